@@ -1,0 +1,44 @@
+"""pollconsumer: the job queue for places that only give you cron."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pollconsumer.core.errors import (
+        BadData,
+        OutcomeUnknown,
+        PayloadTooLarge,
+        PollConsumerError,
+        StoreUnreachable,
+    )
+    from pollconsumer.core.retry import Backoff, Fatal, RetryIn
+    from pollconsumer.interface.app import PollConsumer
+
+__all__ = [
+    "Backoff",
+    "BadData",
+    "Fatal",
+    "OutcomeUnknown",
+    "PayloadTooLarge",
+    "PollConsumer",
+    "PollConsumerError",
+    "RetryIn",
+    "StoreUnreachable",
+]
+
+_HOMES = {
+    "PollConsumer": "pollconsumer.interface.app",
+    "Backoff": "pollconsumer.core.retry",
+    "Fatal": "pollconsumer.core.retry",
+    "RetryIn": "pollconsumer.core.retry",
+}
+
+
+def __getattr__(name: str) -> Any:
+    # Every command imports this package; what it needs of the API, if anything, is imported when it is asked for.
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_HOMES.get(name, "pollconsumer.core.errors")), name)

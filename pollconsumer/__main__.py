@@ -1,0 +1,53 @@
+"""The ``pollconsumer`` command, also as ``python -m pollconsumer``."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from typing import NoReturn
+
+LAUNCHES = ("run", "move")
+OPTIONS_WITH_VALUE = ("--config", "--store", "--namespace")
+
+
+def main() -> NoReturn:
+    """Run the command that ``sys.argv`` names and exit with its code."""
+    _open_standard_descriptors()
+    if _command(sys.argv[1:]) in LAUNCHES:
+        # Before the slow imports: as PID 1 a SIGTERM without a handler is discarded by the kernel.
+        signal.signal(signal.SIGTERM, _leave)
+    try:
+        from pollconsumer.interface.cli import main as run_command
+
+        code = run_command(sys.argv[1:])
+    except KeyboardInterrupt:
+        code = 130
+    sys.exit(code)
+
+
+def _open_standard_descriptors() -> None:
+    """Where 0, 1 or 2 is closed, put /dev/null: else the store's socket would get that number, and stray output."""
+    for descriptor in (0, 1, 2):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+
+
+def _command(arguments: list[str]) -> str | None:
+    words = iter(arguments)
+    for word in words:
+        if word in OPTIONS_WITH_VALUE:
+            next(words, None)
+        elif not word.startswith("-"):
+            return word
+    return None
+
+
+def _leave(_number: int, _frame: object) -> NoReturn:
+    os._exit(0)  # nothing is in hand yet
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,82 @@
+"""Average durations, the margin that they call for, and the batch that fits beside it. All in seconds."""
+
+from __future__ import annotations
+
+MEMORY = 100
+"""Most earlier messages that an average remembers, so that it follows a handler that changed."""
+
+
+class Average:
+    """A mean that begins with what earlier launches learned."""
+
+    __slots__ = ("count", "total")
+
+    def __init__(self, mean: float = 0.0, count: int = 0) -> None:
+        self.count = min(count, MEMORY)
+        self.total = mean * self.count
+
+    def add(self, duration: float) -> None:
+        self.total += duration
+        self.count += 1
+
+    @property
+    def mean(self) -> float | None:
+        """None while nothing was measured."""
+        return self.total / self.count if self.count else None
+
+
+class Durations:
+    """Handling durations: the average over all, and one per handler to be remembered.
+
+    ``learned`` is what earlier launches left: handler → (mean, count).
+    """
+
+    def __init__(self, learned: dict[str, tuple[float, int]]) -> None:
+        self.by_handler = {name: Average(*entry) for name, entry in learned.items()}
+        self.measured: dict[str, Average] = {}
+        total = sum(average.total for average in self.by_handler.values())
+        count = sum(average.count for average in self.by_handler.values())
+        self.overall = Average(total / count if count else 0.0, count)
+
+    def add(self, handler: str, duration: float) -> None:
+        self.overall.add(duration)
+        for averages in (self.by_handler, self.measured):
+            average = averages.get(handler)
+            if average is None:
+                average = averages[handler] = Average()
+            average.add(duration)
+
+    def expected(self, handler: str) -> float | None:
+        average = self.by_handler.get(handler)
+        return average.mean if average else None
+
+
+def margin(
+    average: float | None,
+    *,
+    estimated_duration: float,
+    tolerance_factor: float,
+    min_margin: float = 0.0,
+    concurrency: int = 1,
+) -> float:
+    """Time that must remain for another message to be taken.
+
+    With n messages in flight the launch ends with the slowest of them. For exponentially distributed durations the
+    largest of n is expected at H(n) = 1 + 1/2 + … + 1/n times the mean, and that is what n slots multiply the
+    margin by; one slot leaves the article's margin as it is.
+    """
+    expected = estimated_duration if average is None else average
+    return max(min_margin, expected * tolerance_factor * _harmonic(concurrency))
+
+
+def _harmonic(n: int) -> float:
+    return sum(1 / k for k in range(1, n + 1))
+
+
+def batch_size(average: float | None, *, horizon: float, left: float, concurrency: int, most: int) -> int:
+    """How many messages to reserve in one round trip: those expected to be done within the shorter of
+    ``horizon`` and ``left``, the time between the margin and now; one for each slot at least."""
+    if average is None:
+        return concurrency
+    fitting = most if average <= 0 else int(min(horizon, left) / average)
+    return min(most, max(1, fitting) * concurrency)

@@ -1,0 +1,89 @@
+"""What can go wrong, each with the exit code of its command.
+
+    PollConsumerError               1    a bug of ours, unless a subclass says otherwise
+    ├── UsageError                  2    a flag or argument that cannot be meant
+    ├── BadData                     65   data given by the user that cannot be a message
+    │   └── PayloadTooLarge         65
+    ├── NotFound                    66   no such message, queue, recurrence
+    ├── StoreUnreachable            69   for the whole budget of the call
+    │   └── OutcomeUnknown          69   sent, but the reply was lost: repeat it with the same id
+    ├── CannotCreate                73   data directory, socket
+    ├── LeaseLost                   75   a newer launch holds the lease; nothing was written
+    ├── PermissionDenied            77   authentication, access rules, file modes
+    └── ConfigurationError          78   settings, handler imports
+        └── StoreRefused            78   evicting, replaced, too old, or keys of a wrong type
+
+A message reads ``WHAT: VALUE; FIX``, on one line, so that it can be shown as it is.
+"""
+
+from __future__ import annotations
+
+SHOWN_CHARACTERS = 80
+
+
+def shown(value: object) -> str:
+    """``value`` as it may stand in a message: control characters escaped, cut to 80 characters."""
+    text = str(value)
+    text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+    return text if len(text) <= SHOWN_CHARACTERS else text[: SHOWN_CHARACTERS - 1] + "…"
+
+
+class PollConsumerError(Exception):
+    """What went wrong, with which value, and what to do about it."""
+
+    exit_code = 1
+
+    def __init__(self, what: str, value: object = None, fix: str = "") -> None:
+        text = what if value is None else f"{what}: {shown(value)}"
+        super().__init__(f"{text}; {fix}" if fix else text)
+
+
+class UsageError(PollConsumerError):
+    exit_code = 2
+
+
+class BadData(PollConsumerError, ValueError):
+    exit_code = 65
+
+
+class PayloadTooLarge(BadData):
+    """The payload exceeds the limit of 1 MiB of JSON."""
+
+
+class NotFound(PollConsumerError, LookupError):
+    exit_code = 66
+
+
+class StoreUnreachable(PollConsumerError):
+    """``sent``: the call may have been carried out all the same."""
+
+    exit_code = 69
+    sent = False
+
+
+class OutcomeUnknown(StoreUnreachable):
+    """The call was sent and its reply lost; repeating it with ``ids`` never makes a second message."""
+
+    def __init__(self, ids: list[str]) -> None:
+        self.ids = ids
+        super().__init__("outcome unknown", ", ".join(ids), "repeat the call with the same id: nothing is doubled")
+
+
+class CannotCreate(PollConsumerError):
+    exit_code = 73
+
+
+class LeaseLost(PollConsumerError):
+    exit_code = 75
+
+
+class PermissionDenied(PollConsumerError):
+    exit_code = 77
+
+
+class ConfigurationError(PollConsumerError):
+    exit_code = 78
+
+
+class StoreRefused(ConfigurationError):
+    """The store must not be used as it is."""

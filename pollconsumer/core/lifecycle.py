@@ -1,0 +1,56 @@
+"""The states of a message, derived from its timestamps in this one place and stored nowhere."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import NamedTuple
+
+
+class State(StrEnum):
+    SCHEDULED = "scheduled"
+    READY = "ready"
+    RESERVED = "reserved"
+    COMPLETED = "completed"
+    DEAD = "dead"
+    CANCELLED = "cancelled"
+
+
+class Timestamps(NamedTuple):
+    """When a message entered each phase, in epoch milliseconds of the server's clock; None where it has not."""
+
+    scheduled_at: int | None
+    due_at: int | None
+    enqueued_at: int | None
+    reserved_at: int | None
+    started_at: int | None
+    completed_at: int | None
+    failed_at: int | None
+    next_attempt_at: int | None
+    dead_at: int | None
+    cancelled_at: int | None
+
+
+def state_of(t: Timestamps) -> State:
+    """Ends first, then the furthest phase that the message is in."""
+    if t.completed_at:
+        return State.COMPLETED
+    if t.dead_at:
+        return State.DEAD
+    if t.cancelled_at:
+        return State.CANCELLED
+    if t.reserved_at:
+        return State.RESERVED
+    return State.READY if t.enqueued_at else State.SCHEDULED
+
+
+def durations_of(t: Timestamps) -> dict[str, float | None]:
+    """Seconds between the phases: waited from ready to reserved, handled from started to its end."""
+    ended = t.completed_at or t.dead_at or (t.failed_at if t.failed_at and not t.reserved_at else None)
+    return {
+        "waited_seconds": _seconds(t.enqueued_at, t.reserved_at),
+        "handled_seconds": _seconds(t.started_at, ended),
+    }
+
+
+def _seconds(start: int | None, end: int | None) -> float | None:
+    return None if start is None or end is None else max(0, end - start) / 1000

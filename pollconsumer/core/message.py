@@ -1,0 +1,114 @@
+"""What may be a message: its names, its payload, its identifier."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pollconsumer.core.errors import BadData, PayloadTooLarge
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+MAX_PAYLOAD_BYTES = 1 << 20
+MAX_PRIORITY = 4096
+_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_ID = re.compile(r"[A-Za-z0-9_.:@+-]{1,128}")
+_HANDLER = re.compile(r"[^\s\x00-\x1f\x7f]{1,200}")
+
+
+@dataclass(frozen=True, slots=True)
+class NewMessage:
+    """A message about to be enqueued. ``due`` is epoch milliseconds, ``delay`` milliseconds from the server's now."""
+
+    id: str
+    queue: str
+    handler: str
+    payload: bytes
+    priority: int = 0
+    due: int | None = None
+    delay: int | None = None
+    key: str = ""
+
+
+def check_queue(name: object) -> str:
+    """``name``, where it can name a queue or a namespace."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise BadData("queue name", repr(name), "1 to 64 letters, digits, dots, dashes or underscores")
+    return name
+
+
+def check_id(value: object) -> str:
+    if not isinstance(value, str) or not _ID.fullmatch(value):
+        raise BadData("message id", repr(value), "1 to 128 letters, digits or any of _ . : @ + -")
+    return value
+
+
+def check_handler(name: object) -> str:
+    if not isinstance(name, str) or not _HANDLER.fullmatch(name):
+        raise BadData("handler name", repr(name), "1 to 200 characters without spaces or control characters")
+    return name
+
+
+def check_key(key: object) -> str:
+    if not isinstance(key, str) or len(key.encode("utf-8", "replace")) > 255:
+        raise BadData("unique key", repr(key), "text of at most 255 bytes")
+    return key
+
+
+def check_priority(priority: object) -> int:
+    if not isinstance(priority, int) or isinstance(priority, bool) or abs(priority) > MAX_PRIORITY:
+        raise BadData(
+            "priority", repr(priority), f"a whole number from -{MAX_PRIORITY} to {MAX_PRIORITY}, smaller first"
+        )
+    return priority
+
+
+def encode_payload(payload: Mapping[str, Any]) -> bytes:
+    """``payload`` as the JSON object that is stored: UTF-8, no NaN, no more than 1 MiB.
+
+    TypeError for what JSON cannot say, ValueError (BadData) for what it must not.
+    """
+    if not isinstance(payload, dict):
+        raise TypeError(f"payload must be a dict of JSON values, not {type(payload).__name__}")
+    for name in payload:
+        if not isinstance(name, str):
+            raise TypeError(f"payload names must be text, not {name!r}")
+    try:
+        encoded = _encode(payload).encode("utf-8")
+    except UnicodeEncodeError:
+        raise BadData("payload", None, "it holds a lone surrogate, which is no text") from None
+    except RecursionError:
+        raise BadData("payload", None, "it is nested too deeply") from None
+    except ValueError as error:
+        raise BadData("payload", str(error), "NaN and Infinity are not JSON") from None
+    if len(encoded) > MAX_PAYLOAD_BYTES:
+        raise PayloadTooLarge("payload", f"{len(encoded)} bytes", f"at most {MAX_PAYLOAD_BYTES}; store it elsewhere")
+    return encoded
+
+
+_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+
+
+class Malformed(Exception):
+    """A stored message that is none; the text says why."""
+
+
+def _refuse_constant(text: str) -> None:
+    raise Malformed(f"malformed: {text} is not JSON")
+
+
+_decode = json.JSONDecoder(parse_constant=_refuse_constant).decode
+
+
+def decode_payload(payload: bytes) -> dict[str, Any]:
+    """The object in ``payload``. Malformed where it holds anything else, whoever wrote it."""
+    try:
+        value = _decode(payload.decode("utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise Malformed(f"malformed: {error}"[:300]) from None
+    if type(value) is not dict:
+        raise Malformed(f"malformed: the payload is a {type(value).__name__}, not an object")
+    return value

@@ -1,0 +1,76 @@
+"""What a handler may say about its failure, and the delay before the next attempt."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from pollconsumer.core.timespan import parse_duration
+
+
+class Fatal(Exception):
+    """Raised by a handler: no further attempt can help; the message becomes a dead letter at once."""
+
+
+class RetryIn(Exception):
+    """Raised by a handler: try again after ``delay``, in seconds or as text such as ``5m``."""
+
+    def __init__(self, delay: str | float) -> None:
+        self.seconds = parse_duration(delay)
+        super().__init__(f"retry in {delay}")
+
+
+class Backoff:
+    """Exponential delays before further attempts: ``first``, then ``factor`` times as long each time, at most ``most``.
+
+    ``first`` and ``most`` are seconds or text such as ``10m``; ``jitter`` is the share of each delay that is left to
+    chance. ValueError for a backoff that cannot be meant.
+    """
+
+    __slots__ = ("factor", "first", "jitter", "most")
+
+    def __init__(
+        self, first: str | float = "1s", factor: float = 2, most: str | float = "10m", jitter: float = 0.5
+    ) -> None:
+        self.first, self.factor = parse_duration(first), float(factor)
+        self.most, self.jitter = parse_duration(most), float(jitter)
+        if self.first > self.most:
+            raise ValueError(f"backoff: first {first} is above most {most}; swap them")
+        if not self.factor >= 1:
+            raise ValueError(f"backoff: factor {factor} must be 1 or more")
+        if not 0 <= self.jitter <= 1:
+            raise ValueError(f"backoff: jitter {jitter} must be between 0 and 1")
+
+    def delay(self, attempt: int, chance: float) -> float:
+        """Seconds between a failed attempt number ``attempt`` (from 1) and the next; ``chance`` in [0, 1).
+
+        The jitter only shortens, between (1 - jitter) and 1 times the plain delay, so that failures of one cause do
+        not come back in step (Brooker, "Exponential Backoff and Jitter", 2015).
+        """
+        try:
+            plain = min(self.most, self.first * self.factor ** (attempt - 1))
+        except OverflowError:
+            plain = self.most
+        return plain * (1 - self.jitter * chance)
+
+
+class Retry(NamedTuple):
+    delay: float
+
+
+class Dead(NamedTuple):
+    """No attempt is left, or none can help."""
+
+
+def after_failure(
+    error: BaseException,
+    attempt: int,
+    *,
+    max_attempts: int,
+    backoff: Backoff,
+    fatal: tuple[type[BaseException], ...],
+    chance: float,
+) -> Retry | Dead:
+    """What becomes of a message whose attempt number ``attempt`` (from 1) ended with ``error``."""
+    if attempt >= max_attempts or isinstance(error, (Fatal, *fatal)):
+        return Dead()
+    return Retry(error.seconds if isinstance(error, RetryIn) else backoff.delay(attempt, chance))

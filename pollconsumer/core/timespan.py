@@ -1,0 +1,41 @@
+"""Durations as people write them: ``500ms``, ``2s``, ``1m30s``, ``2h``, ``1d``, or a bare number of seconds."""
+
+from __future__ import annotations
+
+import math
+import re
+
+UNITS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
+_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|[dhms])")
+_WHOLE = re.compile(rf"(?:{_PART.pattern})+")
+
+
+def parse_duration(value: str | float) -> float:
+    """Seconds in ``value``. ValueError where it is none, negative or not finite."""
+    if isinstance(value, bool):
+        raise ValueError("a duration is a number of seconds or text such as 1m30s")
+    try:
+        seconds = float(value)
+    except ValueError:
+        text = str(value).strip()
+        if not _WHOLE.fullmatch(text):
+            raise ValueError("units are ms, s, m, h, d, as in 500ms, 2s or 1m30s") from None
+        seconds = sum(float(number) * UNITS[unit] for number, unit in _PART.findall(text))
+    if not math.isfinite(seconds) or seconds < 0:
+        raise ValueError("must be 0 or more, and finite")
+    return seconds
+
+
+def format_duration(seconds: float) -> str:
+    """``seconds`` as a person reads them, in the two largest units that matter: ``1h 5m``, ``12.3s``, ``48ms``."""
+    if seconds < 1:
+        return f"{seconds * 1000:.3g}ms"
+    if seconds < 60:
+        return f"{seconds:.1f}".removesuffix(".0") + "s"
+    whole = round(seconds)
+    for unit, size, lower in (("d", 86400, "h"), ("h", 3600, "m"), ("m", 60, "s")):
+        if whole >= size:
+            count, rest = divmod(whole, size)
+            rest //= int(UNITS[lower])
+            return f"{count}{unit} {rest}{lower}" if rest else f"{count}{unit}"
+    raise AssertionError("unreachable: 60 s or more is a minute at least")

@@ -1,0 +1,53 @@
+"""The time span that a launch may use, and the one inequality that guards both of its ends.
+
+Source: Mark Seemann, "Faking a continuously Polling Consumer with scheduled tasks", 2014.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class StopReason(StrEnum):
+    """Why a launch ended. All but the last four are normal ends."""
+
+    NO_TIME_TO_HANDLE = "no_time_to_handle"
+    NO_TIME_TO_IDLE = "no_time_to_idle"
+    EMPTY = "empty"
+    MAX_MESSAGES = "max_messages"
+    MEMORY = "memory"
+    INTERRUPTED = "interrupted"
+    HANDED_OVER = "handed_over"
+    LEASE_HELD = "lease_held"
+    LEASE_LOST = "lease_lost"
+    STORE_UNREACHABLE = "store_unreachable"
+    WATCHDOG = "watchdog"
+    DIED = "died"
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """From ``start`` to ``stop_before``, in seconds of one monotonic clock."""
+
+    start: float
+    stop_before: float
+
+    def has_time(self, now: float, needed: float) -> bool:
+        """Whether what takes ``needed`` seconds ends before stop_before when it begins at ``now``."""
+        return now + needed < self.stop_before
+
+    def left(self, now: float) -> float:
+        return max(0.0, self.stop_before - now)
+
+
+def predict_stop(start: float, timeout: float, next_launches: tuple[float, float] | None, *, baton: bool) -> float:
+    """The instant before which a launch started at ``start`` must have stopped; all in seconds of one clock.
+
+    ``next_launches`` are the next two launch times of the schedule, where there is one. In deadline mode the launch
+    must be gone by the first of them, and never outlives ``timeout``. Under the baton it works on until a successor
+    waits, at most until the launch after that, so that a platform that skipped one launch costs nothing.
+    """
+    if baton:
+        return start + 2 * timeout if next_launches is None else min(start + 2 * timeout, next_launches[1])
+    return start + timeout if next_launches is None else min(start + timeout, next_launches[0])

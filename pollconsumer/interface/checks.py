@@ -1,0 +1,104 @@
+"""What single values may be. Each check raises ValueError with the rule that the value breaks."""
+
+from __future__ import annotations
+
+import re
+
+NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+NAME_RULE = "use 1 to 64 of the characters A-Z a-z 0-9 _ . -"
+MEBIBYTE = 1024**2
+SCHEMES = ("redis", "rediss", "unix")
+LATER_SCHEMES = ("redis+sentinel", "redis+cluster")
+STORE_RULE = "use embedded, redis://, rediss:// or unix://"
+CRON_FIELDS = (
+    ("minute", "0-59"),
+    ("hour", "0-23"),
+    ("day of month", "1-31"),
+    ("month", "1-12"),
+    ("day of week", "0-7"),
+)
+COUNTS = ("no", "one", "two", "three", "four", "five", "six", "seven")
+_MEMORY = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([KMG])(i?)B?|B?)", re.IGNORECASE)
+
+
+def parse_memory(value: str | int) -> int:
+    """Bytes in ``value``: a number of bytes or text such as ``256MB`` (millions) or ``256MiB`` (1024²).
+
+    ValueError for what is none, and for less than 1 MiB, which only a forgotten unit can mean.
+    """
+    found = None if isinstance(value, bool) else _MEMORY.fullmatch(str(value).strip())
+    if found is None:
+        raise ValueError("write bytes or a unit, as in 256MB or 1GiB")
+    power = " KMG".index((found[2] or " ").upper())
+    size = int(float(found[1]) * (1024 if found[3] else 1000) ** power)
+    if size < MEBIBYTE:
+        raise ValueError("too little for any process; write a unit, as in 256MB")
+    return size
+
+
+def check_store(url: str) -> None:
+    """ValueError, without any part of ``url`` in it, when that cannot be a store."""
+    from urllib.parse import parse_qs, urlsplit
+
+    if url == "embedded":
+        return
+    scheme, separator, _ = url.partition("://")
+    if scheme in LATER_SCHEMES:
+        raise ValueError(f"not supported in this version; {STORE_RULE}")
+    if not separator or scheme not in SCHEMES:
+        raise ValueError(STORE_RULE)
+    try:
+        parts = urlsplit(url)
+        port_fits = scheme == "unix" or parts.port != 0
+    except ValueError:
+        port_fits = False
+    if not port_fits:
+        quoting = ", and write / ? # @ in a password as %2F %3F %23 %40" if "@" in url else ""
+        raise ValueError(f"the port must be 1-65535{quoting}")
+    if scheme == "unix" and (not parts.path or parts.netloc.rpartition("@")[2]):
+        raise ValueError("name the socket by its whole path, as in unix:///run/valkey.sock")
+    databases = parse_qs(parts.query).get("db", [])
+    if scheme != "unix":
+        databases.append(parts.path.removeprefix("/") or "0")
+    if not all(database.isdecimal() and database.isascii() for database in databases):
+        raise ValueError("the database must be an integer, as in redis://host:6379/0")
+
+
+def check_cron(expression: str) -> None:
+    """ValueError, saying which field is wrong and how, unless ``expression`` is a cron expression of five fields."""
+    parts = expression.split()
+    if expression.lstrip().startswith("@"):
+        raise ValueError("@ names are not supported here, write five fields")
+    if len(parts) != len(CRON_FIELDS):
+        count = COUNTS[len(parts)] if len(parts) < len(COUNTS) else str(len(parts))
+        raise ValueError(f"{count} field{'' if len(parts) == 1 else 's'}, need five")
+    for index, (part, (name, values)) in enumerate(zip(parts, CRON_FIELDS, strict=True)):
+        alone = ["*"] * len(CRON_FIELDS)
+        alone[index] = part
+        if not _is_cron(alone):
+            raise ValueError(f"{_cron_reason(part, name, values)}, field {index + 1}")
+    if not _is_cron(parts):
+        raise ValueError("no such day ever comes")
+
+
+def _is_cron(parts: list[str]) -> bool:
+    from datetime import UTC, datetime
+
+    from cronsim import CronSim, CronSimError
+
+    try:
+        CronSim(" ".join(parts), datetime(2000, 1, 1, tzinfo=UTC))
+    except (CronSimError, AssertionError, TypeError, ValueError):  # the last three for L and # where they mean nothing
+        return False
+    return True
+
+
+def _cron_reason(part: str, name: str, values: str) -> str:
+    for term in part.split(","):
+        spans, _, step = term.partition("/")
+        if step.isdecimal() and int(step) == 0:
+            return f"{name} step must be 1 or more"
+        first, dash, last = spans.partition("-")
+        if dash and first.isdecimal() and last.isdecimal() and int(last) < int(first):
+            return f"{name} has a reversed range"
+    return f"{name} must be {values}"

@@ -1,0 +1,211 @@
+"""The frame of the command line: its options, its commands, found when they are called, and its errors as one line."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import sys
+from importlib import import_module
+from pathlib import Path
+from traceback import walk_tb
+from typing import TYPE_CHECKING, TextIO
+
+import click
+
+from pollconsumer.core.errors import CannotCreate, PollConsumerError, UsageError, shown
+from pollconsumer.core.redaction import redacted
+from pollconsumer.interface import logs
+from pollconsumer.interface.cli.types import Once, QueueName
+from pollconsumer.interface.settings import VERSION, Settings, load_settings
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+COMMANDS = {
+    "run": ("run:run", "One bounded launch of the consumer."),
+    "move": ("move:move", "One bounded launch of the mover."),
+    "enqueue": ("enqueue:enqueue", "Enqueue a message, or one a line."),
+    "status": ("status:status", "State of a message, or of queues, schedule, leases."),
+    "list": ("list:list_", "Messages by state."),
+    "launches": ("launches:launches", "The ledger of launches, newest first."),
+    "lease": ("lease:lease", "Who holds a lease; break it."),
+    "check": ("check:check", "Validate configuration and handlers, show the window."),
+    "store": ("store:store", "The embedded server."),
+}
+"""Command → module in this package and its attribute, and the help that the list of commands shows."""
+
+
+class Commands(click.Group):
+    """Imports the module of a command when that command is called, and of no other."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  # click's signature
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002  # click's signature
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, attribute = COMMANDS[cmd_name][0].partition(":")
+        command = getattr(import_module(f"{__name__}.{module}"), attribute)
+        assert isinstance(command, click.Command)
+        _accept_common_options(command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002  # click's
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+
+
+COMMON = {"--config": None, "--store": None, "--namespace": QueueName()}
+"""Options of every command: people write them before it and behind it."""
+
+
+def _accept_common_options(command: click.Command) -> None:
+    for name, kind in COMMON.items():
+        option = Once([name], type=kind, hidden=True, expose_value=False, callback=_take_common_option)
+        command.params.append(option)
+    if isinstance(command, click.Group):
+        for inner in command.commands.values():
+            _accept_common_options(inner)
+
+
+def _take_common_option(context: click.Context, option: click.Parameter, value: str | None) -> None:
+    given = context.find_root().params
+    if value is not None:
+        assert option.name is not None
+        if given[option.name] is not None:
+            raise click.BadParameter("given twice; give it once", ctx=context, param=option)
+        given[option.name] = value
+
+
+@click.group(cls=Commands, no_args_is_help=False)
+@click.option("--config", cls=Once, metavar="PATH", help="Configuration file, else POLLCONSUMER_CONFIG or config.toml.")
+@click.option("--store", cls=Once, metavar="URL", help="embedded, redis://, rediss:// or unix://.")
+@click.option("--namespace", cls=Once, type=QueueName(), help="Prefix of every key in the store.")
+@click.option("-v", "verbosity", count=True, help="Log more; -vv for everything.")
+@click.option("-q", "quiet", is_flag=True, help="Log errors only.")
+@click.version_option(VERSION, message="%(prog)s %(version)s")
+def group(config: str | None, store: str | None, namespace: str | None, verbosity: int, quiet: bool) -> None:  # noqa: ARG001  # current_settings
+    """The job queue for places that only give you cron."""
+    if quiet and verbosity:
+        raise UsageError("-q", "-v", "give one of them")
+    logs.configure(verbosity, quiet=quiet)
+
+
+def current_settings() -> Settings:
+    """Settings of the command that is running, its own flags not yet applied. Errors as those of ``load_settings``."""
+    given = click.get_current_context().find_root().params
+    config = None if given["config"] is None else Path(given["config"])
+    return load_settings(config, store=given["store"], namespace=given["namespace"])
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the command that ``arguments`` name and return its exit code.
+
+    A command returns nothing or its own code. Errors of the user become one line; others, bugs of ours, are raised.
+    """
+    logs.configure()
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+    failure: OSError | None = None
+    try:
+        code = _invoke(arguments)
+    except PollConsumerError as error:
+        logs.write_line("error", str(error))
+        code = error.exit_code
+    except KeyboardInterrupt:
+        code = 130
+    except OSError as error:
+        if not _while_printing(error):
+            raise
+        code, failure = 0, error
+    failure = failure or _flushed(sys.stdout)
+    if failure is not None and not isinstance(failure, BrokenPipeError):  # a reader who left has read enough
+        undelivered = CannotCreate("standard output", failure.strerror, "check where it goes")
+        logs.write_line("error", str(undelivered))
+        code = code or undelivered.exit_code
+    for stream in (sys.stdout, sys.stderr):
+        if _flushed(stream) is not None:
+            _silence(stream)
+    return code
+
+
+def _invoke(arguments: Sequence[str]) -> int:
+    try:
+        with group.make_context("pollconsumer", list(arguments)) as context:
+            code = group.invoke(context)
+    except click.exceptions.Exit as end:
+        return end.exit_code
+    except click.ClickException as error:
+        text = _line(error)
+        raise UsageError(redacted(text) if "://" in text else text) from None
+    except click.Abort as abort:
+        if isinstance(abort.__context__, KeyboardInterrupt):
+            raise KeyboardInterrupt from None
+        raise UsageError("not confirmed", fix="answer y, or give --yes") from None
+    return code if isinstance(code, int) else 0
+
+
+def _line(error: click.ClickException) -> str:
+    """``WHAT: VALUE; FIX`` for what click has to say."""
+    context = getattr(error, "ctx", None)
+    see = f"see '{context.command_path} --help'" if context else "see 'pollconsumer --help'"
+    text = error.message.rstrip(".")
+    if isinstance(error, click.NoSuchOption):
+        text = f"unknown option: {shown(error.option_name)}"
+        see = f"did you mean {' or '.join(error.possibilities)}?" if error.possibilities else see
+    elif isinstance(error, click.BadOptionUsage):
+        text = f"{error.option_name}: {text.removeprefix(f'Option {error.option_name!r} ')}"
+    elif isinstance(error, click.MissingParameter) and error.param is not None:
+        text = f"missing {error.param.param_type_name}: {_name(error.param)}"
+    elif isinstance(error, click.BadParameter) and error.param is not None:
+        if "; " not in text:  # a type of click's own
+            text = re.sub(r"in the range (\d+)<=x<=(\d+)", r"\1-\2", text.replace(" is not ", "; must be ", 1))
+        text = f"{_name(error.param)}: {text}"
+    elif found := re.match(r"No such command '(.*)'", text, re.DOTALL):
+        text = f"unknown command: {shown(found[1])}"
+        see = _similar(found[1], context) or see
+    elif found := re.match(r"Got unexpected extra arguments? \((.*)\)", text, re.DOTALL):
+        text = f"unexpected argument: {shown(found[1])}"
+    elif text == "Missing command":
+        text = "missing argument: COMMAND"
+    return text if "; " in text else f"{text}; {see}"
+
+
+def _similar(name: str, context: click.Context | None) -> str | None:
+    from difflib import get_close_matches
+
+    command = context.command if context else None
+    names = command.list_commands(context) if context and isinstance(command, click.Group) else []
+    close = get_close_matches(name, names, n=1)
+    return f"did you mean {close[0]}?" if close else None
+
+
+def _name(parameter: click.Parameter) -> str:
+    if isinstance(parameter, click.Option):
+        return max(parameter.opts, key=len)
+    return parameter.make_metavar(click.get_current_context(silent=True) or click.Context(group)).strip("[]")
+
+
+def _while_printing(error: OSError) -> bool:
+    """Whether ``error`` came out of ``click.echo``, through which commands and click itself print."""
+    return any(frame.f_code is click.echo.__code__ for frame, _ in walk_tb(error.__traceback__))
+
+
+def _flushed(stream: TextIO | None) -> OSError | None:
+    """Why what was written to ``stream`` cannot be delivered; None when it was, or when there is nowhere to go."""
+    try:
+        if stream is not None:
+            stream.flush()
+    except OSError as error:
+        return error
+    except ValueError:  # closed
+        return None
+    return None
+
+
+def _silence(stream: TextIO) -> None:
+    """Send what ``stream`` still holds to nowhere: else the interpreter tries again at its end, and exits with 120."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, stream.fileno())
+    os.close(null)

@@ -1,0 +1,90 @@
+"""``pollconsumer check``: whether a launch would start, and what its window would be."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+import click
+
+from pollconsumer.core.redaction import redacted
+from pollconsumer.core.timespan import format_duration
+from pollconsumer.core.window import predict_stop
+from pollconsumer.interface.cli import current_settings
+from pollconsumer.interface.cli.opened import opener
+from pollconsumer.interface.cli.output import print_json, print_table
+from pollconsumer.interface.loading import load_handlers
+from pollconsumer.runtime.schedule import next_launches
+from pollconsumer.store.wire import Budget
+
+if TYPE_CHECKING:
+    from pollconsumer.interface.settings import ConsumerSettings, MoverSettings, Settings
+
+LAUNCHES_SHOWN = 5
+REACH_BUDGET = 5.0
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def check(as_json: bool) -> None:
+    """Validate configuration and handlers, reach the store, show the next launches and the window."""
+    settings = current_settings()
+    handlers = load_handlers(settings)
+    opener().wire(lambda: Budget(REACH_BUDGET)).command("PING")
+    now = datetime.now().astimezone()
+    report: dict[str, object] = {
+        "config": None if settings.config is None else str(settings.config),
+        "store": redacted(settings.store),
+        "namespace": settings.namespace,
+        "queues": list(settings.consumer.queues),
+        "handlers": sorted(handlers),
+        "consumer": _window(settings.consumer, now),
+        "mover": _window(settings.mover, now),
+    }
+    if as_json:
+        print_json(report)
+    else:
+        _print(report, settings)
+
+
+def _window(role: ConsumerSettings | MoverSettings, now: datetime) -> dict[str, object]:
+    """The window of a launch that starts at the next launch time, or now where none is set."""
+    launches: list[str] = []
+    start, ahead, moment = now, None, now
+    if role.schedule:
+        for _ in range(LAUNCHES_SHOWN):
+            moment += timedelta(seconds=next_launches(role.schedule, moment)[0])
+            launches.append(moment.isoformat(timespec="seconds"))
+        start = datetime.fromisoformat(launches[0])
+        ahead = next_launches(role.schedule, start)
+    window = predict_stop(0.0, role.timeout, ahead, baton=role.handoff == "baton")
+    return {
+        "schedule": role.schedule,
+        "next_launches": launches,
+        "window_seconds": window,
+        "stop_before": (start + timedelta(seconds=window)).isoformat(timespec="seconds"),
+        "hard_end": (start + timedelta(seconds=window + role.grace)).isoformat(timespec="seconds"),
+    }
+
+
+def _print(report: dict[str, object], settings: Settings) -> None:
+    names = ", ".join(sorted(load_handlers(settings))) or "none: messages will be parked"
+    rows: list[tuple[str, object]] = [
+        ("store", report["store"]),
+        ("namespace", settings.namespace),
+        ("queues", ", ".join(settings.consumer.queues)),
+        ("handlers", names),
+    ]
+    for role in ("consumer", "mover"):
+        window = report[role]
+        assert isinstance(window, dict)
+        rows += [
+            (f"{role} window", format_duration(window["window_seconds"])),
+            (
+                f"{role} launches",
+                "  ".join(window["next_launches"]) or "no schedule set: timeout alone bounds the window",
+            ),
+            (f"{role} stop before", window["stop_before"]),
+            (f"{role} hard end", window["hard_end"]),
+        ]
+    print_table(("config", str(settings.config or "none, defaults")), rows)

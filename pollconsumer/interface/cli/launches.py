@@ -1,0 +1,71 @@
+"""``pollconsumer launches``: the ledger, in the form of the article's log."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import click
+
+from pollconsumer.core.timespan import format_duration
+from pollconsumer.interface.cli.opened import inspector
+from pollconsumer.interface.cli.output import ago, iso, print_json, print_table
+from pollconsumer.interface.cli.types import Once
+
+NAMES = (
+    "launch_id",
+    "role",
+    "running_seconds",
+    "stop_reason",
+    "exit_code",
+    "handled",
+    "failed",
+    "released",
+    "average_seconds",
+    "margin_seconds",
+    "gap_seconds",
+)
+
+
+@click.command()
+@click.option(
+    "--limit", cls=Once, type=click.IntRange(1, 5000), default=20, show_default=True, help="Launches to show."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON array.")
+def launches(limit: int, as_json: bool) -> None:
+    """The ledger: what every launch that held a lease did, newest first."""
+    entries = inspector().launches(limit)
+    if as_json:
+        print_json([_as_json(entry) for entry in entries])
+    else:
+        ledger_table(entries)
+
+
+def _as_json(entry: dict[str, Any]) -> dict[str, Any]:
+    started = entry.get("started_ms")
+    times = {"started_at": None if started is None else iso(started), "fence": entry.get("fence")}
+    return {name: entry[name] for name in NAMES} | times | {"queues": entry["queues"]}
+
+
+def ledger_table(entries: list[dict[str, Any]]) -> None:
+    """Like the log of the article: ``1 minute ago (55 seconds running time)``, and why, and how much."""
+    now = int(time.time() * 1000)
+    headers = ("launch", "role", "stopped", "handled", "failed", "released", "average", "margin", "gap")
+    print_table(headers, [_row(entry, now) for entry in entries])
+
+
+def _row(entry: dict[str, Any], now: int) -> tuple[object, ...]:
+    started = ago(entry["started_ms"], now) if "started_ms" in entry else "starting"
+    consumer = entry["role"] == "consumer"
+    gap = entry["gap_seconds"]
+    return (
+        f"{started} ({entry['running_seconds']:.0f} seconds running time)",
+        entry["role"],
+        (entry["stop_reason"] or "running").replace("_", " "),
+        entry["handled"],
+        entry["failed"] if consumer else None,
+        entry["released"] if consumer else None,
+        format_duration(entry["average_seconds"]) if entry["average_seconds"] else None,
+        format_duration(entry["margin_seconds"]) if consumer else None,
+        None if gap is None else format_duration(gap),
+    )

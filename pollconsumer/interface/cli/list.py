@@ -1,0 +1,48 @@
+"""``pollconsumer list``: messages by state."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from pollconsumer.core.lifecycle import State
+from pollconsumer.interface.cli.opened import inspector
+from pollconsumer.interface.cli.output import iso, print_table
+from pollconsumer.interface.cli.status import describe
+from pollconsumer.interface.cli.types import Once, QueueName
+
+
+@click.command(name="list")
+@click.option("--state", cls=Once, type=click.Choice([state.value for state in State]), help="Only messages in it.")
+@click.option("--queue", cls=Once, type=QueueName(), help="Only messages of it.")
+@click.option("--limit", cls=Once, type=click.IntRange(1), default=100, show_default=True, help="Most to show.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON array.")
+def list_(state: str | None, queue: str | None, limit: int, as_json: bool) -> None:
+    """Messages by state, oldest in it first."""
+    messages = inspector().messages(None if state is None else State(state), queue, limit)
+    if as_json:
+        separator = "["
+        for message in messages:
+            click.echo(separator + json.dumps(describe(message)), nl=False)
+            separator = ",\n "
+        click.echo("[]" if separator == "[" else "]")
+        return
+    rows = []
+    for message in messages:
+        row = message.row
+        times = row.timestamps
+        since = times.completed_at or times.dead_at or times.reserved_at or times.enqueued_at or times.next_attempt_at
+        at = since or times.due_at
+        rows.append(
+            (
+                message.id,
+                message.queue,
+                row.handler,
+                message.state.value,
+                row.attempts,
+                at and iso(at),
+                message.last_error,
+            )
+        )
+    print_table(("id", "queue", "handler", "state", "attempts", "at", "last error"), rows)

@@ -1,0 +1,53 @@
+"""``pollconsumer move``: one bounded launch of the mover."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pollconsumer.interface.cli import current_settings
+from pollconsumer.interface.cli.types import Cron, Duration, Once
+from pollconsumer.interface.listening import listener
+from pollconsumer.interface.logs import log
+from pollconsumer.interface.settings import with_flags
+from pollconsumer.runtime import roles
+from pollconsumer.runtime.launch import LaunchPlan, run_launch
+from pollconsumer.runtime.mover import MoverOptions
+from pollconsumer.runtime.opening import StoreOpener
+from pollconsumer.runtime.schedule import next_launches
+from pollconsumer.store.leases import Group
+
+if TYPE_CHECKING:
+    from pollconsumer.core.window import StopReason
+    from pollconsumer.runtime.launch import HeldLaunch
+
+positive = Duration(positive=True)
+
+
+@click.command()
+@click.option("--timeout", cls=Once, type=positive, help="Longest running time.")
+@click.option("--schedule", cls=Once, type=Cron(), help="When the platform launches: stop before the next time.")
+@click.option("--idle-time", cls=Once, type=positive, help="Longest wait between looks at the schedule.")
+@click.option("--batch-size", cls=Once, type=click.IntRange(1, 500), help="Messages promoted in one step.")
+@click.option(
+    "--handoff", cls=Once, type=click.Choice(["deadline", "baton"]), help="When to make way for the next launch."
+)
+def move(**flags: Any) -> None:
+    """One bounded launch of the mover."""
+    settings = with_flags(current_settings(), "mover", flags)
+    chosen = settings.mover
+    plan = LaunchPlan(
+        group=Group("mover", (), 1),
+        timeout=chosen.timeout,
+        grace=chosen.grace,
+        baton=chosen.handoff == "baton",
+        next_launches=next_launches(chosen.schedule) if chosen.schedule else None,
+    )
+    options = MoverOptions(idle_time=chosen.idle_time, batch_size=chosen.batch_size, baton=plan.baton)
+
+    def work(held: HeldLaunch) -> StopReason:
+        return roles.move(held, options)
+
+    opener = StoreOpener(settings.store, settings.namespace, settings.durability, log.warning)
+    run_launch(plan, opener, listener(), lambda: None, work)

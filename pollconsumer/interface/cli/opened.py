@@ -1,0 +1,35 @@
+"""The store as short commands use it."""
+
+from __future__ import annotations
+
+from pollconsumer.interface.cli import current_settings
+from pollconsumer.interface.logs import log
+from pollconsumer.runtime.opening import StoreOpener
+from pollconsumer.store.inspector import Inspector
+from pollconsumer.store.leases import Leases
+from pollconsumer.store.redis_store import RedisStore
+from pollconsumer.store.wire import Budget, Wire
+
+COMMAND_BUDGET = 5.0
+"""Seconds for which a command bears with a store that does not answer."""
+
+
+def opener() -> StoreOpener:
+    settings = current_settings()
+    return StoreOpener(settings.store, settings.namespace, settings.durability, log.warning)
+
+
+def inspector() -> Inspector:
+    return Inspector(_wire(), current_settings().namespace)
+
+
+def leases() -> Leases:
+    return Leases(_wire(), current_settings().namespace)
+
+
+def redis_store() -> RedisStore:
+    return RedisStore(_wire(), current_settings().namespace)
+
+
+def _wire() -> Wire:
+    return opener().wire(lambda: Budget(COMMAND_BUDGET))

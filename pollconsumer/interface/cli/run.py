@@ -1,0 +1,104 @@
+"""``pollconsumer run``: one bounded launch of the consumer."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pollconsumer.interface.cli import current_settings
+from pollconsumer.interface.cli.types import Cron, Duration, MemorySize, Once, QueueName
+from pollconsumer.interface.listening import listener
+from pollconsumer.interface.loading import load_handlers
+from pollconsumer.interface.logs import log
+from pollconsumer.interface.settings import with_flags
+from pollconsumer.runtime.companion import companion
+from pollconsumer.runtime.consumer import ConsumerOptions
+from pollconsumer.runtime.launch import LaunchPlan, run_launch
+from pollconsumer.runtime.opening import StoreOpener
+from pollconsumer.runtime.roles import consume
+from pollconsumer.runtime.schedule import next_launches
+from pollconsumer.store.leases import Group
+
+if TYPE_CHECKING:
+    from pollconsumer.core.window import StopReason
+    from pollconsumer.runtime.handlers import Handler
+    from pollconsumer.runtime.launch import HeldLaunch
+
+positive = Duration(positive=True)
+
+
+@click.command()
+@click.option("--queue", "queues", type=QueueName(), multiple=True, help="Queue to serve, in this order; repeatable.")
+@click.option("--timeout", cls=Once, type=positive, help="Longest running time.")
+@click.option("--schedule", cls=Once, type=Cron(), help="When the platform launches: stop before the next time.")
+@click.option("--idle-time", cls=Once, type=positive, help="Longest wait between polls.")
+@click.option(
+    "--estimated-duration", cls=Once, type=Duration(), help="Handling duration assumed before any is measured."
+)
+@click.option("--tolerance-factor", cls=Once, type=float, help="Average duration times this is the margin.")
+@click.option("--min-margin", cls=Once, type=Duration(), help="Least margin.")
+@click.option("--concurrency", cls=Once, type=click.IntRange(1, 256), help="Messages handled at one time.")
+@click.option("--grace", cls=Once, type=Duration(), help="The watchdog ends the process this long after its window.")
+@click.option(
+    "--handoff", cls=Once, type=click.Choice(["deadline", "baton"]), help="When to make way for the next launch."
+)
+@click.option("--instances", cls=Once, type=click.IntRange(1, 64), help="Launches that may share the queues.")
+@click.option("--memory-limit", cls=Once, type=MemorySize(), help="Stop when resident memory exceeds it.")
+@click.option("--until-empty", is_flag=True, help="Stop when there is nothing to handle.")
+@click.option("--max-messages", cls=Once, type=click.IntRange(1), help="Stop after so many messages.")
+@click.option("--with-mover", is_flag=True, help="Run a launch of the mover beside it.")
+def run(until_empty: bool, max_messages: int | None, with_mover: bool, **flags: Any) -> None:
+    """One bounded launch of the consumer."""
+    settings = with_flags(current_settings(), "consumer", flags)
+    chosen = settings.consumer
+    plan = LaunchPlan(
+        group=Group("consumer", chosen.queues, chosen.instances),
+        timeout=chosen.timeout,
+        grace=chosen.grace,
+        baton=chosen.handoff == "baton",
+        next_launches=next_launches(chosen.schedule) if chosen.schedule else None,
+    )
+    options = ConsumerOptions(
+        queues=chosen.queues,
+        idle_time=chosen.idle_time,
+        estimated_duration=chosen.estimated_duration,
+        tolerance_factor=chosen.tolerance_factor,
+        min_margin=chosen.min_margin,
+        grace=chosen.grace,
+        baton=plan.baton,
+        until_empty=until_empty,
+        max_messages=max_messages,
+        memory_limit=chosen.memory_limit,
+    )
+    handlers: dict[str, Handler] = {}
+
+    def prepare() -> None:
+        handlers.update(load_handlers(settings))
+        if not handlers:
+            log.warning("no handlers: messages will be parked; name their modules as handlers in the configuration")
+
+    def work(held: HeldLaunch) -> StopReason:
+        return consume(held, options, handlers, chosen.concurrency)
+
+    opener = StoreOpener(settings.store, settings.namespace, settings.durability, log.warning)
+    with companion(*_mover(flags)) if with_mover else nullcontext():
+        run_launch(plan, opener, listener(), prepare, work)
+
+
+def _mover(flags: dict[str, Any]) -> tuple[list[str], dict[str, str]]:
+    """Arguments and environment of a mover with our settings and, where flags bound it, our window.
+
+    The store goes through the environment: a password must not show in the list of processes.
+    """
+    given = click.get_current_context().find_root().params
+    arguments = ["--config", given["config"]] if given["config"] else []
+    arguments += ["-" + "v" * given["verbosity"]] if given["verbosity"] else []
+    arguments += ["-q"] if given["quiet"] else []
+    arguments += ["move"]
+    for name in ("timeout", "schedule"):
+        if flags[name] is not None:
+            arguments += [f"--{name}", str(flags[name])]
+    environment = {f"POLLCONSUMER_{name.upper()}": given[name] for name in ("store", "namespace") if given[name]}
+    return arguments, environment

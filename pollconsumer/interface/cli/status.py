@@ -1,0 +1,129 @@
+"""``pollconsumer status``: of one message, or over all."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pollconsumer.core.timespan import format_duration
+from pollconsumer.interface.cli.launches import ledger_table
+from pollconsumer.interface.cli.opened import inspector
+from pollconsumer.interface.cli.output import iso, print_json, print_table
+
+if TYPE_CHECKING:
+    from pollconsumer.store.inspector import Message, Overview
+
+MOVER_MISSING_AFTER = 5.0
+"""Seconds that something may be overdue before a mover that nobody sees is worth a word."""
+TIMESTAMPS = (
+    "scheduled_at",
+    "due_at",
+    "enqueued_at",
+    "reserved_at",
+    "started_at",
+    "completed_at",
+    "failed_at",
+    "next_attempt_at",
+)
+
+
+@click.command()
+@click.argument("message_id", metavar="[ID]", required=False)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def status(message_id: str | None, as_json: bool) -> None:
+    """State of the message ID; without one, of queues, schedule, leases and the last launches."""
+    if message_id is not None:
+        details = describe(inspector().message(message_id))
+        if as_json:
+            print_json(details)
+        else:
+            _print_message(details)
+        return
+    overview = inspector().overview()
+    if as_json:
+        print_json(_as_json(overview))
+    else:
+        _print_overview(overview)
+
+
+def describe(message: Message) -> dict[str, Any]:
+    """A message under the names of the contract."""
+    row = message.row
+    times = row.timestamps._asdict()
+    return {
+        "id": message.id,
+        "queue": message.queue,
+        "handler": row.handler,
+        "state": message.state.value,
+        "priority": row.priority,
+        "attempts": row.attempts,
+        "generation": row.generation,
+        "payload": message.payload,
+        "last_error": message.last_error,
+        "result": None,
+        "timestamps": {name: None if times[name] is None else iso(times[name]) for name in TIMESTAMPS},
+        "durations": message.durations,
+    }
+
+
+def _print_message(details: dict[str, Any]) -> None:
+    rows = [(name, details[name]) for name in ("queue", "handler", "state", "priority", "attempts", "payload")]
+    rows += [("last error", details["last_error"])] if details["last_error"] else []
+    rows += [(name, at) for name, at in details["timestamps"].items() if at]
+    durations = details["durations"].items()
+    rows += [(name.removesuffix("_seconds"), format_duration(value)) for name, value in durations if value is not None]
+    print_table(("id", details["id"]), rows)
+
+
+def _as_json(overview: Overview) -> dict[str, Any]:
+    queues = [queue._asdict() | {"paused": False} for queue in overview.queues]
+    leases = [
+        {name: lease[name] for name in ("role", "slot", "queues", "holder", "fence")}
+        | {"since": iso(lease["since_ms"])}
+        for lease in overview.leases
+    ]
+    return {
+        "queues": queues,
+        "overdue": overview.overdue,
+        "mover_seen_seconds_ago": overview.mover_seen_seconds_ago,
+        "leases": leases,
+    }
+
+
+def _print_overview(overview: Overview) -> None:
+    headers = ("queue", "ready", "reserved", "scheduled", "completed", "dead", "parked", "oldest ready")
+    rows = []
+    for queue in overview.queues:
+        oldest = queue.oldest_ready_seconds
+        age = None if oldest is None else format_duration(oldest)
+        rows.append((*queue[:7], age))
+    print_table(headers, rows)
+    seen = overview.mover_seen_seconds_ago
+    if overview.overdue and (seen is None or seen > MOVER_MISSING_AFTER):
+        ago = "never seen" if seen is None else f"last seen {format_duration(seen)} ago"
+        click.echo(f"\n{overview.overdue} overdue: no mover runs ({ago}); launch 'pollconsumer move' every minute")
+    if overview.leases:
+        click.echo()
+        print_table(
+            ("lease", "slot", "queues", "holder", "fence", "since"),
+            [
+                (
+                    lease["role"],
+                    lease["slot"],
+                    ",".join(lease["queues"]) or None,
+                    _holder(lease),
+                    lease["fence"],
+                    iso(lease["since_ms"]),
+                )
+                for lease in overview.leases
+            ],
+        )
+    launches = inspector().launches(5)
+    if launches:
+        click.echo()
+        ledger_table(launches)
+
+
+def _holder(lease: dict[str, Any]) -> str:
+    return f"{lease['host']}:{lease['pid']}"

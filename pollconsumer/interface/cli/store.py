@@ -1,0 +1,65 @@
+"""``pollconsumer store``: the embedded server, whichever store the settings name."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import click
+
+from pollconsumer.core.timespan import format_duration
+from pollconsumer.interface.cli import current_settings
+from pollconsumer.interface.cli.output import print_json, print_table
+from pollconsumer.runtime.embedded import EmbeddedServer, data_directory
+
+
+@click.group(no_args_is_help=False)
+def store() -> None:
+    """The embedded server, which launches start by themselves when they need it."""
+
+
+@store.command()
+def start() -> None:
+    """Start the server unless it runs already."""
+    EmbeddedServer(data_directory()).ensure_running(durability=current_settings().durability)
+
+
+@store.command()
+def stop() -> None:
+    """Stop the server; it keeps its data."""
+    EmbeddedServer(data_directory()).stop()
+
+
+@store.command()
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def status(as_json: bool) -> None:
+    """Show whether the server runs, and how."""
+    found = EmbeddedServer(data_directory()).status()
+    if as_json:
+        details = {} if found is None else dataclasses.asdict(found)
+        paths = {name: str(details[name]) for name in ("socket", "directory") if name in details}
+        print_json({"running": found is not None} | details | paths)
+    elif found is None:
+        click.echo("stopped")
+    else:
+        print_table(
+            ("running", found.version),
+            (
+                ("pid", found.pid),
+                ("up", format_duration(found.uptime_seconds)),
+                ("memory", f"{found.used_memory_bytes / 1e6:.1f} MB"),
+                ("durability", found.durability if found.aof_enabled else "none: append-only file is off"),
+                ("socket", found.socket),
+                ("directory", found.directory),
+            ),
+        )
+
+
+@store.command()
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def path(as_json: bool) -> None:
+    """Print the data directory."""
+    server = EmbeddedServer(data_directory())
+    if as_json:
+        print_json({name: str(getattr(server, name)) for name in ("directory", "socket", "log", "url")})
+    else:
+        click.echo(server.directory)

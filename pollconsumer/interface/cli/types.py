@@ -1,0 +1,133 @@
+"""Values on the command line, each refused as ``VALUE; RULE``, and options that may be given once."""
+
+from __future__ import annotations
+
+import re
+from abc import abstractmethod
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pollconsumer.core.errors import shown
+from pollconsumer.core.timespan import parse_duration
+from pollconsumer.interface.checks import NAME, NAME_RULE, check_cron, parse_memory
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    _ParamType = click.ParamType[Any]
+else:
+    _ParamType = click.ParamType
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+LAST_MILLISECOND = 253_402_300_799_999
+"""The end of year 9999, in milliseconds since the epoch."""
+_FINER_THAN_MICROSECONDS = re.compile(r"[.,]\d{6}\d*[1-9]")
+_LONG_YEAR = re.compile(r"\+?\d{5,}-")
+
+
+class Once(click.Option):
+    """An option that is refused when it is given twice, instead of silently taking the last value."""
+
+    def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
+        self.multiple = True  # for the parser alone: it then keeps every value
+        super().add_to_parser(parser, ctx)
+        self.multiple = False
+
+    def consume_value(self, ctx: click.Context, opts: Mapping[str, Any]) -> Any:
+        given = opts.get(self.name or "", ())
+        if isinstance(given, list):
+            if len(given) > 1:
+                raise click.BadParameter("given twice; give it once", ctx=ctx, param=self)
+            opts = {**opts, self.name or "": given[0]}
+        return super().consume_value(ctx, opts)
+
+
+class _Value(_ParamType):
+    """A value written as text; a default of another type is taken as it is."""
+
+    @abstractmethod
+    def read(self, text: str) -> Any:
+        """The value. ValueError with the rule that ``text`` breaks."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str):
+            return value
+        try:
+            return self.read(value)
+        except ValueError as error:
+            self.fail(f"{shown(value) or 'empty'}; {error}", param, ctx)
+
+
+class Duration(_Value):
+    """Seconds, as a float; above 0 where ``positive``."""
+
+    name = "duration"
+
+    def __init__(self, *, positive: bool = False) -> None:
+        self.positive = positive
+
+    def read(self, text: str) -> float:
+        rule = "must be > 0" if self.positive else "must be 0 or more"
+        if text.lstrip().startswith("-"):
+            raise ValueError(rule)
+        try:
+            seconds = parse_duration(text)
+        except ValueError as error:
+            raise ValueError(f"unknown unit: {error}" if str(error).startswith("units") else str(error)) from None
+        if self.positive and seconds == 0:
+            raise ValueError(rule)
+        return seconds
+
+
+class DueTime(_Value):
+    """Milliseconds since the epoch, as an int, of an ISO 8601 time; rounded up, since nothing is ever early."""
+
+    name = "time"
+
+    def read(self, text: str) -> int:
+        too_late = "must not be beyond year 9999"
+        if _LONG_YEAR.match(text):
+            raise ValueError(too_late)
+        try:
+            time = datetime.fromisoformat(text)
+        except ValueError:
+            raise ValueError("write ISO 8601 with an offset or Z, as in 2030-01-31T09:00:00Z") from None
+        if time.tzinfo is None:
+            raise ValueError("needs an offset or Z, as in 2030-01-31T09:00:00Z")
+        microseconds = (time - EPOCH) // timedelta(microseconds=1) + bool(_FINER_THAN_MICROSECONDS.search(text))
+        milliseconds = -(-microseconds // 1000)
+        if milliseconds > LAST_MILLISECOND:
+            raise ValueError(too_late)
+        return milliseconds
+
+
+class Cron(_Value):
+    """A cron expression of five fields, as it was written."""
+
+    name = "cron"
+
+    def read(self, text: str) -> str:
+        check_cron(text)
+        return text
+
+
+class QueueName(_Value):
+    """The name of a queue or a namespace."""
+
+    name = "name"
+
+    def read(self, text: str) -> str:
+        if not NAME.fullmatch(text):
+            raise ValueError(NAME_RULE if text else f"empty name, {NAME_RULE}")
+        return text
+
+
+class MemorySize(_Value):
+    """Bytes, as an int."""
+
+    name = "size"
+
+    def read(self, text: str) -> int:
+        return parse_memory(text)

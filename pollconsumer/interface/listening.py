@@ -1,0 +1,48 @@
+"""Events of a launch, as lines of the log."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pollconsumer.core.events import (
+    AttemptFailed,
+    Event,
+    LaunchEnded,
+    MessageParked,
+    OrphansRecovered,
+    ReservationsLost,
+)
+from pollconsumer.core.timespan import format_duration
+from pollconsumer.interface.logs import log
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def listener() -> Callable[[Event], None]:
+    """A warning for what a person should know; the rest for those who ask for it with -v."""
+    unknown: set[str] = set()
+
+    def listen(event: Event) -> None:
+        match event:
+            case AttemptFailed(delay=None):
+                log.warning("dead letter: %s (%s), attempt %d: %s", event.id, event.handler, event.attempt, event.error)
+            case AttemptFailed(delay=float(delay)):
+                again = format_duration(delay)
+                log.info(
+                    "%s (%s), attempt %d, again in %s: %s", event.id, event.handler, event.attempt, again, event.error
+                )
+            case MessageParked():
+                if event.handler not in unknown:
+                    unknown.add(event.handler)
+                    log.warning("unknown handler: %s; its messages are parked, import its module", event.handler)
+            case OrphansRecovered():
+                log.info("%d orphans of queue %s offered again", event.count, event.queue)
+            case ReservationsLost():
+                log.warning("settled too late, another launch had them: %s", ", ".join(event.ids))
+            case LaunchEnded():
+                running = format_duration(event.running_seconds)
+                counts = f"{event.handled} handled, {event.failed} failed, {event.released} released"
+                log.info("%s ended after %s (%s): %s", event.role, running, event.stop_reason, counts)
+
+    return listen

@@ -1,0 +1,48 @@
+"""Importing the modules that register handlers."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from pollconsumer.core.errors import ConfigurationError, PollConsumerError
+from pollconsumer.interface.app import PollConsumer
+
+if TYPE_CHECKING:
+    from pollconsumer.interface.settings import Settings
+    from pollconsumer.runtime.handlers import Handler
+
+
+def load_handlers(settings: Settings) -> dict[str, Handler]:
+    """Handlers of the modules that ``settings`` name, by name. ConfigurationError for one that cannot be imported.
+
+    The directory of the configuration file stands first on the path, and a ``PollConsumer()`` made in them has these
+    settings.
+    """
+    directory = str(settings.directory)
+    if sys.path[:1] != [directory]:
+        sys.path.insert(0, directory)
+    PollConsumer.command_settings = settings
+    for module in settings.handlers:
+        _import(module)
+    handlers: dict[str, Handler] = {}
+    for app in PollConsumer.instances:
+        for name, registered in app.handlers.items():
+            if name in handlers:
+                raise ConfigurationError("handler registered twice", name, "give one of them another name")
+            handlers[name] = registered.definition
+    return handlers
+
+
+def _import(module: str) -> None:
+    try:
+        import_module(module)
+    except PollConsumerError:
+        raise
+    except SystemExit:
+        raise ConfigurationError("handlers", module, "the module exits when it is imported") from None
+    except ModuleNotFoundError as error:
+        raise ConfigurationError("handlers", module, f"{error}; is it beside the configuration file?") from None
+    except Exception as error:
+        raise ConfigurationError("handlers", module, f"importing it raised {type(error).__name__}: {error}") from None

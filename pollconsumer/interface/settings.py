@@ -1,0 +1,317 @@
+"""Settings: what they are, what they may be, and how a start gets them without reading them anew.
+
+A launch starts 1,440 times a day and its settings hardly ever change. Reading and checking them takes pydantic, which
+costs more to import than the rest of the start; so valid ones are remembered in the user's cache directory, and
+``reading.py`` is imported only when the file, the environment or pollconsumer itself has changed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import stat
+import sys
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pollconsumer.core.errors import ConfigurationError, PermissionDenied, PollConsumerError, UsageError
+from pollconsumer.core.redaction import redacted
+from pollconsumer.core.timespan import parse_duration
+from pollconsumer.interface.checks import NAME, NAME_RULE, check_cron, check_store, parse_memory
+from pollconsumer.interface.logs import log
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping
+
+VERSION = "0.1.0"
+PREFIX = "POLLCONSUMER_"
+CONFIG_VARIABLE = f"{PREFIX}CONFIG"
+REMEMBERED = 8
+"""Most configurations that are remembered at one time."""
+YEAR = 365 * 86400.0
+
+
+Duration = Annotated[float, parse_duration]
+"""Seconds, read by the function that it is annotated with."""
+Memory = Annotated[int | None, parse_memory]
+"""Bytes, or None for no limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerSettings:
+    """What bounds and paces a launch of the consumer."""
+
+    queues: tuple[str, ...] = ("default",)
+    timeout: Duration = 60.0
+    schedule: str | None = None
+    idle_time: Duration = 5.0
+    estimated_duration: Duration = 2.0
+    tolerance_factor: float = 5.0
+    min_margin: Duration = 2.0
+    concurrency: int = 1
+    grace: Duration = 10.0
+    handoff: Literal["deadline", "baton"] = "deadline"
+    instances: int = 1
+    memory_limit: Memory = None
+
+
+@dataclass(frozen=True, slots=True)
+class MoverSettings:
+    """What bounds and paces a launch of the mover."""
+
+    timeout: Duration = 60.0
+    schedule: str | None = None
+    idle_time: Duration = 1.0
+    batch_size: int = 100
+    grace: Duration = 10.0
+    handoff: Literal["deadline", "baton"] = "deadline"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """All settings. ``directory`` is that of the configuration file ``config``, else the current one."""
+
+    namespace: str = "pollconsumer"
+    store: str = field(default="embedded", repr=False)
+    handlers: tuple[str, ...] = ()
+    durability: Literal["everysec", "strict"] = "everysec"
+    consumer: ConsumerSettings = field(default_factory=ConsumerSettings)
+    mover: MoverSettings = field(default_factory=MoverSettings)
+    directory: Path = field(default_factory=Path.cwd)
+    config: Path | None = None
+
+
+SECTIONS = {"consumer": ConsumerSettings, "mover": MoverSettings}
+PLACE = ("directory", "config")
+"""Fields of Settings that say where the others were found: no keys of the file."""
+
+
+def load_settings(config: Path | None = None, *, store: str | None = None, namespace: str | None = None) -> Settings:
+    """Settings from flags (the arguments), environment, file and defaults, the earlier before the later.
+
+    ConfigurationError (78) for a file, variable, key or value that cannot be meant, and for a ``store`` that cannot be
+    one; UsageError (2) for a ``namespace`` that cannot be one; PermissionDenied (77) for a file that may not be read.
+    """
+    variables = {name: value for name, value in os.environ.items() if name.startswith(PREFIX)}
+    for name in (name for name, value in variables.items() if not value):
+        log.debug("%s is empty: taken as unset", name)
+    path, content = _find(config, variables)
+    key = _key(path, content, variables)
+    settings = _recall(key, path) if key else None
+    if settings is None:
+        from pollconsumer.interface.reading import read
+
+        settings = _assemble(read(path if content else None, variables), path)
+        validate(settings)
+        # The file is read twice on the way here; what changed in between must not be remembered for what it was.
+        if key and redacted(settings.store) == settings.store and key == _key(*_find(config, variables), variables):
+            _remember(key, settings)
+    flags = {name: value for name, value in (("store", store), ("namespace", namespace)) if value is not None}
+    if flags:
+        settings = replace(settings, **flags)  # type: ignore[arg-type]  # both are str
+        validate(settings, flags)
+    return settings
+
+
+def with_flags(settings: Settings, section: Literal["consumer", "mover"], flags: Mapping[str, object]) -> Settings:
+    """``settings`` with those of ``flags`` (setting → value) that were given, None and () being those that were not.
+
+    Errors as those of ``validate``.
+    """
+    given: dict[str, Any] = {name: value for name, value in flags.items() if value not in (None, ())}
+    if not given:
+        return settings
+    changed: Any = replace(getattr(settings, section), **given)
+    settings = replace(settings, **{section: changed})
+    validate(settings, [f"{section}.{name}" for name in given])
+    return settings
+
+
+def validate(settings: Settings, flags: Collection[str] = ()) -> None:
+    """Check every value and what they must be to each other.
+
+    ConfigurationError (78), named after the key or the environment variable; UsageError (2) for what one of ``flags``
+    set, given as paths such as ``consumer.timeout``. A store is always a ConfigurationError.
+    """
+    for path, value, holds, rule in _rules(settings, flags):
+        if not holds:
+            raise refusal(path, value, rule, flags)
+    checks = {"store": check_store, "consumer.schedule": check_cron, "mover.schedule": check_cron}
+    for path, check in checks.items():
+        value = _at(settings, path)
+        if value is not None:
+            try:
+                check(value)
+            except ValueError as error:
+                raise refusal(path, value, str(error), flags) from None
+
+
+def _rules(settings: Settings, flags: Collection[str]) -> Iterator[tuple[str, object, bool, str]]:
+    """Path, value, whether it holds, and what it must be."""
+    consumer = settings.consumer
+    yield "namespace", settings.namespace, bool(NAME.fullmatch(settings.namespace)), NAME_RULE
+    yield "consumer.queues", "", bool(consumer.queues), "name one queue at least"
+    for queue in consumer.queues:
+        yield "consumer.queues", queue, bool(NAME.fullmatch(queue)), NAME_RULE
+    for section, names in (
+        ("consumer", ("timeout", "idle_time", "estimated_duration", "min_margin", "grace")),
+        ("mover", ("timeout", "idle_time", "grace")),
+    ):
+        for path in (f"{section}.{name}" for name in names):
+            value = _at(settings, path)
+            if path.endswith(("timeout", "idle_time")):
+                yield path, value, value > 0, "must be > 0"
+            yield path, value, 0 <= value <= YEAR, "must be between 0 and 365d"
+    factor = consumer.tolerance_factor
+    yield "consumer.tolerance_factor", factor, 0 < factor <= 1e6, "must be > 0, and at most 1000000"
+    for path, most in (("consumer.concurrency", 256), ("consumer.instances", 64), ("mover.batch_size", 500)):
+        value = _at(settings, path)
+        yield path, value, 1 <= value <= most, f"must be 1-{most}"
+    margin, timeout = consumer.min_margin, consumer.timeout
+    if "consumer.timeout" in flags and "consumer.min_margin" not in flags:
+        rule = f"no time left to work, as min_margin is {margin:g}s; give a longer timeout or a smaller min_margin"
+        yield "consumer.timeout", timeout, margin < timeout, rule
+    rule = f"no time left to work, as timeout is {timeout:g}s; give a smaller min_margin or a longer timeout"
+    yield "consumer.min_margin", margin, margin < timeout, rule
+
+
+def refusal(path: str, value: object, rule: str, flags: Collection[str] = ()) -> PollConsumerError:
+    """What is wrong with the setting at ``path``, in the name under which the user gave it."""
+    shown = f"{value:g}" if isinstance(value, float) else str(value)
+    if path == "store" or "://" in shown:
+        shown = redacted(shown)
+    if path in flags:
+        error = ConfigurationError if path == "store" else UsageError
+        return error("--" + path.rpartition(".")[2].replace("_", "-"), shown, rule)
+    name = variable(path)
+    return ConfigurationError(name if os.environ.get(name) else path, shown, rule)
+
+
+def variable(path: str) -> str:
+    """The environment variable of the setting at ``path``."""
+    return PREFIX + path.replace(".", "__").upper()
+
+
+def _at(settings: Settings, path: str) -> Any:
+    value: Any = settings
+    for name in path.split("."):
+        value = getattr(value, name)
+    return value
+
+
+def _find(config: Path | None, variables: Mapping[str, str]) -> tuple[Path | None, bytes]:
+    """The configuration file, absolute, and its bytes; None and none when there is none."""
+    named = config or variables.get(CONFIG_VARIABLE) or None
+    try:
+        path = Path(named or "config.toml").absolute()
+    except OSError as error:
+        raise ConfigurationError("current directory", error.strerror, "start in one that exists") from None
+    try:
+        return path, path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        if named is None:
+            return None, b""
+        raise ConfigurationError("configuration file not found", path, "create it, or name another one") from None
+    except IsADirectoryError:
+        raise ConfigurationError("configuration file is a directory", path, "name the file in it") from None
+    except PermissionError:
+        raise PermissionDenied("configuration file", path, "permission denied: let this user read it") from None
+    except OSError as error:
+        raise ConfigurationError("configuration file", path, str(error.strerror)) from None
+
+
+def _assemble(values: dict[str, Any], path: Path | None) -> Settings:
+    """Settings of plain ``values``, as they come from the reading or, with lists for tuples, from what was remembered.
+
+    KeyError or TypeError when they do not fit.
+    """
+    sections = {name: kind(**_tupled(values[name])) for name, kind in SECTIONS.items()}
+    plain = {name: value for name, value in values.items() if name not in sections}
+    place = {"directory": path.parent if path else Path.cwd(), "config": path}
+    return Settings(**_tupled(plain), **sections, **place)  # type: ignore[arg-type]
+
+
+def _tupled(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+
+
+def _plain(settings: Any) -> dict[str, Any]:
+    return {each.name: getattr(settings, each.name) for each in fields(settings) if each.name not in PLACE}
+
+
+def _key(path: Path | None, content: bytes, variables: Mapping[str, str]) -> str | None:
+    """What the settings depend on, as a file name; None where that cannot be told, or nothing can be remembered."""
+    try:
+        ours = [Path(__file__).with_name(name).stat().st_mtime_ns for name in ("settings.py", "reading.py")]
+    except OSError:
+        return None
+    depends = (VERSION, sys.version, ours, os.fspath(path or ""), content, sorted(variables.items()))
+    return hashlib.sha256(repr(depends).encode()).hexdigest()
+
+
+def _cache_directory() -> Path | None:
+    """Where settings are remembered; None for a user without a home."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    if not cache.is_absolute():
+        home = Path(os.environ.get("HOME", ""))
+        if not home.is_absolute():
+            import pwd
+
+            try:
+                home = Path(pwd.getpwuid(os.geteuid()).pw_dir)
+            except KeyError:
+                return None
+        cache = home / ".cache"
+    return cache / "pollconsumer"
+
+
+def _only_ours(directory: Path) -> bool:
+    state = directory.stat()
+    return state.st_uid == os.geteuid() and not state.st_mode & 0o022
+
+
+def _recall(key: str, path: Path | None) -> Settings | None:
+    """The settings remembered under ``key``; None where there are none that nobody else can have written."""
+    directory = _cache_directory()
+    if directory is None:
+        return None
+    try:
+        if not _only_ours(directory):
+            return None
+        descriptor = os.open(directory / f"{key}.json", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        with os.fdopen(descriptor, encoding="utf-8") as file:
+            state = os.fstat(descriptor)
+            if state.st_uid != os.geteuid() or state.st_mode != stat.S_IFREG | 0o600:
+                return None
+            return _assemble(json.load(file), path)
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _remember(key: str, settings: Settings) -> None:
+    """Keep ``settings`` for the next start, where that is possible."""
+    directory = _cache_directory()
+    if directory is None:
+        return
+    import tempfile
+
+    values = _plain(settings) | {name: _plain(getattr(settings, name)) for name in SECTIONS}
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not _only_ours(directory):
+            return
+        descriptor, name = tempfile.mkstemp(dir=directory, prefix=key, suffix=".json")  # 0600
+        unfinished = Path(name)
+        try:
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                json.dump(values, file)
+            unfinished.replace(directory / f"{key}.json")
+        finally:
+            unfinished.unlink(missing_ok=True)
+        entries = sorted(directory.glob("*.json"), key=lambda entry: entry.stat().st_mtime_ns, reverse=True)
+        for entry in entries[REMEMBERED:]:
+            entry.unlink(missing_ok=True)
+    except OSError:
+        return

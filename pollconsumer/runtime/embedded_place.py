@@ -1,0 +1,162 @@
+"""Where the embedded server lives: its data directory, the address of its socket, and the lock that it holds.
+
+The lock decides everything. It is an ``flock`` on ``server.lock`` whose descriptor the server inherits, so it is held
+exactly as long as the server lives, ``kill -9`` included. Only who has the lock may start a server: two servers on one
+data directory both start without complaint and overwrite each other's append-only file, and a socket that does not
+answer proves nothing, since a stalled server looks the same.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import stat
+import sys
+from pathlib import Path
+
+from pollconsumer.core.errors import CannotCreate, PermissionDenied
+
+SOCKET, LOCK, LOG, PID = "server.sock", "server.lock", "server.log", "server.pid"
+LONGEST_ADDRESS = 107 if sys.platform == "linux" else 103  # bytes that sockaddr_un takes, without the final NUL
+ELSEWHERE = "set XDG_DATA_HOME to a directory of your own"
+
+
+def data_directory() -> Path:
+    """``$XDG_DATA_HOME/pollconsumer``, else ``~/.local/share/pollconsumer``; not created, not checked.
+
+    Works without HOME, as under ``env -i`` or a bare cron: the home is then looked up by user id. An empty or relative
+    value counts as unset, as the XDG specification has it. CannotCreate when the user id has no home either.
+    """
+    named = Path(os.environ.get("XDG_DATA_HOME", ""))
+    if named.is_absolute():
+        return named / "pollconsumer"
+    home = Path(os.environ.get("HOME", ""))
+    if not home.is_absolute():
+        import pwd
+
+        try:
+            home = Path(pwd.getpwuid(os.getuid()).pw_dir)
+        except KeyError:
+            raise CannotCreate("no home directory for user id", os.getuid(), ELSEWHERE) from None
+    return home / ".local" / "share" / "pollconsumer"
+
+
+def check_directory(directory: Path) -> bool:
+    """Whether the data directory exists; if so it is ours alone, or PermissionDenied.
+
+    Whoever can write there can put a socket of their own in the server's place and read every payload.
+    """
+    try:
+        found = directory.lstat()
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise cannot_create(directory, error) from None
+    if stat.S_ISLNK(found.st_mode):
+        fix = f"remove the link and {ELSEWHERE}"
+        raise PermissionDenied("data directory is a symbolic link", directory, fix)
+    if not stat.S_ISDIR(found.st_mode):
+        raise CannotCreate("data directory is not a directory", directory, ELSEWHERE)
+    if found.st_uid != os.geteuid():
+        raise PermissionDenied(f"data directory belongs to user id {found.st_uid}", directory, ELSEWHERE)
+    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        what = f"data directory is writable by others (mode {stat.S_IMODE(found.st_mode):04o})"
+        raise PermissionDenied(what, directory, "make sure that it is yours, then chmod 700 it")
+    return True
+
+
+def create_directory(directory: Path) -> None:
+    """Create the data directory and its missing parents, each with mode 0700, and check it; CannotCreate if not."""
+    if check_directory(directory):
+        return
+    missing = [directory]
+    while not missing[-1].parent.exists():
+        missing.append(missing[-1].parent)
+    for path in reversed(missing):
+        try:
+            path.mkdir(0o700)
+        except FileExistsError:
+            continue  # another process was quicker; what it made is checked below
+        except OSError as error:
+            raise cannot_create(path, error) from None
+    check_directory(directory)
+
+
+def take_lock(directory: Path) -> int | None:
+    """A descriptor that holds the lock, for the caller to hand on and close; None while another process has it.
+
+    The lock file is never removed: with a second file of that name there would be a second lock.
+    """
+    path = directory / LOCK
+    try:
+        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        if (
+            lock < 3
+        ):  # started with closed stdio: the server's own stdio would replace the descriptor, and free the lock
+            low = lock
+            lock = fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, 3)
+            os.close(low)
+    except OSError as error:
+        raise cannot_create(path, error) from None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        return None
+    except OSError as error:
+        os.close(lock)
+        raise cannot_create(path, error) from None
+    return lock
+
+
+def socket_address(directory: Path) -> Path:
+    """Path under which to bind and connect to the server's socket: at most 107 bytes, for the kernel takes no more.
+
+    For a longer data directory it leads through a symbolic link in the user's runtime directory (see ``link_address``).
+    The socket itself is always in the data directory: the runtime directory may differ between cron and a login, and
+    goes away with the last login. CannotCreate when a short path is needed and there is no runtime directory.
+    """
+    plain = directory / SOCKET
+    if len(os.fsencode(plain)) <= LONGEST_ADDRESS:
+        return plain
+    import hashlib
+
+    name = f"pollconsumer-{hashlib.sha256(os.fsencode(directory)).hexdigest()[:16]}"
+    for runtime in (Path(os.environ.get("XDG_RUNTIME_DIR", "")), Path(f"/run/user/{os.geteuid()}")):
+        short = runtime / name / SOCKET
+        if runtime.is_absolute() and _is_private(runtime) and len(os.fsencode(short)) <= LONGEST_ADDRESS:
+            return short
+    what = f"socket path longer than {LONGEST_ADDRESS} bytes"
+    raise CannotCreate(what, plain, "set XDG_DATA_HOME to a directory with a shorter path")
+
+
+def link_address(directory: Path, address: Path) -> None:
+    """Make ``address`` lead to the data directory; nothing to do where it lies there already."""
+    link = address.parent
+    if link == directory:
+        return
+    try:
+        link.symlink_to(directory)
+    except FileExistsError:
+        if not link.is_symlink() or link.readlink() != directory:
+            raise CannotCreate("short socket path is taken", link, f"remove it, or {ELSEWHERE}") from None
+    except OSError as error:
+        raise cannot_create(link, error) from None
+
+
+def one_line(path: Path) -> str:
+    """The whole path as text without control characters, for the part of a message that is not cut."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in str(path))
+
+
+def cannot_create(path: Path, error: OSError) -> CannotCreate:
+    """The operating system's refusal in its own words."""
+    return CannotCreate(f"cannot create {one_line(path)}", error.strerror or error, ELSEWHERE)
+
+
+def _is_private(directory: Path) -> bool:
+    try:
+        found = directory.lstat()
+    except OSError:
+        return False
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o077

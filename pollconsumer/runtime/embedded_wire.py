@@ -1,0 +1,56 @@
+"""The few commands that the embedded server itself is asked, in the inline form of the Redis protocol.
+
+Not the store's client: that one is slow to import, retries by rules of its own, and belongs to the store. Here a
+question is asked once, and silence within the time allowed is an answer too.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from typing import TYPE_CHECKING, BinaryIO
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+Reply = str | list[str]
+
+SHORTEST_WAIT = 0.01  # with no time left at all, a server that is well still gets to answer
+
+
+def ask(address: Path, commands: list[str], deadline: float) -> list[Reply]:
+    """One reply a command, errors and simple strings with their first character (``+PONG``, ``-LOADING …``).
+
+    An empty list when nobody listens, or whoever did hung up before the last reply. TimeoutError when somebody listens
+    and has not answered by ``deadline`` (``time.monotonic``); OSError for what else the system refuses.
+    """
+    while True:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+            connection.settimeout(max(deadline - time.monotonic(), SHORTEST_WAIT))
+            try:
+                connection.connect(str(address))
+                connection.sendall("".join(f"{command}\r\n" for command in commands).encode())
+                with connection.makefile("rb") as stream:
+                    return [_read(stream) for _ in commands]
+            except (FileNotFoundError, ConnectionError):
+                return []
+            except BlockingIOError:
+                # A stalled server with a full queue of connections: it is alive, so this is silence, not absence.
+                if time.monotonic() >= deadline:
+                    raise TimeoutError from None
+        time.sleep(SHORTEST_WAIT)
+
+
+def _read(stream: BinaryIO) -> Reply:
+    line = stream.readline()
+    if not line.endswith(b"\r\n"):
+        raise ConnectionResetError
+    kind, rest = line[:1], line[1:-2]
+    if kind == b"*":
+        return [str(_read(stream)) for _ in range(int(rest))]
+    if kind == b"$":
+        data = stream.read(int(rest) + 2)
+        if not data.endswith(b"\r\n"):
+            raise ConnectionResetError
+        return data[:-2].decode("utf-8", "replace")
+    return line[:-2].decode("utf-8", "replace")

@@ -1,0 +1,47 @@
+"""Handlers as the consumer sees them: a function under a name, and what its failures mean."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from pollconsumer.core.message import Malformed
+from pollconsumer.core.retry import Backoff, Fatal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+MAX_ATTEMPTS = 5
+
+
+class BadArguments(Fatal):
+    """The payload does not fit the handler's parameters; it will not fit next time either."""
+
+
+@dataclass(frozen=True, slots=True)
+class Handler:
+    name: str
+    function: Callable[..., Any]
+    max_attempts: int = MAX_ATTEMPTS
+    backoff: Backoff = field(default_factory=Backoff)
+    fatal: tuple[type[BaseException], ...] = ()
+
+    def handle(self, payload: dict[str, Any]) -> BaseException | None:
+        """Call the function. Returns what it raised, whatever that is: no handler ends a launch by raising."""
+        try:
+            self.function(**payload)
+        except TypeError as error:
+            if error.__traceback__ is not None and error.__traceback__.tb_next is None:
+                return BadArguments(f"bad_arguments: {error}")
+            return error
+        except BaseException as error:
+            return error
+        return None
+
+
+def describe(error: BaseException) -> str:
+    """``error`` as it is kept with the message."""
+    if isinstance(error, Malformed | BadArguments):
+        return str(error)
+    text = str(error)
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

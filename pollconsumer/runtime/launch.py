@@ -1,0 +1,175 @@
+"""One launch, from its start to its exit code: what the consumer and the mover have in common.
+
+The order matters. Signals first, so that none finds the process unprepared. Then the heartbeat's fork, before there is
+a connection or a thread. Then the user's modules, while an earlier launch still holds the lease, so that the hand-off
+costs no import. Then the lease; and only its holder touches a message.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pollconsumer.core.errors import LeaseLost, PollConsumerError, StoreUnreachable
+from pollconsumer.core.events import LaunchEnded
+from pollconsumer.core.window import StopReason, Window, predict_stop
+from pollconsumer.runtime.heartbeat import Heartbeat
+from pollconsumer.runtime.interruption import Interruption
+from pollconsumer.runtime.lease import LeaseWatch, take
+from pollconsumer.runtime.process import boot_time, started_at
+from pollconsumer.runtime.progress import Identity, Progress
+from pollconsumer.runtime.watchdog import Watchdog
+from pollconsumer.store.leases import Acquired, Group, Leases
+from pollconsumer.store.wire import Budget
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pollconsumer.core.events import Event
+    from pollconsumer.runtime.opening import StoreOpener
+    from pollconsumer.store.wire import Wire
+
+HEARTBEAT_BUDGET = 2.0
+FAREWELL_BUDGET = 2.0
+"""Seconds that an unreachable store may cost a launch whose window is over."""
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchPlan:
+    """What bounds a launch; durations in seconds. ``next_launches`` counts from now."""
+
+    group: Group
+    timeout: float
+    grace: float
+    baton: bool
+    next_launches: tuple[float, float] | None
+
+
+class Launch:
+    """What the work of a launch is given."""
+
+    def __init__(self, plan: LaunchPlan, opener: StoreOpener, emit: Callable[[Event], None]) -> None:
+        start, now = started_at(), time.monotonic()
+        ahead = plan.next_launches and (now + plan.next_launches[0], now + plan.next_launches[1])
+        self.window = Window(start, predict_stop(start, plan.timeout, ahead or None, baton=plan.baton))
+        self.plan, self.opener, self.emit = plan, opener, emit
+        self.interruption = Interruption()
+        self.progress = Progress()
+        self.id = secrets.token_hex(8)
+
+    def interrupted(self) -> bool:
+        return bool(self.interruption)
+
+    def patience(self) -> WindowPatience:
+        return WindowPatience(self.window, self.interrupted)
+
+
+class WindowPatience:
+    """Bear with the server for as long as the window is open; obey a signal meanwhile."""
+
+    def __init__(self, window: Window, interrupted: Callable[[], bool]) -> None:
+        self._window, self._interrupted = window, interrupted
+        self._farewell = Budget(FAREWELL_BUDGET)
+
+    def left(self) -> float:
+        window = 0.0 if self._interrupted() else self._window.left(time.monotonic())
+        return max(window, self._farewell.left())
+
+    def pause(self, seconds: float) -> None:
+        time.sleep(min(seconds, self.left()))
+
+
+def run_launch(
+    plan: LaunchPlan,
+    opener: StoreOpener,
+    emit: Callable[[Event], None],
+    prepare: Callable[[], None],
+    work: Callable[[HeldLaunch], StopReason],
+) -> None:
+    """Run one launch. ``prepare`` imports what the work needs; ``work`` gets to hold the lease.
+
+    Raises what ended the launch otherwise than normally, after the lease was given back: LeaseLost, StoreUnreachable,
+    errors of configuration.
+    """
+    launch = Launch(plan, opener, emit)
+    launch.interruption.install()
+    heartbeat = Heartbeat(launch.progress, lambda: opener.leases(lambda: Budget(HEARTBEAT_BUDGET)))
+    watchdog = Watchdog(launch.window.left(time.monotonic()) + plan.grace, launch.progress)
+    try:
+        prepare()
+        wire = opener.wire(launch.patience)
+        held = _take_lease(launch, wire, heartbeat)
+        if held is not None:
+            held.work(work)
+    finally:
+        watchdog.call_off()
+        heartbeat.stop()
+
+
+def _take_lease(launch: Launch, wire: Wire, heartbeat: Heartbeat) -> HeldLaunch | None:
+    group = launch.plan.group
+    leases = Leases(wire, launch.opener.namespace)
+    identity = Identity.of_this_process(launch.id, group.role, group.queues)
+    taken = take(
+        leases,
+        group,
+        launch.id,
+        launch.window,
+        description=identity.description(),
+        entry=identity.entry(None, 0.0, 0.0, launch.progress),
+        baton=launch.plan.baton,
+        interrupted=launch.interrupted,
+    )
+    if taken is None:
+        return None
+    acquired, asked = taken
+    waited = time.monotonic() - launch.window.start - (boot_time() - asked)
+    hard_end = boot_time() + launch.window.left(time.monotonic()) + launch.plan.grace
+    heartbeat.hold(identity, acquired, waited, asked, hard_end)
+    return HeldLaunch(launch, wire, leases, identity, acquired, waited, asked, heartbeat)
+
+
+class HeldLaunch:
+    """A launch that holds the lease."""
+
+    def __init__(
+        self,
+        launch: Launch,
+        wire: Wire,
+        leases: Leases,
+        identity: Identity,
+        acquired: Acquired,
+        waited: float,
+        asked: float,
+        heartbeat: Heartbeat,
+    ) -> None:
+        self.launch, self.wire, self.leases, self.acquired = launch, wire, leases, acquired
+        self.watch = LeaseWatch(launch.progress, heartbeat, launch.window, launch.interrupted)
+        self._identity, self._waited, self._asked = identity, waited, asked
+
+    def work(self, work: Callable[[HeldLaunch], StopReason]) -> None:
+        """Do it, and give the lease back however it ends."""
+        reason, code = StopReason.DIED, 1
+        try:
+            reason, code = work(self), 0
+        except PollConsumerError as error:
+            reason, code = _REASONS.get(type(error), StopReason.DIED), error.exit_code
+            raise
+        finally:
+            self._end(reason, code)
+
+    def _end(self, reason: StopReason, code: int) -> None:
+        launch, held = self.launch, boot_time() - self._asked
+        launch.progress.end(reason, code)
+        entry = self._identity.entry(self.acquired, self._waited, held, launch.progress)
+        with suppress(StoreUnreachable):  # the lease then lapses by itself
+            self.leases.release(self.acquired.holder, self._identity.role, launch.id, entry)
+        counts = launch.progress.counts()
+        running = self._waited + held
+        launch.emit(LaunchEnded(self._identity.role, reason, running, counts.handled, counts.failed, counts.released))
+
+
+_REASONS = {LeaseLost: StopReason.LEASE_LOST, StoreUnreachable: StopReason.STORE_UNREACHABLE}

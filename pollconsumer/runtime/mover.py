@@ -1,0 +1,112 @@
+"""The mover: promotes due messages to their queue, and recovers orphans that no launch has taken over.
+
+It sleeps until the next due time and is woken when something earlier is scheduled, so that a message is late by
+milliseconds and never early: what is due is for the server's clock to say, in the script that moves it.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pollconsumer.core.events import OrphansRecovered
+from pollconsumer.core.window import StopReason, Window
+from pollconsumer.runtime.progress import Counts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pollconsumer.core.events import Event
+    from pollconsumer.runtime.progress import Progress
+    from pollconsumer.runtime.wake import Wake
+    from pollconsumer.store.redis_store import Holder, RedisStore
+
+MAINTAIN_EVERY = 1.0
+MARGIN = 0.25
+"""Seconds before the window's end at which the mover stops, to be gone when the next one starts."""
+
+
+@dataclass(frozen=True, slots=True)
+class MoverOptions:
+    """Durations in seconds."""
+
+    idle_time: float
+    batch_size: int
+    baton: bool = False
+
+
+class Mover:
+    def __init__(
+        self,
+        options: MoverOptions,
+        window: Window,
+        store: RedisStore,
+        holder: Holder,
+        *,
+        wake: Wake,
+        progress: Progress,
+        interrupted: Callable[[], bool],
+        check_lease: Callable[[], None],
+        successor_waits: Callable[[], bool],
+        emit: Callable[[Event], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.options, self.window, self.clock = options, window, clock
+        self._store, self._holder, self._wake, self._progress = store, holder, wake, progress
+        self._interrupted, self._check_lease, self._emit = interrupted, check_lease, emit
+        self._successor_waits = successor_waits
+        self._announced: set[str] = set()
+        self._maintained = float("-inf")
+        self._moved = 0
+
+    def run(self) -> StopReason:
+        """Move until the window closes. Raises LeaseLost, StoreUnreachable."""
+        while self.window.has_time(self.clock(), MARGIN):
+            self._check_lease()
+            if self._interrupted():
+                return StopReason.INTERRUPTED
+            if self.options.baton and self._successor_waits():
+                return StopReason.HANDED_OVER
+            moved, next_due = self.promote()
+            self.maintain()
+            if not moved:
+                self.idle(next_due)
+        return StopReason.NO_TIME_TO_IDLE
+
+    def promote(self) -> tuple[int, float | None]:
+        """One batch of every queue. Returns messages moved, and seconds until the next is due, None for never."""
+        moved, soonest = 0, None
+        for queue in self._queues():
+            count, next_due = self._store.promote(self._holder, queue, self.options.batch_size)
+            moved += count
+            if next_due is not None and (soonest is None or next_due < soonest):
+                soonest = next_due
+        self._moved += moved
+        self._progress.count(Counts(handled=self._moved))
+        return moved, soonest
+
+    def maintain(self) -> None:
+        """Once a second: offer orphans again, forget what is finished and old."""
+        if self.clock() - self._maintained < MAINTAIN_EVERY:
+            return
+        self._maintained = self.clock()
+        for queue in self._queues():
+            recovered = self._store.recover(queue)
+            if recovered:
+                self._emit(OrphansRecovered(queue, recovered))
+            self._store.trim(queue)
+
+    def idle(self, next_due: float | None) -> None:
+        """Until the next due time, or an earlier one is scheduled; at most idle_time, and not beyond the window."""
+        longest = min(self.options.idle_time, self.window.left(self.clock()) - MARGIN)
+        self._wake.wait(longest if next_due is None else min(longest, next_due))
+
+    def _queues(self) -> list[str]:
+        """Every queue there is, each told of our fence before anything is moved there."""
+        queues = self._store.queues()
+        for queue in queues:
+            if queue not in self._announced:
+                self._store.announce(self._holder, queue)
+                self._announced.add(queue)
+        return queues

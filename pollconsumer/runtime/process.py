@@ -1,0 +1,44 @@
+"""What the operating system knows of a process. Where there is no /proc, nothing: callers fall back."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+
+def boot_time() -> float:
+    """Seconds on a clock that goes on while the machine sleeps."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
+def started_at() -> float:
+    """When this process was started, on the monotonic clock: before the interpreter read its first module."""
+    now = time.monotonic()
+    fields = _stat(os.getpid())
+    if fields is None:
+        return now - time.process_time()
+    age = boot_time() - int(fields[19]) / os.sysconf("SC_CLK_TCK")
+    return now - max(0.0, age)
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether the process is suspended, by SIGSTOP or a debugger: it makes no progress, however alive it is."""
+    fields = _stat(pid)
+    return fields is not None and fields[0] in (b"T", b"t")
+
+
+def resident_bytes() -> int:
+    """Resident memory of this process; 0 where it cannot be told."""
+    try:
+        return int(Path("/proc/self/statm").read_bytes().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return 0
+
+
+def _stat(pid: int) -> list[bytes] | None:
+    """Fields of /proc/PID/stat from the third on: the name before them may hold anything."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+    except OSError:
+        return None

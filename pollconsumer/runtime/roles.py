@@ -1,0 +1,74 @@
+"""The two roles that a launch can have, put together from their parts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pollconsumer.core.durations import Durations
+from pollconsumer.core.events import OrphansRecovered
+from pollconsumer.runtime.consumer import Consumer, ConsumerOptions
+from pollconsumer.runtime.executor import InlineExecutor, ThreadExecutor
+from pollconsumer.runtime.mover import Mover, MoverOptions
+from pollconsumer.runtime.wake import Wake
+from pollconsumer.store.redis_store import RedisStore
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pollconsumer.core.window import StopReason
+    from pollconsumer.runtime.handlers import Handler
+    from pollconsumer.runtime.launch import HeldLaunch
+
+
+def consume(
+    held: HeldLaunch, options: ConsumerOptions, handlers: Mapping[str, Handler], concurrency: int
+) -> StopReason:
+    """Handle messages. What was reserved by a launch that is gone is offered again first."""
+    launch = held.launch
+    store = RedisStore(held.wire, launch.opener.namespace)
+    holder = held.acquired.holder
+    for queue in options.queues:
+        recovered = store.announce(holder, queue)
+        if recovered:
+            launch.emit(OrphansRecovered(queue, recovered))
+    markers = [store.keys.queue(queue, "k") for queue in options.queues]
+    durations = Durations(held.leases.learned())
+    try:
+        return Consumer(
+            options,
+            launch.window,
+            store,
+            holder,
+            handlers,
+            InlineExecutor() if concurrency == 1 else ThreadExecutor(concurrency),
+            durations,
+            wake=Wake(launch.opener.bare_wire(launch.patience), lambda: markers),
+            progress=launch.progress,
+            interrupted=launch.interrupted,
+            check_lease=held.watch.check,
+            emit=launch.emit,
+        ).run()
+    finally:
+        held.leases.learn(durations.measured)
+
+
+def move(held: HeldLaunch, options: MoverOptions) -> StopReason:
+    """Promote what is due."""
+    launch = held.launch
+    store = RedisStore(held.wire, launch.opener.namespace)
+
+    def markers() -> list[str]:
+        return [*(store.keys.queue(queue, "ks") for queue in store.queues()), store.keys.control("kq")]
+
+    return Mover(
+        options,
+        launch.window,
+        store,
+        held.acquired.holder,
+        wake=Wake(launch.opener.bare_wire(launch.patience), markers),
+        progress=launch.progress,
+        interrupted=launch.interrupted,
+        check_lease=held.watch.check,
+        successor_waits=lambda: held.leases.successor_waits(held.acquired.holder),
+        emit=launch.emit,
+    ).run()

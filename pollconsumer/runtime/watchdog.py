@@ -1,0 +1,42 @@
+"""The end of a launch whatever its handlers do: exit 124 at the hard end, with every stack in the log.
+
+A thread does it, unless a handler holds the interpreter's lock; then faulthandler's own thread does, which needs none
+and is written in C, half a second later and with exit status 1, which is all it can say.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import threading
+from typing import TYPE_CHECKING
+
+from pollconsumer.core.window import StopReason
+
+if TYPE_CHECKING:
+    from pollconsumer.runtime.progress import Progress
+
+WITHOUT_INTERPRETER_AFTER = 0.5
+EXIT_CODE = 124
+
+
+class Watchdog:
+    def __init__(self, seconds: float, progress: Progress) -> None:
+        """Strikes in ``seconds``, unless called off."""
+        self._progress = progress
+        self._called_off = threading.Event()
+        self._log = os.dup(2)  # a handler may close it
+        faulthandler.dump_traceback_later(seconds + WITHOUT_INTERPRETER_AFTER, exit=True, file=self._log)
+        threading.Thread(target=self._watch, args=(seconds,), name="watchdog", daemon=True).start()
+
+    def call_off(self) -> None:
+        faulthandler.cancel_dump_traceback_later()
+        self._called_off.set()
+
+    def _watch(self, seconds: float) -> None:
+        if not self._called_off.wait(seconds):
+            self._progress.end(StopReason.WATCHDOG, EXIT_CODE)
+            line = "pollconsumer: error: watchdog: a handler outlived the launch and its grace; its stack follows\n"
+            os.write(self._log, line.encode())
+            faulthandler.dump_traceback(file=self._log, all_threads=True)
+            os._exit(EXIT_CODE)

@@ -1,0 +1,225 @@
+"""Every read for people: what `status`, `list`, `launches` and `lease` show. Nothing here writes."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pollconsumer.core.errors import NotFound
+from pollconsumer.core.lifecycle import State, durations_of, state_of
+from pollconsumer.core.message import Malformed, decode_payload
+from pollconsumer.store import rows
+from pollconsumer.store.keys import Keys
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pollconsumer.store.wire import Wire
+
+PAGE = 500
+
+
+class Message(NamedTuple):
+    """A message as it stands. ``payload`` is None where it is malformed, or was dropped with a finished message."""
+
+    id: str
+    queue: str
+    row: rows.Row
+    payload: dict[str, Any] | None
+    last_error: str | None
+
+    @property
+    def state(self) -> State:
+        return state_of(self.row.timestamps)
+
+    @property
+    def durations(self) -> dict[str, float | None]:
+        return durations_of(self.row.timestamps)
+
+
+class QueueCounts(NamedTuple):
+    name: str
+    ready: int
+    reserved: int
+    scheduled: int
+    completed: int
+    dead: int
+    parked: int
+    overdue: int
+    oldest_ready_seconds: float | None
+
+
+class Overview(NamedTuple):
+    """``mover_seen_seconds_ago`` is None when no mover was ever seen, 0 while one holds the lease."""
+
+    queues: list[QueueCounts]
+    overdue: int
+    mover_seen_seconds_ago: float | None
+    leases: list[dict[str, Any]]
+
+
+class Inspector:
+    def __init__(self, wire: Wire, namespace: str) -> None:
+        self._wire = wire
+        self._keys = Keys(namespace)
+
+    def queues(self) -> list[str]:
+        return sorted(name.decode() for name in self._wire.command("SMEMBERS", self._keys.control("queues")))
+
+    def message(self, message_id: str) -> Message:
+        """Raises NotFound."""
+        for queue in self.queues():
+            for message in self._messages(queue, [message_id]):
+                return message
+        raise NotFound("no such message", message_id, "list shows those that are kept")
+
+    def overview(self) -> Overview:
+        control = self._keys.control
+        now = self._now()
+        queues = [self._count(queue, now) for queue in self.queues()]
+        leases = self.leases()
+        seen = self._wire.command("HGET", control("seen"), "mover")
+        held = any(lease["role"] == "mover" for lease in leases)
+        ago = 0.0 if held else None if seen is None else max(0, now - int(seen)) / 1000
+        return Overview(queues, sum(queue.overdue for queue in queues), ago, leases)
+
+    def messages(self, state: State | None, queue: str | None, limit: int) -> Iterator[Message]:
+        """At most ``limit`` messages, oldest in their state first, a page at a time. Raises NotFound for the queue."""
+        known = self.queues()
+        if queue is not None and queue not in known:
+            names = ", ".join(known) or "none yet"
+            raise NotFound("no such queue", queue, f"queues are: {names}")
+        left = limit
+        for name in [queue] if queue else known:
+            for index in _EVERY if state is None else [state]:
+                for page in self._ids(name, index):
+                    for message in self._messages(name, page):
+                        if state is not None and message.state is not state:
+                            continue
+                        if left == 0:
+                            return
+                        left -= 1
+                        yield message
+
+    def launches(self, limit: int) -> list[dict[str, Any]]:
+        """The ledger, newest first; each with the gap in seconds since the one before it gave back the lease."""
+        control = self._keys.control
+        ids = self._wire.command("LRANGE", control("launches"), 0, limit + 200)
+        found = self._wire.command("HMGET", control("ledger"), *ids) if ids else []
+        entries = [json.loads(entry) for entry in found if entry]
+        live = {lease["fence"] for lease in self.leases()}
+        before: dict[str | None, dict[str, Any]] = {}
+        for entry in reversed(entries):
+            earlier = before.get(entry.get("lineage"))
+            if entry["stop_reason"] is None and entry.get("fence") not in live:
+                entry |= {"stop_reason": "died", "exit_code": -1}
+            known = earlier is not None and "acquired_ms" in entry
+            entry["gap_seconds"] = (
+                max(0, entry["acquired_ms"] - earlier["ended_ms"]) / 1000 if known and earlier else None
+            )
+            if "ended_ms" in entry:
+                before[entry["lineage"]] = entry
+        return entries[:limit]
+
+    def leases(self) -> list[dict[str, Any]]:
+        """Who holds which lease, since when (epoch ms), under which fence."""
+        lineages = sorted(name.decode() for name in self._wire.command("SMEMBERS", self._keys.control("leases")))
+        if not lineages:
+            return []
+        answers = self._wire.all([("HGETALL", self._keys.control(f"lease:{lineage}")) for lineage in lineages])
+        leases = []
+        for lineage, fields in zip(lineages, answers, strict=True):
+            if fields:
+                lease = dict(zip(fields[::2], fields[1::2], strict=True))
+                holder = json.loads(lease[b"holder"])
+                leases.append(
+                    {
+                        "role": holder["role"],
+                        "slot": int(lineage.rpartition(":")[2]),
+                        "queues": holder["queues"],
+                        "holder": lease[b"launch"].decode(),
+                        "host": holder["host"],
+                        "pid": holder["pid"],
+                        "fence": int(lease[b"fence"]),
+                        "since_ms": int(lease[b"since"]),
+                        "lineage": lineage,
+                    }
+                )
+        return leases
+
+    def _now(self) -> int:
+        seconds, microseconds = self._wire.command("TIME")
+        return int(seconds) * 1000 + int(microseconds) // 1000
+
+    def _count(self, queue: str, now: int) -> QueueCounts:
+        key = self._keys.queue
+        ready, ranked, reserved, scheduled, completed, dead, parked, overdue, head, ranked_head = self._wire.all(
+            [
+                ("LLEN", key(queue, "r")),
+                ("ZCARD", key(queue, "z")),
+                ("ZCARD", key(queue, "f")),
+                ("ZCARD", key(queue, "s")),
+                ("LLEN", key(queue, "d")),
+                ("ZCARD", key(queue, "x")),
+                ("SCARD", key(queue, "p")),
+                ("ZCOUNT", key(queue, "s"), "-inf", now),
+                ("LINDEX", key(queue, "r"), 0),
+                ("ZRANGE", key(queue, "z"), 0, 0),
+            ]
+        )
+        heads = [name.decode() for name in (head, *ranked_head) if name is not None]
+        since = [at for m in self._messages(queue, heads) if (at := m.row.timestamps.enqueued_at) is not None]
+        return QueueCounts(
+            name=queue,
+            ready=ready + ranked,
+            reserved=reserved,
+            scheduled=scheduled,
+            completed=completed,
+            dead=dead,
+            parked=parked,
+            overdue=overdue,
+            oldest_ready_seconds=max(0, now - min(since)) / 1000 if since else None,
+        )
+
+    def _messages(self, queue: str, ids: Sequence[str]) -> Iterator[Message]:
+        """Those of ``ids`` that the queue knows."""
+        if not ids:
+            return
+        key = self._keys.queue
+        packed, records, errors = self._wire.all([("HMGET", key(queue, name), *ids) for name in ("m", "b", "e")])
+        for message_id, row, record, error in zip(ids, packed, records, errors, strict=True):
+            if row is None and record is None:
+                continue
+            payload = None
+            if record is not None:
+                try:
+                    payload = decode_payload(rows.content(record)[1])
+                except Malformed:
+                    payload = None
+            read = rows.read_row(row) if row is not None else rows.read_record(record)
+            yield Message(message_id, queue, read, payload, error.decode("utf-8", "replace") if error else None)
+
+    def _ids(self, queue: str, state: State) -> Iterator[list[str]]:
+        """Pages of the ids that an index holds; what moves meanwhile may be missed or seen twice."""
+        for name, kind in _INDEXES[state]:
+            first = 0
+            while True:
+                command = "LRANGE" if kind == "list" else "ZRANGE"
+                entries = self._wire.command(command, self._keys.queue(queue, name), first, first + PAGE - 1)
+                if not entries:
+                    break
+                # Finished messages are listed with the time of their end before their id.
+                yield [(entry[6:] if name == "d" else entry).decode("utf-8", "replace") for entry in entries]
+                first += len(entries)
+
+
+_INDEXES: dict[State, list[tuple[str, str]]] = {
+    State.SCHEDULED: [("s", "zset")],
+    State.READY: [("z", "zset"), ("r", "list")],
+    State.RESERVED: [("f", "zset")],
+    State.COMPLETED: [("d", "list")],
+    State.DEAD: [("x", "zset")],
+    State.CANCELLED: [("d", "list")],
+}
+_EVERY = [state for state in _INDEXES if state is not State.CANCELLED]
+"""Cancelled messages are listed among the finished ones."""

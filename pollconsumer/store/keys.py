@@ -1,0 +1,44 @@
+"""Names of keys. A queue's keys share one hash tag, and so do those of a namespace: no script touches two slots."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pollconsumer.store.scripts import Script
+
+QUEUE_TYPES = {
+    "b": "hash",
+    "m": "hash",
+    "r": "list",
+    "z": "zset",
+    "s": "zset",
+    "f": "zset",
+    "d": "list",
+    "x": "zset",
+    "e": "hash",
+    "u": "hash",
+    "c": "hash",
+    "t": "hash",
+    "k": "list",
+    "ks": "list",
+    "p": "set",
+}
+"""Keys of a queue and their types: records, rows, ready, ready by priority, schedule, in flight, finished, dead,
+errors, unique keys, counters, fences seen, marker of the queue, marker of the schedule, parked."""
+
+
+class Keys:
+    def __init__(self, namespace: str) -> None:
+        self.namespace = namespace
+
+    def queue(self, queue: str, name: str) -> str:
+        return f"{{{self.namespace}:{queue}}}:{name}"
+
+    def of_script(self, script: Script, queue: str) -> list[str]:
+        prefix = f"{{{self.namespace}:{queue}}}:"
+        return [prefix + name for name in script.keys]
+
+    def control(self, name: str) -> str:
+        """A key of the namespace itself: leases, ledger, durations."""
+        return f"{{{self.namespace}}}:{name}"

@@ -1,0 +1,159 @@
+"""The lease: an expiring, renewed right to be the one consumer, or the one mover; and the ledger of those who held it.
+
+A lease belongs to a group, which is a role and, for consumers, the queues they serve; it has one slot per instance, and
+the line of holders of a slot is its lineage. Every acquisition takes a fence above all earlier ones of the namespace.
+The lease is for efficiency: it keeps two launches from doing the same. The fence is for safety: whoever holds an older
+one is refused by every queue that a newer one has announced itself to (Kleppmann, "How to do distributed locking",
+2016).
+
+The times, in seconds, are those of Kubernetes' leader election: a holder believes in its lease for less time than the
+server grants, counted from before it asked, on a clock that goes on while the machine sleeps.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from pollconsumer.store.keys import Keys
+from pollconsumer.store.redis_store import Holder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from pollconsumer.core.durations import Average
+    from pollconsumer.store.wire import Wire
+
+TTL = 15.0
+RENEW_EVERY = 5.0
+TRUSTED_FOR = 10.0
+SUCCESSOR_TTL = 3.0
+LAUNCHES_KEPT = 5_000
+MEAN_REMEMBERS = 100
+
+
+class Group(NamedTuple):
+    """Whose lease: ``name`` is ``consumer:queue,queue`` or ``mover:``."""
+
+    role: str
+    queues: tuple[str, ...]
+    slots: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.role}:{','.join(self.queues)}"
+
+
+class Acquired(NamedTuple):
+    holder: Holder
+    slot: int
+    at: int
+    """Epoch ms of the server's clock."""
+
+
+class Held(NamedTuple):
+    """By others. ``lapses_in``: seconds until the first lease may lapse; ``signs``: what a renewal would change."""
+
+    lapses_in: float
+    signs: tuple[str, ...]
+
+
+class Leases:
+    """Reads and writes in the control slot of a namespace. Instances of it share nothing but their wire."""
+
+    def __init__(self, wire: Wire, namespace: str) -> None:
+        self._wire = wire
+        self._keys = Keys(namespace)
+
+    def acquire(
+        self, group: Group, launch: str, holder: str, entry: str, *, dead: Iterable[str] = ()
+    ) -> Acquired | Held | None:
+        """Take a free slot, else become the group's one successor; None when there is one already.
+
+        ``holder`` and ``entry`` are the JSON that people see in `lease show` and `launches`. ``dead`` are signs of
+        holders that the caller saw no renewal of for longer than any live one lets pass: theirs is taken over whatever
+        the server's clock made of its expiry.
+        """
+        control = self._keys.control
+        lineages = [f"{group.name}:{slot}" for slot in range(group.slots)]
+        keys = [
+            control("fences"), control(f"next:{group.name}"), control(f"baton:{group.name}"), control("leases"),
+            control("launches"), control("ledger"), *(control(f"lease:{lineage}") for lineage in lineages),
+        ]  # fmt: skip
+        args = [
+            launch,
+            int(TTL * 1000),
+            int(SUCCESSOR_TTL * 1000),
+            f"{group.name}:",
+            LAUNCHES_KEPT,
+            holder,
+            entry,
+            *dead,
+        ]
+        answer = self._wire.call("acquire", keys, args)
+        if answer[0] < 0:
+            return None
+        if answer[0] == 0:
+            return Held(answer[1] / 1000, tuple(sign.decode() for sign in answer[2]))
+        _, slot, fence, at = answer
+        return Acquired(Holder(lineages[slot], fence.decode(), group.name), slot, at)
+
+    def withdraw(self, group: Group, launch: str) -> None:
+        """Wait no longer, so that the launch after this one need not take this one's place for taken."""
+        self._wire.call("withdraw", [self._keys.control(f"next:{group.name}")], [launch])
+
+    def wait(self, group: Group, seconds: float) -> None:
+        """Until a lease of the group is given back, at most ``seconds``."""
+        self._wire.blocking(("BLPOP", self._keys.control(f"baton:{group.name}"), f"{seconds:.3f}"), seconds)
+
+    def call_for_hand_over(self, group: Group) -> None:
+        """Let holders of the group know that a successor waits; they see it at their next step."""
+        calls = [(self._keys.queue(queue, "sw"), self._keys.queue(queue, "k")) for queue in group.queues]
+        for sign, marker in calls or [(self._keys.control("sw"), self._keys.control("kq"))]:
+            self._wire.command("SET", f"{sign}:{group.name}", 1, "PX", int(SUCCESSOR_TTL * 1000))
+            self._wire.call("nudge", [marker], [])
+
+    def successor_waits(self, holder: Holder) -> bool:
+        """Whether a mover's successor has called. A consumer's shows in the answer to its steps."""
+        return bool(self._wire.command("EXISTS", f"{self._keys.control('sw')}:{holder.group}"))
+
+    def renew(self, holder: Holder, role: str, launch: str, description: str, entry: str) -> bool:
+        """Go on holding, and record how the launch fares. False when the lease is another's."""
+        control = self._keys.control
+        keys = [control(f"lease:{holder.lineage}"), control("fences"), control("seen"), control("ledger")]
+        args = [holder.lineage, role, holder.fence, int(TTL * 1000), launch, description, entry]
+        return bool(self._wire.call("renew", keys, args))
+
+    def release(self, holder: Holder, role: str, launch: str, entry: str) -> bool:
+        """Give the lease back and close the ledger's entry. False when the lease was another's already."""
+        control = self._keys.control
+        keys = [
+            control(f"lease:{holder.lineage}"),
+            control(f"baton:{holder.group}"),
+            control("seen"),
+            control("ledger"),
+        ]
+        return bool(self._wire.call("release", keys, [role, holder.fence, launch, entry]))
+
+    def break_(self, lineage: str, fence: str) -> bool:
+        """Take the lease from the holder with ``fence``. False when it is another's by now."""
+        control = self._keys.control
+        group = lineage.rpartition(":")[0]
+        keys = [control(f"lease:{lineage}"), control(f"baton:{group}"), control("fences")]
+        return bool(self._wire.call("break", keys, [lineage, fence]))
+
+    def learned(self) -> dict[str, tuple[float, int]]:
+        """What earlier launches learned of durations: handler → (mean in seconds, messages)."""
+        fields = self._wire.command("HGETALL", self._keys.control("durations"))
+        learned = {}
+        for name, value in zip(fields[::2], fields[1::2], strict=True):
+            mean, count = value.split()
+            learned[name.decode()] = (float(mean), int(count))
+        return learned
+
+    def learn(self, measured: Mapping[str, Average]) -> None:
+        """Remember what this launch measured."""
+        if measured:
+            args: list[str | int | float] = [MEAN_REMEMBERS]
+            for name, average in measured.items():
+                args += (name, f"{average.total:.9g}", average.count)
+            self._wire.call("learn", [self._keys.control("durations")], args)

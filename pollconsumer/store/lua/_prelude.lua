@@ -1,0 +1,48 @@
+-- Stands before every script. The loader binds KEYS to the names that the script's header gives.
+--
+-- A row (hash m) is 62 bytes and the handler's name; numbers are big-endian, instants are epoch milliseconds:
+--   1 flags (1 large record, 2 unique key, 4 parked)   2 ending (0, c completed, d dead, x cancelled)
+--   3-4 priority + 32768   5-6 attempts   7 crashes   8 generation   9-14 fence
+--   15-20 reserved   21-26 started   27-32 ended   33-38 scheduled   39-44 due   45-50 enqueued   51-56 failed
+--   57-62 next attempt
+-- A record (hash b) is a header, the unique key, the handler's name, a line feed, the payload:
+--   1 version   2 flags   3-4 priority + 32768   5-10 scheduled   11 length of the unique key
+
+local NEVER = '\0\0\0\0\0\0'
+local byte, char, floor, sub, find = string.byte, string.char, math.floor, string.sub, string.find
+
+local function be6(n)
+  local low = n % 16777216
+  local high = (n - low) / 16777216
+  return char(floor(high / 65536), floor(high / 256) % 256, high % 256,
+    floor(low / 65536), floor(low / 256) % 256, low % 256)
+end
+
+local function number6(s, at)
+  local a, b1, c1, d1, e1, f1 = byte(s, at, at + 5)
+  return ((((a * 256 + b1) * 256 + c1) * 256 + d1) * 256 + e1) * 256 + f1
+end
+
+local function now_ms()
+  local time = redis.call('TIME')
+  return tonumber(time[1]) * 1000 + floor(tonumber(time[2]) / 1000)
+end
+
+local function priority_of(s)
+  local high, low = byte(s, 3, 4)
+  return high * 256 + low - 32768
+end
+
+local function has_flag(flags, flag)
+  return floor(flags / flag) % 2 == 1
+end
+
+-- Ready messages of another priority than 0 are ordered by it, then by their number.
+local function ready_score(priority, number)
+  return string.format('%.0f', priority * 1099511627776 + number)
+end
+
+-- A marker is a list of at most one element: it outlives the moment, so no wake-up is lost, and it cannot grow.
+local function wake(marker)
+  if redis.call('EXISTS', marker) == 0 then redis.call('RPUSH', marker, 1) end
+end

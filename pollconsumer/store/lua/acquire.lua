@@ -1,0 +1,42 @@
+-- Take a free slot of a lease, or become the one that waits for it.
+-- KEYS fences next baton leases launches ledger ... slots
+-- ARGV launch, ttl in ms, ms that a successor's claim lasts, lineage of slot 0 less its number, launches to remember,
+--   holder and ledger entry as JSON, holders thought dead: 'fence:seq' where the caller saw no renewal for too long
+-- Returns {1, slot, fence, now} when taken; {0, ms until the first lease may lapse, 'fence:seq' of each slot} for the
+--   successor; {-1} when another is waiting already
+-- Repeating the call is harmless: the same launch is given the same fence.
+-- A fence is above every earlier one and not below the server's clock, so that a restored backup repeats none.
+
+local now = now_ms()
+local dead = {}
+for i = 8, #ARGV do dead[ARGV[i]] = true end
+local signs, lapse = {}, -1
+for i = 1, #slots do
+  local lease = redis.call('HMGET', slots[i], 'fence', 'seq', 'launch', 'since')
+  if lease[3] == ARGV[1] then return {1, i - 1, lease[1], tonumber(lease[4])} end
+  local sign = lease[1] and lease[1] .. ':' .. lease[2]
+  if not sign or dead[sign] then
+    local fence = string.format('%.0f', math.max(tonumber(redis.call('HGET', fences, 'last') or 0) + 1, now))
+    local lineage = ARGV[4] .. (i - 1)
+    redis.call('HSET', fences, 'last', fence, lineage, fence)
+    redis.call('DEL', slots[i])
+    redis.call('HSET', slots[i], 'fence', fence, 'seq', 0, 'since', now, 'launch', ARGV[1], 'holder', ARGV[6])
+    redis.call('PEXPIRE', slots[i], ARGV[2])
+    redis.call('SADD', leases, lineage)
+    if redis.call('GET', next) == ARGV[1] then redis.call('DEL', next) end
+    redis.call('DEL', baton)
+    redis.call('LPUSH', launches, ARGV[1])
+    redis.call('HSET', ledger, ARGV[1], ARGV[7])
+    while redis.call('LLEN', launches) > tonumber(ARGV[5]) do
+      redis.call('HDEL', ledger, redis.call('RPOP', launches))
+    end
+    return {1, i - 1, fence, now}
+  end
+  signs[i] = sign
+  local left = redis.call('PTTL', slots[i])
+  if lapse < 0 or left < lapse then lapse = left end
+end
+local waiting = redis.call('GET', next)
+if waiting and waiting ~= ARGV[1] then return {-1} end
+redis.call('SET', next, ARGV[1], 'PX', ARGV[3])
+return {0, lapse, signs}

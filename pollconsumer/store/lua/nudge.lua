@@ -1,0 +1,5 @@
+-- Wake whoever idles at a marker.
+-- KEYS k
+
+wake(k)
+return 1

@@ -1,0 +1,40 @@
+-- Move due messages from the schedule to their queue, oldest due time first.
+-- KEYS m r z s c t k
+-- ARGV lineage, fence, most messages to move
+-- Returns messages moved, ms until the next due time (-1 when the schedule is empty)
+-- Refusals: FENCED
+
+if redis.call('HGET', t, ARGV[1]) ~= ARGV[2] then return redis.error_reply('FENCED ' .. ARGV[1]) end
+local now = now_ms()
+local stamp = be6(now)
+redis.call('LLEN', r)
+redis.call('ZCARD', z)
+redis.call('LLEN', k)
+redis.call('HLEN', c)
+local ids = redis.call('ZRANGEBYSCORE', s, '-inf', now, 'LIMIT', 0, ARGV[3])
+if #ids > 0 then
+  local rows = redis.call('HMGET', m, unpack(ids))
+  redis.call('ZREM', s, unpack(ids))
+  local new_rows, ready, ranked = {}, {}, {}
+  for i = 1, #ids do
+    local id, row = ids[i], rows[i]
+    if row then
+      local priority = priority_of(row)
+      new_rows[#new_rows + 1] = id
+      new_rows[#new_rows + 1] = sub(row, 1, 44) .. stamp .. sub(row, 51, 56) .. NEVER .. sub(row, 63)
+      if priority == 0 then
+        ready[#ready + 1] = id
+      else
+        local number = redis.call('HINCRBY', c, 'number', 1)
+        ranked[#ranked + 1] = ready_score(priority, number)
+        ranked[#ranked + 1] = id
+      end
+    end
+  end
+  if #new_rows > 0 then redis.call('HSET', m, unpack(new_rows)) end
+  if #ready > 0 then redis.call('RPUSH', r, unpack(ready)) end
+  if #ranked > 0 then redis.call('ZADD', z, unpack(ranked)) end
+  wake(k)
+end
+local head = redis.call('ZRANGE', s, 0, 0, 'WITHSCORES')[2]
+return {#ids, head and math.max(0, tonumber(head) - now) or -1}

@@ -1,0 +1,33 @@
+-- Offer orphans again: messages reserved under a fence that no lease has any more, or past their launch's hard end.
+-- KEYS m r z f t k
+-- ARGV rank to begin at, most messages to look at
+-- Returns ids of the orphans, messages looked at
+-- The attempt stays counted: a message that kills its process must run out of attempts too.
+
+local now = now_ms()
+redis.call('LLEN', r)
+redis.call('ZCARD', z)
+redis.call('LLEN', k)
+local first = tonumber(ARGV[1])
+local flight = redis.call('ZRANGE', f, first, first + tonumber(ARGV[2]) - 1, 'WITHSCORES')
+if #flight == 0 then return {{}, 0} end
+local valid = {}
+for _, fence in ipairs(redis.call('HVALS', t)) do valid[be6(tonumber(fence))] = true end
+local ids = {}
+for i = 1, #flight, 2 do ids[#ids + 1] = flight[i] end
+local rows = redis.call('HMGET', m, unpack(ids))
+local orphans, new_rows = {}, {}
+for i = #ids, 1, -1 do
+  local id, row = ids[i], rows[i]
+  if not row then
+    redis.call('ZREM', f, id)
+  elseif not valid[sub(row, 9, 14)] or tonumber(flight[2 * i]) <= now then
+    redis.call('ZREM', f, id)
+    redis.call('HSET', m, id, sub(row, 1, 14) .. NEVER .. NEVER .. sub(row, 27))
+    local priority = priority_of(row)
+    if priority == 0 then redis.call('LPUSH', r, id) else redis.call('ZADD', z, ready_score(priority, 0), id) end
+    orphans[#orphans + 1] = id
+  end
+end
+if #orphans > 0 then wake(k) end
+return {orphans, #ids}

@@ -1,0 +1,157 @@
+-- Settle what a launch has handled and reserve what it handles next, in one round trip.
+-- KEYS b m r z s f d x e u c t k ks p sw
+-- ARGV lineage, fence, fence in 6 bytes, ms that a reservation lasts at most, messages to reserve, messages completed;
+--   for each completed: id, row as reserved, row to be;
+--   for each settled otherwise: id, row as reserved, row to be, kind, delay in ms, error
+--     (kinds: retry and park with their delay, dead, release)
+-- Returns now, ids whose reservation was no longer the caller's (nothing was changed for them), 1 if a successor
+--   waits, and for each message reserved: id, row, record
+-- Refusals: FENCED when a newer launch has announced itself
+
+if redis.call('HGET', t, ARGV[1]) ~= ARGV[2] then
+  wake(k)
+  return redis.error_reply('FENCED ' .. ARGV[1])
+end
+local now = now_ms()
+local wanted, completed = tonumber(ARGV[5]), tonumber(ARGV[6])
+redis.call('LLEN', r)
+local ranked = redis.call('ZCARD', z)
+redis.call('HLEN', b)
+redis.call('ZCARD', f)
+redis.call('LLEN', d)
+redis.call('LLEN', k)
+
+local stale = {}
+local new_rows, gone, ended, dropped = {}, {}, {}, {}
+
+local function free_unique_key(id)
+  local record = redis.call('HGET', b, id)
+  if record then
+    local key = sub(record, 12, 11 + byte(record, 11))
+    if redis.call('HGET', u, key) == id then redis.call('HDEL', u, key) end
+  end
+end
+
+local last = 6 + 3 * completed
+if completed > 0 then
+  local ids = {}
+  for i = 7, last, 3 do ids[#ids + 1] = ARGV[i] end
+  local rows = redis.call('HMGET', m, unpack(ids))
+  for i = 1, completed do
+    local at = 4 + 3 * i
+    local row, id = ARGV[at + 2], ids[i]
+    if rows[i] == ARGV[at + 1] then
+      new_rows[#new_rows + 1] = id
+      new_rows[#new_rows + 1] = row
+      gone[#gone + 1] = id
+      ended[#ended + 1] = sub(row, 27, 32) .. id
+      local flags = byte(row, 1)
+      if flags > 0 then
+        if has_flag(flags, 2) then free_unique_key(id) end
+        if has_flag(flags, 1) then dropped[#dropped + 1] = id end
+      end
+    elseif rows[i] ~= row then
+      stale[#stale + 1] = id
+    end
+  end
+  if #gone > 0 then
+    redis.call('ZREM', f, unpack(gone))
+    redis.call('HSET', m, unpack(new_rows))
+    redis.call('RPUSH', d, unpack(ended))
+    if #dropped > 0 then redis.call('HDEL', b, unpack(dropped)) end
+  end
+end
+
+for at = last + 1, #ARGV, 6 do
+  local id, row, kind, delay, problem = ARGV[at], ARGV[at + 2], ARGV[at + 3], tonumber(ARGV[at + 4]), ARGV[at + 5]
+  local held = redis.call('HGET', m, id)
+  if held == ARGV[at + 1] then
+    redis.call('ZREM', f, id)
+    if problem ~= '' then redis.call('HSET', e, id, problem) end
+    if kind == 'dead' then
+      redis.call('HSET', m, id, row)
+      redis.call('ZADD', x, number6(row, 27), id)
+      if has_flag(byte(row, 1), 2) then free_unique_key(id) end
+    elseif kind == 'release' then
+      redis.call('HSET', m, id, row)
+      local priority = priority_of(row)
+      if priority == 0 then redis.call('LPUSH', r, id) else redis.call('ZADD', z, ready_score(priority, 0), id) end
+    else
+      local due = now + delay
+      local head = redis.call('ZRANGE', s, 0, 0, 'WITHSCORES')[2]
+      redis.call('HSET', m, id, sub(row, 1, 56) .. be6(due) .. sub(row, 63))
+      redis.call('ZADD', s, string.format('%.0f', due), id)
+      if kind == 'park' then redis.call('SADD', p, id) end
+      if not head or due < tonumber(head) then wake(ks) end
+    end
+  elseif not held or sub(held, 1, 56) ~= sub(row, 1, 56) then
+    stale[#stale + 1] = id
+  end
+end
+
+local ids = {}
+if wanted > 0 then
+  if ranked > 0 then
+    ids = redis.call('ZRANGEBYSCORE', z, '-inf', '(0', 'LIMIT', 0, wanted)
+    if #ids > 0 then redis.call('ZREM', z, unpack(ids)) end
+  end
+  if #ids < wanted then
+    local popped = redis.call('LPOP', r, wanted - #ids)
+    if popped then
+      for i = 1, #popped do ids[#ids + 1] = popped[i] end
+    end
+  end
+  if #ids < wanted and ranked > 0 then
+    local popped = redis.call('ZPOPMIN', z, wanted - #ids)
+    for i = 1, #popped, 2 do ids[#ids + 1] = popped[i] end
+  end
+end
+
+local reserved = {}
+if #ids > 0 then
+  local fence, stamp = ARGV[3], be6(now)
+  local hard_end = string.format('%.0f', now + tonumber(ARGV[4]))
+  local rows = redis.call('HMGET', m, unpack(ids))
+  local records = redis.call('HMGET', b, unpack(ids))
+  local flight
+  new_rows, flight = {}, {}
+  for i = 1, #ids do
+    local id, row, record = ids[i], rows[i], records[i]
+    if not record then
+      redis.call('HSET', m, id, (row and sub(row, 1, 1) .. 'd' .. sub(row, 3, 26) or '\0d\128\0\0\0\0\0' .. NEVER
+        .. NEVER .. NEVER) .. stamp .. (row and sub(row, 33) or NEVER .. NEVER .. NEVER .. NEVER .. NEVER))
+      redis.call('HSET', e, id, 'malformed: its record is missing')
+      redis.call('ZADD', x, now, id)
+    else
+      if row then
+        local flags, high, low = byte(row, 1), byte(row, 5, 6)
+        local attempts = math.min(high * 256 + low + 1, 65535)
+        if has_flag(flags, 4) then
+          redis.call('SREM', p, id)
+          flags = flags - 4
+        end
+        row = char(flags) .. sub(row, 2, 4) .. char(floor(attempts / 256), attempts % 256) .. sub(row, 7, 8)
+          .. fence .. stamp .. NEVER .. sub(row, 27)
+      else
+        local handler_at = 12 + byte(record, 11)
+        local scheduled = sub(record, 5, 10)
+        row = char(byte(record, 2) + (#record > 1024 and 1 or 0)) .. '\0' .. sub(record, 3, 4) .. '\0\1\0\0'
+          .. fence .. stamp .. NEVER .. NEVER .. scheduled .. NEVER .. scheduled .. NEVER .. NEVER
+          .. sub(record, handler_at, (find(record, '\n', handler_at, true) or #record + 1) - 1)
+      end
+      new_rows[#new_rows + 1] = id
+      new_rows[#new_rows + 1] = row
+      flight[#flight + 1] = hard_end
+      flight[#flight + 1] = id
+      reserved[#reserved + 1] = id
+      reserved[#reserved + 1] = row
+      reserved[#reserved + 1] = record
+    end
+  end
+  if #new_rows > 0 then
+    redis.call('HSET', m, unpack(new_rows))
+    redis.call('ZADD', f, unpack(flight))
+  end
+  if redis.call('LLEN', r) > 0 or (ranked > 0 and redis.call('ZCARD', z) > 0) then wake(k) end
+end
+return {now, stale, redis.call('EXISTS', sw), reserved}

@@ -1,0 +1,6 @@
+-- Stop being the successor.
+-- KEYS next
+-- ARGV launch
+
+if redis.call('GET', next) == ARGV[1] then redis.call('DEL', next) end
+return 1

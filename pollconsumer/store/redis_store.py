@@ -1,0 +1,260 @@
+"""Every write to the queues. Each method is one script, or one round trip of several."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pollconsumer.core.errors import OutcomeUnknown, StoreRefused, StoreUnreachable
+from pollconsumer.store import rows
+from pollconsumer.store.keys import QUEUE_TYPES, Keys
+from pollconsumer.store.wire import Unanswered
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from pollconsumer.core.message import NewMessage
+    from pollconsumer.store.wire import Wire
+
+ENQUEUE_BATCH = 200
+ENQUEUE_BYTES = 1 << 20
+RECOVER_BATCH = 200
+TRIM_BATCH = 500
+KEEP_FINISHED = 10_000
+KEEP_FINISHED_MS = 24 * 3600 * 1000
+
+
+class Enqueued(NamedTuple):
+    """The id under which a message is held; ``duplicate`` where the store held it, or its unique key, already."""
+
+    id: str
+    duplicate: bool
+
+
+class Holder(NamedTuple):
+    """Who writes: a lease's lineage, the fence of this holder of it, and the group whose successor it gives way to."""
+
+    lineage: str
+    fence: str
+    group: str
+
+
+class Reservation:
+    """A message that a launch has reserved.
+
+    ``reserved_at`` is the server's, in epoch ms; later instants are reckoned from it by the monotonic clock, so that
+    this host's wall clock plays no part.
+    """
+
+    __slots__ = ("_read_at", "handler", "id", "payload", "queue", "reserved_at", "row")
+
+    def __init__(self, queue: str, id: bytes, row: bytes, record: bytes, reserved_at: int, read_at: float) -> None:  # noqa: A002
+        self.queue, self.id, self.row, self.reserved_at, self._read_at = queue, id, row, reserved_at, read_at
+        self.handler, self.payload = rows.content(record)
+
+    @property
+    def attempt(self) -> int:
+        """From 1; this one counts."""
+        return rows.attempts(self.row)
+
+    def server_ms(self, monotonic: float) -> int:
+        return self.reserved_at + int((monotonic - self._read_at) * 1000)
+
+
+class Settlement(NamedTuple):
+    """What becomes of a reservation otherwise than by completing: kind retry, park, dead or release."""
+
+    id: bytes
+    row: bytes
+    new_row: bytes
+    kind: str
+    delay_ms: int = 0
+    error: str = ""
+
+
+class Share:
+    """One queue's part of a step: what to settle there, and how many messages to reserve."""
+
+    __slots__ = ("claim", "completed", "queue", "settlements")
+
+    def __init__(self, queue: str, claim: int = 0) -> None:
+        self.queue, self.claim = queue, claim
+        self.completed: list[tuple[bytes, bytes, bytes]] = []
+        self.settlements: list[Settlement] = []
+
+
+class Stepped(NamedTuple):
+    """``stale``: ids that were no longer ours to settle. ``successor``: the next launch waits for the lease."""
+
+    reserved: list[Reservation]
+    stale: list[bytes]
+    successor: bool
+
+
+class RedisStore:
+    def __init__(self, wire: Wire, namespace: str) -> None:
+        self.wire = wire
+        self.keys = Keys(namespace)
+        self._registered: set[str] = set()
+
+    def enqueue(self, messages: Sequence[NewMessage]) -> list[Enqueued]:
+        """Accept messages, in order; each batch of one queue is accepted whole or not at all.
+
+        Accepting repeats itself harmlessly, so a lost reply is asked for again. OutcomeUnknown with the ids of a batch
+        that was sent and went unanswered for the whole budget, StoreUnreachable where none was sent.
+        """
+        results: list[Enqueued] = []
+        script = self.wire.scripts["enqueue"]
+        for queue, batch in _batches(messages):
+            self._register(queue)
+            args: list[Any] = [len(batch)]
+            for message in batch:
+                when = f"+{message.delay}" if message.delay is not None else f"={message.due}" if message.due else ""
+                record = rows.new_record(message.handler, message.payload, message.priority, message.key)
+                args += (message.id, when, message.key, message.priority, record)
+            try:
+                held = self.wire.call(script, self.keys.of_script(script, queue), args)
+            except StoreUnreachable as error:
+                if error.sent:
+                    raise OutcomeUnknown([message.id for message in batch]) from None
+                raise
+            for message, holder in zip(batch, held, strict=True):
+                id_held = holder.decode()
+                again = id_held == message.id and self.wire.repeated
+                results.append(Enqueued(id_held or message.id, duplicate=bool(id_held) and not again))
+        return results
+
+    def _register(self, queue: str) -> None:
+        """Before its first message, so that no queue is ever unknown to the mover."""
+        if queue not in self._registered:
+            self.wire.call("register", [self.keys.control("queues"), self.keys.control("kq")], [queue])
+            self._registered.add(queue)
+
+    def announce(self, holder: Holder, queue: str) -> int:
+        """Refuse every earlier holder of the lease in ``queue``, and offer again what was reserved by one that is gone.
+
+        Returns how many messages that were. StoreRefused where one of the queue's keys is not of its type.
+        """
+        self._check_types(queue)
+        self._register(queue)
+        self.wire.call("announce", [self.keys.queue(queue, "t")], [holder.lineage, holder.fence])
+        return self.recover(queue)
+
+    def recover(self, queue: str) -> int:
+        """Offer orphans again. Returns how many there were."""
+        script = self.wire.scripts["recover"]
+        keys = self.keys.of_script(script, queue)
+        recovered = first = 0
+        while True:
+            orphans, looked = self.wire.call(script, keys, [first, RECOVER_BATCH])
+            recovered += len(orphans)
+            first += looked - len(orphans)
+            if looked < RECOVER_BATCH:
+                return recovered
+
+    def step(
+        self,
+        holder: Holder,
+        shares: Sequence[Share],
+        *,
+        lasts_ms: int,
+        now: Callable[[], float],
+        wait: float = 0.0,
+        known: Callable[[], Iterable[bytes]] = tuple,
+    ) -> Stepped:
+        """Settle and reserve, in one write.
+
+        With ``wait``, settle and reserve as soon as a queue's marker is there, at most that many seconds later: the
+        wait travels with the steps, so that a wake-up costs one round trip and leaves no moment between the two.
+        A reservation lasts ``lasts_ms`` at most, however its launch ends. After a lost reply, whatever was reserved
+        without our knowing is given back (``known`` is what we know of), and the step is repeated: a row that is
+        already as it was to be counts as settled. LeaseLost where a newer launch has announced itself.
+        """
+        script = self.wire.scripts["step"]
+        fence6 = rows.pack6(int(holder.fence))
+        commands: list[tuple[Any, ...]] = []
+        for share in shares:
+            args: list[Any] = [holder.lineage, holder.fence, fence6, lasts_ms, share.claim, len(share.completed)]
+            for entry in share.completed:
+                args += entry
+            for settlement in share.settlements:
+                args += settlement
+            keys = self.keys.of_script(script, share.queue)
+            keys[-1] = f"{keys[-1]}:{holder.group}"
+            commands.append(self.wire.script(script, keys, args))
+        try:
+            if wait > 0:
+                markers = [self.keys.queue(share.queue, "k") for share in shares]
+                blocking = ("BLPOP", *markers, f"{wait:.3f}")
+                answers = self.wire.once([blocking, *commands], blocking=wait)[1:]
+            else:
+                answers = self.wire.once(commands)
+        except Unanswered:
+            self.wire.close()
+            for share in shares:
+                if share.claim:
+                    settled = [entry[0] for entry in share.completed] + [entry.id for entry in share.settlements]
+                    self.unreserve(holder, share.queue, [*known(), *settled])
+            answers = self.wire.all(commands)
+        read_at = now()
+        reserved: list[Reservation] = []
+        stale: list[bytes] = []
+        successor = False
+        for share, (at, gone, waiting, claims) in zip(shares, answers, strict=True):
+            stale += gone
+            successor = successor or bool(waiting)
+            triples = zip(claims[::3], claims[1::3], claims[2::3], strict=True)
+            reserved += [Reservation(share.queue, name, row, record, at, read_at) for name, row, record in triples]
+        return Stepped(reserved, stale, successor)
+
+    def unreserve(self, holder: Holder, queue: str, known: Iterable[bytes]) -> int:
+        """Give back, uncharged, what this holder has reserved in ``queue`` beside ``known``."""
+        script = self.wire.scripts["unreserve"]
+        args = [holder.lineage, holder.fence, rows.pack6(int(holder.fence)), *known]
+        given_back: int = self.wire.call(script, self.keys.of_script(script, queue), args)
+        return given_back
+
+    def promote(self, holder: Holder, queue: str, most: int) -> tuple[int, float | None]:
+        """Move at most ``most`` due messages to ``queue``. Returns how many, and seconds until the next is due."""
+        script = self.wire.scripts["promote"]
+        keys = self.keys.of_script(script, queue)
+        moved, next_due = self.wire.call(script, keys, [holder.lineage, holder.fence, most])
+        return moved, None if next_due < 0 else next_due / 1000
+
+    def trim(self, queue: str) -> int:
+        """Forget a batch of finished messages beyond the number and age that are kept. Returns how many."""
+        script = self.wire.scripts["trim"]
+        args = [KEEP_FINISHED, KEEP_FINISHED_MS, TRIM_BATCH]
+        forgotten: int = self.wire.call(script, self.keys.of_script(script, queue), args)
+        return forgotten
+
+    def queues(self) -> list[str]:
+        """Every queue that ever had a message or a consumer, by name."""
+        return sorted(name.decode() for name in self.wire.command("SMEMBERS", self.keys.control("queues")))
+
+    def _check_types(self, queue: str) -> None:
+        kinds = {self.keys.queue(queue, name): kind for name, kind in QUEUE_TYPES.items()}
+        answers = self.wire.all([("TYPE", name) for name in kinds])
+        for (name, kind), answer in zip(kinds.items(), answers, strict=True):
+            found = answer.decode()
+            if found not in (kind, "none"):
+                raise StoreRefused(
+                    "key of a wrong type", f"{name} is a {found}, not a {kind}", "choose another namespace"
+                )
+
+
+def _batches(messages: Sequence[NewMessage]) -> Iterator[tuple[str, list[NewMessage]]]:
+    """Runs of one queue, of bounded number and size."""
+    batch: list[NewMessage] = []
+    size = 0
+    for message in messages:
+        if batch and (
+            message.queue != batch[0].queue
+            or len(batch) == ENQUEUE_BATCH
+            or size + len(message.payload) > ENQUEUE_BYTES
+        ):
+            yield batch[0].queue, batch
+            batch, size = [], 0
+        batch.append(message)
+        size += len(message.payload)
+    if batch:
+        yield batch[0].queue, batch

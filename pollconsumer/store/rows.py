@@ -1,0 +1,117 @@
+"""The packed rows and records of `lua/_prelude.lua`, read and rewritten.
+
+A settled row is made here, from the row as it was reserved, and put in place by comparing the whole of it: whatever
+happened to the message meanwhile, whoever did it, shows as a difference.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+from pollconsumer.core.lifecycle import Timestamps
+
+NEVER = bytes(6)
+UNIQUE_KEY, PARKED = 2, 4
+_FIXED = 62
+_RECORD_HEADER = 11
+
+
+def pack6(number: int) -> bytes:
+    return number.to_bytes(6, "big")
+
+
+def new_record(handler: str, payload: bytes, priority: int, key: str) -> bytes:
+    """A record as `enqueue.lua` takes it: without the instant, which is the server's to say."""
+    key_bytes = key.encode()
+    head = struct.pack(">cBHB", b"A", UNIQUE_KEY if key else 0, priority + 32768, len(key_bytes))
+    return b"%b%b%b\n%b" % (head, key_bytes, handler.encode(), payload)
+
+
+def content(record: bytes) -> tuple[str, bytes]:
+    """Handler name and payload of a record."""
+    handler, _, payload = record[_RECORD_HEADER + record[10] :].partition(b"\n")
+    return handler.decode("utf-8", "replace"), payload
+
+
+def attempts(row: bytes) -> int:
+    return row[4] << 8 | row[5]
+
+
+def completed(row: bytes, started: int, ended: int) -> bytes:
+    return b"%bc%b%b%b%b" % (row[:1], row[2:20], pack6(started), pack6(ended), row[32:])
+
+
+def retrying(row: bytes, failed: int) -> bytes:
+    """Back into the schedule; the script adds the due time of the next attempt."""
+    return b"%b%b%b%b%b" % (row[:14], NEVER * 3, row[32:44], NEVER, pack6(failed) + NEVER + row[62:])
+
+
+def dead(row: bytes, started: int, failed: int) -> bytes:
+    ended = pack6(failed)
+    return b"%bd%b%b%b%b%b%b" % (row[:1], row[2:20], pack6(started), ended, row[32:50], ended, row[56:])
+
+
+def released(row: bytes) -> bytes:
+    """Ready again, as if it had not been reserved: the attempt is not counted."""
+    return b"%b%b%b%b%b" % (row[:4], _uncharged(row), row[6:14], NEVER * 2, row[26:])
+
+
+def parked(row: bytes) -> bytes:
+    """Back into the schedule, uncharged, until a consumer knows its handler."""
+    flags = bytes([row[0] | PARKED])
+    return b"%b%b%b%b%b%b%b" % (
+        flags, row[1:4], _uncharged(row), row[6:14], NEVER * 3, row[32:44], NEVER + row[50:56] + NEVER + row[62:]
+    )  # fmt: skip
+
+
+def _uncharged(row: bytes) -> bytes:
+    return (attempts(row) - 1).to_bytes(2, "big")
+
+
+class Row(NamedTuple):
+    """A row as people see it."""
+
+    handler: str
+    priority: int
+    attempts: int
+    generation: int
+    parked: bool
+    timestamps: Timestamps
+
+
+_ROW = struct.Struct(">BcHHBB" + "HI" * 9)
+
+
+def read_row(row: bytes) -> Row:
+    flags, ending, priority, attempted, _crashes, generation, *halves = _ROW.unpack(row[:_FIXED])
+    instants = [(high << 32 | low) or None for high, low in zip(halves[::2], halves[1::2], strict=True)]
+    _fence, reserved, started, ended, scheduled, due, enqueued, failed, next_attempt = instants
+    return Row(
+        handler=row[_FIXED:].decode("utf-8", "replace"),
+        priority=priority - 32768,
+        attempts=attempted,
+        generation=generation,
+        parked=bool(flags & PARKED),
+        timestamps=Timestamps(
+            scheduled_at=scheduled,
+            due_at=due,
+            enqueued_at=enqueued,
+            reserved_at=reserved,
+            started_at=started,
+            completed_at=ended if ending == b"c" else None,
+            failed_at=failed,
+            next_attempt_at=next_attempt,
+            dead_at=ended if ending == b"d" else None,
+            cancelled_at=ended if ending == b"x" else None,
+        ),
+    )
+
+
+def read_record(record: bytes) -> Row:
+    """What a record alone says: the message is ready, and was never reserved."""
+    accepted = int.from_bytes(record[4:10], "big")
+    handler, _ = content(record)
+    priority = (record[2] << 8 | record[3]) - 32768
+    timestamps = Timestamps(accepted, None, accepted, None, None, None, None, None, None, None)
+    return Row(handler, priority, 0, 0, parked=False, timestamps=timestamps)

@@ -1,0 +1,73 @@
+"""Whether a server may be used at all: new enough, a primary, keeping what it is given, and the one we knew."""
+
+from __future__ import annotations
+
+import secrets
+from typing import TYPE_CHECKING, Protocol
+
+from pollconsumer.core.errors import StoreRefused, StoreUnreachable
+from pollconsumer.store.keys import Keys
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pollconsumer.store.wire import Wire
+
+OLDEST = (7, 0)
+
+
+class Memo(Protocol):
+    """Where the id of a store is remembered, outside of the store."""
+
+    def read(self) -> str | None: ...
+
+    def write(self, store_id: str) -> None: ...
+
+
+class Suitability:
+    """To be called on every new connection."""
+
+    def __init__(self, namespace: str, memo: Memo, warn: Callable[[str], None]) -> None:
+        self._key = Keys(namespace).control("store-id")
+        self._memo, self._warn = memo, warn
+
+    def __call__(self, wire: Wire) -> None:
+        """Raises StoreRefused; StoreUnreachable for a replica."""
+        *sections, held = wire.once(
+            [("INFO", "server"), ("INFO", "memory"), ("INFO", "replication"), ("GET", self._key)]
+        )
+        info = dict(line.split(":", 1) for section in sections for line in section.decode().splitlines() if ":" in line)
+        version = info.get("redis_version", "0.0")
+        if tuple(int(part) for part in version.split(".")[:2]) < OLDEST:
+            raise StoreRefused("server too old", f"Redis {version}", "needs Redis 7.0 or later, or Valkey")
+        if info.get("role") == "slave":
+            raise StoreUnreachable("store is read-only", wire.address, "it is a replica; point at its primary")
+        self._check_eviction(info)
+        self._recognise(wire, held.decode() if held else None)
+
+    def _check_eviction(self, info: dict[str, str]) -> None:
+        policy = info.get("maxmemory_policy", "noeviction")
+        if info.get("maxmemory", "0") == "0" or policy == "noeviction":
+            return
+        if policy.startswith("allkeys"):
+            raise StoreRefused("store evicts", f"maxmemory-policy {policy}", "messages would vanish; set noeviction")
+        self._warn(f"store evicts: maxmemory-policy {policy}; leases may vanish, set noeviction")
+
+    def _recognise(self, wire: Wire, held: str | None) -> None:
+        """A store without the id that it had is another one, or empty: its messages are elsewhere."""
+        known = self._memo.read()
+        if known is None:
+            if held is None:
+                held = adopt(wire, self._key)
+            self._memo.write(held)
+        elif held != known:
+            found = "empty" if held is None else "another one"
+            fix = "restore its data, or accept it: pollconsumer store adopt"
+            raise StoreRefused("store replaced", f"{wire.address} is {found}", fix)
+
+
+def adopt(wire: Wire, key: str) -> str:
+    """Give the store an id, unless it has one. Returns the id that it has."""
+    *_, held = wire.once([("SET", key, secrets.token_hex(16), "NX"), ("GET", key)])
+    store_id: str = held.decode()
+    return store_id

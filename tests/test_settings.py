@@ -1,0 +1,609 @@
+"""Settings: where they come from, what is refused, and that remembering them never changes what they are."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from pollconsumer.core.errors import ConfigurationError, PermissionDenied, PollConsumerError, UsageError
+from pollconsumer.interface import reading
+from pollconsumer.interface import settings as module
+from pollconsumer.interface.checks import check_cron, parse_memory
+from pollconsumer.interface.settings import (
+    ConsumerSettings,
+    MoverSettings,
+    Settings,
+    load_settings,
+    validate,
+    with_flags,
+)
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty current directory, a cache of its own, and no variables of ours."""
+    for name in [name for name in os.environ if name.startswith("POLLCONSUMER_")]:
+        monkeypatch.delenv(name)
+    current = tmp_path / "current"
+    current.mkdir()
+    monkeypatch.chdir(current)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return current
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[Path | None]:
+    """One entry for each time that the settings were read rather than remembered."""
+    calls: list[Path | None] = []
+    original = reading.read
+
+    def read(path: Path | None, variables: Any) -> dict[str, Any]:
+        calls.append(path)
+        return original(path, variables)
+
+    monkeypatch.setattr(reading, "read", read)
+    return calls
+
+
+def remembered(tmp_path: Path) -> list[Path]:
+    return sorted((tmp_path / "cache" / "pollconsumer").glob("*"))
+
+
+def refused(text: str, place: Path) -> ConfigurationError:
+    (place / "config.toml").write_text(text)
+    with pytest.raises(ConfigurationError) as caught:
+        load_settings()
+    assert caught.value.exit_code == 78
+    assert "\n" not in str(caught.value)
+    return caught.value
+
+
+# Where settings come from
+
+
+def test_without_any_source_there_are_the_defaults(place: Path) -> None:
+    assert load_settings() == Settings(directory=place)
+
+
+def test_an_empty_file_leaves_the_defaults(place: Path) -> None:
+    (place / "config.toml").touch()
+    assert load_settings() == Settings(directory=place, config=place / "config.toml")
+
+
+def test_flag_goes_before_environment_before_file_before_default(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (place / "config.toml").write_text(
+        'namespace = "file"\nstore = "redis://file"\n[consumer]\nidle_time = "3s"\ntimeout = "1m30s"\n'
+    )
+    monkeypatch.setenv("POLLCONSUMER_NAMESPACE", "environment")
+    monkeypatch.setenv("POLLCONSUMER_STORE", "redis://environment")
+    monkeypatch.setenv("POLLCONSUMER_CONSUMER__IDLE_TIME", "500ms")
+    found = load_settings(store="redis://flag")
+    assert (found.store, found.namespace) == ("redis://flag", "environment")
+    assert found.consumer == ConsumerSettings(idle_time=0.5, timeout=90.0)
+    assert found.mover == MoverSettings()
+
+
+def test_named_file_goes_before_the_variable_before_the_one_in_the_current_directory(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("config", "variable", "flag"):
+        (place / f"{name}.toml").write_text(f'namespace = "{name}"')
+    assert load_settings().namespace == "config"
+    monkeypatch.setenv("POLLCONSUMER_CONFIG", "variable.toml")
+    assert load_settings().namespace == "variable"
+    assert load_settings(Path("flag.toml")).namespace == "flag"
+    elsewhere = tmp_path / "elsewhere.toml"
+    elsewhere.touch()
+    assert load_settings(elsewhere).directory == tmp_path
+
+
+def test_an_empty_variable_is_unset(
+    place: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("POLLCONSUMER_CONSUMER__CONCURRENCY", "")
+    monkeypatch.setenv("POLLCONSUMER_CONFIG", "")
+    with caplog.at_level("DEBUG", "pollconsumer"):
+        assert load_settings() == Settings(directory=place)
+    assert "POLLCONSUMER_CONSUMER__CONCURRENCY is empty" in caplog.text
+
+
+@pytest.mark.parametrize("written", ["mail,reports", "mail, reports", '["mail", "reports"]'])
+def test_a_variable_holds_a_list(written: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("POLLCONSUMER_CONSUMER__QUEUES", written)
+    assert load_settings().consumer.queues == ("mail", "reports")
+
+
+def test_variables_hold_numbers_and_units(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"CONCURRENCY": "4", "TOLERANCE_FACTOR": "2.5", "MEMORY_LIMIT": "256MB", "GRACE": "7"}.items():
+        monkeypatch.setenv(f"POLLCONSUMER_CONSUMER__{name}", value)
+    expected = ConsumerSettings(concurrency=4, tolerance_factor=2.5, memory_limit=256_000_000, grace=7.0)
+    assert load_settings().consumer == expected
+
+
+def test_links_of_a_kubernetes_service_named_like_us_are_no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PORT", "SERVICE_HOST", "SERVICE_PORT_HTTP", "PORT_80_TCP", "PORT_80_TCP_ADDR", "WEB_SERVICE_PORT"):
+        monkeypatch.setenv(f"POLLCONSUMER_{name}", "tcp://10.0.0.1:80")
+    assert load_settings().consumer == ConsumerSettings()
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    assert version("pollconsumer") == module.VERSION
+
+
+def test_a_printed_settings_object_does_not_show_the_store() -> None:
+    assert "secret" not in repr(Settings(store="redis://:secret@h"))
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("x = ", "line 1, column 5, key x: Invalid value"),
+        ('store = "redis://:secret@h', "line 1, column 27, key store"),
+        ('namespace = "a"\nnamespace = "b"', "line 2, column 16, key namespace: Cannot overwrite a value"),
+        ("[[[", "line 1, column 3"),
+        ("timeout = " + "9" * 5000, "Exceeds the limit"),
+        ("[consumer]\ntolerence_factor = 3", "unknown key: consumer.tolerence_factor; did you mean tolerance_factor?"),
+        ("[consumr]\n", "unknown key: consumr; did you mean consumer?"),
+        ("[Consumer]\n", "unknown key: Consumer; did you mean consumer?"),
+        ('directory = "/"', "unknown key: directory;"),
+        ("[commands]\n", "unknown key: commands;"),
+        ("[queues.reports]\n", "unknown key: queues;"),
+        ("[recurrences.nightly]\n", "unknown key: recurrences;"),
+        ('[consumer]\nconcurrency = "3"', "consumer.concurrency: 3; expected an integer"),
+        ("[consumer]\nconcurrency = true", "consumer.concurrency: True; expected an integer"),
+        ("[consumer]\nconcurrency = 1.5", "consumer.concurrency: 1.5; expected an integer"),
+        ('[consumer]\ntolerance_factor = "5"', "consumer.tolerance_factor: 5; expected a number"),
+        ('[consumer]\nqueues = "mail"', "consumer.queues: mail; expected a list"),
+        ('[consumer]\nqueues = ["mail", 3]', "consumer.queues: 3; expected text"),
+        ("[consumer]\nqueues = []", "consumer.queues: ; name one queue at least"),
+        ('[consumer]\nqueues = [""]', "consumer.queues: ; use 1 to 64"),
+        ('[consumer]\nqueues = ["a b"]', "consumer.queues: a b; use 1 to 64"),
+        ('namespace = "a:b"', "namespace: a:b; use 1 to 64"),
+        ("consumer = 5", "consumer: 5; expected a section of keys"),
+        ('[consumer]\nhandoff = "x"', "consumer.handoff: x; expected 'deadline' or 'baton'"),
+        ('durability = "never"', "durability: never; expected 'everysec' or 'strict'"),
+        ('[consumer]\ntimeout = "5 minutes ago"', "consumer.timeout: 5 minutes ago; units are ms, s, m, h, d"),
+        ("[consumer]\ntimeout = [1]", "consumer.timeout: [1]; expected a number"),
+        ("[consumer]\ntimeout = true", "consumer.timeout: True;"),
+        ("[consumer]\ntimeout = 0", "consumer.timeout: 0; must be > 0"),
+        ("[consumer]\ntimeout = -5", "consumer.timeout: -5; must be 0 or more"),
+        ("[consumer]\ntimeout = inf", "consumer.timeout: inf; must be 0 or more, and finite"),
+        ("[consumer]\ntimeout = 1" + "0" * 400, "consumer.timeout:"),
+        ("[consumer]\ntimeout = 1e300", "consumer.timeout: 1e+300; must be between 0 and 365d"),
+        ("[mover]\nidle_time = 0", "mover.idle_time: 0; must be > 0"),
+        ('[mover]\ngrace = "400d"', "mover.grace: 3.456e+07; must be between 0 and 365d"),
+        ("[consumer]\ntolerance_factor = nan", "consumer.tolerance_factor: nan; must be > 0"),
+        ("[consumer]\ntolerance_factor = 0", "consumer.tolerance_factor: 0; must be > 0"),
+        ("[consumer]\nconcurrency = 0", "consumer.concurrency: 0; must be 1-256"),
+        ("[consumer]\nconcurrency = 100000", "consumer.concurrency: 100000; must be 1-256"),
+        ("[consumer]\ninstances = 65", "consumer.instances: 65; must be 1-64"),
+        ("[mover]\nbatch_size = 501", "mover.batch_size: 501; must be 1-500"),
+        ('[consumer]\nmin_margin = "60s"', "consumer.min_margin: 60; no time left to work, as timeout is 60s"),
+        ("[consumer]\nmemory_limit = 256", "consumer.memory_limit: 256; too little for any process"),
+        ('[consumer]\nmemory_limit = "256 apples"', "consumer.memory_limit: 256 apples; write bytes or a unit"),
+        ('[consumer]\nschedule = "61 * * * *"', "consumer.schedule: 61 * * * *; minute must be 0-59, field 1"),
+        ('[consumer]\nschedule = "* * * *"', "consumer.schedule: * * * *; four fields, need five"),
+        ('[consumer]\nschedule = "0 * * * * *"', "six fields, need five"),
+        ('[mover]\nschedule = "*/0 * * * *"', "mover.schedule: */0 * * * *; minute step must be 1 or more, field 1"),
+        ('[mover]\nschedule = "* 5-1 * * *"', "hour has a reversed range, field 2"),
+        ('[consumer]\nschedule = "@reboot"', "consumer.schedule: @reboot; @ names are not supported here"),
+        ('[consumer]\nschedule = "0 0 30 2 *"', "no such day ever comes"),
+        ('store = "http://h"', "store: http://h; use embedded, redis://, rediss:// or unix://"),
+        ('store = "redis"', "store: redis; use embedded"),
+        ('store = "redis+sentinel://h"', "not supported in this version; use embedded"),
+        ('store = "redis+cluster://h"', "not supported in this version; use embedded"),
+        ('store = "redis://h:99999"', "the port must be 1-65535"),
+        ('store = "redis://h:0"', "the port must be 1-65535"),
+        ('store = "redis://h/abc"', "store: redis://h/abc; the database must be an integer"),
+        ('store = "redis://h?db=abc"', "the database must be an integer"),
+        ('store = "unix://"', "name the socket by its whole path"),
+        ('store = "unix://run/valkey.sock"', "name the socket by its whole path"),
+    ],
+)
+def test_a_file_that_cannot_be_meant_is_refused_in_one_line(text: str, message: str, place: Path) -> None:
+    assert message in str(refused(text, place))
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://u:secret@h",
+        "redis://:secret@h:99999",
+        "redis://:se#cret@h",
+        "redis://:se/cret@h",
+        "redis://user:secret",
+        "redis://user:secret@h/abc",
+        "redis+sentinel://user:secret@h",
+        "user:secret@h",
+        "redis://h/abc?password=secret",
+        "redis://[secret@h",
+    ],
+)
+@pytest.mark.parametrize("source", ["file", "variable", "flag", "wrong type", "wrong key", "syntax"])
+def test_a_password_is_never_shown(url: str, source: str, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = {"file": f'store = "{url}"', "wrong type": f'store = ["{url}"]', "syntax": f'store = "{url}'}
+    files["wrong key"] = f'[consumer]\nhandoff = "{url}"' if "://" in url else f'stroe = "{url}"'
+    (place / "config.toml").write_text(files.get(source, ""))
+    if source == "variable":
+        monkeypatch.setenv("POLLCONSUMER_STORE", url)
+    with pytest.raises(ConfigurationError) as caught:
+        load_settings(store=url if source == "flag" else None)
+    assert "cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("CONSUMER__CONCURRENCY", "four", "POLLCONSUMER_CONSUMER__CONCURRENCY: four; expected an integer"),
+        ("CONSUMER__CONCURRENCY", "0", "POLLCONSUMER_CONSUMER__CONCURRENCY: 0; must be 1-256"),
+        ("CONSUMER__TIMEOUT", "5 apples", "POLLCONSUMER_CONSUMER__TIMEOUT: 5 apples; units are"),
+        ("CONSUMER__SCHEDULE", "61 * * * *", "POLLCONSUMER_CONSUMER__SCHEDULE: 61 * * * *; minute must be 0-59"),
+        ("CONSUMER__QUEUES", "[1", "POLLCONSUMER_CONSUMER__QUEUES: [1; expected a list"),
+        ("STORE", "http://h", "POLLCONSUMER_STORE: http://h; use embedded"),
+        ("CONSUMER__CONCURENCY", "4", "did you mean POLLCONSUMER_CONSUMER__CONCURRENCY?"),
+        ("STROE", "embedded", "unknown variable: POLLCONSUMER_STROE; did you mean POLLCONSUMER_STORE?"),
+        ("DIRECTORY", "/", "unknown variable: POLLCONSUMER_DIRECTORY;"),
+    ],
+)
+def test_a_variable_that_cannot_be_meant_is_named(
+    name: str, value: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(f"POLLCONSUMER_{name}", value)
+    with pytest.raises(ConfigurationError, match=r"^[^\n]*$") as caught:
+        load_settings()
+    assert message in str(caught.value)
+
+
+def test_a_named_file_that_is_missing_is_refused_with_its_whole_path(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(ConfigurationError, match=r"not found: .*no\.toml;"):
+        load_settings(Path("no.toml"))
+    (place / "file").touch()
+    monkeypatch.setenv("POLLCONSUMER_CONFIG", "file/no.toml")
+    with pytest.raises(ConfigurationError, match="not found"):
+        load_settings()
+
+
+def test_a_directory_for_a_file_is_refused(place: Path) -> None:
+    (place / "config.toml").mkdir()
+    with pytest.raises(ConfigurationError, match="is a directory"):
+        load_settings()
+
+
+def test_a_file_that_may_not_be_read_is_a_matter_of_permission(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (place / "config.toml").touch()
+    monkeypatch.setattr(Path, "read_bytes", mock.Mock(side_effect=PermissionError(13, "Permission denied")))
+    with pytest.raises(PermissionDenied, match="permission denied") as caught:
+        load_settings()
+    assert caught.value.exit_code == 77
+
+
+def test_a_file_that_is_not_utf8_is_refused(place: Path) -> None:
+    (place / "config.toml").write_bytes(b'namespace = "\xff"')
+    with pytest.raises(ConfigurationError, match="not UTF-8"):
+        load_settings()
+
+
+def test_a_pipe_is_refused_since_it_can_be_read_but_once() -> None:
+    read_end, write_end = os.pipe()
+    os.write(write_end, b'namespace = "x"')
+    os.close(write_end)
+    with pytest.raises(ConfigurationError, match="not a regular file"):
+        load_settings(Path(f"/dev/fd/{read_end}"))
+    os.close(read_end)
+    assert load_settings(Path(os.devnull)) == Settings(directory=Path("/dev"), config=Path(os.devnull))
+
+
+def test_a_current_directory_that_is_gone_is_refused(place: Path, tmp_path: Path) -> None:
+    place.rmdir()
+    with pytest.raises(ConfigurationError, match="current directory"):
+        load_settings()
+    (tmp_path / "c.toml").touch()
+    assert load_settings(tmp_path / "c.toml").directory == tmp_path
+
+
+@pytest.mark.parametrize(
+    ("section", "flags", "error", "message"),
+    [
+        ("consumer", {"concurrency": 0}, UsageError, "--concurrency: 0; must be 1-256"),
+        ("consumer", {"timeout": 2.0}, UsageError, "--timeout: 2; no time left to work, as min_margin is 2s"),
+        ("consumer", {"min_margin": 60.0}, UsageError, "--min-margin: 60; no time left to work, as timeout is 60s"),
+        ("consumer", {"timeout": 5.0, "min_margin": 5.0}, UsageError, "--min-margin: 5; no time left to work"),
+        ("consumer", {"schedule": "* * *"}, UsageError, "--schedule: * * *; three fields, need five"),
+        ("mover", {"batch_size": 0}, UsageError, "--batch-size: 0; must be 1-500"),
+    ],
+)
+def test_what_a_flag_sets_is_refused_under_its_name(
+    section: Any, flags: dict[str, object], error: type[PollConsumerError], message: str
+) -> None:
+    with pytest.raises(error) as caught:
+        with_flags(Settings(), section, flags)
+    assert message in str(caught.value)
+
+
+def test_flags_that_were_not_given_change_nothing() -> None:
+    settings = Settings()
+    assert with_flags(settings, "consumer", {"timeout": None, "queues": ()}) is settings
+    changed = with_flags(settings, "consumer", {"timeout": 30.0, "queues": ("a",), "grace": None})
+    assert changed.consumer == ConsumerSettings(timeout=30.0, queues=("a",))
+
+
+def test_the_store_of_a_flag_is_configuration_and_the_namespace_of_one_is_usage() -> None:
+    with pytest.raises(ConfigurationError, match=r"^--store: http://h;"):
+        load_settings(store="http://h")
+    with pytest.raises(UsageError, match=r"^--namespace: a b;"):
+        load_settings(namespace="a b")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "embedded",
+        "redis://h",
+        "redis:///1",
+        "rediss://u:p@h:6380/2?ssl_cert_reqs=none",
+        "redis://[::1]:6379/0",
+        "unix:///run/my%20own/valkey.sock?db=0",
+        "unix://u:p@/run/a@b.sock",
+    ],
+)
+def test_stores_that_can_be_meant_are_taken(url: str) -> None:
+    validate(Settings(store=url))
+
+
+@pytest.mark.parametrize(
+    "expression", ["* * * * *", "*/5 0-6 1,15 JAN-MAR MON", "0 0 L * *", "0 0 * * 5#2", "0 0 29 2 *"]
+)
+def test_cron_expressions_that_can_be_meant_are_taken(expression: str) -> None:
+    check_cron(expression)
+
+
+@given(st.text(alphabet="0123456789*/,-#LW @MON", max_size=30))
+def test_any_text_is_a_cron_expression_or_is_refused(text: str) -> None:
+    with contextlib.suppress(ValueError):
+        check_cron(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("256MB", 256_000_000), ("256m", 256_000_000), ("1GiB", 1024**3), (1048576, 1048576), ("1.5 gb", 1_500_000_000)],
+)
+def test_memory_is_bytes_or_a_number_with_a_unit(text: str | int, size: int) -> None:
+    assert parse_memory(text) == size
+
+
+# Remembering
+
+
+names = st.text(alphabet="abcXYZ019_.-", min_size=1, max_size=64)
+durations = st.floats(3, 10_000).map(repr) | st.integers(3, 500).map('"{}s"'.format) | st.just('"1m30s"')
+schedules = st.sampled_from(['"* * * * *"', '"*/5 1-3 * * MON"'])
+handoffs = st.sampled_from(['"deadline"', '"baton"'])
+
+
+def sections(**keys: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    return st.fixed_dictionaries({}, optional=keys).map(lambda found: "".join(f"{k} = {v}\n" for k, v in found.items()))
+
+
+files = st.builds(
+    "{}[consumer]\n{}[mover]\n{}".format,
+    sections(
+        namespace=names.map(json.dumps),
+        store=st.sampled_from(['"embedded"', '"redis://h:6379/1"', '"unix:///run/é.sock"']),
+        handlers=st.lists(names).map(json.dumps),
+        durability=st.sampled_from(['"everysec"', '"strict"']),
+    ),
+    sections(
+        queues=st.lists(names, min_size=1, max_size=4).map(json.dumps),
+        timeout=durations,
+        schedule=schedules,
+        idle_time=durations,
+        tolerance_factor=st.floats(0.1, 1e5).map(repr) | st.integers(1, 50).map(str),
+        concurrency=st.integers(1, 256).map(str),
+        memory_limit=st.just('"256MB"') | st.integers(2**20, 2**60).map(str),
+        handoff=handoffs,
+    ),
+    sections(timeout=durations, schedule=schedules, batch_size=st.integers(1, 500).map(str), handoff=handoffs),
+)
+
+
+@given(text=files)
+@hypothesis_settings(deadline=None, max_examples=60)
+def test_remembered_settings_equal_those_that_were_read(text: str) -> None:
+    with tempfile.TemporaryDirectory() as directory, mock.patch.dict(os.environ, XDG_CACHE_HOME=directory):
+        config = Path(directory) / "any.toml"
+        config.write_text(text, encoding="utf-8")
+        read = load_settings(config)
+        with mock.patch.object(reading, "read", side_effect=AssertionError("was not remembered")):
+            again = load_settings(config)
+        assert again == read
+        assert dataclasses.astuple(again.consumer) == dataclasses.astuple(read.consumer)
+        assert [type(value) for value in dataclasses.astuple(again.consumer)] == [
+            type(value) for value in dataclasses.astuple(read.consumer)
+        ]
+
+
+def test_a_second_start_imports_neither_pydantic_nor_click(place: Path) -> None:
+    script = (
+        "import sys; from pollconsumer.interface.settings import load_settings; load_settings()\n"
+        "print(*sorted({'pydantic', 'pydantic_settings', 'tomllib', 'click', 'cronsim'} & set(sys.modules)))"
+    )
+    (place / "config.toml").write_text('[consumer]\nschedule = "* * * * *"\n')
+
+    def imported() -> str:
+        return subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True).stdout
+
+    assert "pydantic_settings" in imported()
+    assert imported() == "\n"
+
+
+def test_a_second_load_reads_nothing_and_whatever_changed_is_read(
+    place: Path, tmp_path: Path, reads: list[Path | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = place / "config.toml"
+
+    def count() -> int:
+        reads.clear()
+        load_settings()
+        load_settings()
+        return len(reads)
+
+    assert count() == 1  # no file
+    config.touch()
+    assert count() == 1  # a file
+    config.write_text('namespace = "a"')
+    os.utime(config, ns=(0, 0))
+    assert count() == 1
+    config.write_text('namespace = "b"')
+    os.utime(config, ns=(0, 0))
+    assert count() == 1  # same size and time, other bytes
+    assert load_settings().namespace == "b"
+    monkeypatch.setenv("POLLCONSUMER_NAMESPACE", "c")
+    assert count() == 1
+    monkeypatch.setenv("POLLCONSUMER_NAMESPACE", "d")
+    assert count() == 1
+    monkeypatch.setattr(module, "VERSION", "99")
+    assert count() == 1
+    monkeypatch.setattr(sys, "version", "99")
+    assert count() == 1
+    (tmp_path / "other.toml").write_bytes(config.read_bytes())
+    reads.clear()
+    assert load_settings(tmp_path / "other.toml").directory == tmp_path
+    assert len(reads) == 1
+
+
+def test_flags_are_applied_to_what_was_remembered(reads: list[Path | None]) -> None:
+    load_settings(store="redis://:secret@h")
+    assert load_settings(namespace="other").namespace == "other"
+    assert load_settings() == Settings()
+    assert len(reads) == 1
+
+
+@pytest.mark.parametrize("url", ["redis://:secret@h", "redis://user:secret@h:6379/1", "redis://h?password=secret"])
+@pytest.mark.parametrize("source", ["file", "variable"])
+def test_a_store_with_a_password_is_never_remembered(
+    url: str, source: str, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if source == "file":
+        (place / "config.toml").write_text(f'store = "{url}"')
+    else:
+        monkeypatch.setenv("POLLCONSUMER_STORE", url)
+    assert load_settings().store == url
+    assert remembered(tmp_path) == []
+
+
+def test_an_invalid_configuration_is_never_remembered(place: Path, tmp_path: Path) -> None:
+    for text in ("[consumer]\ntimeout = 0", "x =", "unknown = 1"):
+        refused(text, place)
+    assert remembered(tmp_path) == []
+
+
+def test_a_file_that_changes_while_it_is_read_is_not_remembered(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = place / "config.toml"
+    config.write_text('namespace = "before"')
+    original = reading.read
+
+    def read(path: Path | None, variables: Any) -> dict[str, Any]:
+        config.write_text('namespace = "after"')
+        return original(path, variables)
+
+    monkeypatch.setattr(reading, "read", read)
+    load_settings()
+    assert remembered(tmp_path) == []
+
+
+def test_what_is_remembered_is_for_its_owner_alone(tmp_path: Path) -> None:
+    load_settings()
+    (entry,) = remembered(tmp_path)
+    assert entry.stat().st_mode & 0o777 == 0o600
+    assert entry.parent.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize(
+    "tampering", ["loose", "foreign", "link", "garbage", "other names", "directory", "loose place"]
+)
+def test_what_may_be_from_somebody_else_or_cannot_be_read_is_read_anew(
+    tampering: str, tmp_path: Path, reads: list[Path | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load_settings()
+    (entry,) = remembered(tmp_path)
+    planted = entry.read_text().replace('"embedded"', '"redis://evil"')
+    entry.write_text(planted)
+    if tampering == "loose":
+        entry.chmod(0o640)
+    elif tampering == "foreign":
+        monkeypatch.setattr(os, "geteuid", lambda: 12345)
+    elif tampering == "link":
+        target = entry.rename(tmp_path / "target")
+        entry.symlink_to(target)
+    elif tampering == "garbage":
+        entry.write_text(planted[:50])
+    elif tampering == "other names":
+        entry.write_text(planted.replace("idle_time", "idle_thyme"))
+    elif tampering == "directory":
+        entry.unlink()
+        entry.mkdir()
+    else:
+        entry.parent.chmod(0o770)
+    assert load_settings().store == "embedded"
+    assert len(reads) == 2
+
+
+def test_where_nothing_can_be_kept_settings_are_read_each_time(
+    tmp_path: Path, reads: list[Path | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "cache").write_text("a file where the directory should be")
+    assert load_settings() == load_settings()
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr("pwd.getpwuid", mock.Mock(side_effect=KeyError))
+    assert load_settings() == load_settings()
+    assert len(reads) == 4
+
+
+@pytest.mark.parametrize("home", [None, "", "relative"])
+def test_without_a_home_variable_the_home_is_that_of_the_user(
+    home: str | None, tmp_path: Path, reads: list[Path | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative/is/ignored")
+    if home is None:
+        monkeypatch.delenv("HOME")
+    else:
+        monkeypatch.setenv("HOME", home)
+    monkeypatch.setattr("pwd.getpwuid", lambda _uid: mock.Mock(pw_dir=str(tmp_path)))
+    assert load_settings() == load_settings()
+    assert len(reads) == 1
+    assert (tmp_path / ".cache" / "pollconsumer").is_dir()
+
+
+def test_at_most_eight_configurations_are_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(12):
+        monkeypatch.setenv("POLLCONSUMER_NAMESPACE", f"n{number}")
+        load_settings()
+    assert len(remembered(tmp_path)) == 8
+
+
+def test_nothing_half_written_is_left_when_the_disk_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(json, "dump", mock.Mock(side_effect=OSError(28, "No space left on device")))
+    assert load_settings() == Settings()
+    assert remembered(tmp_path) == []
