@@ -291,11 +291,20 @@ def test_only_the_user_can_reach_the_socket_and_read_the_files(home: Path, monke
         assert not path.lstat().st_mode & 0o077, path
 
 
+def open_links(pid: int) -> dict[str, str]:
+    """Descriptors of a process and what they are; one that it closes meanwhile is left out."""
+    links = {}
+    for entry in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            links[entry.name] = str(entry.readlink())
+    return links
+
+
 @LINUX_ONLY
 def test_the_server_listens_on_no_tcp_port(server: EmbeddedServer) -> None:
     server.ensure_running()
     assert "tcp_port:0\r\n" in str(say(server, "INFO server")[0])
-    links = [str(entry.readlink()) for entry in Path(f"/proc/{status_of(server).pid}/fd").iterdir()]
+    links = open_links(status_of(server).pid).values()
     listening = {
         line.split()[9] for table in Path("/proc/net").glob("tcp*") for line in table.read_text().splitlines()[1:]
     }
@@ -308,7 +317,7 @@ def test_the_server_keeps_nothing_of_the_process_that_started_it(server: Embedde
         os.set_inheritable(inherited.fileno(), True)
         server.ensure_running()
         process = Path(f"/proc/{status_of(server).pid}")
-        kept = {entry.name: str(entry.readlink()) for entry in (process / "fd").iterdir()}
+        kept = open_links(int(process.name))
         assert [kept[n] for n in "012"] == ["/dev/null"] * 3
         assert str(Path(f"/proc/self/fd/{inherited.fileno()}").readlink()) not in kept.values()
     assert (process / "cwd").readlink() == server.directory

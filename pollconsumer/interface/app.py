@@ -15,6 +15,7 @@ from pollconsumer.runtime.handlers import MAX_ATTEMPTS, Handler
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from datetime import datetime
+    from inspect import Signature
 
     from pollconsumer.core.message import NewMessage
     from pollconsumer.store.redis_store import Enqueued, RedisStore
@@ -142,6 +143,22 @@ class HandlerFunction(Generic[P, R]):
         self.app, self.definition, self.function, self.queue = app, handler, function, queue
         self.__name__, self.__doc__, self.__module__ = function.__name__, function.__doc__, function.__module__
         self.__wrapped__ = function
+        self._signature: Signature | None = None
+
+    def arguments(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """A call's arguments by name. TypeError where they do not fit the function."""
+        import inspect
+
+        signature = self._signature = self._signature or inspect.signature(self.function)
+        arguments = signature.bind(*args, **kwargs).arguments
+        if not args and arguments.keys() == kwargs.keys():
+            return arguments
+        for name, parameter in signature.parameters.items():
+            if parameter.kind is parameter.VAR_KEYWORD:
+                arguments |= arguments.pop(name, {})
+            elif name in arguments and parameter.kind in (parameter.VAR_POSITIONAL, parameter.POSITIONAL_ONLY):
+                raise TypeError(f"{name} of {self.__name__}() must be passed by name")
+        return arguments
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.function(*args, **kwargs)
@@ -184,14 +201,5 @@ class Sending(Generic[P]):
         return self._handler.app.enqueue_messages([self._message((), payload) for payload in payloads])
 
     def _message(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> NewMessage:
-        import inspect
-
-        function = self._handler.function
-        bound = inspect.signature(function).bind(*args, **kwargs)
-        payload = dict(bound.arguments)
-        for parameter in inspect.signature(function).parameters.values():
-            if parameter.kind is parameter.VAR_KEYWORD:
-                payload |= payload.pop(parameter.name, {})
-            elif parameter.name in payload and parameter.kind in (parameter.VAR_POSITIONAL, parameter.POSITIONAL_ONLY):
-                raise TypeError(f"{parameter.name} of {function.__name__}() must be passed by name")
+        payload = self._handler.arguments(args, kwargs)
         return new_message(self._handler.definition.name, payload, **self._options)

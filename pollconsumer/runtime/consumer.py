@@ -163,16 +163,13 @@ class Consumer:
         self._collect()
 
     def idle(self) -> None:
-        """Wait for a message, at most idle_time, in slices."""
+        """Wait for a message, at most idle_time, in slices; or for one in flight, while there are any."""
+        if self.executor.busy():
+            self._wake.wait(min(SLICE, self.options.idle_time), self.executor)
+            self._collect()
+            return
         until = self.clock() + self.options.idle_time
         while not self._reserved and self.asked_to_stop() is None and (left := until - self.clock()) > 0:
-            if self.executor.busy():
-                self._wake.wait(min(SLICE, left), self.executor)
-                self._collect()
-                self._step(claim=True)
-                if self.executor.busy() < self.executor.slots:
-                    continue
-                return
             if self._wake.pending:
                 self._wake.close()
                 self._step(claim=True)
@@ -190,7 +187,7 @@ class Consumer:
             self.executor.wait(SLICE)
             self._collect()
         while self._reserved:
-            self._settling.release(self._reserved.popleft())
+            self._settling.release(self._reserved.pop())  # each goes before the one released before it
         self._step(claim=False)
         self._wake.close()
 

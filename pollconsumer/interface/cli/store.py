@@ -8,8 +8,10 @@ import click
 
 from pollconsumer.core.timespan import format_duration
 from pollconsumer.interface.cli import current_settings
+from pollconsumer.interface.cli.opened import COMMAND_BUDGET, opener
 from pollconsumer.interface.cli.output import print_json, print_table
 from pollconsumer.runtime.embedded import EmbeddedServer, data_directory
+from pollconsumer.store.wire import Budget
 
 
 @click.group(no_args_is_help=False)
@@ -63,3 +65,11 @@ def path(as_json: bool) -> None:
         print_json({name: str(getattr(server, name)) for name in ("directory", "socket", "log", "url")})
     else:
         click.echo(server.directory)
+
+
+@store.command()
+def adopt() -> None:
+    """Accept the store that is there, after its data was replaced or emptied on purpose."""
+    opened = opener()
+    opened.memo.forget()
+    opened.wire(lambda: Budget(COMMAND_BUDGET)).command("PING")

@@ -1,0 +1,186 @@
+"""A user's installation: a directory with a configuration, a module of handlers, and the command."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+PATIENCE = 30.0
+"""Seconds after which what a test waits for is taken not to happen."""
+
+HANDLERS = '''
+import os, re, sys, threading, time
+from pathlib import Path
+from pollconsumer import Backoff, Fatal, PollConsumer, RetryIn
+
+app = PollConsumer()
+HERE = Path(__file__).parent
+together = threading.Barrier(2)
+
+def note(what):
+    descriptor = os.open(HERE / "notes", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    os.write(descriptor, f"{what}\\n".encode())
+    os.close(descriptor)
+
+@app.handler
+def record(name: str) -> None:
+    note(name)
+
+@app.handler
+def hold(name: str) -> None:
+    """Until the test opens the gate."""
+    note(f"begin {name}")
+    while not (HERE / "gate").exists():
+        time.sleep(0.005)
+    note(f"end {name}")
+
+@app.handler
+def meet(name: str) -> None:
+    together.wait(10)
+    note(name)
+
+@app.handler
+def spin() -> None:
+    note("spin")
+    while True:
+        pass
+
+@app.handler
+def backtrack() -> None:
+    note("backtrack")
+    re.match(r"(a+)+$", "a" * 60 + "b")
+
+@app.handler(max_attempts=3, retry=Backoff(first="10ms", factor=1, most="10ms"))
+def fail(name: str, times: int) -> None:
+    note(f"try {name}")
+    tried = (HERE / "notes").read_text().count(f"try {name}\\n")
+    if tried <= times:
+        raise ValueError(f"{name} is not ready")
+
+@app.handler
+def fatal() -> None:
+    raise Fatal("never again")
+
+@app.handler
+def leave(how: str) -> None:
+    note(f"leave {how}")
+    if how == "exit":
+        sys.exit(3)
+    if how == "interrupt":
+        raise KeyboardInterrupt
+    if how == "close":
+        os.close(0), os.close(1), os.close(2)
+    if how == "chdir":
+        os.chdir("/")
+    if how == "die":
+        os._exit(9)
+'''
+
+
+class Site:
+    def __init__(self, settings: str = "") -> None:
+        # A unix socket's path holds 107 bytes at most, fewer than pytest's own directories take.
+        self.directory = Path(tempfile.mkdtemp(prefix="pc-"))
+        self.environment = {
+            "HOME": str(self.directory),
+            "PATH": os.defpath,
+            **{f"XDG_{kind}_HOME": str(self.directory / kind.lower()) for kind in ("DATA", "STATE", "CACHE")},
+        }
+        (self.directory / "config.toml").write_text(f'handlers = ["handlers"]\n{settings}')
+        (self.directory / "handlers.py").write_text(HANDLERS)
+        self._processes: list[subprocess.Popen[str]] = []
+
+    def close(self) -> None:
+        for process in self._processes:
+            if process.poll() is None:
+                process.send_signal(signal.SIGCONT)
+                process.kill()
+            process.communicate()
+        self.command("store", "stop")
+        shutil.rmtree(self.directory)
+
+    def start(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
+        """Start a command and return at once."""
+        process = subprocess.Popen(
+            [sys.executable, "-m", "pollconsumer", *arguments],
+            cwd=self.directory,
+            env=self.environment | environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self._processes.append(process)
+        return process
+
+    def command(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        """Run a command to its end."""
+        process = self.start(*arguments, **environment)
+        output, errors = process.communicate(timeout=3 * PATIENCE)
+        return subprocess.CompletedProcess(process.args, process.returncode, output, errors)
+
+    def enqueue(self, handler: str, *options: str, **payload: Any) -> str:
+        done = self.command("enqueue", handler, json.dumps(payload), *options)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    def drain(self, *options: str) -> subprocess.CompletedProcess[str]:
+        """One launch that ends when there is nothing to handle."""
+        return self.command("run", "--until-empty", *options)
+
+    def json(self, *arguments: str) -> Any:
+        done = self.command(*arguments, "--json")
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    def state(self, message_id: str) -> str:
+        state: str = self.json("status", message_id)["state"]
+        return state
+
+    def notes(self) -> list[str]:
+        try:
+            return (self.directory / "notes").read_text().splitlines()
+        except FileNotFoundError:
+            return []
+
+    def control_keys(self) -> set[str]:
+        """Names in the control slot, without their prefix."""
+        from redis import Redis
+
+        socket = self.directory / "data" / "pollconsumer"
+        path = self.json("store", "path")["socket"] if socket.exists() else ""
+        with Redis(unix_socket_path=path) as client:
+            return {key.decode().partition("}:")[2] for key in client.keys("{pollconsumer}:*")}
+
+    def open_gate(self) -> None:
+        (self.directory / "gate").touch()
+
+    def await_note(self, note: str, times: int = 1) -> None:
+        wait_until(lambda: self.notes().count(note) >= times, f"note {note!r}")
+
+    def await_holder(self, pid: int) -> None:
+        wait_until(lambda: any(lease["pid"] == pid for lease in self.json("lease", "show")), f"lease of {pid}")
+
+    def heartbeat_of(self, pid: int) -> int:
+        """The launch's only child."""
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        assert len(children) == 1
+        return int(children[0])
+
+
+def wait_until(holds: Callable[[], bool], what: str) -> None:
+    until = time.monotonic() + PATIENCE
+    while not holds():
+        assert time.monotonic() < until, f"{what} did not happen"
+        time.sleep(0.01)

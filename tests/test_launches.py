@@ -1,0 +1,296 @@
+"""Whole launches, as processes: what they do, whom they make way for, and how they end."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.site import Site, wait_until
+
+if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Iterator
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    site = Site()
+    yield site
+    site.close()
+
+
+def test_a_launch_handles_what_is_ready_and_prints_nothing(site: Site) -> None:
+    message = site.enqueue("record", name="a")
+    done = site.drain()
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert site.notes() == ["a"]
+    status = site.json("status", message)
+    assert status["state"] == "completed"
+    assert status["attempts"] == 1
+    times = status["timestamps"]
+    assert times["scheduled_at"] <= times["enqueued_at"] <= times["reserved_at"] <= times["started_at"]
+    assert times["started_at"] <= times["completed_at"]
+
+
+def test_a_launch_is_gone_before_its_window_ends(site: Site) -> None:
+    assert site.command("run", "--timeout", "3s", "--idle-time", "200ms", "--estimated-duration", "1ms").returncode == 0
+    (entry,) = site.json("launches")
+    assert entry["stop_reason"] in ("no_time_to_handle", "no_time_to_idle")
+    assert entry["running_seconds"] < 3
+
+
+def test_an_idle_launch_is_woken_by_an_enqueue(site: Site) -> None:
+    launch = site.start("run", "--idle-time", "50s", "--max-messages", "1")
+    site.await_holder(launch.pid)
+    site.enqueue("record", name="woken")
+    assert launch.wait(20) == 0
+    assert site.notes() == ["woken"]
+
+
+def test_of_three_launches_one_works_one_waits_and_the_third_leaves_at_once(site: Site) -> None:
+    first = site.start("run")
+    site.await_holder(first.pid)
+    second = site.start("run", "--until-empty")
+    wait_until(lambda: second.poll() is not None or _waits(site), "a successor")
+    third = site.command("run")
+    assert (third.returncode, third.stdout, third.stderr) == (0, "", "")
+    assert first.poll() is None
+    assert second.poll() is None
+    first.terminate()
+    assert first.wait(20) == 0
+    assert second.wait(20) == 0
+    assert [entry["stop_reason"] for entry in site.json("launches")] == ["empty", "interrupted"]
+
+
+def _waits(site: Site) -> bool:
+    return "next:consumer:default" in site.control_keys()
+
+
+def test_a_successor_goes_on_where_its_predecessor_was_killed(site: Site) -> None:
+    message = site.enqueue("hold", name="a")
+    first = site.start("run")
+    site.await_note("begin a")
+    second = site.start("run", "--until-empty")
+    wait_until(lambda: _waits(site), "a successor")
+    first.kill()
+    site.await_note("begin a", 2)
+    site.open_gate()
+    assert second.wait(20) == 0
+    status = site.json("status", message)
+    assert (status["state"], status["attempts"]) == ("completed", 2)
+    assert [entry["stop_reason"] for entry in site.json("launches")] == ["empty", "died"]
+
+
+def test_the_lease_of_a_machine_that_vanished_lapses_by_itself(site: Site) -> None:
+    message = site.enqueue("hold", name="a")
+    first = site.start("run")
+    site.await_note("begin a")
+    os.kill(site.heartbeat_of(first.pid), signal.SIGKILL)
+    first.kill()
+    site.open_gate()
+    assert site.drain().returncode == 0
+    assert site.notes() == ["begin a", "begin a", "end a"]
+    assert site.state(message) == "completed"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_an_idle_launch_obeys_a_signal(site: Site, number: signal.Signals) -> None:
+    launch = site.start("run", "--idle-time", "50s")
+    site.await_holder(launch.pid)
+    launch.send_signal(number)
+    assert launch.wait(10) == 0
+    assert site.json("launches")[0]["stop_reason"] == "interrupted"
+    assert site.json("lease", "show") == []
+
+
+def test_a_signal_lets_what_is_in_hand_finish_and_gives_the_rest_back_uncharged(site: Site) -> None:
+    site.enqueue("record", name="quick")
+    site.drain()  # so that the durations learned make the next launch reserve ahead
+    held = site.enqueue("hold", name="a")
+    rest = [site.enqueue("record", name=f"{n}") for n in range(5)]
+    launch = site.start("run")
+    site.await_note("begin a")
+    launch.terminate()
+    site.open_gate()
+    assert launch.wait(20) == 0
+    assert site.notes() == ["quick", "begin a", "end a"]
+    assert site.state(held) == "completed"
+    for message in rest:
+        status = site.json("status", message)
+        assert (status["state"], status["attempts"]) == ("ready", 0)
+    assert site.drain().returncode == 0
+    assert site.notes()[3:] == [f"{n}" for n in range(5)]
+
+
+def test_a_second_signal_ends_the_launch_at_once_and_the_message_is_offered_again(site: Site) -> None:
+    message = site.enqueue("hold", name="a")
+    launch = site.start("run")
+    site.await_note("begin a")
+    wait_until(lambda: _ended_by_another_signal(launch), "the end")
+    assert launch.returncode == 128 + signal.SIGTERM
+    site.open_gate()
+    assert site.drain().returncode == 0
+    assert site.state(message) == "completed"
+
+
+def _ended_by_another_signal(launch: subprocess.Popen[str]) -> bool:
+    launch.terminate()
+    return launch.poll() is not None
+
+
+def test_a_launch_that_was_suspended_beyond_its_lease_changes_nothing(site: Site) -> None:
+    message = site.enqueue("hold", name="a")
+    first = site.start("run")
+    site.await_note("begin a")
+    first.send_signal(signal.SIGSTOP)
+    second = site.start("run", "--until-empty")
+    site.await_note("begin a", 2)
+    site.open_gate()
+    assert second.wait(20) == 0
+    assert site.json("status", message)["attempts"] == 2
+    first.send_signal(signal.SIGCONT)
+    assert first.wait(20) == 75
+    assert "lease lost" in first.communicate()[1]
+    status = site.json("status", message)
+    assert (status["state"], status["attempts"]) == ("completed", 2)
+
+
+@pytest.mark.parametrize(("handler", "code"), [("spin", 124), ("backtrack", 1)])
+def test_the_watchdog_ends_a_launch_whose_handler_hangs(site: Site, handler: str, code: int) -> None:
+    message = site.enqueue(handler)
+    flags = ["--timeout", "3s", "--estimated-duration", "1ms", "--grace", "500ms"]
+    done = site.command("run", *flags)
+    assert done.returncode == code
+    assert f"in {handler}" in done.stderr
+    wait_until(lambda: site.json("launches")[0]["stop_reason"] == "watchdog", "the ledger's entry")
+    assert site.json("launches")[0]["running_seconds"] < 5
+    site.command("run", *flags)
+    assert site.notes() == [handler, handler]
+    assert site.json("status", message)["attempts"] == 2
+
+
+def test_a_message_that_kills_its_process_runs_out_of_attempts(site: Site) -> None:
+    message = site.enqueue("leave", how="die")
+    for _ in range(6):
+        site.drain()
+    assert site.notes() == ["leave die"] * 5
+    status = site.json("status", message)
+    assert status["state"] == "dead"
+    assert "crashed" in status["last_error"]
+
+
+@pytest.mark.parametrize("how", ["exit", "interrupt", "close", "chdir"])
+def test_nothing_that_a_handler_does_to_its_process_ends_the_launch(site: Site, how: str) -> None:
+    site.enqueue("leave", how=how)
+    site.enqueue("record", name="next")
+    assert site.drain().returncode == 0
+    assert site.notes() == [f"leave {how}", "next"]
+
+
+def test_the_embedded_server_is_started_again_when_it_dies_under_a_launch(site: Site) -> None:
+    launch = site.start("run", "--idle-time", "1s", "--max-messages", "2")
+    site.enqueue("record", name="before")
+    site.await_note("before")
+    os.kill(site.json("store", "status")["pid"], signal.SIGKILL)
+    site.enqueue("record", name="after")
+    assert launch.wait(20) == 0
+    assert site.notes() == ["before", "after"]
+
+
+def test_slots_handle_messages_at_the_same_time(site: Site) -> None:
+    for name in ("a", "b"):
+        site.enqueue("meet", name=name)
+    assert site.drain("--concurrency", "2").returncode == 0
+    assert sorted(site.notes()) == ["a", "b"]
+
+
+def test_a_failed_attempt_is_repeated_through_the_schedule_by_the_mover_beside_it(site: Site) -> None:
+    message = site.enqueue("fail", name="x", times=2)
+    launch = site.start("run", "--with-mover", "--max-messages", "3")
+    assert launch.wait(40) == 0
+    assert launch.communicate() == ("", "")
+    status = site.json("status", message)
+    assert (status["state"], status["attempts"]) == ("completed", 3)
+    assert status["last_error"] == "ValueError: x is not ready"
+
+
+def test_a_message_that_can_never_work_becomes_a_dead_letter_with_a_warning(site: Site) -> None:
+    message = site.enqueue("fatal")
+    done = site.drain()
+    assert done.returncode == 0
+    assert done.stderr == f"pollconsumer: warning: dead letter: {message} (fatal), attempt 1: Fatal: never again\n"
+    assert site.state(message) == "dead"
+
+
+def test_arguments_that_do_not_fit_are_a_dead_letter_and_no_repetition(site: Site) -> None:
+    message = site.enqueue("record", nome="a")
+    assert site.drain().returncode == 0
+    status = site.json("status", message)
+    assert (status["state"], status["attempts"]) == ("dead", 1)
+    assert status["last_error"].startswith("bad_arguments")
+
+
+def test_messages_for_an_unknown_handler_are_parked_and_not_charged(site: Site) -> None:
+    message = site.enqueue("nobody")
+    done = site.drain()
+    assert (done.returncode, done.stderr.count("\n")) == (0, 1)
+    status = site.json("status", message)
+    assert (status["state"], status["attempts"]) == ("scheduled", 0)
+    assert "unknown_handler" in status["last_error"]
+    assert site.json("status")["queues"][0]["parked"] == 1
+
+
+def test_under_the_baton_a_launch_works_on_until_its_successor_waits(site: Site) -> None:
+    first = site.start("run", "--handoff", "baton", "--timeout", "20s", "--idle-time", "15s")
+    site.await_holder(first.pid)
+    second = site.start("run", "--handoff", "baton", "--until-empty")
+    assert first.wait(10) == 0
+    assert second.wait(10) == 0
+    second_entry, first_entry = site.json("launches")
+    assert first_entry["stop_reason"] == "handed_over"
+    assert second_entry["gap_seconds"] < 1
+
+
+def test_a_scheduled_message_is_moved_when_due_and_not_before(site: Site) -> None:
+    message = site.enqueue("record", "--in", "1s", name="due")
+    assert site.drain().returncode == 0
+    assert site.notes() == []
+    assert site.state(message) == "scheduled"
+    mover = site.start("move", "--timeout", "20s")
+    wait_until(lambda: site.state(message) == "ready", "promotion")
+    mover.terminate()
+    assert mover.wait(10) == 0
+    times = site.json("status", message)["timestamps"]
+    assert times["due_at"] <= times["enqueued_at"]
+
+
+def test_an_overdue_message_that_no_mover_sees_shows_in_status(site: Site) -> None:
+    site.enqueue("record", "--in", "1ms", name="due")
+    wait_until(lambda: site.json("status")["overdue"] == 1, "the due time")
+    assert "no mover runs (never seen)" in site.command("status").stdout
+    assert site.json("status")["mover_seen_seconds_ago"] is None
+
+
+def test_a_wiped_store_is_refused_until_it_is_adopted(site: Site) -> None:
+    site.enqueue("record", name="a")
+    site.command("store", "stop")
+    data = site.directory / "data" / "pollconsumer"
+    data.rename(site.directory / "lost")
+    for arguments in (["run"], ["move"], ["enqueue", "record", "{}"], ["status"]):
+        refused = site.command(*arguments)
+        assert refused.returncode == 78, arguments
+        assert "store replaced" in refused.stderr
+        assert refused.stderr.count("\n") == 1
+    assert site.command("store", "adopt").returncode == 0
+    assert site.drain().returncode == 0
+
+
+def test_a_launch_works_in_an_empty_environment(site: Site) -> None:
+    site.enqueue("record", name="bare")
+    environment, site.environment = site.environment, {n: site.environment[n] for n in site.environment if "XDG" in n}
+    assert site.drain().returncode == 0
+    site.environment = environment
+    assert site.notes() == ["bare"]
