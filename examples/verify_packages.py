@@ -66,7 +66,7 @@ class Verdict(NamedTuple):
 
 
 class Summary(NamedTuple):
-    """All verdicts together. ``seconds`` is the sum over packages, which ``concurrency`` makes longer than the clock's."""
+    """All verdicts together. ``seconds`` is the sum over packages: with several slots, more than the clock shows."""
 
     packages: int
     ok: int

@@ -294,3 +294,47 @@ def test_a_launch_works_in_an_empty_environment(site: Site) -> None:
     assert site.drain().returncode == 0
     site.environment = environment
     assert site.notes() == ["bare"]
+
+
+def test_instances_share_a_queue(site: Site) -> None:
+    launches = [site.start("run", "--instances", "2", "--max-messages", "1") for _ in range(2)]
+    for launch in launches:
+        site.await_holder(launch.pid)
+    for name in ("a", "b"):
+        site.enqueue("hold", name=name)
+    site.await_note("begin a")
+    site.await_note("begin b")
+    site.open_gate()
+    assert [launch.wait(20) for launch in launches] == [0, 0]
+
+
+def test_the_embedded_server_is_started_again_while_a_handler_is_busy(site: Site) -> None:
+    message = site.enqueue("hold", name="a")
+    launch = site.start("run", "--max-messages", "1")
+    site.await_note("begin a")
+    server = site.json("store", "status")["pid"]
+    os.kill(server, signal.SIGKILL)
+    # By its heartbeat: the launch itself is in the handler.
+    wait_until(lambda: site.json("store", "status").get("pid", server) != server, "another server")
+    site.open_gate()
+    assert launch.wait(20) == 0
+    assert site.state(message) == "completed"
+
+
+def test_a_store_that_cannot_be_reached_costs_the_window_and_no_more(site: Site) -> None:
+    store = f"unix://{site.directory}/nowhere"
+    done = site.command("--store", store, "run", "--timeout", "3s")
+    assert done.returncode == 69
+    assert done.stderr.startswith("pollconsumer: error: store unreachable: ")
+    assert done.stderr.count("\n") == 1
+
+
+def test_breaking_a_lease_ends_its_holder(site: Site) -> None:
+    launch = site.start("run")
+    site.await_holder(launch.pid)
+    refused = site.command("lease", "break")
+    assert refused.returncode == 2
+    assert launch.poll() is None
+    assert site.command("lease", "break", "--yes").returncode == 0
+    assert launch.wait(20) == 75
+    assert site.command("lease", "break", "--yes").returncode == 66

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 MEMORY = 100
 """Most earlier messages that an average remembers, so that it follows a handler that changed."""
 
@@ -69,6 +71,7 @@ def margin(
     return max(min_margin, expected * tolerance_factor * _harmonic(concurrency))
 
 
+@cache
 def _harmonic(n: int) -> float:
     return sum(1 / k for k in range(1, n + 1))
 

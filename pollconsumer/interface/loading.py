@@ -38,8 +38,10 @@ def load_handlers(settings: Settings) -> dict[str, Handler]:
 def _import(module: str) -> None:
     try:
         import_module(module)
-    except PollConsumerError:
+    except ConfigurationError:
         raise
+    except PollConsumerError as error:
+        raise ConfigurationError(f"handlers: {module}: {error}") from None
     except SystemExit:
         raise ConfigurationError("handlers", module, "the module exits when it is imported") from None
     except ModuleNotFoundError as error:

@@ -57,15 +57,17 @@ class Heartbeat:
         os.write(self._orders, order.encode() + b"\n")
 
     def is_alive(self) -> bool:
-        return not self._stopped and os.waitpid(self._pid, os.WNOHANG)[0] == 0
+        if not self._stopped:
+            self._stopped = os.waitpid(self._pid, os.WNOHANG)[0] != 0
+        return not self._stopped
 
     def stop(self) -> None:
-        """End it. The launch has released the lease before."""
+        """End it at once: the launch has released the lease before, or could not, and then nor can its heartbeat."""
         if not self._stopped:
             self._stopped = True
+            os.kill(self._pid, signal.SIGKILL)
             os.close(self._orders)
-            with suppress(ChildProcessError):
-                os.waitpid(self._pid, 0)
+            os.waitpid(self._pid, 0)
 
 
 def _beat(orders: int, parent: int, progress: Progress, open_leases: Callable[[], Leases]) -> None:

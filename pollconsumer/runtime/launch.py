@@ -102,7 +102,10 @@ def run_launch(
         prepare()
         wire = opener.wire(launch.patience)
         held = _take_lease(launch, wire, heartbeat)
-        if held is not None:
+        if held is None:
+            running = time.monotonic() - launch.window.start
+            emit(LaunchEnded(plan.group.role, StopReason.LEASE_HELD, running, 0, 0, 0))
+        else:
             held.work(work)
     finally:
         watchdog.call_off()

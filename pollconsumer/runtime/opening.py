@@ -73,7 +73,8 @@ class StoreOpener:
         return Wire(self._url, patience)
 
     def leases(self, patience: Callable[[], Patience]) -> Leases:
-        return Leases(self.bare_wire(patience), self.namespace)
+        """For the heartbeat, which starts the embedded server too: its launch may be busy for long."""
+        return Leases(Wire(self._url, patience, revive=self._revive), self.namespace)
 
 
 def _state_directory() -> Path:

@@ -10,6 +10,7 @@ import click
 from pollconsumer.core.redaction import redacted
 from pollconsumer.core.timespan import format_duration
 from pollconsumer.core.window import predict_stop
+from pollconsumer.interface.app import PollConsumer
 from pollconsumer.interface.cli import current_settings
 from pollconsumer.interface.cli.opened import opener
 from pollconsumer.interface.cli.output import print_json, print_table
@@ -32,19 +33,24 @@ def check(as_json: bool) -> None:
     handlers = load_handlers(settings)
     opener().wire(lambda: Budget(REACH_BUDGET)).command("PING")
     now = datetime.now().astimezone()
+    served = set(settings.consumer.queues)
+    unserved = {
+        queue for app in PollConsumer.instances for h in app.handlers.values() if (queue := h.queue) not in served
+    }
     report: dict[str, object] = {
         "config": None if settings.config is None else str(settings.config),
         "store": redacted(settings.store),
         "namespace": settings.namespace,
         "queues": list(settings.consumer.queues),
         "handlers": sorted(handlers),
+        "queues_not_served": sorted(unserved),
         "consumer": _window(settings.consumer, now),
         "mover": _window(settings.mover, now),
     }
     if as_json:
         print_json(report)
     else:
-        _print(report, settings)
+        _print(report, settings, unserved)
 
 
 def _window(role: ConsumerSettings | MoverSettings, now: datetime) -> dict[str, object]:
@@ -67,14 +73,18 @@ def _window(role: ConsumerSettings | MoverSettings, now: datetime) -> dict[str, 
     }
 
 
-def _print(report: dict[str, object], settings: Settings) -> None:
-    names = ", ".join(sorted(load_handlers(settings))) or "none: messages will be parked"
+def _print(report: dict[str, object], settings: Settings, unserved: set[str]) -> None:
+    handlers = report["handlers"]
+    assert isinstance(handlers, list)
+    names = ", ".join(handlers) or "none: messages will be parked"
     rows: list[tuple[str, object]] = [
         ("store", report["store"]),
         ("namespace", settings.namespace),
         ("queues", ", ".join(settings.consumer.queues)),
         ("handlers", names),
     ]
+    if unserved:
+        rows.append(("not served here", f"{', '.join(sorted(unserved))}: handlers enqueue there by default"))
     for role in ("consumer", "mover"):
         window = report[role]
         assert isinstance(window, dict)

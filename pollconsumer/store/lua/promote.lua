@@ -3,6 +3,7 @@
 -- ARGV lineage, fence, most messages to move
 -- Returns messages moved, ms until the next due time (-1 when the schedule is empty)
 -- Refusals: FENCED
+-- An id without a row becomes ready all the same: it is for the step that reserves it to find out what is missing.
 
 if redis.call('HGET', t, ARGV[1]) ~= ARGV[2] then return redis.error_reply('FENCED ' .. ARGV[1]) end
 local now = now_ms()
@@ -18,17 +19,18 @@ if #ids > 0 then
   local new_rows, ready, ranked = {}, {}, {}
   for i = 1, #ids do
     local id, row = ids[i], rows[i]
+    local priority = 0
     if row then
-      local priority = priority_of(row)
+      priority = priority_of(row)
       new_rows[#new_rows + 1] = id
       new_rows[#new_rows + 1] = sub(row, 1, 44) .. stamp .. sub(row, 51, 56) .. NEVER .. sub(row, 63)
-      if priority == 0 then
-        ready[#ready + 1] = id
-      else
-        local number = redis.call('HINCRBY', c, 'number', 1)
-        ranked[#ranked + 1] = ready_score(priority, number)
-        ranked[#ranked + 1] = id
-      end
+    end
+    if priority == 0 then
+      ready[#ready + 1] = id
+    else
+      local number = redis.call('HINCRBY', c, 'number', 1)
+      ranked[#ranked + 1] = ready_score(priority, number)
+      ranked[#ranked + 1] = id
     end
   end
   if #new_rows > 0 then redis.call('HSET', m, unpack(new_rows)) end

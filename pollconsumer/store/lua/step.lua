@@ -62,7 +62,9 @@ if completed > 0 then
   end
 end
 
-for at = last + 1, #ARGV, 6 do
+-- From the last to the first, so that messages released to the head of the queue keep their order there.
+local released = false
+for at = #ARGV - 5, last + 1, -6 do
   local id, row, kind, delay, problem = ARGV[at], ARGV[at + 2], ARGV[at + 3], tonumber(ARGV[at + 4]), ARGV[at + 5]
   local held = redis.call('HGET', m, id)
   if held == ARGV[at + 1] then
@@ -73,6 +75,7 @@ for at = last + 1, #ARGV, 6 do
       redis.call('ZADD', x, number6(row, 27), id)
       if has_flag(byte(row, 1), 2) then free_unique_key(id) end
     elseif kind == 'release' then
+      released = true
       redis.call('HSET', m, id, row)
       local priority = priority_of(row)
       if priority == 0 then redis.call('LPUSH', r, id) else redis.call('ZADD', z, ready_score(priority, 0), id) end
@@ -152,6 +155,6 @@ if #ids > 0 then
     redis.call('HSET', m, unpack(new_rows))
     redis.call('ZADD', f, unpack(flight))
   end
-  if redis.call('LLEN', r) > 0 or (ranked > 0 and redis.call('ZCARD', z) > 0) then wake(k) end
 end
+if (released or #ids > 0) and (redis.call('LLEN', r) > 0 or redis.call('ZCARD', z) > 0) then wake(k) end
 return {now, stale, redis.call('EXISTS', sw), reserved}

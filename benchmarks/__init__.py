@@ -1,0 +1,1 @@
+"""Measurements. Each is a program: ``python -m benchmarks.NAME``. Compare figures of one run only."""

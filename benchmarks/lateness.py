@@ -1,0 +1,49 @@
+"""Due time → ready, and → handler start, with a live mover: messages due at random instants."""
+
+from __future__ import annotations
+
+import random
+import time
+from datetime import UTC, datetime
+
+from benchmarks.place import handler, notes, place, start, summary
+from pollconsumer.interface.cli.opened import COMMAND_BUDGET
+from pollconsumer.interface.settings import load_settings
+from pollconsumer.runtime.opening import StoreOpener
+from pollconsumer.store.inspector import Inspector
+from pollconsumer.store.wire import Budget
+
+MESSAGES = 300
+SPREAD = 20.0
+LEAD = 3.0
+
+
+def main() -> None:
+    with place() as directory:
+        processes = [start("move", "--timeout", "60s"), start("run", "--timeout", "60s")]
+        begin = time.time() + LEAD
+        note = handler("note")
+        dues = [begin + random.uniform(0, SPREAD) for _ in range(MESSAGES)]
+        sent = [
+            note.using(at=datetime.fromtimestamp(due, UTC)).enqueue(since=due) for due in random.sample(dues, len(dues))
+        ]
+        started = notes(directory, MESSAGES)
+        for process in processes:
+            process.terminate()
+            process.wait()
+        settings = load_settings()
+        opener = StoreOpener(settings.store, settings.namespace, settings.durability, print)
+        inspector = Inspector(opener.wire(lambda: Budget(COMMAND_BUDGET)), settings.namespace)
+        late = []
+        for entry in sent:
+            times = inspector.message(entry.id).row.timestamps
+            assert times.enqueued_at is not None
+            assert times.due_at is not None
+            late.append(float(times.enqueued_at - times.due_at))
+        print(f"due to ready, server's clock   {summary(late)}")
+        print(f"due to handler start           {summary(started)}")
+        print(f"early: {sum(value < 0 for value in late)}")
+
+
+if __name__ == "__main__":
+    main()

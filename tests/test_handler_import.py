@@ -1,0 +1,72 @@
+"""What a handler's module can get wrong: one line, exit code 78."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.site import Site
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    site = Site()
+    yield site
+    site.close()
+
+
+@pytest.mark.parametrize(
+    ("module", "said"),
+    [
+        ("import nowhere", "No module named 'nowhere'"),
+        ("raise ValueError('two\\nlines')", "raised ValueError"),
+        ("import sys; sys.exit(3)", "exits when it is imported"),
+        ("syntax error", "raised SyntaxError"),
+        (
+            "from pollconsumer import PollConsumer\na = PollConsumer()\na.handler('x')(print)\na.handler('x')(len)",
+            "twice",
+        ),
+        ("from pollconsumer import PollConsumer\nPollConsumer().handler(max_attempts=0)", "max_attempts"),
+        ("from pollconsumer import PollConsumer\nPollConsumer().handler('a b')(print)", "handler name"),
+    ],
+)
+@pytest.mark.parametrize("command", ["check", "run"])
+def test_a_module_that_cannot_be_imported_is_named(site: Site, command: str, module: str, said: str) -> None:
+    (site.directory / "handlers.py").write_text(module)
+    done = site.command(command)
+    assert done.returncode == 78
+    assert said in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert "Traceback" not in done.stderr
+
+
+def test_a_launch_without_handlers_says_so_and_parks(site: Site) -> None:
+    (site.directory / "config.toml").write_text("")
+    message = site.enqueue("record", name="a")
+    done = site.drain()
+    assert done.returncode == 0
+    assert "no handlers" in done.stderr
+    assert site.state(message) == "scheduled"
+
+
+def test_an_application_in_a_module_has_the_settings_of_the_command(site: Site) -> None:
+    (site.directory / "handlers.py").write_text(
+        "from pollconsumer import PollConsumer\napp = PollConsumer()\n"
+        "@app.handler\ndef first() -> None:\n    second.enqueue()\n"
+        "@app.handler\ndef second() -> None:\n    pass\n"
+    )
+    site.command("--namespace", "other", "enqueue", "first")
+    assert site.command("--namespace", "other", "run", "--until-empty").returncode == 0
+    queues = site.json("--namespace", "other", "status")["queues"]
+    assert [(queue["name"], queue["completed"]) for queue in queues] == [("default", 2)]
+
+
+def test_check_names_queues_that_nobody_here_serves(site: Site) -> None:
+    (site.directory / "handlers.py").write_text(
+        "from pollconsumer import PollConsumer\n@PollConsumer().handler(queue='mail')\ndef send() -> None: ...\n"
+    )
+    assert site.json("check")["queues_not_served"] == ["mail"]
