@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from pollconsumer.store.wire import Wire
 
 PAGE = 500
+RAW_BYTES = 2000
+HEADS = 10
+"""First entries of a queue among which the oldest ready message is looked for: some may have been cancelled."""
 
 
 class Message(NamedTuple):
@@ -27,6 +30,8 @@ class Message(NamedTuple):
     row: rows.Row
     payload: dict[str, Any] | None
     last_error: str | None
+    raw: str | None = None
+    """What is stored as payload where that is none."""
 
     @property
     def state(self) -> State:
@@ -44,7 +49,9 @@ class QueueCounts(NamedTuple):
     scheduled: int
     completed: int
     dead: int
+    cancelled: int
     parked: int
+    paused: bool
     overdue: int
     oldest_ready_seconds: float | None
 
@@ -91,10 +98,10 @@ class Inspector:
             raise NotFound("no such queue", queue, f"queues are: {names}")
         left = limit
         for name in [queue] if queue else known:
-            for index in _EVERY if state is None else [state]:
+            for index in _INDEXES if state is None else [state]:
                 for page in self._ids(name, index):
                     for message in self._messages(name, page):
-                        if state is not None and message.state is not state:
+                        if message.state is not index:
                             continue
                         if left == 0:
                             return
@@ -153,30 +160,38 @@ class Inspector:
 
     def _count(self, queue: str, now: int) -> QueueCounts:
         key = self._keys.queue
-        ready, ranked, reserved, scheduled, completed, dead, parked, overdue, head, ranked_head = self._wire.all(
+        counts = self._wire.all(
             [
                 ("LLEN", key(queue, "r")),
+                ("HGET", key(queue, "c"), "left over"),
                 ("ZCARD", key(queue, "z")),
                 ("ZCARD", key(queue, "f")),
                 ("ZCARD", key(queue, "s")),
                 ("LLEN", key(queue, "d")),
                 ("ZCARD", key(queue, "x")),
+                ("LLEN", key(queue, "dx")),
                 ("SCARD", key(queue, "p")),
+                ("EXISTS", key(queue, "q")),
                 ("ZCOUNT", key(queue, "s"), "-inf", now),
-                ("LINDEX", key(queue, "r"), 0),
+                ("LRANGE", key(queue, "r"), 0, HEADS - 1),
                 ("ZRANGE", key(queue, "z"), 0, 0),
             ]
         )
-        heads = [name.decode() for name in (head, *ranked_head) if name is not None]
-        since = [at for m in self._messages(queue, heads) if (at := m.row.timestamps.enqueued_at) is not None]
+        *numbers, heads, ranked_heads = counts
+        ready, left_over, ranked, reserved, scheduled, completed, dead, cancelled, parked, paused, overdue = numbers
+        first = [name.decode() for name in (*heads, *ranked_heads)]
+        ages = [m.row.timestamps.enqueued_at for m in self._messages(queue, first) if m.state is State.READY]
+        since = [at for at in ages if at is not None]
         return QueueCounts(
             name=queue,
-            ready=ready + ranked,
+            ready=ready - int(left_over or 0) + ranked,
             reserved=reserved,
             scheduled=scheduled,
             completed=completed,
             dead=dead,
+            cancelled=cancelled,
             parked=parked,
+            paused=bool(paused),
             overdue=overdue,
             oldest_ready_seconds=max(0, now - min(since)) / 1000 if since else None,
         )
@@ -190,14 +205,15 @@ class Inspector:
         for message_id, row, record, error in zip(ids, packed, records, errors, strict=True):
             if row is None and record is None:
                 continue
-            payload = None
+            payload = raw = None
             if record is not None:
+                stored = rows.content(record)[1]
                 try:
-                    payload = decode_payload(rows.content(record)[1])
+                    payload = decode_payload(stored)
                 except Malformed:
-                    payload = None
+                    raw = repr(stored[:RAW_BYTES])
             read = rows.read_row(row) if row is not None else rows.read_record(record)
-            yield Message(message_id, queue, read, payload, error.decode("utf-8", "replace") if error else None)
+            yield Message(message_id, queue, read, payload, error.decode("utf-8", "replace") if error else None, raw)
 
     def _ids(self, queue: str, state: State) -> Iterator[list[str]]:
         """Pages of the ids that an index holds; what moves meanwhile may be missed or seen twice."""
@@ -209,7 +225,7 @@ class Inspector:
                 if not entries:
                     break
                 # Finished messages are listed with the time of their end before their id.
-                yield [(entry[6:] if name == "d" else entry).decode("utf-8", "replace") for entry in entries]
+                yield [(entry[6:] if name in ("d", "dx") else entry).decode("utf-8", "replace") for entry in entries]
                 first += len(entries)
 
 
@@ -219,7 +235,5 @@ _INDEXES: dict[State, list[tuple[str, str]]] = {
     State.RESERVED: [("f", "zset")],
     State.COMPLETED: [("d", "list")],
     State.DEAD: [("x", "zset")],
-    State.CANCELLED: [("d", "list")],
+    State.CANCELLED: [("dx", "list")],
 }
-_EVERY = [state for state in _INDEXES if state is not State.CANCELLED]
-"""Cancelled messages are listed among the finished ones."""

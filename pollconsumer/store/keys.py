@@ -15,6 +15,7 @@ QUEUE_TYPES = {
     "s": "zset",
     "f": "zset",
     "d": "list",
+    "dx": "list",
     "x": "zset",
     "e": "hash",
     "u": "hash",
@@ -23,9 +24,10 @@ QUEUE_TYPES = {
     "k": "list",
     "ks": "list",
     "p": "set",
+    "q": "string",
 }
-"""Keys of a queue and their types: records, rows, ready, ready by priority, schedule, in flight, finished, dead,
-errors, unique keys, counters, fences seen, marker of the queue, marker of the schedule, parked."""
+"""Keys of a queue and their types: records, rows, ready, ready by priority, schedule, in flight, completed, cancelled,
+dead, errors, unique keys, counters, fences seen, marker of the queue, marker of the schedule, parked, paused."""
 
 
 class Keys:

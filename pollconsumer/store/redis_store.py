@@ -222,9 +222,11 @@ class RedisStore:
 
     def trim(self, queue: str) -> int:
         """Forget a batch of finished messages beyond the number and age that are kept. Returns how many."""
-        script = self.wire.scripts["trim"]
         args = [KEEP_FINISHED, KEEP_FINISHED_MS, TRIM_BATCH]
-        forgotten: int = self.wire.call(script, self.keys.of_script(script, queue), args)
+        forgotten = 0
+        for ended in ("d", "dx"):
+            keys = [self.keys.queue(queue, name) for name in ("b", "m", ended, "e")]
+            forgotten += self.wire.call("trim", keys, args)
         return forgotten
 
     def queues(self) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import TYPE_CHECKING
 
 import click
 
@@ -12,6 +13,11 @@ from pollconsumer.interface.cli.output import iso, print_table
 from pollconsumer.interface.cli.status import describe
 from pollconsumer.interface.cli.types import Once, QueueName
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pollconsumer.store.inspector import Message
+
 
 @click.command(name="list")
 @click.option("--state", cls=Once, type=click.Choice([state.value for state in State]), help="Only messages in it.")
@@ -20,7 +26,11 @@ from pollconsumer.interface.cli.types import Once, QueueName
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON array.")
 def list_(state: str | None, queue: str | None, limit: int, as_json: bool) -> None:
     """Messages by state, oldest in it first."""
-    messages = inspector().messages(None if state is None else State(state), queue, limit)
+    print_messages(inspector().messages(None if state is None else State(state), queue, limit), as_json=as_json)
+
+
+def print_messages(messages: Iterator[Message], *, as_json: bool) -> None:
+    """A line each; as JSON one array, written as it is read."""
     if as_json:
         separator = "["
         for message in messages:

@@ -6,6 +6,7 @@ from pollconsumer.interface.cli import current_settings
 from pollconsumer.interface.logs import log
 from pollconsumer.runtime.opening import StoreOpener
 from pollconsumer.store.inspector import Inspector
+from pollconsumer.store.interventions import Interventions
 from pollconsumer.store.leases import Leases
 from pollconsumer.store.redis_store import RedisStore
 from pollconsumer.store.wire import Budget, Wire
@@ -25,6 +26,10 @@ def inspector() -> Inspector:
 
 def leases() -> Leases:
     return Leases(_wire(), current_settings().namespace)
+
+
+def interventions() -> Interventions:
+    return Interventions(_wire(), current_settings().namespace)
 
 
 def redis_store() -> RedisStore:

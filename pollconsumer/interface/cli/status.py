@@ -38,7 +38,7 @@ def status(message_id: str | None, as_json: bool) -> None:
         if as_json:
             print_json(details)
         else:
-            _print_message(details)
+            print_message(details)
         return
     overview = inspector().overview()
     if as_json:
@@ -67,9 +67,11 @@ def describe(message: Message) -> dict[str, Any]:
     }
 
 
-def _print_message(details: dict[str, Any]) -> None:
+def print_message(details: dict[str, Any]) -> None:
+    """One message, a line a fact."""
     rows = [(name, details[name]) for name in ("queue", "handler", "state", "priority", "attempts", "payload")]
     rows += [("last error", details["last_error"])] if details["last_error"] else []
+    rows += [("raw", details["raw"])] if details.get("raw") else []
     rows += [(name, at) for name, at in details["timestamps"].items() if at]
     durations = details["durations"].items()
     rows += [(name.removesuffix("_seconds"), format_duration(value)) for name, value in durations if value is not None]
@@ -77,7 +79,7 @@ def _print_message(details: dict[str, Any]) -> None:
 
 
 def _as_json(overview: Overview) -> dict[str, Any]:
-    queues = [queue._asdict() | {"paused": False} for queue in overview.queues]
+    queues = [queue._asdict() for queue in overview.queues]
     leases = [
         {name: lease[name] for name in ("role", "slot", "queues", "holder", "fence")}
         | {"since": iso(lease["since_ms"])}
@@ -92,13 +94,14 @@ def _as_json(overview: Overview) -> dict[str, Any]:
 
 
 def _print_overview(overview: Overview) -> None:
-    headers = ("queue", "ready", "reserved", "scheduled", "completed", "dead", "parked", "oldest ready")
+    counts = ("ready", "reserved", "scheduled", "completed", "dead", "parked")
     rows = []
     for queue in overview.queues:
         oldest = queue.oldest_ready_seconds
         age = None if oldest is None else format_duration(oldest)
-        rows.append((*queue[:7], age))
-    print_table(headers, rows)
+        name = f"{queue.name} (paused)" if queue.paused else queue.name
+        rows.append((name, *(getattr(queue, count) for count in counts), age))
+    print_table(("queue", *counts, "oldest ready"), rows)
     seen = overview.mover_seen_seconds_ago
     if overview.overdue and (seen is None or seen > MOVER_MISSING_AFTER):
         ago = "never seen" if seen is None else f"last seen {format_duration(seen)} ago"

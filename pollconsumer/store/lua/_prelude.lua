@@ -33,6 +33,23 @@ local function priority_of(s)
   return high * 256 + low - 32768
 end
 
+local function state_of(row)
+  local ending = sub(row, 2, 2)
+  if ending == 'c' then return 'completed' elseif ending == 'd' then return 'dead' elseif ending == 'x' then
+    return 'cancelled'
+  end
+  if sub(row, 15, 20) ~= NEVER then return 'reserved' end
+  return sub(row, 45, 50) ~= NEVER and 'ready' or 'scheduled'
+end
+
+-- The row of a message that has none yet: it is ready, and was never reserved.
+local function fresh_row(record)
+  local handler_at, scheduled = 12 + byte(record, 11), sub(record, 5, 10)
+  return char(byte(record, 2) + (#record > 1024 and 1 or 0)) .. '\0' .. sub(record, 3, 4) .. '\0\0\0\0' .. NEVER
+    .. NEVER .. NEVER .. NEVER .. scheduled .. NEVER .. scheduled .. NEVER .. NEVER
+    .. sub(record, handler_at, (find(record, '\n', handler_at, true) or #record + 1) - 1)
+end
+
 local function has_flag(flags, flag)
   return floor(flags / flag) % 2 == 1
 end
@@ -40,6 +57,26 @@ end
 -- Ready messages of another priority than 0 are ordered by it, then by their number.
 local function ready_score(priority, number)
   return string.format('%.0f', priority * 1099511627776 + number)
+end
+
+local function make_ready(id, priority, r, z, c)
+  if priority == 0 then
+    redis.call('RPUSH', r, id)
+  else
+    redis.call('ZADD', z, ready_score(priority, redis.call('HINCRBY', c, 'number', 1)), id)
+  end
+end
+
+-- Out of the schedule, or of what is ready. Taking one out of the middle of a list is slow: its id stays there until it
+-- is popped, is not ready then, and is counted until that time.
+local function take_out(id, row, state, s, z, c)
+  if state == 'scheduled' then
+    redis.call('ZREM', s, id)
+  elseif priority_of(row) ~= 0 then
+    redis.call('ZREM', z, id)
+  else
+    redis.call('HINCRBY', c, 'left over', 1)
+  end
 end
 
 -- A marker is a list of at most one element: it outlives the moment, so no wake-up is lost, and it cannot grow.

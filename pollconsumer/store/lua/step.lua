@@ -1,5 +1,5 @@
 -- Settle what a launch has handled and reserve what it handles next, in one round trip.
--- KEYS b m r z s f d x e u c t k ks p sw
+-- KEYS b m r z s f d x e u c t k ks p q sw
 -- ARGV lineage, fence, fence in 6 bytes, ms that a reservation lasts at most, messages to reserve, messages completed;
 --   for each completed: id, row as reserved, row to be;
 --   for each settled otherwise: id, row as reserved, row to be, kind, delay in ms, error
@@ -92,69 +92,83 @@ for at = #ARGV - 5, last + 1, -6 do
   end
 end
 
-local ids = {}
-if wanted > 0 then
+local function pop(count)
+  local ids = {}
   if ranked > 0 then
-    ids = redis.call('ZRANGEBYSCORE', z, '-inf', '(0', 'LIMIT', 0, wanted)
+    ids = redis.call('ZRANGEBYSCORE', z, '-inf', '(0', 'LIMIT', 0, count)
     if #ids > 0 then redis.call('ZREM', z, unpack(ids)) end
   end
-  if #ids < wanted then
-    local popped = redis.call('LPOP', r, wanted - #ids)
+  if #ids < count then
+    local popped = redis.call('LPOP', r, count - #ids)
     if popped then
       for i = 1, #popped do ids[#ids + 1] = popped[i] end
     end
   end
-  if #ids < wanted and ranked > 0 then
-    local popped = redis.call('ZPOPMIN', z, wanted - #ids)
+  if #ids < count and ranked > 0 then
+    local popped = redis.call('ZPOPMIN', z, count - #ids)
     for i = 1, #popped, 2 do ids[#ids + 1] = popped[i] end
   end
+  return ids
 end
 
-local reserved = {}
-if #ids > 0 then
-  local fence, stamp = ARGV[3], be6(now)
+local function bury_without_record(id, row)
+  row = row or '\0\0\128\0\0\0\0\0' .. NEVER .. NEVER .. NEVER .. NEVER .. NEVER .. NEVER .. NEVER .. NEVER .. NEVER
+  redis.call('HSET', m, id, sub(row, 1, 1) .. 'd' .. sub(row, 3, 26) .. be6(now) .. sub(row, 33))
+  redis.call('HSET', e, id, 'malformed: its record is missing')
+  redis.call('ZADD', x, now, id)
+end
+
+local reserved, flight, seen = {}, {}, {}
+new_rows = {}
+
+-- Returns how many of `ids` were no longer ready when they were popped.
+local function reserve(ids)
+  local fence, stamp, left_over = ARGV[3], be6(now), 0
   local hard_end = string.format('%.0f', now + tonumber(ARGV[4]))
   local rows = redis.call('HMGET', m, unpack(ids))
   local records = redis.call('HMGET', b, unpack(ids))
-  local flight
-  new_rows, flight = {}, {}
   for i = 1, #ids do
     local id, row, record = ids[i], rows[i], records[i]
-    if not record then
-      redis.call('HSET', m, id, (row and sub(row, 1, 1) .. 'd' .. sub(row, 3, 26) or '\0d\128\0\0\0\0\0' .. NEVER
-        .. NEVER .. NEVER) .. stamp .. (row and sub(row, 33) or NEVER .. NEVER .. NEVER .. NEVER .. NEVER))
-      redis.call('HSET', e, id, 'malformed: its record is missing')
-      redis.call('ZADD', x, now, id)
-    else
-      if row then
-        local flags, high, low = byte(row, 1), byte(row, 5, 6)
-        local attempts = math.min(high * 256 + low + 1, 65535)
-        if has_flag(flags, 4) then
-          redis.call('SREM', p, id)
-          flags = flags - 4
-        end
-        row = char(flags) .. sub(row, 2, 4) .. char(floor(attempts / 256), attempts % 256) .. sub(row, 7, 8)
-          .. fence .. stamp .. NEVER .. sub(row, 27)
+    if seen[id] or (row and state_of(row) ~= 'ready') then
+      left_over = left_over + 1
+    elseif not record then
+      if not row and tonumber(redis.call('HGET', c, 'left over') or 0) > left_over then
+        left_over = left_over + 1
       else
-        local handler_at = 12 + byte(record, 11)
-        local scheduled = sub(record, 5, 10)
-        row = char(byte(record, 2) + (#record > 1024 and 1 or 0)) .. '\0' .. sub(record, 3, 4) .. '\0\1\0\0'
-          .. fence .. stamp .. NEVER .. NEVER .. scheduled .. NEVER .. scheduled .. NEVER .. NEVER
-          .. sub(record, handler_at, (find(record, '\n', handler_at, true) or #record + 1) - 1)
+        bury_without_record(id, row)
       end
+    else
+      row = row or fresh_row(record)
+      local flags, high, low = byte(row, 1), byte(row, 5, 6)
+      local attempts = math.min(high * 256 + low + 1, 65535)
+      if has_flag(flags, 4) then
+        redis.call('SREM', p, id)
+        flags = flags - 4
+      end
+      row = char(flags) .. sub(row, 2, 4) .. char(floor(attempts / 256), attempts % 256) .. sub(row, 7, 8)
+        .. fence .. stamp .. NEVER .. sub(row, 27)
       new_rows[#new_rows + 1] = id
       new_rows[#new_rows + 1] = row
       flight[#flight + 1] = hard_end
       flight[#flight + 1] = id
+      seen[id] = true
       reserved[#reserved + 1] = id
       reserved[#reserved + 1] = row
       reserved[#reserved + 1] = record
     end
   end
-  if #new_rows > 0 then
-    redis.call('HSET', m, unpack(new_rows))
-    redis.call('ZADD', f, unpack(flight))
-  end
+  if left_over > 0 then redis.call('HINCRBY', c, 'left over', -left_over) end
+  return left_over
 end
-if (released or #ids > 0) and (redis.call('LLEN', r) > 0 or redis.call('ZCARD', z) > 0) then wake(k) end
+
+local taken = wanted > 0 and redis.call('EXISTS', q) == 0
+while taken do
+  local ids = pop(wanted - #reserved / 3)
+  taken = #ids > 0 and reserve(ids) > 0
+end
+if #new_rows > 0 then
+  redis.call('HSET', m, unpack(new_rows))
+  redis.call('ZADD', f, unpack(flight))
+end
+if (released or #reserved > 0) and (redis.call('LLEN', r) > 0 or redis.call('ZCARD', z) > 0) then wake(k) end
 return {now, stale, redis.call('EXISTS', sw), reserved}

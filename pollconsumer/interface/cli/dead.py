@@ -1,0 +1,126 @@
+"""``pollconsumer dead``: messages set aside, for a person to look at, return or forget."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pollconsumer.core.errors import NotFound, UsageError
+from pollconsumer.core.lifecycle import State
+from pollconsumer.interface.cli.list import print_messages
+from pollconsumer.interface.cli.opened import inspector, interventions
+from pollconsumer.interface.cli.output import print_json
+from pollconsumer.interface.cli.status import describe, print_message
+from pollconsumer.interface.cli.types import Once, QueueName
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pollconsumer.store.inspector import Message
+
+EVERY = 10**9
+
+
+def chosen(command: Callable[..., None]) -> Callable[..., None]:
+    """The options that say which dead letters."""
+    for option in (
+        click.option("--queue", cls=Once, type=QueueName(), help="Only those of this queue."),
+        click.option("--handler", cls=Once, help="Only those for this handler."),
+        click.option("--all", "every", is_flag=True, help="All of them."),
+        click.argument("ids", metavar="ID...", nargs=-1),
+    ):
+        command = option(command)
+    return command
+
+
+@click.group(no_args_is_help=False)
+def dead() -> None:
+    """Dead letters: messages set aside after their last attempt, or malformed."""
+
+
+@dead.command(name="list")
+@click.option("--queue", cls=Once, type=QueueName(), help="Only those of this queue.")
+@click.option("--handler", cls=Once, help="Only those for this handler.")
+@click.option("--limit", cls=Once, type=click.IntRange(1), default=100, show_default=True, help="Most to show.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON array.")
+def list_(queue: str | None, handler: str | None, limit: int, as_json: bool) -> None:
+    """List dead letters, oldest first."""
+    letters = _letters(queue, handler)
+    print_messages((letter for letter, _ in zip(letters, range(limit), strict=False)), as_json=as_json)
+
+
+@dead.command()
+@click.argument("message_id", metavar="ID")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def show(message_id: str, as_json: bool) -> None:
+    """Show one dead letter, with what is stored of it where that is no message."""
+    letter = inspector().message(message_id)
+    if letter.state is not State.DEAD:
+        raise NotFound("no such dead letter", message_id, f"the message is {letter.state}")
+    details = describe(letter) | {"raw": letter.raw}
+    if as_json:
+        print_json(details)
+    else:
+        print_message(details)
+
+
+@dead.command()
+@chosen
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def redrive(ids: tuple[str, ...], every: bool, handler: str | None, queue: str | None, as_json: bool) -> None:
+    """Return dead letters to their queue: the same messages, in a new generation, with all attempts before them."""
+    letters = _chosen(ids, every, handler, queue)
+    returned = _each_queue(letters, interventions().redrive)
+    _report("redriven", returned, letters, as_json)
+
+
+@dead.command()
+@chosen
+@click.option("--yes", is_flag=True, help="Do it.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def purge(ids: tuple[str, ...], every: bool, handler: str | None, queue: str | None, yes: bool, as_json: bool) -> None:
+    """Forget dead letters for good."""
+    letters = _chosen(ids, every, handler, queue)
+    if not yes:
+        raise UsageError(
+            "nothing purged", f"{len(letters)} dead letter{'' if len(letters) == 1 else 's'} would be", "give --yes"
+        )
+    forgotten = _each_queue(letters, interventions().purge)
+    _report("purged", forgotten, letters, as_json)
+
+
+def _letters(queue: str | None, handler: str | None) -> Iterator[Message]:
+    for letter in inspector().messages(State.DEAD, queue, EVERY):
+        if handler in (None, letter.row.handler):
+            yield letter
+
+
+def _chosen(ids: tuple[str, ...], every: bool, handler: str | None, queue: str | None) -> list[tuple[str, str]]:
+    """Queue and id of what was asked for, before anything changes."""
+    if bool(ids) == bool(every or handler or queue):
+        raise UsageError("which dead letters", "both" if ids else "none", "give ids, or --all, --handler or --queue")
+    if not ids:
+        return [(letter.queue, letter.id) for letter in _letters(queue, handler)]
+    letters = [inspector().message(message_id) for message_id in ids]
+    for letter in letters:
+        if letter.state is not State.DEAD:
+            raise NotFound("no such dead letter", letter.id, f"the message is {letter.state}")
+    return [(letter.queue, letter.id) for letter in letters]
+
+
+def _each_queue(letters: list[tuple[str, str]], act: Callable[[str, list[str]], list[str]]) -> list[str]:
+    by_queue: defaultdict[str, list[str]] = defaultdict(list)
+    for queue, message_id in letters:
+        by_queue[queue].append(message_id)
+    return [message_id for queue, ids in by_queue.items() for message_id in act(queue, ids)]
+
+
+def _report(what: str, done: list[str], asked: list[tuple[str, str]], as_json: bool) -> None:
+    left = sorted({message_id for _, message_id in asked} - set(done))
+    report: dict[str, Any] = {what: len(done), "left": left}
+    if as_json:
+        print_json(report)
+    elif left:
+        click.echo(f"{len(done)} {what}, {len(left)} left: no record, or another message has the unique key")

@@ -1,0 +1,25 @@
+-- Return dead letters to their queue: the same messages, in a new generation, with all their attempts before them.
+-- KEYS b m r z x u c k
+-- ARGV ids
+-- Returns ids returned. Left where they are: what is no dead letter, what has lost its record, and what has a unique
+--   key that another message holds by now
+
+local now, returned = now_ms(), {}
+redis.call('LLEN', r)
+redis.call('ZCARD', z)
+redis.call('LLEN', k)
+for _, id in ipairs(ARGV) do
+  local record = redis.call('ZSCORE', x, id) and redis.call('HGET', b, id)
+  local key = record and sub(record, 12, 11 + byte(record, 11)) or ''
+  if record and (key == '' or redis.call('HSETNX', u, key, id) == 1) then
+    local row = redis.call('HGET', m, id)
+    redis.call('ZREM', x, id)
+    redis.call('HSET', m, id, sub(row, 1, 1) .. '\0' .. sub(row, 3, 4) .. '\0\0\0'
+      .. char(math.min(byte(row, 8) + 1, 255)) .. sub(row, 9, 14) .. NEVER .. NEVER .. NEVER .. sub(row, 33, 44)
+      .. be6(now) .. sub(row, 51, 56) .. NEVER .. sub(row, 63))
+    make_ready(id, priority_of(row), r, z, c)
+    returned[#returned + 1] = id
+  end
+end
+if #returned > 0 then wake(k) end
+return returned

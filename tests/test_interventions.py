@@ -1,0 +1,136 @@
+"""What a person can do from the shell to a message, to dead letters, to a queue."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.site import Site, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    site = Site()
+    yield site
+    site.close()
+
+
+@pytest.mark.parametrize("options", [[], ["--in", "1h"], ["--priority", "3"]])
+def test_a_cancelled_message_is_not_handled(site: Site, options: list[str]) -> None:
+    message = site.enqueue("record", *options, name="a")
+    other = site.enqueue("record", name="b")
+    assert site.command("cancel", message).returncode == 0
+    assert site.command("cancel", message).returncode == 0
+    assert site.state(message) == "cancelled"
+    counts = site.json("status")["queues"][0]
+    assert (counts["ready"], counts["scheduled"], counts["cancelled"]) == (1, 0, 1)
+    assert [entry["id"] for entry in site.json("list", "--state", "ready")] == [other]
+    assert site.drain().returncode == 0
+    assert site.notes() == ["b"]
+    assert site.json("status")["queues"][0]["ready"] == 0
+
+
+def test_what_is_reserved_or_ended_can_be_neither_cancelled_nor_rescheduled(site: Site) -> None:
+    message = site.enqueue("hold", name="a")
+    launch = site.start("run", "--max-messages", "1")
+    site.await_note("begin a")
+    for arguments in (["cancel", message], ["reschedule", message, "--in", "1h"]):
+        refused = site.command(*arguments)
+        assert (refused.returncode, refused.stderr.count("\n")) == (65, 1)
+        assert "reserved" in refused.stderr
+    site.open_gate()
+    assert launch.wait(20) == 0
+    refused = site.command("cancel", message)
+    assert refused.returncode == 65
+    assert "completed" in refused.stderr
+    assert site.command("cancel", "nobody").returncode == 66
+
+
+def test_a_rescheduled_message_keeps_its_id_and_waits(site: Site) -> None:
+    message = site.enqueue("record", name="a")
+    assert site.command("reschedule", message, "--at", "2999-01-01T00:00:00Z").returncode == 0
+    status = site.json("status", message)
+    assert (status["state"], status["timestamps"]["due_at"]) == ("scheduled", "2999-01-01T00:00:00.000Z")
+    site.drain()
+    assert site.notes() == []
+    assert site.command("reschedule", message, "--at", "2000-01-01T00:00:00Z").returncode == 0
+    assert site.state(message) == "ready"
+    site.drain()
+    assert site.notes() == ["a"]
+
+
+def test_reschedule_needs_one_due_time(site: Site) -> None:
+    message = site.enqueue("record", name="a")
+    assert site.command("reschedule", message).returncode == 2
+    assert site.command("reschedule", message, "--in", "1s", "--at", "2999-01-01T00:00:00Z").returncode == 2
+
+
+def test_a_redriven_dead_letter_keeps_its_id_and_begins_a_generation(site: Site) -> None:
+    message = site.enqueue("fail", name="x", times=3)
+    for _ in range(3):
+        site.drain()
+        site.command("reschedule", message, "--in", "0")
+    assert site.state(message) == "dead"
+    assert [letter["id"] for letter in site.json("dead", "list", "--handler", "fail")] == [message]
+    assert site.json("dead", "list", "--handler", "record") == []
+    assert site.json("dead", "redrive", message) == {"redriven": 1, "left": []}
+    status = site.json("status", message)
+    assert (status["state"], status["attempts"], status["generation"]) == ("ready", 0, 1)
+    site.drain()
+    assert site.state(message) == "completed"
+
+
+def test_purging_tells_what_it_would_do_and_does_it_when_told(site: Site) -> None:
+    messages = [site.enqueue("fatal") for _ in range(3)]
+    site.drain()
+    refused = site.command("dead", "purge", "--all")
+    assert refused.returncode == 2
+    assert "3 dead letters" in refused.stderr
+    assert len(site.json("dead", "list")) == 3
+    assert site.json("dead", "purge", messages[0], "--yes") == {"purged": 1, "left": []}
+    assert site.command("status", messages[0]).returncode == 66
+    assert site.command("dead", "purge", "--queue", "default", "--yes").returncode == 0
+    assert site.json("dead", "list") == []
+
+
+@pytest.mark.parametrize("arguments", [[], ["x", "--all"]])
+def test_dead_letters_are_named_by_id_or_by_a_choice(site: Site, arguments: list[str]) -> None:
+    assert site.command("dead", "redrive", *arguments).returncode == 2
+
+
+def test_what_is_no_dead_letter_cannot_be_redriven(site: Site) -> None:
+    message = site.enqueue("record", name="a")
+    assert site.command("dead", "redrive", message).returncode == 66
+    assert site.command("dead", "show", message).returncode == 66
+    assert site.state(message) == "ready"
+
+
+def test_a_paused_queue_hands_out_nothing_until_it_is_resumed(site: Site) -> None:
+    message = site.enqueue("record", name="a")
+    assert site.command("queue", "pause", "default").returncode == 0
+    assert site.command("queue", "pause", "nowhere").returncode == 66
+    assert site.drain().returncode == 0
+    assert site.json("status")["queues"][0]["paused"] is True
+    assert site.state(message) == "ready"
+    launch = site.start("run", "--idle-time", "50s", "--max-messages", "1")
+    site.await_holder(launch.pid)
+    assert site.command("queue", "resume", "default").returncode == 0
+    assert launch.wait(20) == 0
+    assert site.notes() == ["a"]
+
+
+def test_a_message_rescheduled_while_ready_is_handled_once(site: Site) -> None:
+    message = site.enqueue("record", name="a")
+    site.command("reschedule", message, "--in", "100ms")
+    mover = site.start("move")
+    wait_until(lambda: site.state(message) == "ready", "promotion")
+    mover.terminate()
+    site.enqueue("record", name="b")
+    assert site.drain().returncode == 0
+    assert sorted(site.notes()) == ["a", "b"]
+    counts = site.json("status")["queues"][0]
+    assert (counts["ready"], counts["completed"]) == (0, 2)
