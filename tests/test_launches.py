@@ -172,16 +172,6 @@ def test_the_watchdog_ends_a_launch_whose_handler_hangs(site: Site, handler: str
     assert site.json("status", message)["attempts"] == 2
 
 
-def test_a_message_that_kills_its_process_runs_out_of_attempts(site: Site) -> None:
-    message = site.enqueue("leave", how="die")
-    for _ in range(6):
-        site.drain()
-    assert site.notes() == ["leave die"] * 5
-    status = site.json("status", message)
-    assert status["state"] == "dead"
-    assert "crashed" in status["last_error"]
-
-
 @pytest.mark.parametrize("how", ["exit", "interrupt", "close", "chdir"])
 def test_nothing_that_a_handler_does_to_its_process_ends_the_launch(site: Site, how: str) -> None:
     site.enqueue("leave", how=how)

@@ -37,6 +37,7 @@ HORIZON = 0.01
 """Seconds for which messages are reserved ahead, and for which the outcome of one may stay unsettled."""
 BATCH = 128
 TRIM_EVERY = 500
+MOST_CRASHES = 3
 MEMORY_CHECK_EVERY = 1.0
 
 Message = tuple["Reservation", "Handler", dict[str, Any]]
@@ -84,7 +85,7 @@ class Consumer:
         self._emit = emit
         self._settling = Settling(emit, chance)
         self._reserved: deque[Reservation] = deque()
-        self._in_flight: set[bytes] = set()
+        self._flight = progress.flight
         self._taken = self._untrimmed = 0
         self._successor = False
         self._memory_checked = window.start
@@ -144,8 +145,10 @@ class Consumer:
             handler = self._handlers.get(reservation.handler)
             if handler is None:
                 self._settling.park(reservation)
-            elif reservation.attempt > handler.max_attempts:
-                self._bury(reservation, "crashed: its process died in its last attempt")
+            elif reservation.crashes >= MOST_CRASHES or reservation.attempt > handler.max_attempts:
+                self._bury(
+                    reservation, f"crashed: its process died while it was in flight, {reservation.crashes} times"
+                )
             else:
                 try:
                     return reservation, handler, decode_payload(reservation.payload)
@@ -158,9 +161,13 @@ class Consumer:
         if self._settling.since is not None and (expected is None or expected > HORIZON):
             self._step(claim=False)  # what is done must not wait for something long
         self._taken += 1
-        self._in_flight.add(reservation.id)
+        if reservation.crashes:
+            self._await_quiet()  # what may have killed its process is handled alone, so that no other is blamed
+        self._flight.enter(reservation.id)
         self.executor.start(reservation, handler, payload)
         self._collect()
+        if reservation.crashes:
+            self._await_quiet()
 
     def idle(self) -> None:
         """Wait for a message, at most idle_time, in slices; or for one in flight, while there are any."""
@@ -183,20 +190,22 @@ class Consumer:
 
     def finish(self) -> None:
         """Wait for what is in hand, give back what was not started, settle all of it."""
-        while self.executor.busy():
-            self.executor.wait(SLICE)
-            self._collect()
+        self._await_quiet()
         while self._reserved:
             self._settling.release(self._reserved.pop())  # each goes before the one released before it
         self._step(claim=False)
         self._wake.close()
+
+    def _await_quiet(self) -> None:
+        while self.executor.busy():
+            self.await_slot()
 
     def _bury(self, reservation: Reservation, problem: str) -> None:
         self._settling.bury(reservation, problem, reservation.reserved_at, reservation.server_ms(self.clock()))
 
     def _collect(self) -> None:
         for handled in self.executor.finished():
-            self._in_flight.discard(handled.reservation.id)
+            self._flight.leave(handled.reservation.id)
             self._durations.add(handled.handler.name, handled.ended - handled.started)
             self._settling.settle(handled)
         if self._settling.since is not None and self.clock() - self._settling.since > HORIZON:
@@ -247,7 +256,7 @@ class Consumer:
         return max(1, size - self.executor.busy())
 
     def _known(self) -> set[bytes]:
-        return self._in_flight | {reservation.id for reservation in self._reserved}
+        return self._flight.ids() | {reservation.id for reservation in self._reserved}
 
     def _report(self) -> None:
         settling = self._settling

@@ -11,8 +11,9 @@ import json
 import os
 import select
 import signal
+from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 from pollconsumer.core.errors import PollConsumerError
 from pollconsumer.core.window import StopReason
@@ -20,20 +21,31 @@ from pollconsumer.runtime.interruption import SIGNALS
 from pollconsumer.runtime.process import boot_time, is_stopped
 from pollconsumer.runtime.progress import Identity, Progress
 from pollconsumer.store.leases import RENEW_EVERY, TRUSTED_FOR, Acquired, Leases
-from pollconsumer.store.redis_store import Holder
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from pollconsumer.store.redis_store import Holder, RedisStore
 
 RETRY_EVERY = 1.0
 """Seconds between attempts to renew while the server does not answer."""
 
 
+OpenStore = Callable[[], tuple[Leases, RedisStore]]
+
+
+class Tenure(NamedTuple):
+    """Who holds which lease. ``waited``: seconds from the launch's start until it asked for it; ``asked`` and
+    ``hard_end``, at which its watchdog ends it: on the boot clock."""
+
+    identity: Identity
+    acquired: Acquired
+    waited: float
+    asked: float
+    hard_end: float
+
+
 class Heartbeat:
     """The launch's side of it."""
 
-    def __init__(self, progress: Progress, open_leases: Callable[[], Leases]) -> None:
-        """Forks. ``open_leases`` is called in the new process: nothing open is shared with it but the progress."""
+    def __init__(self, progress: Progress, open_store: OpenStore) -> None:
+        """Forks. ``open_store`` is called in the new process: nothing open is shared with it but the progress."""
         orders, self._orders = os.pipe()
         parent = os.getpid()
         self._pid = os.fork()
@@ -41,7 +53,7 @@ class Heartbeat:
             code = 1
             try:
                 os.close(self._orders)
-                _beat(orders, parent, progress, open_leases)
+                _beat(orders, parent, progress, open_store)
                 code = 0
             finally:
                 os._exit(code)
@@ -49,11 +61,11 @@ class Heartbeat:
         self._progress = progress
         self._stopped = False
 
-    def hold(self, identity: Identity, acquired: Acquired, waited: float, asked: float, hard_end: float) -> None:
-        """Begin to renew. ``asked`` is the boot time at which the lease was asked for, ``waited`` the seconds from the
-        launch's start until then, ``hard_end`` the boot time at which its watchdog ends it."""
-        self._progress.trust_until(asked + TRUSTED_FOR)
-        order = json.dumps([identity, acquired.holder, acquired.slot, acquired.at, waited, asked, hard_end])
+    def hold(self, tenure: Tenure) -> None:
+        """Begin to renew."""
+        self._progress.trust_until(tenure.asked + TRUSTED_FOR)
+        identity, acquired, *times = tenure
+        order = json.dumps([identity, acquired.holder, acquired.slot, acquired.at, *times])
         os.write(self._orders, order.encode() + b"\n")
 
     def is_alive(self) -> bool:
@@ -70,41 +82,29 @@ class Heartbeat:
             os.waitpid(self._pid, 0)
 
 
-def _beat(orders: int, parent: int, progress: Progress, open_leases: Callable[[], Leases]) -> None:
+def _beat(orders: int, parent: int, progress: Progress, open_store: OpenStore) -> None:
     for number in SIGNALS:
         # A terminal or a platform signals the whole group: the launch decides, its heartbeat follows.
         signal.signal(number, signal.SIG_IGN)
     with os.fdopen(orders, "rb", buffering=0) as pipe:
         order = pipe.readline()
         if order:
-            identity, holder, slot, at, waited, asked, hard_end = json.loads(order)
-            acquired = Acquired(Holder(*holder), slot, at)
-            _keep(
-                pipe.fileno(), parent, progress, open_leases(), Identity(*identity), acquired, waited, asked, hard_end
-            )
+            identity, holder, slot, at, *times = json.loads(order)
+            tenure = Tenure(Identity(*identity), Acquired(Holder(*holder), slot, at), *times)
+            _keep(pipe.fileno(), parent, progress, *open_store(), tenure)
 
 
-def _keep(
-    orders: int,
-    parent: int,
-    progress: Progress,
-    leases: Leases,
-    identity: Identity,
-    acquired: Acquired,
-    waited: float,
-    asked: float,
-    hard_end: float,
-) -> None:
-    holder, began, pause = acquired.holder, asked, 0.0
+def _keep(orders: int, parent: int, progress: Progress, leases: Leases, store: RedisStore, tenure: Tenure) -> None:
+    identity, acquired, pause = tenure.identity, tenure.acquired, 0.0
     while not select.select([orders], [], [], pause)[0]:
         asked = boot_time()
         if is_stopped(parent):
             # A suspended launch must lose its lease as a frozen machine would: it cannot tell how long it was away.
             pause = RETRY_EVERY
             continue
-        entry = identity.entry(acquired, waited, asked - began, progress)
+        entry = identity.entry(acquired, tenure.waited, asked - tenure.asked, progress)
         try:
-            held = leases.renew(holder, identity.role, identity.launch, identity.description(), entry)
+            held = leases.renew(acquired.holder, identity.role, identity.launch, identity.description(), entry)
         except PollConsumerError:
             pause = RETRY_EVERY
             continue
@@ -113,27 +113,23 @@ def _keep(
             return
         progress.trust_until(asked + TRUSTED_FOR)
         pause = RENEW_EVERY
-    _bury(identity, acquired, waited, boot_time() - began, hard_end - began, progress, leases)
+    _bury(progress, leases, store, tenure)
 
 
-def _bury(
-    identity: Identity,
-    acquired: Acquired,
-    waited: float,
-    held: float,
-    most: float,
-    progress: Progress,
-    leases: Leases,
-) -> None:
-    """The launch is gone. One that said goodbye has noted why; for one that did not, release what it held."""
-    reason, code = progress.ended()
-    if reason is not None and reason is not StopReason.WATCHDOG and reason is not StopReason.DIED:
-        return
-    if reason is None:
+def _bury(progress: Progress, leases: Leases, store: RedisStore, tenure: Tenure) -> None:
+    """The launch is gone without having stopped its heartbeat. Release what it held, and close its ledger entry.
+
+    What it was handling is charged with its death, what it had merely reserved is not.
+    """
+    identity, acquired, held = tenure.identity, tenure.acquired, boot_time() - tenure.asked
+    if progress.ended()[0] is None:
         # The watchdog that needs no interpreter cannot leave a note; the time at which it strikes is one.
-        reason, code = (StopReason.WATCHDOG, 1) if held >= most else (StopReason.DIED, -1)
-        progress.end(reason, code)
+        struck = boot_time() >= tenure.hard_end
+        progress.end(*((StopReason.WATCHDOG, 1) if struck else (StopReason.DIED, -1)))
     with suppress(PollConsumerError):
-        leases.release(
-            acquired.holder, identity.role, identity.launch, identity.entry(acquired, waited, held, progress)
-        )
+        in_flight = progress.flight.left_behind()
+        for queue in identity.queues:
+            store.give_up(acquired.holder, queue, in_flight)
+    with suppress(PollConsumerError):
+        entry = identity.entry(acquired, tenure.waited, held, progress)
+        leases.release(acquired.holder, identity.role, identity.launch, entry)

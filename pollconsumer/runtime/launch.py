@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING
 from pollconsumer.core.errors import LeaseLost, PollConsumerError, StoreUnreachable
 from pollconsumer.core.events import LaunchEnded
 from pollconsumer.core.window import StopReason, Window, predict_stop
-from pollconsumer.runtime.heartbeat import Heartbeat
+from pollconsumer.runtime.heartbeat import Heartbeat, Tenure
 from pollconsumer.runtime.interruption import Interruption
 from pollconsumer.runtime.lease import LeaseWatch, take
 from pollconsumer.runtime.process import boot_time, started_at
 from pollconsumer.runtime.progress import Identity, Progress
 from pollconsumer.runtime.watchdog import Watchdog
-from pollconsumer.store.leases import Acquired, Group, Leases
+from pollconsumer.store.leases import Group, Leases
 from pollconsumer.store.wire import Budget
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def run_launch(
     """
     launch = Launch(plan, opener, emit)
     launch.interruption.install()
-    heartbeat = Heartbeat(launch.progress, lambda: opener.leases(lambda: Budget(HEARTBEAT_BUDGET)))
+    heartbeat = Heartbeat(launch.progress, lambda: opener.for_heartbeat(lambda: Budget(HEARTBEAT_BUDGET)))
     watchdog = Watchdog(launch.window.left(time.monotonic()) + plan.grace, launch.progress)
     try:
         prepare()
@@ -131,8 +131,9 @@ def _take_lease(launch: Launch, wire: Wire, heartbeat: Heartbeat) -> HeldLaunch 
     acquired, asked = taken
     waited = time.monotonic() - launch.window.start - (boot_time() - asked)
     hard_end = boot_time() + launch.window.left(time.monotonic()) + launch.plan.grace
-    heartbeat.hold(identity, acquired, waited, asked, hard_end)
-    return HeldLaunch(launch, wire, leases, identity, acquired, waited, asked, heartbeat)
+    tenure = Tenure(identity, acquired, waited, asked, hard_end)
+    heartbeat.hold(tenure)
+    return HeldLaunch(launch, wire, leases, tenure, heartbeat)
 
 
 class HeldLaunch:
@@ -143,15 +144,12 @@ class HeldLaunch:
         launch: Launch,
         wire: Wire,
         leases: Leases,
-        identity: Identity,
-        acquired: Acquired,
-        waited: float,
-        asked: float,
+        tenure: Tenure,
         heartbeat: Heartbeat,
     ) -> None:
-        self.launch, self.wire, self.leases, self.acquired = launch, wire, leases, acquired
+        self.launch, self.wire, self.leases, self.acquired = launch, wire, leases, tenure.acquired
         self.watch = LeaseWatch(launch.progress, heartbeat, launch.window, launch.interrupted)
-        self._identity, self._waited, self._asked = identity, waited, asked
+        self._tenure = tenure
 
     def work(self, work: Callable[[HeldLaunch], StopReason]) -> None:
         """Do it, and give the lease back however it ends."""
@@ -165,14 +163,14 @@ class HeldLaunch:
             self._end(reason, code)
 
     def _end(self, reason: StopReason, code: int) -> None:
-        launch, held = self.launch, boot_time() - self._asked
+        launch, tenure = self.launch, self._tenure
+        identity, held = tenure.identity, boot_time() - tenure.asked
         launch.progress.end(reason, code)
-        entry = self._identity.entry(self.acquired, self._waited, held, launch.progress)
+        entry = identity.entry(self.acquired, tenure.waited, held, launch.progress)
         with suppress(StoreUnreachable):  # the lease then lapses by itself
-            self.leases.release(self.acquired.holder, self._identity.role, launch.id, entry)
-        counts = launch.progress.counts()
-        running = self._waited + held
-        launch.emit(LaunchEnded(self._identity.role, reason, running, counts.handled, counts.failed, counts.released))
+            self.leases.release(self.acquired.holder, identity.role, launch.id, entry)
+        counts, running = launch.progress.counts(), tenure.waited + held
+        launch.emit(LaunchEnded(identity.role, reason, running, counts.handled, counts.failed, counts.released))
 
 
 _REASONS = {LeaseLost: StopReason.LEASE_LOST, StoreUnreachable: StopReason.STORE_UNREACHABLE}

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from pollconsumer.runtime.embedded import EmbeddedServer, data_directory
 from pollconsumer.store.leases import Leases
+from pollconsumer.store.redis_store import RedisStore
 from pollconsumer.store.suitability import Suitability
 from pollconsumer.store.wire import Patience, Wire
 
@@ -72,9 +73,10 @@ class StoreOpener:
         """A connection beside one that has looked already, and that starts no server."""
         return Wire(self._url, patience)
 
-    def leases(self, patience: Callable[[], Patience]) -> Leases:
-        """For the heartbeat, which starts the embedded server too: its launch may be busy for long."""
-        return Leases(Wire(self._url, patience, revive=self._revive), self.namespace)
+    def for_heartbeat(self, patience: Callable[[], Patience]) -> tuple[Leases, RedisStore]:
+        """What a heartbeat needs; it starts the embedded server too, for its launch may be busy for long."""
+        wire = Wire(self._url, patience, revive=self._revive)
+        return Leases(wire, self.namespace), RedisStore(wire, self.namespace)
 
 
 def _state_directory() -> Path:

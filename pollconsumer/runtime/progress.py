@@ -24,6 +24,37 @@ _END = struct.Struct("qq")
 _REASONS = list(StopReason)
 
 
+class Flight:
+    """Ids of the messages being handled, where they can be read after the process that handles them has died."""
+
+    MOST, _PLACE, _FROM = 256, 136, 4096
+    SIZE = _FROM + MOST * _PLACE
+
+    def __init__(self, memory: mmap.mmap) -> None:
+        self._memory = memory
+        self._places: dict[bytes, int] = {}
+        self._free = [self._FROM + n * self._PLACE for n in reversed(range(self.MOST))]
+
+    def enter(self, message_id: bytes) -> None:
+        at = self._places[message_id] = self._free.pop()
+        self._memory[at + 1 : at + 1 + len(message_id)] = message_id
+        self._memory[at] = len(message_id)
+
+    def leave(self, message_id: bytes) -> None:
+        at = self._places.pop(message_id)
+        self._memory[at] = 0
+        self._free.append(at)
+
+    def ids(self) -> set[bytes]:
+        """In this process."""
+        return set(self._places)
+
+    def left_behind(self) -> list[bytes]:
+        """As the memory tells, whoever wrote it."""
+        places = (self._FROM + n * self._PLACE for n in range(self.MOST))
+        return [self._memory[at + 1 : at + 1 + self._memory[at]] for at in places if self._memory[at]]
+
+
 class Counts(NamedTuple):
     handled: int = 0
     failed: int = 0
@@ -34,7 +65,8 @@ class Counts(NamedTuple):
 
 class Progress:
     def __init__(self) -> None:
-        self._memory = mmap.mmap(-1, mmap.PAGESIZE)
+        self._memory = mmap.mmap(-1, Flight.SIZE)
+        self.flight = Flight(self._memory)
         self.end(None, 0)
 
     def trust_until(self, boot_time: float) -> None:

@@ -56,6 +56,11 @@ class Reservation:
         """From 1; this one counts."""
         return rows.attempts(self.row)
 
+    @property
+    def crashes(self) -> int:
+        """How often its process died while it was in flight, or beside one that was."""
+        return self.row[6]
+
     def server_ms(self, monotonic: float) -> int:
         return self.reserved_at + int((monotonic - self._read_at) * 1000)
 
@@ -150,6 +155,12 @@ class RedisStore:
             first += looked - len(orphans)
             if looked < RECOVER_BATCH:
                 return recovered
+
+    def give_up(self, holder: Holder, queue: str, in_flight: Iterable[bytes]) -> None:
+        """For a holder that died: give back, uncharged, what it had not started, and offer again what it had."""
+        self.unreserve(holder, queue, in_flight)
+        self.wire.call("retire", [self.keys.queue(queue, "t")], [holder.lineage, holder.fence])
+        self.recover(queue)
 
     def step(
         self,

@@ -2,7 +2,7 @@
 -- KEYS m r z f t k
 -- ARGV rank to begin at, most messages to look at
 -- Returns ids of the orphans, messages looked at
--- The attempt stays counted: a message that kills its process must run out of attempts too.
+-- The attempt stays counted, and so does the death of the process: a message that kills it must run out of both.
 
 local now = now_ms()
 redis.call('LLEN', r)
@@ -23,7 +23,8 @@ for i = #ids, 1, -1 do
     redis.call('ZREM', f, id)
   elseif not valid[sub(row, 9, 14)] or tonumber(flight[2 * i]) <= now then
     redis.call('ZREM', f, id)
-    redis.call('HSET', m, id, sub(row, 1, 14) .. NEVER .. NEVER .. sub(row, 27))
+    redis.call('HSET', m, id, sub(row, 1, 6) .. char(math.min(byte(row, 7) + 1, 255)) .. sub(row, 8, 14) .. NEVER .. NEVER
+      .. sub(row, 27))
     local priority = priority_of(row)
     if priority == 0 then redis.call('LPUSH', r, id) else redis.call('ZADD', z, ready_score(priority, 0), id) end
     orphans[#orphans + 1] = id
