@@ -165,7 +165,7 @@ def test_a_printed_settings_object_does_not_show_the_store() -> None:
         ('directory = "/"', "unknown key: directory;"),
         ("[commands]\n", "unknown key: commands;"),
         ("[queues.reports]\n", "unknown key: queues;"),
-        ("[recurrences.nightly]\n", "unknown key: recurrences;"),
+        ("[commands.nightly]\n", "unknown key: commands;"),
         ('[consumer]\nconcurrency = "3"', "consumer.concurrency: 3; expected an integer"),
         ("[consumer]\nconcurrency = true", "consumer.concurrency: True; expected an integer"),
         ("[consumer]\nconcurrency = 1.5", "consumer.concurrency: 1.5; expected an integer"),

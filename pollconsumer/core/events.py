@@ -39,6 +39,21 @@ class ReservationsLost:
 
 
 @dataclass(frozen=True, slots=True)
+class OccurrencesSkipped:
+    """Missed while no mover ran, and not made up for, as the recurrence has it."""
+
+    recurrence: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class RecurrenceRemoved:
+    """It is defined no more; no occurrence of it will be enqueued."""
+
+    recurrence: str
+
+
+@dataclass(frozen=True, slots=True)
 class LaunchEnded:
     role: str
     stop_reason: str
@@ -48,4 +63,12 @@ class LaunchEnded:
     released: int
 
 
-Event = AttemptFailed | MessageParked | OrphansRecovered | ReservationsLost | LaunchEnded
+Event = (
+    AttemptFailed
+    | MessageParked
+    | OrphansRecovered
+    | ReservationsLost
+    | OccurrencesSkipped
+    | RecurrenceRemoved
+    | LaunchEnded
+)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar, overload
 
 from pollconsumer.core.errors import ConfigurationError
 from pollconsumer.core.message import check_handler, check_queue
 from pollconsumer.core.retry import Backoff
 from pollconsumer.interface.messages import new_message
-from pollconsumer.interface.settings import Settings, load_settings
+from pollconsumer.interface.settings import RecurrenceSettings, Settings, load_settings
 from pollconsumer.runtime.handlers import MAX_ATTEMPTS, Handler
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ class PollConsumer:
     def __init__(self, *, store: str | None = None, namespace: str | None = None) -> None:
         self._store_url, self._namespace = store, namespace
         self.handlers: dict[str, HandlerFunction[Any, Any]] = {}
+        self.recurrences: dict[str, RecurrenceSettings] = {}
         self._store: RedisStore | None = None
         self._lock = threading.Lock()
         PollConsumer.instances.append(self)
@@ -85,8 +86,49 @@ class PollConsumer:
             chosen = check_handler(name or function.__name__)
             if chosen in self.handlers:
                 raise ConfigurationError("handler registered twice", chosen, "give one of them another name")
-            handler = Handler(chosen, function, max_attempts, retry or Backoff(), fatal)
+            takes_occurrence = "occurrence" in getattr(function, "__annotations__", ())
+            handler = Handler(chosen, function, max_attempts, retry or Backoff(), fatal, takes_occurrence)
             registered = self.handlers[chosen] = HandlerFunction(self, handler, function, queue)
+            return registered
+
+        return register
+
+    def every(
+        self,
+        when: str,
+        /,
+        *,
+        name: str | None = None,
+        timezone: str = "UTC",
+        missed: Literal["skip", "once", "all"] = "once",
+        overlap: Literal["skip", "allow"] = "allow",
+        queue: str = "default",
+        priority: int = 0,
+        max_attempts: int = MAX_ATTEMPTS,
+        retry: Backoff | None = None,
+        fatal: tuple[type[BaseException], ...] = (),
+    ) -> Callable[[Callable[P, R]], HandlerFunction[P, R]]:
+        """Register a function as a handler that recurs: by a cron expression in ``timezone``, or every ``90s``.
+
+        A parameter ``occurrence: datetime`` receives the instant at which it was due. ``missed`` says what becomes of
+        occurrences that nobody was there to enqueue; with ``overlap="skip"`` none is enqueued while the one before is
+        unfinished.
+        """
+        cron, every = (when, None) if " " in when.strip() else (None, when)
+
+        def register(function: Callable[P, R]) -> HandlerFunction[P, R]:
+            registered = self.handler(name, queue=queue, max_attempts=max_attempts, retry=retry, fatal=fatal)(function)
+            chosen = registered.definition.name
+            self.recurrences[chosen] = RecurrenceSettings(
+                handler=chosen,
+                cron=cron,
+                every=every,
+                timezone=timezone,
+                queue=queue,
+                priority=priority,
+                missed=missed,
+                overlap=overlap,
+            )
             return registered
 
         return register

@@ -3,6 +3,13 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
+
+from pollconsumer.core.message import MAX_PRIORITY
+from pollconsumer.core.timespan import parse_duration
+
+if TYPE_CHECKING:
+    from pollconsumer.interface.settings import RecurrenceSettings
 
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 NAME_RULE = "use 1 to 64 of the characters A-Z a-z 0-9 _ . -"
@@ -102,3 +109,42 @@ def _cron_reason(part: str, name: str, values: str) -> str:
         if dash and first.isdecimal() and last.isdecimal() and int(last) < int(first):
             return f"{name} has a reversed range"
     return f"{name} must be {values}"
+
+
+def check_recurrence(name: str, recurrence: RecurrenceSettings) -> None:
+    """ValueError with what is wrong with a recurrence."""
+    if not NAME.fullmatch(name):
+        raise ValueError(f"its name; {NAME_RULE}")
+    if not recurrence.handler:
+        raise ValueError("handler; name the one that its messages are for")
+    if not NAME.fullmatch(recurrence.queue):
+        raise ValueError(f"queue; {NAME_RULE}")
+    if abs(recurrence.priority) > MAX_PRIORITY:
+        raise ValueError(f"priority; from -{MAX_PRIORITY} to {MAX_PRIORITY}")
+    if (recurrence.cron is None) == (recurrence.every is None):
+        raise ValueError("when; give cron or every, one of them")
+    if recurrence.cron is not None:
+        try:
+            check_cron(recurrence.cron)
+        except ValueError as error:
+            raise ValueError(f"cron: {recurrence.cron}; {error}") from None
+    if recurrence.every is not None:
+        try:
+            seconds = parse_duration(recurrence.every)
+        except ValueError as error:
+            raise ValueError(f"every: {recurrence.every}; {error}") from None
+        if seconds < 1:
+            raise ValueError(f"every: {recurrence.every}; must be 1s or more")
+    check_zone(recurrence.timezone)
+
+
+def check_zone(name: str) -> None:
+    """ValueError for a time zone that is not known here."""
+    from zoneinfo import ZoneInfo, available_timezones
+
+    try:
+        ZoneInfo(name)
+    except (OSError, ValueError, KeyError):
+        known = available_timezones()
+        rule = "use an IANA name such as Europe/Paris" if known else "no time zones are known here: install tzdata"
+        raise ValueError(f"timezone: {name}; {rule}") from None

@@ -9,7 +9,9 @@ from pollconsumer.core.events import (
     Event,
     LaunchEnded,
     MessageParked,
+    OccurrencesSkipped,
     OrphansRecovered,
+    RecurrenceRemoved,
     ReservationsLost,
 )
 from pollconsumer.core.timespan import format_duration
@@ -40,6 +42,10 @@ def listener() -> Callable[[Event], None]:
                 log.info("%d orphans of queue %s offered again", event.count, event.queue)
             case ReservationsLost():
                 log.warning("settled too late, another launch had them: %s", ", ".join(event.ids))
+            case OccurrencesSkipped():
+                log.info("%d missed occurrences of %s skipped", event.count, event.recurrence)
+            case RecurrenceRemoved():
+                log.info("recurrence %s is defined no more: removed", event.recurrence)
             case LaunchEnded():
                 running = format_duration(event.running_seconds)
                 counts = f"{event.handled} handled, {event.failed} failed, {event.released} released"

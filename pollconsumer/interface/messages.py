@@ -43,7 +43,7 @@ class _Identifiers:
         return f"{millisecond:012x}{self._number:016x}"
 
 
-_identifiers = _Identifiers()
+new_id = _Identifiers().next
 
 
 def new_message(
@@ -65,7 +65,7 @@ def new_message(
     if in_ is not None and at is not None:
         raise BadData("due time", None, "give in_ or at, not both")
     return NewMessage(
-        id=_identifiers.next() if id is None else check_id(id),
+        id=new_id() if id is None else check_id(id),
         queue=check_queue(queue),
         handler=check_handler(handler),
         payload=encode_payload(payload),

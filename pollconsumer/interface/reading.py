@@ -17,7 +17,16 @@ from pydantic_settings import (
 )
 
 from pollconsumer.core.errors import ConfigurationError
-from pollconsumer.interface.settings import CONFIG_VARIABLE, PLACE, PREFIX, SECTIONS, Settings, refusal, variable
+from pollconsumer.interface.settings import (
+    CONFIG_VARIABLE,
+    PLACE,
+    PREFIX,
+    SECTIONS,
+    TABLES,
+    Settings,
+    refusal,
+    variable,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -75,6 +84,8 @@ def _model(kind: type, base: type[BaseModel]) -> type[BaseModel]:
         if name in SECTIONS and kind is Settings:
             section = _model(hint, _Section)
             names[name] = (section, section())
+        elif name in TABLES and kind is Settings:
+            names[name] = (dict[str, _model(TABLES[name], _Section)], {})  # type: ignore[misc]  # made just now
         else:
             names[name] = (_read_as(hint), default)
     return create_model(kind.__name__, __base__=base, **names)
@@ -85,7 +96,8 @@ def _keys(kind: type) -> Iterator[tuple[str, Any, Any]]:
     hints = get_type_hints(kind, include_extras=True)
     for field in dataclasses.fields(kind):
         if field.name not in PLACE:
-            yield field.name, hints[field.name], field.default
+            default = field.default_factory() if callable(field.default_factory) else field.default
+            yield field.name, hints[field.name], default
 
 
 def _read_as(hint: Any) -> Any:
@@ -126,7 +138,7 @@ def _paths() -> Iterator[tuple[str, Any]]:
     for name, hint, _ in _keys(Settings):
         if name in SECTIONS:
             yield from ((f"{name}.{key}", kind) for key, kind, _ in _keys(SECTIONS[name]))
-        else:
+        elif name not in TABLES:
             yield name, hint
 
 
@@ -148,7 +160,9 @@ def _refused(error: Any) -> ConfigurationError:
     path = ".".join(part for part in error["loc"] if isinstance(part, str))
     if error["type"] == "extra_forbidden":
         section, _, key = path.rpartition(".")
-        siblings = [name for name, _, _ in _keys(SECTIONS[section] if section else Settings)]
+        table = TABLES.get(section.partition(".")[0])
+        kind = table or (SECTIONS[section] if section else Settings)
+        siblings = [name for name, _, _ in _keys(kind)]
         return ConfigurationError("unknown key", path, _suggestion(key, siblings))
     rule = EXPECTED.get(error["type"]) or error["msg"].removeprefix("Value error, ").replace(
         "Input should be", "expected"

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pollconsumer.core.errors import ConfigurationError, PermissionDenied, PollConsumerError, UsageError
 from pollconsumer.core.redaction import redacted
 from pollconsumer.core.timespan import parse_duration
-from pollconsumer.interface.checks import NAME, NAME_RULE, check_cron, check_store, parse_memory
+from pollconsumer.interface.checks import NAME, NAME_RULE, check_cron, check_recurrence, check_store, parse_memory
 from pollconsumer.interface.logs import log
 
 if TYPE_CHECKING:
@@ -70,6 +70,21 @@ class MoverSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class RecurrenceSettings:
+    """What recurs: a handler's message, by ``cron`` in ``timezone`` or every so often."""
+
+    handler: str = ""
+    cron: str | None = None
+    every: str | None = None
+    timezone: str = "UTC"
+    queue: str = "default"
+    payload: dict[str, Any] = field(default_factory=dict)
+    priority: int = 0
+    missed: Literal["skip", "once", "all"] = "once"
+    overlap: Literal["skip", "allow"] = "allow"
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """All settings. ``directory`` is that of the configuration file ``config``, else the current one."""
 
@@ -79,11 +94,14 @@ class Settings:
     durability: Literal["everysec", "strict"] = "everysec"
     consumer: ConsumerSettings = field(default_factory=ConsumerSettings)
     mover: MoverSettings = field(default_factory=MoverSettings)
+    recurrences: dict[str, RecurrenceSettings] = field(default_factory=dict)
     directory: Path = field(default_factory=Path.cwd)
     config: Path | None = None
 
 
 SECTIONS = {"consumer": ConsumerSettings, "mover": MoverSettings}
+TABLES = {"recurrences": RecurrenceSettings}
+"""Sections whose keys are names of the user's choice. They cannot be set by the environment."""
 PLACE = ("directory", "config")
 """Fields of Settings that say where the others were found: no keys of the file."""
 
@@ -138,6 +156,11 @@ def validate(settings: Settings, flags: Collection[str] = ()) -> None:
     for path, value, holds, rule in _rules(settings, flags):
         if not holds:
             raise refusal(path, value, rule, flags)
+    for name, recurrence in settings.recurrences.items():
+        try:
+            check_recurrence(name, recurrence)
+        except ValueError as error:
+            raise ConfigurationError(f"recurrences.{name}: {error}") from None
     checks = {"store": check_store, "consumer.schedule": check_cron, "mover.schedule": check_cron}
     for path, check in checks.items():
         value = _at(settings, path)
@@ -227,7 +250,9 @@ def _assemble(values: dict[str, Any], path: Path | None) -> Settings:
 
     KeyError or TypeError when they do not fit.
     """
-    sections = {name: kind(**_tupled(values[name])) for name, kind in SECTIONS.items()}
+    sections: dict[str, Any] = {name: kind(**_tupled(values[name])) for name, kind in SECTIONS.items()}
+    for name, kind in TABLES.items():
+        sections[name] = {key: kind(**entry) for key, entry in values[name].items()}
     plain = {name: value for name, value in values.items() if name not in sections}
     place = {"directory": path.parent if path else Path.cwd(), "config": path}
     return Settings(**_tupled(plain), **sections, **place)  # type: ignore[arg-type]
@@ -298,6 +323,8 @@ def _remember(key: str, settings: Settings) -> None:
     import tempfile
 
     values = _plain(settings) | {name: _plain(getattr(settings, name)) for name in SECTIONS}
+    for name in TABLES:
+        values[name] = {key: _plain(entry) for key, entry in getattr(settings, name).items()}
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not _only_ours(directory):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from pollconsumer.core.message import Malformed
@@ -25,10 +26,14 @@ class Handler:
     max_attempts: int = MAX_ATTEMPTS
     backoff: Backoff = field(default_factory=Backoff)
     fatal: tuple[type[BaseException], ...] = ()
+    takes_occurrence: bool = False
+    """Whether the function has a parameter ``occurrence``, for the instant at which a recurrence was due."""
 
     def handle(self, payload: dict[str, Any]) -> BaseException | None:
         """Call the function. Returns what it raised, whatever that is: no handler ends a launch by raising."""
         try:
+            if self.takes_occurrence and isinstance(payload.get("occurrence"), str):
+                payload["occurrence"] = datetime.fromisoformat(payload["occurrence"])
             self.function(**payload)
         except TypeError as error:
             if error.__traceback__ is not None and error.__traceback__.tb_next is None:

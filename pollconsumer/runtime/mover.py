@@ -1,4 +1,5 @@
-"""The mover: promotes due messages to their queue, and recovers orphans that no launch has taken over.
+"""The mover: promotes due messages to their queue, enqueues the occurrences of recurrences, and recovers orphans that
+no launch has taken over.
 
 It sleeps until the next due time and is woken when something earlier is scheduled, so that a message is late by
 milliseconds and never early: what is due is for the server's clock to say, in the script that moves it.
@@ -10,7 +11,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pollconsumer.core.events import OrphansRecovered
+from pollconsumer.core.events import OccurrencesSkipped, OrphansRecovered
 from pollconsumer.core.window import StopReason, Window
 from pollconsumer.runtime.progress import Counts
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from pollconsumer.core.events import Event
     from pollconsumer.runtime.progress import Progress
     from pollconsumer.runtime.wake import Wake
+    from pollconsumer.store.recurring import Recurring
     from pollconsumer.store.redis_store import Holder, RedisStore
 
 MAINTAIN_EVERY = 1.0
@@ -42,6 +44,7 @@ class Mover:
         options: MoverOptions,
         window: Window,
         store: RedisStore,
+        recurring: Recurring,
         holder: Holder,
         *,
         wake: Wake,
@@ -53,7 +56,8 @@ class Mover:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.options, self.window, self.clock = options, window, clock
-        self._store, self._holder, self._wake, self._progress = store, holder, wake, progress
+        self._store, self._recurring, self._holder = store, recurring, holder
+        self._wake, self._progress = wake, progress
         self._interrupted, self._check_lease, self._emit = interrupted, check_lease, emit
         self._successor_waits = successor_waits
         self._announced: set[str] = set()
@@ -78,10 +82,12 @@ class Mover:
         """One batch of every queue. Returns messages moved, and seconds until the next is due, None for never."""
         moved, soonest = 0, None
         for queue in self._queues():
-            count, next_due = self._store.promote(self._holder, queue, self.options.batch_size)
-            moved += count
-            if next_due is not None and (soonest is None or next_due < soonest):
-                soonest = next_due
+            promoted = self._store.promote(self._holder, queue, self.options.batch_size)
+            moved += promoted.moved
+            if promoted.recurring:
+                moved += self._recurring.tick(self._holder, queue, self._tell_skipped)
+            if promoted.next_due is not None and (soonest is None or promoted.next_due < soonest):
+                soonest = promoted.next_due
         self._moved += moved
         self._progress.count(Counts(handled=self._moved))
         return moved, soonest
@@ -101,6 +107,9 @@ class Mover:
         """Until the next due time, or an earlier one is scheduled; at most idle_time, and not beyond the window."""
         longest = min(self.options.idle_time, self.window.left(self.clock()) - MARGIN)
         self._wake.wait(longest if next_due is None else min(longest, next_due))
+
+    def _tell_skipped(self, name: str, count: int) -> None:
+        self._emit(OccurrencesSkipped(name, count))
 
     def _queues(self) -> list[str]:
         """Every queue there is, each told of our fence before anything is moved there."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pollconsumer.core.durations import Durations
-from pollconsumer.core.events import OrphansRecovered
+from pollconsumer.core.events import OrphansRecovered, RecurrenceRemoved
 from pollconsumer.runtime.consumer import Consumer, ConsumerOptions
 from pollconsumer.runtime.executor import InlineExecutor, ThreadExecutor
 from pollconsumer.runtime.mover import Mover, MoverOptions
@@ -13,15 +13,20 @@ from pollconsumer.runtime.wake import Wake
 from pollconsumer.store.redis_store import RedisStore
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
+    from pollconsumer.core.recurrence import Recurrence
     from pollconsumer.core.window import StopReason
     from pollconsumer.runtime.handlers import Handler
     from pollconsumer.runtime.launch import HeldLaunch
 
 
 def consume(
-    held: HeldLaunch, options: ConsumerOptions, handlers: Mapping[str, Handler], concurrency: int
+    held: HeldLaunch,
+    options: ConsumerOptions,
+    handlers: Mapping[str, Handler],
+    recurrences: Sequence[Recurrence],
+    concurrency: int,
 ) -> StopReason:
     """Handle messages. What was reserved by a launch that is gone is offered again first."""
     launch = held.launch
@@ -31,6 +36,7 @@ def consume(
         recovered = store.announce(holder, queue)
         if recovered:
             launch.emit(OrphansRecovered(queue, recovered))
+    _define(held, store, recurrences)
     markers = [store.keys.queue(queue, "k") for queue in options.queues]
     durations = Durations(held.leases.learned())
     try:
@@ -52,8 +58,26 @@ def consume(
         held.leases.learn(durations.measured)
 
 
+def _define(held: HeldLaunch, store: RedisStore, recurrences: Sequence[Recurrence]) -> None:
+    """Have the store know the recurrences of this launch's modules and configuration, and forget those of earlier ones.
+
+    Most have none: their launches are spared the imports.
+    """
+    owner = held.acquired.holder.group
+    if not recurrences and not store.owns_recurrences(owner):
+        return
+    from pollconsumer.store.recurring import Recurring
+
+    queues = {*store.queues(), *(recurrence.queue for recurrence in recurrences)}
+    store.own_recurrences(owner, queues, owns=bool(recurrences))
+    for name in Recurring(held.wire, held.launch.opener.namespace).define(owner, sorted(queues), recurrences):
+        held.launch.emit(RecurrenceRemoved(name))
+
+
 def move(held: HeldLaunch, options: MoverOptions) -> StopReason:
     """Promote what is due."""
+    from pollconsumer.store.recurring import Recurring
+
     launch = held.launch
     store = RedisStore(held.wire, launch.opener.namespace)
 
@@ -64,6 +88,7 @@ def move(held: HeldLaunch, options: MoverOptions) -> StopReason:
         options,
         launch.window,
         store,
+        Recurring(held.wire, launch.opener.namespace),
         held.acquired.holder,
         wake=Wake(launch.opener.bare_wire(launch.patience), markers),
         progress=launch.progress,

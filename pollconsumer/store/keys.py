@@ -25,9 +25,13 @@ QUEUE_TYPES = {
     "ks": "list",
     "p": "set",
     "q": "string",
+    "n": "hash",
+    "nz": "zset",
+    "nc": "hash",
 }
 """Keys of a queue and their types: records, rows, ready, ready by priority, schedule, in flight, completed, cancelled,
-dead, errors, unique keys, counters, fences seen, marker of the queue, marker of the schedule, parked, paused."""
+dead, errors, unique keys, counters, fences seen, marker of the queue, marker of the schedule, parked, paused;
+recurrences, their next instants, their counts."""
 
 
 class Keys:

@@ -95,6 +95,14 @@ class Stepped(NamedTuple):
     successor: bool
 
 
+class Promoted(NamedTuple):
+    """``next_due``: seconds until something is due, None for never. ``recurring``: a recurrence is due now."""
+
+    moved: int
+    next_due: float | None
+    recurring: bool
+
+
 class RedisStore:
     def __init__(self, wire: Wire, namespace: str) -> None:
         self.wire = wire
@@ -224,12 +232,12 @@ class RedisStore:
         given_back: int = self.wire.call(script, self.keys.of_script(script, queue), args)
         return given_back
 
-    def promote(self, holder: Holder, queue: str, most: int) -> tuple[int, float | None]:
-        """Move at most ``most`` due messages to ``queue``. Returns how many, and seconds until the next is due."""
+    def promote(self, holder: Holder, queue: str, most: int) -> Promoted:
+        """Move at most ``most`` due messages to ``queue``."""
         script = self.wire.scripts["promote"]
         keys = self.keys.of_script(script, queue)
-        moved, next_due = self.wire.call(script, keys, [holder.lineage, holder.fence, most])
-        return moved, None if next_due < 0 else next_due / 1000
+        moved, next_due, recurring = self.wire.call(script, keys, [holder.lineage, holder.fence, most])
+        return Promoted(moved, None if next_due < 0 else next_due / 1000, bool(recurring))
 
     def trim(self, queue: str) -> int:
         """Forget a batch of finished messages beyond the number and age that are kept. Returns how many."""
@@ -243,6 +251,16 @@ class RedisStore:
     def queues(self) -> list[str]:
         """Every queue that ever had a message or a consumer, by name."""
         return sorted(name.decode() for name in self.wire.command("SMEMBERS", self.keys.control("queues")))
+
+    def owns_recurrences(self, owner: str) -> bool:
+        """Whether an earlier launch of this group defined any."""
+        return bool(self.wire.command("SISMEMBER", self.keys.control("recurring"), owner))
+
+    def own_recurrences(self, owner: str, queues: Iterable[str], *, owns: bool) -> None:
+        """Note whether this group defines any, before it does; ``queues`` are known to the mover from then on."""
+        for queue in queues:
+            self._register(queue)
+        self.wire.command("SADD" if owns else "SREM", self.keys.control("recurring"), owner)
 
     def _check_types(self, queue: str) -> None:
         kinds = {self.keys.queue(queue, name): kind for name, kind in QUEUE_TYPES.items()}

@@ -31,6 +31,7 @@ COMMANDS = {
     "cancel": ("cancel:cancel", "End a message that is not reserved yet."),
     "reschedule": ("cancel:reschedule", "Give such a message another due time."),
     "dead": ("dead:dead", "Dead letters: list, show, redrive, purge."),
+    "recurrences": ("recurrences:recurrences", "Recurring messages: list, next, pause, resume, trigger."),
     "queue": ("queue:queue", "Pause a queue, resume it."),
     "launches": ("launches:launches", "The ledger of launches, newest first."),
     "lease": ("lease:lease", "Who holds a lease; break it."),
@@ -65,6 +66,8 @@ COMMON = {"--config": None, "--store": None, "--namespace": QueueName()}
 
 
 def _accept_common_options(command: click.Command) -> None:
+    if any(name in COMMON for parameter in command.params for name in parameter.opts):
+        return  # a second look-up in one process
     for name, kind in COMMON.items():
         option = Once([name], type=kind, hidden=True, expose_value=False, callback=_take_common_option)
         command.params.append(option)

@@ -8,6 +8,7 @@ from pollconsumer.runtime.opening import StoreOpener
 from pollconsumer.store.inspector import Inspector
 from pollconsumer.store.interventions import Interventions
 from pollconsumer.store.leases import Leases
+from pollconsumer.store.recurring import Recurring
 from pollconsumer.store.redis_store import RedisStore
 from pollconsumer.store.wire import Budget, Wire
 
@@ -30,6 +31,10 @@ def leases() -> Leases:
 
 def interventions() -> Interventions:
     return Interventions(_wire(), current_settings().namespace)
+
+
+def recurring() -> Recurring:
+    return Recurring(_wire(), current_settings().namespace)
 
 
 def redis_store() -> RedisStore:

@@ -12,6 +12,7 @@ from pollconsumer.interface.cli.types import Cron, Duration, MemorySize, Once, Q
 from pollconsumer.interface.listening import listener
 from pollconsumer.interface.loading import load_handlers
 from pollconsumer.interface.logs import log
+from pollconsumer.interface.recurrences import load_recurrences
 from pollconsumer.interface.settings import with_flags
 from pollconsumer.runtime.companion import companion
 from pollconsumer.runtime.consumer import ConsumerOptions
@@ -22,6 +23,7 @@ from pollconsumer.runtime.schedule import next_launches
 from pollconsumer.store.leases import Group
 
 if TYPE_CHECKING:
+    from pollconsumer.core.recurrence import Recurrence
     from pollconsumer.core.window import StopReason
     from pollconsumer.runtime.handlers import Handler
     from pollconsumer.runtime.launch import HeldLaunch
@@ -73,14 +75,16 @@ def run(until_empty: bool, max_messages: int | None, with_mover: bool, **flags: 
         memory_limit=chosen.memory_limit,
     )
     handlers: dict[str, Handler] = {}
+    recurrences: list[Recurrence] = []
 
     def prepare() -> None:
         handlers.update(load_handlers(settings))
+        recurrences.extend(load_recurrences(settings, handlers))
         if not handlers:
             log.warning("no handlers: messages will be parked; name their modules as handlers in the configuration")
 
     def work(held: HeldLaunch) -> StopReason:
-        return consume(held, options, handlers, chosen.concurrency)
+        return consume(held, options, handlers, recurrences, chosen.concurrency)
 
     opener = StoreOpener(settings.store, settings.namespace, settings.durability, log.warning)
     with companion(*_mover(flags)) if with_mover else nullcontext():

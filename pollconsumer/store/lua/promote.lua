@@ -1,7 +1,7 @@
 -- Move due messages from the schedule to their queue, oldest due time first.
--- KEYS m r z s c t k
+-- KEYS m r z s c t k nz
 -- ARGV lineage, fence, most messages to move
--- Returns messages moved, ms until the next due time (-1 when the schedule is empty)
+-- Returns messages moved, ms until the next due time (-1 when there is none), 1 when a recurrence is due
 -- Refusals: FENCED
 -- An id without a row becomes ready all the same: it is for the step that reserves it to find out what is missing.
 
@@ -38,5 +38,10 @@ if #ids > 0 then
   if #ranked > 0 then redis.call('ZADD', z, unpack(ranked)) end
   wake(k)
 end
-local head = redis.call('ZRANGE', s, 0, 0, 'WITHSCORES')[2]
-return {#ids, head and math.max(0, tonumber(head) - now) or -1}
+local next_due = -1
+for _, key in ipairs({s, nz}) do
+  local head = redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')[2]
+  local left = head and math.max(0, tonumber(head) - now)
+  if left and (next_due < 0 or left < next_due) then next_due = left end
+end
+return {#ids, next_due, redis.call('ZCOUNT', nz, '-inf', now)}

@@ -1,0 +1,130 @@
+"""``pollconsumer recurrences``: recurring messages."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+from zoneinfo import ZoneInfo
+
+import click
+
+from pollconsumer.core.message import NewMessage, encode_payload
+from pollconsumer.core.recurrence import EPOCH
+from pollconsumer.core.timespan import format_duration
+from pollconsumer.interface.cli.opened import recurring, redis_store
+from pollconsumer.interface.cli.output import iso, print_json, print_table
+from pollconsumer.interface.messages import new_id
+from pollconsumer.store.recurring import occurrence_payload
+
+if TYPE_CHECKING:
+    from pollconsumer.core.recurrence import Recurrence
+    from pollconsumer.store.recurring import Standing
+
+NAME = click.argument("name")
+AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+@click.group(no_args_is_help=False)
+def recurrences() -> None:
+    """Recurring messages, as the last launches defined them."""
+
+
+@recurrences.command(name="list")
+@AS_JSON
+def list_(as_json: bool) -> None:
+    """List them, with when each is due next, and what was enqueued and skipped."""
+    entries = [_describe(standing) for standing in recurring().standing()]
+    if as_json:
+        print_json(entries)
+        return
+    names = ("name", "rule", "timezone", "handler", "queue", "next", "missed", "overlap", "enqueued", "skipped", "last")
+    rows = [[entry[name] for name in names] for entry in entries]
+    print_table(names, rows)
+
+
+@recurrences.command(name="next")
+@NAME
+@click.option("-n", "count", type=click.IntRange(1, 1000), default=5, show_default=True, help="Instants to show.")
+@click.option("--dst", is_flag=True, help="Show the days of the next year on which the clock changes.")
+@AS_JSON
+def next_(name: str, count: int, dst: bool, as_json: bool) -> None:
+    """Preview when a recurrence is due next."""
+    rule = recurring().find(name).recurrence
+    now = _now_ms()
+    instants = _odd_days(rule, now) if dst else [at for at, _ in zip(rule.instants(now), range(count), strict=False)]
+    moments = [(EPOCH + timedelta(milliseconds=at)).astimezone(ZoneInfo(rule.timezone)) for at in instants]
+    if as_json:
+        print_json([moment.isoformat() for moment in moments])
+    else:
+        print_table(
+            (f"{name}, {rule.timezone}", "in"),
+            [(m.strftime("%a %Y-%m-%d %H:%M:%S %Z"), _ahead(m, now)) for m in moments],
+        )
+
+
+@recurrences.command()
+@NAME
+def pause(name: str) -> None:
+    """Enqueue no occurrence until it is resumed; those of the meantime are not made up for."""
+    store = recurring()
+    store.pause(store.find(name).recurrence)
+
+
+@recurrences.command()
+@NAME
+def resume(name: str) -> None:
+    """Go on with the next occurrence."""
+    store = recurring()
+    store.resume(store.find(name).recurrence)
+
+
+@recurrences.command()
+@NAME
+def trigger(name: str) -> None:
+    """Enqueue an occurrence now, beside those that are due by the rule, and print its id."""
+    rule = recurring().find(name).recurrence
+    payload = encode_payload(occurrence_payload(rule, _now_ms()))
+    message = NewMessage(new_id(), rule.queue, rule.handler, payload, rule.priority)
+    click.echo(redis_store().enqueue([message])[0].id)
+
+
+def _describe(standing: Standing) -> dict[str, Any]:
+    rule = standing.recurrence
+    return {
+        "name": rule.name,
+        "rule": rule.cron if rule.every is None else f"every {format_duration(rule.every)}",
+        "timezone": rule.timezone,
+        "handler": rule.handler,
+        "queue": rule.queue,
+        "payload": rule.payload,
+        "next": "paused" if standing.paused else None if standing.next is None else iso(standing.next),
+        "missed": rule.missed,
+        "overlap": rule.overlap,
+        "enqueued": standing.enqueued,
+        "skipped": standing.skipped,
+        "last": standing.last,
+    }
+
+
+def _odd_days(rule: Recurrence, now: int) -> list[int]:
+    """Instants on the days of the next year whose offset from UTC changes."""
+    zone = ZoneInfo(rule.timezone)
+    today = (EPOCH + timedelta(milliseconds=now)).astimezone(zone).replace(hour=0, minute=0, second=0, microsecond=0)
+    odd = []
+    for ahead in range(366):
+        midnight, next_midnight = (today + timedelta(days=days) for days in (ahead, ahead + 1))
+        if midnight.utcoffset() != next_midnight.utcoffset():
+            first, end = (int(moment.timestamp() * 1000) for moment in (midnight, next_midnight))
+            for instant in rule.instants(max(now, first - 1)):
+                if instant >= end:
+                    break
+                odd.append(instant)
+    return odd
+
+
+def _now_ms() -> int:
+    return (datetime.now(ZoneInfo("UTC")) - EPOCH) // timedelta(milliseconds=1)
+
+
+def _ahead(moment: datetime, now: int) -> str:
+    return format_duration((moment - EPOCH) / timedelta(seconds=1) - now / 1000)

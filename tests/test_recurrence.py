@@ -1,0 +1,87 @@
+"""The rules that yield due times, held against a scan of every minute."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pollconsumer.core.recurrence import EPOCH, MOST_CAUGHT_UP, ON_TIME, Recurrence, tick
+
+ZONES = [
+    "UTC", "Europe/Paris", "Europe/London", "Europe/Dublin", "Europe/Moscow", "Europe/Istanbul", "Atlantic/Azores",
+    "Africa/Casablanca", "Africa/Cairo", "Africa/Johannesburg", "America/New_York", "America/Chicago", "America/Denver",
+    "America/Los_Angeles", "America/Anchorage", "America/Sao_Paulo", "America/Santiago", "America/St_Johns",
+    "America/Havana", "America/Caracas", "Asia/Kolkata", "Asia/Kathmandu", "Asia/Tehran", "Asia/Jerusalem",
+    "Asia/Tokyo", "Asia/Pyongyang", "Australia/Sydney", "Australia/Lord_Howe", "Pacific/Apia", "Pacific/Chatham",
+]  # fmt: skip
+YEARS = 10
+START = datetime(2016, 1, 1, tzinfo=ZoneInfo("UTC"))
+
+
+def ms(moment: datetime) -> int:
+    return (moment - EPOCH) // timedelta(milliseconds=1)
+
+
+def scan(zone: ZoneInfo, hour: int, minute: int) -> list[int]:
+    """Minute by minute around each local day's hour: the first such minute of the day, or, where the clock skips it,
+    the first minute after the gap."""
+    found = []
+    day = START.astimezone(zone).date()
+    last = (START + timedelta(days=365 * YEARS)).astimezone(zone).date()
+    while day < last:
+        day += timedelta(days=1)
+        noon = datetime(day.year, day.month, day.day, 12, tzinfo=zone).astimezone(ZoneInfo("UTC"))
+        for ahead in range(-16 * 60, 14 * 60):
+            local = (noon + timedelta(minutes=ahead)).astimezone(zone)
+            if local.date() == day and (local.hour, local.minute) >= (hour, minute):
+                found.append(ms(local))
+                break
+    return found
+
+
+@pytest.mark.parametrize("zone", ZONES)
+def test_a_daily_time_occurs_once_a_day_through_ten_years_of_a_zone(zone: str) -> None:
+    rule = Recurrence("x", "x", cron="30 2 * * *", timezone=zone)
+    expected = scan(ZoneInfo(zone), 2, 30)
+    instants = rule.instants(expected[0] - 1)
+    assert [next(instants) for _ in expected] == expected
+
+
+@pytest.mark.parametrize("zone", ["Europe/Paris", "America/New_York", "Australia/Lord_Howe"])
+def test_every_quarter_of_an_hour_occurs_in_every_quarter_that_there_is(zone: str) -> None:
+    rule = Recurrence("x", "x", cron="*/15 * * * *", timezone=zone)
+    instants = rule.instants(ms(START) - 1)
+    for n in range(4 * 24 * 365):
+        assert next(instants) == ms(START + timedelta(minutes=15 * n))
+
+
+@given(st.integers(1, 10**5), st.integers(0, 2 * 10**12))
+def test_a_period_is_anchored_to_the_epoch_and_not_to_its_beginning(seconds: int, after: int) -> None:
+    rule = Recurrence("x", "x", every=float(seconds))
+    first = rule.next_after(after)
+    assert first is not None
+    assert first % (seconds * 1000) == 0
+    assert after < first <= after + seconds * 1000
+
+
+@given(st.sampled_from(["skip", "once", "all"]), st.integers(0, 10**7), st.integers(1, 3600))
+def test_what_passed_is_enqueued_or_counted_and_nothing_twice(missed: str, late_ms: int, seconds: int) -> None:
+    rule = Recurrence("x", "x", every=float(seconds), missed=missed)
+    due = seconds * 1000
+    now = due + late_ms
+    told = tick(rule, due, now)
+    passed = late_ms // due + 1
+    assert len(told.enqueue) + told.skipped == passed
+    assert told.next == (now // due + 1) * due
+    assert all(due <= instant <= now for instant in told.enqueue)
+    if missed == "all":
+        assert len(told.enqueue) == min(passed, MOST_CAUGHT_UP)
+    elif missed == "once":
+        assert told.enqueue == (now // due * due,)
+    else:
+        on_time = now - now // due * due <= ON_TIME * 1000
+        assert told.enqueue == ((now // due * due,) if on_time else ())

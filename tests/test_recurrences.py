@@ -1,0 +1,134 @@
+"""Recurrences: from the configuration and from modules, enqueued once each, whatever happens."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.site import Site, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+CONFIG = """
+[recurrences.tick]
+handler = "record"
+every = "1s"
+payload = { name = "tick" }
+
+[recurrences.nightly]
+handler = "record"
+cron = "30 2 * * *"
+timezone = "Europe/Paris"
+payload = { name = "night" }
+missed = "skip"
+overlap = "skip"
+"""
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    site = Site(CONFIG)
+    yield site
+    site.close()
+
+
+def listed(site: Site) -> dict[str, dict[str, object]]:
+    return {entry["name"]: entry for entry in site.json("recurrences", "list")}
+
+
+def test_a_launch_defines_them_and_the_mover_enqueues_their_occurrences(site: Site) -> None:
+    launch = site.start("run", "--with-mover", "--max-messages", "2")
+    assert launch.wait(30) == 0
+    assert site.notes() == ["tick", "tick"]
+    ids = [entry["id"] for entry in site.json("list", "--state", "completed")]
+    assert all(name.startswith("tick@") and name.endswith("Z") for name in ids)
+    assert listed(site)["tick"]["enqueued"] in (2, 3)
+    assert listed(site)["nightly"]["enqueued"] == 0
+
+
+def test_a_definition_that_is_gone_is_removed_and_one_that_changed_begins_anew(site: Site) -> None:
+    site.drain()
+    before = listed(site)["nightly"]["next"]
+    site.drain()
+    assert listed(site)["nightly"]["next"] == before
+    changed = CONFIG.replace("30 2", "31 2").replace("[recurrences.tick]", "[recurrences.tock]")
+    (site.directory / "config.toml").write_text(f'handlers = ["handlers"]\n{changed}')
+    done = site.command("-v", "run", "--until-empty")
+    assert "recurrence tick is defined no more: removed" in done.stderr
+    assert set(listed(site)) == {"nightly", "tock"}
+    assert listed(site)["nightly"]["next"] != before
+    assert listed(site)["nightly"]["rule"] == "31 2 * * *"
+
+
+def test_what_another_consumer_defines_is_left_alone(site: Site) -> None:
+    site.drain()
+    (site.directory / "config.toml").write_text('handlers = ["handlers"]\n')
+    site.drain("--queue", "mail")
+    assert set(listed(site)) == {"nightly", "tick"}
+
+
+def test_a_paused_recurrence_enqueues_nothing(site: Site) -> None:
+    site.drain()
+    assert site.command("recurrences", "pause", "tick").returncode == 0
+    assert listed(site)["tick"]["next"] == "paused"
+    site.command("move", "--timeout", "3s")
+    assert listed(site)["tick"]["enqueued"] == 0
+    assert site.command("recurrences", "resume", "tick").returncode == 0
+    mover = site.start("move")
+    wait_until(lambda: listed(site)["tick"]["enqueued"] != 0, "an occurrence")
+    mover.terminate()
+
+
+def test_triggering_enqueues_one_more(site: Site) -> None:
+    site.drain()
+    message = site.command("recurrences", "trigger", "nightly").stdout.strip()
+    site.drain()
+    assert site.state(message) == "completed"
+    assert site.notes() == ["night"]
+
+
+def test_next_previews_in_the_zone_of_the_recurrence(site: Site) -> None:
+    site.drain()
+    moments = site.json("recurrences", "next", "nightly", "-n", "3")
+    assert len(moments) == 3
+    assert all("T02:30:00+0" in moment or "T03:00:00+0" in moment for moment in moments)
+    odd = site.json("recurrences", "next", "nightly", "--dst")
+    assert len(odd) == 2
+    assert site.command("recurrences", "next", "nobody").returncode == 66
+
+
+def test_a_function_recurs_and_is_given_its_instant(site: Site) -> None:
+    (site.directory / "config.toml").write_text('handlers = ["recurring"]\n')
+    (site.directory / "recurring.py").write_text(
+        "from datetime import datetime\nfrom pathlib import Path\nfrom pollconsumer import PollConsumer\n"
+        "app = PollConsumer()\n"
+        "@app.every('1s', missed='once')\ndef beat(occurrence: datetime) -> None:\n"
+        "    assert occurrence.tzinfo is not None\n"
+        "    Path('instants').open('a').write(occurrence.isoformat() + '\\n')\n"
+    )
+    assert site.start("run", "--with-mover", "--max-messages", "2").wait(30) == 0
+    instants = (site.directory / "instants").read_text().split()
+    assert len(set(instants)) == 2
+    assert [entry["id"] for entry in site.json("list", "--state", "dead")] == []
+
+
+@pytest.mark.parametrize(
+    ("section", "said"),
+    [
+        ("[recurrences.x]\nevery = '1s'", "handler"),
+        ("[recurrences.x]\nhandler = 'a'", "give cron or every"),
+        ("[recurrences.x]\nhandler = 'a'\ncron = '* * * * *'\nevery = '1s'", "give cron or every"),
+        ("[recurrences.x]\nhandler = 'a'\ncron = '61 * * * *'", "61 * * * *"),
+        ("[recurrences.x]\nhandler = 'a'\nevery = '0'", "1s or more"),
+        ("[recurrences.x]\nhandler = 'a'\nevery = '1s'\ntimezone = 'Mars/Olympus'", "Mars/Olympus"),
+        ("[recurrences.x]\nhandler = 'a'\nevery = '1s'\nmissed = 'never'", "missed"),
+        ("[recurrences.x]\nhandler = 'a'\nevery = '1s'\nmised = 'skip'", "did you mean missed?"),
+    ],
+)
+def test_a_recurrence_that_cannot_be_meant_is_refused(site: Site, section: str, said: str) -> None:
+    (site.directory / "config.toml").write_text(section)
+    done = site.command("run")
+    assert (done.returncode, done.stderr.count("\n")) == (78, 1)
+    assert said in done.stderr
