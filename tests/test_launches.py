@@ -328,3 +328,34 @@ def test_breaking_a_lease_ends_its_holder(site: Site) -> None:
     assert site.command("lease", "break", "--yes").returncode == 0
     assert launch.wait(20) == 75
     assert site.command("lease", "break", "--yes").returncode == 66
+
+
+def test_the_baton_can_be_passed_on_and_on(site: Site) -> None:
+    flags = ["run", "--handoff", "baton", "--timeout", "20s", "--idle-time", "15s"]
+    launch = site.start(*flags)
+    for _ in range(3):
+        site.await_holder(launch.pid)
+        successor = site.start(*flags)
+        assert launch.wait(10) == 0
+        launch = successor
+    site.await_holder(launch.pid)
+    site.enqueue("record", name="a")
+    site.await_note("a")
+    assert [entry["stop_reason"] for entry in site.json("launches")] == [None, *["handed_over"] * 3]
+
+
+def test_movers_pass_the_baton_too(site: Site) -> None:
+    first = site.start("move", "--handoff", "baton", "--timeout", "20s")
+    site.await_holder(first.pid)
+    second = site.start("move", "--handoff", "baton", "--timeout", "20s")
+    assert first.wait(10) == 0
+    site.await_holder(second.pid)
+    second.terminate()
+    assert second.wait(10) == 0
+    assert [entry["stop_reason"] for entry in site.json("launches")] == ["interrupted", "handed_over"]
+
+
+def test_launches_that_start_together_in_an_empty_home_agree_on_the_store(site: Site) -> None:
+    starts = [site.start(*arguments) for arguments in (["run", "--until-empty"], ["move", "--timeout", "1s"]) * 4]
+    assert [start.wait(40) for start in starts] == [0] * 8
+    assert "".join(start.communicate()[1] for start in starts) == ""

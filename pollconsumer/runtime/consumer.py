@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from pollconsumer.store.redis_store import Holder, RedisStore, Reservation
 
 SLICE = 0.8
-"""Longest wait in seconds before signals and lease are looked at; the server may end it a tenth of a second late."""
+"""Longest wait in seconds before signals and lease are looked at; the server may end it SERVER_LATE later."""
+SERVER_LATE = 0.1
 HORIZON = 0.01
 """Seconds for which messages are reserved ahead, and for which the outcome of one may stay unsettled."""
 BATCH = 128
@@ -176,8 +177,12 @@ class Consumer:
             self._collect()
             return
         until = self.clock() + self.options.idle_time
+        last = not self.window.has_time(until, SERVER_LATE)
         while not self._reserved and self.asked_to_stop() is None and (left := until - self.clock()) > 0:
-            if self._wake.pending:
+            if last:
+                self._wake.wait(min(SLICE, left))  # no wait outlasts the window, so this one is timed here
+                self._step(claim=True)
+            elif self._wake.pending:
                 self._wake.close()
                 self._step(claim=True)
             else:

@@ -31,13 +31,14 @@ OpenStore = Callable[[], tuple[Leases, RedisStore]]
 
 
 class Tenure(NamedTuple):
-    """Who holds which lease. ``waited``: seconds from the launch's start until it asked for it; ``asked`` and
-    ``hard_end``, at which its watchdog ends it: on the boot clock."""
+    """Who holds which lease. ``waited``: seconds from the launch's start until it had it. On the boot clock: when it
+    was ``asked`` for, ``since`` when it is held, and the ``hard_end`` at which its watchdog ends the launch."""
 
     identity: Identity
     acquired: Acquired
     waited: float
     asked: float
+    since: float
     hard_end: float
 
 
@@ -102,7 +103,7 @@ def _keep(orders: int, parent: int, progress: Progress, leases: Leases, store: R
             # A suspended launch must lose its lease as a frozen machine would: it cannot tell how long it was away.
             pause = RETRY_EVERY
             continue
-        entry = identity.entry(acquired, tenure.waited, asked - tenure.asked, progress)
+        entry = identity.entry(acquired, tenure.waited, asked - tenure.since, progress)
         try:
             held = leases.renew(acquired.holder, identity.role, identity.launch, identity.description(), entry)
         except PollConsumerError:
@@ -121,7 +122,7 @@ def _bury(progress: Progress, leases: Leases, store: RedisStore, tenure: Tenure)
 
     What it was handling is charged with its death, what it had merely reserved is not.
     """
-    identity, acquired, held = tenure.identity, tenure.acquired, boot_time() - tenure.asked
+    identity, acquired, held = tenure.identity, tenure.acquired, boot_time() - tenure.since
     if progress.ended()[0] is None:
         # The watchdog that needs no interpreter cannot leave a note; the time at which it strikes is one.
         struck = boot_time() >= tenure.hard_end

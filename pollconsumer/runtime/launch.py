@@ -129,9 +129,9 @@ def _take_lease(launch: Launch, wire: Wire, heartbeat: Heartbeat) -> HeldLaunch 
     if taken is None:
         return None
     acquired, asked = taken
-    waited = time.monotonic() - launch.window.start - (boot_time() - asked)
-    hard_end = boot_time() + launch.window.left(time.monotonic()) + launch.plan.grace
-    tenure = Tenure(identity, acquired, waited, asked, hard_end)
+    now, since = time.monotonic(), boot_time()
+    hard_end = since + launch.window.left(now) + launch.plan.grace
+    tenure = Tenure(identity, acquired, now - launch.window.start, asked, since, hard_end)
     heartbeat.hold(tenure)
     return HeldLaunch(launch, wire, leases, tenure, heartbeat)
 
@@ -164,7 +164,7 @@ class HeldLaunch:
 
     def _end(self, reason: StopReason, code: int) -> None:
         launch, tenure = self.launch, self._tenure
-        identity, held = tenure.identity, boot_time() - tenure.asked
+        identity, held = tenure.identity, boot_time() - tenure.since
         launch.progress.end(reason, code)
         entry = identity.entry(self.acquired, tenure.waited, held, launch.progress)
         with suppress(StoreUnreachable):  # the lease then lapses by itself

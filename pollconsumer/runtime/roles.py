@@ -81,6 +81,8 @@ def move(held: HeldLaunch, options: MoverOptions) -> StopReason:
     launch = held.launch
     store = RedisStore(held.wire, launch.opener.namespace)
 
+    held.leases.answered(held.acquired.holder)
+
     def markers() -> list[str]:
         return [*(store.keys.queue(queue, "ks") for queue in store.queues()), store.keys.control("kq")]
 

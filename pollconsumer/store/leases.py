@@ -112,6 +112,10 @@ class Leases:
             self._wire.command("SET", f"{sign}:{group.name}", 1, "PX", int(SUCCESSOR_TTL * 1000))
             self._wire.call("nudge", [marker], [])
 
+    def answered(self, holder: Holder) -> None:
+        """The mover before has made way: the call was ours."""
+        self._wire.command("DEL", f"{self._keys.control('sw')}:{holder.group}")
+
     def successor_waits(self, holder: Holder) -> bool:
         """Whether a mover's successor has called. A consumer's shows in the answer to its steps."""
         return bool(self._wire.command("EXISTS", f"{self._keys.control('sw')}:{holder.group}"))
@@ -125,14 +129,9 @@ class Leases:
 
     def release(self, holder: Holder, role: str, launch: str, entry: str) -> bool:
         """Give the lease back and close the ledger's entry. False when the lease was another's already."""
-        control = self._keys.control
-        keys = [
-            control(f"lease:{holder.lineage}"),
-            control(f"baton:{holder.group}"),
-            control("seen"),
-            control("ledger"),
-        ]
-        return bool(self._wire.call("release", keys, [role, holder.fence, launch, entry]))
+        names = (f"lease:{holder.lineage}", f"baton:{holder.group}", "fences", "seen", "ledger")
+        keys = [self._keys.control(name) for name in names]
+        return bool(self._wire.call("release", keys, [holder.lineage, role, holder.fence, launch, entry]))
 
     def break_(self, lineage: str, fence: str) -> bool:
         """Take the lease from the holder with ``fence``. False when it is another's by now."""

@@ -149,7 +149,8 @@ class RedisStore:
         """
         self._check_types(queue)
         self._register(queue)
-        self.wire.call("announce", [self.keys.queue(queue, "t")], [holder.lineage, holder.fence])
+        keys = [self.keys.queue(queue, "t"), f"{self.keys.queue(queue, 'sw')}:{holder.group}"]
+        self.wire.call("announce", keys, [holder.lineage, holder.fence])
         return self.recover(queue)
 
     def recover(self, queue: str) -> int:

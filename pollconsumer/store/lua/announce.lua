@@ -1,9 +1,10 @@
 -- Make a queue refuse every earlier holder of a lease, from here on.
--- KEYS t
+-- KEYS t sw
 -- ARGV lineage, fence
 -- Refusals: FENCED when a newer holder was here first
 
 local seen = redis.call('HGET', t, ARGV[1])
 if seen and tonumber(seen) > tonumber(ARGV[2]) then return redis.error_reply('FENCED ' .. ARGV[1]) end
 redis.call('HSET', t, ARGV[1], ARGV[2])
+redis.call('DEL', sw)  -- the holder before has made way: the call was ours
 return 1
