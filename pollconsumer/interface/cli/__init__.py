@@ -61,6 +61,8 @@ COMMON = {"--config": None, "--store": None, "--namespace": QueueName()}
 
 
 def _accept_common_options(command: click.Command) -> None:
+    if any(name in COMMON for parameter in command.params for name in parameter.opts):
+        return  # a second look-up in one process
     for name, kind in COMMON.items():
         option = Once([name], type=kind, hidden=True, expose_value=False, callback=_take_common_option)
         command.params.append(option)
