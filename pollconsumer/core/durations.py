@@ -81,5 +81,6 @@ def batch_size(average: float | None, *, horizon: float, left: float, concurrenc
     ``horizon`` and ``left``, the time between the margin and now; one for each slot at least."""
     if average is None:
         return concurrency
-    fitting = most if average <= 0 else int(min(horizon, left) / average)
+    room = max(0.0, min(horizon, left))
+    fitting = most if average * most <= room else int(room / average)
     return min(most, max(1, fitting) * concurrency)

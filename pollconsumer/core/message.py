@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -97,10 +98,17 @@ class Malformed(Exception):
 
 
 def _refuse_constant(text: str) -> None:
-    raise Malformed(f"malformed: {text} is not JSON")
+    raise Malformed(f"malformed: {text} is not a number of JSON"[:300])
 
 
-_decode = json.JSONDecoder(parse_constant=_refuse_constant).decode
+def _finite(text: str) -> float:
+    number = float(text)
+    if math.isinf(number):
+        _refuse_constant(text)
+    return number
+
+
+_decode = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite).decode
 
 
 def decode_payload(payload: bytes) -> dict[str, Any]:

@@ -28,9 +28,9 @@ def parse_duration(value: str | float) -> float:
 
 def format_duration(seconds: float) -> str:
     """``seconds`` as a person reads them, in the two largest units that matter: ``1h 5m``, ``12.3s``, ``48ms``."""
-    if seconds < 1:
+    if seconds < 0.9995:
         return f"{seconds * 1000:.3g}ms"
-    if seconds < 60:
+    if seconds < 59.95:
         return f"{seconds:.1f}".removesuffix(".0") + "s"
     whole = round(seconds)
     for unit, size, lower in (("d", 86400, "h"), ("h", 3600, "m"), ("m", 60, "s")):

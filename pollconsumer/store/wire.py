@@ -222,7 +222,7 @@ class Wire:
             raise Unanswered("connection lost", sent=True)
         try:
             return self._connection.read_response(timeout=timeout)
-        except (exceptions.ConnectionError, exceptions.TimeoutError, OSError) as error:
+        except (exceptions.ConnectionError, exceptions.TimeoutError, exceptions.InvalidResponse, OSError) as error:
             if isinstance(error, exceptions.AuthenticationError | exceptions.BusyLoadingError):
                 return error
             self.close()
@@ -259,6 +259,8 @@ _CLASSES: dict[type, str] = {
     exceptions.OutOfMemoryError: "OOM",
     exceptions.BusyLoadingError: "LOADING",
     exceptions.TryAgainError: "TRYAGAIN",
+    exceptions.ClusterDownError: "CLUSTERDOWN",
+    exceptions.MasterDownError: "MASTERDOWN",
 }
 
 

@@ -10,10 +10,14 @@
 local now = now_ms()
 local dead = {}
 for i = 8, #ARGV do dead[ARGV[i]] = true end
-local signs, lapse = {}, -1
+local held, signs, lapse = {}, {}, -1
 for i = 1, #slots do
   local lease = redis.call('HMGET', slots[i], 'fence', 'seq', 'launch', 'since')
   if lease[3] == ARGV[1] then return {1, i - 1, lease[1], tonumber(lease[4])} end
+  held[i] = lease
+end
+for i = 1, #slots do
+  local lease = held[i]
   local sign = lease[1] and lease[1] .. ':' .. lease[2]
   if not sign or dead[sign] then
     local fence = string.format('%.0f', math.max(tonumber(redis.call('HGET', fences, 'last') or 0) + 1, now))

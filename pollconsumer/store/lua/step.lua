@@ -3,7 +3,7 @@
 -- ARGV lineage, fence, fence in 6 bytes, ms that a reservation lasts at most, messages to reserve, messages completed;
 --   for each completed: id, row as reserved, row to be;
 --   for each settled otherwise: id, row as reserved, row to be, kind, delay in ms, error
---     (kinds: retry and park with their delay, dead, release)
+--     (kinds: retry and park with their delay, dead; release, to the head, before what was released before it)
 -- Returns now, ids whose reservation was no longer the caller's (nothing was changed for them), 1 if a successor
 --   waits, and for each message reserved: id, row, record
 -- Refusals: FENCED when a newer launch has announced itself
@@ -62,9 +62,8 @@ if completed > 0 then
   end
 end
 
--- From the last to the first, so that messages released to the head of the queue keep their order there.
 local released = false
-for at = #ARGV - 5, last + 1, -6 do
+for at = last + 1, #ARGV, 6 do
   local id, row, kind, delay, problem = ARGV[at], ARGV[at + 2], ARGV[at + 3], tonumber(ARGV[at + 4]), ARGV[at + 5]
   local held = redis.call('HGET', m, id)
   if held == ARGV[at + 1] then
@@ -78,7 +77,11 @@ for at = #ARGV - 5, last + 1, -6 do
       released = true
       redis.call('HSET', m, id, row)
       local priority = priority_of(row)
-      if priority == 0 then redis.call('LPUSH', r, id) else redis.call('ZADD', z, ready_score(priority, 0), id) end
+      if priority == 0 then
+        redis.call('LPUSH', r, id)
+      else
+        ranked = ranked + redis.call('ZADD', z, ready_score(priority, 0), id)
+      end
     else
       local due = now + delay
       local head = redis.call('ZRANGE', s, 0, 0, 'WITHSCORES')[2]

@@ -1,0 +1,124 @@
+"""What every test starts from: an environment of its own, and two kinds of server to try the store on."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import fakeredis
+import pytest
+from hypothesis import settings
+
+from pollconsumer.core.errors import StoreUnreachable
+from pollconsumer.runtime.embedded_start import find_program
+from pollconsumer.store.inspector import Inspector
+from pollconsumer.store.leases import Leases
+from pollconsumer.store.redis_store import RedisStore
+from pollconsumer.store.scripts import Scripts
+from pollconsumer.store.wire import Budget, Wire
+from tests.store.servers import Server
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+NAMESPACE = "tests"
+
+# How long an example takes says more about the machine than about the code.
+settings.register_profile("pollconsumer", deadline=None)
+settings.load_profile("pollconsumer")
+
+
+@pytest.fixture(autouse=True)
+def _own_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A home of the test's own, and nothing that the person at the keyboard has set."""
+    for name in list(os.environ):
+        if name.startswith("POLLCONSUMER_") or (name.startswith("XDG_") and name.endswith("_HOME")):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+
+
+@pytest.fixture(scope="session")
+def valkey_process() -> Iterator[Server]:
+    """A real server that keeps nothing, for all tests."""
+    # A unix socket's path holds 107 bytes at most, fewer than pytest's own directories may take.
+    directory = Path(tempfile.mkdtemp(prefix="pc-"))
+    socket = directory / "s"
+    options = ["--port", "0", "--unixsocket", str(socket), "--save", "", "--appendonly", "no", "--dir", str(directory)]
+    with subprocess.Popen([find_program(), *options], stdout=subprocess.DEVNULL) as process:
+        try:
+            url = f"unix://{socket}"
+            _await(Wire(url, lambda: Budget(0)))
+            yield Server(lambda patience, greet: Wire(url, patience, greet=greet), url=url, pid=process.pid)
+        finally:
+            process.kill()
+    shutil.rmtree(directory)
+
+
+def _await(wire: Wire) -> None:
+    until = time.monotonic() + 20
+    while True:
+        try:
+            wire.command("PING")
+        except StoreUnreachable:
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.01)
+        else:
+            wire.close()
+            return
+
+
+@pytest.fixture
+def valkey(valkey_process: Server) -> Iterator[Server]:
+    """The real server, empty."""
+    yield valkey_process
+    valkey_process.clear()
+
+
+@pytest.fixture(params=["valkey", "fakeredis"])
+def server(request: pytest.FixtureRequest) -> Iterator[Server]:
+    """An empty server, each test once for a real one and once for the one in memory."""
+    if request.param == "valkey":
+        yield request.getfixturevalue("valkey")
+        return
+    server = in_memory()
+    yield server
+    server.clear()
+
+
+def in_memory() -> Server:
+    data, scripts = fakeredis.FakeServer(), Scripts(shebang=False)
+    return Server(
+        lambda patience, greet: Wire(
+            "redis://in-memory",
+            patience,
+            greet=greet,
+            connect=lambda: fakeredis.FakeRedisConnection(server=data, protocol=2),
+            scripts=scripts,
+        )
+    )
+
+
+@pytest.fixture
+def wire(server: Server) -> Wire:
+    return server.wire()
+
+
+@pytest.fixture
+def store(wire: Wire) -> RedisStore:
+    return RedisStore(wire, NAMESPACE)
+
+
+@pytest.fixture
+def leases(wire: Wire) -> Leases:
+    return Leases(wire, NAMESPACE)
+
+
+@pytest.fixture
+def inspector(wire: Wire) -> Inspector:
+    return Inspector(wire, NAMESPACE)

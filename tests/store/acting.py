@@ -1,0 +1,122 @@
+"""A producer and a launch as the store sees them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pollconsumer.core.message import NewMessage
+from pollconsumer.store import rows
+from pollconsumer.store.redis_store import Holder, RedisStore, Reservation, Settlement, Share, Stepped
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+QUEUE = "mail"
+HOUR = 3_600_000
+"""In milliseconds, as the store counts."""
+
+
+def message(
+    id: str,  # noqa: A002  the name that the message gives it
+    *,
+    payload: bytes = b"{}",
+    priority: int = 0,
+    due: int | None = None,
+    delay: int | None = None,
+    key: str = "",
+    queue: str = QUEUE,
+    handler: str = "handler",
+) -> NewMessage:
+    return NewMessage(id, queue, handler, payload, priority, due, delay, key)
+
+
+class Launch:
+    """A holder of the lease of a queue, announced there unless told otherwise."""
+
+    def __init__(
+        self, store: RedisStore, fence: int = 1, *, slot: int = 0, queue: str = QUEUE, announced: bool = True
+    ) -> None:
+        self.store, self.queue = store, queue
+        self.holder = Holder(f"consumer:{queue}:{slot}", str(fence), f"consumer:{queue}")
+        self.recovered = store.announce(self.holder, queue) if announced else 0
+
+    def step(
+        self,
+        *,
+        completed: Iterable[Reservation] = (),
+        settled: Iterable[Settlement] = (),
+        claim: int = 0,
+        wait: float = 0.0,
+        lasts_ms: int = HOUR,
+    ) -> Stepped:
+        share = Share(self.queue, claim)
+        share.completed += [(r.id, r.row, rows.completed(r.row, r.reserved_at, r.reserved_at)) for r in completed]
+        share.settlements += settled
+        return self.store.step(self.holder, [share], lasts_ms=lasts_ms, now=lambda: 0.0, wait=wait)
+
+    def reserve(self, most: int = 1, *, lasts_ms: int = HOUR) -> list[Reservation]:
+        return self.step(claim=most, lasts_ms=lasts_ms).reserved
+
+    def complete(self, *reservations: Reservation) -> Stepped:
+        return self.step(completed=reservations)
+
+    def settle(self, *settlements: Settlement) -> Stepped:
+        return self.step(settled=settlements)
+
+
+def retry(r: Reservation, delay_ms: int = 0, error: str = "ValueError: no") -> Settlement:
+    return Settlement(r.id, r.row, rows.retrying(r.row, r.reserved_at), "retry", delay_ms, error)
+
+
+def die(r: Reservation, error: str = "Fatal: no") -> Settlement:
+    return Settlement(r.id, r.row, rows.dead(r.row, r.reserved_at, r.reserved_at), "dead", 0, error)
+
+
+def release(r: Reservation) -> Settlement:
+    return Settlement(r.id, r.row, rows.released(r.row), "release")
+
+
+def park(r: Reservation, delay_ms: int = 0) -> Settlement:
+    return Settlement(r.id, r.row, rows.parked(r.row), "park", delay_ms, "unknown_handler: handler")
+
+
+def names(reservations: Iterable[Reservation]) -> list[str]:
+    return [reservation.id.decode() for reservation in reservations]
+
+
+class Looking:
+    """Reads the keys of a queue as they are."""
+
+    def __init__(self, store: RedisStore, queue: str = QUEUE) -> None:
+        self._wire, self._keys, self._queue = store.wire, store.keys, queue
+
+    def key(self, name: str) -> str:
+        return self._keys.queue(self._queue, name)
+
+    def listed(self, name: str) -> list[str]:
+        return [entry.decode() for entry in self._wire.command("LRANGE", self.key(name), 0, -1)]
+
+    def ranked(self, name: str) -> list[str]:
+        return [entry.decode() for entry in self._wire.command("ZRANGE", self.key(name), 0, -1)]
+
+    def score(self, name: str, id: str) -> int | None:  # noqa: A002
+        found = self._wire.command("ZSCORE", self.key(name), id)
+        return None if found is None else int(float(found))
+
+    def finished(self) -> list[str]:
+        """Without the time of their end, which stands before each."""
+        return [entry[6:].decode() for entry in self._wire.command("LRANGE", self.key("d"), 0, -1)]
+
+    def hash(self, name: str) -> dict[str, bytes]:
+        found = self._wire.command("HGETALL", self.key(name))
+        return {field.decode(): value for field, value in zip(found[::2], found[1::2], strict=True)}
+
+    def row(self, id: str) -> rows.Row:  # noqa: A002
+        return rows.read_row(self._wire.command("HGET", self.key("m"), id))
+
+    def marker(self, name: str = "k") -> int:
+        length: int = self._wire.command("LLEN", self.key(name))
+        return length
+
+    def take_marker(self, name: str = "k") -> None:
+        self._wire.command("DEL", self.key(name))

@@ -1,0 +1,107 @@
+"""What stands between a connection and its server, and goes wrong on purpose."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import socket
+import tempfile
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+
+class _Listening:
+    """A unix socket, each of whose connections is served on a thread."""
+
+    def __init__(self, serve: Callable[[socket.socket], None]) -> None:
+        self._directory = Path(tempfile.mkdtemp(prefix="pc-"))
+        self.url = f"unix://{self._directory / 's'}"
+        self._serve = serve
+        self._socket = socket.socket(socket.AF_UNIX)
+        self._socket.bind(str(self._directory / "s"))
+        self._socket.listen()
+        self._threads: list[threading.Thread] = []
+        self._accepting = threading.Thread(target=self._accept)
+        self._accepting.start()
+
+    def _accept(self) -> None:
+        while True:
+            connection, _ = self._socket.accept()
+            if not connection.recv(1, socket.MSG_PEEK):
+                connection.close()
+                return
+            thread = threading.Thread(target=self._serve_and_close, args=(connection,))
+            thread.start()
+            self._threads.append(thread)
+
+    def _serve_and_close(self, connection: socket.socket) -> None:
+        with connection, contextlib.suppress(OSError):
+            self._serve(connection)
+
+    def close(self) -> None:
+        """Once the connections to it are closed."""
+        with socket.socket(socket.AF_UNIX) as last:
+            last.connect(str(self._directory / "s"))
+        self._accepting.join(10)
+        for thread in self._threads:
+            thread.join(10)
+        self._socket.close()
+        shutil.rmtree(self._directory)
+
+
+@contextlib.contextmanager
+def answering(*replies: bytes) -> Iterator[str]:
+    """The URL of a server that answers each thing that it is sent with the next of ``replies``; it hangs up
+    instead of an empty one, and after the last."""
+    left = list(replies)
+
+    def serve(connection: socket.socket) -> None:
+        while left and connection.recv(65536):
+            if not (reply := left.pop(0)):
+                return
+            connection.sendall(reply)
+
+    listening = _Listening(serve)
+    try:
+        yield listening.url
+    finally:
+        listening.close()
+
+
+class Relay:
+    """Passes everything on to the server behind ``target``, until it is told to lose a reply."""
+
+    def __init__(self, target: str) -> None:
+        self._target = target.removeprefix("unix://")
+        self._listening = _Listening(self._pass_on)
+        self._losing: bytes | None = None
+        self.lost = 0
+        """Replies lost so far."""
+
+    @property
+    def url(self) -> str:
+        return self._listening.url
+
+    def lose_reply_to(self, command: bytes, times: int = 1) -> None:
+        """The server carries out the next write that holds ``command``; its reply goes nowhere."""
+        self._losing, self._times = command, times
+
+    def _pass_on(self, connection: socket.socket) -> None:
+        with socket.socket(socket.AF_UNIX) as server:
+            server.connect(self._target)
+            while request := connection.recv(1 << 20):
+                server.sendall(request)
+                reply = server.recv(1 << 20)
+                if self._losing is not None and self._losing in request and not reply.startswith(b"-NOSCRIPT"):
+                    self.lost += 1
+                    if self.lost == self._times:
+                        self._losing = None
+                    return
+                connection.sendall(reply)
+
+    def close(self) -> None:
+        self._listening.close()

@@ -1,0 +1,69 @@
+"""Servers that tests connect to, and what stands on one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pollconsumer.store.wire import Budget
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pollconsumer.store.wire import Patience, Wire
+
+    MakeWire = Callable[[Callable[[], Patience], Callable[[Wire], None] | None], Wire]
+
+
+class Server:
+    """A server, and the connections that a test has to it. ``url`` and ``pid`` are a real one's."""
+
+    def __init__(self, make: MakeWire, url: str = "", pid: int = 0) -> None:
+        self.url, self.pid = url, pid
+        self._make = make
+        self._wires: list[Wire] = []
+
+    def wire(
+        self, patience: Callable[[], Patience] = lambda: Budget(10), greet: Callable[[Wire], None] | None = None
+    ) -> Wire:
+        """One more connection, closed when the test ends."""
+        wire = self._make(patience, greet)
+        self._wires.append(wire)
+        return wire
+
+    def clear(self) -> None:
+        """Forget all data and close every connection."""
+        wire = self.wire()
+        wire.command("FLUSHALL")
+        for wire in self._wires:
+            wire.close()
+        self._wires.clear()
+
+
+_CONTENT: dict[bytes, tuple[tuple[str, ...], tuple[str | int, ...]]] = {
+    b"string": (("GET",), ()),
+    b"list": (("LRANGE",), (0, -1)),
+    b"zset": (("ZRANGE",), (0, -1, "WITHSCORES")),
+    b"set": (("SMEMBERS",), ()),
+    b"hash": (("HGETALL",), ()),
+}
+
+
+def snapshot(wire: Wire) -> dict[str, Any]:
+    """Everything on the server, comparable."""
+    content: dict[str, Any] = {}
+    for key in sorted(wire.command("KEYS", "*")):
+        kind = wire.command("TYPE", key)
+        before, after = _CONTENT[kind]
+        found = wire.command(*before, key, *after)
+        if kind == b"set":
+            found = sorted(found)
+        if kind == b"hash":
+            found = dict(zip(found[::2], found[1::2], strict=True))
+        content[key.decode()] = found
+    return content
+
+
+def server_ms(wire: Wire) -> int:
+    """The server's clock, in epoch milliseconds."""
+    seconds, microseconds = wire.command("TIME")
+    return int(seconds) * 1000 + int(microseconds) // 1000

@@ -1,0 +1,59 @@
+"""A server without room: it accepts nothing, and what is in hand is settled all the same."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pollconsumer.core.errors import OutcomeUnknown, StoreUnreachable
+from pollconsumer.store.redis_store import RedisStore
+from pollconsumer.store.wire import Budget
+from tests.conftest import NAMESPACE
+from tests.store.acting import HOUR, QUEUE, Launch, Looking, die, message, release, retry
+from tests.store.servers import snapshot
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pollconsumer.store.wire import Wire
+    from tests.store.servers import Server
+
+
+@pytest.fixture
+def wire(valkey: Server) -> Iterator[Wire]:
+    wire = valkey.wire(lambda: Budget(0))
+    yield wire
+    wire.command("CONFIG", "SET", "maxmemory", 0)
+
+
+@pytest.fixture
+def store(wire: Wire) -> RedisStore:
+    return RedisStore(wire, NAMESPACE)
+
+
+def fill(wire: Wire) -> None:
+    wire.command("CONFIG", "SET", "maxmemory", 1)
+
+
+def test_enqueue_is_refused_with_nothing_changed(store: RedisStore) -> None:
+    store.enqueue([message("a")])
+    before = snapshot(store.wire)
+    fill(store.wire)
+    with pytest.raises(StoreUnreachable, match="maxmemory") as caught:
+        store.enqueue([message("b", key="k"), message("c", delay=HOUR), message("d", priority=1)])
+    assert not isinstance(caught.value, OutcomeUnknown)
+    assert snapshot(store.wire) == before
+
+
+def test_everything_of_a_consumer_and_a_mover_works(store: RedisStore) -> None:
+    look = Looking(store)
+    store.enqueue([message(name) for name in ("completed", "dead", "retried", "released", "orphan")])
+    fill(store.wire)
+    launch = Launch(store, fence=1)
+    completed, dead, retried, released, _ = launch.reserve(5)
+    launch.step(completed=[completed], settled=[die(dead), retry(retried), release(released)])
+    assert Launch(store, fence=2).recovered == 1
+    assert store.promote(Launch(store, fence=3).holder, QUEUE, 9)[0] == 1
+    assert (look.finished(), look.ranked("x")) == (["completed"], ["dead"])
+    assert look.listed("r") == ["orphan", "released", "retried"]

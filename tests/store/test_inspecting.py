@@ -1,0 +1,232 @@
+"""What people are shown of the store."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pollconsumer.core.errors import NotFound
+from pollconsumer.core.lifecycle import State
+from pollconsumer.store import inspector as module
+from pollconsumer.store.leases import Acquired, Group, Leases
+from tests.store.acting import HOUR, QUEUE, Launch, Looking, die, message, park, release, retry
+from tests.store.servers import server_ms, snapshot
+
+if TYPE_CHECKING:
+    from pollconsumer.store.inspector import Inspector
+    from pollconsumer.store.redis_store import RedisStore
+    from pollconsumer.store.wire import Wire
+
+STATES = {
+    "ready": State.READY,
+    "ranked": State.READY,
+    "scheduled": State.SCHEDULED,
+    "retried": State.SCHEDULED,
+    "parked": State.SCHEDULED,
+    "reserved": State.RESERVED,
+    "completed": State.COMPLETED,
+    "dead": State.DEAD,
+    "released": State.READY,
+}
+
+
+@pytest.fixture
+def one_of_each(store: RedisStore) -> RedisStore:
+    store.enqueue([message(name) for name in ("completed", "dead", "retried", "released", "parked", "reserved")])
+    launch = Launch(store)
+    completed, dead, retried, released, parked, _ = launch.reserve(6)
+    launch.step(
+        completed=[completed],
+        settled=[die(dead, "Fatal: no"), retry(retried, HOUR), release(released), park(parked, HOUR)],
+    )
+    store.enqueue([message("ready"), message("ranked", priority=2), message("scheduled", delay=HOUR)])
+    return store
+
+
+def test_every_message_is_in_the_state_that_its_timestamps_say(one_of_each: RedisStore, inspector: Inspector) -> None:
+    del one_of_each
+    assert {name: inspector.message(name).state for name in STATES} == STATES
+
+
+def test_each_state_lists_its_messages(one_of_each: RedisStore, inspector: Inspector) -> None:
+    del one_of_each
+    for state in State:
+        listed = {found.id for found in inspector.messages(state, QUEUE, 99)}
+        assert listed == {name for name, held in STATES.items() if held is state}
+    assert {found.id for found in inspector.messages(None, None, 99)} == set(STATES)
+
+
+def test_the_counts_of_a_queue_are_what_its_indexes_hold(one_of_each: RedisStore, inspector: Inspector) -> None:
+    look = Looking(one_of_each)
+    one_of_each.wire.command("ZADD", look.key("s"), 1, "scheduled")
+    (counts,) = inspector.overview().queues
+    assert counts.oldest_ready_seconds is not None
+    assert counts._replace(oldest_ready_seconds=None) == module.QueueCounts(
+        QUEUE, 3, 1, 3, 1, 1, parked=1, overdue=1, oldest_ready_seconds=None
+    )
+    assert counts.ready == len(look.listed("r")) + len(look.ranked("z"))
+    assert inspector.overview().overdue == 1
+
+
+def test_looking_changes_nothing(one_of_each: RedisStore, inspector: Inspector) -> None:
+    before = snapshot(one_of_each.wire)
+    inspector.overview()
+    inspector.leases()
+    inspector.launches(9)
+    inspector.message("dead")
+    list(inspector.messages(None, None, 99))
+    assert snapshot(one_of_each.wire) == before
+
+
+def test_the_oldest_ready_message_is_found_in_either_index(store: RedisStore, inspector: Inspector) -> None:
+    look = Looking(store)
+    assert inspector.overview().queues == []
+    store.enqueue([message("a"), message("ranked", priority=1)])
+    for name, ago in (("a", 7_000_000), ("ranked", 9_000_000)):
+        record = store.wire.command("HGET", look.key("b"), name)
+        accepted = (server_ms(store.wire) - ago).to_bytes(6, "big")
+        store.wire.command("HSET", look.key("b"), name, record[:4] + accepted + record[10:])
+    found = inspector.overview().queues[0].oldest_ready_seconds
+    assert found is not None
+    assert 9000 <= found < 9100
+
+
+def test_a_queue_without_ready_messages_has_no_oldest(store: RedisStore, inspector: Inspector) -> None:
+    store.enqueue([message("a", delay=HOUR)])
+    assert inspector.overview().queues[0].oldest_ready_seconds is None
+
+
+def test_an_unknown_id_is_not_found(store: RedisStore, inspector: Inspector) -> None:
+    store.enqueue([message("a")])
+    with pytest.raises(NotFound, match="b"):
+        inspector.message("b")
+
+
+def test_an_unknown_queue_is_not_found_and_the_known_ones_are_named(store: RedisStore, inspector: Inspector) -> None:
+    store.enqueue([message("a", queue="one"), message("b", queue="two")])
+    with pytest.raises(NotFound, match="one, two"):
+        list(inspector.messages(None, "three", 9))
+
+
+def test_a_list_is_read_page_by_page_up_to_its_limit(
+    store: RedisStore, inspector: Inspector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "PAGE", 3)
+    ids = [f"m{n:02}" for n in range(10)]
+    store.enqueue([message(name) for name in ids])
+    assert [found.id for found in inspector.messages(State.READY, QUEUE, 99)] == ids
+    assert [found.id for found in inspector.messages(State.READY, QUEUE, 4)] == ids[:4]
+    assert list(inspector.messages(State.READY, QUEUE, 0)) == []
+
+
+def test_a_malformed_payload_is_shown_as_none(store: RedisStore, inspector: Inspector) -> None:
+    store.enqueue([message("a", payload=b"{bad")])
+    assert inspector.message("a").payload is None
+
+
+def test_durations_are_read_off_the_timestamps(one_of_each: RedisStore, inspector: Inspector) -> None:
+    del one_of_each
+    completed = inspector.message("completed").durations
+    assert completed["handled_seconds"] == 0
+    assert completed["waited_seconds"] is not None
+    assert inspector.message("ready").durations == {"waited_seconds": None, "handled_seconds": None}
+
+
+# Launches and leases
+
+
+def take(leases: Leases, launch: str, group: Group) -> Acquired:
+    holder = {"role": group.role, "queues": group.queues, "host": "h", "pid": 7}
+    entry = {"launch_id": launch, "role": group.role, "stop_reason": None}
+    acquired = leases.acquire(group, launch, json.dumps(holder), json.dumps(entry))
+    assert isinstance(acquired, Acquired)
+    return acquired
+
+
+def entry_of(acquired: Acquired, launch: str, at: int, **fields: Any) -> str:
+    holder = acquired.holder
+    known = {"launch_id": launch, "lineage": holder.lineage, "fence": int(holder.fence), "acquired_ms": at}
+    return json.dumps(known | {"ended_ms": at + 1000, "exit_code": 0, "stop_reason": "no_time_to_idle"} | fields)
+
+
+CONSUMER = Group("consumer", ("mail",), 1)
+MOVER = Group("mover", (), 1)
+
+
+def test_the_ledger_is_newest_first_with_the_gap_since_the_launch_before(leases: Leases, inspector: Inspector) -> None:
+    for launch, at in (("first", 1000), ("second", 2500), ("third", 3500)):
+        acquired = take(leases, launch, CONSUMER)
+        leases.release(acquired.holder, "consumer", launch, entry_of(acquired, launch, at))
+    ledger = inspector.launches(9)
+    assert [(entry["launch_id"], entry["gap_seconds"]) for entry in ledger] == [
+        ("third", 0.0),
+        ("second", 0.5),
+        ("first", None),
+    ]
+    assert [entry["launch_id"] for entry in inspector.launches(1)] == ["third"]
+    assert inspector.launches(1)[0]["gap_seconds"] == 0.0
+
+
+def test_gaps_are_between_launches_of_one_lineage(leases: Leases, inspector: Inspector) -> None:
+    for launch, at, group in (("c1", 1000, CONSUMER), ("m1", 5000, MOVER), ("c2", 9000, CONSUMER)):
+        acquired = take(leases, launch, group)
+        leases.release(acquired.holder, group.role, launch, entry_of(acquired, launch, at))
+    gaps = {entry["launch_id"]: entry["gap_seconds"] for entry in inspector.launches(9)}
+    assert gaps == {"c1": None, "m1": None, "c2": 7.0}
+
+
+def test_a_launch_that_neither_ended_nor_holds_its_lease_has_died(
+    leases: Leases, inspector: Inspector, wire: Wire
+) -> None:
+    gone = take(leases, "gone", CONSUMER)
+    leases.renew(gone.holder, "consumer", "gone", "{}", entry_of(gone, "gone", 1, stop_reason=None, exit_code=None))
+    wire.command("DEL", "{tests}:lease:consumer:mail:0")
+    live = take(leases, "live", CONSUMER)
+    description = json.dumps({"role": "consumer", "queues": ["mail"], "host": "h", "pid": 7})
+    entry = entry_of(live, "live", 2, stop_reason=None, exit_code=None)
+    leases.renew(live.holder, "consumer", "live", description, entry)
+    ended = {entry["launch_id"]: (entry["stop_reason"], entry["exit_code"]) for entry in inspector.launches(9)}
+    assert ended == {"live": (None, None), "gone": ("died", -1)}
+
+
+def test_the_ledger_remembers_a_bounded_number_of_launches(
+    leases: Leases, inspector: Inspector, wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pollconsumer.store.leases.LAUNCHES_KEPT", 3)
+    for n in range(5):
+        acquired = take(leases, f"l{n}", CONSUMER)
+        leases.release(acquired.holder, "consumer", f"l{n}", entry_of(acquired, f"l{n}", n))
+    assert [entry["launch_id"] for entry in inspector.launches(9)] == ["l4", "l3", "l2"]
+    assert wire.command("HLEN", "{tests}:ledger") == 3
+
+
+def test_a_lease_is_shown_with_its_holder(leases: Leases, inspector: Inspector) -> None:
+    acquired = take(leases, "one", CONSUMER)
+    assert inspector.leases() == [
+        {
+            "role": "consumer",
+            "slot": 0,
+            "queues": ["mail"],
+            "holder": "one",
+            "host": "h",
+            "pid": 7,
+            "fence": int(acquired.holder.fence),
+            "since_ms": acquired.at,
+            "lineage": "consumer:mail:0",
+        }
+    ]
+    leases.release(acquired.holder, "consumer", "one", "{}")
+    assert inspector.leases() == []
+
+
+def test_how_long_ago_a_mover_was_seen(leases: Leases, inspector: Inspector, wire: Wire) -> None:
+    assert inspector.overview().mover_seen_seconds_ago is None
+    acquired = take(leases, "one", MOVER)
+    assert inspector.overview().mover_seen_seconds_ago == 0
+    leases.release(acquired.holder, "mover", "one", entry_of(acquired, "one", 1))
+    wire.command("HSET", "{tests}:seen", "mover", server_ms(wire) - HOUR)
+    ago = inspector.overview().mover_seen_seconds_ago
+    assert ago is not None
+    assert 3600 <= ago < 3700

@@ -1,0 +1,319 @@
+"""The lease: who may hold it, in which order, and what becomes of those who stopped holding it."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from pollconsumer.core.durations import Average
+from pollconsumer.store.leases import SUCCESSOR_TTL, TTL, Acquired, Group, Held, Leases
+from tests.conftest import NAMESPACE
+from tests.store.servers import server_ms, snapshot
+
+if TYPE_CHECKING:
+    from pollconsumer.store.redis_store import Holder
+    from pollconsumer.store.wire import Wire
+    from tests.store.servers import Server
+
+GROUP = Group("consumer", ("mail",), 1)
+TWO_SLOTS = Group("consumer", ("mail",), 2)
+FENCES = f"{{{NAMESPACE}}}:fences"
+
+
+def acquire(leases: Leases, launch: str, group: Group = GROUP, *, dead: tuple[str, ...] = ()) -> Acquired | Held | None:
+    return leases.acquire(group, launch, "{}", "{}", dead=dead)
+
+
+def take(leases: Leases, launch: str, group: Group = GROUP) -> Holder:
+    acquired = acquire(leases, launch, group)
+    assert isinstance(acquired, Acquired)
+    return acquired.holder
+
+
+def renew(leases: Leases, holder: Holder, launch: str = "one") -> bool:
+    return leases.renew(holder, "consumer", launch, "{}", "{}")
+
+
+def give_back(leases: Leases, holder: Holder, launch: str = "one") -> bool:
+    return leases.release(holder, "consumer", launch, "{}")
+
+
+def lapse(wire: Wire, holder: Holder) -> None:
+    """What the server does when a lease is not renewed in time."""
+    wire.command("DEL", key(holder))
+
+
+def key(holder: Holder) -> str:
+    return f"{{{NAMESPACE}}}:lease:{holder.lineage}"
+
+
+def baton(group: Group = GROUP) -> str:
+    return f"{{{NAMESPACE}}}:baton:{group.name}"
+
+
+# Acquiring
+
+
+def test_a_free_lease_is_taken_with_a_fence_not_below_the_clock_of_the_server(leases: Leases, wire: Wire) -> None:
+    before = server_ms(wire)
+    acquired = acquire(leases, "one")
+    assert isinstance(acquired, Acquired)
+    assert before <= acquired.at <= server_ms(wire)
+    assert int(acquired.holder.fence) >= before
+    assert (acquired.holder.lineage, acquired.holder.group, acquired.slot) == ("consumer:mail:0", "consumer:mail", 0)
+
+
+def test_a_lease_expires_unless_it_is_renewed(leases: Leases, wire: Wire) -> None:
+    holder = take(leases, "one")
+    wire.command("PEXPIRE", key(holder), 5)
+    assert renew(leases, holder)
+    assert 5 < wire.command("PTTL", key(holder)) <= TTL * 1000
+
+
+def test_the_same_launch_asking_again_is_given_the_same_fence(leases: Leases, wire: Wire) -> None:
+    first = acquire(leases, "one")
+    before = snapshot(wire)
+    assert acquire(leases, "one") == first
+    assert snapshot(wire) == before
+
+
+def test_every_acquisition_takes_a_higher_fence(leases: Leases) -> None:
+    taken = []
+    for n in range(20):
+        holder = take(leases, f"launch-{n}")
+        taken.append(int(holder.fence))
+        give_back(leases, holder, f"launch-{n}")
+    assert taken == sorted(set(taken))
+
+
+def test_the_fence_rises_though_the_clock_of_the_server_was_set_back(leases: Leases, wire: Wire) -> None:
+    ahead = server_ms(wire) + 10**9
+    wire.command("HSET", FENCES, "last", ahead)
+    first = take(leases, "one")
+    give_back(leases, first)
+    second = take(leases, "two")
+    assert [int(first.fence), int(second.fence)] == [ahead + 1, ahead + 2]
+
+
+def test_leases_of_different_groups_share_one_line_of_fences(leases: Leases, wire: Wire) -> None:
+    wire.command("HSET", FENCES, "last", 10**14)
+    holders = [take(leases, role, Group(role, (), 1)) for role in ("consumer", "mover")]
+    assert [int(holder.fence) for holder in holders] == [10**14 + 1, 10**14 + 2]
+
+
+# Successors
+
+
+def test_a_second_launch_waits_as_the_successor_and_a_third_is_sent_away(leases: Leases) -> None:
+    holder = take(leases, "one")
+    held = acquire(leases, "two")
+    assert isinstance(held, Held)
+    assert held.signs == (f"{holder.fence}:0",)
+    assert 0 < held.lapses_in <= TTL
+    assert acquire(leases, "three") is None
+    assert isinstance(acquire(leases, "two"), Held)
+
+
+def test_the_claim_of_a_successor_expires_by_itself(leases: Leases, wire: Wire) -> None:
+    take(leases, "one")
+    acquire(leases, "two")
+    claim = f"{{{NAMESPACE}}}:next:{GROUP.name}"
+    assert 0 < wire.command("PTTL", claim) <= SUCCESSOR_TTL * 1000
+    wire.command("DEL", claim)
+    assert isinstance(acquire(leases, "three"), Held)
+    assert acquire(leases, "two") is None
+
+
+def test_a_successor_that_withdraws_makes_room_for_another(leases: Leases) -> None:
+    take(leases, "one")
+    acquire(leases, "two")
+    leases.withdraw(GROUP, "three")
+    assert acquire(leases, "three") is None
+    leases.withdraw(GROUP, "two")
+    assert isinstance(acquire(leases, "three"), Held)
+
+
+def test_a_successor_that_became_the_holder_waits_no_longer(leases: Leases) -> None:
+    holder = take(leases, "one")
+    acquire(leases, "two")
+    give_back(leases, holder)
+    take(leases, "two")
+    assert isinstance(acquire(leases, "three"), Held)
+
+
+def test_releasing_leaves_one_signal_for_the_successor(leases: Leases, wire: Wire) -> None:
+    holder = take(leases, "one")
+    acquire(leases, "two")
+    assert give_back(leases, holder)
+    assert wire.command("LLEN", baton()) == 1
+    leases.wait(GROUP, 30)
+    assert wire.command("LLEN", baton()) == 0
+    assert isinstance(acquire(leases, "two"), Acquired)
+
+
+def test_a_signal_left_over_does_not_wake_the_successor_of_the_next_holder(leases: Leases, wire: Wire) -> None:
+    give_back(leases, take(leases, "one"))
+    take(leases, "two")
+    assert wire.command("LLEN", baton()) == 0
+
+
+def test_a_waiting_successor_is_woken_by_the_release(valkey: Server) -> None:
+    wire = valkey.wire()
+    leases, waiting = Leases(wire, NAMESPACE), Leases(valkey.wire(), NAMESPACE)
+    holder = take(leases, "one")
+    acquire(waiting, "two")
+    successor = threading.Thread(target=waiting.wait, args=(GROUP, 60.0), daemon=True)
+    successor.start()
+    while b"blocked_clients:1" not in wire.command("INFO", "clients"):
+        pass
+    give_back(leases, holder)
+    successor.join(20)
+    assert not successor.is_alive()
+
+
+def test_a_lapsed_lease_is_taken_by_the_next_that_asks(leases: Leases, wire: Wire) -> None:
+    first = take(leases, "one")
+    lapse(wire, first)
+    second = take(leases, "two")
+    assert int(second.fence) > int(first.fence)
+
+
+def test_a_holder_that_shows_no_sign_of_life_is_taken_over(leases: Leases) -> None:
+    first = take(leases, "one")
+    held = acquire(leases, "two")
+    assert isinstance(held, Held)
+    taken = acquire(leases, "two", dead=held.signs)
+    assert isinstance(taken, Acquired)
+    assert int(taken.holder.fence) > int(first.fence)
+    assert not renew(leases, first)
+
+
+def test_a_holder_that_renewed_after_the_last_look_is_not_taken_over(leases: Leases) -> None:
+    first = take(leases, "one")
+    held = acquire(leases, "two")
+    assert isinstance(held, Held)
+    renew(leases, first)
+    again = acquire(leases, "two", dead=held.signs)
+    assert isinstance(again, Held)
+    assert again.signs != held.signs
+
+
+# Renewing and releasing
+
+
+def test_a_lapsed_lease_that_nobody_took_is_revived_under_its_fence(leases: Leases, wire: Wire) -> None:
+    holder = take(leases, "one")
+    lapse(wire, holder)
+    assert renew(leases, holder)
+    (lease,) = (wire.command("HMGET", key(holder), "fence", "launch"),)
+    assert lease == [holder.fence.encode(), b"one"]
+    assert 0 < wire.command("PTTL", key(holder)) <= TTL * 1000
+    assert isinstance(acquire(leases, "two"), Held)
+
+
+def test_a_lapsed_lease_that_another_took_is_not_revived(leases: Leases, wire: Wire) -> None:
+    first = take(leases, "one")
+    lapse(wire, first)
+    second = take(leases, "two")
+    before = snapshot(wire)
+    assert not renew(leases, first)
+    assert snapshot(wire) == before
+    lapse(wire, second)
+    assert not renew(leases, first)
+
+
+def test_a_broken_lease_is_not_revived_and_the_successor_is_woken(leases: Leases, wire: Wire) -> None:
+    holder = take(leases, "one")
+    assert leases.break_(holder.lineage, holder.fence)
+    assert wire.command("LLEN", baton()) == 1
+    assert not renew(leases, holder)
+    assert int(take(leases, "two").fence) > int(holder.fence)
+
+
+def test_a_lease_is_broken_only_under_the_fence_that_was_seen(leases: Leases, wire: Wire) -> None:
+    first = take(leases, "one")
+    give_back(leases, first)
+    second = take(leases, "two")
+    before = snapshot(wire)
+    assert not leases.break_(first.lineage, first.fence)
+    assert snapshot(wire) == before
+    assert renew(leases, second, "two")
+
+
+def test_releasing_what_another_holds_by_now_takes_nothing_from_it(leases: Leases, wire: Wire) -> None:
+    first = take(leases, "one")
+    lapse(wire, first)
+    second = take(leases, "two")
+    assert not give_back(leases, first)
+    assert wire.command("LLEN", baton()) == 0
+    assert renew(leases, second, "two")
+
+
+def test_releasing_twice_is_harmless(leases: Leases) -> None:
+    holder = take(leases, "one")
+    assert [give_back(leases, holder), give_back(leases, holder)] == [True, False]
+
+
+# Several slots
+
+
+def test_n_instances_hold_n_leases_and_one_more_waits(leases: Leases) -> None:
+    first, second = take(leases, "one", TWO_SLOTS), take(leases, "two", TWO_SLOTS)
+    assert [first.lineage, second.lineage] == ["consumer:mail:0", "consumer:mail:1"]
+    held = acquire(leases, "three", TWO_SLOTS)
+    assert isinstance(held, Held)
+    assert len(held.signs) == 2
+    assert acquire(leases, "four", TWO_SLOTS) is None
+
+
+def test_the_successor_takes_whichever_slot_is_given_back(leases: Leases) -> None:
+    take(leases, "one", TWO_SLOTS)
+    second = take(leases, "two", TWO_SLOTS)
+    acquire(leases, "three", TWO_SLOTS)
+    give_back(leases, second, "two")
+    assert take(leases, "three", TWO_SLOTS).lineage == second.lineage
+
+
+def test_a_launch_keeps_its_slot_when_it_asks_again_after_another_was_freed(leases: Leases) -> None:
+    first = take(leases, "one", TWO_SLOTS)
+    second = take(leases, "two", TWO_SLOTS)
+    assert give_back(leases, first)
+    assert take(leases, "two", TWO_SLOTS) == second
+
+
+# The baton
+
+
+def test_calling_for_the_hand_over_wakes_the_holder_wherever_it_idles(leases: Leases, wire: Wire) -> None:
+    group = Group("consumer", ("mail", "sms"), 1)
+    leases.call_for_hand_over(group)
+    leases.call_for_hand_over(group)
+    for queue in group.queues:
+        assert wire.command("LLEN", f"{{{NAMESPACE}:{queue}}}:k") == 1
+        assert 0 < wire.command("PTTL", f"{{{NAMESPACE}:{queue}}}:sw:{group.name}") <= SUCCESSOR_TTL * 1000
+
+
+def test_a_mover_sees_that_its_successor_waits(leases: Leases) -> None:
+    group = Group("mover", (), 1)
+    holder = take(leases, "one", group)
+    assert not leases.successor_waits(holder)
+    leases.call_for_hand_over(group)
+    assert leases.successor_waits(holder)
+
+
+# What launches learn
+
+
+def test_what_a_launch_measured_is_there_for_the_next(leases: Leases) -> None:
+    assert leases.learned() == {}
+    leases.learn({"a b": Average(0.25, 4)})
+    leases.learn({"a b": Average(0.75, 4), "c": Average(2.0, 1)})
+    assert leases.learned() == {"a b": (0.5, 8), "c": (2.0, 1)}
+
+
+def test_what_was_learned_long_ago_weighs_no_more_than_a_hundred_messages(leases: Leases) -> None:
+    for _ in range(5):
+        leases.learn({"a": Average(1.0, 100)})
+    leases.learn({"a": Average(3.0, 100)})
+    mean, count = leases.learned()["a"]
+    assert (round(mean, 6), count) == (2.0, 200)

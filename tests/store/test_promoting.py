@@ -1,0 +1,132 @@
+"""From the schedule to the queue."""
+
+from __future__ import annotations
+
+import pytest
+
+from pollconsumer.core.errors import LeaseLost
+from pollconsumer.store.redis_store import Holder, RedisStore
+from tests.store.acting import HOUR, QUEUE, Launch, Looking, message, names
+from tests.store.servers import server_ms, snapshot
+
+
+@pytest.fixture
+def look(store: RedisStore) -> Looking:
+    return Looking(store)
+
+
+@pytest.fixture
+def mover(store: RedisStore) -> Holder:
+    holder = Holder("mover::0", "5", "mover:")
+    store.announce(holder, QUEUE)
+    return holder
+
+
+def schedule(store: RedisStore, look: Looking, due: dict[str, int], priority: int = 0) -> None:
+    """Schedule messages, and let time pass until their due times are as many ms ago."""
+    now = server_ms(store.wire)
+    store.enqueue([message(name, delay=HOUR, priority=priority) for name in due])
+    for name, ago in due.items():
+        store.wire.command("ZADD", look.key("s"), now - ago, name)
+
+
+def test_what_is_not_due_stays_and_the_mover_learns_when_it_will_be(
+    store: RedisStore, look: Looking, mover: Holder
+) -> None:
+    store.enqueue([message("a", delay=HOUR), message("b", delay=2 * HOUR)])
+    moved, next_due = store.promote(mover, QUEUE, 100)
+    assert moved == 0
+    assert next_due is not None
+    assert HOUR / 1000 - 60 < next_due <= HOUR / 1000
+    assert look.ranked("s") == ["a", "b"]
+
+
+def test_an_empty_schedule_has_no_next_due_time(store: RedisStore, mover: Holder) -> None:
+    assert store.promote(mover, QUEUE, 100) == (0, None)
+
+
+def test_a_message_is_never_promoted_before_its_due_time_by_the_clock_of_the_server(
+    store: RedisStore, look: Looking, mover: Holder
+) -> None:
+    for n in range(5):
+        due = server_ms(store.wire) + 15
+        store.enqueue([message(f"m{n}", due=due)])
+        while store.promote(mover, QUEUE, 100)[0] == 0:
+            pass
+        assert server_ms(store.wire) >= due
+        assert (look.row(f"m{n}").timestamps.enqueued_at or 0) >= due
+
+
+def test_due_messages_are_promoted_by_due_time_then_id(store: RedisStore, look: Looking, mover: Holder) -> None:
+    schedule(store, look, {"late": 1000, "b": 5000, "c": 5000, "a": 5000, "latest": 10})
+    assert store.promote(mover, QUEUE, 100) == (5, None)
+    assert look.listed("r") == ["a", "b", "c", "late", "latest"]
+    assert look.ranked("s") == []
+
+
+def test_promoted_messages_of_another_priority_keep_that_order_too(
+    store: RedisStore, look: Looking, mover: Holder
+) -> None:
+    store.enqueue([message("before", priority=2)])
+    schedule(store, look, {"y": 10, "x": 20, "z": 5}, priority=2)
+    store.promote(mover, QUEUE, 100)
+    store.enqueue([message("after", priority=2), message("sooner", priority=1)])
+    assert names(Launch(store).reserve(9)) == ["sooner", "before", "x", "y", "z", "after"]
+
+
+def test_a_batch_is_bounded_and_takes_the_oldest_due_times(store: RedisStore, look: Looking, mover: Holder) -> None:
+    schedule(store, look, {f"m{n}": 1000 - n for n in range(7)})
+    moved, next_due = store.promote(mover, QUEUE, 3)
+    assert (moved, next_due) == (3, 0.0)
+    assert look.listed("r") == ["m0", "m1", "m2"]
+    assert store.promote(mover, QUEUE, 100) == (4, None)
+
+
+def test_many_messages_with_the_same_due_time_all_arrive_once(store: RedisStore, look: Looking, mover: Holder) -> None:
+    ids = [f"m{n:03}" for n in range(450)]
+    due = server_ms(store.wire) - 1
+    store.enqueue([message(name, delay=HOUR) for name in ids])
+    store.wire.command("ZADD", look.key("s"), *(part for name in ids for part in (due, name)))
+    moved = []
+    while (count := store.promote(mover, QUEUE, 100)[0]) > 0:
+        moved.append(count)
+    assert moved == [100, 100, 100, 100, 50]
+    assert look.listed("r") == ids
+
+
+def test_promoting_says_when_the_message_became_ready_and_wakes_the_consumer(
+    store: RedisStore, look: Looking, mover: Holder
+) -> None:
+    schedule(store, look, {"a": 1})
+    before = server_ms(store.wire)
+    assert look.marker() == 0
+    store.promote(mover, QUEUE, 100)
+    enqueued_at = look.row("a").timestamps.enqueued_at
+    assert enqueued_at is not None
+    assert before <= enqueued_at <= server_ms(store.wire)
+    assert look.marker() == 1
+    schedule(store, look, {"b": 1})
+    store.promote(mover, QUEUE, 100)
+    assert look.marker() == 1
+
+
+def test_promoting_nothing_wakes_nobody(store: RedisStore, look: Looking, mover: Holder) -> None:
+    store.enqueue([message("a", delay=HOUR)])
+    store.promote(mover, QUEUE, 100)
+    assert look.marker() == 0
+
+
+def test_an_overtaken_mover_moves_nothing(store: RedisStore, look: Looking, mover: Holder) -> None:
+    schedule(store, look, {"a": 1000})
+    store.announce(mover._replace(fence="6"), QUEUE)
+    before = snapshot(store.wire)
+    with pytest.raises(LeaseLost):
+        store.promote(mover, QUEUE, 100)
+    assert snapshot(store.wire) == before
+
+
+def test_a_mover_that_did_not_announce_itself_moves_nothing(store: RedisStore, look: Looking) -> None:
+    schedule(store, look, {"a": 1000})
+    with pytest.raises(LeaseLost):
+        store.promote(Holder("mover::0", "5", "mover:"), QUEUE, 100)
+    assert look.ranked("s") == ["a"]

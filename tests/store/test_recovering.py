@@ -1,0 +1,179 @@
+"""Orphans: reserved by a launch that is gone, and offered again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pollconsumer.core.errors import LeaseLost, StoreRefused
+from pollconsumer.core.lifecycle import State
+from pollconsumer.store import redis_store
+from tests.store.acting import QUEUE, Launch, Looking, message, names
+from tests.store.servers import snapshot
+
+if TYPE_CHECKING:
+    from pollconsumer.store.inspector import Inspector
+    from pollconsumer.store.redis_store import RedisStore
+
+
+@pytest.fixture
+def look(store: RedisStore) -> Looking:
+    return Looking(store)
+
+
+@pytest.mark.parametrize("priority", [0, 3])
+def test_a_new_holder_offers_again_first_what_the_one_before_it_had_reserved(store: RedisStore, priority: int) -> None:
+    store.enqueue([message(name, priority=priority) for name in ("a", "b", "c")])
+    Launch(store, fence=1).reserve(2)
+    successor = Launch(store, fence=2)
+    assert successor.recovered == 2
+    assert names(successor.reserve(9)) == ["a", "b", "c"]
+
+
+def test_the_attempt_of_an_orphan_stays_counted(store: RedisStore, inspector: Inspector) -> None:
+    store.enqueue([message("a")])
+    attempts = [Launch(store, fence=fence).reserve()[0].attempt for fence in (1, 2, 3)]
+    assert attempts == [1, 2, 3]
+    Launch(store, fence=4)
+    found = inspector.message("a")
+    assert (found.state, found.row.attempts, found.row.timestamps.reserved_at) == (State.READY, 3, None)
+
+
+def test_what_the_current_holder_has_reserved_is_left_alone(store: RedisStore) -> None:
+    store.enqueue([message("a")])
+    launch = Launch(store)
+    reserved = launch.reserve()
+    before = snapshot(store.wire)
+    assert store.recover(QUEUE) == 0
+    assert snapshot(store.wire) == before
+    assert launch.complete(*reserved).stale == []
+
+
+def test_announcing_again_with_the_same_fence_recovers_nothing(store: RedisStore) -> None:
+    store.enqueue([message("a")])
+    launch = Launch(store)
+    launch.reserve()
+    assert store.announce(launch.holder, QUEUE) == 0
+
+
+def test_another_slot_keeps_what_it_has_reserved(store: RedisStore) -> None:
+    store.enqueue([message("a"), message("b")])
+    first, second = Launch(store, fence=1, slot=0), Launch(store, fence=2, slot=1)
+    first.reserve()
+    kept = second.reserve()
+    successor = Launch(store, fence=3, slot=0)
+    assert names(successor.reserve(9)) == ["a"]
+    assert second.complete(*kept).stale == []
+
+
+def test_what_is_past_its_hard_end_is_recovered_from_the_current_holder_too(store: RedisStore) -> None:
+    store.enqueue([message("past"), message("within")])
+    launch = Launch(store)
+    launch.reserve(lasts_ms=0)
+    launch.reserve(lasts_ms=60_000)
+    assert store.recover(QUEUE) == 1
+    assert names(launch.reserve(9)) == ["past"]
+
+
+def test_recovering_wakes_the_consumer(store: RedisStore, look: Looking) -> None:
+    store.enqueue([message("a")])
+    Launch(store, fence=1).reserve()
+    look.take_marker()
+    Launch(store, fence=2)
+    assert look.marker() == 1
+
+
+def test_more_orphans_than_a_batch_holds_are_all_recovered_in_order(
+    store: RedisStore, look: Looking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(redis_store, "RECOVER_BATCH", 4)
+    ids = [f"m{n:02}" for n in range(11)]
+    store.enqueue([message(name) for name in ids])
+    Launch(store, fence=1).reserve(11)
+    assert Launch(store, fence=2).recovered == 11
+    assert sorted(look.listed("r")) == ids
+    assert look.ranked("f") == []
+
+
+def test_orphans_behind_reservations_that_stand_are_found(
+    store: RedisStore, look: Looking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(redis_store, "RECOVER_BATCH", 3)
+    store.enqueue([message(f"m{n:02}") for n in range(12)])
+    standing, gone = Launch(store, fence=1, slot=0), Launch(store, fence=2, slot=1)
+    kept = []
+    for _ in range(3):
+        kept += names(standing.reserve(3, lasts_ms=60_000))
+        gone.reserve(1, lasts_ms=90_000)
+    assert Launch(store, fence=3, slot=1).recovered == 3
+    assert sorted(look.ranked("f")) == sorted(kept)
+
+
+def test_an_older_holder_cannot_announce_itself(store: RedisStore) -> None:
+    Launch(store, fence=2)
+    before = snapshot(store.wire)
+    with pytest.raises(LeaseLost):
+        Launch(store, fence=1)
+    assert snapshot(store.wire) == before
+
+
+def test_fences_are_compared_as_numbers(store: RedisStore) -> None:
+    Launch(store, fence=9)
+    Launch(store, fence=10)
+    with pytest.raises(LeaseLost):
+        Launch(store, fence=9)
+
+
+def test_a_reservation_whose_row_is_gone_leaves_the_index(store: RedisStore, look: Looking) -> None:
+    store.enqueue([message("a")])
+    launch = Launch(store)
+    launch.reserve()
+    store.wire.command("HDEL", look.key("m"), "a")
+    assert store.recover(QUEUE) == 0
+    assert look.ranked("f") == []
+
+
+@pytest.mark.parametrize("name", ["r", "m", "s", "k", "p"])
+def test_a_queue_with_a_key_of_a_wrong_type_is_refused_with_its_name(
+    store: RedisStore, look: Looking, name: str
+) -> None:
+    store.wire.command("SET", look.key(name), "another program's")
+    with pytest.raises(StoreRefused, match=rf"{{tests:{QUEUE}}}:{name} is a string"):
+        Launch(store)
+
+
+@pytest.mark.parametrize("priority", [0, 3])
+def test_what_was_reserved_unknown_to_its_holder_is_given_back_first_and_uncharged(
+    store: RedisStore, look: Looking, priority: int
+) -> None:
+    store.enqueue([message(name, priority=priority) for name in ("a", "b", "c", "d")])
+    launch = Launch(store)
+    launch.reserve(3)
+    look.take_marker()
+    assert store.unreserve(launch.holder, QUEUE, [b"b"]) == 2
+    assert look.ranked("f") == ["b"]
+    assert look.marker() == 1
+    again = launch.reserve(9)
+    assert names(again) == ["a", "c", "d"]
+    assert [r.attempt for r in again] == [1, 1, 1]
+
+
+def test_only_ones_own_reservations_are_given_back(store: RedisStore, look: Looking) -> None:
+    store.enqueue([message("a"), message("b")])
+    first, second = Launch(store, fence=1, slot=0), Launch(store, fence=2, slot=1)
+    first.reserve()
+    second.reserve()
+    assert store.unreserve(first.holder, QUEUE, []) == 1
+    assert look.ranked("f") == ["b"]
+
+
+def test_an_overtaken_holder_gives_nothing_back(store: RedisStore) -> None:
+    store.enqueue([message("a")])
+    old = Launch(store, fence=1)
+    old.reserve()
+    store.wire.command("HSET", store.keys.queue(QUEUE, "t"), old.holder.lineage, "2")
+    before = snapshot(store.wire)
+    with pytest.raises(LeaseLost):
+        store.unreserve(old.holder, QUEUE, [])
+    assert snapshot(store.wire) == before

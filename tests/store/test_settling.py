@@ -1,0 +1,332 @@
+"""The step: settling what was handled and reserving what comes next."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pollconsumer.core.errors import LeaseLost
+from pollconsumer.core.lifecycle import State
+from pollconsumer.store import rows
+from tests.store.acting import HOUR, QUEUE, Launch, Looking, die, message, names, park, release, retry
+from tests.store.servers import server_ms, snapshot
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pollconsumer.store.inspector import Inspector
+    from pollconsumer.store.redis_store import RedisStore, Reservation, Settlement
+
+OUTCOMES = [retry, die, release, park]
+
+
+@pytest.fixture
+def look(store: RedisStore) -> Looking:
+    return Looking(store)
+
+
+def test_one_step_settles_and_reserves(store: RedisStore, look: Looking) -> None:
+    store.enqueue([message("a"), message("b")])
+    launch = Launch(store)
+    first = launch.reserve()
+    stepped = launch.step(completed=first, claim=1)
+    assert names(stepped.reserved) == ["b"]
+    assert look.finished() == ["a"]
+    assert look.ranked("f") == ["b"]
+
+
+def test_a_step_reserves_no_more_than_asked_for(store: RedisStore, look: Looking) -> None:
+    store.enqueue([message(f"m{n}", priority=n % 3 - 1) for n in range(9)])
+    launch = Launch(store)
+    assert len(launch.reserve(4)) == 4
+    assert launch.step(claim=0).reserved == []
+    assert len(look.ranked("f")) == 4
+
+
+def test_a_reservation_charges_the_attempt_and_lasts_until_the_hard_end(store: RedisStore, look: Looking) -> None:
+    store.enqueue([message("a")])
+    before = server_ms(store.wire)
+    (reservation,) = Launch(store, fence=77).reserve(lasts_ms=5000)
+    after = server_ms(store.wire)
+    assert before <= reservation.reserved_at <= after
+    assert look.score("f", "a") == reservation.reserved_at + 5000
+    row = look.row("a")
+    assert row.attempts == reservation.attempt == 1
+    assert row.timestamps.reserved_at == reservation.reserved_at
+
+
+def test_completing_keeps_the_row_and_the_payload_until_trimmed(store: RedisStore, inspector: Inspector) -> None:
+    store.enqueue([message("a", payload=b'{"x":1}')])
+    launch = Launch(store)
+    launch.complete(*launch.reserve())
+    found = inspector.message("a")
+    assert (found.state, found.payload, found.row.attempts) == (State.COMPLETED, {"x": 1}, 1)
+
+
+@pytest.mark.parametrize("delay", [None, HOUR], ids=["ready", "scheduled"])
+def test_completing_drops_a_large_record(
+    store: RedisStore, inspector: Inspector, look: Looking, delay: int | None
+) -> None:
+    store.enqueue([message("a", payload=b'{"x":"%b"}' % (b"x" * 2000), delay=delay)])
+    store.wire.command("ZADD", look.key("s"), "XX", 1, "a")
+    launch = Launch(store)
+    store.promote(launch.holder, QUEUE, 1)
+    launch.complete(*launch.reserve())
+    assert look.hash("b") == {}
+    assert (inspector.message("a").state, inspector.message("a").payload) == (State.COMPLETED, None)
+
+
+def test_a_retry_waits_in_the_schedule_for_its_delay(store: RedisStore, look: Looking) -> None:
+    store.enqueue([message("a")])
+    launch = Launch(store)
+    (reservation,) = launch.reserve()
+    before = server_ms(store.wire)
+    launch.settle(retry(reservation, HOUR, "ValueError: again"))
+    after = server_ms(store.wire)
+    due = look.score("s", "a")
+    assert due is not None
+    assert before + HOUR <= due <= after + HOUR
+    assert (look.ranked("f"), look.listed("r")) == ([], [])
+    row = look.row("a")
+    assert (row.attempts, row.timestamps.next_attempt_at, row.timestamps.reserved_at) == (1, due, None)
+    assert row.timestamps.failed_at == reservation.reserved_at
+    assert look.hash("e") == {"a": b"ValueError: again"}
+
+
+def test_a_retry_wakes_the_mover_only_as_the_new_head_of_the_schedule(store: RedisStore, look: Looking) -> None:
+    store.enqueue([message("a"), message("b")])
+    launch = Launch(store)
+    a, b = launch.reserve(2)
+    launch.settle(retry(a, HOUR))
+    assert look.marker("ks") == 1
+    look.take_marker("ks")
+    launch.settle(retry(b, 2 * HOUR))
+    assert look.marker("ks") == 0
+
+
+def test_the_attempts_of_a_retried_message_go_on_counting(store: RedisStore) -> None:
+    store.enqueue([message("a")])
+    launch = Launch(store)
+    attempts = []
+    for _ in range(4):
+        (reservation,) = launch.reserve()
+        attempts.append(reservation.attempt)
+        launch.settle(retry(reservation))
+        store.promote(launch.holder, QUEUE, 1)
+    assert attempts == [1, 2, 3, 4]
+
+
+def test_a_dead_letter_is_set_aside_with_its_error(store: RedisStore, look: Looking) -> None:
+    store.enqueue([message("a")])
+    launch = Launch(store)
+    (reservation,) = launch.reserve()
+    launch.settle(die(reservation, "Fatal: no"))
+    assert (look.ranked("x"), look.score("x", "a")) == (["a"], reservation.reserved_at)
+    assert (look.ranked("f"), look.ranked("s"), look.finished()) == ([], [], [])
+    assert look.hash("e") == {"a": b"Fatal: no"}
+    assert look.row("a").timestamps.dead_at == reservation.reserved_at
+
+
+def test_a_parked_message_waits_uncharged_and_is_marked_until_it_is_reserved_again(
+    store: RedisStore, look: Looking, inspector: Inspector
+) -> None:
+    store.enqueue([message("a")])
+    launch = Launch(store)
+    launch.settle(*[park(r) for r in launch.reserve()])
+    row = look.row("a")
+    assert (row.parked, row.attempts, inspector.overview().queues[0].parked) == (True, 0, 1)
+    assert look.ranked("s") == ["a"]
+    store.promote(launch.holder, QUEUE, 1)
+    (reservation,) = launch.reserve()
+    assert (reservation.attempt, look.row("a").parked) == (1, False)
+    assert inspector.overview().queues[0].parked == 0
+
+
+@pytest.mark.parametrize("priority", [0, 5])
+def test_a_released_message_is_offered_again_first_and_uncharged(store: RedisStore, priority: int) -> None:
+    store.enqueue([message(name, priority=priority) for name in ("a", "b")])
+    launch = Launch(store)
+    launch.settle(*map(release, launch.reserve()))
+    again = launch.reserve(2)
+    assert names(again) == ["a", "b"]
+    assert [r.attempt for r in again] == [1, 1]
+
+
+@pytest.mark.parametrize("priority", [0, 5])
+def test_messages_released_last_to_first_keep_their_order(store: RedisStore, priority: int) -> None:
+    store.enqueue([message(name, priority=priority) for name in ("a", "b", "c", "d")])
+    launch = Launch(store)
+    launch.settle(*map(release, reversed(launch.reserve(3))))
+    assert names(launch.reserve(9)) == ["a", "b", "c", "d"]
+
+
+@pytest.mark.parametrize("priority", [0, -5, 5])
+def test_a_message_may_be_released_and_reserved_again_in_one_step(store: RedisStore, priority: int) -> None:
+    store.enqueue([message("a", priority=priority)])
+    launch = Launch(store)
+    assert names(launch.step(settled=map(release, launch.reserve()), claim=1).reserved) == ["a"]
+
+
+def test_a_release_wakes_whoever_idles_at_the_queue(store: RedisStore, look: Looking) -> None:
+    store.enqueue([message("a")])
+    launch = Launch(store)
+    reserved = launch.reserve()
+    look.take_marker()
+    launch.settle(*map(release, reserved))
+    assert look.marker() == 1
+
+
+def test_what_a_step_leaves_ready_keeps_the_marker_up_for_the_next(store: RedisStore, look: Looking) -> None:
+    store.enqueue([message("a"), message("b"), message("c", priority=1)])
+    launch = Launch(store)
+    left = []
+    for _ in range(3):
+        look.take_marker()
+        launch.reserve()
+        left.append(look.marker())
+    assert left == [1, 1, 0]
+
+
+def test_a_waiting_step_takes_the_marker_and_the_message_at_once(store: RedisStore, look: Looking) -> None:
+    store.enqueue([message("a")])
+    launch = Launch(store)
+    assert names(launch.step(claim=1, wait=30.0).reserved) == ["a"]
+    assert look.marker() == 0
+
+
+def test_a_waiting_step_that_nothing_wakes_looks_all_the_same(store: RedisStore, look: Looking) -> None:
+    store.enqueue([message("a")])
+    launch = Launch(store)
+    look.take_marker()
+    assert names(launch.step(claim=1, wait=0.01).reserved) == ["a"]
+
+
+@pytest.mark.parametrize("outcome", OUTCOMES)
+def test_a_reservation_that_was_taken_over_settles_nothing_and_is_reported(
+    store: RedisStore, outcome: Callable[[Reservation], Settlement]
+) -> None:
+    store.enqueue([message("a", key="k")])
+    launch = Launch(store)
+    (stale,) = launch.reserve(lasts_ms=0)
+    store.recover(QUEUE)
+    (current,) = launch.reserve()
+    assert current.attempt == 2
+    before = snapshot(store.wire)
+    assert launch.settle(outcome(stale)).stale == [b"a"]
+    assert launch.complete(stale).stale == [b"a"]
+    assert snapshot(store.wire) == before
+    assert launch.complete(current).stale == []
+
+
+def test_one_stale_reservation_does_not_keep_its_neighbours_from_settling(store: RedisStore, look: Looking) -> None:
+    store.enqueue([message("a"), message("b"), message("c")])
+    launch = Launch(store)
+    (stale,) = launch.reserve(lasts_ms=0)
+    others = launch.reserve(2)
+    store.recover(QUEUE)
+    assert launch.complete(stale, *others).stale == [b"a"]
+    assert look.finished() == ["b", "c"]
+
+
+@pytest.mark.parametrize("outcome", OUTCOMES)
+def test_settling_again_what_is_settled_already_changes_nothing_and_is_not_stale(
+    store: RedisStore, outcome: Callable[[Reservation], Settlement]
+) -> None:
+    store.enqueue([message("a"), message("b")])
+    launch = Launch(store)
+    a, b = launch.reserve(2)
+    launch.step(completed=[a], settled=[outcome(b)])
+    before = snapshot(store.wire)
+    assert launch.step(completed=[a], settled=[outcome(b)]).stale == []
+    assert snapshot(store.wire) == before
+
+
+@pytest.mark.parametrize("priority", [0, 1])
+def test_a_message_whose_record_is_missing_becomes_a_malformed_dead_letter(
+    store: RedisStore, inspector: Inspector, look: Looking, priority: int
+) -> None:
+    store.enqueue([message("a", priority=priority), message("b", priority=priority)])
+    store.wire.command("HDEL", look.key("b"), "a")
+    assert names(Launch(store).reserve(2)) == ["b"]
+    assert (look.ranked("x"), look.ranked("f")) == (["a"], ["b"])
+    found = inspector.message("a")
+    assert (found.state, found.last_error) == (State.DEAD, "malformed: its record is missing")
+
+
+def test_a_retried_message_whose_record_is_missing_keeps_what_its_row_says(
+    store: RedisStore, inspector: Inspector, look: Looking
+) -> None:
+    store.enqueue([message("a", priority=3, handler="mail.send")])
+    launch = Launch(store)
+    launch.settle(*map(retry, launch.reserve()))
+    store.promote(launch.holder, QUEUE, 1)
+    store.wire.command("HDEL", look.key("b"), "a")
+    assert launch.reserve() == []
+    row = inspector.message("a").row
+    assert (row.priority, row.handler, row.attempts) == (3, "mail.send", 1)
+    assert inspector.message("a").state is State.DEAD
+
+
+def test_attempts_are_counted_no_further_than_the_row_has_room_for(store: RedisStore, look: Looking) -> None:
+    store.enqueue([message("a")])
+    launch = Launch(store)
+    launch.settle(*map(retry, launch.reserve()))
+    row = store.wire.command("HGET", look.key("m"), "a")
+    store.wire.command("HSET", look.key("m"), "a", row[:4] + b"\xff\xff" + row[6:])
+    store.promote(launch.holder, QUEUE, 1)
+    assert launch.reserve()[0].attempt == 65535
+
+
+def test_an_overtaken_holder_changes_nothing_and_puts_the_marker_back(store: RedisStore, look: Looking) -> None:
+    store.enqueue([message("a"), message("b"), message("c"), message("d")])
+    old = Launch(store, fence=1)
+    reserved = old.reserve(3)
+    Launch(store, fence=2)
+    before = snapshot(store.wire)
+    assert look.marker() == 1
+    with pytest.raises(LeaseLost):
+        old.step(completed=reserved[:1], settled=[retry(reserved[1]), die(reserved[2])], claim=1, wait=30.0)
+    assert snapshot(store.wire) == before
+
+
+def test_a_step_tells_of_a_successor_of_its_own_group_only(store: RedisStore) -> None:
+    launch = Launch(store)
+    store.wire.command("SET", f"{store.keys.queue(QUEUE, 'sw')}:consumer:{QUEUE},other", 1)
+    assert not launch.step().successor
+    store.wire.command("SET", f"{store.keys.queue(QUEUE, 'sw')}:{launch.holder.group}", 1)
+    assert launch.step().successor
+
+
+def test_a_step_goes_through_several_queues_in_one_round_trip(store: RedisStore) -> None:
+    from pollconsumer.store.redis_store import Holder, Share
+
+    store.enqueue([message("a", queue="one"), message("b", queue="two")])
+    holder = Holder("consumer:one,two:0", "1", "consumer:one,two")
+    for queue in ("one", "two"):
+        store.announce(holder, queue)
+    stepped = store.step(holder, [Share("one", 5), Share("two", 5)], lasts_ms=HOUR, now=lambda: 0.0)
+    assert [(r.queue, r.id) for r in stepped.reserved] == [("one", b"a"), ("two", b"b")]
+
+
+def test_an_instant_is_reckoned_from_the_reservation_by_the_monotonic_clock(store: RedisStore) -> None:
+    store.enqueue([message("a")])
+    launch = Launch(store)
+    (reservation,) = launch.reserve()
+    assert reservation.server_ms(2.5) == reservation.reserved_at + 2500
+
+
+def test_a_completed_row_tells_when_its_handler_started_and_ended(store: RedisStore, look: Looking) -> None:
+    from pollconsumer.store.redis_store import Share
+
+    store.enqueue([message("a")])
+    launch = Launch(store)
+    (r,) = launch.reserve()
+    share = Share(QUEUE)
+    share.completed.append((r.id, r.row, rows.completed(r.row, r.reserved_at + 3, r.reserved_at + 9)))
+    store.step(launch.holder, [share], lasts_ms=HOUR, now=lambda: 0.0)
+    timestamps = look.row("a").timestamps
+    assert timestamps.started_at == r.reserved_at + 3
+    assert timestamps.completed_at == r.reserved_at + 9
+    ended_at = store.wire.command("LINDEX", look.key("d"), 0)[:6]
+    assert int.from_bytes(ended_at, "big") == r.reserved_at + 9

@@ -1,0 +1,83 @@
+"""What becomes of a message whose attempt failed."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from pollconsumer.core.retry import Backoff, Dead, Fatal, Retry, RetryIn, after_failure
+
+BACKOFFS = st.builds(
+    lambda first, factor, more, jitter: Backoff(first, factor, first + more, jitter),
+    st.floats(0, 1e4),
+    st.floats(1, 100),
+    st.floats(0, 1e6),
+    st.floats(0, 1),
+)
+CHANCE = st.floats(0, 1, exclude_max=True)
+
+
+def test_delays_grow_by_the_factor_up_to_the_most() -> None:
+    backoff = Backoff(first="1s", factor=2, most="10s", jitter=0)
+    assert [backoff.delay(attempt, 0.9) for attempt in range(1, 7)] == [1, 2, 4, 8, 10, 10]
+
+
+@given(BACKOFFS, st.integers(1, 65535), CHANCE)
+def test_jitter_only_shortens_a_delay_and_by_no_more_than_its_share(
+    backoff: Backoff, attempt: int, chance: float
+) -> None:
+    plain, delay = backoff.delay(attempt, 0.0), backoff.delay(attempt, chance)
+    assert 0 <= plain * (1 - backoff.jitter) <= delay * (1 + 1e-9)
+    assert delay <= plain <= backoff.most
+
+
+@given(BACKOFFS, st.integers(1, 65534))
+def test_a_later_attempt_never_waits_less(backoff: Backoff, attempt: int) -> None:
+    assert backoff.delay(attempt, 0.5) <= backoff.delay(attempt + 1, 0.5)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        *({"first": "20m"}, {"first": "-1s"}, {"most": "soon"}),
+        *({"factor": 0}, {"factor": 0.9}, {"factor": float("nan")}, {"jitter": -0.1}, {"jitter": 1.1}),
+    ],
+)
+def test_a_backoff_that_cannot_be_meant_is_refused(options: dict[str, float | str]) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        Backoff(**options)  # type: ignore[arg-type]
+
+
+def failure(
+    error: BaseException, attempt: int = 1, max_attempts: int = 5, fatal: tuple[type[BaseException], ...] = ()
+) -> Retry | Dead:
+    return after_failure(error, attempt, max_attempts=max_attempts, backoff=Backoff(jitter=0), fatal=fatal, chance=0.5)
+
+
+def test_a_failure_is_retried_after_the_backoff_of_its_attempt() -> None:
+    assert [failure(ValueError(), attempt) for attempt in (1, 2, 3, 4)] == [Retry(1), Retry(2), Retry(4), Retry(8)]
+
+
+@given(st.integers(1, 70000), st.integers(1, 70000))
+def test_the_last_attempt_is_the_last(attempt: int, max_attempts: int) -> None:
+    assert isinstance(failure(ValueError(), attempt, max_attempts), Dead) == (attempt >= max_attempts)
+
+
+def test_a_fatal_failure_is_not_retried() -> None:
+    assert failure(Fatal("no")) == Dead()
+    assert failure(KeyError(), fatal=(LookupError,)) == Dead()
+    assert failure(ValueError(), fatal=(LookupError,)) == Retry(1)
+
+
+def test_a_handler_may_name_the_delay_but_gets_no_attempt_more() -> None:
+    assert failure(RetryIn("5m")) == Retry(300)
+    assert failure(RetryIn(0.5), attempt=4) == Retry(0.5)
+    assert failure(RetryIn(0.5), attempt=5) == Dead()
+
+
+@given(st.floats(max_value=0))
+def test_a_negative_delay_is_refused_where_it_is_named(delay: float) -> None:
+    assume(delay < 0)
+    with pytest.raises(ValueError, match=r"."):
+        RetryIn(delay)

@@ -1,0 +1,236 @@
+"""The loop decides as its source does; and what was added to it keeps its promises."""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from pollconsumer.core.window import StopReason
+from pollconsumer.runtime import consumer
+from tests.virtual import TICK, Arrival, Arrivals, Clock, Settings, VirtualLaunch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+Decision = tuple[str | int | float, ...]
+
+
+def article(settings: Settings, script: Sequence[Arrival]) -> list[Decision]:
+    """What the source's recursion decides.
+
+    Source: Mark Seemann, "Faking a continuously Polling Consumer with scheduled tasks", 2014, transcribed literally:
+    the functions are his, with the measured durations as their argument and the clock as an effect.
+    """
+    now = clock = Clock()
+    queue = Arrivals(script)
+    decided: list[Decision] = []
+    stop_before, idle_time = settings.stop_before, settings.idle_time
+    estimated_duration, tolerance_factor = settings.estimated_duration, settings.tolerance_factor
+
+    def calculate_average(durations: list[float]) -> float:
+        return estimated_duration if not durations else sum(durations) / len(durations)
+
+    def dequeue() -> int | None:
+        taken = queue.take(now(), 1)
+        return taken[0] if taken else None
+
+    def handle(message: int) -> float:
+        decided.append(("handle", message, now()))
+        started = now()
+        clock.advance(script[message].duration)
+        return now() - started
+
+    def should_idle() -> bool:
+        return now() + idle_time < stop_before
+
+    def idle() -> None:
+        decided.append(("idle", now()))
+        clock.advance(idle_time)
+
+    def handle_until_timed_out(durations: list[float]) -> StopReason:
+        average_duration = calculate_average(durations)
+        margin = average_duration * tolerance_factor
+        if now() + margin < stop_before:
+            message = dequeue()
+            if message is not None:
+                duration = handle(message)
+                return handle_until_timed_out([duration, *durations])
+            if should_idle():
+                idle()
+                return handle_until_timed_out(durations)
+            return StopReason.NO_TIME_TO_IDLE
+        return StopReason.NO_TIME_TO_HANDLE
+
+    reason = handle_until_timed_out([])
+    return [*decided, ("stop", now(), reason)]
+
+
+def ticks(least: int, most: int) -> st.SearchStrategy[float]:
+    return st.integers(least, most).map(lambda n: n * TICK)
+
+
+def arrivals(*outcomes: str) -> st.SearchStrategy[list[Arrival]]:
+    arrival = st.builds(Arrival, ticks(0, 6000), ticks(0, 12) | ticks(0, 1500), st.sampled_from(outcomes))
+    return st.lists(arrival, max_size=40).map(lambda found: sorted(found, key=lambda arrival: arrival.at))
+
+
+HANDLED = arrivals("completed", "retry")
+ANY = arrivals("completed", "completed", "retry", "dead", "park")
+PLAIN = st.builds(
+    Settings,
+    stop_before=ticks(1, 5000),
+    idle_time=ticks(40, 2000),
+    estimated_duration=ticks(0, 1000),
+    tolerance_factor=st.integers(0, 24).map(lambda n: n / 4),
+)
+EXTENDED = st.builds(
+    Settings,
+    stop_before=ticks(1, 5000),
+    idle_time=ticks(40, 2000),
+    estimated_duration=ticks(0, 1000),
+    tolerance_factor=st.integers(0, 24).map(lambda n: n / 4),
+    min_margin=ticks(0, 1000),
+    slots=st.integers(1, 4),
+    learned=st.none() | st.tuples(ticks(0, 500), st.integers(1, 300)),
+    waking=st.booleans(),
+    max_messages=st.none() | st.integers(1, 30),
+)
+
+CASES = st.tuples(EXTENDED, HANDLED) | st.tuples(EXTENDED.map(lambda settings: replace(settings, slots=1)), ANY)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def exact() -> Iterator[None]:
+    """Slices of a wait, and the horizon of a batch, in whole ticks."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(consumer, "SLICE", 0.75)
+        patch.setattr(consumer, "HORIZON", 10 * TICK)
+        yield
+
+
+@hypothesis_settings(max_examples=500)
+@given(PLAIN, HANDLED)
+def test_the_loop_decides_like_the_recursion_of_the_article(settings: Settings, script: list[Arrival]) -> None:
+    launch = VirtualLaunch(settings, script)
+    launch.handle_until_stopped()
+    assert launch.decisions == article(settings, script)
+
+
+@given(st.lists(ticks(0, 8), min_size=1, max_size=40), PLAIN)
+def test_it_does_so_for_messages_reserved_ahead_in_batches(durations: list[float], settings: Settings) -> None:
+    script = [Arrival(0.0, duration) for duration in durations]
+    launch = VirtualLaunch(settings, script)
+    launch.handle_until_stopped()
+    assert launch.decisions == article(settings, script)
+
+
+def test_each_branch_of_the_recursion_is_taken() -> None:
+    idles = Settings(stop_before=4.0, idle_time=1.0, estimated_duration=0.5, tolerance_factor=2.0)
+    script = [Arrival(0.0, 0.5), Arrival(0.75, 0.25)]
+    launch = VirtualLaunch(idles, script)
+    launch.handle_until_stopped()
+    assert launch.decisions == [
+        ("handle", 0, 0.0),
+        ("idle", 0.5),
+        ("handle", 1, 1.5),
+        ("idle", 1.75),
+        ("idle", 2.75),
+        ("stop", 3.75, StopReason.NO_TIME_TO_HANDLE),
+    ]
+    no_time = VirtualLaunch(Settings(4.0, 3.75, 0.5, 1.0), [Arrival(0.0, 0.25)])
+    no_time.handle_until_stopped()
+    assert no_time.decisions == [("handle", 0, 0.0), ("stop", 0.25, StopReason.NO_TIME_TO_IDLE)]
+
+
+def test_both_uses_of_the_inequality_are_strict() -> None:
+    exactly = VirtualLaunch(Settings(1.0, 0.25, 1.0, 1.0), [Arrival(0.0, 0.25)])
+    assert exactly.handle_until_stopped() is StopReason.NO_TIME_TO_HANDLE
+    assert exactly.started == []
+    idle = VirtualLaunch(Settings(1.0, 1.0, 0.25, 1.0), [])
+    assert idle.handle_until_stopped() is StopReason.NO_TIME_TO_IDLE
+    assert idle.waits == []
+
+
+# What was added
+
+
+@given(CASES)
+def test_nothing_starts_without_the_margin_before_the_end_of_the_window(case: tuple[Settings, list[Arrival]]) -> None:
+    settings, script = case
+    launch = VirtualLaunch(settings, script)
+    launch.consumer.run()
+    for _, at, margin in launch.started:
+        assert at + margin < settings.stop_before
+        assert margin >= settings.min_margin
+
+
+@given(CASES)
+def test_no_wait_outlasts_the_window(case: tuple[Settings, list[Arrival]]) -> None:
+    settings, script = case
+    launch = VirtualLaunch(settings, script)
+    launch.consumer.run()
+    assert all(until <= settings.stop_before for _, until in launch.waits)
+
+
+@given(CASES)
+def test_what_was_reserved_is_settled_once_and_released_uncharged_where_it_was_not_started(
+    case: tuple[Settings, list[Arrival]],
+) -> None:
+    settings, script = case
+    launch = VirtualLaunch(settings, script)
+    launch.consumer.run()
+    started = {n for n, _, _ in launch.started}
+    assert set(launch.store.settled) == launch.store.reserved
+    assert started <= launch.store.reserved
+    for n, (kind, attempts) in launch.store.settled.items():
+        if n in started or (script[n].outcome in ("dead", "park") and kind != "release"):
+            assert (kind, attempts) == (script[n].outcome, 0 if kind == "park" else 1)
+        else:
+            assert (kind, attempts) == ("release", 0)
+    assert launch.store.head == sorted(launch.store.head)
+
+
+@given(CASES)
+def test_messages_start_once_and_in_their_order(case: tuple[Settings, list[Arrival]]) -> None:
+    settings, script = case
+    launch = VirtualLaunch(settings, script)
+    launch.consumer.run()
+    order = [n for n, _, _ in launch.started]
+    assert order == [n for n, arrival in enumerate(script) if arrival.outcome in ("completed", "retry")][: len(order)]
+    assert settings.max_messages is None or len(order) <= settings.max_messages
+
+
+@given(CASES)
+def test_a_message_starts_the_instant_that_it_is_there_and_a_slot_is_free(case: tuple[Settings, list[Arrival]]) -> None:
+    settings, script = case
+    launch = VirtualLaunch(replace(settings, waking=True), script)
+    launch.consumer.run()
+    free = [0.0] * settings.slots
+    for n, at, _ in launch.started:
+        assert at == max(script[n].at, heapq.heappop(free))
+        heapq.heappush(free, at + script[n].duration)
+
+
+def test_a_window_that_closes_on_a_batch_gives_the_rest_back() -> None:
+    script = [Arrival(0.0, TICK), Arrival(0.0, TICK), *[Arrival(0.0, 0.5)] * 4]
+    launch = VirtualLaunch(Settings(0.75, 0.25, TICK, 1.0), script)
+    launch.consumer.run()
+    kinds = [kind for kind, _ in launch.store.settled.values()]
+    assert kinds.count("release") > 1
+    assert launch.store.head == sorted(launch.store.head)
+    assert kinds.count("completed") == len(launch.started) < len(script)
+
+
+def test_an_average_learned_by_earlier_launches_stands_in_for_the_estimate() -> None:
+    settings = Settings(10.0, 0.25, estimated_duration=9.0, tolerance_factor=2.0, learned=(0.5, 4))
+    launch = VirtualLaunch(settings, [Arrival(0.0, 1.0)])
+    assert launch.consumer.margin() == 1.0
+    launch.handle_until_stopped()
+    assert [n for n, _, _ in launch.started] == [0]
+    assert launch.consumer.margin() == 2 * (4 * 0.5 + 1.0) / 5

@@ -1,0 +1,276 @@
+"""A consumer in virtual time: a clock that only handlers and waits move, and a store that keeps to it.
+
+Instants are whole multiples of 2**-10 s, so that sums of them are exact and two ways of adding them up compare equal.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, cast
+
+from pollconsumer.core.durations import Durations
+from pollconsumer.core.window import StopReason, Window
+from pollconsumer.runtime.consumer import Consumer, ConsumerOptions
+from pollconsumer.runtime.executor import Handled, InlineExecutor
+from pollconsumer.runtime.handlers import Handler
+from pollconsumer.runtime.progress import Progress
+from pollconsumer.store import rows
+from pollconsumer.store.redis_store import Holder, Reservation, Share, Stepped
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from pollconsumer.core.events import Event
+    from pollconsumer.runtime.executor import Executor
+
+TICK = 2.0**-10
+QUEUE = "mail"
+HANDLER = "handler"
+
+
+@dataclass
+class Clock:
+    now: float = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def advance(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """A message that is ready ``at`` an instant, and takes its handler ``duration`` seconds if it is none of those that
+    are set aside: malformed, or for a handler that is not known here."""
+
+    at: float
+    duration: float
+    outcome: str = "completed"
+    """Or retry, dead, park."""
+
+
+@dataclass
+class Arrivals:
+    """What becomes ready when; each message is handed out once, in order."""
+
+    script: Sequence[Arrival]
+    handed: int = 0
+
+    def ready(self, now: float) -> bool:
+        return self.handed < len(self.script) and self.script[self.handed].at <= now
+
+    def take(self, now: float, most: int) -> list[int]:
+        taken: list[int] = []
+        while len(taken) < most and self.ready(now):
+            taken.append(self.handed)
+            self.handed += 1
+        return taken
+
+    def next_at(self) -> float | None:
+        return self.script[self.handed].at if self.handed < len(self.script) else None
+
+
+def row(attempts: int) -> bytes:
+    return bytes(4) + attempts.to_bytes(2, "big") + bytes(56) + HANDLER.encode()
+
+
+@dataclass
+class VirtualStore:
+    """Hands out arrivals. ``waking``: whether a wait ends with an arrival, or passes in full and brings nothing."""
+
+    clock: Clock
+    arrivals: Arrivals
+    waking: bool
+    before_wait: Callable[[float], None]
+    reserved: set[int] = field(default_factory=set)
+    settled: dict[int, tuple[str, int]] = field(default_factory=dict)
+    """Message → what became of it, and its attempts from then on."""
+    head: list[int] = field(default_factory=list)
+    """What was released, as it stands at the head of the queue."""
+
+    def step(
+        self,
+        _holder: Holder,
+        shares: Sequence[Share],
+        *,
+        lasts_ms: int,
+        now: Callable[[], float],
+        wait: float = 0.0,
+        known: Callable[[], Iterable[bytes]] = tuple,
+    ) -> Stepped:
+        del lasts_ms, known
+        for share in shares:
+            for name, _, new_row in share.completed:
+                self._settle(name, "completed", new_row)
+            for settlement in share.settlements:
+                self._settle(settlement.id, settlement.kind, settlement.new_row)
+        if wait:
+            self.before_wait(wait)
+            if not self.wait(wait):
+                return Stepped([], [], successor=False)
+        taken = [n for share in shares for n in self.arrivals.take(self.clock.now, share.claim)]
+        self.reserved.update(taken)
+        return Stepped([self._reservation(n, now()) for n in taken], [], successor=False)
+
+    def _reservation(self, n: int, now: float) -> Reservation:
+        outcome = self.arrivals.script[n].outcome
+        handler = "unknown" if outcome == "park" else HANDLER
+        payload = "{bad" if outcome == "dead" else f'{{"n":{n}}}'
+        record = b"A" + bytes(10) + f"{handler}\n{payload}".encode()
+        return Reservation(QUEUE, b"%d" % n, row(1), record, int(now * 1000), now)
+
+    def wait(self, seconds: float, until: float = float("inf")) -> bool:
+        """Pass so many seconds, fewer if an arrival wakes, or ``until`` comes. Whether an arrival did."""
+        end = min(self.clock.now + seconds, until)
+        next_at = self.arrivals.next_at()
+        woken = self.waking and next_at is not None and next_at <= end
+        self.clock.now = max(self.clock.now, next_at) if woken and next_at is not None else end
+        return woken
+
+    def _settle(self, name: bytes, kind: str, new_row: bytes) -> None:
+        n = int(name)
+        assert n not in self.settled, "settled twice"
+        assert n in self.reserved
+        self.settled[n] = (kind, rows.attempts(new_row))
+        if kind == "release":
+            self.head.insert(0, n)
+
+    def trim(self, _queue: str) -> int:
+        return 0
+
+
+class VirtualSlots:
+    """Several handlers at a time: each ends when the clock has come to its end."""
+
+    def __init__(self, slots: int, clock: Clock, duration: Callable[[dict[str, Any]], float]) -> None:
+        self.slots, self._clock, self._duration = slots, clock, duration
+        self._running: list[tuple[float, int, Handled]] = []
+        self._count = 0
+
+    def busy(self) -> int:
+        return len(self._running)
+
+    def start(self, reservation: Reservation, handler: Handler, payload: dict[str, Any]) -> None:
+        assert self.busy() < self.slots
+        started = self._clock.now
+        error = handler.handle(payload)
+        handled = Handled(reservation, handler, started, started + self._duration(payload), error)
+        self._count += 1
+        heapq.heappush(self._running, (handled.ended, self._count, handled))
+
+    def finished(self) -> list[Handled]:
+        finished = []
+        while self._running and self._running[0][0] <= self._clock.now:
+            finished.append(heapq.heappop(self._running)[2])
+        return finished
+
+    def next_end(self) -> float:
+        return self._running[0][0] if self._running else float("inf")
+
+    def wait(self, seconds: float, descriptor: int | None = None) -> None:
+        del descriptor
+        self._clock.now = max(self._clock.now, min(self._clock.now + seconds, self.next_end()))
+
+
+@dataclass
+class VirtualWake:
+    store: VirtualStore
+    slots: VirtualSlots | None
+    pending: bool = False
+
+    def wait(self, seconds: float, executor: Executor | None = None) -> bool:
+        del executor
+        self.store.before_wait(seconds)
+        self.pending = True
+        woken = self.store.wait(seconds, self.slots.next_end() if self.slots else float("inf"))
+        self.pending = not woken
+        return woken
+
+    def close(self) -> None:
+        self.pending = False
+
+
+@dataclass(frozen=True)
+class Settings:
+    stop_before: float
+    idle_time: float
+    estimated_duration: float
+    tolerance_factor: float
+    min_margin: float = 0.0
+    slots: int = 1
+    learned: tuple[float, int] | None = None
+    waking: bool = False
+    max_messages: int | None = None
+    until_empty: bool = False
+
+
+class VirtualLaunch:
+    """A consumer in virtual time, all of whose decisions are written down."""
+
+    def __init__(self, settings: Settings, script: Sequence[Arrival], start: float = 0.0) -> None:
+        self.settings, self.script = settings, script
+        self.clock = Clock(start)
+        self.decisions: list[tuple[str | int | float, ...]] = []
+        self.started: list[tuple[int, float, float]] = []
+        """Messages started, when, and the margin at that moment."""
+        self.waits: list[tuple[float, float]] = []
+        """From when, and until when at the latest."""
+        self.events: list[Event] = []
+        self.store = VirtualStore(self.clock, Arrivals(script), settings.waking, self._before_wait)
+        self.slots = VirtualSlots(settings.slots, self.clock, lambda payload: script[payload["n"]].duration)
+        inline = settings.slots == 1
+        handler = Handler(HANDLER, self._handle)
+        learned = {} if settings.learned is None else {HANDLER: settings.learned}
+        launch = self
+
+        class Written(Consumer):
+            def idle(self) -> None:
+                launch.decisions.append(("idle", launch.clock.now))
+                super().idle()
+
+        self.consumer = Written(
+            ConsumerOptions(
+                queues=(QUEUE,),
+                idle_time=settings.idle_time,
+                estimated_duration=settings.estimated_duration,
+                tolerance_factor=settings.tolerance_factor,
+                min_margin=settings.min_margin,
+                grace=10.0,
+                max_messages=settings.max_messages,
+                until_empty=settings.until_empty,
+            ),
+            Window(start, settings.stop_before),
+            cast("Any", self.store),
+            Holder("consumer:mail:0", "1", "consumer:mail"),
+            {HANDLER: handler},
+            InlineExecutor(self.clock) if inline else cast("Any", self.slots),
+            Durations(learned),
+            wake=cast("Any", VirtualWake(self.store, None if inline else self.slots)),
+            progress=Progress(),
+            interrupted=lambda: False,
+            check_lease=lambda: None,
+            emit=self.events.append,
+            clock=self.clock,
+            chance=lambda: 0.0,
+        )
+
+    def handle_until_stopped(self) -> StopReason:
+        reason = self.consumer.handle_until_stopped()
+        self.decisions.append(("stop", self.clock.now, reason))
+        return reason
+
+    def _handle(self, n: int) -> None:
+        self.decisions.append(("handle", n, self.clock.now))
+        self.started.append((n, self.clock.now, self.consumer.margin()))
+        if self.settings.slots == 1:
+            self.clock.advance(self.script[n].duration)
+        if self.script[n].outcome == "retry":
+            raise ValueError("no")
+
+    def _before_wait(self, seconds: float) -> None:
+        self.waits.append((self.clock.now, self.clock.now + seconds))
+        in_flight = {n for n, at, _ in self.started if at + self.script[n].duration > self.clock.now}
+        unsettled = self.store.reserved - self.store.settled.keys()
+        assert unsettled <= in_flight, "an outcome waits with the consumer"
