@@ -133,7 +133,7 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(most=FEW)
     def promote(self, most: int) -> None:
         due = sorted((h.order, name) for name, h in self.in_state(State.SCHEDULED) if h.order < self.soon)
-        moved, next_due = self.store.promote(self.mover, QUEUE, most)
+        moved, next_due, _ = self.store.promote(self.mover, QUEUE, most)
         assert moved == min(most, len(due))
         for _, name in due[:most]:
             held = self.model[name]

@@ -48,6 +48,11 @@ class Durations:
                 average = averages[handler] = Average()
             average.add(duration)
 
+    @property
+    def remembered_only(self) -> bool:
+        """Whether all that is known comes from earlier launches."""
+        return not self.measured and self.overall.count > 0
+
     def expected(self, handler: str) -> float | None:
         average = self.by_handler.get(handler)
         return average.mean if average else None

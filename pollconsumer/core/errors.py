@@ -55,10 +55,11 @@ class NotFound(PollConsumerError, LookupError):
 
 
 class StoreUnreachable(PollConsumerError):
-    """``sent``: the call may have been carried out all the same."""
+    """``sent``: the call may have been carried out all the same. ``accepted``: ids enqueued before it, by one call."""
 
     exit_code = 69
     sent = False
+    accepted: list[str] = []  # noqa: RUF012  replaced, never changed
 
 
 class OutcomeUnknown(StoreUnreachable):

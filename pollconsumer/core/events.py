@@ -39,6 +39,14 @@ class ReservationsLost:
 
 
 @dataclass(frozen=True, slots=True)
+class WindowTooShort:
+    """No time to handle anything, from the launch's beginning on; both in seconds."""
+
+    margin: float
+    left: float
+
+
+@dataclass(frozen=True, slots=True)
 class OccurrencesSkipped:
     """Missed while no mover ran, and not made up for, as the recurrence has it."""
 
@@ -68,6 +76,7 @@ Event = (
     | MessageParked
     | OrphansRecovered
     | ReservationsLost
+    | WindowTooShort
     | OccurrencesSkipped
     | RecurrenceRemoved
     | LaunchEnded

@@ -34,6 +34,15 @@ class NewMessage:
     key: str = ""
 
 
+def _is_text(text: str) -> bool:
+    """Whether it can be encoded: bytes that were no text come in as lone surrogates."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def check_queue(name: object) -> str:
     """``name``, where it can name a queue or a namespace."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
@@ -48,13 +57,13 @@ def check_id(value: object) -> str:
 
 
 def check_handler(name: object) -> str:
-    if not isinstance(name, str) or not _HANDLER.fullmatch(name):
+    if not isinstance(name, str) or not _HANDLER.fullmatch(name) or not _is_text(name):
         raise BadData("handler name", repr(name), "1 to 200 characters without spaces or control characters")
     return name
 
 
 def check_key(key: object) -> str:
-    if not isinstance(key, str) or len(key.encode("utf-8", "replace")) > 255:
+    if not isinstance(key, str) or not _is_text(key) or len(key.encode()) > 255:
         raise BadData("unique key", repr(key), "text of at most 255 bytes")
     return key
 

@@ -16,6 +16,8 @@ def parse_duration(value: str | float) -> float:
         raise ValueError("a duration is a number of seconds or text such as 1m30s")
     try:
         seconds = float(value)
+    except OverflowError:
+        raise ValueError("must be 0 or more, and finite") from None
     except ValueError:
         text = str(value).strip()
         if not _WHOLE.fullmatch(text):

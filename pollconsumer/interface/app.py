@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar, overload
 
@@ -44,7 +45,11 @@ class PollConsumer:
         self.recurrences: dict[str, RecurrenceSettings] = {}
         self._store: RedisStore | None = None
         self._lock = threading.Lock()
+        os.register_at_fork(after_in_child=self._begin_anew)  # another thread may hold the lock at that moment
         PollConsumer.instances.append(self)
+
+    def _begin_anew(self) -> None:
+        self._lock, self._store = threading.Lock(), None
 
     @overload
     def handler(self, name: Callable[P, R], /) -> HandlerFunction[P, R]: ...
@@ -80,6 +85,11 @@ class PollConsumer:
             return self.handler()(name)
         if not isinstance(max_attempts, int) or isinstance(max_attempts, bool) or not 1 <= max_attempts <= 10_000:
             raise ConfigurationError("max_attempts", repr(max_attempts), "a whole number from 1 to 10000")
+        if retry is not None and not isinstance(retry, Backoff):
+            raise ConfigurationError("retry", repr(retry), "a Backoff, as in Backoff(first='1s', most='10m')")
+        fatal = (fatal,) if isinstance(fatal, type) else tuple(fatal)
+        if not all(isinstance(kind, type) and issubclass(kind, BaseException) for kind in fatal):
+            raise ConfigurationError("fatal", repr(fatal), "exception classes, as in (ValueError,)")
         check_queue(queue)
 
         def register(function: Callable[P, R]) -> HandlerFunction[P, R]:

@@ -13,6 +13,7 @@ from pollconsumer.core.events import (
     OrphansRecovered,
     RecurrenceRemoved,
     ReservationsLost,
+    WindowTooShort,
 )
 from pollconsumer.core.timespan import format_duration
 from pollconsumer.interface.logs import log
@@ -42,6 +43,12 @@ def listener() -> Callable[[Event], None]:
                 log.info("%d orphans of queue %s offered again", event.count, event.queue)
             case ReservationsLost():
                 log.warning("settled too late, another launch had them: %s", ", ".join(event.ids))
+            case WindowTooShort():
+                margin, left = format_duration(event.margin), format_duration(event.left)
+                log.warning(
+                    "no time to handle anything: a margin of %s in a window of %s; lengthen timeout, or lower "
+                    "estimated_duration, tolerance_factor or min_margin", margin, left,
+                )  # fmt: skip
             case OccurrencesSkipped():
                 log.info("%d missed occurrences of %s skipped", event.count, event.recurrence)
             case RecurrenceRemoved():

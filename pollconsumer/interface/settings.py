@@ -184,6 +184,8 @@ def _rules(settings: Settings, flags: Collection[str]) -> Iterator[tuple[str, ob
     ):
         for path in (f"{section}.{name}" for name in names):
             value = _at(settings, path)
+            if path.endswith("grace"):
+                yield path, value, value >= 0.5, "must be 500ms or more"
             if path.endswith(("timeout", "idle_time")):
                 yield path, value, value > 0, "must be > 0"
             yield path, value, 0 <= value <= YEAR, "must be between 0 and 365d"

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pollconsumer.core import durations
-from pollconsumer.core.events import ReservationsLost
+from pollconsumer.core.events import ReservationsLost, WindowTooShort
 from pollconsumer.core.message import Malformed, decode_payload
 from pollconsumer.core.window import StopReason, Window
 from pollconsumer.runtime.process import resident_bytes
@@ -39,6 +39,8 @@ HORIZON = 0.01
 BATCH = 128
 TRIM_EVERY = 500
 MOST_CRASHES = 3
+AT_ONCE = 0.5
+"""Seconds within which a launch that found no time to handle anything found none from the beginning."""
 MEMORY_CHECK_EVERY = 1.0
 
 Message = tuple["Reservation", "Handler", dict[str, Any]]
@@ -90,10 +92,14 @@ class Consumer:
         self._taken = self._untrimmed = 0
         self._successor = False
         self._memory_checked = window.start
+        self._half = (window.stop_before - window.start) / 2
 
     def run(self) -> StopReason:
         """Handle messages until the window closes. Raises LeaseLost, StoreUnreachable."""
+        began = self.clock()
         reason = self.handle_until_stopped()
+        if reason is StopReason.NO_TIME_TO_HANDLE and self.clock() - began < AT_ONCE:
+            self._emit(WindowTooShort(self.margin(), self.window.left(began)))
         self.finish()
         return reason
 
@@ -114,13 +120,17 @@ class Consumer:
         return reason
 
     def margin(self) -> float:
-        return durations.margin(
+        margin = durations.margin(
             self._durations.overall.mean,
             estimated_duration=self.options.estimated_duration,
             tolerance_factor=self.options.tolerance_factor,
             min_margin=self.options.min_margin,
             concurrency=self.executor.slots,
         )
+        if self._durations.remembered_only:
+            # What earlier launches learned may have changed since: one message at least is handled, and measured.
+            margin = min(margin, max(self.options.min_margin, self._half))
+        return margin
 
     def asked_to_stop(self) -> StopReason | None:
         """A reason that has nothing to do with time."""
@@ -139,9 +149,7 @@ class Consumer:
 
     def dequeue(self) -> Message | None:
         """The next message that can be handled: reserved ahead, or reserved now."""
-        if not self._reserved:
-            self._step(claim=True)
-        while self._reserved:
+        while self._reserved or self._reserve():
             reservation = self._reserved.popleft()
             handler = self._handlers.get(reservation.handler)
             if handler is None:
@@ -156,6 +164,12 @@ class Consumer:
                 except Malformed as error:
                     self._bury(reservation, str(error))
         return None
+
+    def _reserve(self) -> bool:
+        if self.asked_to_stop() is not None or not self.window.has_time(self.clock(), self.margin()):
+            return False
+        self._step(claim=True)
+        return bool(self._reserved)
 
     def handle(self, reservation: Reservation, handler: Handler, payload: dict[str, Any]) -> None:
         expected = self._durations.expected(handler.name)
@@ -180,8 +194,8 @@ class Consumer:
         last = not self.window.has_time(until, SERVER_LATE)
         while not self._reserved and self.asked_to_stop() is None and (left := until - self.clock()) > 0:
             if last:
-                self._wake.wait(min(SLICE, left))  # no wait outlasts the window, so this one is timed here
-                self._step(claim=True)
+                if self._wake.wait(min(SLICE, left)):  # timed here: no wait outlasts the window
+                    self._step(claim=True)
             elif self._wake.pending:
                 self._wake.close()
                 self._step(claim=True)
@@ -200,6 +214,8 @@ class Consumer:
             self._settling.release(self._reserved.pop())  # each goes before the one released before it
         self._step(claim=False)
         self._wake.close()
+        for queue in self.options.queues:
+            self._store.trim(queue)
 
     def _await_quiet(self) -> None:
         while self.executor.busy():
@@ -241,7 +257,7 @@ class Consumer:
         self._reserved += stepped.reserved
         self._successor = self._successor or stepped.successor
         if stepped.stale:
-            self._emit(ReservationsLost(tuple(name.decode() for name in stepped.stale)))
+            self._emit(ReservationsLost(tuple(name.decode("utf-8", "backslashreplace") for name in stepped.stale)))
         self._untrimmed += sum(len(share.completed) for share in shares)
         if self._untrimmed >= TRIM_EVERY:
             self._untrimmed = 0

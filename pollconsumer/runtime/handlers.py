@@ -45,8 +45,11 @@ class Handler:
 
 
 def describe(error: BaseException) -> str:
-    """``error`` as it is kept with the message."""
-    if isinstance(error, Malformed | BadArguments):
-        return str(error)
-    text = str(error)
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+    """``error`` as it is kept with the message, whatever it is made of."""
+    try:
+        text = str(error)
+    except Exception as failure:
+        text = f"(its text raised {type(failure).__name__})"
+    if not isinstance(error, Malformed | BadArguments):
+        text = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    return text.encode("utf-8", "backslashreplace").decode()

@@ -70,17 +70,22 @@ class Heartbeat:
         os.write(self._orders, order.encode() + b"\n")
 
     def is_alive(self) -> bool:
+        """Whether it is there and runs."""
         if not self._stopped:
-            self._stopped = os.waitpid(self._pid, os.WNOHANG)[0] != 0
-        return not self._stopped
+            try:
+                self._stopped = os.waitpid(self._pid, os.WNOHANG)[0] != 0
+            except ChildProcessError:  # a handler waited for it
+                self._stopped = True
+        return not self._stopped and not is_stopped(self._pid)
 
     def stop(self) -> None:
         """End it at once: the launch has released the lease before, or could not, and then nor can its heartbeat."""
         if not self._stopped:
             self._stopped = True
             os.kill(self._pid, signal.SIGKILL)
-            os.close(self._orders)
-            os.waitpid(self._pid, 0)
+            with suppress(OSError):  # a handler may have closed it, or waited for what it did not start
+                os.close(self._orders)
+                os.waitpid(self._pid, 0)
 
 
 def _beat(orders: int, parent: int, progress: Progress, open_store: OpenStore) -> None:
@@ -97,7 +102,9 @@ def _beat(orders: int, parent: int, progress: Progress, open_store: OpenStore) -
 
 def _keep(orders: int, parent: int, progress: Progress, leases: Leases, store: RedisStore, tenure: Tenure) -> None:
     identity, acquired, pause = tenure.identity, tenure.acquired, 0.0
-    while not select.select([orders], [], [], pause)[0]:
+    # A process that a handler forked keeps the pipe open, so the launch itself is watched where the system can.
+    ends = [orders, os.pidfd_open(parent)] if hasattr(os, "pidfd_open") else [orders]
+    while not select.select(ends, [], [], pause)[0] and os.getppid() == parent:
         asked = boot_time()
         if is_stopped(parent):
             # A suspended launch must lose its lease as a frozen machine would: it cannot tell how long it was away.

@@ -26,6 +26,7 @@ class Interruption:
     def install(self) -> None:
         for number in SIGNALS:
             signal.signal(number, self._receive)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, as a shell may leave it, no child could be waited for
 
     def __bool__(self) -> bool:
         return self.signal is not None

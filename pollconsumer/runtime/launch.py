@@ -59,24 +59,32 @@ class Launch:
         self.interruption = Interruption()
         self.progress = Progress()
         self.id = secrets.token_hex(8)
+        farewell = min(FAREWELL_BUDGET, plan.grace / 2)
+        self._patience = WindowPatience(self.window, self.interrupted, farewell)
 
     def interrupted(self) -> bool:
         return bool(self.interruption)
 
     def patience(self) -> WindowPatience:
-        return WindowPatience(self.window, self.interrupted)
+        return self._patience
 
 
 class WindowPatience:
-    """Bear with the server for as long as the window is open; obey a signal meanwhile."""
+    """Bear with the server for as long as the window is open and no signal has come, and a little longer, once for all
+    that a launch has to do at its end."""
 
-    def __init__(self, window: Window, interrupted: Callable[[], bool]) -> None:
-        self._window, self._interrupted = window, interrupted
-        self._farewell = Budget(FAREWELL_BUDGET)
+    def __init__(self, window: Window, interrupted: Callable[[], bool], farewell: float) -> None:
+        self._window, self._interrupted, self._farewell = window, interrupted, farewell
+        self._until: float | None = None
 
     def left(self) -> float:
-        window = 0.0 if self._interrupted() else self._window.left(time.monotonic())
-        return max(window, self._farewell.left())
+        now = time.monotonic()
+        if self._until is None:
+            left = self._window.left(now)
+            if left > 0 and not self._interrupted():
+                return left + self._farewell
+            self._until = now + self._farewell
+        return max(0.0, self._until - now)
 
     def pause(self, seconds: float) -> None:
         time.sleep(min(seconds, self.left()))
@@ -97,7 +105,7 @@ def run_launch(
     launch = Launch(plan, opener, emit)
     launch.interruption.install()
     heartbeat = Heartbeat(launch.progress, lambda: opener.for_heartbeat(lambda: Budget(HEARTBEAT_BUDGET)))
-    watchdog = Watchdog(launch.window.left(time.monotonic()) + plan.grace, launch.progress)
+    Watchdog(launch.window.left(time.monotonic()) + plan.grace, launch.progress)
     try:
         prepare()
         wire = opener.wire(launch.patience)
@@ -108,7 +116,6 @@ def run_launch(
         else:
             held.work(work)
     finally:
-        watchdog.call_off()
         heartbeat.stop()
 
 

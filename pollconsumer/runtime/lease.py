@@ -38,6 +38,7 @@ def take(
     """The lease and the boot time at which it was asked for; None when another successor waits already, or when the
     window closed or a signal came first."""
     first_seen: dict[str, float] = {}
+    called = False
     while True:
         asked = boot_time()
         dead = [sign for sign, at in first_seen.items() if asked - at > THOUGHT_DEAD_AFTER]
@@ -51,8 +52,9 @@ def take(
         if interrupted() or left <= 0:
             leases.withdraw(group, launch)
             return None
-        if baton:
-            leases.call_for_hand_over(group)
+        if baton and not called:
+            leases.call_for_hand_over(group, left)
+            called = True
         leases.wait(group, min(REFRESH, left, max(0.01, answer.lapses_in)))
 
 

@@ -52,6 +52,7 @@ class Mover:
         interrupted: Callable[[], bool],
         check_lease: Callable[[], None],
         successor_waits: Callable[[], bool],
+        live_fences: Callable[[], list[bytes]],
         emit: Callable[[Event], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -59,7 +60,7 @@ class Mover:
         self._store, self._recurring, self._holder = store, recurring, holder
         self._wake, self._progress = wake, progress
         self._interrupted, self._check_lease, self._emit = interrupted, check_lease, emit
-        self._successor_waits = successor_waits
+        self._successor_waits, self._live_fences = successor_waits, live_fences
         self._announced: set[str] = set()
         self._maintained = float("-inf")
         self._moved = 0
@@ -97,8 +98,9 @@ class Mover:
         if self.clock() - self._maintained < MAINTAIN_EVERY:
             return
         self._maintained = self.clock()
+        live = self._live_fences()
         for queue in self._queues():
-            recovered = self._store.recover(queue)
+            recovered = self._store.recover(queue, live)
             if recovered:
                 self._emit(OrphansRecovered(queue, recovered))
             self._store.trim(queue)

@@ -54,13 +54,13 @@ class StoreOpener:
     """Makes connections to one store. An embedded server is started by the first call that needs it."""
 
     def __init__(self, store: str, namespace: str, durability: str, warn: Callable[[str], None]) -> None:
-        self._revive: Callable[[], None] | None = None
+        self._revive: Callable[[float], None] | None = None
         self._url = store
         address = store
         if store == EMBEDDED:
             server = EmbeddedServer(data_directory())
             self._url, address = server.url, str(server.directory)
-            self._revive = lambda: server.ensure_running(durability=durability, budget=START_BUDGET)
+            self._revive = lambda left: server.ensure_running(durability=durability, budget=min(START_BUDGET, left))
         self.namespace = namespace
         self.memo = StoreMemo(address, namespace)
         self._greet = Suitability(namespace, self.memo, warn)

@@ -38,7 +38,7 @@ def consume(
             launch.emit(OrphansRecovered(queue, recovered))
     _define(held, store, recurrences)
     markers = [store.keys.queue(queue, "k") for queue in options.queues]
-    durations = Durations(held.leases.learned())
+    durations = Durations(held.leases.learned(handlers))
     try:
         return Consumer(
             options,
@@ -81,7 +81,7 @@ def move(held: HeldLaunch, options: MoverOptions) -> StopReason:
     launch = held.launch
     store = RedisStore(held.wire, launch.opener.namespace)
 
-    held.leases.answered(held.acquired.holder)
+    held.leases.take_call(held.acquired.holder)  # it was ours
 
     def markers() -> list[str]:
         return [*(store.keys.queue(queue, "ks") for queue in store.queues()), store.keys.control("kq")]
@@ -96,6 +96,7 @@ def move(held: HeldLaunch, options: MoverOptions) -> StopReason:
         progress=launch.progress,
         interrupted=launch.interrupted,
         check_lease=held.watch.check,
-        successor_waits=lambda: held.leases.successor_waits(held.acquired.holder),
+        live_fences=held.leases.live_fences,
+        successor_waits=lambda: held.leases.take_call(held.acquired.holder),
         emit=launch.emit,
     ).run()

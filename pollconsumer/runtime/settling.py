@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 PARKED_FOR = 60.0
 """Seconds until a message for an unknown handler is offered again, to a consumer that may know it by then."""
 MAX_ERROR_CHARACTERS = 500
+LONGEST_DELAY = 10 * 365 * 86400.0
 
 
 class Settling:
@@ -59,24 +60,22 @@ class Settling:
         self.failed += 1
         problem = describe(error)[:MAX_ERROR_CHARACTERS]
         row = rows.retrying(reservation.row, ended)
-        delay_ms = int(outcome.delay * 1000)
+        delay_ms = int(min(outcome.delay, LONGEST_DELAY) * 1000)
         self._add(reservation, row, "retry", delay_ms, problem)
-        self._emit(
-            AttemptFailed(reservation.id.decode(), reservation.handler, reservation.attempt, problem, outcome.delay)
-        )
+        self._emit(AttemptFailed(_name(reservation), reservation.handler, reservation.attempt, problem, outcome.delay))
 
     def bury(self, reservation: Reservation, problem: str, started: int, ended: int) -> None:
         """Make a dead letter of it."""
         self.failed += 1
         problem = problem[:MAX_ERROR_CHARACTERS]
         self._add(reservation, rows.dead(reservation.row, started, ended), "dead", 0, problem)
-        self._emit(AttemptFailed(reservation.id.decode(), reservation.handler, reservation.attempt, problem, None))
+        self._emit(AttemptFailed(_name(reservation), reservation.handler, reservation.attempt, problem, None))
 
     def park(self, reservation: Reservation) -> None:
         """Set it aside, uncharged, until a consumer knows its handler."""
         problem = f"unknown_handler: no handler named {reservation.handler} here"[:MAX_ERROR_CHARACTERS]
         self._add(reservation, rows.parked(reservation.row), "park", int(PARKED_FOR * 1000), problem)
-        self._emit(MessageParked(reservation.id.decode(), reservation.handler, PARKED_FOR))
+        self._emit(MessageParked(_name(reservation), reservation.handler, PARKED_FOR))
 
     def release(self, reservation: Reservation) -> None:
         """Give it back, uncharged: it was not started."""
@@ -97,3 +96,7 @@ class Settling:
     def _add(self, reservation: Reservation, row: bytes, kind: str, delay_ms: int, problem: str) -> None:
         settlement = Settlement(reservation.id, reservation.row, row, kind, delay_ms, problem)
         self._share(reservation).settlements.append(settlement)
+
+
+def _name(reservation: Reservation) -> str:
+    return reservation.id.decode("utf-8", "backslashreplace")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import faulthandler
 import os
 import threading
+import time
 from typing import TYPE_CHECKING
 
 from pollconsumer.core.window import StopReason
@@ -18,25 +19,20 @@ if TYPE_CHECKING:
 
 WITHOUT_INTERPRETER_AFTER = 0.5
 EXIT_CODE = 124
+MESSAGE = b"pollconsumer: error: watchdog: the launch outlived its window and grace; its stacks follow\n"
 
 
 class Watchdog:
     def __init__(self, seconds: float, progress: Progress) -> None:
-        """Strikes in ``seconds``, unless called off."""
+        """Strikes in ``seconds``, unless the process has ended: a thread that a handler left behind may delay that."""
         self._progress = progress
-        self._called_off = threading.Event()
         self._log = os.dup(2)  # a handler may close it
         faulthandler.dump_traceback_later(seconds + WITHOUT_INTERPRETER_AFTER, exit=True, file=self._log)
         threading.Thread(target=self._watch, args=(seconds,), name="watchdog", daemon=True).start()
 
-    def call_off(self) -> None:
-        faulthandler.cancel_dump_traceback_later()
-        self._called_off.set()
-
     def _watch(self, seconds: float) -> None:
-        if not self._called_off.wait(seconds):
-            self._progress.end(StopReason.WATCHDOG, EXIT_CODE)
-            line = "pollconsumer: error: watchdog: a handler outlived the launch and its grace; its stack follows\n"
-            os.write(self._log, line.encode())
-            faulthandler.dump_traceback(file=self._log, all_threads=True)
-            os._exit(EXIT_CODE)
+        time.sleep(seconds)
+        self._progress.end(StopReason.WATCHDOG, EXIT_CODE)
+        os.write(self._log, MESSAGE)
+        faulthandler.dump_traceback(file=self._log, all_threads=True)
+        os._exit(EXIT_CODE)

@@ -12,6 +12,7 @@ server grants, counted from before it asked, on a clock that goes on while the m
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from pollconsumer.store.keys import Keys
@@ -28,6 +29,7 @@ RENEW_EVERY = 5.0
 TRUSTED_FOR = 10.0
 SUCCESSOR_TTL = 3.0
 LAUNCHES_KEPT = 5_000
+_LEARNED = re.compile(rb"([0-9.e+-]+) (\d+)")
 MEAN_REMEMBERS = 100
 
 
@@ -103,22 +105,24 @@ class Leases:
 
     def wait(self, group: Group, seconds: float) -> None:
         """Until a lease of the group is given back, at most ``seconds``."""
-        self._wire.blocking(("BLPOP", self._keys.control(f"baton:{group.name}"), f"{seconds:.3f}"), seconds)
+        self._wire.blocking(("BLPOP", self._keys.control(f"baton:{group.name}"), f"{max(0.001, seconds):.3f}"), seconds)
 
-    def call_for_hand_over(self, group: Group) -> None:
-        """Let holders of the group know that a successor waits; they see it at their next step."""
+    def call_for_hand_over(self, group: Group, seconds: float) -> None:
+        """Let one holder of the group know, at its next step, that a successor waits, for ``seconds`` at most."""
         calls = [(self._keys.queue(queue, "sw"), self._keys.queue(queue, "k")) for queue in group.queues]
         for sign, marker in calls or [(self._keys.control("sw"), self._keys.control("kq"))]:
-            self._wire.command("SET", f"{sign}:{group.name}", 1, "PX", int(SUCCESSOR_TTL * 1000))
-            self._wire.call("nudge", [marker], [])
+            self._wire.call("nudge", [f"{sign}:{group.name}", marker], [max(1, int(seconds * 1000))])
 
-    def answered(self, holder: Holder) -> None:
-        """The mover before has made way: the call was ours."""
-        self._wire.command("DEL", f"{self._keys.control('sw')}:{holder.group}")
+    def take_call(self, holder: Holder) -> bool:
+        """Whether a mover's successor has called since the last time. A consumer's shows in the answer to its steps."""
+        return bool(self._wire.command("DEL", f"{self._keys.control('sw')}:{holder.group}"))
 
-    def successor_waits(self, holder: Holder) -> bool:
-        """Whether a mover's successor has called. A consumer's shows in the answer to its steps."""
-        return bool(self._wire.command("EXISTS", f"{self._keys.control('sw')}:{holder.group}"))
+    def live_fences(self) -> list[bytes]:
+        """Those under which some lease is held now."""
+        lineages = self._wire.command("SMEMBERS", self._keys.control("leases"))
+        keys = [self._keys.control(f"lease:{lineage.decode()}") for lineage in lineages]
+        fences = self._wire.all([("HGET", key, "fence") for key in keys]) if keys else []
+        return [fence for fence in fences if fence is not None]
 
     def renew(self, holder: Holder, role: str, launch: str, description: str, entry: str) -> bool:
         """Go on holding, and record how the launch fares. False when the lease is another's."""
@@ -140,13 +144,14 @@ class Leases:
         keys = [control(f"lease:{lineage}"), control(f"baton:{group}"), control("fences")]
         return bool(self._wire.call("break", keys, [lineage, fence]))
 
-    def learned(self) -> dict[str, tuple[float, int]]:
-        """What earlier launches learned of durations: handler → (mean in seconds, messages)."""
-        fields = self._wire.command("HGETALL", self._keys.control("durations"))
+    def learned(self, handlers: Iterable[str]) -> dict[str, tuple[float, int]]:
+        """What earlier launches learned of the durations of ``handlers``: name → (mean in seconds, messages)."""
+        names = list(handlers)
+        values = self._wire.command("HMGET", self._keys.control("durations"), *names) if names else []
         learned = {}
-        for name, value in zip(fields[::2], fields[1::2], strict=True):
-            mean, count = value.split()
-            learned[name.decode()] = (float(mean), int(count))
+        for name, value in zip(names, values, strict=True):
+            if value is not None and (read := _LEARNED.fullmatch(value)):
+                learned[name] = (float(read[1]), int(read[2]))
         return learned
 
     def learn(self, measured: Mapping[str, Average]) -> None:

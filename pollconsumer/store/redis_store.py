@@ -86,6 +86,10 @@ class Share:
         self.completed: list[tuple[bytes, bytes, bytes]] = []
         self.settlements: list[Settlement] = []
 
+    def ids(self) -> list[bytes]:
+        """Of what is to be settled."""
+        return [name for name, _, _ in self.completed] + [settlement.id for settlement in self.settlements]
+
 
 class Stepped(NamedTuple):
     """``stale``: ids that were no longer ours to settle. ``successor``: the next launch waits for the lease."""
@@ -110,12 +114,22 @@ class RedisStore:
         self._registered: set[str] = set()
 
     def enqueue(self, messages: Sequence[NewMessage]) -> list[Enqueued]:
+        """Accept messages, in order, as `enqueue_batches` does. An error's ``accepted`` are those before it."""
+        results: list[Enqueued] = []
+        try:
+            for accepted in self.enqueue_batches(messages):
+                results += accepted
+        except StoreUnreachable as error:
+            error.accepted = [entry.id for entry in results]
+            raise
+        return results
+
+    def enqueue_batches(self, messages: Sequence[NewMessage]) -> Iterator[list[Enqueued]]:
         """Accept messages, in order; each batch of one queue is accepted whole or not at all.
 
         Accepting repeats itself harmlessly, so a lost reply is asked for again. OutcomeUnknown with the ids of a batch
         that was sent and went unanswered for the whole budget, StoreUnreachable where none was sent.
         """
-        results: list[Enqueued] = []
         script = self.wire.scripts["enqueue"]
         for queue, batch in _batches(messages):
             self._register(queue)
@@ -130,11 +144,12 @@ class RedisStore:
                 if error.sent:
                     raise OutcomeUnknown([message.id for message in batch]) from None
                 raise
+            results = []
             for message, holder in zip(batch, held, strict=True):
                 id_held = holder.decode()
                 again = id_held == message.id and self.wire.repeated
                 results.append(Enqueued(id_held or message.id, duplicate=bool(id_held) and not again))
-        return results
+            yield results
 
     def _register(self, queue: str) -> None:
         """Before its first message, so that no queue is ever unknown to the mover."""
@@ -153,13 +168,18 @@ class RedisStore:
         self.wire.call("announce", keys, [holder.lineage, holder.fence])
         return self.recover(queue)
 
-    def recover(self, queue: str) -> int:
-        """Offer orphans again. Returns how many there were."""
+    def recover(self, queue: str, live_fences: Sequence[bytes] | None = None) -> int:
+        """Offer orphans again. Returns how many there were.
+
+        With ``live_fences``, under which leases are held now, also those past their hard end whose fence is none of
+        them: reserved on a machine that vanished, for a launch that nobody follows.
+        """
         script = self.wire.scripts["recover"]
         keys = self.keys.of_script(script, queue)
         recovered = first = 0
+        late = [0] if live_fences is None else [1, *live_fences]
         while True:
-            orphans, looked = self.wire.call(script, keys, [first, RECOVER_BATCH])
+            orphans, looked = self.wire.call(script, keys, [first, RECOVER_BATCH, *late])
             recovered += len(orphans)
             first += looked - len(orphans)
             if looked < RECOVER_BATCH:
@@ -204,17 +224,13 @@ class RedisStore:
         try:
             if wait > 0:
                 markers = [self.keys.queue(share.queue, "k") for share in shares]
-                blocking = ("BLPOP", *markers, f"{wait:.3f}")
+                blocking = ("BLPOP", *markers, f"{max(0.001, wait):.3f}")
                 answers = self.wire.once([blocking, *commands], blocking=wait)[1:]
             else:
                 answers = self.wire.once(commands)
         except Unanswered:
             self.wire.close()
-            for share in shares:
-                if share.claim:
-                    settled = [entry[0] for entry in share.completed] + [entry.id for entry in share.settlements]
-                    self.unreserve(holder, share.queue, [*known(), *settled])
-            answers = self.wire.all(commands)
+            answers = self._step_again(holder, shares, commands, known)
         read_at = now()
         reserved: list[Reservation] = []
         stale: list[bytes] = []
@@ -225,6 +241,23 @@ class RedisStore:
             triples = zip(claims[::3], claims[1::3], claims[2::3], strict=True)
             reserved += [Reservation(share.queue, name, row, record, at, read_at) for name, row, record in triples]
         return Stepped(reserved, stale, successor)
+
+    def _step_again(
+        self,
+        holder: Holder,
+        shares: Sequence[Share],
+        commands: list[tuple[Any, ...]],
+        known: Callable[[], Iterable[bytes]],
+    ) -> list[Any]:
+        settled = [name for share in shares for name in share.ids()]
+
+        def give_back() -> None:
+            for share in shares:
+                if share.claim:
+                    self.unreserve(holder, share.queue, [*known(), *settled])
+
+        give_back()
+        return self.wire.all(commands, mend=give_back)
 
     def unreserve(self, holder: Holder, queue: str, known: Iterable[bytes]) -> int:
         """Give back, uncharged, what this holder has reserved in ``queue`` beside ``known``."""

@@ -30,7 +30,8 @@ def new_record(handler: str, payload: bytes, priority: int, key: str) -> bytes:
 
 def content(record: bytes) -> tuple[str, bytes]:
     """Handler name and payload of a record."""
-    handler, _, payload = record[_RECORD_HEADER + record[10] :].partition(b"\n")
+    key_bytes = record[10] if len(record) >= _RECORD_HEADER else 0
+    handler, _, payload = record[_RECORD_HEADER + key_bytes :].partition(b"\n")
     return handler.decode("utf-8", "replace"), payload
 
 
@@ -84,6 +85,7 @@ _ROW = struct.Struct(">BcHHBB" + "HI" * 9)
 
 
 def read_row(row: bytes) -> Row:
+    row = row.ljust(_FIXED, b"\0")  # whatever somebody else wrote there can be shown
     flags, ending, priority, attempted, _crashes, generation, *halves = _ROW.unpack(row[:_FIXED])
     instants = [(high << 32 | low) or None for high, low in zip(halves[::2], halves[1::2], strict=True)]
     _fence, reserved, started, ended, scheduled, due, enqueued, failed, next_attempt = instants
@@ -110,6 +112,7 @@ def read_row(row: bytes) -> Row:
 
 def read_record(record: bytes) -> Row:
     """What a record alone says: the message is ready, and was never reserved."""
+    record = record.ljust(_RECORD_HEADER, b"\0")
     accepted = int.from_bytes(record[4:10], "big")
     handler, _ = content(record)
     priority = (record[2] << 8 | record[3]) - 32768

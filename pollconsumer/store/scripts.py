@@ -9,8 +9,8 @@ from pathlib import Path
 _DIRECTORY = Path(__file__).parent / "lua"
 _KEYS = re.compile(r"^-- KEYS (.+)$", re.MULTILINE)
 
-# Promoting, settling and releasing free memory or move it about: they must work on a full server.
-_MAY_GROW = {"enqueue", "register"}
+# All others free memory, move it about, or need next to none: they must work on a full server.
+_MAY_GROW = {"enqueue"}
 
 
 class Script:

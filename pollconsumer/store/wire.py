@@ -78,13 +78,13 @@ class Wire:
         url: str,
         patience: Callable[[], Patience],
         *,
-        revive: Callable[[], None] | None = None,
+        revive: Callable[[float], None] | None = None,
         greet: Callable[[Wire], None] | None = None,
         connect: Callable[[], Any] | None = None,
         scripts: Scripts | None = None,
     ) -> None:
-        """``revive`` starts the server where that is ours to do; ``greet`` looks at it once on every new connection,
-        and raises where it must not be used; ``connect`` makes another kind of connection."""
+        """``revive`` starts the server, within so many seconds, where that is ours to do; ``greet`` looks at it once on
+        every new connection, and raises where it must not be used; ``connect`` makes another kind of connection."""
         self.address = redacted(url)
         self.patience = patience
         self.scripts = scripts or Scripts()
@@ -117,13 +117,19 @@ class Wire:
             script = self.scripts[script]
         return ("EVALSHA", script.sha, len(keys), *keys, *args)
 
-    def all(self, commands: Sequence[Sequence[Any]]) -> list[Any]:
-        """The answers to commands sent in one write, tried again until patience ends. Raises StoreUnreachable then."""
+    def all(self, commands: Sequence[Sequence[Any]], *, mend: Callable[[], object] | None = None) -> list[Any]:
+        """The answers to commands sent in one write, tried again until patience ends. Raises StoreUnreachable then.
+
+        ``mend`` undoes, before each further try, what the one before may have done unseen.
+        """
         patience = self.patience()
         pause = 0.02
         sent = self.repeated = False
         while True:
             try:
+                if mend and self.repeated:
+                    mend()
+                    self.repeated = True
                 return self.once(commands)
             except Unanswered as unanswered:
                 self.close()
@@ -157,7 +163,11 @@ class Wire:
 
     def receive(self, commands: Sequence[Sequence[Any]], *, blocking: float = 0.0) -> list[Any]:
         """Answers to what `send` sent; scripts unknown to the server are loaded and run again."""
-        answers = [self._answer(COMMAND_TIMEOUT + blocking) for _ in commands]
+        answers = []
+        for _ in commands:
+            answers.append(self._answer(COMMAND_TIMEOUT + blocking))
+            if isinstance(answers[-1], exceptions.AuthenticationError):
+                _raise_if_error(answers[-1])  # redis-py hangs up after it
         for at, answer in enumerate(answers):
             if isinstance(answer, exceptions.NoScriptError):
                 script = next(s for s in self.scripts.known() if s.sha == commands[at][1])
@@ -194,7 +204,7 @@ class Wire:
             if self._revive is None:
                 raise
             try:
-                self._revive()
+                self._revive(self.patience().left())
             except StoreUnreachable as error:
                 raise Unanswered(str(error), sent=False) from None
             return self._connect()
@@ -281,4 +291,9 @@ def _factory(url: str) -> Callable[[], Any]:
         "protocol": 2,
         "driver_info": None,
     }
+    try:
+        _SCHEMES[scheme](**options)
+    except TypeError as error:
+        unknown = str(error).rpartition("argument ")[2].strip("'")
+        raise ConfigurationError("store", redacted(url), f"unknown option {unknown}") from None
     return lambda: _SCHEMES[scheme](**options)

@@ -6,7 +6,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from pollconsumer.core.durations import Average
-from pollconsumer.store.leases import SUCCESSOR_TTL, TTL, Acquired, Group, Held, Leases
+from pollconsumer.store.leases import TTL, Acquired, Group, Held, Leases
 from tests.conftest import NAMESPACE
 from tests.store.servers import server_ms, snapshot
 
@@ -118,7 +118,7 @@ def test_the_claim_of_a_successor_expires_by_itself(leases: Leases, wire: Wire) 
     take(leases, "one")
     acquire(leases, "two")
     claim = f"{{{NAMESPACE}}}:next:{GROUP.name}"
-    assert 0 < wire.command("PTTL", claim) <= SUCCESSOR_TTL * 1000
+    assert 0 < wire.command("PTTL", claim) <= 7000
     wire.command("DEL", claim)
     assert isinstance(acquire(leases, "three"), Held)
     assert acquire(leases, "two") is None
@@ -286,34 +286,36 @@ def test_a_launch_keeps_its_slot_when_it_asks_again_after_another_was_freed(leas
 
 def test_calling_for_the_hand_over_wakes_the_holder_wherever_it_idles(leases: Leases, wire: Wire) -> None:
     group = Group("consumer", ("mail", "sms"), 1)
-    leases.call_for_hand_over(group)
-    leases.call_for_hand_over(group)
+    leases.call_for_hand_over(group, 7)
+    leases.call_for_hand_over(group, 7)
     for queue in group.queues:
         assert wire.command("LLEN", f"{{{NAMESPACE}:{queue}}}:k") == 1
-        assert 0 < wire.command("PTTL", f"{{{NAMESPACE}:{queue}}}:sw:{group.name}") <= SUCCESSOR_TTL * 1000
+        assert 0 < wire.command("PTTL", f"{{{NAMESPACE}:{queue}}}:sw:{group.name}") <= 7000
 
 
-def test_a_mover_sees_that_its_successor_waits(leases: Leases) -> None:
+def test_one_mover_sees_that_its_successor_waits(leases: Leases) -> None:
     group = Group("mover", (), 1)
     holder = take(leases, "one", group)
-    assert not leases.successor_waits(holder)
-    leases.call_for_hand_over(group)
-    assert leases.successor_waits(holder)
+    assert not leases.take_call(holder)
+    leases.call_for_hand_over(group, 7)
+    assert leases.take_call(holder)
+    assert not leases.take_call(holder)
 
 
 # What launches learn
 
 
 def test_what_a_launch_measured_is_there_for_the_next(leases: Leases) -> None:
-    assert leases.learned() == {}
+    assert leases.learned(["a b"]) == {}
     leases.learn({"a b": Average(0.25, 4)})
     leases.learn({"a b": Average(0.75, 4), "c": Average(2.0, 1)})
-    assert leases.learned() == {"a b": (0.5, 8), "c": (2.0, 1)}
+    assert leases.learned(["a b", "c", "d"]) == {"a b": (0.5, 8), "c": (2.0, 1)}
+    assert leases.learned(["c"]) == {"c": (2.0, 1)}
 
 
 def test_what_was_learned_long_ago_weighs_no_more_than_a_hundred_messages(leases: Leases) -> None:
     for _ in range(5):
         leases.learn({"a": Average(1.0, 100)})
     leases.learn({"a": Average(3.0, 100)})
-    mean, count = leases.learned()["a"]
+    mean, count = leases.learned(["a"])["a"]
     assert (round(mean, 6), count) == (2.0, 200)

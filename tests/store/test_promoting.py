@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pollconsumer.core.errors import LeaseLost
-from pollconsumer.store.redis_store import Holder, RedisStore
+from pollconsumer.store.redis_store import Holder, Promoted, RedisStore
 from tests.store.acting import HOUR, QUEUE, Launch, Looking, message, names
 from tests.store.servers import server_ms, snapshot
 
@@ -34,7 +34,7 @@ def test_what_is_not_due_stays_and_the_mover_learns_when_it_will_be(
     store: RedisStore, look: Looking, mover: Holder
 ) -> None:
     store.enqueue([message("a", delay=HOUR), message("b", delay=2 * HOUR)])
-    moved, next_due = store.promote(mover, QUEUE, 100)
+    moved, next_due, _ = store.promote(mover, QUEUE, 100)
     assert moved == 0
     assert next_due is not None
     assert HOUR / 1000 - 60 < next_due <= HOUR / 1000
@@ -42,7 +42,7 @@ def test_what_is_not_due_stays_and_the_mover_learns_when_it_will_be(
 
 
 def test_an_empty_schedule_has_no_next_due_time(store: RedisStore, mover: Holder) -> None:
-    assert store.promote(mover, QUEUE, 100) == (0, None)
+    assert store.promote(mover, QUEUE, 100) == Promoted(0, None, recurring=False)
 
 
 def test_a_message_is_never_promoted_before_its_due_time_by_the_clock_of_the_server(
@@ -59,7 +59,7 @@ def test_a_message_is_never_promoted_before_its_due_time_by_the_clock_of_the_ser
 
 def test_due_messages_are_promoted_by_due_time_then_id(store: RedisStore, look: Looking, mover: Holder) -> None:
     schedule(store, look, {"late": 1000, "b": 5000, "c": 5000, "a": 5000, "latest": 10})
-    assert store.promote(mover, QUEUE, 100) == (5, None)
+    assert store.promote(mover, QUEUE, 100) == Promoted(5, None, recurring=False)
     assert look.listed("r") == ["a", "b", "c", "late", "latest"]
     assert look.ranked("s") == []
 
@@ -76,10 +76,10 @@ def test_promoted_messages_of_another_priority_keep_that_order_too(
 
 def test_a_batch_is_bounded_and_takes_the_oldest_due_times(store: RedisStore, look: Looking, mover: Holder) -> None:
     schedule(store, look, {f"m{n}": 1000 - n for n in range(7)})
-    moved, next_due = store.promote(mover, QUEUE, 3)
+    moved, next_due, _ = store.promote(mover, QUEUE, 3)
     assert (moved, next_due) == (3, 0.0)
     assert look.listed("r") == ["m0", "m1", "m2"]
-    assert store.promote(mover, QUEUE, 100) == (4, None)
+    assert store.promote(mover, QUEUE, 100) == Promoted(4, None, recurring=False)
 
 
 def test_many_messages_with_the_same_due_time_all_arrive_once(store: RedisStore, look: Looking, mover: Holder) -> None:

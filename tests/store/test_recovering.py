@@ -67,13 +67,26 @@ def test_another_slot_keeps_what_it_has_reserved(store: RedisStore) -> None:
     assert second.complete(*kept).stale == []
 
 
-def test_what_is_past_its_hard_end_is_recovered_from_the_current_holder_too(store: RedisStore) -> None:
+def test_past_its_hard_end_is_recovered_unless_its_holder_lives(store: RedisStore) -> None:
     store.enqueue([message("past"), message("within")])
-    launch = Launch(store)
+    launch = Launch(store, fence=7)
     launch.reserve(lasts_ms=0)
     launch.reserve(lasts_ms=60_000)
-    assert store.recover(QUEUE) == 1
+    assert store.recover(QUEUE) == 0
+    assert store.recover(QUEUE, [b"6", b"7"]) == 0
+    assert store.recover(QUEUE, [b"6"]) == 1
     assert names(launch.reserve(9)) == ["past"]
+
+
+def test_what_cannot_be_read_takes_no_neighbour_with_it(store: RedisStore, look: Looking) -> None:
+    store.enqueue([message(name) for name in ("a", "short row", "b", "junk record", "c")])
+    store.wire.command("HSET", look.key("m"), "short row", "x")
+    store.wire.command("HSET", look.key("b"), "junk record", "junk")
+    assert names(Launch(store, fence=1).reserve(9)) == ["a", "b", "c"]
+    assert sorted(look.ranked("x")) == ["junk record", "short row"]
+    store.wire.command("HSET", look.key("m"), "b", "x")
+    Launch(store, fence=2)
+    assert sorted(look.listed("r")) == ["a", "b", "c"]
 
 
 def test_recovering_wakes_the_consumer(store: RedisStore, look: Looking) -> None:
@@ -125,13 +138,14 @@ def test_fences_are_compared_as_numbers(store: RedisStore) -> None:
         Launch(store, fence=9)
 
 
-def test_a_reservation_whose_row_is_gone_leaves_the_index(store: RedisStore, look: Looking) -> None:
+def test_a_reservation_whose_row_is_gone_is_offered_again(store: RedisStore, look: Looking) -> None:
     store.enqueue([message("a")])
     launch = Launch(store)
     launch.reserve()
     store.wire.command("HDEL", look.key("m"), "a")
-    assert store.recover(QUEUE) == 0
+    assert store.recover(QUEUE) == 1
     assert look.ranked("f") == []
+    assert names(launch.reserve()) == ["a"]
 
 
 @pytest.mark.parametrize("name", ["r", "m", "s", "k", "p"])

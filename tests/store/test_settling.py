@@ -209,7 +209,7 @@ def test_a_reservation_that_was_taken_over_settles_nothing_and_is_reported(
     store.enqueue([message("a", key="k")])
     launch = Launch(store)
     (stale,) = launch.reserve(lasts_ms=0)
-    store.recover(QUEUE)
+    store.recover(QUEUE, [])
     (current,) = launch.reserve()
     assert current.attempt == 2
     before = snapshot(store.wire)
@@ -224,7 +224,7 @@ def test_one_stale_reservation_does_not_keep_its_neighbours_from_settling(store:
     launch = Launch(store)
     (stale,) = launch.reserve(lasts_ms=0)
     others = launch.reserve(2)
-    store.recover(QUEUE)
+    store.recover(QUEUE, [])
     assert launch.complete(stale, *others).stale == [b"a"]
     assert look.finished() == ["b", "c"]
 

@@ -214,7 +214,7 @@ def test_several_forgotten_scripts_in_one_write_are_answered_each_in_its_place(s
     answers = store.wire.once(
         [
             ("ECHO", "first"),
-            store.wire.script("nudge", [keys.queue(QUEUE, "k")], []),
+            store.wire.script("nudge", [keys.queue(QUEUE, "sw"), keys.queue(QUEUE, "k")], [9]),
             ("ECHO", "second"),
             store.wire.script("learn", [keys.control("durations")], [100]),
             store.wire.script("register", [keys.control("queues"), keys.control("kq")], [QUEUE]),
@@ -317,7 +317,7 @@ def test_a_server_that_is_ours_to_start_is_started_by_the_call_that_needs_it(val
     address = socket.with_name("revived")
     started: list[Path] = []
 
-    def revive() -> None:
+    def revive(_seconds: float) -> None:
         started.append(address)
         address.symlink_to(socket)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 import re
 import sys
 from importlib import import_module
@@ -16,6 +15,7 @@ import click
 from pollconsumer.core.errors import CannotCreate, PollConsumerError, UsageError, shown
 from pollconsumer.core.redaction import redacted
 from pollconsumer.interface import logs
+from pollconsumer.interface.cli.output import discard
 from pollconsumer.interface.cli.types import Once, QueueName
 from pollconsumer.interface.settings import VERSION, Settings, load_settings
 
@@ -133,7 +133,7 @@ def main(arguments: Sequence[str]) -> int:
         code = code or undelivered.exit_code
     for stream in (sys.stdout, sys.stderr):
         if _flushed(stream) is not None:
-            _silence(stream)
+            discard(stream)
     return code
 
 
@@ -209,10 +209,3 @@ def _flushed(stream: TextIO | None) -> OSError | None:
     except ValueError:  # closed
         return None
     return None
-
-
-def _silence(stream: TextIO) -> None:
-    """Send what ``stream`` still holds to nowhere: else the interpreter tries again at its end, and exits with 120."""
-    null = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(null, stream.fileno())
-    os.close(null)

@@ -13,7 +13,7 @@ import click
 from pollconsumer.core.errors import BadData, UsageError
 from pollconsumer.core.message import MAX_PRIORITY
 from pollconsumer.interface.cli.opened import redis_store
-from pollconsumer.interface.cli.output import print_json
+from pollconsumer.interface.cli.output import discard
 from pollconsumer.interface.cli.types import DueTime, Duration, Once, QueueName
 from pollconsumer.interface.messages import EPOCH, new_message
 
@@ -86,7 +86,8 @@ def _enqueue_lines(source: str, as_json: bool) -> None:
     progress = _Progress()
     with _opened(source) as lines:
         for batch in _batches(_messages(lines)):
-            _print(store.enqueue(batch.messages), as_json)
+            for enqueued in store.enqueue_batches(batch.messages):
+                _print(enqueued, as_json)
             progress.show(batch.last_line)
             if batch.error is not None:
                 progress.end()
@@ -121,7 +122,7 @@ def _batches(messages: Iterator[tuple[int, NewMessage]]) -> Iterator[_Batch]:
 
 
 def _messages(lines: Iterable[str]) -> Iterator[tuple[int, NewMessage]]:
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(_decoded(lines), 1):
         if line.strip():
             where = f"line {number}"
             entry = parse_object(where, line.rstrip("\n"))
@@ -129,6 +130,13 @@ def _messages(lines: Iterable[str]) -> Iterator[tuple[int, NewMessage]]:
             if unknown:
                 raise BadData(where, unknown[0], f"unknown key; the keys are {', '.join(NAMES)}")
             yield number, _line_message(where, entry)
+
+
+def _decoded(lines: Iterable[str]) -> Iterator[str]:
+    try:
+        yield from lines
+    except UnicodeDecodeError as error:
+        raise BadData("--ndjson", None, f"is not UTF-8: {error.reason}") from None
 
 
 def _line_message(where: str, entry: dict[str, Any]) -> NewMessage:
@@ -163,10 +171,14 @@ def _instant(at_ms: int) -> datetime:
 
 def _print(enqueued: list[Enqueued], as_json: bool) -> None:
     if as_json:
-        for entry in enqueued:
-            print_json({"id": entry.id, "duplicate": entry.duplicate})
-    elif enqueued:
-        click.echo("\n".join(entry.id for entry in enqueued))
+        text = "\n".join(json.dumps({"id": entry.id, "duplicate": entry.duplicate}) for entry in enqueued)
+    else:
+        text = "\n".join(entry.id for entry in enqueued)
+    try:
+        click.echo(text)
+    except BrokenPipeError:
+        # Whoever read the ids has read enough; the messages are enqueued all the same.
+        discard(sys.stdout)
 
 
 def _standard_input() -> str:

@@ -4,8 +4,9 @@ so that a closed or full output is noticed; the frame of the command line turns 
 from __future__ import annotations
 
 import json
+import os
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 import click
 
@@ -45,3 +46,10 @@ def ago(epoch_ms: int, now_ms: int) -> str:
             text = f"{count} {unit}{'' if count == 1 else 's'}"
             return f"{text} ago" if epoch_ms < now_ms else f"in {text}"
     return "now"
+
+
+def discard(stream: TextIO) -> None:
+    """Send what ``stream`` still holds, and gets, to nowhere: else the interpreter tries again at its end."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, stream.fileno())
+    os.close(null)

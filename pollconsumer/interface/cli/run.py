@@ -56,14 +56,14 @@ def run(until_empty: bool, max_messages: int | None, with_mover: bool, **flags: 
     settings = with_flags(current_settings(), "consumer", flags)
     chosen = settings.consumer
     plan = LaunchPlan(
-        group=Group("consumer", chosen.queues, chosen.instances),
+        group=Group("consumer", tuple(sorted(set(chosen.queues))), chosen.instances),
         timeout=chosen.timeout,
         grace=chosen.grace,
         baton=chosen.handoff == "baton",
         next_launches=next_launches(chosen.schedule) if chosen.schedule else None,
     )
     options = ConsumerOptions(
-        queues=chosen.queues,
+        queues=tuple(dict.fromkeys(chosen.queues)),
         idle_time=chosen.idle_time,
         estimated_duration=chosen.estimated_duration,
         tolerance_factor=chosen.tolerance_factor,

@@ -33,6 +33,16 @@ local function priority_of(s)
   return high * 256 + low - 32768
 end
 
+-- A row, or a record, that can be taken apart; what somebody else wrote there may be anything.
+local function well_formed(row)
+  return row and #row >= 62 and row or nil
+end
+
+local function readable(record)
+  return record and #record >= 12 and sub(record, 1, 1) == 'A' and find(record, '\n', 12 + byte(record, 11), true) and record
+    or nil
+end
+
 local function state_of(row)
   local ending = sub(row, 2, 2)
   if ending == 'c' then return 'completed' elseif ending == 'd' then return 'dead' elseif ending == 'x' then

@@ -3,7 +3,7 @@
 -- ARGV id
 -- Returns '' when cancelled; its state when it is too late for that; nothing when there is no such message
 
-local row, record = redis.call('HGET', m, ARGV[1]), redis.call('HGET', b, ARGV[1])
+local row, record = well_formed(redis.call('HGET', m, ARGV[1])), readable(redis.call('HGET', b, ARGV[1]))
 if not row and not record then return false end
 row = row or fresh_row(record)
 local state = state_of(row)

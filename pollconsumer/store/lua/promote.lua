@@ -18,7 +18,7 @@ if #ids > 0 then
   redis.call('ZREM', s, unpack(ids))
   local new_rows, ready, ranked = {}, {}, {}
   for i = 1, #ids do
-    local id, row = ids[i], rows[i]
+    local id, row = ids[i], well_formed(rows[i])
     local priority = 0
     if row then
       priority = priority_of(row)

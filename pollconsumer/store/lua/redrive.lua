@@ -9,10 +9,10 @@ redis.call('LLEN', r)
 redis.call('ZCARD', z)
 redis.call('LLEN', k)
 for _, id in ipairs(ARGV) do
-  local record = redis.call('ZSCORE', x, id) and redis.call('HGET', b, id)
+  local record = redis.call('ZSCORE', x, id) and readable(redis.call('HGET', b, id))
   local key = record and sub(record, 12, 11 + byte(record, 11)) or ''
   if record and (key == '' or redis.call('HSETNX', u, key, id) == 1) then
-    local row = redis.call('HGET', m, id)
+    local row = well_formed(redis.call('HGET', m, id)) or fresh_row(record)
     redis.call('ZREM', x, id)
     redis.call('HSET', m, id, sub(row, 1, 1) .. '\0' .. sub(row, 3, 4) .. '\0\0\0'
       .. char(math.min(byte(row, 8) + 1, 255)) .. sub(row, 9, 14) .. NEVER .. NEVER .. NEVER .. sub(row, 33, 44)

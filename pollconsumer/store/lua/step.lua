@@ -4,8 +4,8 @@
 --   for each completed: id, row as reserved, row to be;
 --   for each settled otherwise: id, row as reserved, row to be, kind, delay in ms, error
 --     (kinds: retry and park with their delay, dead; release, to the head, before what was released before it)
--- Returns now, ids whose reservation was no longer the caller's (nothing was changed for them), 1 if a successor
---   waits, and for each message reserved: id, row, record
+-- Returns now, ids whose reservation was no longer the caller's (nothing was changed for them), 1 to the one caller
+--   that makes way for a successor, and for each message reserved: id, row, record
 -- Refusals: FENCED when a newer launch has announced itself
 
 if redis.call('HGET', t, ARGV[1]) ~= ARGV[2] then
@@ -114,10 +114,10 @@ local function pop(count)
   return ids
 end
 
-local function bury_without_record(id, row)
-  row = row or '\0\0\128\0\0\0\0\0' .. NEVER .. NEVER .. NEVER .. NEVER .. NEVER .. NEVER .. NEVER .. NEVER .. NEVER
+local function bury(id, row, problem)
+  row = row or '\0\0\128\0\0\0\0\0' .. string.rep(NEVER, 9)
   redis.call('HSET', m, id, sub(row, 1, 1) .. 'd' .. sub(row, 3, 26) .. be6(now) .. sub(row, 33))
-  redis.call('HSET', e, id, 'malformed: its record is missing')
+  redis.call('HSET', e, id, 'malformed: ' .. problem)
   redis.call('ZADD', x, now, id)
 end
 
@@ -131,14 +131,16 @@ local function reserve(ids)
   local rows = redis.call('HMGET', m, unpack(ids))
   local records = redis.call('HMGET', b, unpack(ids))
   for i = 1, #ids do
-    local id, row, record = ids[i], rows[i], records[i]
+    local id, row, record = ids[i], well_formed(rows[i]), readable(records[i])
     if seen[id] or (row and state_of(row) ~= 'ready') then
       left_over = left_over + 1
+    elseif rows[i] and not row then
+      bury(id, nil, 'its row cannot be read')
     elseif not record then
-      if not row and tonumber(redis.call('HGET', c, 'left over') or 0) > left_over then
+      if not rows[i] and not records[i] and tonumber(redis.call('HGET', c, 'left over') or 0) > left_over then
         left_over = left_over + 1
       else
-        bury_without_record(id, row)
+        bury(id, row, records[i] and 'its record cannot be read' or 'its record is missing')
       end
     else
       row = row or fresh_row(record)
@@ -174,4 +176,4 @@ if #new_rows > 0 then
   redis.call('ZADD', f, unpack(flight))
 end
 if (released or #reserved > 0) and (redis.call('LLEN', r) > 0 or redis.call('ZCARD', z) > 0) then wake(k) end
-return {now, stale, redis.call('EXISTS', sw), reserved}
+return {now, stale, redis.call('DEL', sw), reserved}
