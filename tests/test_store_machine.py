@@ -32,7 +32,7 @@ from tests.store.servers import Server, server_ms
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-IDS = [f"m{n}" for n in range(12)]
+IDS = [f"m{n}" for n in range(24)]
 FEW = st.integers(1, 4)
 
 
@@ -102,6 +102,7 @@ class StoreMachine(RuleBasedStateMachine):
                 else:
                     self.append(held)
 
+    @precondition(lambda self: self.in_state(State.READY))
     @rule(most=FEW)
     def reserve(self, most: int) -> None:
         self.reserved(most, self.launch.reserve(most))
@@ -130,6 +131,7 @@ class StoreMachine(RuleBasedStateMachine):
             self.settled(name, way, before, after)
         self.reserved(most, stepped.reserved)
 
+    @precondition(lambda self: self.in_state(State.SCHEDULED))
     @rule(most=FEW)
     def promote(self, most: int) -> None:
         due = sorted((h.order, name) for name, h in self.in_state(State.SCHEDULED) if h.order < self.soon)
@@ -141,12 +143,14 @@ class StoreMachine(RuleBasedStateMachine):
             self.append(held)
         assert (next_due is None) == (not self.in_state(State.SCHEDULED))
 
+    @precondition(lambda self: self.in_state(State.SCHEDULED))
     @rule(hours=st.integers(1, 3))
     def hours_pass(self, hours: int) -> None:
         for name, held in self.in_state(State.SCHEDULED):
             held.order -= hours * HOUR
             self.wire.command("ZADD", self.look.key("s"), f"{held.order:.0f}", name)
 
+    @precondition(lambda self: self.in_hand())
     @rule()
     def a_new_launch_takes_over(self) -> None:
         self.overtaken.append((self.launch, [self.reservation(name) for name in self.in_hand()]))
@@ -156,6 +160,7 @@ class StoreMachine(RuleBasedStateMachine):
         assert self.launch.recovered == len(orphans)
         self.back_to_the_head(orphans)
 
+    @precondition(lambda self: self.in_hand())
     @rule()
     def the_launch_comes_to_its_hard_end(self) -> None:
         orphans = self.look.ranked("f")
@@ -164,6 +169,7 @@ class StoreMachine(RuleBasedStateMachine):
         assert self.store.recover(QUEUE) == len(orphans)
         self.back_to_the_head(sorted(orphans))
 
+    @precondition(lambda self: self.in_hand())
     @rule()
     def the_reply_to_a_step_is_lost(self) -> None:
         unknown = self.look.ranked("f")
@@ -182,14 +188,25 @@ class StoreMachine(RuleBasedStateMachine):
             launch.step(completed=completed, settled=settled, claim=1)
         with pytest.raises(LeaseLost):
             self.store.announce(launch.holder, QUEUE)
+        with pytest.raises(LeaseLost):
+            self.store.unreserve(launch.holder, QUEUE, [])
+
+    @rule(most=FEW)
+    def an_overtaken_mover_comes_back_to_life(self, most: int) -> None:
+        with pytest.raises(LeaseLost):
+            self.store.promote(self.mover._replace(fence="999999"), QUEUE, most)
 
     @precondition(lambda self: self.overtaken)
-    @rule(data=st.data())
-    def a_late_outcome_arrives_under_the_current_lease(self, data: st.DataObject) -> None:
+    @rule(data=st.data(), way=st.sampled_from(["complete", "retry", "die", "release", "park"]))
+    def a_late_outcome_arrives_under_the_current_lease(self, data: st.DataObject, way: str) -> None:
         """As it would if a fence were ever to fail: the row tells that the message has been offered to another."""
         _, reservations = data.draw(st.sampled_from(self.overtaken))
-        assert set(self.launch.complete(*reservations).stale) == {r.id for r in reservations}
+        completed = reservations if way == "complete" else []
+        settled = [SETTLE[way](r) for r in reservations if way != "complete"]
+        stepped = self.launch.step(completed=completed, settled=settled)
+        assert set(stepped.stale) == {r.id for r in reservations}
 
+    @precondition(lambda self: self.in_state(State.COMPLETED))
     @rule(keep=st.integers(0, 2), most=FEW)
     def trim(self, keep: int, most: int) -> None:
         finished = self.look.finished()

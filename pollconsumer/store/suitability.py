@@ -33,6 +33,8 @@ class Suitability:
 
     def __call__(self, wire: Wire) -> None:
         """Raises StoreRefused; StoreUnreachable for a replica."""
+        # Remembered before it is asked for: another process may be the first to see this store in between.
+        known = self._memo.read()
         *sections, held = wire.once(
             [("INFO", "server"), ("INFO", "memory"), ("INFO", "replication"), ("GET", self._key)]
         )
@@ -43,7 +45,7 @@ class Suitability:
         if info.get("role") == "slave":
             raise StoreUnreachable("store is read-only", wire.address, "it is a replica; point at its primary")
         self._check_eviction(info)
-        self._recognise(wire, held.decode() if held else None)
+        self._recognise(wire, known, held.decode() if held else None)
 
     def _check_eviction(self, info: dict[str, str]) -> None:
         policy = info.get("maxmemory_policy", "noeviction")
@@ -53,9 +55,8 @@ class Suitability:
             raise StoreRefused("store evicts", f"maxmemory-policy {policy}", "messages would vanish; set noeviction")
         self._warn(f"store evicts: maxmemory-policy {policy}; leases may vanish, set noeviction")
 
-    def _recognise(self, wire: Wire, held: str | None) -> None:
+    def _recognise(self, wire: Wire, known: str | None, held: str | None) -> None:
         """A store without the id that it had is another one, or empty: its messages are elsewhere."""
-        known = self._memo.read()
         if known is None:
             self._memo.write(held or adopt(wire, self._key))
             return
