@@ -166,7 +166,7 @@ class StoreMachine(RuleBasedStateMachine):
         orphans = self.look.ranked("f")
         for name in orphans:
             self.wire.command("ZADD", self.look.key("f"), 1, name)
-        assert self.store.recover(QUEUE) == len(orphans)
+        assert self.store.recover(QUEUE, []) == len(orphans)
         self.back_to_the_head(sorted(orphans))
 
     @precondition(lambda self: self.in_hand())
@@ -210,8 +210,8 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(keep=st.integers(0, 2), most=FEW)
     def trim(self, keep: int, most: int) -> None:
         finished = self.look.finished()
-        script = self.store.wire.scripts["trim"]
-        forgotten = self.wire.call(script, self.store.keys.of_script(script, QUEUE), [keep, 100 * HOUR, most])
+        keys = [self.look.key(name) for name in ("b", "m", "d", "e")]
+        forgotten = self.wire.call("trim", keys, [keep, 100 * HOUR, most])
         assert forgotten == min(most, max(0, len(finished) - keep))
         for name in finished[:forgotten]:
             assert self.model.pop(name).state is State.COMPLETED

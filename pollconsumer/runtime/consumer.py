@@ -204,7 +204,7 @@ class Consumer:
 
     def await_slot(self) -> None:
         """A slot is taken before a message is: what is reserved can be started."""
-        self.executor.wait(SLICE)
+        self.executor.wait(SLICE if self._settling.since is None else HORIZON)
         self._collect()
 
     def finish(self) -> None:

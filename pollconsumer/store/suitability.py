@@ -61,10 +61,6 @@ class Suitability:
             self._memo.write(held or adopt(wire, self._key))
             return
         if held != known:
-            # Whoever saw the store first may have given it the id since we looked, and noted it.
-            again = wire.once([("GET", self._key)])[0]
-            held = again.decode() if again else None
-        if held != known:
             found = "empty" if held is None else "another one"
             fix = "restore its data, or accept it: pollconsumer store adopt"
             raise StoreRefused("store replaced", f"{wire.address} is {found}", fix)
