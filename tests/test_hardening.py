@@ -1,0 +1,201 @@
+"""What once went wrong: launches that stood still, leaked, or ended for the wrong reason."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.site import Site, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SHORT = ["run", "--timeout", "3s", "--min-margin", "500ms", "--estimated-duration", "1ms", "--grace", "1s"]
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    site = Site()
+    with (site.directory / "handlers.py").open("a") as handlers:
+        handlers.write(
+            """
+@app.handler
+def nap(seconds: float) -> None:
+    time.sleep(seconds)
+    note(f"nap {seconds}")
+
+@app.handler
+def fork() -> None:
+    if os.fork() == 0:
+        time.sleep(20)
+        os._exit(0)
+    note("forked")
+    time.sleep(30)
+
+@app.handler
+def linger() -> None:
+    threading.Thread(target=time.sleep, args=(30,)).start()
+
+@app.handler(max_attempts=1)
+def unspeakable(how: str) -> None:
+    class Silent(Exception):
+        def __str__(self) -> str:
+            raise ValueError("no text")
+    if how == "surrogate":
+        raise FileNotFoundError(os.fsdecode(b"caf\\xe9"))
+    if how == "forever":
+        raise RetryIn("4000000d")
+    raise Silent
+
+@app.handler
+def far() -> None:
+    raise RetryIn("4000000d")
+"""
+        )
+    yield site
+    site.close()
+
+
+def test_a_handler_slower_than_the_margin_allows_is_still_handled_once_a_launch(site: Site) -> None:
+    for _ in range(2):
+        site.enqueue("nap", seconds=1)
+    assert site.command(*SHORT).returncode == 0
+    assert site.command(*SHORT).returncode == 0
+    assert site.notes() == ["nap 1", "nap 1"]
+
+
+def test_what_was_learned_of_handlers_that_are_not_here_does_not_count(site: Site) -> None:
+    site.enqueue("nap", seconds=1)
+    site.command(*SHORT)
+    (site.directory / "handlers.py").write_text("from pollconsumer import PollConsumer\napp = PollConsumer()\n")
+    assert site.command(*SHORT).returncode == 0
+    assert site.json("launches")[0]["margin_seconds"] == 0.5
+
+
+def test_a_window_in_which_nothing_fits_is_worth_a_warning(site: Site) -> None:
+    done = site.command("run", "--timeout", "8s")
+    assert done.returncode == 0
+    assert done.stderr.startswith("pollconsumer: warning: no time to handle anything: a margin of 10s in a window of ")
+
+
+def test_a_lease_that_was_given_back_stays_given_back(site: Site) -> None:
+    for _ in range(6):
+        assert site.drain().returncode == 0
+        assert site.json("lease", "show") == []
+    assert {entry["stop_reason"] for entry in site.json("launches")} == {"empty"}
+
+
+def test_a_process_that_a_handler_forked_does_not_keep_the_lease(site: Site) -> None:
+    site.enqueue("fork")
+    launch = site.start("run")
+    site.await_note("forked")
+    launch.kill()
+    wait_until(lambda: site.json("lease", "show") == [], "release")
+
+
+def test_a_thread_that_a_handler_left_behind_does_not_outlive_the_grace(site: Site) -> None:
+    site.enqueue("linger")
+    done = site.command(*SHORT, "--until-empty")
+    assert done.returncode == 124
+
+
+@pytest.mark.parametrize("how", ["surrogate", "silent"])
+def test_a_failure_that_cannot_be_put_into_words_is_a_failure_all_the_same(site: Site, how: str) -> None:
+    message = site.enqueue("unspeakable", how=how)
+    site.enqueue("record", name="next")
+    assert site.drain().returncode == 0
+    assert site.notes() == ["next"]
+    assert site.state(message) == "dead"
+
+
+def test_a_retry_beyond_all_time_is_kept_in_the_schedule(site: Site) -> None:
+    message = site.enqueue("far")
+    assert site.drain().returncode == 0
+    assert site.state(message) == "scheduled"
+
+
+def test_unknown_handlers_do_not_hide_what_stands_behind_them(site: Site) -> None:
+    for _ in range(3):
+        site.enqueue("nobody")
+    site.enqueue("record", name="behind")
+    assert site.drain().returncode == 0
+    assert site.notes() == ["behind"]
+
+
+def test_a_full_server_can_be_drained(site: Site) -> None:
+    from redis import Redis
+
+    message = site.enqueue("record", name="a")
+    with Redis(unix_socket_path=site.json("store", "path")["socket"]) as client:
+        client.config_set("maxmemory", 1)
+        assert site.drain().returncode == 0
+        refused = site.command("enqueue", "record", "{}")
+        client.config_set("maxmemory", 0)
+    assert refused.returncode == 69
+    assert site.state(message) == "completed"
+
+
+def test_ignored_child_signals_do_not_confuse_a_launch(site: Site) -> None:
+    site.enqueue("record", name="a")
+    shell = f"trap '' CHLD; exec {sys.executable} -m pollconsumer run --until-empty"
+    done = subprocess.run(["/bin/sh", "-c", shell], cwd=site.directory, env=site.environment, check=False)
+    assert done.returncode == 0
+    assert site.notes() == ["a"]
+
+
+def test_a_launch_whose_heartbeat_hangs_gives_up_the_lease(site: Site) -> None:
+    launch = site.start("run")
+    site.await_holder(launch.pid)
+    os.kill(site.heartbeat_of(launch.pid), signal.SIGSTOP)
+    assert launch.wait(25) == 75
+
+
+def test_the_order_of_queues_makes_no_other_lease(site: Site) -> None:
+    launch = site.start("run", "--queue", "a", "--queue", "b")
+    site.await_holder(launch.pid)
+    other = site.start("run", "--queue", "b", "--queue", "a", "--until-empty")
+    wait_until(lambda: any(key.startswith("next:") for key in site.control_keys()), "a successor")
+    assert other.poll() is None
+
+
+def test_a_shortest_idle_time_is_not_taken_for_endless(site: Site) -> None:
+    assert site.command(*SHORT, "--idle-time", "0.4ms").returncode == 0
+
+
+def test_a_grace_in_which_nothing_can_end_is_refused(site: Site) -> None:
+    assert site.command("run", "--grace", "0").returncode == 2
+
+
+def test_every_line_is_enqueued_though_nobody_reads_the_ids_to_the_end(site: Site) -> None:
+    (site.directory / "lines").write_text('{"handler": "record", "payload": {"name": "x"}}\n' * 3000)
+    command = f"{sys.executable} -m pollconsumer enqueue --ndjson lines | head -1"
+    subprocess.run(
+        ["/bin/sh", "-c", command], cwd=site.directory, env=site.environment, check=True, capture_output=True
+    )
+    assert site.json("status")["queues"][0]["ready"] == 3000
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        (b'{"handler": "\\ud800"}', 65),
+        (b'{"handler": "a", "key": "\\ud800"}', 65),
+        (b'{"handler": "caf\xe9"}', 65),
+        (b'{"handler": "a", "in": ' + b"9" * 400 + b"}", 65),
+        (b'{"handler": "a", "in": true}', 65),
+        (b'{"handler": "a", "at": "soon"}', 65),
+        (b'["a"]', 65),
+        (b"{bad", 65),
+    ],
+)
+def test_a_line_that_is_no_message_is_named_in_one_line(site: Site, line: bytes, code: int) -> None:
+    (site.directory / "lines").write_bytes(line + b"\n")
+    done = site.command("enqueue", "--ndjson", "lines")
+    assert (done.returncode, done.stderr.count("\n")) == (code, 1)
+    assert "Traceback" not in done.stderr
+    assert site.json("status")["queues"] == []
