@@ -199,3 +199,19 @@ def test_a_line_that_is_no_message_is_named_in_one_line(site: Site, line: bytes,
     assert (done.returncode, done.stderr.count("\n")) == (code, 1)
     assert "Traceback" not in done.stderr
     assert site.json("status")["queues"] == []
+
+
+def test_what_a_launch_could_not_settle_is_given_back_uncharged_when_the_store_returns(site: Site) -> None:
+    message = site.enqueue("hold", name="a")
+    store = f"unix://{site.json('store', 'path')['socket']}"  # which no launch may start
+    bounds = ["--timeout", "4s", "--min-margin", "500ms", "--estimated-duration", "1ms"]
+    launch = site.start("--store", store, "run", *bounds)
+    site.await_note("begin a")
+    os.kill(site.json("store", "status")["pid"], signal.SIGKILL)
+    site.open_gate()
+    assert launch.wait(20) == 69
+    assert site.command("store", "start").returncode == 0
+    wait_until(lambda: site.state(message) == "ready", "the heartbeat's goodbye")
+    assert site.json("status", message)["attempts"] == 0
+    wait_until(lambda: site.json("lease", "show") == [], "release")
+    assert site.json("launches")[0]["stop_reason"] == "store_unreachable"

@@ -11,11 +11,12 @@ import json
 import os
 import select
 import signal
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import NamedTuple
 
-from pollconsumer.core.errors import PollConsumerError
+from pollconsumer.core.errors import LeaseLost, PollConsumerError
 from pollconsumer.core.window import StopReason
 from pollconsumer.runtime.interruption import SIGNALS
 from pollconsumer.runtime.process import boot_time, is_stopped
@@ -26,6 +27,8 @@ from pollconsumer.store.redis_store import Holder, RedisStore
 RETRY_EVERY = 1.0
 """Seconds between attempts to renew while the server does not answer."""
 
+FAREWELL = 2.0
+"""Seconds in which the lease of a launch that died at its hard end must have been given back."""
 
 OpenStore = Callable[[], tuple[Leases, RedisStore]]
 
@@ -134,10 +137,15 @@ def _bury(progress: Progress, leases: Leases, store: RedisStore, tenure: Tenure)
         # The watchdog that needs no interpreter cannot leave a note; the time at which it strikes is one.
         struck = boot_time() >= tenure.hard_end
         progress.end(*((StopReason.WATCHDOG, 1) if struck else (StopReason.DIED, -1)))
-    with suppress(PollConsumerError):
-        in_flight = progress.flight.left_behind()
-        for queue in identity.queues:
-            store.give_up(acquired.holder, queue, in_flight)
-    with suppress(PollConsumerError):
-        entry = identity.entry(acquired, tenure.waited, held, progress)
-        leases.release(acquired.holder, identity.role, identity.launch, entry)
+    entry = identity.entry(acquired, tenure.waited, held, progress)
+    until = max(tenure.hard_end, boot_time() + FAREWELL)
+    while boot_time() < until:
+        try:
+            for queue in identity.queues:
+                store.give_up(acquired.holder, queue, progress.flight.left_behind())
+            leases.release(acquired.holder, identity.role, identity.launch, entry)
+            return
+        except LeaseLost:
+            return
+        except PollConsumerError:
+            time.sleep(RETRY_EVERY)

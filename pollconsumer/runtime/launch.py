@@ -106,6 +106,7 @@ def run_launch(
     launch.interruption.install()
     heartbeat = Heartbeat(launch.progress, lambda: opener.for_heartbeat(lambda: Budget(HEARTBEAT_BUDGET)))
     Watchdog(launch.window.left(time.monotonic()) + plan.grace, launch.progress)
+    held = None
     try:
         prepare()
         wire = opener.wire(launch.patience)
@@ -116,7 +117,9 @@ def run_launch(
         else:
             held.work(work)
     finally:
-        heartbeat.stop()
+        if held is None or held.released:
+            heartbeat.stop()
+        # Else the store did not answer. The heartbeat sees us go, and says goodbye for us if it comes back in time.
 
 
 def _take_lease(launch: Launch, wire: Wire, heartbeat: Heartbeat) -> HeldLaunch | None:
@@ -156,6 +159,7 @@ class HeldLaunch:
     ) -> None:
         self.launch, self.wire, self.leases, self.acquired = launch, wire, leases, tenure.acquired
         self.watch = LeaseWatch(launch.progress, heartbeat, launch.window, launch.interrupted)
+        self.released = False
         self._tenure = tenure
 
     def work(self, work: Callable[[HeldLaunch], StopReason]) -> None:
@@ -176,6 +180,7 @@ class HeldLaunch:
         entry = identity.entry(self.acquired, tenure.waited, held, launch.progress)
         with suppress(StoreUnreachable):  # the lease then lapses by itself
             self.leases.release(self.acquired.holder, identity.role, launch.id, entry)
+            self.released = True
         counts, running = launch.progress.counts(), tenure.waited + held
         launch.emit(LaunchEnded(identity.role, reason, running, counts.handled, counts.failed, counts.released))
 
