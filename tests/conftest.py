@@ -21,6 +21,7 @@ from pollconsumer.store.leases import Leases
 from pollconsumer.store.redis_store import RedisStore
 from pollconsumer.store.scripts import Scripts
 from pollconsumer.store.wire import Budget, Wire
+from tests.site import Site
 from tests.store.servers import Server
 
 if TYPE_CHECKING:
@@ -122,3 +123,11 @@ def leases(wire: Wire) -> Leases:
 @pytest.fixture
 def inspector(wire: Wire) -> Inspector:
     return Inspector(wire, NAMESPACE)
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    """A user's installation, with an embedded server of its own."""
+    site = Site()
+    yield site
+    site.close()

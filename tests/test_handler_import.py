@@ -6,17 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.site import Site
-
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-
-@pytest.fixture
-def site() -> Iterator[Site]:
-    site = Site()
-    yield site
-    site.close()
+    from tests.site import Site
 
 
 @pytest.mark.parametrize(

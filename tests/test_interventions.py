@@ -6,17 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.site import Site, wait_until
+from tests.site import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-
-@pytest.fixture
-def site() -> Iterator[Site]:
-    site = Site()
-    yield site
-    site.close()
+    from tests.site import Site
 
 
 @pytest.mark.parametrize("options", [[], ["--in", "1h"], ["--priority", "3"]])

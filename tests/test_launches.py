@@ -8,18 +8,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.site import Site, wait_until
+from tests.site import wait_until
 
 if TYPE_CHECKING:
     import subprocess
-    from collections.abc import Iterator
 
-
-@pytest.fixture
-def site() -> Iterator[Site]:
-    site = Site()
-    yield site
-    site.close()
+    from tests.site import Site
 
 
 def test_a_launch_handles_what_is_ready_and_prints_nothing(site: Site) -> None:
