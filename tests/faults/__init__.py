@@ -1,0 +1,1 @@
+"""Long runs under random faults, by a command of their own: ``python -m tests.faults.run``."""
