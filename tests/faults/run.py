@@ -1,8 +1,8 @@
 """Launches every two seconds, a message every few milliseconds, and something killed or suspended all the time.
 
 ``python -m tests.faults.run [--seconds 60] [--seed N] [--concurrency N]`` works on an installation of its own, and says
-which seed it used. At the end it heals everything, drains, and exits 1 when a message was lost, was handled early, became
-a dead letter, or ended twice more often than the faults can explain.
+which seed it used. At the end it heals everything, drains, and exits 1 when a message was lost, was handled early,
+became a dead letter, or ended twice more often than the faults can explain.
 """
 
 from __future__ import annotations
