@@ -186,7 +186,7 @@ class Wire:
             return True
 
     def fileno(self) -> int | None:
-        """The descriptor to wait on, or None where there is none."""
+        """The descriptor to wait on, which redis-py has no public name for; None where there is none."""
         socket: Any = getattr(self._connection, "_sock", None)
         return socket.fileno() if hasattr(socket, "fileno") else None
 
