@@ -150,8 +150,13 @@ class Storm:
         wrong += [f"early: {early}"] if early else []
         wrong += [f"left: {counts}"] if counts["ready"] + counts["reserved"] + counts["scheduled"] else []
         wrong += [f"dead letters: {counts['dead']}"] if counts["dead"] else []
-        bad_codes = {code: n for code, n in self.codes.items() if code not in (0, 69, 75, 124, -signal.SIGKILL, 143)}
-        wrong += [f"exit codes: {bad_codes}"] if bad_codes else []
+        for launch in self.launches:
+            errors = launch.communicate()[1]
+            # Suspended beyond its hard end, a launch may be ended by the watchdog that can say no more than 1; and a
+            # signal may come before the interpreter has read the first line of ours.
+            struck = launch.returncode == 1 and "Timeout (" in errors and "Traceback" not in errors
+            if launch.returncode not in (0, 69, 75, 124, 143, -signal.SIGKILL, -signal.SIGTERM) and not struck:
+                wrong.append(f"exit code {launch.returncode}: {errors}")
         twice = sum(count - 1 for count in ends.values())
         explained = sum(self.faults[fault] for fault in ("kill", "stop", "kill server", "kill heartbeat")) * 130
         wrong += [f"ended twice without cause: {twice}"] if twice > explained else []
