@@ -107,7 +107,7 @@ class Mover:
 
     def idle(self, next_due: float | None) -> None:
         """Until the next due time, or an earlier one is scheduled; at most idle_time, and not beyond the window."""
-        longest = min(self.options.idle_time, self.window.left(self.clock()) - MARGIN)
+        longest = max(0.0, min(self.options.idle_time, self.window.left(self.clock()) - MARGIN))
         self._wake.wait(longest if next_due is None else min(longest, next_due))
 
     def _tell_skipped(self, name: str, count: int) -> None:
