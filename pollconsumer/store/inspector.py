@@ -113,7 +113,7 @@ class Inspector:
         control = self._keys.control
         ids = self._wire.command("LRANGE", control("launches"), 0, limit + 200)
         found = self._wire.command("HMGET", control("ledger"), *ids) if ids else []
-        entries = [json.loads(entry) for entry in found if entry]
+        entries = [entry for stored in found if stored and (entry := _read_entry(stored))]
         live = {lease["fence"] for lease in self.leases()}
         before: dict[str | None, dict[str, Any]] = {}
         for entry in reversed(entries):
@@ -134,25 +134,8 @@ class Inspector:
         if not lineages:
             return []
         answers = self._wire.all([("HGETALL", self._keys.control(f"lease:{lineage}")) for lineage in lineages])
-        leases = []
-        for lineage, fields in zip(lineages, answers, strict=True):
-            if fields:
-                lease = dict(zip(fields[::2], fields[1::2], strict=True))
-                holder = json.loads(lease[b"holder"])
-                leases.append(
-                    {
-                        "role": holder["role"],
-                        "slot": int(lineage.rpartition(":")[2]),
-                        "queues": holder["queues"],
-                        "holder": lease[b"launch"].decode(),
-                        "host": holder["host"],
-                        "pid": holder["pid"],
-                        "fence": int(lease[b"fence"]),
-                        "since_ms": int(lease[b"since"]),
-                        "lineage": lineage,
-                    }
-                )
-        return leases
+        held = zip(lineages, answers, strict=True)
+        return [lease for lineage, fields in held if fields and (lease := _read_lease(lineage, fields))]
 
     def _now(self) -> int:
         seconds, microseconds = self._wire.command("TIME")
@@ -237,3 +220,37 @@ _INDEXES: dict[State, list[tuple[str, str]]] = {
     State.DEAD: [("x", "zset")],
     State.CANCELLED: [("dx", "list")],
 }
+
+
+_BLANK: dict[str, Any] = {"role": "", "queues": [], "exit_code": None} | dict.fromkeys(
+    ("running_seconds", "handled", "failed", "released", "average_seconds", "margin_seconds"), 0
+)
+
+
+def _read_entry(stored: bytes) -> dict[str, Any] | None:
+    """A ledger's entry; None for what somebody else wrote there."""
+    try:
+        entry = json.loads(stored)
+    except ValueError:
+        return None
+    return _BLANK | entry if isinstance(entry, dict) and entry.keys() >= {"launch_id", "stop_reason"} else None
+
+
+def _read_lease(lineage: str, fields: list[bytes]) -> dict[str, Any] | None:
+    """A lease as it is held; None for what somebody else wrote there."""
+    lease = dict(zip(fields[::2], fields[1::2], strict=True))
+    try:
+        holder = json.loads(lease[b"holder"])
+        return {
+            "role": holder["role"],
+            "slot": int(lineage.rpartition(":")[2]),
+            "queues": holder["queues"],
+            "holder": lease[b"launch"].decode(),
+            "host": holder["host"],
+            "pid": holder["pid"],
+            "fence": int(lease[b"fence"]),
+            "since_ms": int(lease[b"since"]),
+            "lineage": lineage,
+        }
+    except (ValueError, KeyError, TypeError):
+        return None

@@ -230,3 +230,17 @@ def test_how_long_ago_a_mover_was_seen(leases: Leases, inspector: Inspector, wir
     ago = inspector.overview().mover_seen_seconds_ago
     assert ago is not None
     assert 3600 <= ago < 3700
+
+
+def test_what_somebody_else_wrote_into_ledger_and_leases_is_passed_over(
+    store: RedisStore, inspector: Inspector
+) -> None:
+    control = store.keys.control
+    store.wire.command("LPUSH", control("launches"), "a", "b", "c")
+    store.wire.command("HSET", control("ledger"), "a", "junk", "b", "[]", "c", "{}")
+    store.wire.command("SADD", control("leases"), "consumer:mail:0", "mover::0")
+    store.wire.command("HSET", control("lease:consumer:mail:0"), "fence", "x")
+    store.wire.command("HSET", control("lease:mover::0"), "holder", "junk")
+    assert inspector.launches(9) == []
+    assert inspector.leases() == []
+    assert inspector.overview().leases == []
