@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 ENQUEUE_BATCH = 200
 ENQUEUE_BYTES = 1 << 20
 RECOVER_BATCH = 200
-TRIM_BATCH = 500
+TRIM_BATCH = 1000
+"""Above what a consumer completes between two calls, so that the number kept is reached however many there were."""
 KEEP_FINISHED = 10_000
 KEEP_FINISHED_MS = 24 * 3600 * 1000
 
