@@ -82,7 +82,7 @@ class Heartbeat:
         return not self._stopped and not is_stopped(self._pid)
 
     def stop(self) -> None:
-        """End it at once: the launch has released the lease before, or could not, and then nor can its heartbeat."""
+        """End it at once: the launch holds no lease, or has released it."""
         if not self._stopped:
             self._stopped = True
             os.kill(self._pid, signal.SIGKILL)

@@ -37,8 +37,9 @@ class Flight:
 
     def enter(self, message_id: bytes) -> None:
         at = self._places[message_id] = self._free.pop()
-        self._memory[at + 1 : at + 1 + len(message_id)] = message_id
-        self._memory[at] = len(message_id)
+        fitting = message_id[: self._PLACE - 1]  # an id of ours is shorter; one that somebody else wrote may not be
+        self._memory[at + 1 : at + 1 + len(fitting)] = fitting
+        self._memory[at] = len(fitting)
 
     def leave(self, message_id: bytes) -> None:
         at = self._places.pop(message_id)

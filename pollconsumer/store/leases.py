@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
+from pollconsumer.core.durations import MEMORY
 from pollconsumer.store.keys import Keys
 from pollconsumer.store.redis_store import Holder
 
@@ -30,7 +31,6 @@ TRUSTED_FOR = 10.0
 SUCCESSOR_TTL = 3.0
 LAUNCHES_KEPT = 5_000
 _LEARNED = re.compile(rb"([0-9.e+-]+) (\d+)")
-MEAN_REMEMBERS = 100
 
 
 class Group(NamedTuple):
@@ -157,7 +157,7 @@ class Leases:
     def learn(self, measured: Mapping[str, Average]) -> None:
         """Remember what this launch measured."""
         if measured:
-            args: list[str | int | float] = [MEAN_REMEMBERS]
+            args: list[str | int | float] = [MEMORY]
             for name, average in measured.items():
                 args += (name, f"{average.total:.9g}", average.count)
             self._wire.call("learn", [self._keys.control("durations")], args)
