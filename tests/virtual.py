@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 from pollconsumer.core.durations import Durations
 from pollconsumer.core.window import StopReason, Window
 from pollconsumer.runtime.consumer import Consumer, ConsumerOptions
-from pollconsumer.runtime.executor import Handled, InlineExecutor
+from pollconsumer.runtime.executor import Attempt, Handled, InlineExecutor
 from pollconsumer.runtime.handlers import Handler
 from pollconsumer.runtime.progress import Progress
 from pollconsumer.store import rows
@@ -152,11 +152,11 @@ class VirtualSlots:
     def busy(self) -> int:
         return len(self._running)
 
-    def start(self, reservation: Reservation, handler: Handler, payload: dict[str, Any]) -> None:
+    def start(self, attempt: Attempt) -> None:
         assert self.busy() < self.slots
         started = self._clock.now
-        error = handler.handle(payload)
-        handled = Handled(reservation, handler, started, started + self._duration(payload), error)
+        outcome = attempt.handle()
+        handled = Handled(attempt, started, started + self._duration(attempt.payload), outcome)
         self._count += 1
         heapq.heappush(self._running, (handled.ended, self._count, handled))
 
@@ -221,7 +221,7 @@ class VirtualLaunch:
         self.store = VirtualStore(self.clock, Arrivals(script), settings.waking, self._before_wait)
         self.slots = VirtualSlots(settings.slots, self.clock, lambda payload: script[payload["n"]].duration)
         inline = settings.slots == 1
-        handler = Handler(HANDLER, self._handle)
+        handler = Handler(HANDLER, lambda payload, _: self._handle(**payload))
         learned = {} if settings.learned is None else {HANDLER: settings.learned}
         launch = self
 
@@ -251,6 +251,7 @@ class VirtualLaunch:
             progress=Progress(),
             interrupted=lambda: False,
             check_lease=lambda: None,
+            context_of=cast("Any", None),
             emit=self.events.append,
             clock=self.clock,
             chance=lambda: 0.0,

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar, ove
 from pollconsumer.core.errors import ConfigurationError
 from pollconsumer.core.message import check_handler, check_queue
 from pollconsumer.core.retry import Backoff
-from pollconsumer.interface.messages import new_message
 from pollconsumer.interface.settings import RecurrenceSettings, Settings, load_settings
-from pollconsumer.runtime.handlers import MAX_ATTEMPTS, Handler
+from pollconsumer.runtime.arguments import Arguments
+from pollconsumer.runtime.handlers import MAX_ATTEMPTS, Handler, calling
+from pollconsumer.runtime.messages import new_message
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -96,9 +97,18 @@ class PollConsumer:
             chosen = check_handler(name or function.__name__)
             if chosen in self.handlers:
                 raise ConfigurationError("handler registered twice", chosen, "give one of them another name")
-            takes_occurrence = "occurrence" in getattr(function, "__annotations__", ())
-            handler = Handler(chosen, function, max_attempts, retry or Backoff(), fatal, takes_occurrence)
-            registered = self.handlers[chosen] = HandlerFunction(self, handler, function, queue)
+            arguments = Arguments(function, _converting)
+            handler = Handler(
+                chosen,
+                calling(function, arguments),
+                max_attempts,
+                retry or Backoff(),
+                fatal,
+                queue=queue,
+                takes_context=arguments.takes_context,
+                takes_occurrence=arguments.takes_occurrence,
+            )
+            registered = self.handlers[chosen] = HandlerFunction(self, handler, function)
             return registered
 
         return register
@@ -164,7 +174,7 @@ class PollConsumer:
         ValueError or TypeError for what cannot be a message, OutcomeUnknown when the reply was lost, StoreUnreachable.
         """
         if queue is None:
-            queue = self.handlers[handler].queue if handler in self.handlers else "default"
+            queue = self.handlers[handler].definition.queue if handler in self.handlers else "default"
         message = new_message(handler, payload or {}, queue=queue, in_=in_, at=at, priority=priority, key=key, id=id)
         return self.enqueue_messages([message])[0]
 
@@ -188,11 +198,17 @@ class PollConsumer:
         return RedisStore(opener.wire(lambda: Budget(ENQUEUE_BUDGET)), settings.namespace)
 
 
+def _converting(function: Callable[..., Any]) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    from pollconsumer.interface.conversion import converting
+
+    return converting(function)
+
+
 class HandlerFunction(Generic[P, R]):
     """A function that is a handler: still called as before, and enqueued by its own parameters."""
 
-    def __init__(self, app: PollConsumer, handler: Handler, function: Callable[P, R], queue: str) -> None:
-        self.app, self.definition, self.function, self.queue = app, handler, function, queue
+    def __init__(self, app: PollConsumer, handler: Handler, function: Callable[P, R]) -> None:
+        self.app, self.definition, self.function = app, handler, function
         self.__name__, self.__doc__, self.__module__ = function.__name__, function.__doc__, function.__module__
         self.__wrapped__ = function
         self._signature: Signature | None = None
@@ -234,7 +250,14 @@ class HandlerFunction(Generic[P, R]):
         id: str | None = None,  # noqa: A002  its name in messages and on the command line
     ) -> Sending[P]:
         """How to send what is enqueued next; the options are those of ``PollConsumer.enqueue``."""
-        options = {"queue": queue or self.queue, "in_": in_, "at": at, "priority": priority, "key": key, "id": id}
+        options = {
+            "queue": queue or self.definition.queue,
+            "in_": in_,
+            "at": at,
+            "priority": priority,
+            "key": key,
+            "id": id,
+        }
         return Sending(self, options)
 
 

@@ -10,12 +10,13 @@ import random
 import time
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pollconsumer.core import durations
 from pollconsumer.core.events import ReservationsLost, WindowTooShort
 from pollconsumer.core.message import Malformed, decode_payload
 from pollconsumer.core.window import StopReason, Window
+from pollconsumer.runtime.executor import Attempt
 from pollconsumer.runtime.process import resident_bytes
 from pollconsumer.runtime.progress import Counts
 from pollconsumer.runtime.settling import Settling
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from pollconsumer.core.events import Event
+    from pollconsumer.runtime.context import Context
     from pollconsumer.runtime.executor import Executor
     from pollconsumer.runtime.handlers import Handler
     from pollconsumer.runtime.progress import Progress
@@ -42,8 +44,6 @@ MOST_CRASHES = 3
 AT_ONCE = 0.5
 """Seconds within which a launch that found no time to handle anything found none from the beginning."""
 MEMORY_CHECK_EVERY = 1.0
-
-Message = tuple["Reservation", "Handler", dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +77,7 @@ class Consumer:
         progress: Progress,
         interrupted: Callable[[], bool],
         check_lease: Callable[[], None],
+        context_of: Callable[[Reservation], Context],
         emit: Callable[[Event], None],
         clock: Callable[[], float] = time.monotonic,
         chance: Callable[[], float] = random.random,
@@ -85,7 +86,7 @@ class Consumer:
         self.options, self.window, self.executor, self.clock = options, window, executor, clock
         self._store, self._holder, self._handlers, self._durations = store, holder, handlers, learned
         self._wake, self._progress, self._interrupted, self._check_lease = wake, progress, interrupted, check_lease
-        self._emit = emit
+        self._context_of, self._emit = context_of, emit
         self._settling = Settling(emit, chance)
         self._reserved: deque[Reservation] = deque()
         self._flight = progress.flight
@@ -109,8 +110,8 @@ class Consumer:
                 self.await_slot()
             elif not self.window.has_time(self.clock(), self.margin()):
                 return StopReason.NO_TIME_TO_HANDLE
-            elif message := self.dequeue():
-                self.handle(*message)
+            elif attempt := self.dequeue():
+                self.handle(attempt)
             elif self.options.until_empty and not self.executor.busy():
                 return StopReason.EMPTY
             elif self.window.has_time(self.clock(), self.options.idle_time):
@@ -147,7 +148,7 @@ class Consumer:
                 return StopReason.MEMORY
         return None
 
-    def dequeue(self) -> Message | None:
+    def dequeue(self) -> Attempt | None:
         """The next message that can be handled: reserved ahead, or reserved now."""
         while self._reserved or self._reserve():
             reservation = self._reserved.popleft()
@@ -160,9 +161,12 @@ class Consumer:
                 )
             else:
                 try:
-                    return reservation, handler, decode_payload(reservation.payload)
+                    payload = decode_payload(reservation.payload)
                 except Malformed as error:
                     self._bury(reservation, str(error))
+                else:
+                    context = self._context_of(reservation) if handler.takes_context else None
+                    return Attempt(reservation, handler, payload, context)
         return None
 
     def _reserve(self) -> bool:
@@ -171,15 +175,16 @@ class Consumer:
         self._step(claim=True)
         return bool(self._reserved)
 
-    def handle(self, reservation: Reservation, handler: Handler, payload: dict[str, Any]) -> None:
-        expected = self._durations.expected(handler.name)
+    def handle(self, attempt: Attempt) -> None:
+        reservation = attempt.reservation
+        expected = self._durations.expected(attempt.handler.name)
         if self._settling.since is not None and (expected is None or expected > HORIZON):
             self._step(claim=False)  # what is done must not wait for something long
         self._taken += 1
         if reservation.crashes:
             self._await_quiet()  # what may have killed its process is handled alone, so that no other is blamed
         self._flight.enter(reservation.id)
-        self.executor.start(reservation, handler, payload)
+        self.executor.start(attempt)
         self._collect()
         if reservation.crashes:
             self._await_quiet()
@@ -226,8 +231,8 @@ class Consumer:
 
     def _collect(self) -> None:
         for handled in self.executor.finished():
-            self._flight.leave(handled.reservation.id)
-            self._durations.add(handled.handler.name, handled.ended - handled.started)
+            self._flight.leave(handled.attempt.reservation.id)
+            self._durations.add(handled.attempt.handler.name, handled.ended - handled.started)
             self._settling.settle(handled)
         if self._settling.since is not None and self.clock() - self._settling.since > HORIZON:
             self._step(claim=False)

@@ -11,18 +11,30 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from pollconsumer.runtime.handlers import Handler
+    from pollconsumer.runtime.context import Context
+    from pollconsumer.runtime.handlers import Handler, Outcome
     from pollconsumer.store.redis_store import Reservation
 
 
-class Handled(NamedTuple):
-    """One attempt: when it ran, on the monotonic clock in seconds, and what it raised."""
+class Attempt(NamedTuple):
+    """One delivery of a message to its handler."""
 
     reservation: Reservation
     handler: Handler
+    payload: dict[str, Any]
+    context: Context | None = None
+
+    def handle(self) -> Outcome:
+        return self.handler.handle(self.payload, self.context)
+
+
+class Handled(NamedTuple):
+    """An attempt that has ended: when it ran, on the monotonic clock in seconds, and what came of it."""
+
+    attempt: Attempt
     started: float
     ended: float
-    error: BaseException | None
+    outcome: Outcome
 
 
 class Executor(Protocol):
@@ -31,7 +43,7 @@ class Executor(Protocol):
     def busy(self) -> int:
         """Messages being handled."""
 
-    def start(self, reservation: Reservation, handler: Handler, payload: dict[str, Any]) -> None:
+    def start(self, attempt: Attempt) -> None:
         """Handle a message. There must be a free slot."""
 
     def finished(self) -> list[Handled]:
@@ -53,10 +65,10 @@ class InlineExecutor:
     def busy(self) -> int:
         return 0
 
-    def start(self, reservation: Reservation, handler: Handler, payload: dict[str, Any]) -> None:
+    def start(self, attempt: Attempt) -> None:
         started = self._clock()
-        error = handler.handle(payload)
-        self._finished.append(Handled(reservation, handler, started, self._clock(), error))
+        outcome = attempt.handle()
+        self._finished.append(Handled(attempt, started, self._clock(), outcome))
 
     def finished(self) -> list[Handled]:
         finished, self._finished = self._finished, []
@@ -72,7 +84,7 @@ class ThreadExecutor:
     def __init__(self, slots: int) -> None:
         self.slots = slots
         self._busy = 0
-        self._given: SimpleQueue[tuple[Reservation, Handler, dict[str, Any]]] = SimpleQueue()
+        self._given: SimpleQueue[Attempt] = SimpleQueue()
         self._done: SimpleQueue[Handled] = SimpleQueue()
         self._bell, self._ring = os.pipe()
         os.set_blocking(self._bell, False)
@@ -83,9 +95,9 @@ class ThreadExecutor:
     def busy(self) -> int:
         return self._busy
 
-    def start(self, reservation: Reservation, handler: Handler, payload: dict[str, Any]) -> None:
+    def start(self, attempt: Attempt) -> None:
         self._busy += 1
-        self._given.put((reservation, handler, payload))
+        self._given.put(attempt)
 
     def finished(self) -> list[Handled]:
         finished: list[Handled] = []
@@ -103,9 +115,9 @@ class ThreadExecutor:
 
     def _serve(self) -> None:
         while True:
-            reservation, handler, payload = self._given.get()
+            attempt = self._given.get()
             started = time.monotonic()
-            error = handler.handle(payload)
-            self._done.put(Handled(reservation, handler, started, time.monotonic(), error))
+            outcome = attempt.handle()
+            self._done.put(Handled(attempt, started, time.monotonic(), outcome))
             with suppress(BlockingIOError):  # a full pipe rings as it is
                 os.write(self._ring, b"\0")

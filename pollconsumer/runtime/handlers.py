@@ -1,47 +1,60 @@
-"""Handlers as the consumer sees them: a function under a name, and what its failures mean."""
+"""Handlers as the consumer sees them: what runs under a name, and what its failures mean."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pollconsumer.core.message import Malformed
-from pollconsumer.core.retry import Backoff, Fatal
+from pollconsumer.core.retry import Backoff
+from pollconsumer.runtime.arguments import BadArguments
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pollconsumer.runtime.arguments import Arguments
+    from pollconsumer.runtime.context import Context
+
 MAX_ATTEMPTS = 5
 
 
-class BadArguments(Fatal):
-    """The payload does not fit the handler's parameters; it will not fit next time either."""
+class Outcome(NamedTuple):
+    """What a handler returned, or raised."""
+
+    error: BaseException | None = None
+    result: Any = None
 
 
 @dataclass(frozen=True, slots=True)
 class Handler:
+    """``run`` takes the payload, and the context where ``takes_context`` says so; it returns a result, or raises.
+
+    ``timeout`` in seconds, None for none.
+    """
+
     name: str
-    function: Callable[..., Any]
+    run: Callable[[dict[str, Any], Context | None], Any]
     max_attempts: int = MAX_ATTEMPTS
     backoff: Backoff = field(default_factory=Backoff)
     fatal: tuple[type[BaseException], ...] = ()
+    queue: str = "default"
+    takes_context: bool = False
     takes_occurrence: bool = False
-    """Whether the function has a parameter ``occurrence``, for the instant at which a recurrence was due."""
+    timeout: float | None = None
 
-    def handle(self, payload: dict[str, Any]) -> BaseException | None:
-        """Call the function. Returns what it raised, whatever that is: no handler ends a launch by raising."""
+    def handle(self, payload: dict[str, Any], context: Context | None = None) -> Outcome:
+        """Run it. The outcome holds what was raised, whatever that is: no handler ends a launch by raising."""
         try:
-            if self.takes_occurrence and isinstance(payload.get("occurrence"), str):
-                payload["occurrence"] = datetime.fromisoformat(payload["occurrence"])
-            self.function(**payload)
-        except TypeError as error:
-            if error.__traceback__ is not None and error.__traceback__.tb_next is None:
-                return BadArguments(f"bad_arguments: {error}")
-            return error
+            return Outcome(result=self.run(payload, context))
         except BaseException as error:
-            return error
-        return None
+            return Outcome(error)
+
+
+def calling(function: Callable[..., Any], arguments: Arguments) -> Callable[[dict[str, Any], Context | None], Any]:
+    """What runs a handler that is a function."""
+    if arguments.takes_context:
+        return lambda payload, context: function(**arguments.bind(payload), context=context)
+    return lambda payload, _: function(**arguments.bind(payload))
 
 
 def describe(error: BaseException) -> str:

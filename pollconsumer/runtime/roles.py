@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from pollconsumer.core.durations import Durations
 from pollconsumer.core.events import OrphansRecovered, RecurrenceRemoved
 from pollconsumer.runtime.consumer import Consumer, ConsumerOptions
+from pollconsumer.runtime.deliveries import Deliveries
 from pollconsumer.runtime.executor import InlineExecutor, ThreadExecutor
 from pollconsumer.runtime.mover import Mover, MoverOptions
 from pollconsumer.runtime.wake import Wake
@@ -52,6 +53,7 @@ def consume(
             progress=launch.progress,
             interrupted=launch.interrupted,
             check_lease=held.watch.check,
+            context_of=Deliveries(held, handlers).context_of,
             emit=launch.emit,
         ).run()
     finally:

@@ -33,19 +33,19 @@ class Settling:
 
     def settle(self, handled: Handled) -> None:
         """Take in an attempt that has ended."""
-        reservation = handled.reservation
+        reservation, error = handled.attempt.reservation, handled.outcome.error
         started, ended = reservation.server_ms(handled.started), reservation.server_ms(handled.ended)
         if self.since is None:
             self.since = handled.ended
-        if handled.error is None:
+        if error is None:
             self.handled += 1
             row = reservation.row
             self._share(reservation).completed.append((reservation.id, row, rows.completed(row, started, ended)))
         else:
-            self._fail(handled, handled.error, started, ended)
+            self._fail(handled, error, started, ended)
 
     def _fail(self, handled: Handled, error: BaseException, started: int, ended: int) -> None:
-        reservation, handler = handled.reservation, handled.handler
+        reservation, handler = handled.attempt.reservation, handled.attempt.handler
         outcome = after_failure(
             error,
             reservation.attempt,

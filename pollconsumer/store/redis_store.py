@@ -62,6 +62,15 @@ class Reservation:
         """How often its process died while it was in flight, or beside one that was."""
         return self.row[6]
 
+    @property
+    def generation(self) -> int:
+        """How often it was redriven."""
+        return self.row[7]
+
+    @property
+    def fence(self) -> int:
+        return int.from_bytes(self.row[8:14], "big")
+
     def server_ms(self, monotonic: float) -> int:
         return self.reserved_at + int((monotonic - self._read_at) * 1000)
 

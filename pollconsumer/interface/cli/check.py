@@ -35,7 +35,10 @@ def check(as_json: bool) -> None:
     now = datetime.now().astimezone()
     served = set(settings.consumer.queues)
     unserved = {
-        queue for app in PollConsumer.instances for h in app.handlers.values() if (queue := h.queue) not in served
+        queue
+        for app in PollConsumer.instances
+        for h in app.handlers.values()
+        if (queue := h.definition.queue) not in served
     }
     report: dict[str, object] = {
         "config": None if settings.config is None else str(settings.config),

@@ -15,7 +15,7 @@ from pollconsumer.core.message import MAX_PRIORITY
 from pollconsumer.interface.cli.opened import redis_store
 from pollconsumer.interface.cli.output import discard
 from pollconsumer.interface.cli.types import DueTime, Duration, Once, QueueName
-from pollconsumer.interface.messages import EPOCH, new_message
+from pollconsumer.runtime.messages import EPOCH, new_message
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

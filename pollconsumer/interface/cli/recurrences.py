@@ -13,7 +13,7 @@ from pollconsumer.core.recurrence import EPOCH
 from pollconsumer.core.timespan import format_duration
 from pollconsumer.interface.cli.opened import recurring, redis_store
 from pollconsumer.interface.cli.output import iso, print_json, print_table
-from pollconsumer.interface.messages import new_id
+from pollconsumer.runtime.messages import new_id
 from pollconsumer.store.recurring import occurrence_payload
 
 if TYPE_CHECKING:

@@ -1,0 +1,133 @@
+"""What a handler that takes a ``context: Context`` is told about the message in hand, and may do with it."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pollconsumer.core.message import encode_payload
+from pollconsumer.runtime.messages import new_message
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from datetime import datetime
+
+    from pollconsumer.core.message import NewMessage
+
+
+class Delivery(NamedTuple):
+    """One delivery of a message: plain values only, so that it can be told to another process.
+
+    ``attempt`` counts from 1, ``generation`` how often the message was redriven. ``state`` is the last checkpoint.
+    """
+
+    namespace: str
+    queue: str
+    id: str
+    handler: str
+    attempt: int
+    generation: int
+    fence: int
+    state: dict[str, Any] | None = None
+
+
+class Situation(NamedTuple):
+    """What a launch lets its handlers know and do. ``stop_before`` is an instant of the monotonic clock.
+
+    ``save`` keeps a checkpoint; ``queue_of`` gives the queue that a handler's messages go to by default.
+    """
+
+    stop_before: float
+    cancelled: Callable[[], bool]
+    save: Callable[[bytes], None]
+    queue_of: Callable[[str], str]
+    clock: Callable[[], float] = time.monotonic
+
+
+class Context:
+    """The message in hand, from its handler's point of view."""
+
+    def __init__(self, delivery: Delivery, situation: Situation) -> None:
+        self.delivery = delivery
+        self.deadline = situation.stop_before
+        """Instant of the monotonic clock: the end of the window or, before that, of the handler's timeout."""
+        self.enqueued: list[NewMessage] = []
+        """What is to be enqueued together with the completion."""
+        self._situation = situation
+
+    @property
+    def id(self) -> str:
+        return self.delivery.id
+
+    @property
+    def queue(self) -> str:
+        return self.delivery.queue
+
+    @property
+    def handler(self) -> str:
+        return self.delivery.handler
+
+    @property
+    def attempt(self) -> int:
+        """From 1; this one counts."""
+        return self.delivery.attempt
+
+    @property
+    def generation(self) -> int:
+        """How often the message was redriven."""
+        return self.delivery.generation
+
+    @property
+    def fence(self) -> int:
+        """Rises with every launch: a store that remembers the highest it has seen can refuse a stale one's writes."""
+        return self.delivery.fence
+
+    @property
+    def idempotency_key(self) -> str:
+        """The same for every attempt at this message, and for no other message."""
+        return f"{self.delivery.namespace}:{self.delivery.queue}:{self.delivery.id}"
+
+    @property
+    def state(self) -> dict[str, Any] | None:
+        """What `checkpoint` was last given for this message; None before that."""
+        return self.delivery.state
+
+    def time_left(self) -> float:
+        """Seconds until the window or the handler's timeout ends, whichever is sooner; never below 0."""
+        return max(0.0, self.deadline - self._situation.clock())
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether there is reason to stop: a signal asked the launch to, its lease is lost, or the time is over."""
+        return self._situation.cancelled() or self.time_left() == 0
+
+    def enqueue(
+        self,
+        handler: str,
+        payload: Mapping[str, Any] | None = None,
+        *,
+        queue: str | None = None,
+        in_: str | float | None = None,
+        at: datetime | None = None,
+        priority: int = 0,
+        key: str | None = None,
+        id: str | None = None,  # noqa: A002  its name in messages and on the command line
+    ) -> str:
+        """Have a message enqueued in one step with the completion of this one, or not at all. Returns its id.
+
+        Nothing is enqueued when the handler raises. The options and errors are those of ``PollConsumer.enqueue``.
+        """
+        chosen = queue or self._situation.queue_of(handler)
+        message = new_message(handler, payload or {}, queue=chosen, in_=in_, at=at, priority=priority, key=key, id=id)
+        self.enqueued.append(message)
+        return message.id
+
+    def checkpoint(self, state: Mapping[str, Any]) -> None:
+        """Keep ``state``, a JSON object of at most 1 MiB, for whoever handles this message next.
+
+        It survives the death of the process. ``raise Yield`` after it gives the message back, uncharged, and the next
+        launch goes on with it. LeaseLost where the message is no longer this launch's.
+        """
+        state = dict(state)
+        self._situation.save(encode_payload(state))
+        self.delivery = self.delivery._replace(state=state)
