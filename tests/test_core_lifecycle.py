@@ -9,11 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pollconsumer.core.lifecycle import State, Timestamps, durations_of, state_of
+from pollconsumer.core.message import NewMessage
 from pollconsumer.store import rows
 
 NEVER = Timestamps(*[None] * 10)
 INSTANTS = st.integers(1, 2**48 - 1)
 HANDLERS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\n"), min_size=1, max_size=20)
+KEYS = st.text(st.characters(codec="utf-8"), max_size=60)
 
 
 @pytest.mark.parametrize(
@@ -126,14 +128,16 @@ def test_the_fence_stays_in_the_row_through_every_transition(row: bytes, at: int
         assert after[8:14] == row[8:14]
 
 
-@given(HANDLERS, st.binary(), st.integers(-4096, 4096), st.text(st.characters(codec="utf-8"), max_size=60), INSTANTS)
+@given(HANDLERS, st.binary(), st.integers(-4096, 4096), KEYS, KEYS, INSTANTS)
 def test_a_record_gives_back_what_it_was_made_of(
-    handler: str, payload: bytes, priority: int, key: str, accepted: int
+    handler: str, payload: bytes, priority: int, key: str, concurrency_key: str, accepted: int
 ) -> None:
-    sent = rows.new_record(handler, payload, priority, key)
+    message = NewMessage("m", "q", handler, payload, priority, key=key, concurrency_key=concurrency_key)
+    sent = rows.new_record(message)
     record = sent[:4] + rows.pack6(accepted) + sent[4:]
     assert rows.content(record) == (handler, payload)
     read = rows.read_record(record)
     assert (read.handler, read.priority, read.attempts) == (handler, priority, 0)
     assert (read.timestamps.enqueued_at, state_of(read.timestamps)) == (accepted, State.READY)
     assert bool(record[1] & rows.UNIQUE_KEY) == bool(key)
+    assert bool(record[1] & rows.CONCURRENCY_KEY) == bool(concurrency_key)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pollconsumer.core.window import Window
 from pollconsumer.runtime.mover import MARGIN, Mover, MoverOptions
 from pollconsumer.runtime.progress import Progress
-from pollconsumer.store.redis_store import Holder
+from pollconsumer.store.reservations import Holder
 
 if TYPE_CHECKING:
     from pollconsumer.runtime.wake import Wake

@@ -24,7 +24,8 @@ from hypothesis.stateful import (
 from pollconsumer.core.errors import LeaseLost
 from pollconsumer.core.lifecycle import State
 from pollconsumer.store.inspector import Inspector
-from pollconsumer.store.redis_store import Holder, RedisStore, Reservation
+from pollconsumer.store.redis_store import RedisStore
+from pollconsumer.store.reservations import Holder, Reservation
 from tests.conftest import NAMESPACE
 from tests.store.acting import HOUR, QUEUE, Launch, Looking, die, message, names, park, release, retry
 from tests.store.servers import Server, server_ms
@@ -210,7 +211,7 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(keep=st.integers(0, 2), most=FEW)
     def trim(self, keep: int, most: int) -> None:
         finished = self.look.finished()
-        keys = [self.look.key(name) for name in ("b", "m", "d", "e")]
+        keys = [self.look.key(name) for name in ("b", "m", "d", "e", "y", "v", "vx")]
         forgotten = self.wire.call("trim", keys, [keep, 100 * HOUR, most])
         assert forgotten == min(most, max(0, len(finished) - keep))
         for name in finished[:forgotten]:

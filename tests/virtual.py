@@ -16,7 +16,7 @@ from pollconsumer.runtime.executor import Attempt, Handled, InlineExecutor
 from pollconsumer.runtime.handlers import Handler
 from pollconsumer.runtime.progress import Progress
 from pollconsumer.store import rows
-from pollconsumer.store.redis_store import Holder, Reservation, Share, Stepped
+from pollconsumer.store.reservations import Holder, Reservation, Share, Stepped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

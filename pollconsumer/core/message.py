@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from pollconsumer.core.errors import BadData, PayloadTooLarge
@@ -22,7 +22,11 @@ _HANDLER = re.compile(r"[^\s\x00-\x1f\x7f]{1,200}")
 
 @dataclass(frozen=True, slots=True)
 class NewMessage:
-    """A message about to be enqueued. ``due`` is epoch milliseconds, ``delay`` milliseconds from the server's now."""
+    """A message about to be enqueued.
+
+    ``due`` is epoch milliseconds, ``delay`` milliseconds from the server's now, ``key_lifetime`` milliseconds, 0 for as
+    long as the message is unfinished. ``concurrency_limit`` messages at most are in flight with one concurrency key.
+    """
 
     id: str
     queue: str
@@ -32,6 +36,13 @@ class NewMessage:
     due: int | None = None
     delay: int | None = None
     key: str = ""
+    key_lifetime: int = 0
+    concurrency_key: str = ""
+    concurrency_limit: int = 1
+
+    def plain(self) -> dict[str, Any]:
+        """Its fields by name."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
 
 def _is_text(text: str) -> bool:
@@ -66,6 +77,15 @@ def check_key(key: object) -> str:
     if not isinstance(key, str) or not _is_text(key) or len(key.encode()) > 255:
         raise BadData("unique key", repr(key), "text of at most 255 bytes")
     return key
+
+
+def check_concurrency(key: object, limit: object) -> tuple[str, int]:
+    """A concurrency key and its limit."""
+    if not isinstance(key, str) or not _is_text(key) or not 0 < len(key.encode()) <= 255 or min(key) < " ":
+        raise BadData("concurrency key", repr(key), "text of 1 to 255 bytes without control characters")
+    if not isinstance(limit, int) or isinstance(limit, bool) or not 1 <= limit <= 255:
+        raise BadData("concurrency limit", repr(limit), "a whole number from 1 to 255")
+    return key, limit
 
 
 def check_priority(priority: object) -> int:

@@ -20,7 +20,7 @@ from pollconsumer.runtime.executor import Attempt
 from pollconsumer.runtime.process import resident_bytes
 from pollconsumer.runtime.progress import Counts
 from pollconsumer.runtime.settling import Settling
-from pollconsumer.store.redis_store import Share
+from pollconsumer.store.reservations import Share
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from pollconsumer.runtime.handlers import Handler
     from pollconsumer.runtime.progress import Progress
     from pollconsumer.runtime.wake import Wake
-    from pollconsumer.store.redis_store import Holder, RedisStore, Reservation
+    from pollconsumer.store.redis_store import RedisStore
+    from pollconsumer.store.reservations import Holder, Reservation
 
 SLICE = 0.8
 """Longest wait in seconds before signals and lease are looked at; the server may end it SERVER_LATE later."""

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from pollconsumer.runtime.handlers import Handler
     from pollconsumer.runtime.launch import HeldLaunch
-    from pollconsumer.store.redis_store import Reservation
+    from pollconsumer.store.reservations import Reservation
 
 
 class Deliveries:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 if TYPE_CHECKING:
     from pollconsumer.runtime.context import Context
     from pollconsumer.runtime.handlers import Handler, Outcome
-    from pollconsumer.store.redis_store import Reservation
+    from pollconsumer.store.reservations import Reservation
 
 
 class Attempt(NamedTuple):

@@ -22,7 +22,8 @@ from pollconsumer.runtime.interruption import SIGNALS
 from pollconsumer.runtime.process import boot_time, is_stopped
 from pollconsumer.runtime.progress import Identity, Progress
 from pollconsumer.store.leases import RENEW_EVERY, TRUSTED_FOR, Acquired, Leases
-from pollconsumer.store.redis_store import Holder, RedisStore
+from pollconsumer.store.redis_store import RedisStore
+from pollconsumer.store.reservations import Holder
 
 RETRY_EVERY = 1.0
 """Seconds between attempts to renew while the server does not answer."""

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from pollconsumer.runtime.progress import Progress
     from pollconsumer.runtime.wake import Wake
     from pollconsumer.store.recurring import Recurring
-    from pollconsumer.store.redis_store import Holder, RedisStore
+    from pollconsumer.store.redis_store import RedisStore
+    from pollconsumer.store.reservations import Holder
 
 MAINTAIN_EVERY = 1.0
 MARGIN = 0.25

@@ -8,14 +8,14 @@ from pollconsumer.core.events import AttemptFailed, MessageParked
 from pollconsumer.core.retry import Dead, after_failure
 from pollconsumer.runtime.handlers import describe
 from pollconsumer.store import rows
-from pollconsumer.store.redis_store import Settlement, Share
+from pollconsumer.store.reservations import Settlement, Share
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pollconsumer.core.events import Event
     from pollconsumer.runtime.executor import Handled
-    from pollconsumer.store.redis_store import Reservation
+    from pollconsumer.store.reservations import Reservation
 
 PARKED_FOR = 60.0
 """Seconds until a message for an unknown handler is offered again, to a consumer that may know it by then."""

@@ -25,12 +25,20 @@ QUEUE_TYPES = {
     "ks": "list",
     "p": "set",
     "q": "string",
+    "g": "hash",
+    "w": "zset",
+    "h": "hash",
+    "o": "list",
+    "v": "hash",
+    "vx": "zset",
+    "y": "hash",
     "n": "hash",
     "nz": "zset",
     "nc": "hash",
 }
 """Keys of a queue and their types: records, rows, ready, ready by priority, schedule, in flight, completed, cancelled,
 dead, errors, unique keys, counters, fences seen, marker of the queue, marker of the schedule, parked, paused;
+in flight by concurrency key, waiting for one, handed out by time, to be sent, results, their ends, checkpoints;
 recurrences, their next instants, their counts."""
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pollconsumer.core.durations import MEMORY
 from pollconsumer.store.keys import Keys
-from pollconsumer.store.redis_store import Holder
+from pollconsumer.store.reservations import Holder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

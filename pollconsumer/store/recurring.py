@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pollconsumer.core.errors import NotFound
+from pollconsumer.core.message import NewMessage
 from pollconsumer.core.recurrence import Recurrence, tick
 from pollconsumer.store import rows
 from pollconsumer.store.keys import Keys
@@ -17,7 +18,7 @@ from pollconsumer.store.keys import Keys
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from pollconsumer.store.redis_store import Holder
+    from pollconsumer.store.reservations import Holder
     from pollconsumer.store.wire import Wire
 
 BATCH = 50
@@ -139,7 +140,7 @@ def occurrence_payload(recurrence: Recurrence, instant: int) -> dict[str, Any]:
 
 def occurrence_record(recurrence: Recurrence, instant: int) -> bytes:
     payload = json.dumps(occurrence_payload(recurrence, instant), ensure_ascii=False).encode()
-    return rows.new_record(recurrence.handler, payload, recurrence.priority, "")
+    return rows.new_record(NewMessage("", recurrence.queue, recurrence.handler, payload, recurrence.priority))
 
 
 def _read(definition: bytes) -> Recurrence:

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pollconsumer.core.errors import OutcomeUnknown, StoreRefused, StoreUnreachable
+from pollconsumer.core.errors import LeaseLost, OutcomeUnknown, StoreRefused, StoreUnreachable
 from pollconsumer.store import rows
 from pollconsumer.store.keys import QUEUE_TYPES, Keys
+from pollconsumer.store.reservations import Reservation, Share, Stepped
 from pollconsumer.store.wire import Unanswered
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from pollconsumer.core.message import NewMessage
+    from pollconsumer.store.reservations import Holder
     from pollconsumer.store.wire import Wire
 
 ENQUEUE_BATCH = 200
 ENQUEUE_BYTES = 1 << 20
 RECOVER_BATCH = 200
+MOST_COUNTED = 1000
 TRIM_BATCH = 1000
 """Above what a consumer completes between two calls, so that the number kept is reached however many there were."""
 KEEP_FINISHED = 10_000
@@ -29,84 +32,6 @@ class Enqueued(NamedTuple):
 
     id: str
     duplicate: bool
-
-
-class Holder(NamedTuple):
-    """Who writes: a lease's lineage, the fence of this holder of it, and the group whose successor it gives way to."""
-
-    lineage: str
-    fence: str
-    group: str
-
-
-class Reservation:
-    """A message that a launch has reserved.
-
-    ``reserved_at`` is the server's, in epoch ms; later instants are reckoned from it by the monotonic clock, so that
-    this host's wall clock plays no part.
-    """
-
-    __slots__ = ("_read_at", "handler", "id", "payload", "queue", "reserved_at", "row")
-
-    def __init__(self, queue: str, id: bytes, row: bytes, record: bytes, reserved_at: int, read_at: float) -> None:  # noqa: A002
-        self.queue, self.id, self.row, self.reserved_at, self._read_at = queue, id, row, reserved_at, read_at
-        self.handler, self.payload = rows.content(record)
-
-    @property
-    def attempt(self) -> int:
-        """From 1; this one counts."""
-        return rows.attempts(self.row)
-
-    @property
-    def crashes(self) -> int:
-        """How often its process died while it was in flight, or beside one that was."""
-        return self.row[6]
-
-    @property
-    def generation(self) -> int:
-        """How often it was redriven."""
-        return self.row[7]
-
-    @property
-    def fence(self) -> int:
-        return int.from_bytes(self.row[8:14], "big")
-
-    def server_ms(self, monotonic: float) -> int:
-        return self.reserved_at + int((monotonic - self._read_at) * 1000)
-
-
-class Settlement(NamedTuple):
-    """What becomes of a reservation otherwise than by completing: kind retry, park, dead or release."""
-
-    id: bytes
-    row: bytes
-    new_row: bytes
-    kind: str
-    delay_ms: int = 0
-    error: str = ""
-
-
-class Share:
-    """One queue's part of a step: what to settle there, and how many messages to reserve."""
-
-    __slots__ = ("claim", "completed", "queue", "settlements")
-
-    def __init__(self, queue: str, claim: int = 0) -> None:
-        self.queue, self.claim = queue, claim
-        self.completed: list[tuple[bytes, bytes, bytes]] = []
-        self.settlements: list[Settlement] = []
-
-    def ids(self) -> list[bytes]:
-        """Of what is to be settled."""
-        return [name for name, _, _ in self.completed] + [settlement.id for settlement in self.settlements]
-
-
-class Stepped(NamedTuple):
-    """``stale``: ids that were no longer ours to settle. ``successor``: the next launch waits for the lease."""
-
-    reserved: list[Reservation]
-    stale: list[bytes]
-    successor: bool
 
 
 class Promoted(NamedTuple):
@@ -146,8 +71,8 @@ class RedisStore:
             args: list[Any] = [len(batch)]
             for message in batch:
                 when = f"+{message.delay}" if message.delay is not None else f"={message.due}" if message.due else ""
-                record = rows.new_record(message.handler, message.payload, message.priority, message.key)
-                args += (message.id, when, message.key, message.priority, record)
+                key = f"{message.key_lifetime}:{message.key}" if message.key else ""
+                args += (message.id, when, key, message.priority, rows.new_record(message))
             try:
                 held = self.wire.call(script, self.keys.of_script(script, queue), args)
             except StoreUnreachable as error:
@@ -223,7 +148,8 @@ class RedisStore:
         fence6 = rows.pack6(int(holder.fence))
         commands: list[tuple[Any, ...]] = []
         for share in shares:
-            args: list[Any] = [holder.lineage, holder.fence, fence6, lasts_ms, share.claim, len(share.completed)]
+            completed = len(share.completed)
+            args: list[Any] = [holder.lineage, holder.fence, fence6, lasts_ms, share.claim, share.limits, completed]
             for entry in share.completed:
                 args += entry
             for settlement in share.settlements:
@@ -244,13 +170,15 @@ class RedisStore:
         read_at = now()
         reserved: list[Reservation] = []
         stale: list[bytes] = []
-        successor = False
-        for share, (at, gone, waiting, claims) in zip(shares, answers, strict=True):
+        successor, more_in = False, None
+        for share, (at, gone, waiting, claims, held_back) in zip(shares, answers, strict=True):
             stale += gone
             successor = successor or bool(waiting)
+            if held_back >= 0 and (more_in is None or held_back < more_in * 1000):
+                more_in = held_back / 1000
             triples = zip(claims[::3], claims[1::3], claims[2::3], strict=True)
             reserved += [Reservation(share.queue, name, row, record, at, read_at) for name, row, record in triples]
-        return Stepped(reserved, stale, successor)
+        return Stepped(reserved, stale, successor, more_in)
 
     def _step_again(
         self,
@@ -276,6 +204,25 @@ class RedisStore:
         given_back: int = self.wire.call(script, self.keys.of_script(script, queue), args)
         return given_back
 
+    def checkpoint(self, holder: Holder, reservation: Reservation, state: bytes) -> None:
+        """Keep how far a message has come. LeaseLost where it is no longer this holder's."""
+        script = self.wire.scripts["checkpoint"]
+        row = rows.checkpointed(reservation.row)
+        args = [holder.lineage, holder.fence, reservation.id, reservation.row, row, state]
+        if not self.wire.call(script, self.keys.of_script(script, reservation.queue), args):
+            raise LeaseLost("message", reservation.name, "it was offered to another launch; stop here")
+        reservation.row = row
+
+    def last_checkpoint(self, reservation: Reservation) -> bytes | None:
+        state: bytes | None = self.wire.command("HGET", self.keys.queue(reservation.queue, "y"), reservation.id)
+        return state
+
+    def offer_places(self, queue: str) -> int:
+        """Have what waits for concurrency keys wait no longer than it must. Returns how many messages that freed."""
+        script = self.wire.scripts["offer"]
+        offered: int = self.wire.call(script, self.keys.of_script(script, queue), [MOST_COUNTED])
+        return offered
+
     def promote(self, holder: Holder, queue: str, most: int) -> Promoted:
         """Move at most ``most`` due messages to ``queue``."""
         script = self.wire.scripts["promote"]
@@ -288,7 +235,7 @@ class RedisStore:
         args = [KEEP_FINISHED, KEEP_FINISHED_MS, TRIM_BATCH]
         forgotten = 0
         for ended in ("d", "dx"):
-            keys = [self.keys.queue(queue, name) for name in ("b", "m", ended, "e")]
+            keys = [self.keys.queue(queue, name) for name in ("b", "m", ended, "e", "y", "v", "vx")]
             forgotten += self.wire.call("trim", keys, args)
         return forgotten
 

@@ -7,12 +7,15 @@ happened to the message meanwhile, whoever did it, shows as a difference.
 from __future__ import annotations
 
 import struct
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from pollconsumer.core.lifecycle import Timestamps
 
+if TYPE_CHECKING:
+    from pollconsumer.core.message import NewMessage
+
 NEVER = bytes(6)
-UNIQUE_KEY, PARKED = 2, 4
+UNIQUE_KEY, PARKED, CONCURRENCY_KEY, WAITING, BEGUN, CHECKPOINT = 2, 4, 8, 16, 32, 64
 _FIXED = 62
 _RECORD_HEADER = 11
 
@@ -21,17 +24,23 @@ def pack6(number: int) -> bytes:
     return number.to_bytes(6, "big")
 
 
-def new_record(handler: str, payload: bytes, priority: int, key: str) -> bytes:
+def new_record(message: NewMessage) -> bytes:
     """A record as `enqueue.lua` takes it: without the instant, which is the server's to say."""
-    key_bytes = key.encode()
-    head = struct.pack(">cBHB", b"A", UNIQUE_KEY if key else 0, priority + 32768, len(key_bytes))
-    return b"%b%b%b\n%b" % (head, key_bytes, handler.encode(), payload)
+    key, flags = message.key.encode(), UNIQUE_KEY if message.key else 0
+    if message.concurrency_key:
+        concurrency_key = message.concurrency_key.encode()
+        flags |= CONCURRENCY_KEY
+        key += bytes([message.concurrency_limit, len(concurrency_key)]) + concurrency_key
+    head = struct.pack(">cBHB", b"A", flags, message.priority + 32768, len(message.key.encode()))
+    return b"%b%b%b\n%b" % (head, key, message.handler.encode(), message.payload)
 
 
 def content(record: bytes) -> tuple[str, bytes]:
     """Handler name and payload of a record."""
-    key_bytes = record[10] if len(record) >= _RECORD_HEADER else 0
-    handler, _, payload = record[_RECORD_HEADER + key_bytes :].partition(b"\n")
+    at = _RECORD_HEADER + (record[10] if len(record) >= _RECORD_HEADER else 0)
+    if len(record) > at + 1 and record[1] & CONCURRENCY_KEY:
+        at += 2 + record[at + 1]
+    handler, _, payload = record[at:].partition(b"\n")
     return handler.decode("utf-8", "replace"), payload
 
 
@@ -41,6 +50,15 @@ def attempts(row: bytes) -> int:
 
 def completed(row: bytes, started: int, ended: int) -> bytes:
     return b"%bc%b%b%b%b" % (row[:1], row[2:20], pack6(started), pack6(ended), row[32:])
+
+
+def begun(row: bytes) -> bytes:
+    """Reserved, and handled for the only time."""
+    return bytes([row[0] | BEGUN]) + row[1:]
+
+
+def checkpointed(row: bytes) -> bytes:
+    return bytes([row[0] | CHECKPOINT]) + row[1:]
 
 
 def retrying(row: bytes, failed: int) -> bytes:
@@ -78,6 +96,7 @@ class Row(NamedTuple):
     attempts: int
     generation: int
     parked: bool
+    waiting: bool
     timestamps: Timestamps
 
 
@@ -95,12 +114,13 @@ def read_row(row: bytes) -> Row:
         attempts=attempted,
         generation=generation,
         parked=bool(flags & PARKED),
+        waiting=bool(flags & WAITING),
         timestamps=Timestamps(
             scheduled_at=scheduled,
             due_at=due,
             enqueued_at=enqueued,
             reserved_at=reserved,
-            started_at=started,
+            started_at=started if reserved else None,
             completed_at=ended if ending == b"c" else None,
             failed_at=failed,
             next_attempt_at=next_attempt,
@@ -117,4 +137,4 @@ def read_record(record: bytes) -> Row:
     handler, _ = content(record)
     priority = (record[2] << 8 | record[3]) - 32768
     timestamps = Timestamps(accepted, None, accepted, None, None, None, None, None, None, None)
-    return Row(handler, priority, 0, 0, parked=False, timestamps=timestamps)
+    return Row(handler, priority, 0, 0, parked=False, waiting=False, timestamps=timestamps)

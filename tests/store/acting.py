@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING
 
 from pollconsumer.core.message import NewMessage
 from pollconsumer.store import rows
-from pollconsumer.store.redis_store import Holder, RedisStore, Reservation, Settlement, Share, Stepped
+from pollconsumer.store.reservations import Holder, Reservation, Settlement, Share, Stepped
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from pollconsumer.store.redis_store import RedisStore
 
 QUEUE = "mail"
 HOUR = 3_600_000

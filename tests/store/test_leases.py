@@ -11,7 +11,7 @@ from tests.conftest import NAMESPACE
 from tests.store.servers import server_ms, snapshot
 
 if TYPE_CHECKING:
-    from pollconsumer.store.redis_store import Holder
+    from pollconsumer.store.reservations import Holder
     from pollconsumer.store.wire import Wire
     from tests.store.servers import Server
 

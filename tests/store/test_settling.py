@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pollconsumer.store.inspector import Inspector
-    from pollconsumer.store.redis_store import RedisStore, Reservation, Settlement
+    from pollconsumer.store.redis_store import RedisStore
+    from pollconsumer.store.reservations import Reservation, Settlement
 
 OUTCOMES = [retry, die, release, park]
 
@@ -299,7 +300,7 @@ def test_a_step_tells_of_a_successor_of_its_own_group_only(store: RedisStore) ->
 
 
 def test_a_step_goes_through_several_queues_in_one_round_trip(store: RedisStore) -> None:
-    from pollconsumer.store.redis_store import Holder, Share
+    from pollconsumer.store.reservations import Holder, Share
 
     store.enqueue([message("a", queue="one"), message("b", queue="two")])
     holder = Holder("consumer:one,two:0", "1", "consumer:one,two")
@@ -317,7 +318,7 @@ def test_an_instant_is_reckoned_from_the_reservation_by_the_monotonic_clock(stor
 
 
 def test_a_completed_row_tells_when_its_handler_started_and_ended(store: RedisStore, look: Looking) -> None:
-    from pollconsumer.store.redis_store import Share
+    from pollconsumer.store.reservations import Share
 
     store.enqueue([message("a")])
     launch = Launch(store)

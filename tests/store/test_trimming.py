@@ -8,11 +8,12 @@ import pytest
 
 from pollconsumer.core.errors import NotFound
 from pollconsumer.store import redis_store, rows
-from pollconsumer.store.redis_store import RedisStore, Share
+from pollconsumer.store.reservations import Share
 from tests.store.acting import HOUR, QUEUE, Launch, Looking, die, message, retry
 
 if TYPE_CHECKING:
     from pollconsumer.store.inspector import Inspector
+    from pollconsumer.store.redis_store import RedisStore
 
 
 def finish(store: RedisStore, ages_ms: dict[str, int]) -> None:

@@ -1,6 +1,7 @@
 -- Accept messages: into the queue, or into the schedule where a due time lies ahead. All of them, or none.
 -- KEYS b m r z s u c k ks
--- ARGV count; for each: id, when ('' now, '+n' in n ms, '=n' at epoch ms n), unique key, priority, record less scheduled
+-- ARGV count; for each: id, when ('' now, '+n' in n ms, '=n' at epoch ms n), unique key ('' for none) after its
+--   lifetime in ms (0 for none) and a colon, priority, record less scheduled
 -- Returns for each the id under which it is held: its own twice over is a repeated call, another's a duplicate;
 --   '' for a new message
 -- First write grows memory, and the script may not outgrow it: a full server refuses with nothing changed.
@@ -28,11 +29,14 @@ for i = 1, count do
   local id, when, key = ids[i], ARGV[at + 1], ARGV[at + 2]
   local holder = (rows[i] or records[i] or seen[id]) and id
   if not holder and key ~= '' then
-    holder = keys[key] or redis.call('HGET', u, key)
+    local colon = find(key, ':', 1, true)
+    local lifetime = tonumber(sub(key, 1, colon - 1))
+    key = sub(key, colon + 1)
+    holder = keys[key] or holder_of(key, now, b, m, u)
     if not holder then
       keys[key] = id
       unique[#unique + 1] = key
-      unique[#unique + 1] = id
+      unique[#unique + 1] = lifetime > 0 and string.format('%s\n%.0f', id, now + lifetime) or id
     end
   end
   if holder then
@@ -50,12 +54,12 @@ for i = 1, count do
       if sub(when, 1, 1) == '+' then due = now + due end
     end
     if due > now then
-      local handler_at = 12 + byte(record, 11)
-      local large = #record > 1024 and 1 or 0
+      local at = handler_at(record)
+      local large = #record > 1024 and LARGE or 0
       new_rows[#new_rows + 1] = id
       new_rows[#new_rows + 1] = char(byte(record, 2) + large) .. '\0' .. sub(record, 3, 4) .. '\0\0\0\0' .. NEVER
         .. NEVER .. NEVER .. NEVER .. stamp .. be6(due) .. NEVER .. NEVER .. NEVER
-        .. sub(record, handler_at, find(record, '\n', handler_at, true) - 1)
+        .. sub(record, at, find(record, '\n', at, true) - 1)
       scheduled[#scheduled + 1] = string.format('%.0f', due)
       scheduled[#scheduled + 1] = id
     elseif priority == 0 then
@@ -71,10 +75,10 @@ if #new_records > 0 then redis.call('HSET', b, unpack(new_records)) end
 if #unique > 0 then redis.call('HSET', u, unpack(unique)) end
 if #ready > 0 then redis.call('RPUSH', r, unpack(ready)) end
 if #ranked > 0 then
-  local number = redis.call('HINCRBY', c, 'number', #ranked / 2) - #ranked / 2
+  local tick = next_ticks(#ranked / 2, now, c)
   for i = 1, #ranked, 2 do
-    number = number + 1
-    ranked[i] = ready_score(ranked[i], number)
+    ranked[i] = ready_score(ranked[i], tick)
+    tick = tick + 1
   end
   redis.call('ZADD', z, unpack(ranked))
 end

@@ -1,5 +1,5 @@
 -- Forget dead letters for good.
--- KEYS b m x e
+-- KEYS b m x e y
 -- ARGV ids
 -- Returns ids forgotten
 
@@ -9,6 +9,7 @@ for _, id in ipairs(ARGV) do
     redis.call('HDEL', b, id)
     redis.call('HDEL', m, id)
     redis.call('HDEL', e, id)
+    redis.call('HDEL', y, id)
     forgotten[#forgotten + 1] = id
   end
 end

@@ -1,9 +1,10 @@
 -- Offer orphans again: messages reserved under a fence that no lease has any more; or, where the caller says which fences
 -- are live, past the hard end of a launch that has none of those.
--- KEYS m r z f t k
+-- KEYS b m r z f x e u c t k g w
 -- ARGV rank to begin at, most messages to look at, 1 to look at hard ends, live fences
 -- Returns ids of the orphans, messages looked at
--- The attempt stays counted, and so does the death of the process: a message that kills it must run out of both.
+-- The attempt stays counted, and so does the death of the process: a message that kills it must run out of both. One that
+-- was begun for the only time is a dead letter.
 
 local now = now_ms()
 redis.call('LLEN', r)
@@ -19,6 +20,16 @@ local ids = {}
 for i = 1, #flight, 2 do ids[#ids + 1] = flight[i] end
 local rows = redis.call('HMGET', m, unpack(ids))
 local orphans = {}
+
+local function skip(id, row)
+  redis.call('HSET', m, id, sub(row, 1, 1) .. 'd' .. sub(row, 3, 26) .. be6(now) .. sub(row, 33))
+  redis.call('HSET', e, id, 'skipped: its process died while it was handled, and it is delivered at most once')
+  redis.call('ZADD', x, now, id)
+  redis.call('HINCRBY', c, 'skipped', 1)
+  local record = has_flag(byte(row, 1), UNIQUE) and readable(redis.call('HGET', b, id))
+  if record then free_key(id, record, u) end
+end
+
 for i = #ids, 1, -1 do
   local id, row = ids[i], well_formed(rows[i])
   if not row then
@@ -31,10 +42,18 @@ for i = #ids, 1, -1 do
     local late = ARGV[3] == '1' and tonumber(flight[2 * i]) <= now and not live[fence]
     if late or not valid[fence] then
       redis.call('ZREM', f, id)
-      redis.call('HSET', m, id, sub(row, 1, 6) .. char(math.min(byte(row, 7) + 1, 255)) .. sub(row, 8, 14) .. NEVER
-        .. NEVER .. sub(row, 27))
-      local priority = priority_of(row)
-      if priority == 0 then redis.call('LPUSH', r, id) else redis.call('ZADD', z, ready_score(priority, 0), id) end
+      if has_flag(byte(row, 1), CONCURRENCY) then
+        local record = readable(redis.call('HGET', b, id))
+        local _, key = concurrency(record or '')
+        if record then leave_place(key, #orphans, m, r, z, g, w) end
+      end
+      row = sub(row, 1, 6) .. char(math.min(byte(row, 7) + 1, 255)) .. sub(row, 8)
+      if has_flag(byte(row, 1), BEGUN) then
+        skip(id, row)
+      else
+        redis.call('HSET', m, id, sub(row, 1, 14) .. NEVER .. NEVER .. sub(row, 27))
+        put_back(id, row, #orphans, r, z)
+      end
       orphans[#orphans + 1] = id
     end
   end

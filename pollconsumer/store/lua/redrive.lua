@@ -10,11 +10,15 @@ redis.call('ZCARD', z)
 redis.call('LLEN', k)
 for _, id in ipairs(ARGV) do
   local record = redis.call('ZSCORE', x, id) and readable(redis.call('HGET', b, id))
-  local key = record and sub(record, 12, 11 + byte(record, 11)) or ''
-  if record and (key == '' or redis.call('HSETNX', u, key, id) == 1) then
+  local key = record and unique_key(record) or ''
+  local holder = key ~= '' and holder_of(key, now, b, m, u)
+  if record and not holder then
+    if key ~= '' then redis.call('HSET', u, key, id) end
     local row = well_formed(redis.call('HGET', m, id)) or fresh_row(record)
+    local flags = byte(row, 1)
+    if has_flag(flags, BEGUN) then flags = flags - BEGUN end
     redis.call('ZREM', x, id)
-    redis.call('HSET', m, id, sub(row, 1, 1) .. '\0' .. sub(row, 3, 4) .. '\0\0\0'
+    redis.call('HSET', m, id, char(flags) .. '\0' .. sub(row, 3, 4) .. '\0\0\0'
       .. char(math.min(byte(row, 8) + 1, 255)) .. sub(row, 9, 14) .. NEVER .. NEVER .. NEVER .. sub(row, 33, 44)
       .. be6(now) .. sub(row, 51, 56) .. NEVER .. sub(row, 63))
     make_ready(id, priority_of(row), r, z, c)

@@ -1,5 +1,5 @@
 -- Give a message that is not reserved yet another due time; it keeps its id.
--- KEYS b m r z s c k ks
+-- KEYS b m r z s c k ks w
 -- ARGV id, when ('+n' in n ms, '=n' at epoch ms n)
 -- Returns '' when rescheduled; its state when it is too late for that; nothing when there is no such message
 
@@ -12,7 +12,10 @@ local now = now_ms()
 local due = tonumber(sub(ARGV[2], 2))
 if sub(ARGV[2], 1, 1) == '+' then due = now + due end
 if due <= now and state == 'ready' then return '' end
-take_out(ARGV[1], row, state, s, z, c)
+take_out(ARGV[1], row, record, state, m, r, z, s, c, w)
+local flags = byte(row, 1)
+if has_flag(flags, WAITING) then flags = flags - WAITING end
+row = char(flags) .. sub(row, 2, 20) .. NEVER .. sub(row, 27)
 -- After a failed attempt it is the next attempt that is due.
 local next_attempt = sub(row, 57, 62) ~= NEVER and be6(due) or NEVER
 if due <= now then

@@ -1,5 +1,5 @@
 -- Give back, uncharged, what a launch has reserved without knowing it: the reply to its step was lost.
--- KEYS m r z f t k
+-- KEYS b m r z f t k g w
 -- ARGV lineage, fence, fence in 6 bytes, ids that the launch knows of
 -- Returns messages given back
 -- Refusals: FENCED
@@ -19,10 +19,14 @@ for i = #ids, 1, -1 do
     local high, low = byte(row, 5, 6)
     local attempts = math.max(high * 256 + low - 1, 0)
     redis.call('ZREM', f, id)
+    local record = has_flag(byte(row, 1), CONCURRENCY) and readable(redis.call('HGET', b, id))
+    if record then
+      local _, key = concurrency(record)
+      leave_place(key, back, m, r, z, g, w)
+    end
     redis.call('HSET', m, id, sub(row, 1, 4) .. char(floor(attempts / 256), attempts % 256) .. sub(row, 7, 14)
       .. NEVER .. NEVER .. sub(row, 27))
-    local priority = priority_of(row)
-    if priority == 0 then redis.call('LPUSH', r, id) else redis.call('ZADD', z, ready_score(priority, 0), id) end
+    put_back(id, row, back, r, z)
     back = back + 1
   end
 end

@@ -1,0 +1,50 @@
+"""Messages that were accepted with the completion of another, on their way to their own queues.
+
+A queue's keys share one slot of a cluster, and no script touches two: so what a handler enqueues through its context is
+written beside its own message, in the script that completes that, and sent on from there. Sending repeats itself
+harmlessly, for an id makes one message however often it is enqueued; whoever dies between the two is followed by the
+mover.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from pollconsumer.core.message import NewMessage
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pollconsumer.store.redis_store import RedisStore
+
+BATCH = 20
+
+
+def pack(messages: Sequence[NewMessage], now_ms: int) -> bytes:
+    """``messages`` as one entry of the outbox; delays count from ``now_ms``, the server's."""
+    entries = []
+    for message in messages:
+        due = message.due if message.delay is None else now_ms + message.delay
+        entries.append(message.plain() | {"payload": message.payload.decode(), "due": due, "delay": None})
+    return json.dumps(entries).encode()
+
+
+def send(store: RedisStore, queue: str) -> int:
+    """Send on what the outbox of ``queue`` holds. Returns how many messages. Errors as those of enqueueing."""
+    outbox, sent = store.keys.queue(queue, "o"), 0
+    while entries := store.wire.command("LRANGE", outbox, 0, BATCH - 1):
+        for entry in entries:
+            messages = _unpack(entry)
+            store.enqueue(messages)
+            store.wire.command("LREM", outbox, 1, entry)
+            sent += len(messages)
+    return sent
+
+
+def _unpack(entry: bytes) -> list[NewMessage]:
+    """Nothing for what somebody else wrote there."""
+    try:
+        return [NewMessage(**given | {"payload": given["payload"].encode()}) for given in json.loads(entry)]
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return []

@@ -1,0 +1,116 @@
+"""What a launch has reserved, how it settles that, and what a step of both takes and brings."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from pollconsumer.store import rows
+
+
+class Holder(NamedTuple):
+    """Who writes: a lease's lineage, the fence of this holder of it, and the group whose successor it gives way to."""
+
+    lineage: str
+    fence: str
+    group: str
+
+
+class Reservation:
+    """A message that a launch has reserved.
+
+    ``reserved_at`` is the server's, in epoch ms; later instants are reckoned from it by the monotonic clock, so that
+    this host's wall clock plays no part.
+    """
+
+    __slots__ = ("_read_at", "handler", "id", "payload", "queue", "reserved_at", "row")
+
+    def __init__(self, queue: str, id: bytes, row: bytes, record: bytes, reserved_at: int, read_at: float) -> None:  # noqa: A002
+        self.queue, self.id, self.row, self.reserved_at, self._read_at = queue, id, row, reserved_at, read_at
+        self.handler, self.payload = rows.content(record)
+
+    @property
+    def name(self) -> str:
+        """The id as text, whatever somebody else made of it."""
+        return self.id.decode("utf-8", "backslashreplace")
+
+    @property
+    def attempt(self) -> int:
+        """From 1; this one counts."""
+        return rows.attempts(self.row)
+
+    @property
+    def crashes(self) -> int:
+        """How often its process died while it was in flight, or beside one that was."""
+        return self.row[6]
+
+    @property
+    def generation(self) -> int:
+        """How often it was redriven."""
+        return self.row[7]
+
+    @property
+    def fence(self) -> int:
+        return int.from_bytes(self.row[8:14], "big")
+
+    @property
+    def has_checkpoint(self) -> bool:
+        return bool(self.row[0] & rows.CHECKPOINT)
+
+    def server_ms(self, monotonic: float) -> int:
+        return self.reserved_at + int((monotonic - self._read_at) * 1000)
+
+
+class Settlement(NamedTuple):
+    """What becomes of a reservation otherwise than by plainly completing.
+
+    Kind retry, park, dead, release, or begin, which leaves it reserved; or complete, where ``text`` is a result,
+    ``delay_ms`` how long that is kept, and ``outgoing`` what is to be sent with the completion.
+    """
+
+    id: bytes
+    row: bytes
+    new_row: bytes
+    kind: str
+    delay_ms: int = 0
+    text: str | bytes = ""
+    outgoing: bytes = b""
+
+
+class Limits(NamedTuple):
+    """Most messages of a queue in flight at one time, and handed out in any ``period_ms``; None for no limit."""
+
+    max_in_flight: int | None = None
+    quota: int | None = None
+    period_ms: int | None = None
+
+    def packed(self) -> str:
+        """As `step.lua` takes them."""
+        return " ".join("" if limit is None else str(limit) for limit in self) if any(self) else ""
+
+
+class Share:
+    """One queue's part of a step: what to settle there, and how many messages to reserve within which limits."""
+
+    __slots__ = ("claim", "completed", "limits", "queue", "settlements")
+
+    def __init__(self, queue: str, claim: int = 0, limits: str = "") -> None:
+        self.queue, self.claim, self.limits = queue, claim, limits
+        self.completed: list[tuple[bytes, bytes, bytes]] = []
+        self.settlements: list[Settlement] = []
+
+    def ids(self) -> list[bytes]:
+        """Of what is to be settled."""
+        return [name for name, _, _ in self.completed] + [settlement.id for settlement in self.settlements]
+
+
+class Stepped(NamedTuple):
+    """``stale``: ids that were no longer ours to settle. ``successor``: the next launch waits for the lease.
+
+    ``more_in``: seconds until limits let more be handed out, 0 where it is enough to ask again, None where nothing was
+    held back, or only the end of what is in flight can change that.
+    """
+
+    reserved: list[Reservation]
+    stale: list[bytes]
+    successor: bool
+    more_in: float | None = None
