@@ -39,6 +39,15 @@ class ReservationsLost:
 
 
 @dataclass(frozen=True, slots=True)
+class ResultDropped:
+    """The message is completed, but what its handler returned cannot be kept; ``reason`` says why."""
+
+    id: str
+    handler: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class WindowTooShort:
     """No time to handle anything, from the launch's beginning on; both in seconds."""
 
@@ -76,6 +85,7 @@ Event = (
     | MessageParked
     | OrphansRecovered
     | ReservationsLost
+    | ResultDropped
     | WindowTooShort
     | OccurrencesSkipped
     | RecurrenceRemoved

@@ -13,6 +13,7 @@ from pollconsumer.core.events import (
     OrphansRecovered,
     RecurrenceRemoved,
     ReservationsLost,
+    ResultDropped,
     WindowTooShort,
 )
 from pollconsumer.core.timespan import format_duration
@@ -43,6 +44,8 @@ def listener() -> Callable[[Event], None]:
                 log.info("%d orphans of queue %s offered again", event.count, event.queue)
             case ReservationsLost():
                 log.warning("settled too late, another launch had them: %s", ", ".join(event.ids))
+            case ResultDropped():
+                log.warning("result of %s (%s) is not kept: %s", event.id, event.handler, event.reason)
             case WindowTooShort():
                 margin, left = format_duration(event.margin), format_duration(event.left)
                 log.warning(

@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import random
 import time
-from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pollconsumer.core import durations
-from pollconsumer.core.events import ReservationsLost, WindowTooShort
+from pollconsumer.core.events import WindowTooShort
 from pollconsumer.core.message import Malformed, decode_payload
+from pollconsumer.core.retry import Yield
 from pollconsumer.core.window import StopReason, Window
+from pollconsumer.runtime.exchange import Exchange
 from pollconsumer.runtime.executor import Attempt
 from pollconsumer.runtime.process import resident_bytes
 from pollconsumer.runtime.progress import Counts
 from pollconsumer.runtime.settling import Settling
-from pollconsumer.store.reservations import Share
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pollconsumer.runtime.progress import Progress
     from pollconsumer.runtime.wake import Wake
     from pollconsumer.store.redis_store import RedisStore
-    from pollconsumer.store.reservations import Holder, Reservation
+    from pollconsumer.store.reservations import Holder, Limits, Reservation
 
 SLICE = 0.8
 """Longest wait in seconds before signals and lease are looked at; the server may end it SERVER_LATE later."""
@@ -40,11 +40,11 @@ SERVER_LATE = 0.1
 HORIZON = 0.01
 """Seconds for which messages are reserved ahead, and for which the outcome of one may stay unsettled."""
 BATCH = 128
-TRIM_EVERY = 500
 MOST_CRASHES = 3
 AT_ONCE = 0.5
 """Seconds within which a launch that found no time to handle anything found none from the beginning."""
 MEMORY_CHECK_EVERY = 1.0
+SHORTEST_WAIT = 0.001
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +61,9 @@ class ConsumerOptions:
     until_empty: bool = False
     max_messages: int | None = None
     memory_limit: int | None = None
+    limits: Mapping[str, Limits] = field(default_factory=dict)
+    weights: Mapping[str, int] = field(default_factory=dict)
+    """By queue; where there are any, queues are served in proportion to them, else in their order."""
 
 
 class Consumer:
@@ -85,14 +88,25 @@ class Consumer:
     ) -> None:
         """``check_lease`` returns when the lease can be trusted, and raises LeaseLost when it is another's."""
         self.options, self.window, self.executor, self.clock = options, window, executor, clock
-        self._store, self._holder, self._handlers, self._durations = store, holder, handlers, learned
+        self._handlers, self._durations = handlers, learned
         self._wake, self._progress, self._interrupted, self._check_lease = wake, progress, interrupted, check_lease
         self._context_of, self._emit = context_of, emit
         self._settling = Settling(emit, chance)
-        self._reserved: deque[Reservation] = deque()
         self._flight = progress.flight
-        self._taken = self._untrimmed = 0
-        self._successor = False
+        self._exchange = Exchange(
+            store,
+            holder,
+            self._settling,
+            options.queues,
+            options.limits,
+            options.weights,
+            batch=self._batch,
+            lasts=lambda: self.window.left(self.clock()) + self.options.grace,
+            in_flight=self._flight.ids,
+            clock=clock,
+            emit=emit,
+        )
+        self._taken = 0
         self._memory_checked = window.start
         self._half = (window.stop_before - window.start) / 2
 
@@ -139,7 +153,7 @@ class Consumer:
         self._check_lease()
         if self._interrupted():
             return StopReason.INTERRUPTED
-        if self._successor and self.options.baton:
+        if self._exchange.successor and self.options.baton:
             return StopReason.HANDED_OVER
         if self._taken == self.options.max_messages:
             return StopReason.MAX_MESSAGES
@@ -151,12 +165,13 @@ class Consumer:
 
     def dequeue(self) -> Attempt | None:
         """The next message that can be handled: reserved ahead, or reserved now."""
-        while self._reserved or self._reserve():
-            reservation = self._reserved.popleft()
+        while (reservation := self._exchange.next() or self._reserve()) is not None:
             handler = self._handlers.get(reservation.handler)
             if handler is None:
                 self._settling.park(reservation)
-            elif reservation.crashes >= MOST_CRASHES or reservation.attempt > handler.max_attempts:
+            elif reservation.crashes >= MOST_CRASHES or (
+                reservation.attempt > handler.max_attempts and not handler.at_most_once
+            ):
                 self._bury(
                     reservation, f"crashed: its process died while it was in flight, {reservation.crashes} times"
                 )
@@ -170,17 +185,20 @@ class Consumer:
                     return Attempt(reservation, handler, payload, context)
         return None
 
-    def _reserve(self) -> bool:
-        if self.asked_to_stop() is not None or not self.window.has_time(self.clock(), self.margin()):
-            return False
-        self._step(claim=True)
-        return bool(self._reserved)
+    def _reserve(self) -> Reservation | None:
+        while self.asked_to_stop() is None and self.window.has_time(self.clock(), self.margin()):
+            self._report()
+            if self._exchange.reserve() or self._exchange.more_in != 0:
+                break
+        return self._exchange.next()
 
     def handle(self, attempt: Attempt) -> None:
         reservation = attempt.reservation
         expected = self._durations.expected(attempt.handler.name)
         if self._settling.since is not None and (expected is None or expected > HORIZON):
-            self._step(claim=False)  # what is done must not wait for something long
+            self._settle()  # what is done must not wait for something long
+        if attempt.handler.at_most_once and not self._exchange.begin(reservation):
+            return
         self._taken += 1
         if reservation.crashes:
             self._await_quiet()  # what may have killed its process is handled alone, so that no other is blamed
@@ -198,15 +216,18 @@ class Consumer:
             return
         until = self.clock() + self.options.idle_time
         last = not self.window.has_time(until, SERVER_LATE)
-        while not self._reserved and self.asked_to_stop() is None and (left := until - self.clock()) > 0:
+        while not self._exchange and self.asked_to_stop() is None and (left := until - self.clock()) > 0:
+            limited = self._exchange.more_in
+            wait = min(SLICE, left) if limited is None else min(SLICE, left, max(limited, SHORTEST_WAIT))
+            self._report()
             if last:
-                if self._wake.wait(min(SLICE, left)):  # timed here: no wait outlasts the window
-                    self._step(claim=True)
+                if self._wake.wait(wait) or limited is not None:  # timed here: no wait outlasts the window
+                    self._exchange.reserve()
             elif self._wake.pending:
                 self._wake.close()
-                self._step(claim=True)
+                self._exchange.reserve()
             else:
-                self._step(claim=True, wait=min(SLICE, left))
+                self._exchange.reserve_when_woken(wait)
 
     def await_slot(self) -> None:
         """A slot is taken before a message is: what is reserved can be started."""
@@ -216,12 +237,10 @@ class Consumer:
     def finish(self) -> None:
         """Wait for what is in hand, give back what was not started, settle all of it."""
         self._await_quiet()
-        while self._reserved:
-            self._settling.release(self._reserved.pop())  # each goes before the one released before it
-        self._step(claim=False)
+        self._report()
+        self._exchange.give_back()
+        self._report()
         self._wake.close()
-        for queue in self.options.queues:
-            self._store.trim(queue)
 
     def _await_quiet(self) -> None:
         while self.executor.busy():
@@ -232,43 +251,19 @@ class Consumer:
 
     def _collect(self) -> None:
         for handled in self.executor.finished():
-            self._flight.leave(handled.attempt.reservation.id)
-            self._durations.add(handled.attempt.handler.name, handled.ended - handled.started)
-            self._settling.settle(handled)
+            attempt = handled.attempt
+            self._flight.leave(attempt.reservation.id)
+            if isinstance(handled.outcome.error, Yield):
+                self._exchange.put_off(attempt.reservation)
+            else:
+                self._durations.add(attempt.handler.name, handled.ended - handled.started)
+                self._settling.settle(handled)
         if self._settling.since is not None and self.clock() - self._settling.since > HORIZON:
-            self._step(claim=False)
+            self._settle()
 
-    def _step(self, *, claim: bool, wait: float = 0.0) -> None:
-        """Settle what is done; with ``claim``, reserve what is expected to fit, from the first queue that has any."""
-        shares = self._settling.take()
+    def _settle(self) -> None:
         self._report()
-        if shares and (wait or not claim):
-            self._send(list(shares.values()))  # what is done must not wait with us
-        if wait:
-            self._send([Share(queue, self._batch()) for queue in self.options.queues], wait)
-        elif claim:
-            for queue in self.options.queues:
-                share = shares.pop(queue, None) or Share(queue)
-                share.claim = self._batch()
-                self._send([share, *shares.values()])
-                shares = {}
-                if self._reserved:
-                    break
-
-    def _send(self, shares: list[Share], wait: float = 0.0) -> None:
-        lasts = self.window.left(self.clock()) + self.options.grace
-        stepped = self._store.step(
-            self._holder, shares, lasts_ms=int(lasts * 1000), now=self.clock, wait=wait, known=self._known
-        )
-        self._reserved += stepped.reserved
-        self._successor = self._successor or stepped.successor
-        if stepped.stale:
-            self._emit(ReservationsLost(tuple(name.decode("utf-8", "backslashreplace") for name in stepped.stale)))
-        self._untrimmed += sum(len(share.completed) for share in shares)
-        if self._untrimmed >= TRIM_EVERY:
-            self._untrimmed = 0
-            for share in shares:
-                self._store.trim(share.queue)
+        self._exchange.settle()
 
     def _batch(self) -> int:
         size = durations.batch_size(
@@ -281,9 +276,6 @@ class Consumer:
         if self.options.max_messages is not None:
             size = min(size, self.options.max_messages - self._taken)
         return max(1, size - self.executor.busy())
-
-    def _known(self) -> set[bytes]:
-        return self._flight.ids() | {reservation.id for reservation in self._reserved}
 
     def _report(self) -> None:
         settling = self._settling

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from functools import partial
+from threading import Lock
 from typing import TYPE_CHECKING
 
+from pollconsumer.core.message import Malformed, decode_payload
 from pollconsumer.runtime.context import Context, Delivery, Situation
 from pollconsumer.runtime.process import boot_time
+from pollconsumer.store.redis_store import RedisStore
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -16,21 +21,41 @@ if TYPE_CHECKING:
 
 
 class Deliveries:
-    def __init__(self, held: HeldLaunch, handlers: Mapping[str, Handler]) -> None:
-        self._launch, self._handlers = held.launch, handlers
+    def __init__(self, held: HeldLaunch, store: RedisStore, handlers: Mapping[str, Handler]) -> None:
+        self._launch, self._holder, self._handlers = held.launch, held.acquired.holder, handlers
+        self._store = store
+        self._own_store: RedisStore | None = None
+        self._lock = Lock()
 
     def context_of(self, reservation: Reservation) -> Context:
+        state = None
+        if reservation.has_checkpoint:
+            with suppress(Malformed):  # what somebody else wrote there is none of ours
+                state = decode_payload(self._store.last_checkpoint(reservation) or b"")
         delivery = Delivery(
             self._launch.opener.namespace,
             reservation.queue,
-            reservation.id.decode("utf-8", "backslashreplace"),
+            reservation.name,
             reservation.handler,
             reservation.attempt,
             reservation.generation,
             reservation.fence,
+            state,
         )
-        situation = Situation(self._launch.window.stop_before, self._cancelled, lambda _: None, self._queue_of)
-        return Context(delivery, situation)
+        save = partial(self._save, reservation)
+        return Context(delivery, Situation(self._launch.window.stop_before, self._cancelled, save, self._queue_of))
+
+    def _save(self, reservation: Reservation, state: bytes) -> None:
+        """On a connection of its own: the handler runs on a thread, and may be stopped anywhere."""
+        with self._lock:
+            if self._own_store is None:
+                wire = self._launch.opener.bare_wire(self._launch.patience)
+                self._own_store = RedisStore(wire, self._launch.opener.namespace)
+            try:
+                self._own_store.checkpoint(self._holder, reservation, state)
+            except BaseException:
+                self._own_store.wire.close()  # a reply may still be on its way
+                raise
 
     def _cancelled(self) -> bool:
         return self._launch.interrupted() or self._launch.progress.trusted_until() < boot_time()

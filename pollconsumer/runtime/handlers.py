@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pollconsumer.core.message import Malformed
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
     from pollconsumer.runtime.context import Context
 
 MAX_ATTEMPTS = 5
+RESULT_TTL = 86400.0
+MAX_TRACE_CHARACTERS = 4000
+_OURS = str(Path(__file__).parents[1] / "_")[:-1]
 
 
 class Outcome(NamedTuple):
@@ -29,7 +33,8 @@ class Outcome(NamedTuple):
 class Handler:
     """``run`` takes the payload, and the context where ``takes_context`` says so; it returns a result, or raises.
 
-    ``timeout`` in seconds, None for none.
+    ``timeout`` in seconds, None for none; ``result_ttl`` the seconds for which a result is kept, 0 for not at all.
+    ``at_most_once``: its messages are settled before they are handled, and never tried again.
     """
 
     name: str
@@ -41,6 +46,8 @@ class Handler:
     takes_context: bool = False
     takes_occurrence: bool = False
     timeout: float | None = None
+    result_ttl: float = RESULT_TTL
+    at_most_once: bool = False
 
     def handle(self, payload: dict[str, Any], context: Context | None = None) -> Outcome:
         """Run it. The outcome holds what was raised, whatever that is: no handler ends a launch by raising."""
@@ -55,6 +62,19 @@ def calling(function: Callable[..., Any], arguments: Arguments) -> Callable[[dic
     if arguments.takes_context:
         return lambda payload, context: function(**arguments.bind(payload), context=context)
     return lambda payload, _: function(**arguments.bind(payload))
+
+
+def trace(error: BaseException) -> str:
+    """Where ``error`` was raised, as far as that lies in the user's code; the end of it, where it is long."""
+    traced = error.__traceback__
+    while traced is not None and traced.tb_frame.f_code.co_filename.startswith(_OURS):
+        traced = traced.tb_next
+    if traced is None:
+        return ""
+    from traceback import format_exception
+
+    text = "".join(format_exception(type(error), error, traced))
+    return text[-MAX_TRACE_CHARACTERS:].encode("utf-8", "backslashreplace").decode()
 
 
 def describe(error: BaseException) -> str:

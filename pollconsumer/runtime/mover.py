@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from pollconsumer.core.events import OccurrencesSkipped, OrphansRecovered
 from pollconsumer.core.window import StopReason, Window
 from pollconsumer.runtime.progress import Counts
+from pollconsumer.store import outbox
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -95,7 +96,7 @@ class Mover:
         return moved, soonest
 
     def maintain(self) -> None:
-        """Once a second: offer orphans again, forget what is finished and old."""
+        """Once a second: offer orphans and places again, send on what a launch could not, forget what is old."""
         if self.clock() - self._maintained < MAINTAIN_EVERY:
             return
         self._maintained = self.clock()
@@ -104,6 +105,8 @@ class Mover:
             recovered = self._store.recover(queue, live)
             if recovered:
                 self._emit(OrphansRecovered(queue, recovered))
+            self._store.offer_places(queue)
+            outbox.send(self._store, queue)
             self._store.trim(queue)
 
     def idle(self, next_due: float | None) -> None:

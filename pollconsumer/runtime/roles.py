@@ -53,7 +53,7 @@ def consume(
             progress=launch.progress,
             interrupted=launch.interrupted,
             check_lease=held.watch.check,
-            context_of=Deliveries(held, handlers).context_of,
+            context_of=Deliveries(held, store, handlers).context_of,
             emit=launch.emit,
         ).run()
     finally:

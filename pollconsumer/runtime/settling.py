@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
-from pollconsumer.core.events import AttemptFailed, MessageParked
+from pollconsumer.core.events import AttemptFailed, MessageParked, ResultDropped
 from pollconsumer.core.retry import Dead, after_failure
-from pollconsumer.runtime.handlers import describe
-from pollconsumer.store import rows
+from pollconsumer.runtime.handlers import describe, trace
+from pollconsumer.store import outbox, rows
 from pollconsumer.store.reservations import Settlement, Share
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 PARKED_FOR = 60.0
 """Seconds until a message for an unknown handler is offered again, to a consumer that may know it by then."""
 MAX_ERROR_CHARACTERS = 500
+MAX_RESULT_BYTES = 64 * 1024
 LONGEST_DELAY = 10 * 365 * 86400.0
 
 
@@ -40,9 +42,33 @@ class Settling:
         if error is None:
             self.handled += 1
             row = reservation.row
-            self._share(reservation).completed.append((reservation.id, row, rows.completed(row, started, ended)))
+            completed = rows.completed(row, started, ended)
+            attempt, result = handled.attempt, handled.outcome.result
+            if result is None and (attempt.context is None or not attempt.context.enqueued):
+                self._share(reservation).completed.append((reservation.id, row, completed))
+            else:
+                ttl_ms = int(attempt.handler.result_ttl * 1000)
+                text = self._encoded(handled) if result is not None and ttl_ms > 0 else ""
+                outgoing = outbox.pack(attempt.context.enqueued, ended) if attempt.context else b""
+                settlement = Settlement(reservation.id, row, completed, "complete", ttl_ms, text, outgoing)
+                self._share(reservation).settlements.append(settlement)
         else:
             self._fail(handled, error, started, ended)
+
+    def _encoded(self, handled: Handled) -> str:
+        """The result as JSON; nothing for one that cannot be kept."""
+        reservation = handled.attempt.reservation
+        try:
+            text = json.dumps(handled.outcome.result, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+            size = len(text.encode())
+        except (TypeError, ValueError, RecursionError) as error:
+            self._emit(ResultDropped(reservation.name, reservation.handler, f"it is no JSON: {error}"[:200]))
+            return ""
+        if size > MAX_RESULT_BYTES:
+            reason = f"{size} bytes of JSON, {MAX_RESULT_BYTES} at most"
+            self._emit(ResultDropped(reservation.name, reservation.handler, reason))
+            return ""
+        return text
 
     def _fail(self, handled: Handled, error: BaseException, started: int, ended: int) -> None:
         reservation, handler = handled.attempt.reservation, handled.attempt.handler
@@ -55,27 +81,27 @@ class Settling:
             chance=self._chance(),
         )
         if isinstance(outcome, Dead):
-            self.bury(reservation, describe(error), started, ended)
+            self.bury(reservation, describe(error), started, ended, trace(error))
             return
         self.failed += 1
         problem = describe(error)[:MAX_ERROR_CHARACTERS]
         row = rows.retrying(reservation.row, ended)
         delay_ms = int(min(outcome.delay, LONGEST_DELAY) * 1000)
-        self._add(reservation, row, "retry", delay_ms, problem)
-        self._emit(AttemptFailed(_name(reservation), reservation.handler, reservation.attempt, problem, outcome.delay))
+        self._add(reservation, row, "retry", delay_ms, _kept(problem, trace(error)))
+        self._emit(AttemptFailed(reservation.name, reservation.handler, reservation.attempt, problem, outcome.delay))
 
-    def bury(self, reservation: Reservation, problem: str, started: int, ended: int) -> None:
+    def bury(self, reservation: Reservation, problem: str, started: int, ended: int, traced: str = "") -> None:
         """Make a dead letter of it."""
         self.failed += 1
         problem = problem[:MAX_ERROR_CHARACTERS]
-        self._add(reservation, rows.dead(reservation.row, started, ended), "dead", 0, problem)
-        self._emit(AttemptFailed(_name(reservation), reservation.handler, reservation.attempt, problem, None))
+        self._add(reservation, rows.dead(reservation.row, started, ended), "dead", 0, _kept(problem, traced))
+        self._emit(AttemptFailed(reservation.name, reservation.handler, reservation.attempt, problem, None))
 
     def park(self, reservation: Reservation) -> None:
         """Set it aside, uncharged, until a consumer knows its handler."""
         problem = f"unknown_handler: no handler named {reservation.handler} here"[:MAX_ERROR_CHARACTERS]
         self._add(reservation, rows.parked(reservation.row), "park", int(PARKED_FOR * 1000), problem)
-        self._emit(MessageParked(_name(reservation), reservation.handler, PARKED_FOR))
+        self._emit(MessageParked(reservation.name, reservation.handler, PARKED_FOR))
 
     def release(self, reservation: Reservation) -> None:
         """Give it back, uncharged: it was not started."""
@@ -98,5 +124,6 @@ class Settling:
         self._share(reservation).settlements.append(settlement)
 
 
-def _name(reservation: Reservation) -> str:
-    return reservation.id.decode("utf-8", "backslashreplace")
+def _kept(problem: str, traced: str) -> str:
+    """Error and traceback, as they are kept with the message."""
+    return f"{problem}{rows.TRACE_FOLLOWS}{traced}" if traced else problem

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from pollconsumer.core.message import NewMessage
 
 NEVER = bytes(6)
+TRACE_FOLLOWS = "\0"
+"""Stands between an error and its traceback, where they are kept."""
 UNIQUE_KEY, PARKED, CONCURRENCY_KEY, WAITING, BEGUN, CHECKPOINT = 2, 4, 8, 16, 32, 64
 _FIXED = 62
 _RECORD_HEADER = 11

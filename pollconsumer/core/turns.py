@@ -1,0 +1,31 @@
+"""In which order a launch asks its queues: as they are given, or by weight."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+
+class Turns:
+    """Without weights the first queue that has a message is served, always. With them, queues that have messages are
+    served in proportion: each message moves its queue on by 1/weight, and the queue that has moved least comes first
+    (stride scheduling; Waldspurger and Weihl, 1995).
+    """
+
+    def __init__(self, queues: Sequence[str], weights: Mapping[str, int] | None = None) -> None:
+        self._queues = tuple(queues)
+        self._strides = {queue: 1 / weights.get(queue, 1) for queue in queues} if weights else {}
+        self._passed = dict.fromkeys(queues, 0.0)
+        self._now = 0.0
+
+    def order(self) -> Sequence[str]:
+        """Queues, the one to ask first before the others."""
+        return sorted(self._queues, key=self._passed.__getitem__) if self._strides else self._queues
+
+    def served(self, queue: str, messages: int) -> None:
+        """``queue`` handed out so many. One that had nothing for a while has not saved up turns meanwhile."""
+        if self._strides:
+            self._now = max(self._passed[queue], self._now)
+            self._passed[queue] = self._now + messages * self._strides[queue]
