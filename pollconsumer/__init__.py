@@ -7,24 +7,33 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pollconsumer.core.errors import (
         BadData,
+        NotCompleted,
+        NotFound,
         OutcomeUnknown,
         PayloadTooLarge,
         PollConsumerError,
         StoreUnreachable,
     )
-    from pollconsumer.core.retry import Backoff, Fatal, RetryIn
+    from pollconsumer.core.retry import Backoff, Fatal, RetryIn, Yield
     from pollconsumer.interface.app import PollConsumer
+    from pollconsumer.interface.handle import Handle
+    from pollconsumer.runtime.context import Context
 
 __all__ = [
     "Backoff",
     "BadData",
+    "Context",
     "Fatal",
+    "Handle",
+    "NotCompleted",
+    "NotFound",
     "OutcomeUnknown",
     "PayloadTooLarge",
     "PollConsumer",
     "PollConsumerError",
     "RetryIn",
     "StoreUnreachable",
+    "Yield",
 ]
 
 _HOMES = {
@@ -32,6 +41,9 @@ _HOMES = {
     "Backoff": "pollconsumer.core.retry",
     "Fatal": "pollconsumer.core.retry",
     "RetryIn": "pollconsumer.core.retry",
+    "Yield": "pollconsumer.core.retry",
+    "Context": "pollconsumer.runtime.context",
+    "Handle": "pollconsumer.interface.handle",
 }
 
 

@@ -5,6 +5,7 @@
     ├── BadData                     65   data given by the user that cannot be a message
     │   └── PayloadTooLarge         65
     ├── NotFound                    66   no such message, queue, recurrence
+    ├── NotCompleted                1    waited for a message that became a dead letter, or was cancelled
     ├── StoreUnreachable            69   for the whole budget of the call
     │   └── OutcomeUnknown          69   sent, but the reply was lost: repeat it with the same id
     ├── CannotCreate                73   data directory, socket
@@ -52,6 +53,14 @@ class PayloadTooLarge(BadData):
 
 class NotFound(PollConsumerError, LookupError):
     exit_code = 66
+
+
+class NotCompleted(PollConsumerError):
+    """The message was waited for, and ended otherwise: ``state`` says how, ``last_error`` why."""
+
+    def __init__(self, id: str, state: str, last_error: str | None) -> None:  # noqa: A002
+        self.id, self.state, self.last_error = id, state, last_error
+        super().__init__(f"message {id} is {state}", last_error)
 
 
 class StoreUnreachable(PollConsumerError):

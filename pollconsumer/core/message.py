@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pollconsumer.core.errors import BadData, PayloadTooLarge
 
@@ -20,8 +19,7 @@ _ID = re.compile(r"[A-Za-z0-9_.:@+-]{1,128}")
 _HANDLER = re.compile(r"[^\s\x00-\x1f\x7f]{1,200}")
 
 
-@dataclass(frozen=True, slots=True)
-class NewMessage:
+class NewMessage(NamedTuple):
     """A message about to be enqueued.
 
     ``due`` is epoch milliseconds, ``delay`` milliseconds from the server's now, ``key_lifetime`` milliseconds, 0 for as
@@ -39,10 +37,6 @@ class NewMessage:
     key_lifetime: int = 0
     concurrency_key: str = ""
     concurrency_limit: int = 1
-
-    def plain(self) -> dict[str, Any]:
-        """Its fields by name."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
 
 
 def _is_text(text: str) -> bool:

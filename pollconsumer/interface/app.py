@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import os
 import threading
-from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar, Unpack, overload
 
 from pollconsumer.core.errors import ConfigurationError
-from pollconsumer.core.message import check_handler, check_queue
+from pollconsumer.core.message import check_handler, check_queue, encode_payload
 from pollconsumer.core.retry import Backoff
+from pollconsumer.core.timespan import parse_duration
+from pollconsumer.interface.handle import Handle
 from pollconsumer.interface.settings import RecurrenceSettings, Settings, load_settings
 from pollconsumer.runtime.arguments import Arguments
-from pollconsumer.runtime.handlers import MAX_ATTEMPTS, Handler, calling
-from pollconsumer.runtime.messages import new_message
+from pollconsumer.runtime.handlers import MAX_ATTEMPTS, RESULT_TTL, Handler, calling
+from pollconsumer.runtime.messages import SendOptions, new_id, new_message
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-    from datetime import datetime
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from inspect import Signature
 
     from pollconsumer.core.message import NewMessage
-    from pollconsumer.store.redis_store import Enqueued, RedisStore
+    from pollconsumer.store.inspector import Message
+    from pollconsumer.store.redis_store import RedisStore
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -65,6 +67,8 @@ class PollConsumer:
         max_attempts: int = MAX_ATTEMPTS,
         retry: Backoff | None = None,
         fatal: tuple[type[BaseException], ...] = (),
+        delivery: Literal["at_least_once", "at_most_once"] = "at_least_once",
+        result_ttl: str | float = RESULT_TTL,
     ) -> Callable[[Callable[P, R]], HandlerFunction[P, R]]: ...
 
     def handler(
@@ -76,11 +80,17 @@ class PollConsumer:
         max_attempts: int = MAX_ATTEMPTS,
         retry: Backoff | None = None,
         fatal: tuple[type[BaseException], ...] = (),
+        delivery: Literal["at_least_once", "at_most_once"] = "at_least_once",
+        result_ttl: str | float = RESULT_TTL,
     ) -> Any:
         """Register a function as the handler of messages of that name; without one, its own.
 
-        It returns: the message is completed. It raises: the message is tried again after ``retry``'s delay, until
-        ``max_attempts``; then, or for Fatal and the exceptions in ``fatal``, it becomes a dead letter.
+        It returns: the message is completed, and what it returned is kept as JSON for ``result_ttl``. It raises: the
+        message is tried again after ``retry``'s delay, until ``max_attempts``; then, or for Fatal and the exceptions in
+        ``fatal``, it becomes a dead letter.
+
+        With ``delivery="at_most_once"`` a message is settled before it is handled: it is never handled a second time,
+        and a dead letter where that failed, or its process died.
         """
         if callable(name):
             return self.handler()(name)
@@ -92,6 +102,14 @@ class PollConsumer:
         if not all(isinstance(kind, type) and issubclass(kind, BaseException) for kind in fatal):
             raise ConfigurationError("fatal", repr(fatal), "exception classes, as in (ValueError,)")
         check_queue(queue)
+        if delivery not in ("at_least_once", "at_most_once"):
+            raise ConfigurationError("delivery", repr(delivery), "at_least_once or at_most_once")
+        if delivery == "at_most_once":
+            max_attempts = 1
+        try:
+            kept = parse_duration(result_ttl)
+        except ValueError as error:
+            raise ConfigurationError("result_ttl", result_ttl, str(error)) from None
 
         def register(function: Callable[P, R]) -> HandlerFunction[P, R]:
             chosen = check_handler(name or function.__name__)
@@ -107,6 +125,8 @@ class PollConsumer:
                 queue=queue,
                 takes_context=arguments.takes_context,
                 takes_occurrence=arguments.takes_occurrence,
+                result_ttl=kept,
+                at_most_once=delivery == "at_most_once",
             )
             registered = self.handlers[chosen] = HandlerFunction(self, handler, function)
             return registered
@@ -127,6 +147,8 @@ class PollConsumer:
         max_attempts: int = MAX_ATTEMPTS,
         retry: Backoff | None = None,
         fatal: tuple[type[BaseException], ...] = (),
+        delivery: Literal["at_least_once", "at_most_once"] = "at_least_once",
+        result_ttl: str | float = RESULT_TTL,
     ) -> Callable[[Callable[P, R]], HandlerFunction[P, R]]:
         """Register a function as a handler that recurs: by a cron expression in ``timezone``, or every ``90s``.
 
@@ -137,7 +159,15 @@ class PollConsumer:
         cron, every = (when, None) if " " in when.strip() else (None, when)
 
         def register(function: Callable[P, R]) -> HandlerFunction[P, R]:
-            registered = self.handler(name, queue=queue, max_attempts=max_attempts, retry=retry, fatal=fatal)(function)
+            registered = self.handler(
+                name,
+                queue=queue,
+                max_attempts=max_attempts,
+                retry=retry,
+                fatal=fatal,
+                delivery=delivery,
+                result_ttl=result_ttl,
+            )(function)
             chosen = registered.definition.name
             self.recurrences[chosen] = RecurrenceSettings(
                 handler=chosen,
@@ -153,37 +183,35 @@ class PollConsumer:
 
         return register
 
-    def enqueue(
-        self,
-        handler: str,
-        payload: Mapping[str, Any] | None = None,
-        *,
-        queue: str | None = None,
-        in_: str | float | None = None,
-        at: datetime | None = None,
-        priority: int = 0,
-        key: str | None = None,
-        id: str | None = None,  # noqa: A002  its name in messages and on the command line
-    ) -> Enqueued:
+    def enqueue(self, handler: str, payload: Mapping[str, Any] | None = None, **options: Unpack[SendOptions]) -> Handle:
         """Enqueue a message by its handler's name, whose code need not be at hand.
-
-        ``in_``: seconds or text such as ``5m``. ``at``: a datetime with a zone. ``priority``: smaller is sooner.
-        ``key``: while a message with the same key is not finished, its id is returned instead, marked ``duplicate``.
-        ``id``: yours instead of a generated one; enqueueing an id twice makes one message.
 
         ValueError or TypeError for what cannot be a message, OutcomeUnknown when the reply was lost, StoreUnreachable.
         """
-        if queue is None:
-            queue = self.handlers[handler].definition.queue if handler in self.handlers else "default"
-        message = new_message(handler, payload or {}, queue=queue, in_=in_, at=at, priority=priority, key=key, id=id)
-        return self.enqueue_messages([message])[0]
+        if options.get("queue") is None and handler in self.handlers:
+            options["queue"] = self.handlers[handler].definition.queue
+        return self.enqueue_messages([new_message(handler, payload or {}, **options)])[0]
 
-    def enqueue_messages(self, messages: list[NewMessage]) -> list[Enqueued]:
+    def enqueue_messages(self, messages: Sequence[NewMessage]) -> list[Handle]:
         """Enqueue messages made before, a few hundred in a round trip."""
         with self._lock:
-            if self._store is None:
-                self._store = self._open()
-            return self._store.enqueue(messages)
+            held = self._opened().enqueue(messages)
+        return [
+            Handle(entry.id, message.queue, self._look, duplicate=entry.duplicate)
+            for entry, message in zip(held, messages, strict=True)
+        ]
+
+    def _look(self, queue: str, message_id: str) -> Message:
+        from pollconsumer.store.inspector import Inspector
+
+        with self._lock:
+            store = self._opened()
+            return Inspector(store.wire, store.keys.namespace).message(message_id, queue)
+
+    def _opened(self) -> RedisStore:
+        if self._store is None:
+            self._store = self._open()
+        return self._store
 
     def _open(self) -> RedisStore:
         from pollconsumer.interface.logs import log
@@ -231,50 +259,36 @@ class HandlerFunction(Generic[P, R]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.function(*args, **kwargs)
 
-    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Enqueued:
+    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle:
         """Enqueue a message that calls the function with these arguments. TypeError where they do not fit it."""
         return self.using().enqueue(*args, **kwargs)
 
-    def enqueue_many(self, payloads: Iterable[Mapping[str, Any]]) -> list[Enqueued]:
+    def enqueue_many(self, payloads: Iterable[Mapping[str, Any]]) -> list[Handle]:
         """Enqueue one message for each set of arguments, a few hundred in a round trip."""
         return self.using().enqueue_many(payloads)
 
-    def using(
-        self,
-        *,
-        queue: str | None = None,
-        in_: str | float | None = None,
-        at: datetime | None = None,
-        priority: int = 0,
-        key: str | None = None,
-        id: str | None = None,  # noqa: A002  its name in messages and on the command line
-    ) -> Sending[P]:
-        """How to send what is enqueued next; the options are those of ``PollConsumer.enqueue``."""
-        options = {
-            "queue": queue or self.definition.queue,
-            "in_": in_,
-            "at": at,
-            "priority": priority,
-            "key": key,
-            "id": id,
-        }
+    def using(self, **options: Unpack[SendOptions]) -> Sending[P]:
+        """How to send what is enqueued next."""
+        options["queue"] = options.get("queue") or self.definition.queue
         return Sending(self, options)
 
 
 class Sending(Generic[P]):
     """A handler together with the options that its messages are sent with."""
 
-    def __init__(self, handler: HandlerFunction[P, Any], options: dict[str, Any]) -> None:
+    def __init__(self, handler: HandlerFunction[P, Any], options: SendOptions) -> None:
         self._handler, self._options = handler, options
+        self._first = new_message(handler.definition.name, {}, **options)
 
-    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Enqueued:
+    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle:
         """Enqueue a message. TypeError where the arguments do not fit the function."""
         return self._handler.app.enqueue_messages([self._message(args, kwargs)])[0]
 
-    def enqueue_many(self, payloads: Iterable[Mapping[str, Any]]) -> list[Enqueued]:
-        """Enqueue one message for each set of arguments."""
+    def enqueue_many(self, payloads: Iterable[Mapping[str, Any]]) -> list[Handle]:
+        """Enqueue one message for each set of arguments, a few hundred in a round trip."""
         return self._handler.app.enqueue_messages([self._message((), payload) for payload in payloads])
 
     def _message(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> NewMessage:
-        payload = self._handler.arguments(args, kwargs)
-        return new_message(self._handler.definition.name, payload, **self._options)
+        payload = encode_payload(self._handler.arguments(args, kwargs))
+        message_id = self._options.get("id") or new_id()
+        return self._first._replace(id=message_id, payload=payload)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 from pollconsumer.core.message import encode_payload
-from pollconsumer.runtime.messages import new_message
+from pollconsumer.runtime.messages import SendOptions, new_message
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from datetime import datetime
 
     from pollconsumer.core.message import NewMessage
 
@@ -101,24 +100,14 @@ class Context:
         """Whether there is reason to stop: a signal asked the launch to, its lease is lost, or the time is over."""
         return self._situation.cancelled() or self.time_left() == 0
 
-    def enqueue(
-        self,
-        handler: str,
-        payload: Mapping[str, Any] | None = None,
-        *,
-        queue: str | None = None,
-        in_: str | float | None = None,
-        at: datetime | None = None,
-        priority: int = 0,
-        key: str | None = None,
-        id: str | None = None,  # noqa: A002  its name in messages and on the command line
-    ) -> str:
+    def enqueue(self, handler: str, payload: Mapping[str, Any] | None = None, **options: Unpack[SendOptions]) -> str:
         """Have a message enqueued in one step with the completion of this one, or not at all. Returns its id.
 
-        Nothing is enqueued when the handler raises. The options and errors are those of ``PollConsumer.enqueue``.
+        Nothing is enqueued when the handler raises. Options and errors are those of ``PollConsumer.enqueue``; a
+        duplicate, by id or by key, is passed over.
         """
-        chosen = queue or self._situation.queue_of(handler)
-        message = new_message(handler, payload or {}, queue=chosen, in_=in_, at=at, priority=priority, key=key, id=id)
+        options["queue"] = options.get("queue") or self._situation.queue_of(handler)
+        message = new_message(handler, payload or {}, **options)
         self.enqueued.append(message)
         return message.id
 

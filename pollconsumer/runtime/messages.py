@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import time
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from pollconsumer.core.errors import BadData
 from pollconsumer.core.message import (
     NewMessage,
+    check_concurrency,
     check_handler,
     check_id,
     check_key,
@@ -46,33 +47,63 @@ class _Identifiers:
 new_id = _Identifiers().next
 
 
-def new_message(
-    handler: str,
-    payload: Mapping[str, Any],
-    *,
-    queue: str = "default",
-    in_: str | float | None = None,
-    at: datetime | None = None,
-    priority: int = 0,
-    key: str | None = None,
-    id: str | None = None,  # noqa: A002  the name that the API gives it
-) -> NewMessage:
+class SendOptions(TypedDict, total=False):
+    """How a message is sent, beside its handler and payload.
+
+    ``queue``: that of its handler, else ``default``. ``in_``: due after so long, seconds or text such as ``5m``.
+    ``at``: due at that instant, a datetime with a zone; one in the past is due now. ``priority``: smaller is sooner.
+
+    ``key``: while a message with the same key is unfinished in the queue, or for ``key_lifetime`` where that is
+    shorter, its id is returned instead, marked ``duplicate``. ``concurrency_key``: of the messages with the same key in
+    the queue, ``concurrency_limit`` (1) at most are in flight at one time. ``id``: yours instead of a generated one;
+    enqueueing an id twice makes one message.
+    """
+
+    queue: str | None
+    in_: str | float | None
+    at: datetime | None
+    priority: int
+    key: str | None
+    key_lifetime: str | float | None
+    concurrency_key: str | None
+    concurrency_limit: int
+    id: str | None
+
+
+_OPTIONS = SendOptions.__annotations__.keys()
+
+
+def new_message(handler: str, payload: Mapping[str, Any], **options: Unpack[SendOptions]) -> NewMessage:
     """A message ready to be enqueued.
 
-    ``in_`` is a delay in seconds or text such as ``5m``, ``at`` an instant with a zone; a due time in the past is due
-    now. TypeError for a naive ``at``, BadData (a ValueError) for any other value that cannot be meant.
+    TypeError for a naive ``at`` and for an option that does not exist, BadData (a ValueError) for any other value that
+    cannot be meant.
     """
-    if in_ is not None and at is not None:
+    if unknown := options.keys() - _OPTIONS:
+        raise TypeError(f"unknown option: {', '.join(sorted(unknown))}")
+    given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+    if "in_" in given and "at" in given:
         raise BadData("due time", None, "give in_ or at, not both")
+    if "key_lifetime" in given and "key" not in given:
+        raise BadData("key_lifetime", given["key_lifetime"], "give the key, too")
+    if "concurrency_limit" in given and "concurrency_key" not in given:
+        raise BadData("concurrency_limit", given["concurrency_limit"], "give the concurrency_key, too")
+    concurrency_key, limit = given.get("concurrency_key"), given.get("concurrency_limit", 1)
+    if concurrency_key is not None:
+        check_concurrency(concurrency_key, limit)
+    lifetime = given.get("key_lifetime")
     return NewMessage(
-        id=new_id() if id is None else check_id(id),
-        queue=check_queue(queue),
+        id=check_id(given["id"]) if "id" in given else new_id(),
+        queue=check_queue(given.get("queue", "default")),
         handler=check_handler(handler),
         payload=encode_payload(payload),
-        priority=check_priority(priority),
-        due=None if at is None else epoch_ms(at),
-        delay=None if in_ is None else delay_ms(in_),
-        key="" if key is None else check_key(key),
+        priority=check_priority(given.get("priority", 0)),
+        due=epoch_ms(given["at"]) if "at" in given else None,
+        delay=milliseconds("in_", given["in_"]) if "in_" in given else None,
+        key=check_key(given.get("key", "")),
+        key_lifetime=0 if lifetime is None else max(1, milliseconds("key_lifetime", lifetime)),
+        concurrency_key=concurrency_key or "",
+        concurrency_limit=limit,
     )
 
 
@@ -85,14 +116,14 @@ def epoch_ms(at: datetime) -> int:
     return max(1, -((EPOCH - at) // timedelta(milliseconds=1)))
 
 
-def delay_ms(in_: str | float) -> int:
-    """``in_`` in milliseconds, rounded up."""
-    if isinstance(in_, bool) or not isinstance(in_, str | int | float):
-        raise TypeError(f"in_ must be seconds or text such as 5m, not {type(in_).__name__}")
+def milliseconds(name: str, span: str | float) -> int:
+    """``span`` in milliseconds, rounded up; ``name`` is that of the option."""
+    if isinstance(span, bool) or not isinstance(span, str | int | float):
+        raise TypeError(f"{name} must be seconds or text such as 5m, not {type(span).__name__}")
     try:
-        seconds = parse_duration(in_)
+        seconds = parse_duration(span)
     except ValueError as error:
-        raise BadData("in_", in_, str(error)) from None
+        raise BadData(name, span, str(error)) from None
     if seconds > LONGEST_DELAY:
-        raise BadData("in_", in_, "at most 1000 years")
+        raise BadData(name, span, "at most 1000 years")
     return -int(-seconds * 1000 // 1)

@@ -32,6 +32,8 @@ class Message(NamedTuple):
     last_error: str | None
     raw: str | None = None
     """What is stored as payload where that is none."""
+    traceback: str | None = None
+    result: Any = None
 
     @property
     def state(self) -> State:
@@ -73,10 +75,10 @@ class Inspector:
     def queues(self) -> list[str]:
         return sorted(name.decode() for name in self._wire.command("SMEMBERS", self._keys.control("queues")))
 
-    def message(self, message_id: str) -> Message:
-        """Raises NotFound."""
-        for queue in self.queues():
-            for message in self._messages(queue, [message_id]):
+    def message(self, message_id: str, queue: str | None = None) -> Message:
+        """In any queue, or in that one. Raises NotFound."""
+        for name in self.queues() if queue is None else [queue]:
+            for message in self._messages(name, [message_id]):
                 return message
         raise NotFound("no such message", message_id, "list shows those that are kept")
 
@@ -184,8 +186,8 @@ class Inspector:
         if not ids:
             return
         key = self._keys.queue
-        packed, records, errors = self._wire.all([("HMGET", key(queue, name), *ids) for name in ("m", "b", "e")])
-        for message_id, row, record, error in zip(ids, packed, records, errors, strict=True):
+        found = self._wire.all([("HMGET", key(queue, name), *ids) for name in ("m", "b", "e", "v")])
+        for message_id, row, record, error, result in zip(ids, *found, strict=True):
             if row is None and record is None:
                 continue
             payload = raw = None
@@ -196,7 +198,10 @@ class Inspector:
                 except Malformed:
                     raw = repr(stored[:RAW_BYTES])
             read = rows.read_row(row) if row is not None else rows.read_record(record)
-            yield Message(message_id, queue, read, payload, error.decode("utf-8", "replace") if error else None, raw)
+            problem, _, traced = (
+                error.decode("utf-8", "replace").partition(rows.TRACE_FOLLOWS) if error else ("", "", "")
+            )
+            yield Message(message_id, queue, read, payload, problem or None, raw, traced or None, _read_result(result))
 
     def _ids(self, queue: str, state: State) -> Iterator[list[str]]:
         """Pages of the ids that an index holds; what moves meanwhile may be missed or seen twice."""
@@ -225,6 +230,14 @@ _INDEXES: dict[State, list[tuple[str, str]]] = {
 _BLANK: dict[str, Any] = {"role": "", "queues": [], "exit_code": None} | dict.fromkeys(
     ("running_seconds", "handled", "failed", "released", "average_seconds", "margin_seconds"), 0
 )
+
+
+def _read_result(stored: bytes | None) -> Any:
+    """A result; None for what somebody else wrote there."""
+    try:
+        return None if stored is None else json.loads(stored)
+    except ValueError:
+        return None
 
 
 def _read_entry(stored: bytes) -> dict[str, Any] | None:

@@ -26,7 +26,7 @@ def pack(messages: Sequence[NewMessage], now_ms: int) -> bytes:
     entries = []
     for message in messages:
         due = message.due if message.delay is None else now_ms + message.delay
-        entries.append(message.plain() | {"payload": message.payload.decode(), "due": due, "delay": None})
+        entries.append(message._asdict() | {"payload": message.payload.decode(), "due": due, "delay": None})
     return json.dumps(entries).encode()
 
 

@@ -26,7 +26,19 @@ if TYPE_CHECKING:
 
 BULK = 1000
 """Lines that are read before they are sent."""
-NAMES = ("handler", "payload", "queue", "priority", "in", "at", "key", "id")
+NAMES = (
+    "handler",
+    "payload",
+    "queue",
+    "priority",
+    "in",
+    "at",
+    "key",
+    "key_lifetime",
+    "concurrency_key",
+    "concurrency_limit",
+    "id",
+)
 PROGRESS_EVERY = 0.2
 
 
@@ -38,7 +50,10 @@ PROGRESS_EVERY = 0.2
 @click.option("--in", "in_", cls=Once, type=Duration(), help="Due after so long.")
 @click.option("--at", cls=Once, type=DueTime(), help="Due at this time, ISO 8601 with an offset or Z.")
 @click.option("--key", cls=Once, help="Unique key: one unfinished message of it at a time.")
-@click.option("--id", "message_id", cls=Once, help="Id of your own: enqueueing it again makes no second message.")
+@click.option("--key-lifetime", cls=Once, type=Duration(positive=True), help="The unique key lapses after so long.")
+@click.option("--concurrency-key", cls=Once, help="Messages with the same one are handled one at a time,")
+@click.option("--concurrency-limit", cls=Once, type=click.IntRange(1, 255), help="or so many.")
+@click.option("--id", cls=Once, help="Id of your own: enqueueing it again makes no second message.")
 @click.option("--ndjson", cls=Once, metavar="FILE|-", help="One message a line: handler, payload, the options as keys.")
 @click.option("--json", "as_json", is_flag=True, help="Print id and duplicate as a JSON object, one line a message.")
 def enqueue(handler: str | None, payload: str | None, ndjson: str | None, as_json: bool, **options: Any) -> None:
@@ -52,17 +67,9 @@ def enqueue(handler: str | None, payload: str | None, ndjson: str | None, as_jso
     if handler is None:
         raise UsageError("missing argument: HANDLER", None, "name the handler, or give --ndjson FILE")
     text = _standard_input() if payload == "-" else payload
-    at = options["at"]
-    message = _message(
-        handler=handler,
-        payload={} if text is None else parse_object("payload", text),
-        queue=options["queue"] or "default",
-        priority=options["priority"] or 0,
-        in_=options["in_"],
-        at=None if at is None else _instant(at),
-        key=options["key"],
-        id=options["message_id"],
-    )
+    if options["at"] is not None:
+        options["at"] = _instant(options["at"])
+    message = _message(handler, {} if text is None else parse_object("payload", text), options)
     _print(redis_store().enqueue([message]), as_json)
 
 
@@ -142,25 +149,19 @@ def _decoded(lines: Iterable[str]) -> Iterator[str]:
 def _line_message(where: str, entry: dict[str, Any]) -> NewMessage:
     if not isinstance(entry.get("handler"), str):
         raise BadData(where, entry.get("handler"), "needs a handler, as text")
-    at = entry.get("at")
+    options = {"in_" if name == "in" else name: value for name, value in entry.items()}
+    handler, payload = options.pop("handler"), options.pop("payload", {})
     try:
-        return _message(
-            handler=entry["handler"],
-            payload=entry.get("payload", {}),
-            queue=entry.get("queue", "default"),
-            priority=entry.get("priority", 0),
-            in_=entry.get("in"),
-            at=None if at is None else _instant(DueTime().read(str(at))),
-            key=entry.get("key"),
-            id=entry.get("id"),
-        )
+        if options.get("at") is not None:
+            options["at"] = _instant(DueTime().read(str(options["at"])))
+        return _message(handler, payload, options)
     except (BadData, ValueError) as error:
         raise BadData(f"{where}: {error}") from None
 
 
-def _message(**options: Any) -> NewMessage:
+def _message(handler: str, payload: dict[str, Any], options: dict[str, Any]) -> NewMessage:
     try:
-        return new_message(options.pop("handler"), options.pop("payload"), **options)
+        return new_message(handler, payload, **options)
     except TypeError as error:
         raise BadData(str(error)) from None
 

@@ -61,7 +61,9 @@ def describe(message: Message) -> dict[str, Any]:
         "generation": row.generation,
         "payload": message.payload,
         "last_error": message.last_error,
-        "result": None,
+        "traceback": message.traceback,
+        "waits_for_concurrency_key": row.waiting,
+        "result": message.result,
         "timestamps": {name: None if times[name] is None else iso(times[name]) for name in TIMESTAMPS},
         "durations": message.durations,
     }
@@ -71,11 +73,15 @@ def print_message(details: dict[str, Any]) -> None:
     """One message, a line a fact."""
     rows = [(name, details[name]) for name in ("queue", "handler", "state", "priority", "attempts", "payload")]
     rows += [("last error", details["last_error"])] if details["last_error"] else []
+    rows += [("result", details["result"])] if details["result"] is not None else []
+    rows += [("waits for", "its concurrency key")] if details["waits_for_concurrency_key"] else []
     rows += [("raw", details["raw"])] if details.get("raw") else []
     rows += [(name, at) for name, at in details["timestamps"].items() if at]
     durations = details["durations"].items()
     rows += [(name.removesuffix("_seconds"), format_duration(value)) for name, value in durations if value is not None]
     print_table(("id", details["id"]), rows)
+    if details["traceback"]:
+        click.echo(f"\n{details['traceback'].rstrip()}")
 
 
 def _as_json(overview: Overview) -> dict[str, Any]:

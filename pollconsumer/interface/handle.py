@@ -1,0 +1,60 @@
+"""What enqueueing returns: the message, to be asked about later."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from pollconsumer.core.errors import NotCompleted
+from pollconsumer.core.lifecycle import State
+from pollconsumer.core.timespan import parse_duration
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pollconsumer.store.inspector import Message
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.002, 0.1
+
+
+class Handle:
+    """``id``: under which the message is held. ``duplicate``: the store held it, or its unique key, already."""
+
+    __slots__ = ("_look", "duplicate", "id", "queue")
+
+    def __init__(self, id: str, queue: str, look: Callable[[str, str], Message], *, duplicate: bool) -> None:  # noqa: A002
+        self.id, self.queue, self.duplicate, self._look = id, queue, duplicate, look
+
+    def __repr__(self) -> str:
+        return f"Handle(id={self.id!r}, queue={self.queue!r}, duplicate={self.duplicate})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Handle) and (self.id, self.queue) == (other.id, other.queue)
+
+    def __hash__(self) -> int:
+        return hash((self.id, self.queue))
+
+    def state(self) -> State:
+        """NotFound when the message is no longer kept."""
+        return self._look(self.queue, self.id).state
+
+    def wait(self, timeout: str | float | None = None) -> Any:
+        """The result of the message, once it is completed; None where there is none, or it is no longer kept.
+
+        ``timeout`` in seconds or as text such as ``5m``, None for as long as it takes. TimeoutError when it has passed;
+        NotCompleted when the message became a dead letter or was cancelled; NotFound when it is no longer kept. The
+        store is asked again and again, each tenth of a second after a while.
+        """
+        until = None if timeout is None else time.monotonic() + parse_duration(timeout)
+        pause = FIRST_PAUSE
+        while True:
+            message = self._look(self.queue, self.id)
+            if message.state is State.COMPLETED:
+                return message.result
+            if message.state in (State.DEAD, State.CANCELLED):
+                raise NotCompleted(self.id, message.state, message.last_error)
+            left = pause if until is None else until - time.monotonic()
+            if left <= 0:
+                raise TimeoutError(f"message {self.id} is still {message.state} after {timeout}")
+            time.sleep(min(pause, left))
+            pause = min(LONGEST_PAUSE, pause * 2)
