@@ -17,7 +17,6 @@ from pollconsumer.runtime.messages import new_message
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from datetime import datetime
-    from inspect import Signature
 
     from pollconsumer.core.message import NewMessage
     from pollconsumer.store.redis_store import Enqueued, RedisStore
@@ -94,7 +93,7 @@ class PollConsumer:
         check_queue(queue)
 
         def register(function: Callable[P, R]) -> HandlerFunction[P, R]:
-            chosen = check_handler(name or function.__name__)
+            chosen = check_handler(name or getattr(function, "__name__", None))
             if chosen in self.handlers:
                 raise ConfigurationError("handler registered twice", chosen, "give one of them another name")
             arguments = Arguments(function, _converting)
@@ -108,7 +107,7 @@ class PollConsumer:
                 takes_context=arguments.takes_context,
                 takes_occurrence=arguments.takes_occurrence,
             )
-            registered = self.handlers[chosen] = HandlerFunction(self, handler, function)
+            registered = self.handlers[chosen] = HandlerFunction(self, handler, function, arguments)
             return registered
 
         return register
@@ -198,35 +197,20 @@ class PollConsumer:
         return RedisStore(opener.wire(lambda: Budget(ENQUEUE_BUDGET)), settings.namespace)
 
 
-def _converting(function: Callable[..., Any]) -> Callable[[dict[str, Any]], dict[str, Any]]:
+def _converting(hint: Any) -> Callable[[Any], Any]:
     from pollconsumer.interface.conversion import converting
 
-    return converting(function)
+    return converting(hint)
 
 
 class HandlerFunction(Generic[P, R]):
     """A function that is a handler: still called as before, and enqueued by its own parameters."""
 
-    def __init__(self, app: PollConsumer, handler: Handler, function: Callable[P, R]) -> None:
-        self.app, self.definition, self.function = app, handler, function
-        self.__name__, self.__doc__, self.__module__ = function.__name__, function.__doc__, function.__module__
+    def __init__(self, app: PollConsumer, handler: Handler, function: Callable[P, R], arguments: Arguments) -> None:
+        self.app, self.definition, self.function, self.arguments = app, handler, function, arguments
+        self.__name__ = getattr(function, "__name__", handler.name)
+        self.__doc__, self.__module__ = function.__doc__, function.__module__
         self.__wrapped__ = function
-        self._signature: Signature | None = None
-
-    def arguments(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """A call's arguments by name. TypeError where they do not fit the function."""
-        import inspect
-
-        signature = self._signature = self._signature or inspect.signature(self.function)
-        arguments = signature.bind(*args, **kwargs).arguments
-        if not args and arguments.keys() == kwargs.keys():
-            return arguments
-        for name, parameter in signature.parameters.items():
-            if parameter.kind is parameter.VAR_KEYWORD:
-                arguments |= arguments.pop(name, {})
-            elif name in arguments and parameter.kind in (parameter.VAR_POSITIONAL, parameter.POSITIONAL_ONLY):
-                raise TypeError(f"{name} of {self.__name__}() must be passed by name")
-        return arguments
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.function(*args, **kwargs)
@@ -276,5 +260,5 @@ class Sending(Generic[P]):
         return self._handler.app.enqueue_messages([self._message((), payload) for payload in payloads])
 
     def _message(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> NewMessage:
-        payload = self._handler.arguments(args, kwargs)
+        payload = self._handler.arguments.of_call(args, kwargs)
         return new_message(self._handler.definition.name, payload, **self._options)
