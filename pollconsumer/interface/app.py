@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar, ove
 from pollconsumer.core.errors import ConfigurationError
 from pollconsumer.core.message import check_handler, check_queue
 from pollconsumer.core.retry import Backoff
+from pollconsumer.interface.hooking import Hooking
+from pollconsumer.interface.logs import log
 from pollconsumer.interface.settings import RecurrenceSettings, Settings, load_settings
 from pollconsumer.runtime.arguments import Arguments
 from pollconsumer.runtime.handlers import MAX_ATTEMPTS, Handler, calling
+from pollconsumer.runtime.hooks import Hooks
 from pollconsumer.runtime.messages import new_message
 
 if TYPE_CHECKING:
@@ -28,7 +31,7 @@ ENQUEUE_BUDGET = 5.0
 """Seconds for which enqueueing bears with a store that does not answer."""
 
 
-class PollConsumer:
+class PollConsumer(Hooking):
     """Handlers, and the store that messages for them go to.
 
     Settings are those of the command that imports the module, else they are read as the command line reads them: from
@@ -43,6 +46,7 @@ class PollConsumer:
         self._store_url, self._namespace = store, namespace
         self.handlers: dict[str, HandlerFunction[Any, Any]] = {}
         self.recurrences: dict[str, RecurrenceSettings] = {}
+        self.hooks = Hooks(log.warning)
         self._store: RedisStore | None = None
         self._lock = threading.Lock()
         os.register_at_fork(after_in_child=self._begin_anew)  # another thread may hold the lock at that moment
@@ -185,7 +189,6 @@ class PollConsumer:
             return self._store.enqueue(messages)
 
     def _open(self) -> RedisStore:
-        from pollconsumer.interface.logs import log
         from pollconsumer.runtime.opening import StoreOpener
         from pollconsumer.store.redis_store import RedisStore
         from pollconsumer.store.wire import Budget

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from pollconsumer.runtime.arguments import Arguments
     from pollconsumer.runtime.context import Context
+    from pollconsumer.runtime.hooks import Hooks
 
 MAX_ATTEMPTS = 5
 
@@ -41,6 +42,7 @@ class Handler:
     takes_context: bool = False
     takes_occurrence: bool = False
     timeout: float | None = None
+    hooks: Hooks | None = None
 
     def handle(self, payload: dict[str, Any], context: Context | None = None) -> Outcome:
         """Run it. The outcome holds what was raised, whatever that is: no handler ends a launch by raising."""
