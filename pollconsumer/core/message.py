@@ -93,7 +93,7 @@ def check_priority(priority: object) -> int:
 def encode_payload(payload: Mapping[str, Any]) -> bytes:
     """``payload`` as the JSON object that is stored: UTF-8, no NaN, no more than 1 MiB.
 
-    TypeError for what JSON cannot say, ValueError (BadData) for what it must not.
+    TypeError for what JSON cannot say, ValueError (BadData) for what it must not; both name the place of the value.
     """
     if not isinstance(payload, dict):
         raise TypeError(f"payload must be a dict of JSON values, not {type(payload).__name__}")
@@ -101,19 +101,26 @@ def encode_payload(payload: Mapping[str, Any]) -> bytes:
         if not isinstance(name, str):
             raise TypeError(f"payload names must be text, not {name!r}")
     try:
-        encoded = _encode(payload).encode("utf-8")
-    except UnicodeEncodeError:
-        raise BadData("payload", None, "it holds a lone surrogate, which is no text") from None
+        try:
+            encoded = _encode(payload).encode("utf-8")
+        except (TypeError, ValueError):
+            from pollconsumer.core.values import refuse
+
+            refuse(payload)
     except RecursionError:
         raise BadData("payload", None, "it is nested too deeply") from None
-    except ValueError as error:
-        raise BadData("payload", str(error), "NaN and Infinity are not JSON") from None
     if len(encoded) > MAX_PAYLOAD_BYTES:
         raise PayloadTooLarge("payload", f"{len(encoded)} bytes", f"at most {MAX_PAYLOAD_BYTES}; store it elsewhere")
     return encoded
 
 
-_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+def _say(value: Any) -> Any:
+    from pollconsumer.core.values import plain
+
+    return plain(value)
+
+
+_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_say).encode
 
 
 class Malformed(Exception):

@@ -11,14 +11,16 @@ from pollconsumer.core.message import check_handler, check_queue, encode_payload
 from pollconsumer.core.retry import Backoff
 from pollconsumer.core.timespan import parse_duration
 from pollconsumer.interface.handle import Handle
+from pollconsumer.interface.hooking import Hooking
+from pollconsumer.interface.logs import log
 from pollconsumer.interface.settings import RecurrenceSettings, Settings, load_settings
 from pollconsumer.runtime.arguments import Arguments
 from pollconsumer.runtime.handlers import MAX_ATTEMPTS, RESULT_TTL, Handler, calling
+from pollconsumer.runtime.hooks import Hooks
 from pollconsumer.runtime.messages import SendOptions, new_id, new_message
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
-    from inspect import Signature
 
     from pollconsumer.core.message import NewMessage
     from pollconsumer.store.inspector import Message
@@ -31,7 +33,7 @@ ENQUEUE_BUDGET = 5.0
 """Seconds for which enqueueing bears with a store that does not answer."""
 
 
-class PollConsumer:
+class PollConsumer(Hooking):
     """Handlers, and the store that messages for them go to.
 
     Settings are those of the command that imports the module, else they are read as the command line reads them: from
@@ -46,6 +48,7 @@ class PollConsumer:
         self._store_url, self._namespace = store, namespace
         self.handlers: dict[str, HandlerFunction[Any, Any]] = {}
         self.recurrences: dict[str, RecurrenceSettings] = {}
+        self.hooks = Hooks(log.warning)
         self._store: RedisStore | None = None
         self._lock = threading.Lock()
         os.register_at_fork(after_in_child=self._begin_anew)  # another thread may hold the lock at that moment
@@ -112,7 +115,7 @@ class PollConsumer:
             raise ConfigurationError("result_ttl", result_ttl, str(error)) from None
 
         def register(function: Callable[P, R]) -> HandlerFunction[P, R]:
-            chosen = check_handler(name or function.__name__)
+            chosen = check_handler(name or getattr(function, "__name__", None))
             if chosen in self.handlers:
                 raise ConfigurationError("handler registered twice", chosen, "give one of them another name")
             arguments = Arguments(function, _converting)
@@ -128,7 +131,7 @@ class PollConsumer:
                 result_ttl=kept,
                 at_most_once=delivery == "at_most_once",
             )
-            registered = self.handlers[chosen] = HandlerFunction(self, handler, function)
+            registered = self.handlers[chosen] = HandlerFunction(self, handler, function, arguments)
             return registered
 
         return register
@@ -214,7 +217,6 @@ class PollConsumer:
         return self._store
 
     def _open(self) -> RedisStore:
-        from pollconsumer.interface.logs import log
         from pollconsumer.runtime.opening import StoreOpener
         from pollconsumer.store.redis_store import RedisStore
         from pollconsumer.store.wire import Budget
@@ -226,35 +228,20 @@ class PollConsumer:
         return RedisStore(opener.wire(lambda: Budget(ENQUEUE_BUDGET)), settings.namespace)
 
 
-def _converting(function: Callable[..., Any]) -> Callable[[dict[str, Any]], dict[str, Any]]:
+def _converting(hint: Any) -> Callable[[Any], Any]:
     from pollconsumer.interface.conversion import converting
 
-    return converting(function)
+    return converting(hint)
 
 
 class HandlerFunction(Generic[P, R]):
     """A function that is a handler: still called as before, and enqueued by its own parameters."""
 
-    def __init__(self, app: PollConsumer, handler: Handler, function: Callable[P, R]) -> None:
-        self.app, self.definition, self.function = app, handler, function
-        self.__name__, self.__doc__, self.__module__ = function.__name__, function.__doc__, function.__module__
+    def __init__(self, app: PollConsumer, handler: Handler, function: Callable[P, R], arguments: Arguments) -> None:
+        self.app, self.definition, self.function, self.arguments = app, handler, function, arguments
+        self.__name__ = getattr(function, "__name__", handler.name)
+        self.__doc__, self.__module__ = function.__doc__, function.__module__
         self.__wrapped__ = function
-        self._signature: Signature | None = None
-
-    def arguments(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """A call's arguments by name. TypeError where they do not fit the function."""
-        import inspect
-
-        signature = self._signature = self._signature or inspect.signature(self.function)
-        arguments = signature.bind(*args, **kwargs).arguments
-        if not args and arguments.keys() == kwargs.keys():
-            return arguments
-        for name, parameter in signature.parameters.items():
-            if parameter.kind is parameter.VAR_KEYWORD:
-                arguments |= arguments.pop(name, {})
-            elif name in arguments and parameter.kind in (parameter.VAR_POSITIONAL, parameter.POSITIONAL_ONLY):
-                raise TypeError(f"{name} of {self.__name__}() must be passed by name")
-        return arguments
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.function(*args, **kwargs)
@@ -289,6 +276,6 @@ class Sending(Generic[P]):
         return self._handler.app.enqueue_messages([self._message((), payload) for payload in payloads])
 
     def _message(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> NewMessage:
-        payload = encode_payload(self._handler.arguments(args, kwargs))
+        payload = encode_payload(self._handler.arguments.of_call(args, kwargs))
         message_id = self._options.get("id") or new_id()
         return self._first._replace(id=message_id, payload=payload)

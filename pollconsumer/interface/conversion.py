@@ -1,47 +1,54 @@
-"""Payloads as the types that a handler's parameters are annotated with. Imports pydantic: only for who needs it."""
+"""Values of a payload as what a handler's parameters are annotated with. Imports pydantic: only for who needs it."""
 
 from __future__ import annotations
 
-import inspect
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import TYPE_CHECKING, Any, get_args, get_origin
 
-from pydantic import ConfigDict, ValidationError, create_model
-from pydantic_core import to_json
+from pydantic import TypeAdapter, ValidationError
+from pydantic.errors import PydanticSchemaGenerationError
+from pydantic_core import PydanticSerializationError, core_schema, to_json
 
-from pollconsumer.runtime.arguments import GIVEN
+from pollconsumer.core.errors import shown
+from pollconsumer.runtime.arguments import MOST_NAMED, Mismatch, NotOfJson
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pydantic_core import ErrorDetails
 
-def converting(function: Callable[..., Any]) -> Callable[[dict[str, Any]], dict[str, Any]]:
-    """A conversion of payloads to ``function``'s arguments, as strict as JSON allows: text for an instant, but no text
-    for a number. It raises ValueError, naming each argument that does not fit.
+_QUOTING = {"assertion_error", "json_invalid", "union_tag_invalid", "uuid_parsing", "value_error"}
+"""Errors whose text may hold something of the value."""
+_KNOWN = set(get_args(core_schema.ErrorType)) - _QUOTING
+
+
+def converting(hint: Any) -> Callable[[Any], Any]:
+    """A conversion of values of JSON to ``hint``, as strict as JSON allows: text for an instant, no text for a number.
+
+    It raises Mismatch. NotOfJson for a hint that nothing in JSON can become; whatever pydantic raises for one that it
+    does not understand.
     """
-    hints = get_type_hints(function, include_extras=True)
-    parameters = inspect.signature(function).parameters
-    names: dict[str, Any] = {
-        # Under an alias: a name of the user's must not meet one of the model's own.
-        f"p{n}": (hints.get(name, Any), _field(name))
-        for n, name in enumerate(parameters)
-        if name not in GIVEN and parameters[name].kind not in (inspect.Parameter.VAR_KEYWORD,)
-    }
-    model = create_model("Payload", __config__=ConfigDict(strict=True, arbitrary_types_allowed=True), **names)
-    fields = {field.alias or name: name for name, field in model.model_fields.items()}
+    try:
+        adapter = TypeAdapter(hint)
+    except PydanticSchemaGenerationError:
+        if isinstance(hint, type) or get_origin(hint) is not None:
+            raise NotOfJson(f"no payload can give a {getattr(hint, '__name__', hint)}") from None
+        raise
+    if not adapter.pydantic_complete:
+        adapter.rebuild(raise_errors=True)
 
-    def convert(payload: dict[str, Any]) -> dict[str, Any]:
+    def convert(value: Any) -> Any:
         try:
-            read = model.model_validate_json(to_json(payload))
+            return adapter.validate_json(to_json(value), strict=True)
         except ValidationError as failure:
-            problems = [f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in failure.errors(include_url=False)]
-            raise ValueError("; ".join(problems)) from None
-        given = {name: getattr(read, fields[name]) for name in payload if name in fields}
-        return payload | given
+            errors = failure.errors(include_url=False, include_context=False, include_input=False)
+            problems = [_told(error) for error in errors[:MOST_NAMED]]
+            raise Mismatch(problems + [": and more"] * (len(errors) > MOST_NAMED)) from None
+        except PydanticSerializationError:
+            raise Mismatch([": nested too deeply, or no text"]) from None
 
     return convert
 
 
-def _field(name: str) -> Any:
-    from pydantic import Field
-
-    return Field(default=None, alias=name, validate_default=False)
+def _told(error: ErrorDetails) -> str:
+    path = "".join(f"[{part}]" if isinstance(part, int) else f".{shown(part)}" for part in error["loc"])
+    return f"{path}: {error['msg'] if error['type'] in _KNOWN else error['type']}"

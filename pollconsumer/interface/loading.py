@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from pollconsumer.core.errors import ConfigurationError, PollConsumerError
 from pollconsumer.interface.app import PollConsumer
+from pollconsumer.runtime.hooks import with_hooks
 
 if TYPE_CHECKING:
     from pollconsumer.interface.settings import Settings
@@ -31,7 +32,7 @@ def load_handlers(settings: Settings) -> dict[str, Handler]:
         for name, registered in app.handlers.items():
             if name in handlers:
                 raise ConfigurationError("handler registered twice", name, "give one of them another name")
-            handlers[name] = registered.definition
+            handlers[name] = with_hooks(registered.definition, app.hooks)
     return handlers
 
 

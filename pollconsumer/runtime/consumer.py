@@ -18,6 +18,7 @@ from pollconsumer.core.retry import Yield
 from pollconsumer.core.window import StopReason, Window
 from pollconsumer.runtime.exchange import Exchange
 from pollconsumer.runtime.executor import Attempt
+from pollconsumer.runtime.hooks import Crashed
 from pollconsumer.runtime.process import resident_bytes
 from pollconsumer.runtime.progress import Counts
 from pollconsumer.runtime.settling import Settling
@@ -91,7 +92,7 @@ class Consumer:
         self._handlers, self._durations = handlers, learned
         self._wake, self._progress, self._interrupted, self._check_lease = wake, progress, interrupted, check_lease
         self._context_of, self._emit = context_of, emit
-        self._settling = Settling(emit, chance)
+        self._settling = Settling(emit, chance, context_of)
         self._flight = progress.flight
         self._exchange = Exchange(
             store,
@@ -172,14 +173,13 @@ class Consumer:
             elif reservation.crashes >= MOST_CRASHES or (
                 reservation.attempt > handler.max_attempts and not handler.at_most_once
             ):
-                self._bury(
-                    reservation, f"crashed: its process died while it was in flight, {reservation.crashes} times"
-                )
+                problem = f"crashed: its process died while it was in flight, {reservation.crashes} times"
+                self._bury(reservation, handler, Crashed(problem))
             else:
                 try:
                     payload = decode_payload(reservation.payload)
                 except Malformed as error:
-                    self._bury(reservation, str(error))
+                    self._bury(reservation, handler, error)
                 else:
                     context = self._context_of(reservation) if handler.takes_context else None
                     return Attempt(reservation, handler, payload, context)
@@ -246,8 +246,8 @@ class Consumer:
         while self.executor.busy():
             self.await_slot()
 
-    def _bury(self, reservation: Reservation, problem: str) -> None:
-        self._settling.bury(reservation, problem, reservation.reserved_at, reservation.server_ms(self.clock()))
+    def _bury(self, reservation: Reservation, handler: Handler, error: Exception) -> None:
+        self._settling.bury(reservation, handler, error, reservation.server_ms(self.clock()))
 
     def _collect(self) -> None:
         for handled in self.executor.finished():

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from pollconsumer.runtime.arguments import Arguments
     from pollconsumer.runtime.context import Context
+    from pollconsumer.runtime.hooks import Hooks
 
 MAX_ATTEMPTS = 5
 RESULT_TTL = 86400.0
@@ -48,6 +49,7 @@ class Handler:
     timeout: float | None = None
     result_ttl: float = RESULT_TTL
     at_most_once: bool = False
+    hooks: Hooks | None = None
 
     def handle(self, payload: dict[str, Any], context: Context | None = None) -> Outcome:
         """Run it. The outcome holds what was raised, whatever that is: no handler ends a launch by raising."""

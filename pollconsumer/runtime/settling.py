@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pollconsumer.core.events import Event
+    from pollconsumer.runtime.context import Context
     from pollconsumer.runtime.executor import Handled
+    from pollconsumer.runtime.handlers import Handler
     from pollconsumer.store.reservations import Reservation
 
 PARKED_FOR = 60.0
@@ -26,8 +28,10 @@ LONGEST_DELAY = 10 * 365 * 86400.0
 
 
 class Settling:
-    def __init__(self, emit: Callable[[Event], None], chance: Callable[[], float]) -> None:
-        self._emit, self._chance = emit, chance
+    def __init__(
+        self, emit: Callable[[Event], None], chance: Callable[[], float], context_of: Callable[[Reservation], Context]
+    ) -> None:
+        self._emit, self._chance, self._context_of = emit, chance, context_of
         self._shares: dict[str, Share] = {}
         self.since: float | None = None
         """When the oldest attempt among them ended, on the monotonic clock; None when there is nothing to settle."""
@@ -81,7 +85,9 @@ class Settling:
             chance=self._chance(),
         )
         if isinstance(outcome, Dead):
-            self.bury(reservation, describe(error), started, ended, trace(error))
+            self._dead(reservation, describe(error), started, ended, trace(error))
+            if handler.hooks is not None:
+                handler.hooks.dead(lambda: self._context(handled), error)
             return
         self.failed += 1
         problem = describe(error)[:MAX_ERROR_CHARACTERS]
@@ -89,9 +95,19 @@ class Settling:
         delay_ms = int(min(outcome.delay, LONGEST_DELAY) * 1000)
         self._add(reservation, row, "retry", delay_ms, _kept(problem, trace(error)))
         self._emit(AttemptFailed(reservation.name, reservation.handler, reservation.attempt, problem, outcome.delay))
+        if handler.hooks is not None:
+            handler.hooks.failed(lambda: self._context(handled), error, outcome.delay)
 
-    def bury(self, reservation: Reservation, problem: str, started: int, ended: int, traced: str = "") -> None:
-        """Make a dead letter of it."""
+    def _context(self, handled: Handled) -> Context:
+        return handled.attempt.context or self._context_of(handled.attempt.reservation)
+
+    def bury(self, reservation: Reservation, handler: Handler, error: Exception, now: int) -> None:
+        """Make a dead letter of what cannot be handled."""
+        self._dead(reservation, str(error), reservation.reserved_at, now, "")
+        if handler.hooks is not None:
+            handler.hooks.dead(lambda: self._context_of(reservation), error)
+
+    def _dead(self, reservation: Reservation, problem: str, started: int, ended: int, traced: str) -> None:
         self.failed += 1
         problem = problem[:MAX_ERROR_CHARACTERS]
         self._add(reservation, rows.dead(reservation.row, started, ended), "dead", 0, _kept(problem, traced))

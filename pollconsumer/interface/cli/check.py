@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from pollconsumer.core.errors import ConfigurationError, shown
 from pollconsumer.core.redaction import redacted
 from pollconsumer.core.timespan import format_duration
 from pollconsumer.core.window import predict_stop
@@ -31,6 +32,7 @@ def check(as_json: bool) -> None:
     """Validate configuration and handlers, reach the store, show the next launches and the window."""
     settings = current_settings()
     handlers = load_handlers(settings)
+    unchecked = _unchecked_arguments()
     opener().wire(lambda: Budget(REACH_BUDGET)).command("PING")
     now = datetime.now().astimezone()
     served = set(settings.consumer.queues)
@@ -47,13 +49,31 @@ def check(as_json: bool) -> None:
         "queues": list(settings.consumer.queues),
         "handlers": sorted(handlers),
         "queues_not_served": sorted(unserved),
+        "arguments_not_checked": unchecked,
         "consumer": _window(settings.consumer, now),
         "mover": _window(settings.mover, now),
     }
     if as_json:
         print_json(report)
     else:
-        _print(report, settings, unserved)
+        _print(report, settings, unserved, unchecked)
+
+
+def _unchecked_arguments() -> dict[str, str]:
+    """Parameters, as HANDLER.PARAMETER, whose arguments are taken as they come; with the reasons.
+
+    ConfigurationError for a handler that no message can call.
+    """
+    unchecked: dict[str, str] = {}
+    for app in PollConsumer.instances:
+        for name, registered in app.handlers.items():
+            impossible, odd = registered.arguments.problems()
+            for parameter, reason in impossible.items():
+                raise ConfigurationError(
+                    f"handlers: {name}, parameter {parameter}", reason, "annotate what JSON can say, or give a default"
+                )
+            unchecked |= {f"{name}.{parameter}": shown(reason) for parameter, reason in odd.items()}
+    return unchecked
 
 
 def _window(role: ConsumerSettings | MoverSettings, now: datetime) -> dict[str, object]:
@@ -76,7 +96,7 @@ def _window(role: ConsumerSettings | MoverSettings, now: datetime) -> dict[str, 
     }
 
 
-def _print(report: dict[str, object], settings: Settings, unserved: set[str]) -> None:
+def _print(report: dict[str, object], settings: Settings, unserved: set[str], unchecked: dict[str, str]) -> None:
     handlers = report["handlers"]
     assert isinstance(handlers, list)
     names = ", ".join(handlers) or "none: messages will be parked"
@@ -88,6 +108,7 @@ def _print(report: dict[str, object], settings: Settings, unserved: set[str]) ->
     ]
     if unserved:
         rows.append(("not served here", f"{', '.join(sorted(unserved))}: handlers enqueue there by default"))
+    rows += [("not checked", f"{parameter}: {reason}") for parameter, reason in unchecked.items()]
     for role in ("consumer", "mover"):
         window = report[role]
         assert isinstance(window, dict)

@@ -1,0 +1,99 @@
+"""Values that JSON has no word for: how a payload says them, and where one stands that it cannot say."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from pollconsumer.core.errors import BadData, shown
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def plain(value: Any) -> Any:
+    """``value`` said in JSON, whatever it holds not yet. TypeError for what cannot be, ValueError for what must not.
+
+    What a handler annotated with the type of ``value`` reads back as an equal one.
+    """
+    from dataclasses import fields, is_dataclass
+    from datetime import date, datetime, time
+    from decimal import Decimal
+    from enum import Enum
+    from uuid import UUID
+
+    if not isinstance(value, type):
+        if callable(dump := getattr(value, "model_dump", None)):  # a pydantic model
+            return dump(mode="json", by_alias=True, round_trip=True)
+        if is_dataclass(value):
+            return {field.name: getattr(value, field.name) for field in fields(value) if field.init}
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, datetime | date | time):
+        return value.isoformat()
+    if isinstance(value, UUID):
+        return str(value)
+    if isinstance(value, Decimal):
+        if not value.is_finite():
+            raise ValueError("NaN and Infinity are not JSON")
+        return str(value)
+    raise TypeError(f"a {type(value).__name__} cannot be said in JSON")
+
+
+def refuse(payload: dict[str, Any]) -> NoReturn:
+    """Raise what is wrong with a payload that could not be encoded: TypeError or BadData, naming where it is."""
+    _look_through(payload, "payload", set())
+    raise BadData("payload", None, "it cannot be said in JSON")
+
+
+def _look_through(value: Any, path: str, around: set[int]) -> None:
+    if value is None or isinstance(value, bool):
+        return
+    if isinstance(value, str):
+        _look_at_text(value, path)
+    elif isinstance(value, int):
+        try:
+            int.__repr__(value)
+        except ValueError:
+            raise BadData(path, None, "the number has too many digits; send it as text of another base") from None
+    elif isinstance(value, float):
+        if not math.isfinite(value):
+            raise BadData(path, str(value), "NaN and Infinity are not JSON")
+    elif id(value) in around:
+        raise BadData(path, None, "it holds itself")
+    else:
+        around.add(id(value))
+        for place, part in _parts(value, path):
+            _look_through(part, place, around)
+        around.remove(id(value))
+
+
+def _parts(value: Any, path: str) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, dict):
+        for name, part in value.items():
+            if name is not None and not isinstance(name, str | int | float):
+                raise TypeError(f"{path}: names must be text, not {type(name).__name__}")
+            yield path, name
+            yield f"{path}{_step(name)}", part
+    elif isinstance(value, list | tuple):
+        for number, part in enumerate(value):
+            yield f"{path}[{number}]", part
+    else:
+        try:
+            said = plain(value)
+        except TypeError as error:
+            raise TypeError(f"{path}: {error}") from None
+        except ValueError as error:
+            raise BadData(path, None, str(error)) from None
+        yield path, said
+
+
+def _look_at_text(text: str, path: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise BadData(path, None, "it holds a lone surrogate, which is no text") from None
+
+
+def _step(name: object) -> str:
+    return f".{shown(name)}" if isinstance(name, str) and name.isidentifier() else f"[{shown(repr(name))}]"

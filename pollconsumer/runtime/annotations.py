@@ -1,0 +1,98 @@
+"""What a function's parameters are annotated with, as far as it can be told.
+
+Each by itself: a name that only a type checker can see costs the checks of its own parameter, and of no other.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+from inspect import Parameter
+from types import FunctionType, MethodType, UnionType
+from typing import TYPE_CHECKING, Any, Union, get_args, get_origin, get_type_hints
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+JSON_KINDS = (str, bool, int, float, dict, list, type(None))
+"""The types of what JSON can say."""
+_SYNONYMS: dict[Any, type] = {dict[str, Any]: dict, dict[str, object]: dict, list[Any]: list, list[object]: list}
+_MOST_WRAPPERS = 100
+
+
+class Annotations:
+    """The namespace that a function's annotations are written in."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        home = _home(function)
+        self._globals: dict[str, Any] = getattr(home, "__globals__", {})
+        self._locals = {kind.__name__: kind for kind in getattr(home, "__type_params__", ())}
+
+    def resolve(self, annotation: Any) -> Any:
+        """What ``annotation`` means. Raises whatever evaluating it raises."""
+        if annotation is Parameter.empty:
+            return Any
+
+        def bearer() -> None: ...
+
+        bearer.__annotations__ = {"it": annotation}
+        return get_type_hints(bearer, self._globals, self._locals, include_extras=True)["it"]
+
+    def mean(self, annotation: Any, wanted: type, *, at_its_word: bool = True) -> bool:
+        """Whether it is ``wanted``, or that and None; one that cannot be resolved, ``at_its_word``."""
+        if isinstance(annotation, str) and wanted.__name__ not in annotation:
+            return False
+        try:
+            return any(member is wanted for member in members(self.resolve(annotation)))
+        except Exception:
+            return at_its_word and isinstance(annotation, str) and _names(annotation, wanted.__name__)
+
+
+def _names(annotation: str, kind: str) -> bool:
+    dotted = rf"(?:\w+\.)*{kind}"
+    return bool(re.fullmatch(rf"\s*(?:{dotted}(?:\s*\|\s*None)?|(?:\w+\.)*Optional\[{dotted}\])\s*", annotation))
+
+
+def members(hint: Any) -> tuple[Any, ...]:
+    """The alternatives of a union; a hint that is none, alone."""
+    return get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+
+
+def plain(hint: Any) -> tuple[type, ...] | None:
+    """The types whose values fit ``hint``, () where that takes more than a comparison; None where anything fits."""
+    kinds: list[type] = []
+    for member in members(hint):
+        if member is Any or member is object:
+            return None
+        kind = next((kind for kind in JSON_KINDS if member is kind), None) or _synonym(member)
+        if kind is None:
+            return ()
+        kinds += [float, int] if kind is float else [kind]
+    return tuple(dict.fromkeys(kinds))
+
+
+def _synonym(hint: Any) -> type | None:
+    try:
+        return _SYNONYMS.get(hint)
+    except Exception:  # what an annotation is made of need not be hashable, nor comparable
+        return None
+
+
+def _home(function: Any) -> Any:
+    """The function that the parameters of ``function`` were written at."""
+    for _ in range(_MOST_WRAPPERS):
+        if hasattr(function, "__wrapped__"):
+            function = function.__wrapped__
+        elif isinstance(function, partial):
+            function = function.func
+        elif isinstance(function, MethodType):
+            function = function.__func__
+        elif isinstance(function, FunctionType):
+            break
+        elif isinstance(function, type):
+            function = vars(function).get("__init__", function.__new__)
+        elif isinstance(call := vars(type(function)).get("__call__"), FunctionType):
+            function = call
+        else:
+            break
+    return function
