@@ -9,11 +9,12 @@ from pollconsumer.core.message import MAX_PRIORITY
 from pollconsumer.core.timespan import parse_duration
 
 if TYPE_CHECKING:
-    from pollconsumer.interface.settings import RecurrenceSettings
+    from pollconsumer.interface.settings import QueueSettings, RecurrenceSettings
 
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 NAME_RULE = "use 1 to 64 of the characters A-Z a-z 0-9 _ . -"
 MEBIBYTE = 1024**2
+LEAST_PERIOD, MOST_PERIOD = 0.1, 31 * 86400.0
 SCHEMES = ("redis", "rediss", "unix")
 LATER_SCHEMES = ("redis+sentinel", "redis+cluster")
 STORE_RULE = "use embedded, redis://, rediss:// or unix://"
@@ -109,6 +110,34 @@ def _cron_reason(part: str, name: str, values: str) -> str:
         if dash and first.isdecimal() and last.isdecimal() and int(last) < int(first):
             return f"{name} has a reversed range"
     return f"{name} must be {values}"
+
+
+def parse_quota(quota: str) -> tuple[int, int]:
+    """Messages and milliseconds of the period in ``quota``, written ``100/1m``. ValueError for another text."""
+    count, slash, period = quota.partition("/")
+    if not slash or not re.fullmatch(r"[0-9]{1,9}", count.strip()) or int(count) == 0:
+        raise ValueError("write messages / period, as in 100/1m")
+    try:
+        seconds = parse_duration(period.strip())
+    except ValueError as error:
+        raise ValueError(f"its period: {error}") from None
+    if not LEAST_PERIOD <= seconds <= MOST_PERIOD:
+        raise ValueError("its period must be between 100ms and 31d")
+    return int(count), int(seconds * 1000)
+
+
+def check_limits(queue: str, limits: QueueSettings) -> None:
+    """ValueError with what is wrong with the limits of a queue."""
+    if not NAME.fullmatch(queue):
+        raise ValueError(f"its name; {NAME_RULE}")
+    if limits.quota is not None:
+        try:
+            parse_quota(limits.quota)
+        except ValueError as error:
+            raise ValueError(f"quota: {limits.quota}; {error}") from None
+    for name, value, most in (("max_in_flight", limits.max_in_flight, 1_000_000), ("weight", limits.weight, 1000)):
+        if value is not None and not 1 <= value <= most:
+            raise ValueError(f"{name}: {value}; must be 1-{most}")
 
 
 def check_recurrence(name: str, recurrence: RecurrenceSettings) -> None:

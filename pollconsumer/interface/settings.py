@@ -19,11 +19,19 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pollconsumer.core.errors import ConfigurationError, PermissionDenied, PollConsumerError, UsageError
 from pollconsumer.core.redaction import redacted
 from pollconsumer.core.timespan import parse_duration
-from pollconsumer.interface.checks import NAME, NAME_RULE, check_cron, check_recurrence, check_store, parse_memory
+from pollconsumer.interface.checks import (
+    NAME,
+    NAME_RULE,
+    check_cron,
+    check_limits,
+    check_recurrence,
+    check_store,
+    parse_memory,
+)
 from pollconsumer.interface.logs import log
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
 VERSION = "0.1.0"
 PREFIX = "POLLCONSUMER_"
@@ -70,6 +78,15 @@ class MoverSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class QueueSettings:
+    """What a queue hands out at most, in a period and at one time; and its weight among other queues."""
+
+    quota: str | None = None
+    max_in_flight: int | None = None
+    weight: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class RecurrenceSettings:
     """What recurs: a handler's message, by ``cron`` in ``timezone`` or every so often."""
 
@@ -94,13 +111,14 @@ class Settings:
     durability: Literal["everysec", "strict"] = "everysec"
     consumer: ConsumerSettings = field(default_factory=ConsumerSettings)
     mover: MoverSettings = field(default_factory=MoverSettings)
+    queues: dict[str, QueueSettings] = field(default_factory=dict)
     recurrences: dict[str, RecurrenceSettings] = field(default_factory=dict)
     directory: Path = field(default_factory=Path.cwd)
     config: Path | None = None
 
 
 SECTIONS = {"consumer": ConsumerSettings, "mover": MoverSettings}
-TABLES = {"recurrences": RecurrenceSettings}
+TABLES = {"queues": QueueSettings, "recurrences": RecurrenceSettings}
 """Sections whose keys are names of the user's choice. They cannot be set by the environment."""
 PLACE = ("directory", "config")
 """Fields of Settings that say where the others were found: no keys of the file."""
@@ -156,11 +174,13 @@ def validate(settings: Settings, flags: Collection[str] = ()) -> None:
     for path, value, holds, rule in _rules(settings, flags):
         if not holds:
             raise refusal(path, value, rule, flags)
-    for name, recurrence in settings.recurrences.items():
-        try:
-            check_recurrence(name, recurrence)
-        except ValueError as error:
-            raise ConfigurationError(f"recurrences.{name}: {error}") from None
+    tables: dict[str, Callable[[str, Any], None]] = {"queues": check_limits, "recurrences": check_recurrence}
+    for table, check_entry in tables.items():
+        for name, entry in getattr(settings, table).items():
+            try:
+                check_entry(name, entry)
+            except ValueError as error:
+                raise ConfigurationError(f"{table}.{name}: {error}") from None
     checks = {"store": check_store, "consumer.schedule": check_cron, "mover.schedule": check_cron}
     for path, check in checks.items():
         value = _at(settings, path)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from pollconsumer.interface.checks import parse_quota
 from pollconsumer.interface.cli import current_settings
 from pollconsumer.interface.cli.types import Cron, Duration, MemorySize, Once, QueueName
 from pollconsumer.interface.listening import listener
@@ -21,10 +22,14 @@ from pollconsumer.runtime.opening import StoreOpener
 from pollconsumer.runtime.roles import consume
 from pollconsumer.runtime.schedule import next_launches
 from pollconsumer.store.leases import Group
+from pollconsumer.store.reservations import Limits
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from pollconsumer.core.recurrence import Recurrence
     from pollconsumer.core.window import StopReason
+    from pollconsumer.interface.settings import QueueSettings
     from pollconsumer.runtime.handlers import Handler
     from pollconsumer.runtime.launch import HeldLaunch
 
@@ -73,6 +78,8 @@ def run(until_empty: bool, max_messages: int | None, with_mover: bool, **flags: 
         until_empty=until_empty,
         max_messages=max_messages,
         memory_limit=chosen.memory_limit,
+        limits={name: _limits(settings.queues[name]) for name in chosen.queues if name in settings.queues},
+        weights=_weights(chosen.queues, settings.queues),
     )
     handlers: dict[str, Handler] = {}
     recurrences: list[Recurrence] = []
@@ -89,6 +96,17 @@ def run(until_empty: bool, max_messages: int | None, with_mover: bool, **flags: 
     opener = StoreOpener(settings.store, settings.namespace, settings.durability, log.warning)
     with companion(*_mover(flags)) if with_mover else nullcontext():
         run_launch(plan, opener, listener(), prepare, work)
+
+
+def _limits(queue: QueueSettings) -> Limits:
+    quota, period_ms = parse_quota(queue.quota) if queue.quota else (None, None)
+    return Limits(queue.max_in_flight, quota, period_ms)
+
+
+def _weights(served: Sequence[str], queues: Mapping[str, QueueSettings]) -> dict[str, int]:
+    """By queue, where any of those served has one; the others count 1."""
+    weights = {name: queues[name].weight or 1 for name in served if name in queues}
+    return weights if any(queues[name].weight for name in weights) else {}
 
 
 def _mover(flags: dict[str, Any]) -> tuple[list[str], dict[str, str]]:
