@@ -258,6 +258,8 @@ class Consumer:
             else:
                 self._durations.add(attempt.handler.name, handled.ended - handled.started)
                 self._settling.settle(handled)
+                if attempt.handler.at_most_once:
+                    self._settle()  # a death before that would leave it unknown whether it was handled
         if self._settling.since is not None and self.clock() - self._settling.since > HORIZON:
             self._settle()
 

@@ -10,6 +10,7 @@ from pollconsumer.core.lifecycle import State, durations_of, state_of
 from pollconsumer.core.message import Malformed, decode_payload
 from pollconsumer.store import rows
 from pollconsumer.store.keys import Keys
+from pollconsumer.store.load import Load, load_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -55,7 +56,9 @@ class QueueCounts(NamedTuple):
     parked: int
     paused: bool
     overdue: int
+    skipped: int
     oldest_ready_seconds: float | None
+    load: Load
 
 
 class Overview(NamedTuple):
@@ -158,12 +161,13 @@ class Inspector:
                 ("SCARD", key(queue, "p")),
                 ("EXISTS", key(queue, "q")),
                 ("ZCOUNT", key(queue, "s"), "-inf", now),
+                ("HGET", key(queue, "c"), "skipped"),
                 ("LRANGE", key(queue, "r"), 0, HEADS - 1),
                 ("ZRANGE", key(queue, "z"), 0, 0),
             ]
         )
-        *numbers, heads, ranked_heads = counts
-        ready, left_over, ranked, reserved, scheduled, completed, dead, cancelled, parked, paused, overdue = numbers
+        *numbers, paused, overdue, skipped, heads, ranked_heads = counts
+        ready, left_over, ranked, reserved, scheduled, completed, dead, cancelled, parked = numbers
         first = [name.decode() for name in (*heads, *ranked_heads)]
         ages = [m.row.timestamps.enqueued_at for m in self._messages(queue, first) if m.state is State.READY]
         since = [at for at in ages if at is not None]
@@ -178,7 +182,9 @@ class Inspector:
             parked=parked,
             paused=bool(paused),
             overdue=overdue,
+            skipped=int(skipped or 0),
             oldest_ready_seconds=max(0, now - min(since)) / 1000 if since else None,
+            load=load_of(self._wire, self._keys, queue, now),
         )
 
     def _messages(self, queue: str, ids: Sequence[str]) -> Iterator[Message]:

@@ -63,9 +63,8 @@ def test_the_counts_of_a_queue_are_what_its_indexes_hold(one_of_each: RedisStore
     one_of_each.wire.command("ZADD", look.key("s"), 1, "scheduled")
     (counts,) = inspector.overview().queues
     assert counts.oldest_ready_seconds is not None
-    assert counts._replace(oldest_ready_seconds=None) == module.QueueCounts(
-        QUEUE, 3, 1, 3, 1, 1, cancelled=0, parked=1, paused=False, overdue=1, oldest_ready_seconds=None
-    )
+    assert counts[:10] == (QUEUE, 3, 1, 3, 1, 1, 0, 1, False, 1)
+    assert counts.skipped == 0
     assert counts.ready == len(look.listed("r")) + len(look.ranked("z"))
     assert inspector.overview().overdue == 1
 

@@ -85,7 +85,9 @@ def print_message(details: dict[str, Any]) -> None:
 
 
 def _as_json(overview: Overview) -> dict[str, Any]:
-    queues = [queue._asdict() for queue in overview.queues]
+    queues = [queue._asdict() | queue.load._asdict() for queue in overview.queues]
+    for queue in queues:
+        del queue["load"]
     leases = [
         {name: lease[name] for name in ("role", "slot", "queues", "holder", "fence")}
         | {"since": iso(lease["since_ms"])}
@@ -100,14 +102,15 @@ def _as_json(overview: Overview) -> dict[str, Any]:
 
 
 def _print_overview(overview: Overview) -> None:
-    counts = ("ready", "reserved", "scheduled", "completed", "dead", "parked")
+    counts = ["ready", "reserved", "scheduled", "completed", "dead", "parked"]
+    counts += ["skipped"] if any(queue.skipped for queue in overview.queues) else []
     rows = []
     for queue in overview.queues:
-        oldest = queue.oldest_ready_seconds
-        age = None if oldest is None else format_duration(oldest)
+        load = queue.load
+        spans = (queue.oldest_ready_seconds, load.waited_seconds, load.handled_seconds, load.late_seconds)
         name = f"{queue.name} (paused)" if queue.paused else queue.name
-        rows.append((name, *(getattr(queue, count) for count in counts), age))
-    print_table(("queue", *counts, "oldest ready"), rows)
+        rows.append((name, *(getattr(queue, count) for count in counts), load.completed_per_minute, *map(_span, spans)))
+    print_table(("queue", *counts, "a minute", "oldest ready", "waited", "handled", "late"), rows)
     seen = overview.mover_seen_seconds_ago
     if overview.overdue and (seen is None or seen > MOVER_MISSING_AFTER):
         ago = "never seen" if seen is None else f"last seen {format_duration(seen)} ago"
@@ -132,6 +135,10 @@ def _print_overview(overview: Overview) -> None:
     if launches:
         click.echo()
         ledger_table(launches)
+
+
+def _span(seconds: float | None) -> str | None:
+    return None if seconds is None else format_duration(seconds)
 
 
 def _holder(lease: dict[str, Any]) -> str:

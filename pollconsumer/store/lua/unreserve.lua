@@ -3,6 +3,7 @@
 -- ARGV lineage, fence, fence in 6 bytes, ids that the launch knows of
 -- Returns messages given back
 -- Refusals: FENCED
+-- What was begun for the only time stays reserved: recovering makes a dead letter of it.
 
 if redis.call('HGET', t, ARGV[1]) ~= ARGV[2] then return redis.error_reply('FENCED ' .. ARGV[1]) end
 redis.call('LLEN', r)
@@ -15,7 +16,7 @@ local back = 0
 for i = #ids, 1, -1 do
   local id = ids[i]
   local row = not known[id] and redis.call('HGET', m, id)
-  if row and sub(row, 9, 14) == ARGV[3] then
+  if row and sub(row, 9, 14) == ARGV[3] and not has_flag(byte(row, 1), BEGUN) then
     local high, low = byte(row, 5, 6)
     local attempts = math.max(high * 256 + low - 1, 0)
     redis.call('ZREM', f, id)
