@@ -12,26 +12,33 @@ if TYPE_CHECKING:
         PollConsumerError,
         StoreUnreachable,
     )
-    from pollconsumer.core.retry import Backoff, Fatal, RetryIn
+    from pollconsumer.core.limits import HandlerTimeout, ProcessDied
+    from pollconsumer.core.retry import Backoff, Fatal, RetryIn, Yield
     from pollconsumer.interface.app import PollConsumer
 
 __all__ = [
     "Backoff",
     "BadData",
     "Fatal",
+    "HandlerTimeout",
     "OutcomeUnknown",
     "PayloadTooLarge",
     "PollConsumer",
     "PollConsumerError",
+    "ProcessDied",
     "RetryIn",
     "StoreUnreachable",
+    "Yield",
 ]
 
 _HOMES = {
     "PollConsumer": "pollconsumer.interface.app",
     "Backoff": "pollconsumer.core.retry",
     "Fatal": "pollconsumer.core.retry",
+    "HandlerTimeout": "pollconsumer.core.limits",
+    "ProcessDied": "pollconsumer.core.limits",
     "RetryIn": "pollconsumer.core.retry",
+    "Yield": "pollconsumer.core.retry",
 }
 
 

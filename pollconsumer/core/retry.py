@@ -19,6 +19,10 @@ class RetryIn(Exception):
         super().__init__(f"retry in {delay}")
 
 
+class Yield(Exception):
+    """Raised by a handler: stop here for now, and go on in the next launch, uncharged."""
+
+
 class Backoff:
     """Exponential delays before further attempts: ``first``, then ``factor`` times as long each time, at most ``most``.
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import threading
+from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar, overload
 
 from pollconsumer.core.errors import ConfigurationError
 from pollconsumer.core.message import check_handler, check_queue
 from pollconsumer.core.retry import Backoff
+from pollconsumer.interface.checks import parse_timeout
 from pollconsumer.interface.settings import RecurrenceSettings, Settings, load_settings
 from pollconsumer.runtime.arguments import Arguments
-from pollconsumer.runtime.handlers import MAX_ATTEMPTS, Handler, calling
+from pollconsumer.runtime.handlers import MAX_ATTEMPTS, Handler, Unbroken, calling
 from pollconsumer.runtime.messages import new_message
 
 if TYPE_CHECKING:
@@ -65,6 +67,8 @@ class PollConsumer:
         max_attempts: int = MAX_ATTEMPTS,
         retry: Backoff | None = None,
         fatal: tuple[type[BaseException], ...] = (),
+        timeout: str | float | None = None,
+        isolation: Literal["none", "process"] = "none",
     ) -> Callable[[Callable[P, R]], HandlerFunction[P, R]]: ...
 
     def handler(
@@ -76,11 +80,16 @@ class PollConsumer:
         max_attempts: int = MAX_ATTEMPTS,
         retry: Backoff | None = None,
         fatal: tuple[type[BaseException], ...] = (),
+        timeout: str | float | None = None,
+        isolation: Literal["none", "process"] = "none",
     ) -> Any:
         """Register a function as the handler of messages of that name; without one, its own.
 
         It returns: the message is completed. It raises: the message is tried again after ``retry``'s delay, until
         ``max_attempts``; then, or for Fatal and the exceptions in ``fatal``, it becomes a dead letter.
+
+        ``timeout``, seconds or text such as ``30s``: it has not ended by then, is stopped, and has failed. With
+        ``isolation="process"`` it runs in a process of its own, which is killed then, whatever it does.
         """
         if callable(name):
             return self.handler()(name)
@@ -91,6 +100,9 @@ class PollConsumer:
         fatal = (fatal,) if isinstance(fatal, type) else tuple(fatal)
         if not all(isinstance(kind, type) and issubclass(kind, BaseException) for kind in fatal):
             raise ConfigurationError("fatal", repr(fatal), "exception classes, as in (ValueError,)")
+        seconds = _seconds(timeout)
+        if isolation not in ("none", "process"):
+            raise ConfigurationError("isolation", repr(isolation), "none or process")
         check_queue(queue)
 
         def register(function: Callable[P, R]) -> HandlerFunction[P, R]:
@@ -98,15 +110,24 @@ class PollConsumer:
             if chosen in self.handlers:
                 raise ConfigurationError("handler registered twice", chosen, "give one of them another name")
             arguments = Arguments(function, _converting)
+            asynchronous, isolated = iscoroutinefunction(function), isolation == "process"
+            run = calling(function, arguments)
+            if seconds is not None and not asynchronous and not isolated:
+                from pollconsumer.runtime.timeouts import limited
+
+                run = limited(run, seconds)
             handler = Handler(
                 chosen,
-                calling(function, arguments),
+                run,
                 max_attempts,
                 retry or Backoff(),
                 fatal,
                 queue=queue,
                 takes_context=arguments.takes_context,
                 takes_occurrence=arguments.takes_occurrence,
+                timeout=seconds,
+                asynchronous=asynchronous,
+                isolated=isolated,
             )
             registered = self.handlers[chosen] = HandlerFunction(self, handler, function)
             return registered
@@ -127,6 +148,8 @@ class PollConsumer:
         max_attempts: int = MAX_ATTEMPTS,
         retry: Backoff | None = None,
         fatal: tuple[type[BaseException], ...] = (),
+        timeout: str | float | None = None,
+        isolation: Literal["none", "process"] = "none",
     ) -> Callable[[Callable[P, R]], HandlerFunction[P, R]]:
         """Register a function as a handler that recurs: by a cron expression in ``timezone``, or every ``90s``.
 
@@ -137,7 +160,15 @@ class PollConsumer:
         cron, every = (when, None) if " " in when.strip() else (None, when)
 
         def register(function: Callable[P, R]) -> HandlerFunction[P, R]:
-            registered = self.handler(name, queue=queue, max_attempts=max_attempts, retry=retry, fatal=fatal)(function)
+            registered = self.handler(
+                name,
+                queue=queue,
+                max_attempts=max_attempts,
+                retry=retry,
+                fatal=fatal,
+                timeout=timeout,
+                isolation=isolation,
+            )(function)
             chosen = registered.definition.name
             self.recurrences[chosen] = RecurrenceSettings(
                 handler=chosen,
@@ -180,7 +211,7 @@ class PollConsumer:
 
     def enqueue_messages(self, messages: list[NewMessage]) -> list[Enqueued]:
         """Enqueue messages made before, a few hundred in a round trip."""
-        with self._lock:
+        with Unbroken(), self._lock:
             if self._store is None:
                 self._store = self._open()
             return self._store.enqueue(messages)
@@ -196,6 +227,13 @@ class PollConsumer:
             settings = load_settings(store=self._store_url, namespace=self._namespace)
         opener = StoreOpener(settings.store, settings.namespace, settings.durability, log.warning)
         return RedisStore(opener.wire(lambda: Budget(ENQUEUE_BUDGET)), settings.namespace)
+
+
+def _seconds(timeout: str | float | None) -> float | None:
+    try:
+        return None if timeout is None else parse_timeout(timeout)
+    except (TypeError, ValueError) as error:
+        raise ConfigurationError("timeout", repr(timeout), str(error)) from None
 
 
 def _converting(function: Callable[..., Any]) -> Callable[[dict[str, Any]], dict[str, Any]]:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pollconsumer.core.errors import ConfigurationError, PermissionDenied, PollConsumerError, UsageError
 from pollconsumer.core.redaction import redacted
 from pollconsumer.core.timespan import parse_duration
-from pollconsumer.interface.checks import NAME, NAME_RULE, check_cron, check_recurrence, check_store, parse_memory
+from pollconsumer.interface.checks import NAME, NAME_RULE, YEAR, check_cron, check_recurrence, check_store, parse_memory
 from pollconsumer.interface.logs import log
 
 if TYPE_CHECKING:
@@ -30,8 +30,6 @@ PREFIX = "POLLCONSUMER_"
 CONFIG_VARIABLE = f"{PREFIX}CONFIG"
 REMEMBERED = 8
 """Most configurations that are remembered at one time."""
-YEAR = 365 * 86400.0
-
 
 Duration = Annotated[float, parse_duration]
 """Seconds, read by the function that it is annotated with."""
@@ -317,6 +315,19 @@ def _recall(key: str, path: Path | None) -> Settings | None:
         return None
 
 
+def as_values(settings: Settings) -> dict[str, Any]:
+    """``settings`` as JSON can hold them, for ``from_values``: without the place where they were found."""
+    values = _plain(settings) | {name: _plain(getattr(settings, name)) for name in SECTIONS}
+    for name in TABLES:
+        values[name] = {key: _plain(entry) for key, entry in getattr(settings, name).items()}
+    return values
+
+
+def from_values(values: dict[str, Any], directory: Path, config: Path | None) -> Settings:
+    """Settings that were written with ``as_values``."""
+    return replace(_assemble(values, directory / "config.toml"), config=config)
+
+
 def _remember(key: str, settings: Settings) -> None:
     """Keep ``settings`` for the next start, where that is possible."""
     directory = _cache_directory()
@@ -324,9 +335,7 @@ def _remember(key: str, settings: Settings) -> None:
         return
     import tempfile
 
-    values = _plain(settings) | {name: _plain(getattr(settings, name)) for name in SECTIONS}
-    for name in TABLES:
-        values[name] = {key: _plain(entry) for key, entry in getattr(settings, name).items()}
+    values = as_values(settings)
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not _only_ours(directory):
