@@ -14,6 +14,7 @@ if TYPE_CHECKING:
         PollConsumerError,
         StoreUnreachable,
     )
+    from pollconsumer.core.limits import HandlerTimeout, ProcessDied
     from pollconsumer.core.retry import Backoff, Fatal, RetryIn, Yield
     from pollconsumer.interface.app import PollConsumer
     from pollconsumer.interface.handle import Handle
@@ -25,12 +26,14 @@ __all__ = [
     "Context",
     "Fatal",
     "Handle",
+    "HandlerTimeout",
     "NotCompleted",
     "NotFound",
     "OutcomeUnknown",
     "PayloadTooLarge",
     "PollConsumer",
     "PollConsumerError",
+    "ProcessDied",
     "RetryIn",
     "StoreUnreachable",
     "Yield",
@@ -40,6 +43,8 @@ _HOMES = {
     "PollConsumer": "pollconsumer.interface.app",
     "Backoff": "pollconsumer.core.retry",
     "Fatal": "pollconsumer.core.retry",
+    "HandlerTimeout": "pollconsumer.core.limits",
+    "ProcessDied": "pollconsumer.core.limits",
     "RetryIn": "pollconsumer.core.retry",
     "Yield": "pollconsumer.core.retry",
     "Context": "pollconsumer.runtime.context",

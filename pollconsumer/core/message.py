@@ -138,13 +138,21 @@ def _finite(text: str) -> float:
     return number
 
 
-_decode = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite).decode
+_decoder: Any = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite)
 
 
 def decode_payload(payload: bytes) -> dict[str, Any]:
     """The object in ``payload``. Malformed where it holds anything else, whoever wrote it."""
     try:
-        value = _decode(payload.decode("utf-8"))
+        text = payload.decode("utf-8")
+        if text[:1] == "{" and text[-1:] == "}":
+            try:
+                value, end = _decoder.scan_once(text, 0)  # what decode does, less its search for white space
+            except StopIteration:
+                end = -1
+            if end == len(text):
+                return value  # type: ignore[no-any-return]  # an object, by its braces
+        value = _decoder.decode(text)
     except (ValueError, RecursionError) as error:
         raise Malformed(f"malformed: {error}"[:300]) from None
     if type(value) is not dict:

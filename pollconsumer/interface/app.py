@@ -7,22 +7,22 @@ import threading
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar, Unpack, overload
 
 from pollconsumer.core.errors import ConfigurationError
-from pollconsumer.core.message import check_handler, check_queue, encode_payload
-from pollconsumer.core.retry import Backoff
-from pollconsumer.core.timespan import parse_duration
+from pollconsumer.core.message import check_handler, encode_payload
 from pollconsumer.interface.handle import Handle
 from pollconsumer.interface.hooking import Hooking
 from pollconsumer.interface.logs import log
+from pollconsumer.interface.registering import HandlerOptions, check_options, handler_of
 from pollconsumer.interface.settings import RecurrenceSettings, Settings, load_settings
 from pollconsumer.runtime.arguments import Arguments
-from pollconsumer.runtime.handlers import MAX_ATTEMPTS, RESULT_TTL, Handler, calling
 from pollconsumer.runtime.hooks import Hooks
 from pollconsumer.runtime.messages import SendOptions, new_id, new_message
+from pollconsumer.runtime.unbroken import Unbroken
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from pollconsumer.core.message import NewMessage
+    from pollconsumer.runtime.handlers import Handler
     from pollconsumer.store.inspector import Message
     from pollconsumer.store.redis_store import RedisStore
 
@@ -62,75 +62,26 @@ class PollConsumer(Hooking):
 
     @overload
     def handler(
-        self,
-        name: str | None = None,
-        /,
-        *,
-        queue: str = "default",
-        max_attempts: int = MAX_ATTEMPTS,
-        retry: Backoff | None = None,
-        fatal: tuple[type[BaseException], ...] = (),
-        delivery: Literal["at_least_once", "at_most_once"] = "at_least_once",
-        result_ttl: str | float = RESULT_TTL,
+        self, name: str | None = None, /, **options: Unpack[HandlerOptions]
     ) -> Callable[[Callable[P, R]], HandlerFunction[P, R]]: ...
 
-    def handler(
-        self,
-        name: Any = None,
-        /,
-        *,
-        queue: str = "default",
-        max_attempts: int = MAX_ATTEMPTS,
-        retry: Backoff | None = None,
-        fatal: tuple[type[BaseException], ...] = (),
-        delivery: Literal["at_least_once", "at_most_once"] = "at_least_once",
-        result_ttl: str | float = RESULT_TTL,
-    ) -> Any:
+    def handler(self, name: Any = None, /, **options: Unpack[HandlerOptions]) -> Any:
         """Register a function as the handler of messages of that name; without one, its own.
 
-        It returns: the message is completed, and what it returned is kept as JSON for ``result_ttl``. It raises: the
-        message is tried again after ``retry``'s delay, until ``max_attempts``; then, or for Fatal and the exceptions in
-        ``fatal``, it becomes a dead letter.
-
-        With ``delivery="at_most_once"`` a message is settled before it is handled: it is never handled a second time,
-        and a dead letter where that failed, or its process died.
+        It returns: the message is completed, and what it returned is kept as its result. It raises: the message is
+        tried again, until ``max_attempts``; then, or for Fatal and the exceptions in ``fatal``, it becomes a dead
+        letter.
         """
         if callable(name):
             return self.handler()(name)
-        if not isinstance(max_attempts, int) or isinstance(max_attempts, bool) or not 1 <= max_attempts <= 10_000:
-            raise ConfigurationError("max_attempts", repr(max_attempts), "a whole number from 1 to 10000")
-        if retry is not None and not isinstance(retry, Backoff):
-            raise ConfigurationError("retry", repr(retry), "a Backoff, as in Backoff(first='1s', most='10m')")
-        fatal = (fatal,) if isinstance(fatal, type) else tuple(fatal)
-        if not all(isinstance(kind, type) and issubclass(kind, BaseException) for kind in fatal):
-            raise ConfigurationError("fatal", repr(fatal), "exception classes, as in (ValueError,)")
-        check_queue(queue)
-        if delivery not in ("at_least_once", "at_most_once"):
-            raise ConfigurationError("delivery", repr(delivery), "at_least_once or at_most_once")
-        if delivery == "at_most_once":
-            max_attempts = 1
-        try:
-            kept = parse_duration(result_ttl)
-        except ValueError as error:
-            raise ConfigurationError("result_ttl", result_ttl, str(error)) from None
+        checked = check_options(options)
 
         def register(function: Callable[P, R]) -> HandlerFunction[P, R]:
             chosen = check_handler(name or getattr(function, "__name__", None))
             if chosen in self.handlers:
                 raise ConfigurationError("handler registered twice", chosen, "give one of them another name")
             arguments = Arguments(function, _converting)
-            handler = Handler(
-                chosen,
-                calling(function, arguments),
-                max_attempts,
-                retry or Backoff(),
-                fatal,
-                queue=queue,
-                takes_context=arguments.takes_context,
-                takes_occurrence=arguments.takes_occurrence,
-                result_ttl=kept,
-                at_most_once=delivery == "at_most_once",
-            )
+            handler = handler_of(chosen, function, arguments, checked)
             registered = self.handlers[chosen] = HandlerFunction(self, handler, function, arguments)
             return registered
 
@@ -145,13 +96,8 @@ class PollConsumer(Hooking):
         timezone: str = "UTC",
         missed: Literal["skip", "once", "all"] = "once",
         overlap: Literal["skip", "allow"] = "allow",
-        queue: str = "default",
         priority: int = 0,
-        max_attempts: int = MAX_ATTEMPTS,
-        retry: Backoff | None = None,
-        fatal: tuple[type[BaseException], ...] = (),
-        delivery: Literal["at_least_once", "at_most_once"] = "at_least_once",
-        result_ttl: str | float = RESULT_TTL,
+        **options: Unpack[HandlerOptions],
     ) -> Callable[[Callable[P, R]], HandlerFunction[P, R]]:
         """Register a function as a handler that recurs: by a cron expression in ``timezone``, or every ``90s``.
 
@@ -162,22 +108,14 @@ class PollConsumer(Hooking):
         cron, every = (when, None) if " " in when.strip() else (None, when)
 
         def register(function: Callable[P, R]) -> HandlerFunction[P, R]:
-            registered = self.handler(
-                name,
-                queue=queue,
-                max_attempts=max_attempts,
-                retry=retry,
-                fatal=fatal,
-                delivery=delivery,
-                result_ttl=result_ttl,
-            )(function)
+            registered = self.handler(name, **options)(function)
             chosen = registered.definition.name
             self.recurrences[chosen] = RecurrenceSettings(
                 handler=chosen,
                 cron=cron,
                 every=every,
                 timezone=timezone,
-                queue=queue,
+                queue=registered.definition.queue,
                 priority=priority,
                 missed=missed,
                 overlap=overlap,
@@ -197,7 +135,7 @@ class PollConsumer(Hooking):
 
     def enqueue_messages(self, messages: Sequence[NewMessage]) -> list[Handle]:
         """Enqueue messages made before, a few hundred in a round trip."""
-        with self._lock:
+        with Unbroken(), self._lock:
             held = self._opened().enqueue(messages)
         return [
             Handle(entry.id, message.queue, self._look, duplicate=entry.duplicate)
@@ -207,7 +145,7 @@ class PollConsumer(Hooking):
     def _look(self, queue: str, message_id: str) -> Message:
         from pollconsumer.store.inspector import Inspector
 
-        with self._lock:
+        with Unbroken(), self._lock:
             store = self._opened()
             return Inspector(store.wire, store.keys.namespace).message(message_id, queue)
 

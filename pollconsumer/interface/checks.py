@@ -15,6 +15,7 @@ NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 NAME_RULE = "use 1 to 64 of the characters A-Z a-z 0-9 _ . -"
 MEBIBYTE = 1024**2
 LEAST_PERIOD, MOST_PERIOD = 0.1, 31 * 86400.0
+YEAR = 365 * 86400.0
 SCHEMES = ("redis", "rediss", "unix")
 LATER_SCHEMES = ("redis+sentinel", "redis+cluster")
 STORE_RULE = "use embedded, redis://, rediss:// or unix://"
@@ -42,6 +43,14 @@ def parse_memory(value: str | int) -> int:
     if size < MEBIBYTE:
         raise ValueError("too little for any process; write a unit, as in 256MB")
     return size
+
+
+def parse_timeout(value: str | float) -> float:
+    """Seconds in ``value``. ValueError for what no handler could keep, or no clock count."""
+    seconds = parse_duration(value)
+    if not 0 < seconds <= YEAR:
+        raise ValueError("must be > 0, and at most 365d")
+    return seconds
 
 
 def check_store(url: str) -> None:

@@ -22,6 +22,7 @@ from pollconsumer.core.timespan import parse_duration
 from pollconsumer.interface.checks import (
     NAME,
     NAME_RULE,
+    YEAR,
     check_cron,
     check_limits,
     check_recurrence,
@@ -38,8 +39,6 @@ PREFIX = "POLLCONSUMER_"
 CONFIG_VARIABLE = f"{PREFIX}CONFIG"
 REMEMBERED = 8
 """Most configurations that are remembered at one time."""
-YEAR = 365 * 86400.0
-
 
 Duration = Annotated[float, parse_duration]
 """Seconds, read by the function that it is annotated with."""
@@ -337,6 +336,19 @@ def _recall(key: str, path: Path | None) -> Settings | None:
         return None
 
 
+def as_values(settings: Settings) -> dict[str, Any]:
+    """``settings`` as JSON can hold them, for ``from_values``: without the place where they were found."""
+    values = _plain(settings) | {name: _plain(getattr(settings, name)) for name in SECTIONS}
+    for name in TABLES:
+        values[name] = {key: _plain(entry) for key, entry in getattr(settings, name).items()}
+    return values
+
+
+def from_values(values: dict[str, Any], directory: Path, config: Path | None) -> Settings:
+    """Settings that were written with ``as_values``."""
+    return replace(_assemble(values, directory / "config.toml"), config=config)
+
+
 def _remember(key: str, settings: Settings) -> None:
     """Keep ``settings`` for the next start, where that is possible."""
     directory = _cache_directory()
@@ -344,9 +356,7 @@ def _remember(key: str, settings: Settings) -> None:
         return
     import tempfile
 
-    values = _plain(settings) | {name: _plain(getattr(settings, name)) for name in SECTIONS}
-    for name in TABLES:
-        values[name] = {key: _plain(entry) for key, entry in getattr(settings, name).items()}
+    values = as_values(settings)
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not _only_ours(directory):

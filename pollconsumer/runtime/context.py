@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 from pollconsumer.core.message import encode_payload
 from pollconsumer.runtime.messages import SendOptions, new_message
+from pollconsumer.runtime.unbroken import Unbroken
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -53,6 +54,10 @@ class Context:
         self.enqueued: list[NewMessage] = []
         """What is to be enqueued together with the completion."""
         self._situation = situation
+
+    def limit(self, seconds: float) -> None:
+        """The handler's timeout begins now."""
+        self.deadline = min(self._situation.stop_before, self._situation.clock() + seconds)
 
     @property
     def id(self) -> str:
@@ -118,5 +123,7 @@ class Context:
         launch goes on with it. LeaseLost where the message is no longer this launch's.
         """
         state = dict(state)
-        self._situation.save(encode_payload(state))
+        encoded = encode_payload(state)
+        with Unbroken():
+            self._situation.save(encoded)
         self.delivery = self.delivery._replace(state=state)

@@ -10,9 +10,12 @@ from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from pollconsumer.runtime.handlers import Outcome
+
 if TYPE_CHECKING:
     from pollconsumer.runtime.context import Context
-    from pollconsumer.runtime.handlers import Handler, Outcome
+    from pollconsumer.runtime.event_loop import EventLoop
+    from pollconsumer.runtime.handlers import Handler
     from pollconsumer.store.reservations import Reservation
 
 
@@ -26,6 +29,10 @@ class Attempt(NamedTuple):
 
     def handle(self) -> Outcome:
         return self.handler.handle(self.payload, self.context)
+
+    def begin(self) -> Any:
+        """The coroutine of an asynchronous handler."""
+        return self.handler.begin(self.payload, self.context)
 
 
 class Handled(NamedTuple):
@@ -52,6 +59,15 @@ class Executor(Protocol):
     def wait(self, seconds: float, descriptor: int | None = None) -> None:
         """Until something has been handled, ``descriptor`` is readable, or ``seconds`` have passed."""
 
+    def close(self) -> None:
+        """Nothing more will be started."""
+
+
+def _event_loop(*, thread: bool) -> EventLoop:
+    from pollconsumer.runtime.event_loop import EventLoop
+
+    return EventLoop(thread=thread)
+
 
 class InlineExecutor:
     """One slot: `start` returns when the message has been handled."""
@@ -61,13 +77,15 @@ class InlineExecutor:
     def __init__(self, clock: Any = time.monotonic) -> None:
         self._clock = clock
         self._finished: list[Handled] = []
+        self._loop: EventLoop | None = None
 
     def busy(self) -> int:
         return 0
 
     def start(self, attempt: Attempt) -> None:
         started = self._clock()
-        outcome = attempt.handle()
+        handler = attempt.handler
+        outcome = self._turn(attempt) if handler.asynchronous else handler.handle(attempt.payload, attempt.context)
         self._finished.append(Handled(attempt, started, self._clock(), outcome))
 
     def finished(self) -> list[Handled]:
@@ -77,15 +95,30 @@ class InlineExecutor:
     def wait(self, seconds: float, descriptor: int | None = None) -> None:  # noqa: ARG002
         raise AssertionError("nothing runs beside the loop")
 
+    def close(self) -> None:
+        if self._loop is not None:
+            self._loop.close()
+
+    def _turn(self, attempt: Attempt) -> Outcome:
+        try:
+            if self._loop is None:
+                self._loop = _event_loop(thread=False)
+            coroutine = attempt.begin()
+        except BaseException as error:
+            return Outcome(error)
+        return self._loop.handle(coroutine, attempt.handler.timeout)
+
 
 class ThreadExecutor:
-    """n slots. The threads are daemons: one that hangs must not keep the process from its end."""
+    """n slots, each a thread or, for ``async def`` handlers, a task of one event loop beside them. The threads are
+    daemons: one that hangs must not keep the process from its end."""
 
     def __init__(self, slots: int) -> None:
         self.slots = slots
         self._busy = 0
         self._given: SimpleQueue[Attempt] = SimpleQueue()
         self._done: SimpleQueue[Handled] = SimpleQueue()
+        self._loop: EventLoop | None = None
         self._bell, self._ring = os.pipe()
         os.set_blocking(self._bell, False)
         os.set_blocking(self._ring, False)
@@ -97,7 +130,10 @@ class ThreadExecutor:
 
     def start(self, attempt: Attempt) -> None:
         self._busy += 1
-        self._given.put(attempt)
+        if attempt.handler.asynchronous:
+            self._turn(attempt)
+        else:
+            self._given.put(attempt)
 
     def finished(self) -> list[Handled]:
         finished: list[Handled] = []
@@ -113,11 +149,33 @@ class ThreadExecutor:
         if self._bell in select.select(watched, [], [], seconds)[0]:
             os.read(self._bell, 65536)
 
+    def close(self) -> None:
+        if self._loop is not None:
+            self._loop.close()
+
     def _serve(self) -> None:
         while True:
             attempt = self._given.get()
             started = time.monotonic()
             outcome = attempt.handle()
-            self._done.put(Handled(attempt, started, time.monotonic(), outcome))
-            with suppress(BlockingIOError):  # a full pipe rings as it is
-                os.write(self._ring, b"\0")
+            self._end(Handled(attempt, started, time.monotonic(), outcome))
+
+    def _turn(self, attempt: Attempt) -> None:
+        if self._loop is None:
+            self._loop = _event_loop(thread=True)
+        started = time.monotonic()
+
+        def begin() -> Any:
+            nonlocal started
+            started = time.monotonic()
+            return attempt.begin()
+
+        def end(outcome: Outcome) -> None:
+            self._end(Handled(attempt, started, time.monotonic(), outcome))
+
+        self._loop.start(begin, attempt.handler.timeout, end)
+
+    def _end(self, handled: Handled) -> None:
+        self._done.put(handled)
+        with suppress(BlockingIOError):  # a full pipe rings as it is
+            os.write(self._ring, b"\0")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from inspect import iscoroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -11,7 +12,7 @@ from pollconsumer.core.retry import Backoff
 from pollconsumer.runtime.arguments import BadArguments
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Coroutine
 
     from pollconsumer.runtime.arguments import Arguments
     from pollconsumer.runtime.context import Context
@@ -30,12 +31,18 @@ class Outcome(NamedTuple):
     result: Any = None
 
 
+DONE = Outcome()
+"""It returned nothing, as most do."""
+
+
 @dataclass(frozen=True, slots=True)
 class Handler:
     """``run`` takes the payload, and the context where ``takes_context`` says so; it returns a result, or raises.
 
-    ``timeout`` in seconds, None for none; ``result_ttl`` the seconds for which a result is kept, 0 for not at all.
-    ``at_most_once``: its messages are settled before they are handled, and never tried again.
+    ``result_ttl``: the seconds for which a result is kept, 0 for not at all. ``at_most_once``: its messages are settled
+    before they are handled, and never tried again. ``timeout`` in seconds, None for none. ``run`` keeps it by itself,
+    except where it is ``asynchronous`` and returns a coroutine, and where it is ``isolated``, to be called in a process
+    that can be killed.
     """
 
     name: str
@@ -50,13 +57,44 @@ class Handler:
     result_ttl: float = RESULT_TTL
     at_most_once: bool = False
     hooks: Hooks | None = None
+    asynchronous: bool = False
+    isolated: bool = False
 
     def handle(self, payload: dict[str, Any], context: Context | None = None) -> Outcome:
         """Run it. The outcome holds what was raised, whatever that is: no handler ends a launch by raising."""
         try:
-            return Outcome(result=self.run(payload, context))
+            result = self.run(payload, context) if self.timeout is None else self.begin(payload, context)
+            if result is None:
+                return DONE
+            if not iscoroutine(result):
+                return Outcome(result=result)
+            if self.asynchronous:
+                return _on_loop(self, result)
+            result.close()
+            raise TypeError("it returned a coroutine; a handler that does must be declared with async def")
         except BaseException as error:
             return Outcome(error)
+
+    def begin(self, payload: dict[str, Any], context: Context | None) -> Any:
+        """What ``run`` returns: a coroutine where it is asynchronous. Its timeout begins now."""
+        if self.timeout is not None and context is not None:
+            context.limit(self.timeout)
+        return self.run(payload, context)
+
+
+def _on_loop(handler: Handler, coroutine: Coroutine[Any, Any, Any]) -> Outcome:
+    """On a loop that is made for this one message: whoever has one calls ``run`` himself."""
+    from pollconsumer.runtime.event_loop import EventLoop
+
+    try:
+        loop = EventLoop(thread=False)
+    except BaseException:
+        coroutine.close()
+        raise
+    try:
+        return loop.handle(coroutine, handler.timeout)
+    finally:
+        loop.close()
 
 
 def calling(function: Callable[..., Any], arguments: Arguments) -> Callable[[dict[str, Any], Context | None], Any]:
@@ -68,23 +106,34 @@ def calling(function: Callable[..., Any], arguments: Arguments) -> Callable[[dic
 
 def trace(error: BaseException) -> str:
     """Where ``error`` was raised, as far as that lies in the user's code; the end of it, where it is long."""
+    text = getattr(error, "trace", None)  # of one that was raised in another process
+    if isinstance(text, str):
+        return text[-MAX_TRACE_CHARACTERS:]
     traced = error.__traceback__
     while traced is not None and traced.tb_frame.f_code.co_filename.startswith(_OURS):
         traced = traced.tb_next
     if traced is None:
-        return ""
+        return trace(error.__cause__) if error.__cause__ is not None else ""
     from traceback import format_exception
 
-    text = "".join(format_exception(type(error), error, traced))
+    try:
+        text = "".join(format_exception(type(error), error, traced))
+    except Exception:  # it is made of the user's code
+        return ""
     return text[-MAX_TRACE_CHARACTERS:].encode("utf-8", "backslashreplace").decode()
 
 
 def describe(error: BaseException) -> str:
     """``error`` as it is kept with the message, whatever it is made of."""
-    try:
-        text = str(error)
-    except Exception as failure:
-        text = f"(its text raised {type(failure).__name__})"
+    text = text_of(error)
     if not isinstance(error, Malformed | BadArguments):
         text = f"{type(error).__name__}: {text}" if text else type(error).__name__
     return text.encode("utf-8", "backslashreplace").decode()
+
+
+def text_of(error: BaseException) -> str:
+    """What it says of itself, where it can."""
+    try:
+        return str(error)
+    except Exception as failure:
+        return f"(its text raised {type(failure).__name__})"

@@ -100,7 +100,6 @@ def with_hooks(handler: Handler, hooks: Hooks) -> Handler:
         return handler
     changes: dict[str, Any] = {"hooks": hooks}
     if hooks.before or hooks.after:
-        changes |= {"takes_context": True, "run": hooked(handler.run, hooks)}
-        if run := getattr(handler, "coroutine", None):
-            changes["coroutine"] = hooked_coroutine(run, hooks)
+        around = hooked_coroutine if handler.asynchronous else hooked
+        changes |= {"takes_context": True, "run": around(handler.run, hooks)}
     return replace(handler, **changes)

@@ -40,6 +40,7 @@ def consume(
     _define(held, store, recurrences)
     markers = [store.keys.queue(queue, "k") for queue in options.queues]
     durations = Durations(held.leases.learned(handlers))
+    executor = InlineExecutor() if concurrency == 1 else ThreadExecutor(concurrency)
     try:
         return Consumer(
             options,
@@ -47,7 +48,7 @@ def consume(
             store,
             holder,
             handlers,
-            InlineExecutor() if concurrency == 1 else ThreadExecutor(concurrency),
+            executor,
             durations,
             wake=Wake(launch.opener.bare_wire(launch.patience), lambda: markers),
             progress=launch.progress,
@@ -57,6 +58,7 @@ def consume(
             emit=launch.emit,
         ).run()
     finally:
+        executor.close()
         held.leases.learn(durations.measured)
 
 

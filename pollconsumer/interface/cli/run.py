@@ -26,10 +26,11 @@ from pollconsumer.store.reservations import Limits
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     from pollconsumer.core.recurrence import Recurrence
     from pollconsumer.core.window import StopReason
-    from pollconsumer.interface.settings import QueueSettings
+    from pollconsumer.interface.settings import QueueSettings, Settings
     from pollconsumer.runtime.handlers import Handler
     from pollconsumer.runtime.launch import HeldLaunch
 
@@ -91,7 +92,8 @@ def run(until_empty: bool, max_messages: int | None, with_mover: bool, **flags: 
             log.warning("no handlers: messages will be parked; name their modules as handlers in the configuration")
 
     def work(held: HeldLaunch) -> StopReason:
-        return consume(held, options, handlers, recurrences, chosen.concurrency)
+        with _ready(handlers, settings) as ready:
+            return consume(held, options, ready, recurrences, chosen.concurrency)
 
     opener = StoreOpener(settings.store, settings.namespace, settings.durability, log.warning)
     with companion(*_mover(flags)) if with_mover else nullcontext():
@@ -107,6 +109,15 @@ def _weights(served: Sequence[str], queues: Mapping[str, QueueSettings]) -> dict
     """By queue, where any of those served has one; the others count 1."""
     weights = {name: queues[name].weight or 1 for name in served if name in queues}
     return weights if any(queues[name].weight for name in weights) else {}
+
+
+def _ready(handlers: dict[str, Handler], settings: Settings) -> AbstractContextManager[Mapping[str, Handler]]:
+    """``handlers``, those that want processes of their own together with them."""
+    if not any(handler.isolated for handler in handlers.values()):
+        return nullcontext(handlers)
+    from pollconsumer.interface.isolating import isolating
+
+    return isolating(handlers, settings)
 
 
 def _mover(flags: dict[str, Any]) -> tuple[list[str], dict[str, str]]:

@@ -1,0 +1,38 @@
+"""Isolated handlers on the launch's side: what their processes must know of it."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pollconsumer.interface.logs import log
+from pollconsumer.interface.settings import as_values
+from pollconsumer.runtime.isolation import Processes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from pollconsumer.interface.settings import Settings
+    from pollconsumer.runtime.handlers import Handler
+
+
+@contextmanager
+def isolating(handlers: Mapping[str, Handler], settings: Settings) -> Iterator[Mapping[str, Handler]]:
+    """``handlers``, of which the isolated ones run in processes that end with the block."""
+    introduction = {
+        "path": sys.path,
+        "settings": as_values(settings),
+        "directory": str(settings.directory),
+        "config": settings.config and str(settings.config),
+        "verbosity": {logging.INFO: 1, logging.DEBUG: 2}.get(log.level, 0),
+        "quiet": log.level == logging.ERROR,
+        "queues": {name: handler.queue for name, handler in handlers.items()},
+    }
+    processes = Processes(Path(__file__).with_name("isolated.py"), introduction)
+    try:
+        yield processes.around(handlers)
+    finally:
+        processes.close()

@@ -1,0 +1,140 @@
+"""The one event loop on which the ``async def`` handlers of a launch run.
+
+In the launch's own thread it turns while a message is handled; beside handler threads it turns in one of its own.
+Nothing that a handler or what it leaves behind raises ends the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from pollconsumer.core.limits import HandlerTimeout
+from pollconsumer.runtime.handlers import Outcome
+from pollconsumer.runtime.timeouts import REPEAT, SAID
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    End = Callable[[Outcome], None]
+
+FAREWELL = 1.0
+"""Seconds for what handlers left running, once it is told to end."""
+
+
+class EventLoop:
+    """``thread``: turn in a thread of its own. Else RuntimeError where another loop turns in this one."""
+
+    def __init__(self, *, thread: bool) -> None:
+        if not thread and asyncio._get_running_loop() is not None:  # noqa: SLF001  the one that asks without raising
+            raise RuntimeError("another event loop runs in this thread")
+        self._loop = asyncio.new_event_loop()
+        self._thread: threading.Thread | None = None
+        self._closing = False
+        if thread:
+            self._thread = threading.Thread(target=self._turn, name="event-loop", daemon=True)
+            self._thread.start()
+
+    def handle(self, coroutine: Coroutine[Any, Any, Any], timeout: float | None) -> Outcome:
+        """Run what a handler returned to its end, here, within so many seconds."""
+        handling = _Handling(self._loop, coroutine, timeout)
+        task = self._loop.create_task(handling.run())
+        intruder: BaseException | None = None
+        while not task.done():
+            try:
+                self._loop.run_until_complete(task)
+            except BaseException as error:
+                # SystemExit and KeyboardInterrupt of a task that the handler made come out here, not there.
+                intruder = intruder or error
+                task.cancel()
+        outcome = handling.outcome(task)
+        return Outcome(intruder) if intruder is not None and outcome.error is not None else outcome
+
+    def start(self, begin: Callable[[], Coroutine[Any, Any, Any]], timeout: float | None, end: End) -> None:
+        """Have a handler, that ``begin`` calls, run in the loop's thread. ``end`` is called there with the outcome."""
+
+        def start() -> None:
+            try:
+                handling = _Handling(self._loop, begin(), timeout)
+            except BaseException as error:  # the arguments did not fit
+                end(Outcome(error))
+                return
+            task = self._loop.create_task(handling.run())
+            task.add_done_callback(lambda task: end(handling.outcome(task)))
+
+        self._loop.call_soon_threadsafe(start)
+
+    def close(self) -> None:
+        """End it. What handlers left running is cancelled, and has a second to obey."""
+        if self._thread is None:
+            self._run(self._farewell())
+            self._loop.close()
+            return
+        asyncio.run_coroutine_threadsafe(self._farewell(), self._loop)
+        self._thread.join(2 * FAREWELL)
+        if not self._thread.is_alive():
+            self._loop.close()
+
+    def _turn(self) -> None:
+        while not self._closing:
+            with suppress(BaseException):
+                self._loop.run_forever()
+
+    def _run(self, coroutine: Any) -> None:
+        task = self._loop.create_task(coroutine)
+        while not task.done():
+            with suppress(BaseException):
+                self._loop.run_until_complete(task)
+
+    async def _farewell(self) -> None:
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in left:
+            task.cancel()
+        if left:
+            await asyncio.wait(left, timeout=FAREWELL)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._loop.shutdown_asyncgens(), FAREWELL)
+        self._closing = True
+        self._loop.stop()
+
+
+class _Handling:
+    """One message, and the timeout of its handler."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, Any], timeout: float | None
+    ) -> None:
+        self._loop, self._coroutine, self._timeout = loop, coroutine, timeout
+        self._timer: asyncio.TimerHandle | None = None
+        self._fired = False
+
+    async def run(self) -> Outcome:
+        if self._timeout is not None:
+            task = asyncio.current_task()
+            assert task is not None
+            self._timer = self._loop.call_later(self._timeout, self._stop, task)
+        try:
+            return Outcome(result=await self._coroutine)
+        except BaseException as error:
+            return Outcome(error)
+        finally:
+            if self._timer is not None:
+                self._timer.cancel()
+
+    def _stop(self, task: asyncio.Task[Any]) -> None:
+        self._fired = True
+        task.cancel()
+        self._timer = self._loop.call_later(REPEAT, self._stop, task)  # for one that does not obey
+
+    def outcome(self, task: asyncio.Task[Outcome]) -> Outcome:
+        if task.cancelled():
+            self._coroutine.close()  # it may not even have begun
+        outcome = Outcome(asyncio.CancelledError()) if task.cancelled() else task.result()
+        if not self._fired or isinstance(outcome.error, SAID):
+            return outcome
+        assert self._timeout is not None
+        timeout = HandlerTimeout(self._timeout)
+        timeout.__cause__ = outcome.error
+        return Outcome(timeout)

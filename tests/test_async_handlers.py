@@ -1,0 +1,252 @@
+"""``async def`` handlers share one event loop, which none of them can end."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pollconsumer import HandlerTimeout, PollConsumer, RetryIn
+from pollconsumer.runtime.arguments import BadArguments
+from pollconsumer.runtime.context import Context, Delivery, Situation
+from pollconsumer.runtime.executor import Attempt, InlineExecutor, ThreadExecutor
+from pollconsumer.runtime.handlers import Handler, Outcome, describe
+from tests.site import PATIENCE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tests.site import Site
+
+    Executor = InlineExecutor | ThreadExecutor
+
+
+@pytest.fixture(params=[1, 2])
+def executor(request: pytest.FixtureRequest) -> Iterator[Executor]:
+    executor = InlineExecutor() if request.param == 1 else ThreadExecutor(request.param)
+    yield executor
+    executor.close()
+
+
+def handler(function: Callable[..., Any], **options: Any) -> Handler:
+    app = PollConsumer()
+    app.handler("h", **options)(function)
+    return app.handlers["h"].definition
+
+
+def start(executor: Executor, handler: Handler, context: Context | None = None, **payload: Any) -> None:
+    reservation: Any = None
+    executor.start(Attempt(reservation, handler, payload, context))
+
+
+def outcomes(executor: Executor, count: int = 1) -> list[Outcome]:
+    found = [handled.outcome for handled in executor.finished()]
+    until = time.monotonic() + PATIENCE
+    while len(found) < count and time.monotonic() < until:
+        executor.wait(1)
+        found += [handled.outcome for handled in executor.finished()]
+    assert len(found) == count
+    return found
+
+
+def outcome_of(executor: Executor, handler: Handler, context: Context | None = None, **payload: Any) -> Outcome:
+    start(executor, handler, context, **payload)
+    return outcomes(executor)[0]
+
+
+def test_results_and_failures_are_those_of_the_coroutine(executor: Executor) -> None:
+    async def divide(a: int, b: int) -> float:
+        await asyncio.sleep(0)
+        if b == 1:
+            raise RetryIn(5)
+        return a / b
+
+    divides = handler(divide)
+    assert outcome_of(executor, divides, a=4, b=2) == Outcome(result=2.0)
+    assert isinstance(outcome_of(executor, divides, a=4, b=0).error, ZeroDivisionError)
+    assert isinstance(outcome_of(executor, divides, a=4, b=1).error, RetryIn)
+    assert isinstance(outcome_of(executor, divides, a="4", b=1).error, BadArguments)
+
+
+def test_all_run_on_the_same_loop(executor: Executor) -> None:
+    async def which() -> int:
+        return id(asyncio.get_running_loop())
+
+    runs = handler(which)
+    assert outcome_of(executor, runs) == outcome_of(executor, runs)
+
+
+def test_a_timeout_stops_it_where_it_awaits(executor: Executor) -> None:
+    stopped = []
+
+    async def wait() -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            stopped.append(True)
+
+    error = outcome_of(executor, handler(wait, timeout="20ms")).error
+    assert isinstance(error, HandlerTimeout)
+    assert describe(error) == "HandlerTimeout: no end after 20ms"
+    assert stopped == [True]
+
+
+def test_no_except_clause_makes_a_success_of_a_timeout(executor: Executor, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pollconsumer.runtime.event_loop.REPEAT", 0.02)
+    swallowed = []
+
+    async def shameless() -> str:
+        for _ in range(2):
+            try:
+                await asyncio.sleep(60)
+            except BaseException:
+                swallowed.append(True)
+        return "done"
+
+    assert isinstance(outcome_of(executor, handler(shameless, timeout=0.02)).error, HandlerTimeout)
+    assert len(swallowed) == 2
+
+
+def test_a_context_has_the_deadline_of_the_timeout(executor: Executor) -> None:
+    async def left(context: Context) -> float:
+        return context.time_left()
+
+    situation = Situation(time.monotonic() + 600, lambda: False, lambda _: None, str)
+    context = Context(Delivery("n", "q", "id", "h", 1, 0, 1), situation)
+    annotated: Any = left
+    annotated.__annotations__["context"] = Context
+    result = outcome_of(executor, handler(left, timeout="60s"), context).result
+    assert 0 < result <= 60
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_nothing_that_is_raised_ends_the_loop(executor: Executor) -> None:
+    async def cancelled() -> None:
+        raise asyncio.CancelledError
+
+    async def leaves() -> None:
+        raise SystemExit(3)
+
+    async def has_a_task_that_leaves() -> None:
+        async def leave() -> None:
+            raise KeyboardInterrupt
+
+        await asyncio.create_task(leave())
+
+    async def stops_the_loop() -> str:
+        asyncio.get_running_loop().stop()
+        await asyncio.sleep(0.01)
+        return "on"
+
+    async def fine() -> str:
+        return "fine"
+
+    assert isinstance(outcome_of(executor, handler(cancelled)).error, asyncio.CancelledError)
+    assert isinstance(outcome_of(executor, handler(leaves)).error, SystemExit)
+    assert isinstance(outcome_of(executor, handler(has_a_task_that_leaves)).error, KeyboardInterrupt)
+    outcome_of(executor, handler(stops_the_loop))
+    assert outcome_of(executor, handler(fine)) == Outcome(result="fine")
+
+
+def test_what_a_handler_leaves_running_ends_with_the_executor() -> None:
+    ended, tasks = [], set()
+
+    async def leave() -> None:
+        async def linger() -> None:
+            try:
+                await asyncio.sleep(600)
+            finally:
+                ended.append(True)
+
+        tasks.add(asyncio.create_task(linger()))
+        await asyncio.sleep(0)
+
+    for executor in (InlineExecutor(), ThreadExecutor(2)):
+        outcome_of(executor, handler(leave))
+        executor.close()
+    assert ended == [True, True]
+
+
+def test_async_handlers_run_together_on_one_loop_beside_a_thread() -> None:
+    executor = ThreadExecutor(3)
+    gate, threads = threading.Event(), set()
+    met: list[asyncio.Event] = []
+
+    async def meet(name: str) -> str:
+        """Needs the other one to go on."""
+        threads.add(threading.current_thread().name)
+        met.append(asyncio.Event())
+        if len(met) == 2:
+            for event in met:
+                event.set()
+        await met[0].wait()
+        return name
+
+    def plain() -> str:
+        threads.add(threading.current_thread().name)
+        assert gate.wait(PATIENCE)
+        return "plain"
+
+    start(executor, handler(plain))
+    meets = handler(meet)
+    start(executor, meets, name="a")
+    start(executor, meets, name="b")
+    assert sorted(outcome.result for outcome in outcomes(executor, 2)) == ["a", "b"]
+    assert executor.busy() == 1
+    gate.set()
+    assert outcomes(executor) == [Outcome(result="plain")]
+    executor.close()
+    assert sorted(name.partition("-")[0] for name in threads) == ["event", "handler"]
+
+
+def test_without_an_executor_it_has_a_loop_of_its_own() -> None:
+    async def fine() -> str:
+        await asyncio.sleep(0)
+        return "fine"
+
+    assert handler(fine).handle({}) == Outcome(result="fine")
+
+    async def within_another() -> Outcome:
+        return handler(fine).handle({})
+
+    assert isinstance(asyncio.run(within_another()).error, RuntimeError)
+
+
+def test_a_plain_function_that_returns_a_coroutine_has_not_done_its_work() -> None:
+    async def work() -> None: ...
+
+    assert isinstance(handler(lambda: work()).handle({}).error, TypeError)
+
+
+ASYNC = """
+import asyncio
+from pathlib import Path
+from pollconsumer import PollConsumer
+app = PollConsumer()
+together = None
+
+@app.handler
+async def meet() -> None:
+    global together
+    together = together or asyncio.Barrier(2)
+    async with together:
+        pass
+
+@app.handler
+async def alone() -> None:
+    await asyncio.sleep(0)
+"""
+
+
+def test_a_launch_runs_async_handlers(site: Site) -> None:
+    (site.directory / "handlers.py").write_text(ASYNC)
+    messages = [site.enqueue("meet") for _ in range(4)]
+    done = site.drain("--concurrency", "2")
+    assert (done.returncode, done.stderr) == (0, "")
+    messages.append(site.enqueue("alone"))
+    done = site.drain()
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [site.state(message) for message in messages] == ["completed"] * 5
