@@ -45,6 +45,7 @@ class PollConsumer:
         self.handlers: dict[str, HandlerFunction[Any, Any]] = {}
         self.recurrences: dict[str, RecurrenceSettings] = {}
         self._store: RedisStore | None = None
+        self._own_settings: Settings | None = None
         self._lock = threading.Lock()
         os.register_at_fork(after_in_child=self._begin_anew)  # another thread may hold the lock at that moment
         PollConsumer.instances.append(self)
@@ -174,7 +175,8 @@ class PollConsumer:
         ValueError or TypeError for what cannot be a message, OutcomeUnknown when the reply was lost, StoreUnreachable.
         """
         if queue is None:
-            queue = self.handlers[handler].definition.queue if handler in self.handlers else "default"
+            registered = self.handlers.get(handler)
+            queue = registered.definition.queue if registered else self._settings().queue_of(handler)
         message = new_message(handler, payload or {}, queue=queue, in_=in_, at=at, priority=priority, key=key, id=id)
         return self.enqueue_messages([message])[0]
 
@@ -185,15 +187,20 @@ class PollConsumer:
                 self._store = self._open()
             return self._store.enqueue(messages)
 
+    def _settings(self) -> Settings:
+        if PollConsumer.command_settings is not None and not self._store_url and not self._namespace:
+            return PollConsumer.command_settings
+        if self._own_settings is None:
+            self._own_settings = load_settings(store=self._store_url, namespace=self._namespace)
+        return self._own_settings
+
     def _open(self) -> RedisStore:
         from pollconsumer.interface.logs import log
         from pollconsumer.runtime.opening import StoreOpener
         from pollconsumer.store.redis_store import RedisStore
         from pollconsumer.store.wire import Budget
 
-        settings = PollConsumer.command_settings
-        if settings is None or self._store_url or self._namespace:
-            settings = load_settings(store=self._store_url, namespace=self._namespace)
+        settings = self._settings()
         opener = StoreOpener(settings.store, settings.namespace, settings.durability, log.warning)
         return RedisStore(opener.wire(lambda: Budget(ENQUEUE_BUDGET)), settings.namespace)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -10,16 +11,17 @@ import click
 from pollconsumer.core.redaction import redacted
 from pollconsumer.core.timespan import format_duration
 from pollconsumer.core.window import predict_stop
-from pollconsumer.interface.app import PollConsumer
 from pollconsumer.interface.cli import current_settings
 from pollconsumer.interface.cli.opened import opener
 from pollconsumer.interface.cli.output import print_json, print_table
 from pollconsumer.interface.loading import load_handlers
+from pollconsumer.runtime.commands import Command
 from pollconsumer.runtime.schedule import next_launches
 from pollconsumer.store.wire import Budget
 
 if TYPE_CHECKING:
     from pollconsumer.interface.settings import ConsumerSettings, MoverSettings, Settings
+    from pollconsumer.runtime.handlers import Handler
 
 LAUNCHES_SHOWN = 5
 REACH_BUDGET = 5.0
@@ -34,18 +36,14 @@ def check(as_json: bool) -> None:
     opener().wire(lambda: Budget(REACH_BUDGET)).command("PING")
     now = datetime.now().astimezone()
     served = set(settings.consumer.queues)
-    unserved = {
-        queue
-        for app in PollConsumer.instances
-        for h in app.handlers.values()
-        if (queue := h.definition.queue) not in served
-    }
+    unserved = {handler.queue for handler in handlers.values()} - served
     report: dict[str, object] = {
         "config": None if settings.config is None else str(settings.config),
         "store": redacted(settings.store),
         "namespace": settings.namespace,
         "queues": list(settings.consumer.queues),
         "handlers": sorted(handlers),
+        "commands": {name: _command(handlers[name], settings) for name in settings.commands},
         "queues_not_served": sorted(unserved),
         "consumer": _window(settings.consumer, now),
         "mover": _window(settings.mover, now),
@@ -54,6 +52,18 @@ def check(as_json: bool) -> None:
         print_json(report)
     else:
         _print(report, settings, unserved)
+
+
+def _command(handler: Handler, settings: Settings) -> dict[str, object]:
+    """A handler that is a program, and whether a launch would outlive its timeout."""
+    timeout, consumer = settings.commands[handler.name].timeout, settings.consumer
+    assert isinstance(handler.run, Command)
+    return {
+        "command": list(handler.run.argv),
+        "queue": handler.queue,
+        "timeout_seconds": timeout,
+        "fits": timeout is not None and timeout <= consumer.timeout + consumer.grace,
+    }
 
 
 def _window(role: ConsumerSettings | MoverSettings, now: datetime) -> dict[str, object]:
@@ -85,6 +95,15 @@ def _print(report: dict[str, object], settings: Settings, unserved: set[str]) ->
         ("namespace", settings.namespace),
         ("queues", ", ".join(settings.consumer.queues)),
         ("handlers", names),
+    ]
+    commands = report["commands"]
+    assert isinstance(commands, dict)
+    rows += [(f"command {name}", shlex.join(command["command"])) for name, command in commands.items()]
+    longest = format_duration(settings.consumer.timeout + settings.consumer.grace)
+    rows += [
+        (f"timeout of {name}", f"none, or longer than the {longest} of window and grace: then the watchdog ends it")
+        for name, command in commands.items()
+        if not command["fits"]
     ]
     if unserved:
         rows.append(("not served here", f"{', '.join(sorted(unserved))}: handlers enqueue there by default"))

@@ -25,8 +25,10 @@ from pollconsumer.store.leases import Group
 if TYPE_CHECKING:
     from pollconsumer.core.recurrence import Recurrence
     from pollconsumer.core.window import StopReason
+    from pollconsumer.interface.settings import Settings
     from pollconsumer.runtime.handlers import Handler
     from pollconsumer.runtime.launch import HeldLaunch
+    from pollconsumer.runtime.programs import Programs
 
 positive = Duration(positive=True)
 
@@ -74,21 +76,37 @@ def run(until_empty: bool, max_messages: int | None, with_mover: bool, **flags: 
         max_messages=max_messages,
         memory_limit=chosen.memory_limit,
     )
+    programs = _programs(settings)
     handlers: dict[str, Handler] = {}
     recurrences: list[Recurrence] = []
 
     def prepare() -> None:
-        handlers.update(load_handlers(settings))
+        handlers.update(load_handlers(settings, programs))
         recurrences.extend(load_recurrences(settings, handlers))
         if not handlers:
             log.warning("no handlers: messages will be parked; name their modules as handlers in the configuration")
 
     def work(held: HeldLaunch) -> StopReason:
-        return consume(held, options, handlers, recurrences, chosen.concurrency)
+        if programs is None:
+            return consume(held, options, handlers, recurrences, chosen.concurrency)
+        programs.clear()
+        try:
+            return consume(held, options, handlers, recurrences, chosen.concurrency)
+        finally:
+            programs.clear(ours=True)
 
     opener = StoreOpener(settings.store, settings.namespace, settings.durability, log.warning)
     with companion(*_mover(flags)) if with_mover else nullcontext():
-        run_launch(plan, opener, listener(), prepare, work)
+        run_launch(plan, opener, listener(), prepare, work, bereaved=None if programs is None else programs.clear)
+
+
+def _programs(settings: Settings) -> Programs | None:
+    """Where programs that run for messages are noted; None where no handler is one."""
+    if not settings.commands:
+        return None
+    from pollconsumer.interface.commands import running_programs
+
+    return running_programs(settings)
 
 
 def _mover(flags: dict[str, Any]) -> tuple[list[str], dict[str, str]]:
