@@ -238,6 +238,20 @@ def test_a_survivor_of_launch_and_heartbeat_is_reported_and_killed_by_the_next_l
     assert site.state(message) == "completed"
 
 
+def test_a_survivor_is_killed_by_launches_that_do_not_get_its_message_too(site: Site) -> None:
+    message = site.enqueue("work", name="a")
+    launch = site.start("run")
+    site.await_note("pid a")
+    survivor = program_of(site, "a")
+    os.kill(heartbeat_of(launch), signal.SIGKILL)
+    launch.kill()
+    launch.wait()
+    done = site.command("run", "--queue", "other", "--until-empty")
+    assert done.returncode == 0
+    assert f"program of message {message} still running: pid {survivor}; killed" in done.stderr
+    assert birth(survivor) is None
+
+
 def heartbeat_of(launch: subprocess.Popen[str]) -> int:
     """Of the launch's children the one that is no program: they lead sessions of their own."""
     lists = [(task / "children").read_text() for task in Path(f"/proc/{launch.pid}/task").iterdir()]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -37,36 +37,38 @@ def check(as_json: bool) -> None:
     now = datetime.now().astimezone()
     served = set(settings.consumer.queues)
     unserved = {handler.queue for handler in handlers.values()} - served
+    consumer = _window(settings.consumer, now)
+    longest = consumer["window_seconds"] + settings.consumer.grace
     report: dict[str, object] = {
         "config": None if settings.config is None else str(settings.config),
         "store": redacted(settings.store),
         "namespace": settings.namespace,
         "queues": list(settings.consumer.queues),
         "handlers": sorted(handlers),
-        "commands": {name: _command(handlers[name], settings) for name in settings.commands},
+        "commands": {name: _command(handlers[name], settings, longest) for name in settings.commands},
         "queues_not_served": sorted(unserved),
-        "consumer": _window(settings.consumer, now),
+        "consumer": consumer,
         "mover": _window(settings.mover, now),
     }
     if as_json:
         print_json(report)
     else:
-        _print(report, settings, unserved)
+        _print(report, settings, unserved, longest)
 
 
-def _command(handler: Handler, settings: Settings) -> dict[str, object]:
-    """A handler that is a program, and whether a launch would outlive its timeout."""
-    timeout, consumer = settings.commands[handler.name].timeout, settings.consumer
+def _command(handler: Handler, settings: Settings, longest: float) -> dict[str, object]:
+    """A handler that is a program, and whether its timeout fits into ``longest``, a launch's most seconds."""
+    timeout = settings.commands[handler.name].timeout
     assert isinstance(handler.run, Command)
     return {
         "command": list(handler.run.argv),
         "queue": handler.queue,
         "timeout_seconds": timeout,
-        "fits": timeout is not None and timeout <= consumer.timeout + consumer.grace,
+        "fits": timeout is not None and timeout <= longest,
     }
 
 
-def _window(role: ConsumerSettings | MoverSettings, now: datetime) -> dict[str, object]:
+def _window(role: ConsumerSettings | MoverSettings, now: datetime) -> dict[str, Any]:
     """The window of a launch that starts at the next launch time, or now where none is set."""
     launches: list[str] = []
     start, ahead, moment = now, None, now
@@ -86,7 +88,7 @@ def _window(role: ConsumerSettings | MoverSettings, now: datetime) -> dict[str, 
     }
 
 
-def _print(report: dict[str, object], settings: Settings, unserved: set[str]) -> None:
+def _print(report: dict[str, object], settings: Settings, unserved: set[str], longest: float) -> None:
     handlers = report["handlers"]
     assert isinstance(handlers, list)
     names = ", ".join(handlers) or "none: messages will be parked"
@@ -99,12 +101,8 @@ def _print(report: dict[str, object], settings: Settings, unserved: set[str]) ->
     commands = report["commands"]
     assert isinstance(commands, dict)
     rows += [(f"command {name}", shlex.join(command["command"])) for name, command in commands.items()]
-    longest = format_duration(settings.consumer.timeout + settings.consumer.grace)
-    rows += [
-        (f"timeout of {name}", f"none, or longer than the {longest} of window and grace: then the watchdog ends it")
-        for name, command in commands.items()
-        if not command["fits"]
-    ]
+    limit = f"none, or longer than the {format_duration(longest)} of window and grace: then the watchdog ends it"
+    rows += [(f"timeout of {name}", limit) for name, command in commands.items() if not command["fits"]]
     if unserved:
         rows.append(("not served here", f"{', '.join(sorted(unserved))}: handlers enqueue there by default"))
     for role in ("consumer", "mover"):
