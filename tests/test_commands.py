@@ -426,6 +426,6 @@ def test_where_notes_cannot_be_kept_programs_run_without_after_one_warning(tmp_p
     programs.clear()
     for _ in range(2):
         Command(("/bin/true",), programs, directory=tmp_path)({}, context())
-    programs.clear(ours=True)
+    programs.clear(os.getpid())
     assert len(warnings) == 1
     assert "cannot be noted" in warnings[0]

@@ -48,9 +48,11 @@ class Tenure(NamedTuple):
 class Heartbeat:
     """The launch's side of it."""
 
-    def __init__(self, progress: Progress, open_store: OpenStore, bereaved: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self, progress: Progress, open_store: OpenStore, bereaved: Callable[[int], None] | None = None
+    ) -> None:
         """Forks. ``open_store`` is called in the new process: nothing open is shared with it but the progress; and
-        there ``bereaved`` is called when the launch has died, before its lease is given back."""
+        there ``bereaved`` is called, with its number, when the launch dies, before its lease is given back."""
         orders, self._orders = os.pipe()
         parent = os.getpid()
         self._pid = os.fork()
@@ -93,7 +95,7 @@ class Heartbeat:
 
 
 def _beat(
-    orders: int, parent: int, progress: Progress, open_store: OpenStore, bereaved: Callable[[], None] | None
+    orders: int, parent: int, progress: Progress, open_store: OpenStore, bereaved: Callable[[int], None] | None
 ) -> None:
     for number in SIGNALS:
         # A terminal or a platform signals the whole group: the launch decides, its heartbeat follows.
@@ -109,9 +111,10 @@ def _beat(
             died_holding = _keep(ends, parent, progress, leases, tenure)
             try:
                 if bereaved is not None:
-                    while not died_holding and os.getppid() == parent:
-                        select.select(ends, [], [], RETRY_EVERY)
-                    bereaved()
+                    if not died_holding:  # it may be there for a while, not knowing yet
+                        while os.getppid() == parent and not select.select(ends, [], [], RETRY_EVERY)[0]:
+                            pass
+                    bereaved(parent)
             finally:
                 if died_holding:
                     _bury(progress, leases, store, tenure)

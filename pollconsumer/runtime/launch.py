@@ -96,10 +96,10 @@ def run_launch(
     emit: Callable[[Event], None],
     prepare: Callable[[], None],
     work: Callable[[HeldLaunch], StopReason],
-    bereaved: Callable[[], None] | None = None,
+    bereaved: Callable[[int], None] | None = None,
 ) -> None:
     """Run one launch. ``prepare`` imports what the work needs; ``work`` gets to hold the lease. ``bereaved`` is called
-    in another process should this one die at work.
+    in another process, with the number of this one, should it die at work.
 
     Raises what ended the launch otherwise than normally, after the lease was given back: LeaseLost, StoreUnreachable,
     errors of configuration.

@@ -175,12 +175,11 @@ class Programs:
             raise
         return note
 
-    def clear(self, *, ours: bool = False) -> None:
-        """Kill what launches left behind that are gone; with ``ours``, what this one would leave behind."""
-        left = [noted for path in self._paths() if (noted := Noted.read(path))]
-        us = os.getpid()
-        for noted in left:
-            if (ours and noted.launch.pid == us) or not noted.launch.is_alive():
+    def clear(self, launch: int | None = None) -> None:
+        """Kill what launches left behind that are gone, or what ``launch`` is about to: a process that dies has closed
+        its files, by which others know of it, before the system calls it dead."""
+        for noted in [noted for path in self._paths() if (noted := Noted.read(path))]:
+            if noted.launch.pid == launch or not noted.launch.is_alive():
                 self._end(noted)
 
     def _end(self, noted: Noted) -> bool:

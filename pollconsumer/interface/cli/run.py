@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -93,7 +94,7 @@ def run(until_empty: bool, max_messages: int | None, with_mover: bool, **flags: 
         try:
             return consume(held, options, handlers, recurrences, chosen.concurrency)
         finally:
-            programs.clear(ours=True)
+            programs.clear(os.getpid())
 
     opener = StoreOpener(settings.store, settings.namespace, settings.durability, log.warning)
     with companion(*_mover(flags)) if with_mover else nullcontext():
