@@ -50,6 +50,7 @@ class PollConsumer(Hooking):
         self.recurrences: dict[str, RecurrenceSettings] = {}
         self.hooks = Hooks(log.warning)
         self._store: RedisStore | None = None
+        self._own_settings: Settings | None = None
         self._lock = threading.Lock()
         os.register_at_fork(after_in_child=self._begin_anew)  # another thread may hold the lock at that moment
         PollConsumer.instances.append(self)
@@ -129,8 +130,9 @@ class PollConsumer(Hooking):
 
         ValueError or TypeError for what cannot be a message, OutcomeUnknown when the reply was lost, StoreUnreachable.
         """
-        if options.get("queue") is None and handler in self.handlers:
-            options["queue"] = self.handlers[handler].definition.queue
+        if options.get("queue") is None:
+            registered = self.handlers.get(handler)
+            options["queue"] = registered.definition.queue if registered else self._settings().queue_of(handler)
         return self.enqueue_messages([new_message(handler, payload or {}, **options)])[0]
 
     def enqueue_messages(self, messages: Sequence[NewMessage]) -> list[Handle]:
@@ -154,14 +156,19 @@ class PollConsumer(Hooking):
             self._store = self._open()
         return self._store
 
+    def _settings(self) -> Settings:
+        if PollConsumer.command_settings is not None and not self._store_url and not self._namespace:
+            return PollConsumer.command_settings
+        if self._own_settings is None:
+            self._own_settings = load_settings(store=self._store_url, namespace=self._namespace)
+        return self._own_settings
+
     def _open(self) -> RedisStore:
         from pollconsumer.runtime.opening import StoreOpener
         from pollconsumer.store.redis_store import RedisStore
         from pollconsumer.store.wire import Budget
 
-        settings = PollConsumer.command_settings
-        if settings is None or self._store_url or self._namespace:
-            settings = load_settings(store=self._store_url, namespace=self._namespace)
+        settings = self._settings()
         opener = StoreOpener(settings.store, settings.namespace, settings.durability, log.warning)
         return RedisStore(opener.wire(lambda: Budget(ENQUEUE_BUDGET)), settings.namespace)
 

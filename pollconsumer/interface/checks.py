@@ -53,6 +53,20 @@ def parse_timeout(value: str | float) -> float:
     return seconds
 
 
+def check_argv(value: object) -> object:
+    """``value``, where it is a list; ValueError for a command line, which only a shell could take apart."""
+    if not isinstance(value, list | tuple):
+        raise ValueError('need argv list, as in ["/usr/local/bin/backup", "--incremental"]; there is no shell')
+    return value
+
+
+def check_exit_codes(value: object) -> object:
+    """``value``, where it is a list of exit codes that a program can end with other than in success."""
+    if not isinstance(value, list | tuple) or not all(type(code) is int and 1 <= code <= 255 for code in value):
+        raise ValueError("expected a list of exit codes from 1 to 255, as in [64, 65]")
+    return value
+
+
 def check_store(url: str) -> None:
     """ValueError, without any part of ``url`` in it, when that cannot be a store."""
     from urllib.parse import parse_qs, urlsplit

@@ -13,10 +13,12 @@ from pollconsumer.runtime.hooks import with_hooks
 if TYPE_CHECKING:
     from pollconsumer.interface.settings import Settings
     from pollconsumer.runtime.handlers import Handler
+    from pollconsumer.runtime.programs import Programs
 
 
-def load_handlers(settings: Settings) -> dict[str, Handler]:
-    """Handlers of the modules that ``settings`` name, by name. ConfigurationError for one that cannot be imported.
+def load_handlers(settings: Settings, programs: Programs | None = None) -> dict[str, Handler]:
+    """Handlers by name: of the modules that ``settings`` name, and its commands, which are noted in ``programs`` when
+    they run. ConfigurationError for one that cannot be imported, or run.
 
     The directory of the configuration file stands first on the path, and a ``PollConsumer()`` made in them has these
     settings.
@@ -33,6 +35,13 @@ def load_handlers(settings: Settings) -> dict[str, Handler]:
             if name in handlers:
                 raise ConfigurationError("handler registered twice", name, "give one of them another name")
             handlers[name] = with_hooks(registered.definition, app.hooks)
+    if settings.commands:
+        from pollconsumer.interface.commands import load_commands, running_programs
+
+        for name, handler in load_commands(settings, programs or running_programs(settings)).items():
+            if name in handlers:
+                raise ConfigurationError("handler registered twice", name, "as a function and as a command: rename one")
+            handlers[name] = handler
     return handlers
 
 

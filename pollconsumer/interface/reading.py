@@ -95,7 +95,7 @@ def _keys(kind: type) -> Iterator[tuple[str, Any, Any]]:
     """Name, type and default of each key that may be set."""
     hints = get_type_hints(kind, include_extras=True)
     for field in dataclasses.fields(kind):
-        if field.name not in PLACE:
+        if field.name not in PLACE or kind is not Settings:
             default = field.default_factory() if callable(field.default_factory) else field.default
             yield field.name, hints[field.name], default
 

@@ -23,7 +23,9 @@ from pollconsumer.interface.checks import (
     NAME,
     NAME_RULE,
     YEAR,
+    check_argv,
     check_cron,
+    check_exit_codes,
     check_limits,
     check_recurrence,
     check_store,
@@ -37,11 +39,21 @@ if TYPE_CHECKING:
 VERSION = "0.1.0"
 PREFIX = "POLLCONSUMER_"
 CONFIG_VARIABLE = f"{PREFIX}CONFIG"
+ABOUT_MESSAGE = frozenset(
+    PREFIX + name
+    for name in ("HANDLER", "QUEUE", "ATTEMPT", "GENERATION", "FENCE", "IDEMPOTENCY_KEY", "DEADLINE", "SECONDS_LEFT")
+)
+MESSAGE_VARIABLE = f"{PREFIX}MESSAGE_ID"
+"""What a program that runs for a message finds in its environment: no settings, should it call us in its turn."""
 REMEMBERED = 8
 """Most configurations that are remembered at one time."""
 
 Duration = Annotated[float, parse_duration]
 """Seconds, read by the function that it is annotated with."""
+NoDuration = Annotated[float | None, parse_duration]
+"""Seconds, or None for no end."""
+Argv = Annotated[tuple[str, ...], check_argv]
+ExitCodes = Annotated[tuple[int, ...], check_exit_codes]
 Memory = Annotated[int | None, parse_memory]
 """Bytes, or None for no limit."""
 
@@ -101,6 +113,21 @@ class RecurrenceSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class CommandSettings:
+    """A handler that is a program."""
+
+    command: Argv = ()
+    timeout: NoDuration = None
+    kill_after: Duration = 5.0
+    queue: str = "default"
+    max_attempts: int = 5
+    retry: dict[str, Any] = field(default_factory=dict)
+    fatal: ExitCodes = ()
+    environment: tuple[str, ...] = ()
+    directory: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """All settings. ``directory`` is that of the configuration file ``config``, else the current one."""
 
@@ -112,12 +139,17 @@ class Settings:
     mover: MoverSettings = field(default_factory=MoverSettings)
     queues: dict[str, QueueSettings] = field(default_factory=dict)
     recurrences: dict[str, RecurrenceSettings] = field(default_factory=dict)
+    commands: dict[str, CommandSettings] = field(default_factory=dict)
     directory: Path = field(default_factory=Path.cwd)
     config: Path | None = None
 
+    def queue_of(self, handler: str) -> str:
+        """Where messages go whose producer names no queue, and has not the handler's code either."""
+        return self.commands[handler].queue if handler in self.commands else "default"
+
 
 SECTIONS = {"consumer": ConsumerSettings, "mover": MoverSettings}
-TABLES = {"queues": QueueSettings, "recurrences": RecurrenceSettings}
+TABLES = {"queues": QueueSettings, "recurrences": RecurrenceSettings, "commands": CommandSettings}
 """Sections whose keys are names of the user's choice. They cannot be set by the environment."""
 PLACE = ("directory", "config")
 """Fields of Settings that say where the others were found: no keys of the file."""
@@ -130,6 +162,8 @@ def load_settings(config: Path | None = None, *, store: str | None = None, names
     one; UsageError (2) for a ``namespace`` that cannot be one; PermissionDenied (77) for a file that may not be read.
     """
     variables = {name: value for name, value in os.environ.items() if name.startswith(PREFIX)}
+    if variables.pop(MESSAGE_VARIABLE, None) is not None:
+        variables = {name: value for name, value in variables.items() if name not in ABOUT_MESSAGE}
     for name in (name for name, value in variables.items() if not value):
         log.debug("%s is empty: taken as unset", name)
     path, content = _find(config, variables)
@@ -180,6 +214,11 @@ def validate(settings: Settings, flags: Collection[str] = ()) -> None:
                 check_entry(name, entry)
             except ValueError as error:
                 raise ConfigurationError(f"{table}.{name}: {error}") from None
+    if settings.commands:
+        from pollconsumer.interface.commands import check_command
+
+        for name, command in settings.commands.items():
+            check_command(name, command)
     checks = {"store": check_store, "consumer.schedule": check_cron, "mover.schedule": check_cron}
     for path, check in checks.items():
         value = _at(settings, path)
@@ -273,7 +312,7 @@ def _assemble(values: dict[str, Any], path: Path | None) -> Settings:
     """
     sections: dict[str, Any] = {name: kind(**_tupled(values[name])) for name, kind in SECTIONS.items()}
     for name, kind in TABLES.items():
-        sections[name] = {key: kind(**entry) for key, entry in values[name].items()}
+        sections[name] = {key: kind(**_tupled(entry)) for key, entry in values[name].items()}
     plain = {name: value for name, value in values.items() if name not in sections}
     place = {"directory": path.parent if path else Path.cwd(), "config": path}
     return Settings(**_tupled(plain), **sections, **place)  # type: ignore[arg-type]
@@ -284,7 +323,8 @@ def _tupled(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _plain(settings: Any) -> dict[str, Any]:
-    return {each.name: getattr(settings, each.name) for each in fields(settings) if each.name not in PLACE}
+    kept = [each.name for each in fields(settings) if each.name not in PLACE or not isinstance(settings, Settings)]
+    return {name: getattr(settings, name) for name in kept}
 
 
 def _key(path: Path | None, content: bytes, variables: Mapping[str, str]) -> str | None:

@@ -49,8 +49,11 @@ class Tenure(NamedTuple):
 class Heartbeat:
     """The launch's side of it."""
 
-    def __init__(self, progress: Progress, open_store: OpenStore) -> None:
-        """Forks. ``open_store`` is called in the new process: nothing open is shared with it but the progress."""
+    def __init__(
+        self, progress: Progress, open_store: OpenStore, bereaved: Callable[[int], None] | None = None
+    ) -> None:
+        """Forks. ``open_store`` is called in the new process: nothing open is shared with it but the progress; and
+        there ``bereaved`` is called, with its number, when the launch dies, before its lease is given back."""
         orders, self._orders = os.pipe()
         parent = os.getpid()
         self._pid = os.fork()
@@ -58,7 +61,7 @@ class Heartbeat:
             code = 1
             try:
                 os.close(self._orders)
-                _beat(orders, parent, progress, open_store)
+                _beat(orders, parent, progress, open_store, bereaved)
                 code = 0
             finally:
                 os._exit(code)
@@ -92,7 +95,9 @@ class Heartbeat:
                 os.waitpid(self._pid, 0)
 
 
-def _beat(orders: int, parent: int, progress: Progress, open_store: OpenStore) -> None:
+def _beat(
+    orders: int, parent: int, progress: Progress, open_store: OpenStore, bereaved: Callable[[int], None] | None
+) -> None:
     for number in SIGNALS:
         # A terminal or a platform signals the whole group: the launch decides, its heartbeat follows.
         signal.signal(number, signal.SIG_IGN)
@@ -101,13 +106,24 @@ def _beat(orders: int, parent: int, progress: Progress, open_store: OpenStore) -
         if order:
             identity, holder, slot, at, *times = json.loads(order)
             tenure = Tenure(Identity(*identity), Acquired(Holder(*holder), slot, at), *times)
-            _keep(pipe.fileno(), parent, progress, *open_store(), tenure)
+            # A process that a handler forked keeps the pipe open, so the launch itself is watched where the system can.
+            ends = [pipe.fileno(), os.pidfd_open(parent)] if hasattr(os, "pidfd_open") else [pipe.fileno()]
+            leases, store = open_store()
+            died_holding = _keep(ends, parent, progress, leases, tenure)
+            try:
+                if bereaved is not None:
+                    if not died_holding:  # it may be there for a while, not knowing yet
+                        while os.getppid() == parent and not select.select(ends, [], [], RETRY_EVERY)[0]:
+                            pass
+                    bereaved(parent)
+            finally:
+                if died_holding:
+                    _bury(progress, leases, store, tenure)
 
 
-def _keep(orders: int, parent: int, progress: Progress, leases: Leases, store: RedisStore, tenure: Tenure) -> None:
+def _keep(ends: list[int], parent: int, progress: Progress, leases: Leases, tenure: Tenure) -> bool:
+    """Renew until the launch is gone: True; or until its lease is another's: False."""
     identity, acquired, pause = tenure.identity, tenure.acquired, 0.0
-    # A process that a handler forked keeps the pipe open, so the launch itself is watched where the system can.
-    ends = [orders, os.pidfd_open(parent)] if hasattr(os, "pidfd_open") else [orders]
     while not select.select(ends, [], [], pause)[0] and os.getppid() == parent:
         asked = boot_time()
         if is_stopped(parent):
@@ -122,10 +138,10 @@ def _keep(orders: int, parent: int, progress: Progress, leases: Leases, store: R
             continue
         if not held:
             progress.trust_until(-1.0)
-            return
+            return False
         progress.trust_until(asked + TRUSTED_FOR)
         pause = RENEW_EVERY
-    _bury(progress, leases, store, tenure)
+    return True
 
 
 def _bury(progress: Progress, leases: Leases, store: RedisStore, tenure: Tenure) -> None:

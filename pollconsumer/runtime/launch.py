@@ -96,15 +96,17 @@ def run_launch(
     emit: Callable[[Event], None],
     prepare: Callable[[], None],
     work: Callable[[HeldLaunch], StopReason],
+    bereaved: Callable[[int], None] | None = None,
 ) -> None:
-    """Run one launch. ``prepare`` imports what the work needs; ``work`` gets to hold the lease.
+    """Run one launch. ``prepare`` imports what the work needs; ``work`` gets to hold the lease. ``bereaved`` is called
+    in another process, with the number of this one, should it die at work.
 
     Raises what ended the launch otherwise than normally, after the lease was given back: LeaseLost, StoreUnreachable,
     errors of configuration.
     """
     launch = Launch(plan, opener, emit)
     launch.interruption.install()
-    heartbeat = Heartbeat(launch.progress, lambda: opener.for_heartbeat(lambda: Budget(HEARTBEAT_BUDGET)))
+    heartbeat = Heartbeat(launch.progress, lambda: opener.for_heartbeat(lambda: Budget(HEARTBEAT_BUDGET)), bereaved)
     Watchdog(launch.window.left(time.monotonic()) + plan.grace, launch.progress)
     held = None
     try:

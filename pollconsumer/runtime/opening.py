@@ -28,7 +28,7 @@ class StoreMemo:
 
     def __init__(self, address: str, namespace: str) -> None:
         name = hashlib.sha256(f"{address}\n{namespace}".encode()).hexdigest()[:32]
-        self.path = _state_directory() / "stores" / name
+        self.path = state_directory() / "stores" / name
 
     def read(self) -> str | None:
         try:
@@ -79,7 +79,8 @@ class StoreOpener:
         return Leases(wire, self.namespace), RedisStore(wire, self.namespace)
 
 
-def _state_directory() -> Path:
+def state_directory() -> Path:
+    """``$XDG_STATE_HOME/pollconsumer``, else ``~/.local/state/pollconsumer``; not created, not checked."""
     base = os.environ.get("XDG_STATE_HOME")
     if base and Path(base).is_absolute():
         return Path(base) / "pollconsumer"

@@ -22,6 +22,19 @@ def started_at() -> float:
     return now - max(0.0, age)
 
 
+def birth(pid: int) -> str | None:
+    """What tells this process from every other that had or will have its number; None where it is gone, or has ended
+    and only waits to be noticed, or where the system does not tell."""
+    fields = _stat(pid)
+    if fields is None or fields[0] in (b"Z", b"X"):
+        return None
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+    except OSError:
+        boot = ""
+    return f"{boot}.{int(fields[19])}"
+
+
 def is_stopped(pid: int) -> bool:
     """Whether the process is suspended, by SIGSTOP or a debugger: it makes no progress, however alive it is."""
     fields = _stat(pid)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,11 +17,13 @@ from pollconsumer.interface.cli import current_settings
 from pollconsumer.interface.cli.opened import opener
 from pollconsumer.interface.cli.output import print_json, print_table
 from pollconsumer.interface.loading import load_handlers
+from pollconsumer.runtime.commands import Command
 from pollconsumer.runtime.schedule import next_launches
 from pollconsumer.store.wire import Budget
 
 if TYPE_CHECKING:
     from pollconsumer.interface.settings import ConsumerSettings, MoverSettings, Settings
+    from pollconsumer.runtime.handlers import Handler
 
 LAUNCHES_SHOWN = 5
 REACH_BUDGET = 5.0
@@ -36,27 +39,25 @@ def check(as_json: bool) -> None:
     opener().wire(lambda: Budget(REACH_BUDGET)).command("PING")
     now = datetime.now().astimezone()
     served = set(settings.consumer.queues)
-    unserved = {
-        queue
-        for app in PollConsumer.instances
-        for h in app.handlers.values()
-        if (queue := h.definition.queue) not in served
-    }
+    unserved = {handler.queue for handler in handlers.values()} - served
+    consumer = _window(settings.consumer, now)
+    longest = consumer["window_seconds"] + settings.consumer.grace
     report: dict[str, object] = {
         "config": None if settings.config is None else str(settings.config),
         "store": redacted(settings.store),
         "namespace": settings.namespace,
         "queues": list(settings.consumer.queues),
         "handlers": sorted(handlers),
+        "commands": {name: _command(handlers[name], settings, longest) for name in settings.commands},
         "queues_not_served": sorted(unserved),
         "arguments_not_checked": unchecked,
-        "consumer": _window(settings.consumer, now),
+        "consumer": consumer,
         "mover": _window(settings.mover, now),
     }
     if as_json:
         print_json(report)
     else:
-        _print(report, settings, unserved, unchecked)
+        _print(report, settings, unserved, unchecked, longest)
 
 
 def _unchecked_arguments() -> dict[str, str]:
@@ -76,7 +77,19 @@ def _unchecked_arguments() -> dict[str, str]:
     return unchecked
 
 
-def _window(role: ConsumerSettings | MoverSettings, now: datetime) -> dict[str, object]:
+def _command(handler: Handler, settings: Settings, longest: float) -> dict[str, object]:
+    """A handler that is a program, and whether its timeout fits into ``longest``, a launch's most seconds."""
+    timeout = settings.commands[handler.name].timeout
+    assert isinstance(handler.run, Command)
+    return {
+        "command": list(handler.run.argv),
+        "queue": handler.queue,
+        "timeout_seconds": timeout,
+        "fits": timeout is not None and timeout <= longest,
+    }
+
+
+def _window(role: ConsumerSettings | MoverSettings, now: datetime) -> dict[str, Any]:
     """The window of a launch that starts at the next launch time, or now where none is set."""
     launches: list[str] = []
     start, ahead, moment = now, None, now
@@ -96,7 +109,9 @@ def _window(role: ConsumerSettings | MoverSettings, now: datetime) -> dict[str, 
     }
 
 
-def _print(report: dict[str, object], settings: Settings, unserved: set[str], unchecked: dict[str, str]) -> None:
+def _print(
+    report: dict[str, object], settings: Settings, unserved: set[str], unchecked: dict[str, str], longest: float
+) -> None:
     handlers = report["handlers"]
     assert isinstance(handlers, list)
     names = ", ".join(handlers) or "none: messages will be parked"
@@ -106,6 +121,11 @@ def _print(report: dict[str, object], settings: Settings, unserved: set[str], un
         ("queues", ", ".join(settings.consumer.queues)),
         ("handlers", names),
     ]
+    commands = report["commands"]
+    assert isinstance(commands, dict)
+    rows += [(f"command {name}", shlex.join(command["command"])) for name, command in commands.items()]
+    limit = f"none, or longer than the {format_duration(longest)} of window and grace: then the watchdog ends it"
+    rows += [(f"timeout of {name}", limit) for name, command in commands.items() if not command["fits"]]
     if unserved:
         rows.append(("not served here", f"{', '.join(sorted(unserved))}: handlers enqueue there by default"))
     rows += [("not checked", f"{parameter}: {reason}") for parameter, reason in unchecked.items()]

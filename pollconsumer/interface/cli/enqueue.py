@@ -12,6 +12,7 @@ import click
 
 from pollconsumer.core.errors import BadData, UsageError
 from pollconsumer.core.message import MAX_PRIORITY
+from pollconsumer.interface.cli import current_settings
 from pollconsumer.interface.cli.opened import redis_store
 from pollconsumer.interface.cli.output import discard
 from pollconsumer.interface.cli.types import DueTime, Duration, Once, QueueName
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from pollconsumer.core.message import NewMessage
+    from pollconsumer.interface.settings import Settings
     from pollconsumer.store.redis_store import Enqueued
 
 BULK = 1000
@@ -45,7 +47,7 @@ PROGRESS_EVERY = 0.2
 @click.command()
 @click.argument("handler", required=False)
 @click.argument("payload", required=False)
-@click.option("--queue", cls=Once, type=QueueName(), help="Queue, 'default' if none is given.")
+@click.option("--queue", cls=Once, type=QueueName(), help="Queue; without it a command's own, else 'default'.")
 @click.option("--priority", cls=Once, type=click.IntRange(-MAX_PRIORITY, MAX_PRIORITY), help="Smaller is sooner; 0.")
 @click.option("--in", "in_", cls=Once, type=Duration(), help="Due after so long.")
 @click.option("--at", cls=Once, type=DueTime(), help="Due at this time, ISO 8601 with an offset or Z.")
@@ -69,6 +71,7 @@ def enqueue(handler: str | None, payload: str | None, ndjson: str | None, as_jso
     text = _standard_input() if payload == "-" else payload
     if options["at"] is not None:
         options["at"] = _instant(options["at"])
+    options["queue"] = options["queue"] or current_settings().queue_of(handler)
     message = _message(handler, {} if text is None else parse_object("payload", text), options)
     _print(redis_store().enqueue([message]), as_json)
 
@@ -129,6 +132,7 @@ def _batches(messages: Iterator[tuple[int, NewMessage]]) -> Iterator[_Batch]:
 
 
 def _messages(lines: Iterable[str]) -> Iterator[tuple[int, NewMessage]]:
+    settings = current_settings()
     for number, line in enumerate(_decoded(lines), 1):
         if line.strip():
             where = f"line {number}"
@@ -136,7 +140,7 @@ def _messages(lines: Iterable[str]) -> Iterator[tuple[int, NewMessage]]:
             unknown = [name for name in entry if name not in NAMES]
             if unknown:
                 raise BadData(where, unknown[0], f"unknown key; the keys are {', '.join(NAMES)}")
-            yield number, _line_message(where, entry)
+            yield number, _line_message(where, entry, settings)
 
 
 def _decoded(lines: Iterable[str]) -> Iterator[str]:
@@ -146,12 +150,13 @@ def _decoded(lines: Iterable[str]) -> Iterator[str]:
         raise BadData("--ndjson", None, f"is not UTF-8: {error.reason}") from None
 
 
-def _line_message(where: str, entry: dict[str, Any]) -> NewMessage:
+def _line_message(where: str, entry: dict[str, Any], settings: Settings) -> NewMessage:
     if not isinstance(entry.get("handler"), str):
         raise BadData(where, entry.get("handler"), "needs a handler, as text")
     options = {"in_" if name == "in" else name: value for name, value in entry.items()}
     handler, payload = options.pop("handler"), options.pop("payload", {})
     try:
+        options["queue"] = options.get("queue") or settings.queue_of(handler)
         if options.get("at") is not None:
             options["at"] = _instant(DueTime().read(str(options["at"])))
         return _message(handler, payload, options)

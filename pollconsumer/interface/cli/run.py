@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+import os
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -25,14 +26,14 @@ from pollconsumer.store.leases import Group
 from pollconsumer.store.reservations import Limits
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from contextlib import AbstractContextManager
+    from collections.abc import Iterator, Mapping, Sequence
 
     from pollconsumer.core.recurrence import Recurrence
     from pollconsumer.core.window import StopReason
     from pollconsumer.interface.settings import QueueSettings, Settings
     from pollconsumer.runtime.handlers import Handler
     from pollconsumer.runtime.launch import HeldLaunch
+    from pollconsumer.runtime.programs import Programs
 
 positive = Duration(positive=True)
 
@@ -82,22 +83,32 @@ def run(until_empty: bool, max_messages: int | None, with_mover: bool, **flags: 
         limits={name: _limits(settings.queues[name]) for name in chosen.queues if name in settings.queues},
         weights=_weights(chosen.queues, settings.queues),
     )
+    programs = _programs(settings)
     handlers: dict[str, Handler] = {}
     recurrences: list[Recurrence] = []
 
     def prepare() -> None:
-        handlers.update(load_handlers(settings))
+        handlers.update(load_handlers(settings, programs))
         recurrences.extend(load_recurrences(settings, handlers))
         if not handlers:
             log.warning("no handlers: messages will be parked; name their modules as handlers in the configuration")
 
     def work(held: HeldLaunch) -> StopReason:
-        with _ready(handlers, settings) as ready:
+        with _ready(handlers, settings, programs) as ready:
             return consume(held, options, ready, recurrences, chosen.concurrency)
 
     opener = StoreOpener(settings.store, settings.namespace, settings.durability, log.warning)
     with companion(*_mover(flags)) if with_mover else nullcontext():
-        run_launch(plan, opener, listener(), prepare, work)
+        run_launch(plan, opener, listener(), prepare, work, bereaved=None if programs is None else programs.clear)
+
+
+def _programs(settings: Settings) -> Programs | None:
+    """Where programs that run for messages are noted; None where no handler is one."""
+    if not settings.commands:
+        return None
+    from pollconsumer.interface.commands import running_programs
+
+    return running_programs(settings)
 
 
 def _limits(queue: QueueSettings) -> Limits:
@@ -111,13 +122,25 @@ def _weights(served: Sequence[str], queues: Mapping[str, QueueSettings]) -> dict
     return weights if any(queues[name].weight for name in weights) else {}
 
 
-def _ready(handlers: dict[str, Handler], settings: Settings) -> AbstractContextManager[Mapping[str, Handler]]:
-    """``handlers``, those that want processes of their own together with them."""
-    if not any(handler.isolated for handler in handlers.values()):
-        return nullcontext(handlers)
-    from pollconsumer.interface.isolating import isolating
+@contextmanager
+def _ready(
+    handlers: dict[str, Handler], settings: Settings, programs: Programs | None
+) -> Iterator[Mapping[str, Handler]]:
+    """``handlers``, with the processes that some of them want; what those and programs leave behind ends with the
+    block."""
+    if programs is not None:
+        programs.clear()
+    try:
+        if any(handler.isolated for handler in handlers.values()):
+            from pollconsumer.interface.isolating import isolating
 
-    return isolating(handlers, settings)
+            with isolating(handlers, settings) as ready:
+                yield ready
+        else:
+            yield handlers
+    finally:
+        if programs is not None:
+            programs.clear(os.getpid())
 
 
 def _mover(flags: dict[str, Any]) -> tuple[list[str], dict[str, str]]:
