@@ -122,6 +122,7 @@ class PollConsumer:
         timezone: str = "UTC",
         missed: Literal["skip", "once", "all"] = "once",
         overlap: Literal["skip", "allow"] = "allow",
+        enabled: bool = True,
         queue: str = "default",
         priority: int = 0,
         max_attempts: int = MAX_ATTEMPTS,
@@ -132,7 +133,7 @@ class PollConsumer:
 
         A parameter ``occurrence: datetime`` receives the instant at which it was due. ``missed`` says what becomes of
         occurrences that nobody was there to enqueue; with ``overlap="skip"`` none is enqueued while the one before is
-        unfinished.
+        unfinished. With ``enabled=False`` it is listed and does not recur.
         """
         cron, every = (when, None) if " " in when.strip() else (None, when)
 
@@ -148,6 +149,7 @@ class PollConsumer:
                 priority=priority,
                 missed=missed,
                 overlap=overlap,
+                enabled=enabled,
             )
             return registered
 
