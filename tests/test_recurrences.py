@@ -144,6 +144,17 @@ def test_a_function_recurs_and_is_given_its_instant(site: Site) -> None:
     assert (listed(site)["never"]["next"], listed(site)["never"]["enqueued"]) == ("disabled", 0)
 
 
+def test_a_recurring_function_that_cannot_be_meant_is_refused_by_check_as_by_run(site: Site) -> None:
+    (site.directory / "config.toml").write_text('handlers = ["recurring"]\n')
+    (site.directory / "recurring.py").write_text(
+        "from pollconsumer import PollConsumer\napp = PollConsumer()\n@app.every('5x')\ndef beat() -> None:\n    pass\n"
+    )
+    for command in ("check", "run"):
+        refused = site.command(command)
+        assert (refused.returncode, refused.stderr.count("\n")) == (78, 1)
+        assert "recurrences.beat: every: 5x; units are" in refused.stderr
+
+
 @pytest.mark.parametrize(
     ("section", "said"),
     [

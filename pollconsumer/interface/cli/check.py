@@ -15,6 +15,7 @@ from pollconsumer.interface.cli import current_settings
 from pollconsumer.interface.cli.opened import opener
 from pollconsumer.interface.cli.output import print_json, print_table
 from pollconsumer.interface.loading import load_handlers
+from pollconsumer.interface.recurrences import load_recurrences
 from pollconsumer.runtime.schedule import next_launches
 from pollconsumer.store.wire import Budget
 
@@ -31,6 +32,7 @@ def check(as_json: bool) -> None:
     """Validate configuration and handlers, reach the store, show the next launches and the window."""
     settings = current_settings()
     handlers = load_handlers(settings)
+    recurrences = load_recurrences(settings, handlers)
     opener().wire(lambda: Budget(REACH_BUDGET)).command("PING")
     now = datetime.now().astimezone()
     served = set(settings.consumer.queues)
@@ -46,6 +48,7 @@ def check(as_json: bool) -> None:
         "namespace": settings.namespace,
         "queues": list(settings.consumer.queues),
         "handlers": sorted(handlers),
+        "recurrences": sorted(each.name for each in recurrences),
         "queues_not_served": sorted(unserved),
         "consumer": _window(settings.consumer, now),
         "mover": _window(settings.mover, now),
@@ -86,6 +89,10 @@ def _print(report: dict[str, object], settings: Settings, unserved: set[str]) ->
         ("queues", ", ".join(settings.consumer.queues)),
         ("handlers", names),
     ]
+    recurrences = report["recurrences"]
+    assert isinstance(recurrences, list)
+    if recurrences:
+        rows.append(("recurrences", ", ".join(recurrences)))
     if unserved:
         rows.append(("not served here", f"{', '.join(sorted(unserved))}: handlers enqueue there by default"))
     for role in ("consumer", "mover"):
