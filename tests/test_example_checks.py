@@ -5,6 +5,8 @@ from __future__ import annotations
 import shutil
 import signal
 import sqlite3
+import subprocess
+import sys
 import threading
 from contextlib import closing
 from datetime import UTC, datetime
@@ -183,6 +185,25 @@ def test_trouble_and_its_end_are_logged_and_told_once_while_other_checks_go_on(m
     assert (listed["off"]["next"], listed["off"]["enqueued"]) == ("disabled", 0)
     assert monitor.results("off") == {}
     assert "/off" not in website.asked
+
+
+AGAIN = """
+from datetime import UTC, datetime
+from monitor.service import DECLARED, perform
+perform(DECLARED.checks[0], datetime(2026, 1, 1, tzinfo=UTC))
+"""
+
+
+def test_a_second_run_for_the_same_instant_finds_what_the_first_one_logged_and_told(monitor: Monitor) -> None:
+    website, site = monitor.website, monitor.site
+    monitor.declare(page={"kind": "url", "target": website.url("/page"), "every": "1h", "notify": ["ops@localhost"]})
+    website.broken.add("/page")
+    for _ in range(2):
+        subprocess.run([sys.executable, "-c", AGAIN], cwd=site.directory, env=site.environment, check=True)
+        website.broken.clear()
+    assert monitor.results("page") == {datetime(2026, 1, 1, tzinfo=UTC): (False, "500 Internal Server Error")}
+    assert site.drain().returncode == 0
+    assert monitor.mailbox.subjects() == [TROUBLE.format("page")]
 
 
 def test_a_check_whose_process_is_killed_is_run_again_and_logged_once(monitor: Monitor) -> None:
