@@ -81,6 +81,34 @@ def test_a_paused_recurrence_enqueues_nothing(site: Site) -> None:
     mover.terminate()
 
 
+def test_a_disabled_recurrence_is_listed_and_yields_nothing_until_its_definition_says_otherwise(site: Site) -> None:
+    config = site.directory / "config.toml"
+    enabled = config.read_text()
+    config.write_text(enabled.replace('"1s"', '"1s"\nenabled = false'))
+    assert site.command("run", "--with-mover", "--timeout", "4s", "--idle-time", "1s").returncode == 0
+    tick = listed(site)["tick"]
+    assert (tick["next"], tick["enabled"], tick["enqueued"], tick["skipped"]) == ("disabled", False, 0, 0)
+    refused = site.command("recurrences", "resume", "tick")
+    assert refused.returncode == 65
+    assert refused.stderr.endswith("cannot resume: tick; it is disabled: enable it where it is defined\n")
+    config.write_text(enabled)
+    assert site.start("run", "--with-mover", "--max-messages", "1").wait(30) == 0
+    assert site.notes() == ["tick"]
+
+
+def test_a_disabled_recurrence_that_was_paused_stays_paused_when_it_is_enabled(site: Site) -> None:
+    config = site.directory / "config.toml"
+    enabled = config.read_text()
+    site.drain()
+    site.command("recurrences", "pause", "tick")
+    config.write_text(enabled.replace('"1s"', '"1s"\nenabled = false'))
+    site.drain()
+    assert listed(site)["tick"]["next"] == "disabled"
+    config.write_text(enabled)
+    site.drain()
+    assert listed(site)["tick"]["next"] == "paused"
+
+
 def test_triggering_enqueues_one_more(site: Site) -> None:
     site.drain()
     message = site.command("recurrences", "trigger", "nightly").stdout.strip()
@@ -104,6 +132,7 @@ def test_a_function_recurs_and_is_given_its_instant(site: Site) -> None:
     (site.directory / "recurring.py").write_text(
         "from datetime import datetime\nfrom pathlib import Path\nfrom pollconsumer import PollConsumer\n"
         "app = PollConsumer()\n"
+        "@app.every('1s', enabled=False)\ndef never() -> None:\n    raise AssertionError\n"
         "@app.every('1s', missed='once')\ndef beat(occurrence: datetime) -> None:\n"
         "    assert occurrence.tzinfo is not None\n"
         "    Path('instants').open('a').write(occurrence.isoformat() + '\\n')\n"
@@ -112,6 +141,18 @@ def test_a_function_recurs_and_is_given_its_instant(site: Site) -> None:
     instants = (site.directory / "instants").read_text().split()
     assert len(set(instants)) == 2
     assert [entry["id"] for entry in site.json("list", "--state", "dead")] == []
+    assert (listed(site)["never"]["next"], listed(site)["never"]["enqueued"]) == ("disabled", 0)
+
+
+def test_a_recurring_function_that_cannot_be_meant_is_refused_by_check_as_by_run(site: Site) -> None:
+    (site.directory / "config.toml").write_text('handlers = ["recurring"]\n')
+    (site.directory / "recurring.py").write_text(
+        "from pollconsumer import PollConsumer\napp = PollConsumer()\n@app.every('5x')\ndef beat() -> None:\n    pass\n"
+    )
+    for command in ("check", "run"):
+        refused = site.command(command)
+        assert (refused.returncode, refused.stderr.count("\n")) == (78, 1)
+        assert "recurrences.beat: every: 5x; units are" in refused.stderr
 
 
 @pytest.mark.parametrize(
@@ -124,6 +165,7 @@ def test_a_function_recurs_and_is_given_its_instant(site: Site) -> None:
         ("[recurrences.x]\nhandler = 'a'\nevery = '0'", "1s or more"),
         ("[recurrences.x]\nhandler = 'a'\nevery = '1s'\ntimezone = 'Mars/Olympus'", "Mars/Olympus"),
         ("[recurrences.x]\nhandler = 'a'\nevery = '1s'\nmissed = 'never'", "missed"),
+        ("[recurrences.x]\nhandler = 'a'\nevery = '1s'\nenabled = 'no'", "expected true or false"),
         ("[recurrences.x]\nhandler = 'a'\nevery = '1s'\nmised = 'skip'", "did you mean missed?"),
     ],
 )

@@ -31,7 +31,8 @@ class Recurrence:
     """What recurs, and when. Exactly one of ``cron`` and ``every`` (seconds) is set.
 
     ``missed``: what becomes of occurrences that nobody was there to enqueue: ``skip`` them, enqueue the last ``once``,
-    or ``all``. ``overlap``: whether an occurrence is enqueued (``allow``) while the one before is unfinished.
+    or ``all``. ``overlap``: whether an occurrence is enqueued (``allow``) while the one before is unfinished. One
+    that is not ``enabled`` is known and yields nothing.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Recurrence:
     priority: int = 0
     missed: str = "once"
     overlap: str = "allow"
+    enabled: bool = True
     occurrence_wanted: bool = False
     """Whether the handler takes its nominal instant as the argument ``occurrence``."""
 

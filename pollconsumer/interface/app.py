@@ -97,6 +97,7 @@ class PollConsumer(Hooking):
         timezone: str = "UTC",
         missed: Literal["skip", "once", "all"] = "once",
         overlap: Literal["skip", "allow"] = "allow",
+        enabled: bool = True,
         priority: int = 0,
         **options: Unpack[HandlerOptions],
     ) -> Callable[[Callable[P, R]], HandlerFunction[P, R]]:
@@ -104,7 +105,7 @@ class PollConsumer(Hooking):
 
         A parameter ``occurrence: datetime`` receives the instant at which it was due. ``missed`` says what becomes of
         occurrences that nobody was there to enqueue; with ``overlap="skip"`` none is enqueued while the one before is
-        unfinished.
+        unfinished. With ``enabled=False`` it is listed and does not recur.
         """
         cron, every = (when, None) if " " in when.strip() else (None, when)
 
@@ -120,6 +121,7 @@ class PollConsumer(Hooking):
                 priority=priority,
                 missed=missed,
                 overlap=overlap,
+                enabled=enabled,
             )
             return registered
 

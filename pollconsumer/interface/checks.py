@@ -173,6 +173,8 @@ def check_recurrence(name: str, recurrence: RecurrenceSettings) -> None:
         raise ValueError(f"queue; {NAME_RULE}")
     if abs(recurrence.priority) > MAX_PRIORITY:
         raise ValueError(f"priority; from -{MAX_PRIORITY} to {MAX_PRIORITY}")
+    if not isinstance(recurrence.enabled, bool):
+        raise ValueError("enabled; true or false")
     if (recurrence.cron is None) == (recurrence.every is None):
         raise ValueError("when; give cron or every, one of them")
     if recurrence.cron is not None:

@@ -38,6 +38,7 @@ SERVICE_LINK = re.compile(
 """What Kubernetes sets in every container beside a Service named pollconsumer: no variables of ours."""
 
 EXPECTED = {
+    "bool_type": "expected true or false",
     "int_type": "expected an integer",
     "float_type": "expected a number",
     "string_type": "expected text",
@@ -104,7 +105,7 @@ def _read_as(hint: Any) -> Any:
     if get_origin(hint) is Annotated:
         kind, parse = get_args(hint)
         return Annotated[kind, BeforeValidator(_scalars_only(parse))]
-    return Annotated[hint, Strict()] if hint in (int, float) else hint
+    return Annotated[hint, Strict()] if hint in (bool, int, float) else hint
 
 
 def _scalars_only(parse: Callable[[Any], Any]) -> Callable[[Any], Any]:

@@ -50,6 +50,7 @@ def load_recurrences(settings: Settings, handlers: Mapping[str, Handler]) -> lis
                 priority=given.priority,
                 missed=given.missed,
                 overlap=given.overlap,
+                enabled=given.enabled,
                 occurrence_wanted=handler is not None and handler.takes_occurrence,
             )
         )

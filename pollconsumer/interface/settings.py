@@ -110,6 +110,7 @@ class RecurrenceSettings:
     priority: int = 0
     missed: Literal["skip", "once", "all"] = "once"
     overlap: Literal["skip", "allow"] = "allow"
+    enabled: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ import json
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pollconsumer.core.errors import NotFound
+from pollconsumer.core.errors import BadData, NotFound
 from pollconsumer.core.message import NewMessage
 from pollconsumer.core.recurrence import Recurrence, tick
 from pollconsumer.store import rows
@@ -53,7 +53,7 @@ class Recurring:
             args: list[Any] = [owner]
             for recurrence in recurrences:
                 if recurrence.queue == queue:
-                    first = recurrence.next_after(now)
+                    first = recurrence.next_after(now) if recurrence.enabled else None
                     definition = json.dumps(recurrence.as_json(), sort_keys=True)
                     args += (recurrence.name, definition, "" if first is None else first)
             commands.append(self._wire.script(script, self._keys.of_script(script, queue), args))
@@ -114,6 +114,9 @@ class Recurring:
         self._hold(recurrence, "")
 
     def resume(self, recurrence: Recurrence) -> None:
+        """Raises BadData where it is not a pause that keeps it from recurring."""
+        if not recurrence.enabled:
+            raise BadData("cannot resume", recurrence.name, "it is disabled: enable it where it is defined")
         following = recurrence.next_after(self._now())
         self._hold(recurrence, "" if following is None else following)
 

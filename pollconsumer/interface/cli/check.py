@@ -17,6 +17,7 @@ from pollconsumer.interface.cli import current_settings
 from pollconsumer.interface.cli.opened import opener
 from pollconsumer.interface.cli.output import print_json, print_table
 from pollconsumer.interface.loading import load_handlers
+from pollconsumer.interface.recurrences import load_recurrences
 from pollconsumer.runtime.commands import Command
 from pollconsumer.runtime.schedule import next_launches
 from pollconsumer.store.wire import Budget
@@ -36,6 +37,7 @@ def check(as_json: bool) -> None:
     settings = current_settings()
     handlers = load_handlers(settings)
     unchecked = _unchecked_arguments()
+    recurrences = load_recurrences(settings, handlers)
     opener().wire(lambda: Budget(REACH_BUDGET)).command("PING")
     now = datetime.now().astimezone()
     served = set(settings.consumer.queues)
@@ -49,6 +51,7 @@ def check(as_json: bool) -> None:
         "queues": list(settings.consumer.queues),
         "handlers": sorted(handlers),
         "commands": {name: _command(handlers[name], settings, longest) for name in settings.commands},
+        "recurrences": sorted(each.name for each in recurrences),
         "queues_not_served": sorted(unserved),
         "arguments_not_checked": unchecked,
         "consumer": consumer,
@@ -126,6 +129,10 @@ def _print(
     rows += [(f"command {name}", shlex.join(command["command"])) for name, command in commands.items()]
     limit = f"none, or longer than the {format_duration(longest)} of window and grace: then the watchdog ends it"
     rows += [(f"timeout of {name}", limit) for name, command in commands.items() if not command["fits"]]
+    recurrences = report["recurrences"]
+    assert isinstance(recurrences, list)
+    if recurrences:
+        rows.append(("recurrences", ", ".join(recurrences)))
     if unserved:
         rows.append(("not served here", f"{', '.join(sorted(unserved))}: handlers enqueue there by default"))
     rows += [("not checked", f"{parameter}: {reason}") for parameter, reason in unchecked.items()]

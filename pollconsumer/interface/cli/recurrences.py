@@ -97,13 +97,22 @@ def _describe(standing: Standing) -> dict[str, Any]:
         "handler": rule.handler,
         "queue": rule.queue,
         "payload": rule.payload,
-        "next": "paused" if standing.paused else None if standing.next is None else iso(standing.next),
+        "enabled": rule.enabled,
+        "next": _next(standing),
         "missed": rule.missed,
         "overlap": rule.overlap,
         "enqueued": standing.enqueued,
         "skipped": standing.skipped,
         "last": standing.last,
     }
+
+
+def _next(standing: Standing) -> str | None:
+    if not standing.recurrence.enabled:
+        return "disabled"
+    if standing.paused:
+        return "paused"
+    return None if standing.next is None else iso(standing.next)
 
 
 def _odd_days(rule: Recurrence, now: int) -> list[int]:

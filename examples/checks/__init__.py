@@ -1,0 +1,1 @@
+"""A monitoring service: see README.md."""
