@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from .declared import Check
 
 DECLARED = read(Path(__file__).parent.with_name("checks.toml"))
+LOGGING = 30.0
+"""Seconds that a check may take beyond its own timeout, which is what ends one that hangs."""
 SMTP_TIMEOUT = 10.0
 
 app = PollConsumer()
@@ -33,7 +35,9 @@ results = Results(DECLARED.log)
 def recur(check: Check) -> None:
     """Have ``check`` performed as often as it says, and never while it is still being performed."""
 
-    @app.every(check.every, name=check.name, enabled=check.enabled, overlap="skip")
+    longest = check.timeout + LOGGING
+
+    @app.every(check.every, name=check.name, enabled=check.enabled, overlap="skip", timeout=longest)
     def perform_check(occurrence: datetime) -> None:
         perform(check, occurrence)
 
@@ -52,7 +56,7 @@ def perform(check: Check, due: datetime) -> None:
         mail.using(id=change).enqueue(to=", ".join(check.notify), subject=subject, body=body, change=change)
 
 
-@app.handler("mail", max_attempts=20, retry=Backoff(first="10s", factor=2, most="10m"))
+@app.handler("mail", max_attempts=20, retry=Backoff(first="10s", factor=2, most="10m"), timeout="1m")
 def mail(to: str, subject: str, body: str, change: str) -> None:
     """A second attempt carries the same Message-ID, by which mail programs know it."""
     message = EmailMessage()
