@@ -65,6 +65,7 @@ def checkpointed(row: bytes) -> bytes:
 
 def retrying(row: bytes, failed: int) -> bytes:
     """Back into the schedule; the script adds the due time of the next attempt."""
+    row = _unbegun(row)
     return b"%b%b%b%b%b" % (row[:14], NEVER * 3, row[32:44], NEVER, pack6(failed) + NEVER + row[62:])
 
 
@@ -75,6 +76,7 @@ def dead(row: bytes, started: int, failed: int) -> bytes:
 
 def released(row: bytes) -> bytes:
     """Ready again, as if it had not been reserved: the attempt is not counted."""
+    row = _unbegun(row)
     return b"%b%b%b%b%b" % (row[:4], _uncharged(row), row[6:14], NEVER * 2, row[26:])
 
 
@@ -84,6 +86,11 @@ def parked(row: bytes) -> bytes:
     return b"%b%b%b%b%b%b%b" % (
         flags, row[1:4], _uncharged(row), row[6:14], NEVER * 3, row[32:44], NEVER + row[50:56] + NEVER + row[62:]
     )  # fmt: skip
+
+
+def _unbegun(row: bytes) -> bytes:
+    """For what is to be handled again: its process may die before that begins."""
+    return bytes([row[0] & ~BEGUN]) + row[1:]
 
 
 def _uncharged(row: bytes) -> bytes:

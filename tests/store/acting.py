@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pollconsumer.core.message import NewMessage
 from pollconsumer.store import rows
-from pollconsumer.store.reservations import Holder, Reservation, Settlement, Share, Stepped
+from pollconsumer.store.reservations import Holder, Limits, Reservation, Settlement, Share, Stepped
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -26,10 +26,13 @@ def message(
     due: int | None = None,
     delay: int | None = None,
     key: str = "",
+    lifetime: int = 0,
+    concurrency: str = "",
+    limit: int = 1,
     queue: str = QUEUE,
     handler: str = "handler",
 ) -> NewMessage:
-    return NewMessage(id, queue, handler, payload, priority, due, delay, key)
+    return NewMessage(id, queue, handler, payload, priority, due, delay, key, lifetime, concurrency, limit)
 
 
 class Launch:
@@ -50,8 +53,9 @@ class Launch:
         claim: int = 0,
         wait: float = 0.0,
         lasts_ms: int = HOUR,
+        limits: Limits | None = None,
     ) -> Stepped:
-        share = Share(self.queue, claim)
+        share = Share(self.queue, claim, limits.packed() if limits else "")
         share.completed += [(r.id, r.row, rows.completed(r.row, r.reserved_at, r.reserved_at)) for r in completed]
         share.settlements += settled
         return self.store.step(self.holder, [share], lasts_ms=lasts_ms, now=lambda: 0.0, wait=wait)
@@ -82,6 +86,16 @@ def park(r: Reservation, delay_ms: int = 0) -> Settlement:
     return Settlement(r.id, r.row, rows.parked(r.row), "park", delay_ms, "unknown_handler: handler")
 
 
+def begin(r: Reservation) -> Settlement:
+    return Settlement(r.id, r.row, rows.begun(r.row), "begin")
+
+
+def finish(r: Reservation, result: str = "", ttl_ms: int = HOUR, outgoing: bytes = b"") -> Settlement:
+    """Complete with a result, or with what is to be sent on."""
+    row = rows.completed(r.row, r.reserved_at, r.reserved_at)
+    return Settlement(r.id, r.row, row, "complete", ttl_ms, result, outgoing)
+
+
 def names(reservations: Iterable[Reservation]) -> list[str]:
     return [reservation.id.decode() for reservation in reservations]
 
@@ -101,13 +115,18 @@ class Looking:
     def ranked(self, name: str) -> list[str]:
         return [entry.decode() for entry in self._wire.command("ZRANGE", self.key(name), 0, -1)]
 
+    def lined(self) -> list[str]:
+        """Those in line for their concurrency keys, line by line."""
+        entries = self._wire.command("ZRANGE", self.key("w"), 0, -1)
+        return [entry[entry.index(b"\0") + 20 :].decode() for entry in entries]
+
     def score(self, name: str, id: str) -> int | None:  # noqa: A002
         found = self._wire.command("ZSCORE", self.key(name), id)
         return None if found is None else int(float(found))
 
-    def finished(self) -> list[str]:
+    def finished(self, name: str = "d") -> list[str]:
         """Without the time of their end, which stands before each."""
-        return [entry[6:].decode() for entry in self._wire.command("LRANGE", self.key("d"), 0, -1)]
+        return [entry[6:].decode() for entry in self._wire.command("LRANGE", self.key(name), 0, -1)]
 
     def hash(self, name: str) -> dict[str, bytes]:
         found = self._wire.command("HGETALL", self.key(name))

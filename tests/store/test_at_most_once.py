@@ -1,0 +1,97 @@
+"""Handled at most once: the store knows before the handler begins."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pollconsumer.core.lifecycle import State
+from pollconsumer.store import rows
+from tests.store.acting import QUEUE, Launch, Looking, begin, message, names, release, retry
+from tests.store.servers import snapshot
+
+if TYPE_CHECKING:
+    from pollconsumer.store.inspector import Inspector
+    from pollconsumer.store.interventions import Interventions
+    from pollconsumer.store.redis_store import RedisStore
+    from pollconsumer.store.reservations import Reservation
+
+
+def begun(launch: Launch) -> Reservation:
+    (reservation,) = launch.reserve()
+    assert launch.settle(begin(reservation)).stale == []
+    reservation.row = rows.begun(reservation.row)
+    return reservation
+
+
+def test_what_was_begun_is_completed_as_any_other(store: RedisStore, look: Looking) -> None:
+    store.enqueue([message("a")])
+    launch = Launch(store)
+    reservation = begun(launch)
+    assert look.ranked("f") == ["a"]
+    assert launch.complete(reservation).stale == []
+    assert look.finished() == ["a"]
+
+
+def test_beginning_again_after_a_lost_reply_changes_nothing(store: RedisStore) -> None:
+    store.enqueue([message("a")])
+    launch = Launch(store)
+    (reservation,) = launch.reserve()
+    launch.settle(begin(reservation))
+    before = snapshot(store.wire)
+    assert launch.settle(begin(reservation)).stale == []
+    assert snapshot(store.wire) == before
+
+
+def test_what_was_taken_over_cannot_be_begun(store: RedisStore) -> None:
+    store.enqueue([message("a")])
+    launch = Launch(store)
+    (reservation,) = launch.reserve(lasts_ms=0)
+    store.recover(QUEUE, [])
+    assert launch.settle(begin(reservation)).stale == [b"a"]
+
+
+def test_a_death_while_it_is_handled_skips_it(store: RedisStore, look: Looking, inspector: Inspector) -> None:
+    store.enqueue([message("a"), message("b")])
+    launch = Launch(store)
+    begun(launch)
+    launch.reserve()
+    successor = Launch(store, fence=2)
+    assert successor.recovered == 2
+    assert names(successor.reserve(9)) == ["b"]
+    found = inspector.message("a")
+    assert found.state is State.DEAD
+    assert found.last_error is not None
+    assert found.last_error.startswith("skipped: ")
+    assert look.hash("c")["skipped"] == b"1"
+    assert look.ranked("x") == ["a"]
+
+
+def test_past_its_hard_end_it_is_skipped_too(store: RedisStore, look: Looking) -> None:
+    store.enqueue([message("a")])
+    launch = Launch(store)
+    (reservation,) = launch.reserve(lasts_ms=0)
+    launch.settle(begin(reservation))
+    assert store.recover(QUEUE, []) == 1
+    assert look.ranked("x") == ["a"]
+
+
+def test_what_was_skipped_may_be_redriven_and_is_handled_afresh(store: RedisStore, person: Interventions) -> None:
+    store.enqueue([message("a")])
+    begun(Launch(store))
+    launch = Launch(store, fence=2)
+    assert person.redrive(QUEUE, ["a"]) == ["a"]
+    launch.reserve()
+    assert names(Launch(store, fence=3).reserve()) == ["a"]  # it had not begun this time
+
+
+def test_what_is_put_off_or_tried_again_has_not_begun(store: RedisStore) -> None:
+    """A process that dies between reserving it and beginning must not lose it."""
+    store.enqueue([message("a")])
+    launch = Launch(store)
+    launch.settle(release(begun(launch)))
+    launch.reserve()
+    successor = Launch(store, fence=2)
+    successor.settle(retry(begun(successor)))
+    store.promote(successor.holder, QUEUE, 1)
+    successor.reserve()
+    assert names(Launch(store, fence=3).reserve()) == ["a"]
