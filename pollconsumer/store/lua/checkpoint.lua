@@ -5,7 +5,8 @@
 -- Refusals: FENCED
 
 if redis.call('HGET', t, ARGV[1]) ~= ARGV[2] then return redis.error_reply('FENCED ' .. ARGV[1]) end
-if redis.call('HGET', m, ARGV[3]) ~= ARGV[4] then return 0 end
+local row = redis.call('HGET', m, ARGV[3])
+if row ~= ARGV[4] and row ~= ARGV[5] then return 0 end  -- as it is to be: the call is repeated
 redis.call('HSET', y, ARGV[3], ARGV[6])
 redis.call('HSET', m, ARGV[3], ARGV[5])
 return 1

@@ -1,0 +1,119 @@
+"""Checkpoints: how far a message has come, for whoever handles it next."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pollconsumer.core.errors import LeaseLost
+from pollconsumer.store import rows
+from tests.store.acting import HOUR, QUEUE, Launch, Looking, die, finish, message, release, retry
+from tests.store.servers import snapshot
+
+if TYPE_CHECKING:
+    from pollconsumer.store.interventions import Interventions
+    from pollconsumer.store.redis_store import RedisStore
+    from pollconsumer.store.reservations import Reservation
+
+
+def at_page(store: RedisStore, launch: Launch, page: bytes = b"7") -> Reservation:
+    (reservation,) = launch.reserve()
+    store.checkpoint(launch.holder, reservation, page)
+    return reservation
+
+
+@pytest.fixture
+def launch(store: RedisStore) -> Launch:
+    store.enqueue([message("a")])
+    return Launch(store)
+
+
+def test_the_next_attempt_finds_the_last_one(store: RedisStore, launch: Launch) -> None:
+    reservation = at_page(store, launch)
+    assert reservation.has_checkpoint
+    store.checkpoint(launch.holder, reservation, b"8")
+    launch.settle(release(reservation))
+    (again,) = launch.reserve()
+    assert again.has_checkpoint
+    assert store.last_checkpoint(again) == b"8"
+
+
+def test_there_is_none_to_begin_with(store: RedisStore, launch: Launch) -> None:
+    (reservation,) = launch.reserve()
+    assert not reservation.has_checkpoint
+    assert store.last_checkpoint(reservation) is None
+
+
+@pytest.mark.parametrize("way", ["death of the process", "retry", "redrive"])
+def test_it_outlives_an_attempt_that_fails(store: RedisStore, launch: Launch, person: Interventions, way: str) -> None:
+    reservation = at_page(store, launch)
+    if way == "death of the process":
+        launch = Launch(store, fence=2)
+    elif way == "retry":
+        launch.settle(retry(reservation))
+        store.promote(launch.holder, QUEUE, 1)
+    else:
+        launch.settle(die(reservation))
+        assert person.redrive(QUEUE, ["a"]) == ["a"]
+    (again,) = launch.reserve()
+    assert again.has_checkpoint
+    assert store.last_checkpoint(again) == b"7"
+
+
+@pytest.mark.parametrize("end", ["complete", "finish", "cancel", "purge"])
+def test_it_ends_with_the_message(
+    store: RedisStore, launch: Launch, look: Looking, person: Interventions, end: str
+) -> None:
+    reservation = at_page(store, launch)
+    if end == "complete":
+        launch.complete(reservation)
+    elif end == "finish":
+        launch.settle(finish(reservation))
+    elif end == "cancel":
+        launch.settle(retry(reservation, HOUR))
+        person.cancel(QUEUE, "a")
+    else:
+        launch.settle(die(reservation))
+        assert look.hash("y") == {"a": b"7"}
+        person.purge(QUEUE, ["a"])
+    assert look.hash("y") == {}
+
+
+def test_trimming_leaves_none_behind(
+    store: RedisStore, launch: Launch, look: Looking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pollconsumer.store.redis_store.KEEP_FINISHED", 0)
+    launch.complete(*launch.reserve())
+    store.wire.command("HSET", look.key("y"), "a", "stray")
+    store.trim(QUEUE)
+    assert look.hash("y") == {}
+
+
+def test_an_overtaken_launch_writes_none(store: RedisStore, launch: Launch) -> None:
+    (reservation,) = launch.reserve()
+    Launch(store, fence=2)
+    before = snapshot(store.wire)
+    with pytest.raises(LeaseLost):
+        store.checkpoint(launch.holder, reservation, b"7")
+    assert snapshot(store.wire) == before
+    assert not reservation.has_checkpoint
+
+
+def test_nor_does_one_whose_message_was_offered_to_another(store: RedisStore, launch: Launch) -> None:
+    (reservation,) = launch.reserve(lasts_ms=0)
+    store.recover(QUEUE, [])
+    launch.reserve()
+    before = snapshot(store.wire)
+    with pytest.raises(LeaseLost, match="a"):
+        store.checkpoint(launch.holder, reservation, b"7")
+    assert snapshot(store.wire) == before
+
+
+def test_writing_it_again_after_a_lost_reply_is_no_loss(store: RedisStore, launch: Launch) -> None:
+    reservation = at_page(store, launch)
+    reserved = bytes([reservation.row[0] & ~rows.CHECKPOINT]) + reservation.row[1:]
+    reservation.row = reserved
+    store.checkpoint(launch.holder, reservation, b"7")
+    assert store.last_checkpoint(reservation) == b"7"
+    assert launch.complete(reservation).stale == []
