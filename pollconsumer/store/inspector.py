@@ -104,9 +104,10 @@ class Inspector:
         left = limit
         for name in [queue] if queue else known:
             for index in _INDEXES if state is None else [state]:
-                for page in self._ids(name, index):
+                for key, page in self._ids(name, index):
                     for message in self._messages(name, page):
-                        if message.state is not index:
+                        # What is offered a place stands among the ready ones, and in line too.
+                        if message.state is not index or message.row.waiting != (key == "w"):
                             continue
                         if left == 0:
                             return
@@ -153,6 +154,7 @@ class Inspector:
                 ("LLEN", key(queue, "r")),
                 ("HGET", key(queue, "c"), "left over"),
                 ("ZCARD", key(queue, "z")),
+                ("ZCARD", key(queue, "w")),
                 ("ZCARD", key(queue, "f")),
                 ("ZCARD", key(queue, "s")),
                 ("LLEN", key(queue, "d")),
@@ -167,13 +169,13 @@ class Inspector:
             ]
         )
         *numbers, paused, overdue, skipped, heads, ranked_heads = counts
-        ready, left_over, ranked, reserved, scheduled, completed, dead, cancelled, parked = numbers
+        ready, left_over, ranked, in_line, reserved, scheduled, completed, dead, cancelled, parked = numbers
         first = [name.decode() for name in (*heads, *ranked_heads)]
         ages = [m.row.timestamps.enqueued_at for m in self._messages(queue, first) if m.state is State.READY]
         since = [at for at in ages if at is not None]
         return QueueCounts(
             name=queue,
-            ready=ready - int(left_over or 0) + ranked,
+            ready=ready - int(left_over or 0) + ranked + in_line,
             reserved=reserved,
             scheduled=scheduled,
             completed=completed,
@@ -209,8 +211,8 @@ class Inspector:
             )
             yield Message(message_id, queue, read, payload, problem or None, raw, traced or None, _read_result(result))
 
-    def _ids(self, queue: str, state: State) -> Iterator[list[str]]:
-        """Pages of the ids that an index holds; what moves meanwhile may be missed or seen twice."""
+    def _ids(self, queue: str, state: State) -> Iterator[tuple[str, list[str]]]:
+        """Pages of the ids that an index holds, with its key; what moves meanwhile may be missed or seen twice."""
         for name, kind in _INDEXES[state]:
             first = 0
             while True:
@@ -218,19 +220,25 @@ class Inspector:
                 entries = self._wire.command(command, self._keys.queue(queue, name), first, first + PAGE - 1)
                 if not entries:
                     break
-                # Finished messages are listed with the time of their end before their id.
-                yield [(entry[6:] if name in ("d", "dx") else entry).decode("utf-8", "replace") for entry in entries]
+                yield name, [_id_in(name, entry).decode("utf-8", "replace") for entry in entries]
                 first += len(entries)
 
 
 _INDEXES: dict[State, list[tuple[str, str]]] = {
     State.SCHEDULED: [("s", "zset")],
-    State.READY: [("z", "zset"), ("r", "list")],
+    State.READY: [("z", "zset"), ("r", "list"), ("w", "zset")],
     State.RESERVED: [("f", "zset")],
     State.COMPLETED: [("d", "list")],
     State.DEAD: [("x", "zset")],
     State.CANCELLED: [("dx", "list")],
 }
+
+
+def _id_in(key: str, entry: bytes) -> bytes:
+    """What stands before an id: of finished messages the time of their end; of those in line their key and place."""
+    if key in ("d", "dx"):
+        return entry[6:]
+    return entry[entry.find(b"\0") + 20 :] if key == "w" else entry
 
 
 _BLANK: dict[str, Any] = {"role": "", "queues": [], "exit_code": None} | dict.fromkeys(

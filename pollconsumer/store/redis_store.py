@@ -21,6 +21,8 @@ ENQUEUE_BATCH = 200
 ENQUEUE_BYTES = 1 << 20
 RECOVER_BATCH = 200
 MOST_COUNTED = 1000
+MOST_LINES = 100
+"""Concurrency keys whose lines are looked at in one go."""
 TRIM_BATCH = 1000
 """Above what a consumer completes between two calls, so that the number kept is reached however many there were."""
 KEEP_FINISHED = 10_000
@@ -220,7 +222,7 @@ class RedisStore:
     def offer_places(self, queue: str) -> int:
         """Have what waits for concurrency keys wait no longer than it must. Returns how many messages that freed."""
         script = self.wire.scripts["offer"]
-        offered: int = self.wire.call(script, self.keys.of_script(script, queue), [MOST_COUNTED])
+        offered: int = self.wire.call(script, self.keys.of_script(script, queue), [MOST_COUNTED, MOST_LINES])
         return offered
 
     def promote(self, holder: Holder, queue: str, most: int) -> Promoted:

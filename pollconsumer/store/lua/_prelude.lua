@@ -1,10 +1,11 @@
--- Stands before every script. The loader binds KEYS to the names that the script's header gives.
+-- Stands before every script. The loader binds KEYS to the names that the script's header gives; functions here use the
+-- names that they need, and only scripts that bind those call them.
 --
 -- A row (hash m) is 62 bytes and the handler's name; numbers are big-endian, instants are epoch milliseconds:
 --   1 flags (1 large record, 2 unique key, 4 parked, 8 concurrency key, 16 waiting for it, 32 begun for the only time,
 --     64 has a checkpoint)   2 ending (0, c completed, d dead, x cancelled)
 --   3-4 priority + 32768   5-6 attempts   7 crashes   8 generation   9-14 fence
---   15-20 reserved   21-26 started (while it is ready: its number among those that wait for a concurrency key)
+--   15-20 reserved   21-26 started (while it is ready: its number among those in line for a concurrency key)
 --   27-32 ended   33-38 scheduled   39-44 due   45-50 enqueued   51-56 failed   57-62 next attempt
 -- A record (hash b) is a header, the unique key, where flag 8 is set the concurrency key, the handler's name, a line
 -- feed, the payload:
@@ -84,39 +85,47 @@ local function ready_score(priority, tick)
   return string.format('%.0f', priority * LEVEL + tick)
 end
 
+-- A marker is a list of at most one element: it outlives the moment, so no wake-up is lost, and it cannot grow.
+local function wake(marker)
+  if redis.call('EXISTS', marker) == 0 then redis.call('RPUSH', marker, 1) end
+end
+
 -- The first of `count` ticks that no message has had: of now, or after the last one.
-local function next_ticks(count, now, c)
+local function next_ticks(count, now)
   local first = math.max(tonumber(redis.call('HGET', c, 'tick') or 0) + 1, now * TICKS)
   redis.call('HSET', c, 'tick', string.format('%.0f', first + count - 1))
   return first
 end
 
-local function make_ready(id, priority, r, z, c)
+local function make_ready(id, priority, now)
   if priority == 0 then
     redis.call('RPUSH', r, id)
   else
-    redis.call('ZADD', z, ready_score(priority, next_ticks(1, now_ms(), c)), id)
+    redis.call('ZADD', z, ready_score(priority, next_ticks(1, now)), id)
   end
 end
 
--- Back where it was, before all that became ready with it or after it; `back` counts what the script has put back so far.
-local function put_back(id, row, back, r, z)
+local back = 0  -- how many messages this script has put back
+
+-- Back where it was, before all that became ready with it or after it, and before what was put back before it.
+local function put_back(id, row)
   local priority = priority_of(row)
   if priority == 0 then
     redis.call('LPUSH', r, id)
   else
     redis.call('ZADD', z, ready_score(priority, number6(row, 45) * TICKS - 1 - back), id)
   end
+  back = back + 1
 end
 
 -- Unique keys: a key's holder, and after a line feed the instant at which it ceases to be one, where it has such.
-local function holds_key(id, key, u)
+local function holds_key(id, key)
   local held = redis.call('HGET', u, key)
   return held and (held == id or sub(held, 1, #id + 1) == id .. '\n')
 end
 
 -- The unfinished message that holds a key. What ended, or vanished, holds none, whatever stands there.
-local function holder_of(key, now, b, m, u)
+local function holder_of(key, now)
   local held = redis.call('HGET', u, key)
   if not held then return nil end
   local id, lapses = string.match(held, '^([^\n]*)\n?(%d*)')
@@ -130,74 +139,110 @@ local function unique_key(record)
   return sub(record, 12, 11 + byte(record, 11))
 end
 
-local function free_key(id, record, u)
+local function free_key(id, record)
   local key = unique_key(record)
-  if holds_key(id, key, u) then redis.call('HDEL', u, key) end
+  if holds_key(id, key) then redis.call('HDEL', u, key) end
 end
 
--- Concurrency keys: hash g counts what is in flight with each; what finds its key's places taken is set aside in w,
--- ordered by key, then as ready messages are, and is ready again when a place is free.
+-- Concurrency keys. Hash g counts what is in flight with each. What finds the places of its key taken stands in line, and
+-- so does what comes back from being in flight: in w, ordered by key, then as ready messages are. As many as there are
+-- free places, from the first in line, are offered one: these stand among the ready messages too, where c counts them
+-- as left over, lest they be counted twice. All others in line have the flag that they wait. Offering again offers
+-- nothing anew.
+
+-- Most messages in flight with the concurrency key of a record, and that key; nothing where it has none.
 local function concurrency(record)
+  if not record or not has_flag(byte(record, 2), CONCURRENCY) then return nil end
   local at = 12 + byte(record, 11)
   return byte(record, at), sub(record, at + 2, at + 1 + byte(record, at + 1))
 end
 
-local function waiting_entry(id, row, key)
+local function in_line(row)
+  return sub(row, 21, 26) ~= NEVER
+end
+
+local function line_entry(id, row, key)
   local since = number6(row, 45) + (priority_of(row) + 4096) * 3600000
   return key .. '\0' .. string.format('%013.0f', since) .. sub(row, 21, 26) .. id
 end
 
-local function wait_for_place(id, row, key, m, c, w)
-  if sub(row, 21, 26) == NEVER then
-    row = sub(row, 1, 20) .. be6(redis.call('HINCRBY', c, 'waited', 1)) .. sub(row, 27)
-  end
-  row = char(byte(row, 1) + WAITING) .. sub(row, 2)
-  redis.call('HSET', m, id, row)
-  redis.call('ZADD', w, 0, waiting_entry(id, row, key))
+-- The row and the entry in w of what has to stand in line. Among those that became ready in the same ms the number says
+-- who is first; one that stood among them before has one below FIRST_NUMBER.
+local FIRST_NUMBER = 1099511627776
+
+local function standing(id, row, key, number)
+  if not in_line(row) then row = sub(row, 1, 20) .. be6(number) .. sub(row, 27) end
+  return char(byte(row, 1) + WAITING) .. sub(row, 2), line_entry(id, row, key)
 end
 
--- Make the first that waits for a key ready again; `back` as in put_back. Returns whether there was one.
-local function offer_place(key, back, m, r, z, w)
-  local entry = redis.call('ZRANGEBYLEX', w, '[' .. key .. '\0', '(' .. key .. '\1', 'LIMIT', 0, 1)[1]
-  if not entry then return false end
-  local id = sub(entry, #key + 21)
-  local row = redis.call('HGET', m, id)
-  redis.call('ZREM', w, entry)
-  if row and #row >= 62 and has_flag(byte(row, 1), WAITING) then
-    row = char(byte(row, 1) - WAITING) .. sub(row, 2)
-    redis.call('HSET', m, id, row)
-    put_back(id, row, back, r, z)
-  else
-    redis.call('LPUSH', r, id)  -- for the step that reserves it to find out what it lacks
-  end
-  return true
+local function leave_line(id, row, key)
+  redis.call('ZREM', w, line_entry(id, row, key))
 end
 
-local function leave_place(key, back, m, r, z, g, w)
+-- Offer the places of a key that are free. Returns how many messages are offered one that were not before.
+local function offer_places(key)
+  local from, to = '[' .. key .. '\0', '(' .. key .. '\1'
+  local line = redis.call('ZRANGEBYLEX', w, from, to, 'LIMIT', 0, 1)
+  if #line == 0 then return 0 end
+  local taken = tonumber(redis.call('HGET', g, key) or 0)
+  local most = concurrency(readable(redis.call('HGET', b, sub(line[1], #key + 21)))) or taken + 1
+  if most - taken < 1 then return 0 end
+  if most - taken > 1 then line = redis.call('ZRANGEBYLEX', w, from, to, 'LIMIT', 0, most - taken) end
+  local offered = 0
+  for i = #line, 1, -1 do
+    local id = sub(line[i], #key + 21)
+    local row = well_formed(redis.call('HGET', m, id))
+    if row and state_of(row) == 'ready' and line_entry(id, row, key) == line[i] then
+      if has_flag(byte(row, 1), WAITING) then
+        redis.call('HSET', m, id, char(byte(row, 1) - WAITING) .. sub(row, 2))
+        redis.call('HINCRBY', c, 'left over', 1)
+        put_back(id, row)
+        offered = offered + 1
+      end
+    else
+      redis.call('ZREM', w, line[i])
+      if not row then redis.call('LPUSH', r, id) end  -- for the step that reserves it to find out what it lacks
+      offered = offered + (row and 0 or 1)
+    end
+  end
+  return offered
+end
+
+local function leave_place(key)
   if redis.call('HINCRBY', g, key, -1) <= 0 then redis.call('HDEL', g, key) end
-  return offer_place(key, back, m, r, z, w)
+end
+
+-- Back from being in flight, with its row as it is to be.
+local function come_back(id, row)
+  local _, key = concurrency(has_flag(byte(row, 1), CONCURRENCY) and readable(redis.call('HGET', b, id)))
+  if key then
+    leave_place(key)
+    local number = FIRST_NUMBER - redis.call('HINCRBY', c, 'stood in line', 1)
+    local stands, entry = standing(id, row, key, number)
+    redis.call('HSET', m, id, stands)
+    redis.call('ZADD', w, 0, entry)
+    offer_places(key)
+  else
+    redis.call('HSET', m, id, row)
+    put_back(id, row)
+  end
 end
 
 -- Out of the schedule, or of what is ready. Taking one out of the middle of a list is slow: its id stays there until it
 -- is popped, is not ready then, and is counted until that time.
-local function take_out(id, row, record, state, m, r, z, s, c, w)
+local function take_out(id, row, record, state)
   if state == 'scheduled' then
     redis.call('ZREM', s, id)
-  elseif has_flag(byte(row, 1), WAITING) then
-    local _, key = concurrency(record)
-    redis.call('ZREM', w, waiting_entry(id, row, key))
-  elseif priority_of(row) ~= 0 then
+    return
+  end
+  local _, key = concurrency(record)
+  local lined, waiting = in_line(row), has_flag(byte(row, 1), WAITING)
+  if lined and key then leave_line(id, row, key) end
+  if priority_of(row) == 0 then
+    if not lined then redis.call('HINCRBY', c, 'left over', 1) end
+  elseif not waiting then
     redis.call('ZREM', z, id)
-  else
-    redis.call('HINCRBY', c, 'left over', 1)
+    if lined then redis.call('HINCRBY', c, 'left over', -1) end
   end
-  if state == 'ready' and record and has_flag(byte(row, 1), CONCURRENCY) and not has_flag(byte(row, 1), WAITING) then
-    local _, key = concurrency(record)
-    offer_place(key, 0, m, r, z, w)  -- the place that was offered to it, if one was
-  end
-end
-
--- A marker is a list of at most one element: it outlives the moment, so no wake-up is lost, and it cannot grow.
-local function wake(marker)
-  if redis.call('EXISTS', marker) == 0 then redis.call('RPUSH', marker, 1) end
+  if key and not waiting and offer_places(key) > 0 then wake(k) end
 end

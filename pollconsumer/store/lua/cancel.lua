@@ -1,5 +1,5 @@
 -- End a message that is not reserved yet.
--- KEYS b m r z s u c dx p w y k
+-- KEYS b m r z s u c dx p g w y k
 -- ARGV id
 -- Returns '' when cancelled; its state when it is too late for that; nothing when there is no such message
 
@@ -10,14 +10,20 @@ local state = state_of(row)
 if state ~= 'scheduled' and state ~= 'ready' then return state end
 redis.call('LLEN', dx)
 redis.call('LLEN', r)
+redis.call('ZCARD', z)
+redis.call('HLEN', c)
+redis.call('ZCARD', w)
 redis.call('LLEN', k)
-take_out(ARGV[1], row, record, state, m, r, z, s, c, w)
+take_out(ARGV[1], row, record, state)
 local flags, stamp = byte(row, 1), be6(now_ms())
-if has_flag(flags, PARKED) then redis.call('SREM', p, ARGV[1]) end
-if has_flag(flags, UNIQUE) and record then free_key(ARGV[1], record, u) end
+if has_flag(flags, WAITING) then flags = flags - WAITING end
+if has_flag(flags, PARKED) then
+  redis.call('SREM', p, ARGV[1])
+  flags = flags - PARKED
+end
+if has_flag(flags, UNIQUE) and record then free_key(ARGV[1], record) end
 if has_flag(flags, LARGE) then redis.call('HDEL', b, ARGV[1]) end
 if has_flag(flags, CHECKPOINT) then redis.call('HDEL', y, ARGV[1]) end
-if has_flag(flags, CONCURRENCY) and redis.call('LLEN', r) > 0 then wake(k) end
-redis.call('HSET', m, ARGV[1], sub(row, 1, 1) .. 'x' .. sub(row, 3, 20) .. NEVER .. stamp .. sub(row, 33))
+redis.call('HSET', m, ARGV[1], char(flags) .. 'x' .. sub(row, 3, 20) .. NEVER .. stamp .. sub(row, 33))
 redis.call('RPUSH', dx, stamp .. ARGV[1])
 return ''

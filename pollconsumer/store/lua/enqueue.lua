@@ -1,5 +1,5 @@
 -- Accept messages: into the queue, or into the schedule where a due time lies ahead. All of them, or none.
--- KEYS b m r z s u c k ks
+-- KEYS b m r z s u c k ks v
 -- ARGV count; for each: id, when ('' now, '+n' in n ms, '=n' at epoch ms n), unique key ('' for none) after its
 --   lifetime in ms (0 for none) and a colon, priority, record less scheduled
 -- Returns for each the id under which it is held: its own twice over is a repeated call, another's a duplicate;
@@ -21,6 +21,7 @@ redis.call('HLEN', c)
 redis.call('HLEN', u)
 redis.call('LLEN', k)
 redis.call('LLEN', ks)
+local results = redis.call('HLEN', v)
 
 local held, seen, keys = {}, {}, {}
 local new_records, new_rows, ready, ranked, scheduled, unique = {}, {}, {}, {}, {}, {}
@@ -32,7 +33,7 @@ for i = 1, count do
     local colon = find(key, ':', 1, true)
     local lifetime = tonumber(sub(key, 1, colon - 1))
     key = sub(key, colon + 1)
-    holder = keys[key] or holder_of(key, now, b, m, u)
+    holder = keys[key] or holder_of(key, now)
     if not holder then
       keys[key] = id
       unique[#unique + 1] = key
@@ -71,11 +72,15 @@ for i = 1, count do
   end
 end
 
-if #new_records > 0 then redis.call('HSET', b, unpack(new_records)) end
+if #new_records > 0 then
+  redis.call('HSET', b, unpack(new_records))
+  -- The result of a message that had the same id, and is forgotten, is not theirs.
+  for i = 1, results > 0 and #new_records or 0, 2 do redis.call('HDEL', v, new_records[i]) end
+end
 if #unique > 0 then redis.call('HSET', u, unpack(unique)) end
 if #ready > 0 then redis.call('RPUSH', r, unpack(ready)) end
 if #ranked > 0 then
-  local tick = next_ticks(#ranked / 2, now, c)
+  local tick = next_ticks(#ranked / 2, now)
   for i = 1, #ranked, 2 do
     ranked[i] = ready_score(ranked[i], tick)
     tick = tick + 1

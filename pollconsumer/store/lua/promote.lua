@@ -28,7 +28,7 @@ if #ids > 0 then
     if priority == 0 then
       ready[#ready + 1] = id
     else
-      ranked[#ranked + 1] = ready_score(priority, next_ticks(1, now, c))
+      ranked[#ranked + 1] = ready_score(priority, next_ticks(1, now))
       ranked[#ranked + 1] = id
     end
   end

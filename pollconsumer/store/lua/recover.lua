@@ -10,6 +10,9 @@ local now = now_ms()
 redis.call('LLEN', r)
 redis.call('ZCARD', z)
 redis.call('LLEN', k)
+redis.call('HLEN', c)
+redis.call('HLEN', g)
+redis.call('ZCARD', w)
 local first = tonumber(ARGV[1])
 local flight = redis.call('ZRANGE', f, first, first + tonumber(ARGV[2]) - 1, 'WITHSCORES')
 if #flight == 0 then return {{}, 0} end
@@ -19,21 +22,32 @@ for i = 4, #ARGV do live[be6(tonumber(ARGV[i]))] = true end
 local ids = {}
 for i = 1, #flight, 2 do ids[#ids + 1] = flight[i] end
 local rows = redis.call('HMGET', m, unpack(ids))
-local orphans = {}
+local orphans, returning, freed = {}, {}, {}
+
+local function record_of(id)
+  return readable(redis.call('HGET', b, id))
+end
 
 local function skip(id, row)
+  local record = has_flag(byte(row, 1), UNIQUE) and record_of(id)
+  if record then free_key(id, record) end
+  local _, key = concurrency(has_flag(byte(row, 1), CONCURRENCY) and record_of(id))
+  if key then
+    leave_place(key)
+    freed[#freed + 1] = key
+  end
   redis.call('HSET', m, id, sub(row, 1, 1) .. 'd' .. sub(row, 3, 26) .. be6(now) .. sub(row, 33))
   redis.call('HSET', e, id, 'skipped: its process died while it was handled, and it is delivered at most once')
   redis.call('ZADD', x, now, id)
   redis.call('HINCRBY', c, 'skipped', 1)
-  local record = has_flag(byte(row, 1), UNIQUE) and readable(redis.call('HGET', b, id))
-  if record then free_key(id, record, u) end
 end
 
 for i = #ids, 1, -1 do
   local id, row = ids[i], well_formed(rows[i])
   if not row then
     -- For the step that reserves it to find out what it lacks.
+    local _, key = concurrency(record_of(id))
+    if key then leave_place(key) end
     redis.call('ZREM', f, id)
     redis.call('LPUSH', r, id)
     orphans[#orphans + 1] = id
@@ -42,21 +56,18 @@ for i = #ids, 1, -1 do
     local late = ARGV[3] == '1' and tonumber(flight[2 * i]) <= now and not live[fence]
     if late or not valid[fence] then
       redis.call('ZREM', f, id)
-      if has_flag(byte(row, 1), CONCURRENCY) then
-        local record = readable(redis.call('HGET', b, id))
-        local _, key = concurrency(record or '')
-        if record then leave_place(key, #orphans, m, r, z, g, w) end
-      end
       row = sub(row, 1, 6) .. char(math.min(byte(row, 7) + 1, 255)) .. sub(row, 8)
       if has_flag(byte(row, 1), BEGUN) then
         skip(id, row)
       else
-        redis.call('HSET', m, id, sub(row, 1, 14) .. NEVER .. NEVER .. sub(row, 27))
-        put_back(id, row, #orphans, r, z)
+        returning[#returning + 1] = id
+        returning[#returning + 1] = sub(row, 1, 14) .. NEVER .. NEVER .. sub(row, 27)
       end
       orphans[#orphans + 1] = id
     end
   end
 end
+for i = #freed, 1, -1 do offer_places(freed[i]) end
+for i = 1, #returning, 2 do come_back(returning[i], returning[i + 1]) end
 if #orphans > 0 then wake(k) end
 return {orphans, #ids}

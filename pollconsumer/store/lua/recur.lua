@@ -12,7 +12,8 @@ if not due or tonumber(due) ~= tonumber(ARGV[4]) or not redis.call('HGET', n, na
 redis.call('LLEN', r)
 redis.call('ZCARD', z)
 redis.call('LLEN', k)
-local stamp, skipped, enqueued = be6(now_ms()), tonumber(ARGV[6]), 0
+local now, skipped, enqueued = now_ms(), tonumber(ARGV[6]), 0
+local stamp = be6(now)
 local last = redis.call('HGET', nc, name .. ':last')
 for i = 8, #ARGV, 3 do
   local id, instant, record = ARGV[i], tonumber(ARGV[i + 1]), ARGV[i + 2]
@@ -25,7 +26,7 @@ for i = 8, #ARGV, 3 do
     row = fresh_row(record)
     redis.call('HSET', b, id, record)
     redis.call('HSET', m, id, sub(row, 1, 38) .. be6(instant) .. sub(row, 45))
-    make_ready(id, priority_of(row), r, z, c)
+    make_ready(id, priority_of(row), now)
     last, enqueued = id, enqueued + 1
   end
 end

@@ -11,8 +11,8 @@ redis.call('LLEN', k)
 for _, id in ipairs(ARGV) do
   local record = redis.call('ZSCORE', x, id) and readable(redis.call('HGET', b, id))
   local key = record and unique_key(record) or ''
-  local holder = key ~= '' and holder_of(key, now, b, m, u)
-  if record and not holder then
+  local holder = key ~= '' and holder_of(key, now)
+  if record and (not holder or holder == id) then
     if key ~= '' then redis.call('HSET', u, key, id) end
     local row = well_formed(redis.call('HGET', m, id)) or fresh_row(record)
     local flags = byte(row, 1)
@@ -21,7 +21,7 @@ for _, id in ipairs(ARGV) do
     redis.call('HSET', m, id, char(flags) .. '\0' .. sub(row, 3, 4) .. '\0\0\0'
       .. char(math.min(byte(row, 8) + 1, 255)) .. sub(row, 9, 14) .. NEVER .. NEVER .. NEVER .. sub(row, 33, 44)
       .. be6(now) .. sub(row, 51, 56) .. NEVER .. sub(row, 63))
-    make_ready(id, priority_of(row), r, z, c)
+    make_ready(id, priority_of(row), now)
     returned[#returned + 1] = id
   end
 end

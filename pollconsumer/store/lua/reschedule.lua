@@ -1,5 +1,5 @@
 -- Give a message that is not reserved yet another due time; it keeps its id.
--- KEYS b m r z s c k ks w
+-- KEYS b m r z s c k ks g w
 -- ARGV id, when ('+n' in n ms, '=n' at epoch ms n)
 -- Returns '' when rescheduled; its state when it is too late for that; nothing when there is no such message
 
@@ -12,7 +12,13 @@ local now = now_ms()
 local due = tonumber(sub(ARGV[2], 2))
 if sub(ARGV[2], 1, 1) == '+' then due = now + due end
 if due <= now and state == 'ready' then return '' end
-take_out(ARGV[1], row, record, state, m, r, z, s, c, w)
+redis.call('LLEN', r)
+redis.call('ZCARD', z)
+redis.call('HLEN', c)
+redis.call('ZCARD', w)
+redis.call('LLEN', k)
+redis.call('LLEN', ks)
+take_out(ARGV[1], row, record, state)
 local flags = byte(row, 1)
 if has_flag(flags, WAITING) then flags = flags - WAITING end
 row = char(flags) .. sub(row, 2, 20) .. NEVER .. sub(row, 27)
@@ -20,7 +26,7 @@ row = char(flags) .. sub(row, 2, 20) .. NEVER .. sub(row, 27)
 local next_attempt = sub(row, 57, 62) ~= NEVER and be6(due) or NEVER
 if due <= now then
   redis.call('HSET', m, ARGV[1], sub(row, 1, 38) .. be6(due) .. be6(now) .. sub(row, 51, 56) .. NEVER .. sub(row, 63))
-  make_ready(ARGV[1], priority_of(row), r, z, c)
+  make_ready(ARGV[1], priority_of(row), now)
   wake(k)
 else
   local head = redis.call('ZRANGE', s, 0, 0, 'WITHSCORES')[2]

@@ -28,20 +28,23 @@ redis.call('LLEN', k)
 local stale = {}
 local new_rows, gone, ended, dropped = {}, {}, {}, {}
 
-local back, settled = 0, completed > 0
+local settled, freed, released = completed > 0, {}, {}
 -- What is popped and turns out not to be ready, or to find its key's places taken, must not hold up the server.
-local MOST_LOOKED_AT = 1000
+local MOST_LOOKED_AT = 100
 
 -- Give up what a message holds beside its reservation: its unique key where it has ended, its place among those with the
--- same concurrency key.
+-- same concurrency key. Places are offered when all are known that are free: in the order of the line, whoever left first.
 local function let_go(id, flags, has_ended)
   local unique, concurrent = has_ended and has_flag(flags, UNIQUE), has_flag(flags, CONCURRENCY)
   local record = (unique or concurrent) and readable(redis.call('HGET', b, id))
   if not record then return end
-  if unique then free_key(id, record, u) end
+  if unique then free_key(id, record) end
   if concurrent then
     local _, key = concurrency(record)
-    if leave_place(key, back, m, r, z, g, w) then ranked, back = redis.call('ZCARD', z), back + 1 end
+    if key then
+      leave_place(key)
+      freed[#freed + 1] = key
+    end
   end
 end
 
@@ -86,7 +89,7 @@ for at = last + 1, #ARGV, 7 do
     settled = true
     redis.call('ZREM', f, id)
     if kind ~= 'complete' and text ~= '' then redis.call('HSET', e, id, text) end
-    if flags > 0 then let_go(id, flags, kind == 'dead' or kind == 'complete') end
+    if flags > 0 and kind ~= 'release' then let_go(id, flags, kind == 'dead' or kind == 'complete') end
     if kind == 'complete' then
       redis.call('HSET', m, id, row)
       redis.call('RPUSH', d, sub(row, 27, 32) .. id)
@@ -101,9 +104,8 @@ for at = last + 1, #ARGV, 7 do
       redis.call('HSET', m, id, row)
       redis.call('ZADD', x, number6(row, 27), id)
     elseif kind == 'release' then
-      redis.call('HSET', m, id, row)
-      put_back(id, row, back, r, z)
-      ranked, back = redis.call('ZCARD', z), back + 1
+      released[#released + 1] = id
+      released[#released + 1] = row
     else
       local due = now + delay
       local head = redis.call('ZRANGE', s, 0, 0, 'WITHSCORES')[2]
@@ -117,10 +119,14 @@ for at = last + 1, #ARGV, 7 do
   end
 end
 
--- The tick at which a message of priority 0 became ready.
+for i = #freed, 1, -1 do offer_places(freed[i]) end
+for i = 1, #released, 2 do come_back(released[i], released[i + 1]) end
+if back > 0 then ranked = redis.call('ZCARD', z) end
+
+-- The tick at which a message of priority 0 became ready; of what is left over, 0.
 local function tick_of(id)
   local row = redis.call('HGET', m, id)
-  if row then return well_formed(row) and number6(row, 45) * TICKS or 0 end
+  if row then return well_formed(row) and state_of(row) == 'ready' and number6(row, 45) * TICKS or 0 end
   local record = readable(redis.call('HGET', b, id))
   return record and number6(record, 5) * TICKS or 0
 end
@@ -136,7 +142,8 @@ local function pop(count)
     local tick = first and tick_of(first)
     if first and (not score or tick <= score) then
       local run = math.min(wanted_still, redis.call('LLEN', r))
-      local whole = not score or tick_of(redis.call('LINDEX', r, run - 1)) <= score
+      local last_tick = score and tick_of(redis.call('LINDEX', r, run - 1))
+      local whole = not score or last_tick > 0 and last_tick <= score
       popped = redis.call('LPOP', r, whole and run or 1)
     elseif score then
       local below = first and '(' .. string.format('%.0f', tick) or '+inf'
@@ -150,33 +157,42 @@ local function pop(count)
   return ids
 end
 
-local function bury(id, row, problem)
-  row = row or '\0\0\128\0\0\0\0\0' .. string.rep(NEVER, 9)
-  redis.call('HSET', m, id, sub(row, 1, 1) .. 'd' .. sub(row, 3, 26) .. be6(now) .. sub(row, 33))
+local function bury(id, row, record, problem)
+  row = row or record and fresh_row(record) or '\0\0\128\0\0\0\0\0' .. string.rep(NEVER, 9)
+  local flags = byte(row, 1)
+  if has_flag(flags, PARKED) then
+    redis.call('SREM', p, id)
+    flags = flags - PARKED
+  end
+  if record and has_flag(flags, UNIQUE) then free_key(id, record) end
+  redis.call('HSET', m, id, char(flags) .. 'd' .. sub(row, 3, 20) .. NEVER .. be6(now) .. sub(row, 33))
   redis.call('HSET', e, id, 'malformed: ' .. problem)
   redis.call('ZADD', x, now, id)
+  return true
 end
 
-local reserved, flight, seen = {}, {}, {}
+local reserved, flight, seen, taken = {}, {}, {}, {}
 new_rows = {}
 
 -- Returns whether any of `ids` could not be reserved: others may be, in its place.
 local function reserve(ids)
-  local fence, stamp, left_over, set_aside = ARGV[3], be6(now), 0, 0
+  local fence, stamp, left_over, passed_over = ARGV[3], be6(now), 0, false
+  local aside, line, number = {}, {}, nil
   local hard_end = string.format('%.0f', now + tonumber(ARGV[4]))
   local rows = redis.call('HMGET', m, unpack(ids))
   local records = redis.call('HMGET', b, unpack(ids))
   for i = 1, #ids do
     local id, row, record = ids[i], well_formed(rows[i]), readable(records[i])
-    if seen[id] or (row and state_of(row) ~= 'ready') then
-      left_over = left_over + 1
+    if seen[id] or row and (state_of(row) ~= 'ready' or has_flag(byte(row, 1), WAITING)) then
+      left_over, passed_over = left_over + 1, true
     elseif rows[i] and not row then
-      bury(id, nil, 'its row cannot be read')
+      passed_over = bury(id, nil, record, 'its row cannot be read')
     elseif not record then
       if not rows[i] and not records[i] and tonumber(redis.call('HGET', c, 'left over') or 0) > left_over then
-        left_over = left_over + 1
+        left_over, passed_over = left_over + 1, true
       else
-        bury(id, row, records[i] and 'its record cannot be read' or 'its record is missing')
+        if row and in_line(row) then left_over = left_over + 1 end
+        passed_over = bury(id, row, nil, records[i] and 'its record cannot be read' or 'its record is missing')
       end
     else
       row = row or fresh_row(record)
@@ -186,11 +202,22 @@ local function reserve(ids)
         if has_flag(flags, PARKED) then
           redis.call('SREM', p, id)
           flags = flags - PARKED
+          row = char(flags) .. sub(row, 2)
         end
-        if has_flag(flags, CONCURRENCY) and has_flag(byte(record, 2), CONCURRENCY) then
-          local most, key = concurrency(record)
-          has_place = tonumber(redis.call('HGET', g, key) or 0) < most
-          if has_place then redis.call('HINCRBY', g, key, 1) else wait_for_place(id, row, key, m, c, w) end
+        local most, key = concurrency(has_flag(flags, CONCURRENCY) and record)
+        if key then
+          taken[key] = taken[key] or tonumber(redis.call('HGET', g, key) or 0)
+          has_place = taken[key] < most
+          if in_line(row) then left_over = left_over + 1 end
+          if has_place then
+            taken[key] = redis.call('HINCRBY', g, key, 1)
+            if in_line(row) then leave_line(id, row, key) end
+          else
+            number = (number or FIRST_NUMBER + redis.call('HINCRBY', c, 'stood in line', #ids) - #ids) + 1
+            aside[#aside + 1] = id
+            line[#line + 1] = 0
+            aside[#aside + 1], line[#line + 1] = standing(id, row, key, number)
+          end
         end
       end
       if has_place then
@@ -200,44 +227,46 @@ local function reserve(ids)
         new_rows[#new_rows + 1] = row
         flight[#flight + 1] = hard_end
         flight[#flight + 1] = id
-        seen[id] = true
         reserved[#reserved + 1] = id
         reserved[#reserved + 1] = row
         reserved[#reserved + 1] = record
       else
-        set_aside = set_aside + 1
+        passed_over = true
       end
     end
+    seen[id] = true
+  end
+  if #aside > 0 then
+    redis.call('HSET', m, unpack(aside))
+    redis.call('ZADD', w, unpack(line))
   end
   if left_over > 0 then redis.call('HINCRBY', c, 'left over', -left_over) end
-  return left_over + set_aside > 0
+  return passed_over
 end
 
--- What is left of a quota, and ms until there is more where nothing is. A period is counted in sixtieths, each of which
--- counts until all of it is past: no span of that length ever sees more than the quota.
+-- What is left of a quota, and ms until there is more of it once that is used up. A period is counted in sixtieths, each
+-- of which counts until all of it is past: no span of that length ever sees more than the quota.
 local function left_of_quota(quota, period, slice)
-  local spent, used, oldest = redis.call('HGETALL', h), 0, nil
+  local spent, used, oldest = redis.call('HGETALL', h), 0, (floor(now / slice) + 1) * slice
   for i = 1, #spent, 2 do
     local ends = (tonumber(spent[i]) + 1) * slice
     if ends <= now - period or ends > now + period then
       redis.call('HDEL', h, spent[i])
     else
       used = used + tonumber(spent[i + 1])
-      oldest = math.min(oldest or ends, ends)
+      oldest = math.min(oldest, ends)
     end
   end
-  local left = quota - used
-  return left, left <= 0 and oldest and math.max(1, math.ceil(oldest + period - now)) or -1
+  return quota - used, math.max(1, math.ceil(oldest + period - now))
 end
 
-local room, more_in, slice = math.huge, -1, nil
+local room, slice, left, left_in = math.huge, nil, math.huge, nil
 if limits ~= '' then
   local most, quota, period = string.match(limits, '^(%d*) (%d*) (%d*)$')
   if most ~= '' then room = tonumber(most) - redis.call('ZCARD', f) end
   if quota ~= '' then
     slice = math.max(1, tonumber(period) / 60)
-    local left
-    left, more_in = left_of_quota(tonumber(quota), tonumber(period), slice)
+    left, left_in = left_of_quota(tonumber(quota), tonumber(period), slice)
     room = math.min(room, left)
   end
   wanted = math.max(0, math.min(wanted, room))
@@ -254,7 +283,7 @@ if #new_rows > 0 then
 end
 local count = #reserved / 3
 if slice and count > 0 then redis.call('HINCRBY', h, string.format('%.0f', floor(now / slice)), count) end
-if more and count == 0 then more_in = 0 end
+local more_in = left - count <= 0 and left_in or more and count == 0 and 0 or -1
 if (back > 0 or count > 0 or more or settled and limits ~= '') and room > count
   and (redis.call('LLEN', r) > 0 or redis.call('ZCARD', z) > 0) then
   wake(k)
