@@ -11,7 +11,15 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from pollconsumer.core.message import NewMessage
+from pollconsumer.core.message import (
+    NewMessage,
+    check_concurrency,
+    check_handler,
+    check_id,
+    check_key,
+    check_priority,
+    check_queue,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,6 +53,21 @@ def send(store: RedisStore, queue: str) -> int:
 def _unpack(entry: bytes) -> list[NewMessage]:
     """Nothing for what somebody else wrote there."""
     try:
-        return [NewMessage(**given | {"payload": given["payload"].encode()}) for given in json.loads(entry)]
+        return [_checked(NewMessage(**given | {"payload": given["payload"].encode()})) for given in json.loads(entry)]
     except (ValueError, TypeError, KeyError, AttributeError):
         return []
+
+
+def _checked(message: NewMessage) -> NewMessage:
+    """``message``, where it is one that `enqueue` can take. ValueError otherwise."""
+    check_id(message.id)
+    check_queue(message.queue)
+    check_handler(message.handler)
+    check_priority(message.priority)
+    check_key(message.key)
+    if message.concurrency_key:
+        check_concurrency(message.concurrency_key, message.concurrency_limit)
+    due, lifetime = message.due or 0, message.key_lifetime
+    if type(due) is not int or type(lifetime) is not int or max(due, lifetime) >= 1 << 48 or message.delay is not None:
+        raise ValueError(message)
+    return message

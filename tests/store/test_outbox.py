@@ -1,0 +1,199 @@
+"""Results, and messages accepted with the completion of another."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pollconsumer.store import outbox
+from tests.store.acting import HOUR, QUEUE, Launch, Looking, die, finish, message, retry
+from tests.store.servers import server_ms, snapshot
+
+if TYPE_CHECKING:
+    from pollconsumer.store.inspector import Inspector
+    from pollconsumer.store.redis_store import RedisStore
+
+OTHER = "other"
+
+
+def complete_with(store: RedisStore, *children: object, result: str = "") -> None:
+    """A message "parent", completed with what is to be sent on."""
+    store.enqueue([message("parent")])
+    launch = Launch(store)
+    (parent,) = launch.reserve()
+    outgoing = outbox.pack(children, server_ms(store.wire)) if children else b""  # type: ignore[arg-type]
+    assert launch.settle(finish(parent, result, outgoing=outgoing)).stale == []
+
+
+def test_a_result_is_kept_for_its_time_and_forgotten_then(
+    store: RedisStore, look: Looking, inspector: Inspector
+) -> None:
+    complete_with(store, result='{"n":1}')
+    assert inspector.message("parent").result == {"n": 1}
+    assert store.trim(QUEUE) == 0
+    assert look.hash("v") == {"parent": b'{"n":1}'}
+    store.wire.command("ZADD", look.key("vx"), 1, "parent")
+    store.trim(QUEUE)
+    assert (look.hash("v"), look.ranked("vx")) == ({}, [])
+    assert inspector.message("parent").result is None
+
+
+def test_a_result_outlives_its_message(store: RedisStore, look: Looking, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pollconsumer.store.redis_store.KEEP_FINISHED", 0)
+    complete_with(store, result="1")
+    assert store.trim(QUEUE) == 1
+    assert look.hash("v") == {"parent": b"1"}
+
+
+def test_a_result_is_not_that_of_a_later_message_with_the_same_id(
+    store: RedisStore, inspector: Inspector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    complete_with(store, result="1")
+    assert store.enqueue([message("parent"), message("other")])[0].duplicate
+    assert inspector.message("parent").result == 1
+    monkeypatch.setattr("pollconsumer.store.redis_store.KEEP_FINISHED", 0)
+    store.trim(QUEUE)
+    assert not store.enqueue([message("parent")])[0].duplicate
+    assert inspector.message("parent").result is None
+
+
+def test_settling_again_after_a_lost_reply_sends_nothing_twice(store: RedisStore, look: Looking) -> None:
+    store.enqueue([message("parent")])
+    launch = Launch(store)
+    (parent,) = launch.reserve()
+    settlement = finish(parent, "1", outgoing=outbox.pack([message("child")], 0))
+    launch.settle(settlement)
+    before = snapshot(store.wire)
+    assert launch.settle(settlement).stale == []
+    assert snapshot(store.wire) == before
+    assert len(look.listed("o")) == 1
+
+
+def test_what_was_taken_over_sends_nothing(store: RedisStore, look: Looking) -> None:
+    store.enqueue([message("parent")])
+    launch = Launch(store)
+    (parent,) = launch.reserve(lasts_ms=0)
+    store.recover(QUEUE, [])
+    launch.settle(finish(parent, "1", outgoing=outbox.pack([message("child")], 0)))
+    assert (look.listed("o"), look.hash("v")) == ([], {})
+
+
+@pytest.mark.parametrize("settle", [retry, die])
+def test_an_attempt_that_failed_sends_nothing(store: RedisStore, look: Looking, settle: object) -> None:
+    assert callable(settle)
+    store.enqueue([message("parent")])
+    launch = Launch(store)
+    (parent,) = launch.reserve()
+    launch.settle(settle(parent)._replace(outgoing=outbox.pack([message("child")], 0)))
+    assert look.listed("o") == []
+
+
+def test_what_is_sent_arrives_in_its_own_queue_whole(store: RedisStore, look: Looking, inspector: Inspector) -> None:
+    children = [
+        message("same", payload=b'{"x":"\xc3\xbc"}', priority=3, key="k", lifetime=HOUR),
+        message("else", queue=OTHER, concurrency="c", limit=2),
+        message("later", queue=OTHER, delay=HOUR),
+    ]
+    complete_with(store, *children)
+    assert look.ranked("z") == []
+    assert outbox.send(store, QUEUE) == 3
+    assert look.listed("o") == []
+    same = inspector.message("same")
+    assert (same.payload, same.row.priority, same.queue) == ({"x": "ü"}, 3, QUEUE)
+    assert store.enqueue([message("probe", key="k")])[0].id == "same"
+    other = Looking(store, OTHER)
+    assert other.listed("r") == ["else"]
+    due = other.score("s", "later")
+    assert due is not None
+    assert due <= server_ms(store.wire) + HOUR
+    Launch(store, queue=OTHER).reserve()
+    assert other.hash("g") == {"c": b"1"}
+
+
+def test_a_sender_that_dies_between_sending_and_saying_so_sends_nothing_twice(
+    store: RedisStore, look: Looking, inspector: Inspector
+) -> None:
+    complete_with(store, message("child", queue=OTHER), message("sibling"))
+    (entry,) = store.wire.command("LRANGE", look.key("o"), 0, -1)
+    assert outbox.send(store, QUEUE) == 2
+    launch = Launch(store, queue=OTHER)
+    launch.complete(*launch.reserve())
+    store.wire.command("RPUSH", look.key("o"), entry)
+    assert outbox.send(store, QUEUE) == 2
+    assert inspector.message("child").state == "completed"
+    assert Looking(store, OTHER).listed("r") == []
+    assert look.listed("r") == ["sibling"]
+
+
+def test_two_senders_at_once_send_everything_once(store: RedisStore, look: Looking) -> None:
+    for n in range(50):
+        store.wire.command("RPUSH", look.key("o"), outbox.pack([message(f"m{n}", queue=OTHER)], 0))
+    enqueue, rivals = store.enqueue, 0
+
+    def rivalled(messages: object) -> object:
+        nonlocal rivals
+        rivals += 1
+        if rivals == 3:
+            outbox.send(store, QUEUE)
+        return enqueue(messages)  # type: ignore[arg-type]
+
+    store.enqueue = rivalled  # type: ignore[assignment, method-assign]
+    outbox.send(store, QUEUE)
+    assert look.listed("o") == []
+    assert Looking(store, OTHER).listed("r") == [f"m{n}" for n in range(50)]
+
+
+def test_a_child_with_a_key_that_is_held_is_a_duplicate(store: RedisStore, look: Looking) -> None:
+    store.enqueue([message("holder", key="k", delay=HOUR)])
+    complete_with(store, message("child", key="k"))
+    outbox.send(store, QUEUE)
+    assert look.listed("r") == []
+    assert look.listed("o") == []
+
+
+GOOD = {"id": "i", "queue": "q", "handler": "h", "payload": "{}"}
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        b"",
+        b"\xff\xfe",
+        b"null",
+        b"7",
+        b'{"id": 1}',
+        b"[7]",
+        b"[[]]",
+        b"[{}]",
+        *(
+            json.dumps([GOOD | wrong]).encode()
+            for wrong in (
+                {"id": 7},
+                {"id": "a b"},
+                {"queue": "}:r"},
+                {"handler": None},
+                {"handler": "a\nb"},
+                {"payload": 7},
+                {"priority": "high"},
+                {"priority": 1 << 40},
+                {"key": 7},
+                {"key": "k" * 300},
+                {"key_lifetime": "long"},
+                {"due": "now"},
+                {"due": 1 << 60},
+                {"delay": 5},
+                {"concurrency_key": "c", "concurrency_limit": 999},
+                {"concurrency_key": 7},
+                {"unheard_of": 1},
+            )
+        ),
+    ],
+)
+def test_what_somebody_else_wrote_there_is_dropped_and_holds_up_nothing(
+    store: RedisStore, look: Looking, garbage: bytes
+) -> None:
+    store.wire.command("RPUSH", look.key("o"), garbage, outbox.pack([message("child")], 0))
+    assert outbox.send(store, QUEUE) == 1
+    assert (look.listed("r"), look.listed("o")) == (["child"], [])
