@@ -1,0 +1,122 @@
+"""What all rules work with: a store, a launch, a mover, a person, and the model of what they have done."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine
+
+from pollconsumer.core.lifecycle import State
+from pollconsumer.store import rows
+from pollconsumer.store.inspector import Inspector
+from pollconsumer.store.interventions import Interventions
+from pollconsumer.store.recurring import Recurring
+from pollconsumer.store.redis_store import RedisStore
+from pollconsumer.store.reservations import Holder, Limits
+from tests.conftest import NAMESPACE
+from tests.machine.model import LIMITS, Model
+from tests.store.acting import HOUR, QUEUE, Launch, Looking, message, names
+from tests.store.servers import server_ms
+
+if TYPE_CHECKING:
+    from pollconsumer.core.message import NewMessage
+    from pollconsumer.store.reservations import Reservation, Stepped
+    from tests.store.servers import Server
+
+OTHER = "other"
+"""A queue that nobody consumes."""
+IDS = [f"m{n}" for n in range(28)]
+PRIORITIES = [0, 0, 0, -1, 1, 4096, -4096]
+"""By id, so that a forgotten id that is used again has the one that it had."""
+FEW = st.integers(1, 4)
+DUE = st.sampled_from([None, None, None, -2, 1, 2, 3])
+"""In hours from the beginning."""
+
+
+class Base(RuleBasedStateMachine):
+    server: Server
+
+    def set_up(self) -> None:
+        self.server.clear()
+        self.wire = self.server.wire()
+        self.store = RedisStore(self.wire, NAMESPACE)
+        self.inspector = Inspector(self.wire, NAMESPACE)
+        self.person = Interventions(self.wire, NAMESPACE)
+        self.recurring = Recurring(self.wire, NAMESPACE)
+        self.look, self.look_there = Looking(self.store), Looking(self.store, OTHER)
+        self.model = Model(self.stamp)
+        self.began = server_ms(self.wire)
+        self.soon = self.began + HOUR // 2
+        self.limits: Limits | None = None
+        self.overtaken: list[tuple[Launch, list[Reservation]]] = []
+        self.fence = 1
+        self.launch = Launch(self.store, self.fence)
+        self.mover = Holder("mover::0", "1000000", "mover:")
+        self.store.announce(self.mover, QUEUE)
+
+    def teardown(self) -> None:
+        self.server.clear()
+
+    def stamp(self, name: str) -> int:
+        """When a message became ready; whether that is a moment ago, we can tell."""
+        row = self.wire.command("HGET", self.look.key("m"), name)
+        stamp = (
+            rows.read_row(row).timestamps.enqueued_at
+            if row
+            else int.from_bytes(self.wire.command("HGET", self.look.key("b"), name)[4:10], "big")
+        )
+        assert stamp is not None
+        assert self.began <= stamp <= self.soon
+        return stamp
+
+    def new(self, name: str, key: str, lifetime: int, concurrency: str, due: int | None, queue: str) -> NewMessage:
+        return message(
+            name,
+            priority=PRIORITIES[IDS.index(name) % len(PRIORITIES)],
+            key=key if queue == QUEUE else "",
+            lifetime=lifetime if key and queue == QUEUE else 0,
+            concurrency=concurrency,
+            limit=LIMITS.get(concurrency, 1),
+            due=None if due is None else self.began + due * HOUR,
+            queue=queue,
+        )
+
+    def in_hand(self) -> list[str]:
+        return self.model.having(State.RESERVED)
+
+    def reservation(self, name: str) -> Reservation:
+        found = self.model.messages[name].reservation
+        assert found is not None
+        return found
+
+    def step(self, **what: Any) -> Stepped:
+        return self.launch.step(limits=self.limits, **what)
+
+    def reserved(self, most: int, stepped: Stepped) -> None:
+        """What a step has reserved is what the model hands out."""
+        expected = self.model.hand_out(most, self.limits)
+        assert names(stepped.reserved) == expected
+        for reservation in stepped.reserved:
+            held = self.model.messages[reservation.id.decode()]
+            held.reservation = reservation
+            assert reservation.attempt == held.attempts
+            assert reservation.generation == held.generation
+            assert reservation.has_checkpoint == (held.checkpoint is not None)
+        used_up = self.limits is not None and self.limits.quota is not None and self.model.spent >= self.limits.quota
+        assert (stepped.more_in is not None) == used_up
+
+
+def new_messages(queues: tuple[str, ...] = (QUEUE,)) -> st.SearchStrategy[list[tuple[Any, ...]]]:
+    return st.lists(
+        st.tuples(
+            st.sampled_from(IDS),
+            st.sampled_from(["", "", "", "k1", "k2"]),
+            st.sampled_from([0, HOUR]),
+            st.sampled_from(["", "", "c1", "c1", "c2"]),
+            DUE,
+            st.sampled_from(queues),
+        ),
+        min_size=1,
+        max_size=6,
+    )

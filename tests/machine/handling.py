@@ -1,0 +1,205 @@
+"""Launches: they reserve, settle, die, and come back to life."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import precondition, rule
+
+from pollconsumer.core.errors import LeaseLost
+from pollconsumer.core.lifecycle import State
+from pollconsumer.store import outbox, rows
+from pollconsumer.store.reservations import Limits
+from tests.machine.base import FEW, OTHER, new_messages
+from tests.machine.producing import Producing
+from tests.store.acting import HOUR, QUEUE, Launch, begin, die, finish, park, release, retry
+from tests.store.servers import server_ms
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pollconsumer.store.reservations import Reservation, Settlement
+
+ALWAYS = 10_000 * HOUR
+
+SETTLE: dict[str, Callable[[Reservation], Settlement]] = {
+    "retry": retry,
+    "retry later": lambda r: retry(r, HOUR),
+    "die": die,
+    "release": release,
+    "park": lambda r: park(r, HOUR),
+    "finish": lambda r: finish(r, f"{r.attempt}", ALWAYS),
+}
+WAYS = ["complete", *SETTLE]
+
+
+class Handling(Producing):
+    @precondition(lambda self: self.model.having(State.READY))
+    @rule(most=FEW)
+    def reserve(self, most: int) -> None:
+        self.reserved(most, self.step(claim=most))
+
+    @precondition(lambda self: self.look.marker() == 1)
+    @rule(most=FEW)
+    def reserve_when_woken(self, most: int) -> None:
+        self.reserved(most, self.step(claim=most, wait=30.0))
+
+    @precondition(lambda self: self.in_hand())
+    @rule(data=st.data(), most=st.integers(0, 2))
+    def settle(self, data: st.DataObject, most: int) -> None:
+        """Some of what is in hand, each in its own way, and reserve the next in the same step."""
+        chosen = data.draw(st.lists(st.sampled_from(sorted(self.in_hand())), min_size=1, unique=True))
+        ways = data.draw(st.lists(st.sampled_from(WAYS), min_size=len(chosen), max_size=len(chosen)))
+        pairs = [(name, way, self.reservation(name)) for name, way in zip(chosen, ways, strict=True)]
+        completed = [(name, way, r) for name, way, r in pairs if way == "complete"]
+        others = [(name, way, r) for name, way, r in pairs if way != "complete"]
+        before = server_ms(self.wire)
+        stepped = self.step(
+            completed=[r for _, _, r in completed], settled=[SETTLE[way](r) for _, way, r in others], claim=most
+        )
+        assert stepped.stale == []
+        after = server_ms(self.wire)
+        self.settled([(name, way) for name, way, _ in completed + others], before, after)
+        self.reserved(most, stepped)
+
+    @precondition(lambda self: self.in_hand())
+    @rule(data=st.data(), wanted=new_messages((QUEUE, OTHER)))
+    def finish_with_more_to_do(self, data: st.DataObject, wanted: list[tuple[Any, ...]]) -> None:
+        name = data.draw(st.sampled_from(sorted(self.in_hand())))
+        r, children = self.reservation(name), [self.new(*each) for each in wanted]
+        stepped = self.step(settled=[finish(r, f"{r.attempt}", ALWAYS, outbox.pack(children, self.began))])
+        assert stepped.stale == []
+        self.settled([(name, "finish")], 0, 0)
+        self.outbox.append(children)
+
+    def settled(self, ways: list[tuple[str, str]], before: int, after: int) -> None:
+        left, returned = [], []
+        for name, way in ways:
+            held = self.model.messages[name]
+            if way == "release":
+                held.attempts -= 1
+                held.begun = False
+                returned.append(held)
+                continue
+            left.append(held)
+            if way in ("complete", "finish"):
+                if way == "finish":
+                    self.model.results[name] = f"{self.reservation(name).attempt}"
+                self.model.end(held, State.COMPLETED)
+            elif way == "die":
+                self.model.end(held, State.DEAD)
+            else:
+                delay = 0 if way == "retry" else HOUR
+                due = self.look.score("s", name)
+                assert due is not None
+                assert before + delay <= due <= after + delay
+                held.state, held.due, held.reservation = State.SCHEDULED, due, None
+                if way == "park":
+                    held.attempts -= 1
+                    held.parked = True
+                else:
+                    held.begun = False
+        self.model.leave(left, returned)
+
+    @precondition(lambda self: self.in_hand())
+    @rule(data=st.data(), twice=st.booleans())
+    def begin_one_for_the_only_time(self, data: st.DataObject, twice: bool) -> None:
+        name = data.draw(st.sampled_from(sorted(self.in_hand())))
+        reservation = self.reservation(name)
+        for _ in range(1 + twice):
+            assert self.step(settled=[begin(reservation)]).stale == []
+        reservation.row = rows.begun(reservation.row)
+        self.model.messages[name].begun = True
+
+    @precondition(lambda self: self.in_hand())
+    @rule(data=st.data(), state=st.sampled_from([b"1", b"2"]))
+    def keep_how_far_one_has_come(self, data: st.DataObject, state: bytes) -> None:
+        name = data.draw(st.sampled_from(sorted(self.in_hand())))
+        self.store.checkpoint(self.launch.holder, self.reservation(name), state)
+        self.model.messages[name].checkpoint = state
+        assert self.store.last_checkpoint(self.reservation(name)) == state
+
+    @rule(
+        limits=st.sampled_from([None, None, Limits(2), Limits(4), Limits(None, 6, ALWAYS), Limits(3, 9, ALWAYS)]),
+        a_period_passes=st.booleans(),
+        most=FEW,
+    )
+    def other_limits_hold_from_now_on(self, limits: Limits | None, a_period_passes: bool, most: int) -> None:
+        """A launch that begins, or that was told to come again now, asks without being woken."""
+        self.limits = limits
+        if a_period_passes:
+            self.wire.command("DEL", self.look.key("h"))
+            self.model.spent = 0
+        self.reserved(most, self.step(claim=most))
+
+    # Ends of launches
+
+    @precondition(lambda self: self.in_hand())
+    @rule()
+    def a_new_launch_takes_over(self) -> None:
+        self.overtaken.append((self.launch, [self.reservation(name) for name in self.in_hand()]))
+        orphans = self.look.ranked("f")
+        self.fence += 1
+        self.launch = Launch(self.store, self.fence)
+        assert self.launch.recovered == len(orphans)
+        self.offered_again(orphans)
+
+    @precondition(lambda self: self.in_hand())
+    @rule()
+    def the_launch_comes_to_its_hard_end(self) -> None:
+        orphans = self.look.ranked("f")
+        for name in orphans:
+            self.wire.command("ZADD", self.look.key("f"), 1, name)
+        assert self.store.recover(QUEUE, []) == len(orphans)
+        self.offered_again(sorted(orphans))
+
+    def offered_again(self, orphans: list[str]) -> None:
+        left, returned = [], []
+        for name in reversed(orphans):
+            held = self.model.messages[name]
+            if held.begun:
+                self.model.end(held, State.DEAD)
+                self.model.skipped += 1
+                left.append(held)
+            else:
+                returned.append(held)
+        self.model.leave(left, returned)
+
+    @precondition(lambda self: self.in_hand())
+    @rule()
+    def the_reply_to_a_step_is_lost(self) -> None:
+        unknown = [name for name in reversed(self.look.ranked("f")) if not self.model.messages[name].begun]
+        assert self.store.unreserve(self.launch.holder, QUEUE, []) == len(unknown)
+        for name in unknown:
+            self.model.messages[name].attempts -= 1
+        self.model.leave([], [self.model.messages[name] for name in unknown])
+
+    @precondition(lambda self: self.overtaken)
+    @rule(data=st.data(), way=st.sampled_from(WAYS))
+    def an_overtaken_launch_comes_back_to_life(self, data: st.DataObject, way: str) -> None:
+        launch, reservations = data.draw(st.sampled_from(self.overtaken))
+        completed = reservations if way == "complete" else []
+        settled = [SETTLE[way](r) for r in reservations if way != "complete"]
+        with pytest.raises(LeaseLost):
+            launch.step(completed=completed, settled=settled, claim=1)
+        with pytest.raises(LeaseLost):
+            self.store.announce(launch.holder, QUEUE)
+        with pytest.raises(LeaseLost):
+            self.store.unreserve(launch.holder, QUEUE, [])
+        with pytest.raises(LeaseLost):
+            self.store.checkpoint(launch.holder, reservations[0], b"late")
+
+    @precondition(lambda self: self.overtaken)
+    @rule(data=st.data(), way=st.sampled_from([*WAYS, "begin"]))
+    def a_late_outcome_arrives_under_the_current_lease(self, data: st.DataObject, way: str) -> None:
+        """As it would if a fence were ever to fail: the row tells that the message has been offered to another."""
+        _, reservations = data.draw(st.sampled_from(self.overtaken))
+        completed = reservations if way == "complete" else []
+        settle = begin if way == "begin" else SETTLE.get(way, retry)
+        settled = [settle(r) for r in reservations if way != "complete"]
+        stepped = self.launch.step(completed=completed, settled=settled)
+        assert set(stepped.stale) == {r.id for r in reservations}
+        with pytest.raises(LeaseLost):
+            self.store.checkpoint(self.launch.holder, reservations[0], b"late")

@@ -1,0 +1,103 @@
+"""People, and housekeeping."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import precondition, rule
+
+from pollconsumer.core.errors import BadData
+from pollconsumer.core.lifecycle import State
+from tests.machine.base import DUE, FEW
+from tests.machine.handling import Handling
+from tests.store.acting import HOUR, QUEUE
+from tests.store.servers import snapshot
+
+if TYPE_CHECKING:
+    from tests.machine.model import Held
+
+
+class Intervening(Handling):
+    def any_message(self, data: st.DataObject) -> Held:
+        return self.model.messages[data.draw(st.sampled_from(sorted(self.model.messages)))]
+
+    @precondition(lambda self: self.model.messages)
+    @rule(data=st.data())
+    def cancel(self, data: st.DataObject) -> None:
+        held = self.any_message(data)
+        if held.state in (State.RESERVED, State.COMPLETED, State.DEAD):
+            with pytest.raises(BadData, match=held.state.value):
+                self.person.cancel(QUEUE, held.name)
+            return
+        self.person.cancel(QUEUE, held.name)
+        if held.state is State.READY:
+            self.model.take_out(held)
+        self.model.end(held, State.CANCELLED)
+        held.parked = False
+
+    @precondition(lambda self: self.model.messages)
+    @rule(data=st.data(), hours=DUE)
+    def reschedule(self, data: st.DataObject, hours: int | None) -> None:
+        held, due = self.any_message(data), self.began + (hours or 0) * HOUR
+        if held.state not in (State.SCHEDULED, State.READY):
+            with pytest.raises(BadData, match=held.state.value):
+                self.person.reschedule(QUEUE, held.name, due=due)
+            return
+        self.person.reschedule(QUEUE, held.name, due=due)
+        if due > self.soon:
+            if held.state is State.READY:
+                self.model.take_out(held)
+            held.state, held.due = State.SCHEDULED, due
+        elif held.state is State.SCHEDULED:
+            self.model.make_ready(held)
+
+    @precondition(lambda self: self.model.having(State.DEAD))
+    @rule(data=st.data())
+    def redrive(self, data: st.DataObject) -> None:
+        chosen = data.draw(st.lists(st.sampled_from(sorted(self.model.messages)), min_size=1, unique=True))
+        returned = self.person.redrive(QUEUE, chosen)
+        expected = []
+        for name in chosen:
+            held = self.model.messages[name]
+            if held.state is not State.DEAD or (held.key and self.model.holder(held.key) is not None):
+                continue
+            expected.append(name)
+            held.attempts, held.begun = 0, False
+            held.generation += 1
+            if held.key:
+                self.model.keys[held.key] = (name, float("inf"))
+            self.model.make_ready(held)
+        assert returned == expected
+
+    @precondition(lambda self: self.model.having(State.DEAD))
+    @rule(data=st.data())
+    def purge(self, data: st.DataObject) -> None:
+        chosen = data.draw(st.lists(st.sampled_from(sorted(self.model.messages)), min_size=1, unique=True))
+        dead = [name for name in chosen if self.model.messages[name].state is State.DEAD]
+        assert self.person.purge(QUEUE, chosen) == dead
+        for name in dead:
+            self.model.forget(name)
+
+    @rule(paused=st.sampled_from([True, False, False, False]))
+    def pause_or_resume(self, paused: bool) -> None:
+        self.model.paused = paused
+        self.person.pause(QUEUE, paused=paused)
+
+    @rule()
+    def the_mover_looks_after_those_in_line(self) -> None:
+        """Nothing was left undone."""
+        before = snapshot(self.wire)
+        assert self.store.offer_places(QUEUE) == 0
+        assert snapshot(self.wire) == before
+
+    @precondition(lambda self: self.model.having(State.COMPLETED, State.CANCELLED))
+    @rule(ended=st.sampled_from(["d", "dx"]), keep=st.integers(0, 2), most=FEW)
+    def trim(self, ended: str, keep: int, most: int) -> None:
+        finished = self.look.finished(ended)
+        keys = [self.look.key(name) for name in ("b", "m", ended, "e", "y", "v", "vx")]
+        forgotten = self.wire.call("trim", keys, [keep, 100 * HOUR, most])
+        assert forgotten == min(most, max(0, len(finished) - keep))
+        for name in finished[:forgotten]:
+            self.model.forget(name)

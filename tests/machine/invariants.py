@@ -1,0 +1,104 @@
+"""What must hold after every step."""
+
+from __future__ import annotations
+
+from hypothesis.stateful import invariant
+
+from pollconsumer.core.lifecycle import State
+from tests.machine.intervening import Intervening
+from tests.machine.model import LIMITS
+from tests.store.acting import QUEUE
+
+
+class Invariants(Intervening):
+    @invariant()
+    def every_message_is_in_exactly_the_index_of_its_state(self) -> None:
+        look = self.look
+        ready = [name for name in dict.fromkeys(look.listed("r")) if self.model.can_be_popped(name)]
+        indexes = {
+            State.READY: ready + look.ranked("z") + [name for name in self.look.lined() if look.row(name).waiting],
+            State.SCHEDULED: look.ranked("s"),
+            State.RESERVED: look.ranked("f"),
+            State.COMPLETED: look.finished(),
+            State.DEAD: look.ranked("x"),
+            State.CANCELLED: look.finished("dx"),
+        }
+        assert sorted(name for index in indexes.values() for name in index) == sorted(self.model.messages)
+        for state, index in indexes.items():
+            assert set(self.model.having(state)) == set(index)
+
+    @invariant()
+    def what_people_see_agrees(self) -> None:
+        seen = {found.id: found for found in self.inspector.messages(None, QUEUE, 999)}
+        assert seen.keys() == self.model.messages.keys()
+        for name, held in self.model.messages.items():
+            found = seen[name]
+            row = found.row
+            assert (found.state, row.priority, row.attempts) == (held.state, held.priority, held.attempts)
+            assert (row.parked, row.waiting, row.generation) == (held.parked, held.waiting, held.generation)
+            assert found.payload == {}
+        counts = next(counts for counts in self.inspector.overview().queues if counts.name == QUEUE)
+        states = (State.READY, State.RESERVED, State.SCHEDULED, State.COMPLETED, State.DEAD, State.CANCELLED)
+        assert counts[1:7] == tuple(len(self.model.having(state)) for state in states)
+        assert counts.parked == sum(held.parked for held in self.model.messages.values())
+        assert counts.paused == self.model.paused
+        scheduled = [self.model.messages[name] for name in self.model.having(State.SCHEDULED)]
+        assert counts.overdue == sum(held.due < self.soon for held in scheduled)
+
+    @invariant()
+    def ready_messages_stand_in_the_order_in_which_they_will_be_handed_out(self) -> None:
+        assert self.look.listed("r") == self.model.queue
+        ranked = self.look.ranked("z")
+        sooner = [name for name in ranked if self.model.messages[name].priority < 0]
+        standing = [name for name in dict.fromkeys(self.look.listed("r")) if self.model.can_be_popped(name)]
+        assert sooner + standing + ranked[len(sooner) :] == self.model.ready()
+
+    @invariant()
+    def no_more_are_in_flight_with_a_concurrency_key_than_may_be(self) -> None:
+        in_flight = {key: self.model.in_flight(key) for key in LIMITS}
+        assert self.look.hash("g") == {key: str(count).encode() for key, count in in_flight.items() if count}
+        assert all(count <= LIMITS[key] for key, count in in_flight.items())
+
+    @invariant()
+    def nobody_waits_for_a_place_that_nobody_takes(self) -> None:
+        assert self.look.lined() == [name for key in sorted(LIMITS) for name in self.model.line(key)]
+        for key, limit in LIMITS.items():
+            ready = [h for h in self.model.messages.values() if h.state is State.READY and h.concurrency == key]
+            about_to_take_one = sum(not held.waiting for held in ready)
+            if len(ready) > about_to_take_one:
+                assert self.model.in_flight(key) + about_to_take_one >= limit
+
+    @invariant()
+    def a_unique_key_has_one_holder_that_has_not_ended(self) -> None:
+        assert {key: value.decode().partition("\n")[0] for key, value in self.look.hash("u").items()} == {
+            key: name for key, (name, _) in self.model.keys.items()
+        }
+        for key, (name, _) in self.model.keys.items():
+            held = self.model.messages[name]
+            assert held.key == key
+            assert held.state in (State.READY, State.SCHEDULED, State.RESERVED)
+
+    @invariant()
+    def a_marker_is_there_at_most_once_and_whenever_something_can_be_handed_out(self) -> None:
+        assert self.look.marker("ks") <= 1
+        assert self.look.marker() <= 1
+        if self.model.paused or self.model.room(self.limits) <= 0:
+            return
+        for name in self.model.ready():
+            key = self.model.messages[name].concurrency
+            if not key or self.model.in_flight(key) < LIMITS[key]:
+                assert self.look.marker() == 1
+
+    @invariant()
+    def nothing_is_kept_of_what_is_forgotten(self) -> None:
+        known = set(self.model.messages)
+        assert set(self.look.hash("b")) == known
+        assert set(self.look.hash("m")) <= known
+        assert set(self.look.hash("e")) <= known
+        checkpoints = {name: held.checkpoint for name, held in self.model.messages.items() if held.checkpoint}
+        assert self.look.hash("y") == checkpoints
+
+    @invariant()
+    def results_are_those_of_the_last_that_finished(self) -> None:
+        assert self.look.hash("v") == {name: result.encode() for name, result in self.model.results.items()}
+        assert int(self.look.hash("c").get("skipped", 0)) == self.model.skipped

@@ -1,0 +1,222 @@
+"""What the store should do, in plain Python: no packed rows, no scores by key, no counters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from pollconsumer.core.lifecycle import State
+from tests.store.acting import HOUR
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from pollconsumer.core.message import NewMessage
+    from pollconsumer.store.reservations import Limits, Reservation
+
+LIMITS = {"c1": 1, "c2": 2}
+"""Most messages in flight by concurrency key."""
+TICKS = 1024
+ENDED = (State.COMPLETED, State.DEAD, State.CANCELLED)
+
+
+@dataclass
+class Held:
+    """A message. ``due`` is of a scheduled one, ``ready_ms`` of one that is or was ready, both in epoch ms."""
+
+    name: str
+    state: State
+    priority: int = 0
+    key: str = ""
+    concurrency: str = ""
+    due: float = 0
+    ready_ms: int = 0
+    attempts: int = 0
+    generation: int = 0
+    parked: bool = False
+    waiting: bool = False
+    begun: bool = False
+    checkpoint: bytes | None = None
+    reservation: Reservation | None = None
+
+
+@dataclass
+class Model:
+    """``stamp`` tells when the store says that a message became ready, in epoch ms."""
+
+    stamp: Callable[[str], int]
+    messages: dict[str, Held] = field(default_factory=dict)
+    queue: list[str] = field(default_factory=list)
+    """Ready ones of priority 0, and ids that were taken out and not yet come upon."""
+    scores: dict[str, int] = field(default_factory=dict)
+    """Ready ones of another priority."""
+    lines: dict[str, dict[str, tuple[int, int]]] = field(default_factory=lambda: {key: {} for key in LIMITS})
+    """By concurrency key those that stand in line, with their place in it."""
+    keys: dict[str, tuple[str, float]] = field(default_factory=dict)
+    """Unique keys: holder, and hours until it is none."""
+    results: dict[str, str] = field(default_factory=dict)
+    skipped: int = 0
+    paused: bool = False
+    spent: int = 0
+    """Of the quota."""
+    _tick: int = 0
+    _number: int = 0
+    _back: int = 0
+
+    # Questions
+
+    def having(self, *states: State) -> list[str]:
+        return [name for name, held in self.messages.items() if held.state in states]
+
+    def in_flight(self, key: str) -> int:
+        return sum(h.state is State.RESERVED and h.concurrency == key for h in self.messages.values())
+
+    def ready(self) -> list[str]:
+        """In the order in which they will be handed out, whatever their concurrency keys say."""
+        ranked = sorted(self.scores, key=lambda name: (self.scores[name], name))
+        sooner = [name for name in ranked if self.messages[name].priority < 0]
+        standing = [name for name in self.queue if self.can_be_popped(name)]
+        return [*sooner, *dict.fromkeys(standing), *ranked[len(sooner) :]]
+
+    def can_be_popped(self, name: str) -> bool:
+        held = self.messages.get(name)
+        return held is not None and held.state is State.READY and not held.waiting
+
+    def line(self, key: str) -> list[str]:
+        places = self.lines[key]
+        return sorted(places, key=lambda name: (places[name], name))
+
+    def room(self, limits: Limits | None) -> float:
+        most = limits.max_in_flight if limits else None
+        quota = limits.quota if limits else None
+        room = float("inf") if most is None else most - len(self.having(State.RESERVED))
+        return room if quota is None else min(room, quota - self.spent)
+
+    def holder(self, key: str) -> str | None:
+        name, hours = self.keys.get(key, ("", 0.0))
+        return name if hours > 0 else None
+
+    # What happens
+
+    def script(self) -> None:
+        """A script begins."""
+        self._back = 0
+
+    def accept(self, message: NewMessage, soon: float) -> str | None:
+        """A message that is enqueued, due if before ``soon``. Returns whose duplicate it is."""
+        holder = message.id if message.id in self.messages else self.holder(message.key)
+        if holder is not None:
+            return holder
+        held = Held(message.id, State.SCHEDULED, message.priority, message.key, message.concurrency_key)
+        self.messages[message.id] = held
+        self.results.pop(message.id, None)
+        if message.key:
+            self.keys[message.key] = (message.id, message.key_lifetime / HOUR or float("inf"))
+        if message.due and message.due > soon:
+            held.due = message.due
+        else:
+            self.make_ready(held)
+        return None
+
+    def make_ready(self, held: Held) -> None:
+        held.state, held.ready_ms = State.READY, self.stamp(held.name)
+        if held.priority == 0:
+            self.queue.append(held.name)
+        else:
+            self._tick = max(self._tick + 1, held.ready_ms * TICKS)
+            self.scores[held.name] = held.priority * HOUR * TICKS + self._tick
+
+    def put_back(self, held: Held) -> None:
+        if held.priority == 0:
+            self.queue.insert(0, held.name)
+        else:
+            self.scores[held.name] = (held.priority * HOUR + held.ready_ms) * TICKS - 1 - self._back
+        self._back += 1
+
+    def offer(self, key: str) -> None:
+        """The places that are free, to the first in line."""
+        free = max(0, LIMITS[key] - self.in_flight(key))
+        for name in reversed(self.line(key)[:free]):
+            held = self.messages[name]
+            if held.waiting:
+                held.waiting = False
+                self.put_back(held)
+
+    def stand_in_line(self, held: Held, number: int) -> None:
+        self.lines[held.concurrency].setdefault(held.name, (held.ready_ms + held.priority * HOUR, number))
+        held.waiting = True
+
+    def come_back(self, held: Held) -> None:
+        held.state, held.reservation = State.READY, None
+        if held.concurrency:
+            self._number += 1
+            self.stand_in_line(held, -self._number)
+            self.offer(held.concurrency)
+        else:
+            self.put_back(held)
+
+    def take_out(self, held: Held) -> None:
+        """Of what is ready, before it is cancelled or rescheduled."""
+        offered, key = not held.waiting, held.concurrency
+        held.waiting = False
+        self.scores.pop(held.name, None)
+        if key:
+            self.lines[key].pop(held.name, None)
+        if key and offered:
+            self.script()
+            held.state = State.SCHEDULED  # it takes no place from now on
+            self.offer(key)
+
+    def hand_out(self, wanted: int, limits: Limits | None) -> list[str]:
+        """Reserve. Returns which."""
+        handed: list[str] = []
+        wanted = 0 if self.paused else int(max(0, min(wanted, self.room(limits))))
+        while len(handed) < wanted and (name := self._pop()) is not None:
+            held = self.messages.get(name)
+            if held is None or not self.can_be_popped(name):
+                continue
+            held.parked = False
+            key = held.concurrency
+            if key and self.in_flight(key) >= LIMITS[key]:
+                self._number += 1
+                self.stand_in_line(held, self._number)
+                continue
+            if key:
+                self.lines[key].pop(name, None)
+            held.state = State.RESERVED
+            held.attempts += 1
+            handed.append(name)
+        if limits and limits.quota is not None:
+            self.spent += len(handed)
+        return handed
+
+    def _pop(self) -> str | None:
+        ranked = sorted(self.scores, key=lambda name: (self.scores[name], name))
+        first = self.messages.get(self.queue[0]) if self.queue else None
+        left_over = self.queue and (first is None or first.state is not State.READY)
+        if left_over or (self.queue and (not ranked or self.messages[ranked[0]].priority > 0)):
+            return self.queue.pop(0)
+        if ranked:
+            del self.scores[ranked[0]]
+        return ranked[0] if ranked else None
+
+    def end(self, held: Held, state: State) -> None:
+        """Whatever it was before."""
+        held.state, held.reservation, held.waiting = state, None, False
+        if state is not State.DEAD:
+            held.checkpoint = None
+        if held.key and self.keys.get(held.key, ("", 0))[0] == held.name:
+            del self.keys[held.key]
+
+    def leave(self, left: Iterable[Held], returned: Iterable[Held]) -> None:
+        """What was in flight, and has its new state by now, leaves its place; what returns does so after that."""
+        self.script()
+        freed = list(dict.fromkeys(held.concurrency for held in left if held.concurrency))
+        for key in reversed(freed):
+            self.offer(key)
+        for held in returned:
+            self.come_back(held)
+
+    def forget(self, name: str) -> None:
+        held = self.messages.pop(name)
+        assert held.state in ENDED

@@ -1,0 +1,195 @@
+"""Producers, the mover, and time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import initialize, invariant, precondition, rule
+
+from pollconsumer.core.errors import LeaseLost
+from pollconsumer.core.lifecycle import State
+from pollconsumer.core.recurrence import Recurrence, tick
+from pollconsumer.store import outbox
+from pollconsumer.store.recurring import occurrence_id, occurrence_record
+from tests.machine.base import FEW, Base, new_messages
+from tests.machine.model import Held
+from tests.store.acting import HOUR, QUEUE
+from tests.store.servers import server_ms
+
+if TYPE_CHECKING:
+    from pollconsumer.core.message import NewMessage
+
+OWNER = "consumer"
+
+
+class Producing(Base):
+    @initialize(wanted=new_messages())
+    def begin(self, wanted: list[tuple[Any, ...]]) -> None:
+        self.set_up()
+        self.outbox: list[list[NewMessage]] = []
+        self.sent_there: list[str] = []
+        self.recurrences: dict[str, Recurrence] = {}
+        self.defined = 0
+        self.next: dict[str, int] = {}
+        self.last: dict[str, str] = {}
+        self.tally: dict[str, list[int]] = {}
+        self.occurred: set[str] = set()
+        self.enqueue_all(wanted)
+
+    # Messages
+
+    @rule(wanted=new_messages())
+    def enqueue(self, wanted: list[tuple[Any, ...]]) -> None:
+        self.enqueue_all(wanted)
+
+    def enqueue_all(self, wanted: list[tuple[Any, ...]]) -> None:
+        batch = [self.new(*each) for each in wanted]
+        answers = self.store.enqueue(batch)
+        for new, answer in zip(batch, answers, strict=True):
+            holder = self.model.accept(new, self.soon)
+            assert (answer.id, answer.duplicate) == (holder or new.id, holder is not None)
+
+    @precondition(lambda self: self.outbox)
+    @rule()
+    def what_is_to_be_sent_is_sent(self) -> None:
+        assert outbox.send(self.store, QUEUE) == sum(map(len, self.outbox))
+        for children in self.outbox:
+            self.sent(children)
+        self.outbox.clear()
+
+    @precondition(lambda self: self.outbox)
+    @rule()
+    def a_sender_dies_before_it_says_that_it_has_sent(self) -> None:
+        self.store.enqueue(self.outbox[0])
+        self.sent(self.outbox[0])
+
+    def sent(self, children: list[NewMessage]) -> None:
+        for child in children:
+            if child.queue == QUEUE:
+                self.model.accept(child, self.soon)
+            elif child.id not in self.sent_there:
+                self.sent_there.append(child.id)
+
+    @precondition(lambda self: self.model.having(State.SCHEDULED))
+    @rule(most=FEW)
+    def promote(self, most: int) -> None:
+        scheduled = [self.model.messages[name] for name in self.model.having(State.SCHEDULED)]
+        due = sorted((held.due, held.name) for held in scheduled if held.due < self.soon)
+        moved, next_due, _ = self.store.promote(self.mover, QUEUE, most)
+        assert moved == min(most, len(due))
+        for _, name in due[:most]:
+            self.model.make_ready(self.model.messages[name])
+        assert (next_due is None) == (not self.model.having(State.SCHEDULED) and not self.next)
+        with pytest.raises(LeaseLost):
+            self.store.promote(self.mover._replace(fence="999999"), QUEUE, most)
+
+    @precondition(lambda self: self.model.having(State.SCHEDULED) or self.model.keys)
+    @rule(hours=st.integers(1, 3))
+    def hours_pass(self, hours: int) -> None:
+        for name in self.model.having(State.SCHEDULED):
+            held = self.model.messages[name]
+            held.due -= hours * HOUR
+            self.wire.command("ZADD", self.look.key("s"), f"{held.due:.0f}", name)
+        for key, (name, left) in self.model.keys.items():
+            self.model.keys[key] = (name, left - hours)
+            _, lapses = self.look.hash("u")[key].decode().split("\n") if left < 100 else ("", "")
+            if lapses:
+                self.wire.command("HSET", self.look.key("u"), key, f"{name}\n{int(lapses) - hours * HOUR}")
+
+    # Recurrences
+
+    @rule(
+        keep=st.booleans(),
+        missed=st.sampled_from(["skip", "once", "all"]),
+        overlap=st.sampled_from(["skip", "allow"]),
+        hours=st.integers(1, 2),
+        late=st.integers(0, 4),
+        priority=st.sampled_from([0, 0, 1]),
+    )
+    def define(self, keep: bool, missed: str, overlap: str, hours: int, late: int, priority: int) -> None:
+        """A new one, that nobody has looked after for a while; those that were there stay or go."""
+        self.defined += 1
+        name = f"r{self.defined}"
+        every = hours * 3600.0
+        new = Recurrence(name, "handler", every=every, queue=QUEUE, priority=priority, missed=missed, overlap=overlap)
+        kept = dict(self.recurrences) if keep else {}
+        removed = self.recurring.define(OWNER, [QUEUE], [*kept.values(), new])
+        assert sorted(removed) == sorted(self.recurrences.keys() - kept.keys())
+        self.recurrences = kept | {name: new}
+        first = self.look.score("nz", name)
+        assert first is not None
+        assert 0 <= first - server_ms(self.wire) <= hours * HOUR
+        self.next = {kept_name: self.next[kept_name] for kept_name in kept} | {name: first - late * hours * HOUR}
+        self.tally = {kept_name: self.tally[kept_name] for kept_name in kept} | {name: [0, 0]}
+        self.last = {kept_name: last for kept_name, last in self.last.items() if kept_name in kept}
+        self.wire.command("ZADD", self.look.key("nz"), self.next[name], name)
+
+    @precondition(lambda self: self.recurrences)
+    @rule()
+    def the_mover_enqueues_what_has_occurred(self) -> None:
+        now = server_ms(self.wire)
+        due = sorted((at, name) for name, at in self.next.items() if at <= now)
+        told = {name: tick(self.recurrences[name], at, now) for at, name in due}
+        skipped = dict[str, int]()
+        enqueued = self.recurring.tick(self.mover, QUEUE, skipped.__setitem__)
+        assert skipped == {name: each.skipped for name, each in told.items() if each.skipped}
+        assert enqueued == sum(
+            self.occurs(name, each.enqueue, each.skipped, each.next or 0) for name, each in told.items()
+        )
+
+    @precondition(lambda self: self.recurrences)
+    @rule(data=st.data(), again=st.booleans())
+    def an_hour_comes_for_a_recurrence(self, data: st.DataObject, again: bool) -> None:
+        """As the mover would do it then; and once more, had another mover seen the same instant come."""
+        name = data.draw(st.sampled_from(sorted(self.next)))
+        recurrence, due = self.recurrences[name], self.next[name]
+        following = recurrence.next_after(due) or 0
+        args: list[Any] = [name, due, following, 0, int(recurrence.overlap == "skip")]
+        args += [occurrence_id(recurrence, due), due, occurrence_record(recurrence, due)]
+        script = self.wire.scripts["recur"]
+        keys = self.store.keys.of_script(script, QUEUE)
+        enqueued = self.wire.call(script, keys, [self.mover.lineage, self.mover.fence, *args])
+        assert enqueued == self.occurs(name, (due,), 0, following)
+        if again:
+            assert self.wire.call(script, keys, [self.mover.lineage, self.mover.fence, *args]) == -1
+            with pytest.raises(LeaseLost):
+                self.wire.call(script, keys, [self.mover.lineage, "999999", *args])
+
+    def occurs(self, name: str, instants: tuple[int, ...], skipped: int, following: int) -> int:
+        """Returns how many occurrences are enqueued."""
+        recurrence, enqueued = self.recurrences[name], 0
+        for instant in instants:
+            last = self.model.messages.get(self.last.get(name, ""))
+            unfinished = last is not None and last.state in (State.SCHEDULED, State.READY, State.RESERVED)
+            if recurrence.overlap == "skip" and unfinished:
+                skipped += 1
+                continue
+            occurrence = occurrence_id(recurrence, instant)
+            assert occurrence not in self.occurred
+            self.occurred.add(occurrence)
+            self.last[name] = occurrence
+            held = self.model.messages[occurrence] = Held(occurrence, State.READY, recurrence.priority)
+            self.model.make_ready(held)
+            enqueued += 1
+        self.next[name] = following
+        self.tally[name][0] += enqueued
+        self.tally[name][1] += skipped
+        return enqueued
+
+    @invariant()
+    def recurrences_stand_as_they_should(self) -> None:
+        standing = {each.recurrence.name: each for each in self.recurring.standing()}
+        assert standing.keys() == self.recurrences.keys()
+        for name, each in standing.items():
+            assert each.next == self.next[name]
+            assert [each.enqueued, each.skipped] == self.tally[name]
+            assert each.last == self.last.get(name)
+
+    @invariant()
+    def what_is_to_be_sent_waits_and_what_was_sent_there_is_there_once(self) -> None:
+        assert len(self.look.listed("o")) == len(self.outbox)
+        listed = self.look_there.listed("r") + self.look_there.ranked("z") + self.look_there.ranked("s")
+        assert sorted(listed) == sorted(self.sent_there)
+        assert sorted(self.look_there.hash("b")) == sorted(self.sent_there)
