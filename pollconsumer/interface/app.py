@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
-from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar, Unpack, overload
+import time
+from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, Protocol, TypeVar, Unpack, overload
 
 from pollconsumer.core.errors import ConfigurationError
 from pollconsumer.core.message import check_handler, encode_payload
@@ -33,6 +34,15 @@ ENQUEUE_BUDGET = 5.0
 """Seconds for which enqueueing bears with a store that does not answer."""
 
 
+class StandIn(Protocol):
+    """What takes the place of every application's store, under test."""
+
+    def store_of(self, app: PollConsumer) -> RedisStore: ...
+
+    def pause(self, seconds: float) -> None:
+        """Between two looks at a message that is waited for."""
+
+
 class PollConsumer(Hooking):
     """Handlers, and the store that messages for them go to.
 
@@ -43,6 +53,7 @@ class PollConsumer(Hooking):
 
     instances: list[PollConsumer] = []  # noqa: RUF012  one registry for all, so that modules need not agree on one
     command_settings: Settings | None = None
+    stand_in: StandIn | None = None
 
     def __init__(self, *, store: str | None = None, namespace: str | None = None) -> None:
         self._store_url, self._namespace = store, namespace
@@ -141,8 +152,9 @@ class PollConsumer(Hooking):
         """Enqueue messages made before, a few hundred in a round trip."""
         with Unbroken(), self._lock:
             held = self._opened().enqueue(messages)
+        pause = time.sleep if PollConsumer.stand_in is None else PollConsumer.stand_in.pause
         return [
-            Handle(entry.id, message.queue, self._look, duplicate=entry.duplicate)
+            Handle(entry.id, message.queue, self._look, duplicate=entry.duplicate, pause=pause)
             for entry, message in zip(held, messages, strict=True)
         ]
 
@@ -154,6 +166,8 @@ class PollConsumer(Hooking):
             return Inspector(store.wire, store.keys.namespace).message(message_id, queue)
 
     def _opened(self) -> RedisStore:
+        if PollConsumer.stand_in is not None:
+            return PollConsumer.stand_in.store_of(self)
         if self._store is None:
             self._store = self._open()
         return self._store

@@ -20,10 +20,18 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.002, 0.1
 class Handle:
     """``id``: under which the message is held. ``duplicate``: the store held it, or its unique key, already."""
 
-    __slots__ = ("_look", "duplicate", "id", "queue")
+    __slots__ = ("_look", "_pause", "duplicate", "id", "queue")
 
-    def __init__(self, id: str, queue: str, look: Callable[[str, str], Message], *, duplicate: bool) -> None:  # noqa: A002
-        self.id, self.queue, self.duplicate, self._look = id, queue, duplicate, look
+    def __init__(
+        self,
+        id: str,  # noqa: A002
+        queue: str,
+        look: Callable[[str, str], Message],
+        *,
+        duplicate: bool,
+        pause: Callable[[float], object] = time.sleep,
+    ) -> None:
+        self.id, self.queue, self.duplicate, self._look, self._pause = id, queue, duplicate, look, pause
 
     def __repr__(self) -> str:
         return f"Handle(id={self.id!r}, queue={self.queue!r}, duplicate={self.duplicate})"
@@ -56,5 +64,5 @@ class Handle:
             left = pause if until is None else until - time.monotonic()
             if left <= 0:
                 raise TimeoutError(f"message {self.id} is still {message.state} after {timeout}")
-            time.sleep(min(pause, left))
+            self._pause(min(pause, left))
             pause = min(LONGEST_PAUSE, pause * 2)

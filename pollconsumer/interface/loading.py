@@ -29,12 +29,7 @@ def load_handlers(settings: Settings, programs: Programs | None = None) -> dict[
     PollConsumer.command_settings = settings
     for module in settings.handlers:
         _import(module)
-    handlers: dict[str, Handler] = {}
-    for app in PollConsumer.instances:
-        for name, registered in app.handlers.items():
-            if name in handlers:
-                raise ConfigurationError("handler registered twice", name, "give one of them another name")
-            handlers[name] = with_hooks(registered.definition, app.hooks)
+    handlers = registered_handlers()
     if settings.commands:
         from pollconsumer.interface.commands import load_commands, running_programs
 
@@ -42,6 +37,17 @@ def load_handlers(settings: Settings, programs: Programs | None = None) -> dict[
             if name in handlers:
                 raise ConfigurationError("handler registered twice", name, "as a function and as a command: rename one")
             handlers[name] = handler
+    return handlers
+
+
+def registered_handlers() -> dict[str, Handler]:
+    """Handlers of the applications there are in this process, by name."""
+    handlers: dict[str, Handler] = {}
+    for app in PollConsumer.instances:
+        for name, registered in app.handlers.items():
+            if name in handlers:
+                raise ConfigurationError("handler registered twice", name, "give one of them another name")
+            handlers[name] = with_hooks(registered.definition, app.hooks)
     return handlers
 
 

@@ -185,6 +185,19 @@ def load_settings(config: Path | None = None, *, store: str | None = None, names
     return settings
 
 
+def read_settings(config: Path) -> Settings:
+    """Settings of that file and defaults alone: the environment plays no part, and nothing is remembered.
+
+    ConfigurationError as with `load_settings`.
+    """
+    from pollconsumer.interface.reading import read
+
+    path, content = _find(config, {})
+    settings = _assemble(read(path if content else None, {}), path)
+    validate(settings)
+    return settings
+
+
 def with_flags(settings: Settings, section: Literal["consumer", "mover"], flags: Mapping[str, object]) -> Settings:
     """``settings`` with those of ``flags`` (setting → value) that were given, None and () being those that were not.
 

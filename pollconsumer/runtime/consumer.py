@@ -65,6 +65,7 @@ class ConsumerOptions:
     limits: Mapping[str, Limits] = field(default_factory=dict)
     weights: Mapping[str, int] = field(default_factory=dict)
     """By queue; where there are any, queues are served in proportion to them, else in their order."""
+    longest_wait: float = SLICE
 
 
 class Consumer:
@@ -211,14 +212,15 @@ class Consumer:
     def idle(self) -> None:
         """Wait for a message, at most idle_time, in slices; or for one in flight, while there are any."""
         if self.executor.busy():
-            self._wake.wait(min(SLICE, self.options.idle_time), self.executor)
+            self._wake.wait(min(self.options.longest_wait, self.options.idle_time), self.executor)
             self._collect()
             return
         until = self.clock() + self.options.idle_time
         last = not self.window.has_time(until, SERVER_LATE)
         while not self._exchange and self.asked_to_stop() is None and (left := until - self.clock()) > 0:
-            limited = self._exchange.more_in
-            wait = min(SLICE, left) if limited is None else min(SLICE, left, max(limited, SHORTEST_WAIT))
+            limited, wait = self._exchange.more_in, min(self.options.longest_wait, left)
+            if limited is not None:
+                wait = min(wait, max(limited, SHORTEST_WAIT))
             self._report()
             if last:
                 if self._wake.wait(wait) or limited is not None:  # timed here: no wait outlasts the window

@@ -43,7 +43,8 @@ class Deliveries:
             state,
         )
         save = partial(self._save, reservation)
-        return Context(delivery, Situation(self._launch.window.stop_before, self._cancelled, save, self._queue_of))
+        stop_before, clock = self._launch.window.stop_before, self._launch.clock
+        return Context(delivery, Situation(stop_before, self._cancelled, save, self._queue_of, clock))
 
     def _save(self, reservation: Reservation, state: bytes) -> None:
         """On a connection of its own: the handler runs on a thread, and may be stopped anywhere."""

@@ -49,13 +49,20 @@ class LaunchPlan:
 
 
 class Launch:
-    """What the work of a launch is given."""
+    """What the work of a launch is given. ``clock`` is the one that its window is counted by, in seconds."""
 
-    def __init__(self, plan: LaunchPlan, opener: StoreOpener, emit: Callable[[Event], None]) -> None:
-        start, now = started_at(), time.monotonic()
-        ahead = plan.next_launches and (now + plan.next_launches[0], now + plan.next_launches[1])
-        self.window = Window(start, predict_stop(start, plan.timeout, ahead or None, baton=plan.baton))
-        self.plan, self.opener, self.emit = plan, opener, emit
+    def __init__(
+        self,
+        plan: LaunchPlan,
+        opener: StoreOpener,
+        emit: Callable[[Event], None],
+        *,
+        window: Window | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Without a ``window`` given, it is that of this process."""
+        self.window = window or _window(plan)
+        self.plan, self.opener, self.emit, self.clock = plan, opener, emit, clock
         self.interruption = Interruption()
         self.progress = Progress()
         self.id = secrets.token_hex(8)
@@ -67,6 +74,12 @@ class Launch:
 
     def patience(self) -> WindowPatience:
         return self._patience
+
+
+def _window(plan: LaunchPlan) -> Window:
+    start, now = started_at(), time.monotonic()
+    ahead = plan.next_launches and (now + plan.next_launches[0], now + plan.next_launches[1])
+    return Window(start, predict_stop(start, plan.timeout, ahead or None, baton=plan.baton))
 
 
 class WindowPatience:

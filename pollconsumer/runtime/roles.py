@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import TYPE_CHECKING
 
 from pollconsumer.core.durations import Durations
@@ -14,10 +15,12 @@ from pollconsumer.runtime.wake import Wake
 from pollconsumer.store.redis_store import RedisStore
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
+    from pollconsumer.core.events import Event
     from pollconsumer.core.recurrence import Recurrence
     from pollconsumer.core.window import StopReason
+    from pollconsumer.runtime.executor import Executor
     from pollconsumer.runtime.handlers import Handler
     from pollconsumer.runtime.launch import HeldLaunch
 
@@ -28,8 +31,14 @@ def consume(
     handlers: Mapping[str, Handler],
     recurrences: Sequence[Recurrence],
     concurrency: int,
+    *,
+    executor: Executor | None = None,
+    chance: Callable[[], float] = random.random,
 ) -> StopReason:
-    """Handle messages. What was reserved by a launch that is gone is offered again first."""
+    """Handle messages. What was reserved by a launch that is gone is offered again first.
+
+    ``executor`` where it is to be another than ``concurrency`` calls for.
+    """
     launch = held.launch
     store = RedisStore(held.wire, launch.opener.namespace)
     holder = held.acquired.holder
@@ -37,10 +46,10 @@ def consume(
         recovered = store.announce(holder, queue)
         if recovered:
             launch.emit(OrphansRecovered(queue, recovered))
-    _define(held, store, recurrences)
+    define(store, holder.group, recurrences, launch.emit)
     markers = [store.keys.queue(queue, "k") for queue in options.queues]
     durations = Durations(held.leases.learned(handlers))
-    executor = InlineExecutor() if concurrency == 1 else ThreadExecutor(concurrency)
+    executor = executor or (InlineExecutor() if concurrency == 1 else ThreadExecutor(concurrency))
     try:
         return Consumer(
             options,
@@ -56,30 +65,35 @@ def consume(
             check_lease=held.watch.check,
             context_of=Deliveries(held, store, handlers).context_of,
             emit=launch.emit,
+            clock=launch.clock,
+            chance=chance,
         ).run()
     finally:
         executor.close()
         held.leases.learn(durations.measured)
 
 
-def _define(held: HeldLaunch, store: RedisStore, recurrences: Sequence[Recurrence]) -> None:
-    """Have the store know the recurrences of this launch's modules and configuration, and forget those of earlier ones.
+def define(store: RedisStore, owner: str, recurrences: Sequence[Recurrence], emit: Callable[[Event], None]) -> None:
+    """Have the store know the recurrences of a launch's modules and configuration, and forget those of earlier ones.
 
-    Most have none: their launches are spared the imports.
+    ``owner`` is the launch's group. Most have none: their launches are spared the imports.
     """
-    owner = held.acquired.holder.group
     if not recurrences and not store.owns_recurrences(owner):
         return
     from pollconsumer.store.recurring import Recurring
 
     queues = {*store.queues(), *(recurrence.queue for recurrence in recurrences)}
     store.own_recurrences(owner, queues, owns=bool(recurrences))
-    for name in Recurring(held.wire, held.launch.opener.namespace).define(owner, sorted(queues), recurrences):
-        held.launch.emit(RecurrenceRemoved(name))
+    for name in Recurring(store.wire, store.keys.namespace).define(owner, sorted(queues), recurrences):
+        emit(RecurrenceRemoved(name))
 
 
 def move(held: HeldLaunch, options: MoverOptions) -> StopReason:
     """Promote what is due."""
+    return mover(held, options).run()
+
+
+def mover(held: HeldLaunch, options: MoverOptions) -> Mover:
     from pollconsumer.store.recurring import Recurring
 
     launch = held.launch
@@ -103,4 +117,5 @@ def move(held: HeldLaunch, options: MoverOptions) -> StopReason:
         live_fences=held.leases.live_fences,
         successor_waits=lambda: held.leases.take_call(held.acquired.holder),
         emit=launch.emit,
-    ).run()
+        clock=launch.clock,
+    )

@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pollconsumer.core.errors import NotFound
-from pollconsumer.core.lifecycle import State, durations_of, state_of
+from pollconsumer.core.lifecycle import State, Timestamps, durations_of, state_of
 from pollconsumer.core.message import Malformed, decode_payload
 from pollconsumer.store import rows
 from pollconsumer.store.keys import Keys
@@ -35,6 +35,19 @@ class Message(NamedTuple):
     """What is stored as payload where that is none."""
     traceback: str | None = None
     result: Any = None
+
+    @property
+    def handler(self) -> str:
+        return self.row.handler
+
+    @property
+    def attempts(self) -> int:
+        """Made so far, one under way included."""
+        return self.row.attempts
+
+    @property
+    def timestamps(self) -> Timestamps:
+        return self.row.timestamps
 
     @property
     def state(self) -> State:

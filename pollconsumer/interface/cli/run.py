@@ -8,29 +8,27 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pollconsumer.interface.checks import parse_quota
 from pollconsumer.interface.cli import current_settings
 from pollconsumer.interface.cli.types import Cron, Duration, MemorySize, Once, QueueName
+from pollconsumer.interface.launching import consumer_options
 from pollconsumer.interface.listening import listener
 from pollconsumer.interface.loading import load_handlers
 from pollconsumer.interface.logs import log
 from pollconsumer.interface.recurrences import load_recurrences
 from pollconsumer.interface.settings import with_flags
 from pollconsumer.runtime.companion import companion
-from pollconsumer.runtime.consumer import ConsumerOptions
 from pollconsumer.runtime.launch import LaunchPlan, run_launch
 from pollconsumer.runtime.opening import StoreOpener
 from pollconsumer.runtime.roles import consume
 from pollconsumer.runtime.schedule import next_launches
 from pollconsumer.store.leases import Group
-from pollconsumer.store.reservations import Limits
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
     from pollconsumer.core.recurrence import Recurrence
     from pollconsumer.core.window import StopReason
-    from pollconsumer.interface.settings import QueueSettings, Settings
+    from pollconsumer.interface.settings import Settings
     from pollconsumer.runtime.handlers import Handler
     from pollconsumer.runtime.launch import HeldLaunch
     from pollconsumer.runtime.programs import Programs
@@ -69,20 +67,7 @@ def run(until_empty: bool, max_messages: int | None, with_mover: bool, **flags: 
         baton=chosen.handoff == "baton",
         next_launches=next_launches(chosen.schedule) if chosen.schedule else None,
     )
-    options = ConsumerOptions(
-        queues=tuple(dict.fromkeys(chosen.queues)),
-        idle_time=chosen.idle_time,
-        estimated_duration=chosen.estimated_duration,
-        tolerance_factor=chosen.tolerance_factor,
-        min_margin=chosen.min_margin,
-        grace=chosen.grace,
-        baton=plan.baton,
-        until_empty=until_empty,
-        max_messages=max_messages,
-        memory_limit=chosen.memory_limit,
-        limits={name: _limits(settings.queues[name]) for name in chosen.queues if name in settings.queues},
-        weights=_weights(chosen.queues, settings.queues),
-    )
+    options = consumer_options(settings, until_empty=until_empty, max_messages=max_messages)
     programs = _programs(settings)
     handlers: dict[str, Handler] = {}
     recurrences: list[Recurrence] = []
@@ -109,17 +94,6 @@ def _programs(settings: Settings) -> Programs | None:
     from pollconsumer.interface.commands import running_programs
 
     return running_programs(settings)
-
-
-def _limits(queue: QueueSettings) -> Limits:
-    quota, period_ms = parse_quota(queue.quota) if queue.quota else (None, None)
-    return Limits(queue.max_in_flight, quota, period_ms)
-
-
-def _weights(served: Sequence[str], queues: Mapping[str, QueueSettings]) -> dict[str, int]:
-    """By queue, where any of those served has one; the others count 1."""
-    weights = {name: queues[name].weight or 1 for name in served if name in queues}
-    return weights if any(queues[name].weight for name in weights) else {}
 
 
 @contextmanager

@@ -1,0 +1,109 @@
+"""A store in memory whose server goes by the virtual clock, and connections on which waiting lets virtual time pass."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from pollconsumer.runtime.opening import StoreOpener
+from pollconsumer.store.scripts import Scripts
+from pollconsumer.store.wire import Budget, Wire
+
+try:
+    import fakeredis
+    import lupa  # noqa: F401  without it fakeredis runs no scripts, and says so late
+except ImportError as error:
+    raise ModuleNotFoundError(
+        f"pollconsumer.testing needs {error.name}; pip install 'pollconsumer[testing]'", name=error.name
+    ) from None
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pollconsumer.interface.testing.clock import VirtualClock
+    from pollconsumer.store.wire import Patience
+
+BUDGET = 5.0
+
+
+class MemoryOpener(StoreOpener):
+    """Makes connections to one store in memory."""
+
+    def __init__(self, namespace: str, clock: VirtualClock) -> None:
+        self.namespace = namespace
+        self._clock, self._server = clock, _server(clock)
+        self._wires: list[Wire] = []
+
+    def wire(self, patience: Callable[[], Patience] = lambda: Budget(BUDGET)) -> Wire:
+        wire = VirtualWire(self._clock, patience, self._connect)
+        self._wires.append(wire)
+        return wire
+
+    bare_wire = wire
+
+    def close(self) -> None:
+        for wire in self._wires:
+            wire.close()
+
+    def _connect(self) -> Any:
+        connection: Any = fakeredis.FakeRedisConnection(server=self._server, protocol=2)
+        connection.connect()
+        connection.get_socket().time = self._time  # the command TIME, for clients and scripts
+        return connection
+
+    def _time(self) -> list[bytes]:
+        seconds, ms = divmod(self._clock.now_ms, 1000)
+        return [b"%d" % seconds, b"%d" % (ms * 1000)]
+
+
+def _server(clock: VirtualClock) -> Any:
+    """One whose keys expire by the virtual clock: fakeredis sets a database's time before each command."""
+    server: Any = fakeredis.FakeServer()
+    database: Any = type(server.dbs[0])
+    time = property(lambda _: clock.now_ms / 1000, lambda _, __: None)
+    server.dbs[0] = type("Database", (database,), {"time": time})(server.lock)
+    return server
+
+
+@cache
+def _scripts() -> Scripts:
+    """Read once in a process: a suite has hundreds of stores."""
+    return Scripts(shebang=False)
+
+
+class VirtualWire(Wire):
+    """Real, but for the command that blocks: what it would wait for is looked for here, while virtual time passes."""
+
+    def __init__(self, clock: VirtualClock, patience: Callable[[], Patience], connect: Callable[[], Any]) -> None:
+        super().__init__("memory:", patience, connect=connect, scripts=_scripts())
+        self._clock = clock
+        self._markers: tuple[str, ...] = ()
+        self._after: Sequence[Sequence[Any]] = ()
+
+    def send(self, commands: Sequence[Sequence[Any]]) -> None:
+        if commands[0][0] == "BLPOP":
+            self._markers, self._after = tuple(commands[0][1:-1]), commands[1:]
+        else:
+            super().send(commands)
+
+    def receive(self, commands: Sequence[Sequence[Any]], *, blocking: float = 0.0) -> list[Any]:
+        if not self._markers:
+            return super().receive(commands, blocking=blocking)
+        markers, self._markers = self._markers, ()
+        woken = self._clock.wait(blocking, lambda: self._marked(markers)) if blocking else self._marked(markers)
+        popped = next(([m, one] for m in markers if (one := self.command("LPOP", m))), None) if woken else None
+        return [popped, *(self.once(self._after) if self._after else ())]
+
+    def readable(self, timeout: float) -> bool:
+        return self._clock.wait(timeout, lambda: self._marked(self._markers))
+
+    def fileno(self) -> int | None:
+        return None
+
+    def close(self) -> None:
+        self._markers = ()
+        super().close()
+
+    def _marked(self, markers: Sequence[str]) -> bool:
+        super().send([("EXISTS", *markers)])
+        return bool(super().receive([()])[0])

@@ -1,0 +1,312 @@
+"""What a test works with: messages are enqueued as ever; launches run, and time passes, when the test says so."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import ExitStack
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, NamedTuple
+
+from pollconsumer.core.lifecycle import State
+from pollconsumer.core.timespan import parse_duration
+from pollconsumer.interface.app import PollConsumer
+from pollconsumer.interface.handle import Handle
+from pollconsumer.interface.launching import consumer_options
+from pollconsumer.interface.listening import listener
+from pollconsumer.interface.loading import load_handlers, registered_handlers
+from pollconsumer.interface.logs import log
+from pollconsumer.interface.recurrences import load_recurrences
+from pollconsumer.interface.settings import Settings, read_settings
+from pollconsumer.interface.testing.clock import VirtualClock, whole_ms
+from pollconsumer.interface.testing.launches import CONSUMER, MOVER, WatchedExecutor, hold, interrupt
+from pollconsumer.interface.testing.memory import MemoryOpener
+from pollconsumer.runtime.messages import epoch_ms
+from pollconsumer.runtime.mover import MoverOptions
+from pollconsumer.runtime.roles import consume, define, mover
+from pollconsumer.store.inspector import Inspector
+from pollconsumer.store.redis_store import RedisStore
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from types import TracebackType
+
+    from pollconsumer.core.recurrence import Recurrence
+    from pollconsumer.core.window import StopReason
+    from pollconsumer.runtime.handlers import Handler
+    from pollconsumer.runtime.launch import HeldLaunch
+    from pollconsumer.runtime.programs import Programs
+    from pollconsumer.store.inspector import Message
+
+FOREVER = 1e12
+
+
+class Launched(NamedTuple):
+    """What came of a launch, or of several: messages completed, attempts failed, messages given back unfinished.
+
+    ``stop_reason`` is that of the last launch; None where there was none.
+    """
+
+    handled: int = 0
+    failed: int = 0
+    released: int = 0
+    stop_reason: StopReason | None = None
+
+    def and_then(self, later: Launched) -> Launched:
+        """The sums of both."""
+        handled, failed = self.handled + later.handled, self.failed + later.failed
+        return Launched(handled, failed, self.released + later.released, later.stop_reason)
+
+
+class Sandbox:
+    """Applications under test, on a store in memory and in virtual time. To be used in a ``with`` statement.
+
+    ``apps`` are those whose handlers and recurrences there are, all of the process where none is given; but none of the
+    process reaches its own store meanwhile. Time begins at ``start``, the present unless given, and stands still
+    but for ``advance``, ``run_for``, and a launch that waits. ``config`` names a configuration file to go by; the
+    environment, and files that are not named, play no part.
+    """
+
+    def __init__(self, *apps: PollConsumer, start: datetime | None = None, config: str | Path | None = None) -> None:
+        """TypeError for a naive ``start``, ConfigurationError for a ``config`` that cannot be meant."""
+        if start is not None:
+            epoch_ms(start)
+        self._apps = list(apps)
+        self._settings = Settings() if config is None else read_settings(Path(config))
+        self._configured = config is not None
+        self._clock = VirtualClock(datetime.now(UTC) if start is None else start)
+        self._opener = MemoryOpener(self._settings.namespace, self._clock)
+        self._store = RedisStore(self._opener.wire(), self._opener.namespace)
+        self._inspector = Inspector(self._opener.wire(), self._opener.namespace)
+        self._stores: dict[int, RedisStore] = {}
+        self._listen = listener()
+        self._until_left = ExitStack()
+        self._state = "new"
+        self._launching = False
+
+    def __enter__(self) -> Sandbox:
+        if self._state != "new" or PollConsumer.stand_in is not None:
+            raise RuntimeError("a sandbox is used once, and alone: leave the one before, and make another")
+        self._state = "entered"
+        self._before = PollConsumer.instances, PollConsumer.command_settings, list(sys.path)
+        PollConsumer.stand_in = self
+        if self._apps:
+            PollConsumer.instances = list(self._apps)
+        try:
+            self._programs = self._noting_programs()
+            moving = hold(self._opener, MOVER, FOREVER, self._clock, self._listen)
+            self._mover = mover(moving, MoverOptions(idle_time=1.0, batch_size=self._settings.mover.batch_size))
+            self._clock.tick = self._tick
+            self._prepare()
+        except BaseException:
+            self._leave()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._leave()
+
+    @property
+    def now(self) -> datetime:
+        """The virtual present, in UTC."""
+        return self._clock.now()
+
+    def advance(self, span: str | float | timedelta) -> None:
+        """Let time pass: text such as ``1h30m``, seconds, or a timedelta.
+
+        What comes due on the way is promoted at its own instant, occurrences of recurrences too; nothing is handled. A
+        handler that calls it takes so long.
+        """
+        self._advance_to(self._clock.now_ms + _milliseconds(span))
+
+    def advance_to(self, instant: datetime) -> None:
+        """Let time pass until ``instant``, a datetime with a zone. ValueError where that lies in the past."""
+        if epoch_ms(instant) < self._clock.now_ms:
+            raise ValueError(f"{instant.isoformat()} is past: it is {self.now.isoformat()}")
+        self._advance_to(epoch_ms(instant))
+
+    def run(self, *, until_empty: bool = True, max_messages: int | None = None, raising: bool = False) -> Launched:
+        """Run one launch: handle what is ready, after what is due was promoted.
+
+        Without ``until_empty`` it uses its window, idles, and handles what comes due meanwhile. With ``raising``, it
+        ends with the first attempt that failed in an unforeseen way, and what the handler raised is raised here; what
+        becomes of the message is as ever. Fatal, RetryIn, Yield, and what is ``fatal`` for a handler are foreseen.
+        """
+        self._prepare()
+        self._clock.next_due()
+        timeout = self._settings.consumer.timeout
+        return self._launch(timeout, until_empty=until_empty, max_messages=max_messages, raising=raising)
+
+    def run_for(
+        self, span: str | float | timedelta, *, every: str | float | timedelta = "1m", raising: bool = False
+    ) -> Launched:
+        """Let time pass under a launch ``every`` so often, from now on, with a mover beside it, as under cron.
+
+        Each handles what is ready, and what comes due in its window. Launches that would find nothing are left out.
+        Returns the sums over all of them.
+        """
+        handlers, _ = self._prepare()
+        at = self._clock.now_ms
+        end, period = at + _milliseconds(span), max(1, _milliseconds(every))
+        timeout = min(self._settings.consumer.timeout, period / 1000)
+        total = Launched()
+        while at <= end:
+            self._clock.pass_until(at)
+            if not self._anything_ready(self._served(handlers)):
+                due = self._clock.next_due()
+                if due is None or due > end:
+                    break
+                if (empty := (due - at) // period) > 0:
+                    at += empty * period
+                    continue
+            launched = self._launch(timeout, raising=raising, end=end)
+            total = total.and_then(launched)
+            at += max(1, -((at - self._clock.now_ms) // period)) * period
+        self._clock.pass_until(end)
+        return total
+
+    def message(self, message: Handle | str) -> Message:
+        """The message as it stands, by handle or id. NotFound where there is none."""
+        if isinstance(message, Handle):
+            return self._inspector.message(message.id, message.queue)
+        return self._inspector.message(message)
+
+    def messages(
+        self, state: State | str | None = None, *, handler: str | None = None, queue: str | None = None
+    ) -> list[Message]:
+        """Messages, all or those in ``state`` (scheduled, ready, reserved, completed, dead, cancelled), for ``handler``
+        and in ``queue``; oldest in their state first."""
+        wanted = None if state is None else State(state)
+        if queue is not None and queue not in self._inspector.queues():
+            return []
+        found = self._inspector.messages(wanted, queue, sys.maxsize)
+        return [message for message in found if handler is None or message.handler == handler]
+
+    def store_of(self, app: PollConsumer) -> RedisStore:
+        """For ``PollConsumer``: the store that stands in for an application's own."""
+        store = self._stores.get(id(app))
+        if store is None:
+            store = self._stores[id(app)] = RedisStore(self._opener.wire(), self._opener.namespace)
+        return store
+
+    def pause(self, _: float) -> None:
+        """For ``Handle.wait``."""
+        raise TimeoutError("the message has not ended, and no launch runs while a test waits: run one before")
+
+    def _noting_programs(self) -> Programs | None:
+        """Where commands are noted, if there are any: away from the notes on those that run for the real store."""
+        if not self._settings.commands:
+            return None
+        from pollconsumer.runtime.programs import Programs
+
+        return Programs(Path(self._until_left.enter_context(TemporaryDirectory())), log.warning)
+
+    def _leave(self) -> None:
+        self._state = "left"
+        instances, PollConsumer.command_settings, path = self._before
+        if self._configured:
+            sys.path[:] = path
+        instances += [app for app in PollConsumer.instances if app not in instances]
+        PollConsumer.instances, PollConsumer.stand_in = instances, None
+        self._opener.close()
+        self._until_left.close()
+
+    def _prepare(self) -> tuple[dict[str, Handler], list[Recurrence]]:
+        """What a launch would import and define now."""
+        if self._state != "entered":
+            raise RuntimeError("use the sandbox in a with statement")
+        handlers = load_handlers(self._settings, self._programs) if self._configured else registered_handlers()
+        recurrences = load_recurrences(self._settings, handlers)
+        define(self._store, CONSUMER.name, recurrences, self._listen)
+        return handlers, recurrences
+
+    def _launch(
+        self,
+        timeout: float,
+        *,
+        raising: bool,
+        until_empty: bool = False,
+        max_messages: int | None = None,
+        end: int | None = None,
+    ) -> Launched:
+        """One launch. With an ``end`` it waits no longer than until that instant, and not when there is nothing to wait
+        for."""
+        if self._launching:
+            raise RuntimeError("a launch is under way, and a handler cannot run another")
+        handlers, recurrences = self._prepare()
+        options = consumer_options(self._settings, until_empty=until_empty, max_messages=max_messages)
+        options = replace(
+            options,
+            queues=self._served(handlers),
+            baton=False,
+            memory_limit=None,
+            longest_wait=options.idle_time,  # no signal can come
+        )
+        held = hold(self._opener, CONSUMER, timeout, self._clock, self._listen)
+        interruption = held.launch.interruption
+        executor = WatchedExecutor(self._clock, interruption, raising=raising)
+        opens, lasts = self._clock.now_ms, whole_ms(timeout)
+
+        def patience(until: int, due: int | None) -> int | None:
+            assert end is not None
+            if self._clock.now_ms < end:
+                if self._anything_ready(options.queues):
+                    return min(until, end)  # held back by a limit: the launch knows for how long
+                if due is not None and due <= min(opens + lasts, end):
+                    return max(until, min(due, opens + lasts // 2))  # many waits in one, as long as nothing can happen
+            interrupt(interruption)
+            return None
+
+        def work(held: HeldLaunch) -> StopReason:
+            return consume(held, options, handlers, recurrences, 1, executor=executor, chance=lambda: 0.0)
+
+        self._launching, self._clock.patience = True, None if end is None else patience
+        try:
+            held.work(work)
+        finally:
+            self._launching, self._clock.patience = False, None
+            held.wire.close()
+        if executor.raised is not None:
+            raise executor.raised
+        counts, (reason, _) = held.launch.progress.counts(), held.launch.progress.ended()
+        return Launched(counts.handled, counts.failed, counts.released, reason)
+
+    def _served(self, handlers: Mapping[str, Handler]) -> tuple[str, ...]:
+        """The queues that launches serve: those configured, else all there are."""
+        if self._configured:
+            return tuple(dict.fromkeys(self._settings.consumer.queues))
+        known = {*self._store.queues(), *(handler.queue for handler in handlers.values())}
+        return ("default", *sorted(known - {"default"}))
+
+    def _anything_ready(self, queues: Sequence[str]) -> bool:
+        """Whether a launch would find something, or be held back by a limit."""
+        for queue in queues:
+            key = self._store.keys.queue
+            ready, left_over, ranked, paused = self._store.wire.all(
+                [("LLEN", key(queue, "r")), ("HGET", key(queue, "c"), "left over"), ("ZCARD", key(queue, "z")),
+                 ("EXISTS", key(queue, "q"))]
+            )  # fmt: skip
+            if not paused and ready - int(left_over or 0) + ranked > 0:
+                return True
+        return False
+
+    def _advance_to(self, instant: int) -> None:
+        if not self._launching:
+            self._prepare()
+        self._clock.pass_until(instant)
+
+    def _tick(self) -> float | None:
+        """What the mover does at this instant."""
+        while True:
+            moved, next_due = self._mover.promote()
+            self._mover.maintain()
+            if not moved:
+                return next_due
+
+
+def _milliseconds(span: str | float | timedelta) -> int:
+    return whole_ms(parse_duration(span.total_seconds() if isinstance(span, timedelta) else span))
