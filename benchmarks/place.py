@@ -76,10 +76,10 @@ def tcp_server() -> Iterator[str]:
         process.wait()
 
 
-def handler(name: str) -> HandlerFunction[..., None]:
+def handler(name: str) -> HandlerFunction[..., ..., None]:
     import handlers  # type: ignore[import-not-found]  # written by `place`
 
-    found: HandlerFunction[..., None] = getattr(handlers, name)
+    found: HandlerFunction[..., ..., None] = getattr(handlers, name)
     return found
 
 

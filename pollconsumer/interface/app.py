@@ -5,7 +5,19 @@ from __future__ import annotations
 import os
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, Protocol, TypeVar, Unpack, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Generic,
+    Literal,
+    ParamSpec,
+    Protocol,
+    TypeVar,
+    Unpack,
+    cast,
+    overload,
+)
 
 from pollconsumer.core.errors import ConfigurationError
 from pollconsumer.core.message import check_handler, encode_payload
@@ -23,11 +35,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from pollconsumer.core.message import NewMessage
+    from pollconsumer.runtime.context import Context
     from pollconsumer.runtime.handlers import Handler
     from pollconsumer.store.inspector import Message
     from pollconsumer.store.redis_store import RedisStore
 
 P = ParamSpec("P")
+Q = ParamSpec("Q")
 R = TypeVar("R")
 
 ENQUEUE_BUDGET = 5.0
@@ -57,7 +71,7 @@ class PollConsumer(Hooking):
 
     def __init__(self, *, store: str | None = None, namespace: str | None = None) -> None:
         self._store_url, self._namespace = store, namespace
-        self.handlers: dict[str, HandlerFunction[Any, Any]] = {}
+        self.handlers: dict[str, HandlerFunction[..., ..., Any]] = {}
         self.recurrences: dict[str, RecurrenceSettings] = {}
         self.hooks = Hooks(log.warning)
         self._store: RedisStore | None = None
@@ -70,12 +84,15 @@ class PollConsumer(Hooking):
         self._lock, self._store = threading.Lock(), None
 
     @overload
-    def handler(self, name: Callable[P, R], /) -> HandlerFunction[P, R]: ...
+    def handler(
+        self, name: Callable[Concatenate[Context, P], R], /
+    ) -> HandlerFunction[P, Concatenate[Context, P], R]: ...
 
     @overload
-    def handler(
-        self, name: str | None = None, /, **options: Unpack[HandlerOptions]
-    ) -> Callable[[Callable[P, R]], HandlerFunction[P, R]]: ...
+    def handler(self, name: Callable[P, R], /) -> HandlerFunction[P, P, R]: ...
+
+    @overload
+    def handler(self, name: str | None = None, /, **options: Unpack[HandlerOptions]) -> Register: ...
 
     def handler(self, name: Any = None, /, **options: Unpack[HandlerOptions]) -> Any:
         """Register a function as the handler of messages of that name; without one, its own.
@@ -88,7 +105,7 @@ class PollConsumer(Hooking):
             return self.handler()(name)
         checked = check_options(options)
 
-        def register(function: Callable[P, R]) -> HandlerFunction[P, R]:
+        def register(function: Callable[..., Any]) -> HandlerFunction[..., ..., Any]:
             chosen = check_handler(name or getattr(function, "__name__", None))
             if chosen in self.handlers:
                 raise ConfigurationError("handler registered twice", chosen, "give one of them another name")
@@ -111,7 +128,7 @@ class PollConsumer(Hooking):
         enabled: bool = True,
         priority: int = 0,
         **options: Unpack[HandlerOptions],
-    ) -> Callable[[Callable[P, R]], HandlerFunction[P, R]]:
+    ) -> Register:
         """Register a function as a handler that recurs: by a cron expression in ``timezone``, or every ``90s``.
 
         A parameter ``occurrence: datetime`` receives the instant at which it was due. ``missed`` says what becomes of
@@ -120,7 +137,7 @@ class PollConsumer(Hooking):
         """
         cron, every = (when, None) if " " in when.strip() else (None, when)
 
-        def register(function: Callable[P, R]) -> HandlerFunction[P, R]:
+        def register(function: Callable[..., Any]) -> HandlerFunction[..., ..., Any]:
             registered = self.handler(name, **options)(function)
             chosen = registered.definition.name
             self.recurrences[chosen] = RecurrenceSettings(
@@ -136,7 +153,7 @@ class PollConsumer(Hooking):
             )
             return registered
 
-        return register
+        return cast("Register", register)
 
     def enqueue(self, handler: str, payload: Mapping[str, Any] | None = None, **options: Unpack[SendOptions]) -> Handle:
         """Enqueue a message by its handler's name, whose code need not be at hand.
@@ -195,16 +212,28 @@ def _converting(hint: Any) -> Callable[[Any], Any]:
     return converting(hint)
 
 
-class HandlerFunction(Generic[P, R]):
-    """A function that is a handler: still called as before, and enqueued by its own parameters."""
+class Register(Protocol):
+    """Makes a handler of a function. What it is enqueued by is its own parameters, less a first one for the context."""
 
-    def __init__(self, app: PollConsumer, handler: Handler, function: Callable[P, R], arguments: Arguments) -> None:
+    @overload
+    def __call__(
+        self, function: Callable[Concatenate[Context, P], R], /
+    ) -> HandlerFunction[P, Concatenate[Context, P], R]: ...
+
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> HandlerFunction[P, P, R]: ...
+
+
+class HandlerFunction(Generic[P, Q, R]):
+    """A function that is a handler: still called as before, by the parameters Q, and enqueued by P."""
+
+    def __init__(self, app: PollConsumer, handler: Handler, function: Callable[Q, R], arguments: Arguments) -> None:
         self.app, self.definition, self.function, self.arguments = app, handler, function, arguments
         self.__name__ = getattr(function, "__name__", handler.name)
         self.__doc__, self.__module__ = function.__doc__, function.__module__
         self.__wrapped__ = function
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+    def __call__(self, *args: Q.args, **kwargs: Q.kwargs) -> R:
         return self.function(*args, **kwargs)
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle:
@@ -224,7 +253,7 @@ class HandlerFunction(Generic[P, R]):
 class Sending(Generic[P]):
     """A handler together with the options that its messages are sent with."""
 
-    def __init__(self, handler: HandlerFunction[P, Any], options: SendOptions) -> None:
+    def __init__(self, handler: HandlerFunction[P, ..., Any], options: SendOptions) -> None:
         self._handler, self._options = handler, options
         self._first = new_message(handler.definition.name, {}, **options)
 
