@@ -15,6 +15,7 @@ import pytest
 from hypothesis import settings
 
 from pollconsumer.core.errors import StoreUnreachable
+from pollconsumer.interface.app import PollConsumer
 from pollconsumer.runtime.embedded_start import find_program
 from pollconsumer.store.inspector import Inspector
 from pollconsumer.store.leases import Leases
@@ -36,7 +37,8 @@ settings.load_profile("pollconsumer")
 
 @pytest.fixture(autouse=True)
 def _own_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A home of the test's own, and nothing that the person at the keyboard has set."""
+    """A home of the test's own, and nothing that the person at the keyboard or another test has set."""
+    monkeypatch.setattr(PollConsumer, "instances", PollConsumer.instances.copy())
     for name in list(os.environ):
         if name.startswith("POLLCONSUMER_") or (name.startswith("XDG_") and name.endswith("_HOME")):
             monkeypatch.delenv(name)
