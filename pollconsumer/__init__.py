@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from pollconsumer.core.cut_short import HandlerTimeout, ProcessDied
     from pollconsumer.core.errors import (
         BadData,
         NotCompleted,
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
         PollConsumerError,
         StoreUnreachable,
     )
-    from pollconsumer.core.limits import HandlerTimeout, ProcessDied
     from pollconsumer.core.retry import Backoff, Fatal, RetryIn, Yield
     from pollconsumer.interface.app import PollConsumer
     from pollconsumer.interface.handle import Handle
@@ -43,8 +43,8 @@ _HOMES = {
     "PollConsumer": "pollconsumer.interface.app",
     "Backoff": "pollconsumer.core.retry",
     "Fatal": "pollconsumer.core.retry",
-    "HandlerTimeout": "pollconsumer.core.limits",
-    "ProcessDied": "pollconsumer.core.limits",
+    "HandlerTimeout": "pollconsumer.core.cut_short",
+    "ProcessDied": "pollconsumer.core.cut_short",
     "RetryIn": "pollconsumer.core.retry",
     "Yield": "pollconsumer.core.retry",
     "Context": "pollconsumer.runtime.context",

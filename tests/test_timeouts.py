@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pollconsumer import Fatal, HandlerTimeout, PollConsumer, RetryIn
+from pollconsumer.core.cut_short import TimeIsUp
 from pollconsumer.core.errors import ConfigurationError
-from pollconsumer.core.limits import TimeIsUp
 from pollconsumer.runtime import timeouts
 from pollconsumer.runtime.context import Context, Delivery, Situation
 from pollconsumer.runtime.executor import Attempt, ThreadExecutor

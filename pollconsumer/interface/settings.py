@@ -8,9 +8,7 @@ costs more to import than the rest of the start; so valid ones are remembered in
 from __future__ import annotations
 
 import hashlib
-import json
 import os
-import stat
 import sys
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -32,6 +30,7 @@ from pollconsumer.interface.checks import (
     parse_memory,
 )
 from pollconsumer.interface.logs import log
+from pollconsumer.interface.remembering import recall, remember
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
@@ -45,8 +44,6 @@ ABOUT_MESSAGE = frozenset(
 )
 MESSAGE_VARIABLE = f"{PREFIX}MESSAGE_ID"
 """What a program that runs for a message finds in its environment: no settings, should it call us in its turn."""
-REMEMBERED = 8
-"""Most configurations that are remembered at one time."""
 
 Duration = Annotated[float, parse_duration]
 """Seconds, read by the function that it is annotated with."""
@@ -169,7 +166,7 @@ def load_settings(config: Path | None = None, *, store: str | None = None, names
         log.debug("%s is empty: taken as unset", name)
     path, content = _find(config, variables)
     key = _key(path, content, variables)
-    settings = _recall(key, path) if key else None
+    settings = _recalled(key, path) if key else None
     if settings is None:
         from pollconsumer.interface.reading import read
 
@@ -177,7 +174,7 @@ def load_settings(config: Path | None = None, *, store: str | None = None, names
         validate(settings)
         # The file is read twice on the way here; what changed in between must not be remembered for what it was.
         if key and redacted(settings.store) == settings.store and key == _key(*_find(config, variables), variables):
-            _remember(key, settings)
+            remember(key, as_values(settings))
     flags = {name: value for name, value in (("store", store), ("namespace", namespace)) if value is not None}
     if flags:
         settings = replace(settings, **flags)  # type: ignore[arg-type]  # both are str
@@ -351,42 +348,11 @@ def _key(path: Path | None, content: bytes, variables: Mapping[str, str]) -> str
     return hashlib.sha256(repr(depends).encode()).hexdigest()
 
 
-def _cache_directory() -> Path | None:
-    """Where settings are remembered; None for a user without a home."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    if not cache.is_absolute():
-        home = Path(os.environ.get("HOME", ""))
-        if not home.is_absolute():
-            import pwd
-
-            try:
-                home = Path(pwd.getpwuid(os.geteuid()).pw_dir)
-            except KeyError:
-                return None
-        cache = home / ".cache"
-    return cache / "pollconsumer"
-
-
-def _only_ours(directory: Path) -> bool:
-    state = directory.stat()
-    return state.st_uid == os.geteuid() and not state.st_mode & 0o022
-
-
-def _recall(key: str, path: Path | None) -> Settings | None:
-    """The settings remembered under ``key``; None where there are none that nobody else can have written."""
-    directory = _cache_directory()
-    if directory is None:
-        return None
+def _recalled(key: str, path: Path | None) -> Settings | None:
+    values = recall(key)
     try:
-        if not _only_ours(directory):
-            return None
-        descriptor = os.open(directory / f"{key}.json", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-        with os.fdopen(descriptor, encoding="utf-8") as file:
-            state = os.fstat(descriptor)
-            if state.st_uid != os.geteuid() or state.st_mode != stat.S_IFREG | 0o600:
-                return None
-            return _assemble(json.load(file), path)
-    except (OSError, ValueError, KeyError, TypeError):
+        return None if values is None else _assemble(values, path)
+    except (KeyError, TypeError):
         return None
 
 
@@ -401,30 +367,3 @@ def as_values(settings: Settings) -> dict[str, Any]:
 def from_values(values: dict[str, Any], directory: Path, config: Path | None) -> Settings:
     """Settings that were written with ``as_values``."""
     return replace(_assemble(values, directory / "config.toml"), config=config)
-
-
-def _remember(key: str, settings: Settings) -> None:
-    """Keep ``settings`` for the next start, where that is possible."""
-    directory = _cache_directory()
-    if directory is None:
-        return
-    import tempfile
-
-    values = as_values(settings)
-    try:
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if not _only_ours(directory):
-            return
-        descriptor, name = tempfile.mkstemp(dir=directory, prefix=key, suffix=".json")  # 0600
-        unfinished = Path(name)
-        try:
-            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                json.dump(values, file)
-            unfinished.replace(directory / f"{key}.json")
-        finally:
-            unfinished.unlink(missing_ok=True)
-        entries = sorted(directory.glob("*.json"), key=lambda entry: entry.stat().st_mtime_ns, reverse=True)
-        for entry in entries[REMEMBERED:]:
-            entry.unlink(missing_ok=True)
-    except OSError:
-        return

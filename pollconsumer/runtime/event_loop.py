@@ -11,7 +11,7 @@ import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from pollconsumer.core.limits import HandlerTimeout
+from pollconsumer.core.cut_short import HandlerTimeout
 from pollconsumer.runtime.handlers import Outcome
 from pollconsumer.runtime.timeouts import REPEAT, SAID
 

@@ -16,7 +16,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from pollconsumer.core.limits import HandlerTimeout, TimeIsUp
+from pollconsumer.core.cut_short import HandlerTimeout, TimeIsUp
 from pollconsumer.core.retry import Fatal, RetryIn, Yield
 from pollconsumer.runtime.unbroken import in_force
 
