@@ -107,16 +107,16 @@ class Base(RuleBasedStateMachine):
         assert (stepped.more_in is not None) == used_up
 
 
-def new_messages(queues: tuple[str, ...] = (QUEUE,)) -> st.SearchStrategy[list[tuple[Any, ...]]]:
+def new_messages(queues: tuple[str, ...] = (QUEUE,), least: int = 1) -> st.SearchStrategy[list[tuple[Any, ...]]]:
     return st.lists(
         st.tuples(
             st.sampled_from(IDS),
-            st.sampled_from(["", "", "", "k1", "k2"]),
+            st.sampled_from(["", "", "k1", "k2"]),
             st.sampled_from([0, HOUR]),
-            st.sampled_from(["", "", "c1", "c1", "c2"]),
+            st.sampled_from(["", "c1", "c2"]),
             DUE,
             st.sampled_from(queues),
         ),
-        min_size=1,
-        max_size=6,
+        min_size=least,
+        max_size=least + 4,
     )

@@ -122,7 +122,7 @@ class Handling(Producing):
         assert self.store.last_checkpoint(self.reservation(name)) == state
 
     @rule(
-        limits=st.sampled_from([None, None, Limits(2), Limits(4), Limits(None, 6, ALWAYS), Limits(3, 9, ALWAYS)]),
+        limits=st.sampled_from([None, Limits(1), Limits(3), Limits(None, 4, ALWAYS), Limits(2, 7, ALWAYS)]),
         a_period_passes=st.booleans(),
         most=FEW,
     )

@@ -20,13 +20,22 @@ if TYPE_CHECKING:
 
 
 class Intervening(Handling):
-    def any_message(self, data: st.DataObject) -> Held:
-        return self.model.messages[data.draw(st.sampled_from(sorted(self.model.messages)))]
+    def one_of(self, data: st.DataObject, *states: State) -> Held:
+        """A message in one of these states, mostly."""
+        names = self.model.having(*states)
+        whatever = data.draw(st.sampled_from([False, False, False, True])) or not names
+        return self.model.messages[data.draw(st.sampled_from(sorted(self.model.messages if whatever else names)))]
+
+    def some_of(self, data: st.DataObject) -> list[str]:
+        """Dead letters, and some that are none."""
+        dead = data.draw(st.lists(st.sampled_from(self.model.having(State.DEAD)), min_size=1, unique=True))
+        others = data.draw(st.lists(st.sampled_from(sorted(self.model.messages)), max_size=1))
+        return list(dict.fromkeys(dead + others))
 
     @precondition(lambda self: self.model.messages)
     @rule(data=st.data())
     def cancel(self, data: st.DataObject) -> None:
-        held = self.any_message(data)
+        held = self.one_of(data, State.READY, State.SCHEDULED)
         if held.state in (State.RESERVED, State.COMPLETED, State.DEAD):
             with pytest.raises(BadData, match=held.state.value):
                 self.person.cancel(QUEUE, held.name)
@@ -40,7 +49,7 @@ class Intervening(Handling):
     @precondition(lambda self: self.model.messages)
     @rule(data=st.data(), hours=DUE)
     def reschedule(self, data: st.DataObject, hours: int | None) -> None:
-        held, due = self.any_message(data), self.began + (hours or 0) * HOUR
+        held, due = self.one_of(data, State.READY, State.SCHEDULED), self.began + (hours or 0) * HOUR
         if held.state not in (State.SCHEDULED, State.READY):
             with pytest.raises(BadData, match=held.state.value):
                 self.person.reschedule(QUEUE, held.name, due=due)
@@ -56,7 +65,7 @@ class Intervening(Handling):
     @precondition(lambda self: self.model.having(State.DEAD))
     @rule(data=st.data())
     def redrive(self, data: st.DataObject) -> None:
-        chosen = data.draw(st.lists(st.sampled_from(sorted(self.model.messages)), min_size=1, unique=True))
+        chosen = self.some_of(data)
         returned = self.person.redrive(QUEUE, chosen)
         expected = []
         for name in chosen:
@@ -74,7 +83,7 @@ class Intervening(Handling):
     @precondition(lambda self: self.model.having(State.DEAD))
     @rule(data=st.data())
     def purge(self, data: st.DataObject) -> None:
-        chosen = data.draw(st.lists(st.sampled_from(sorted(self.model.messages)), min_size=1, unique=True))
+        chosen = self.some_of(data)
         dead = [name for name in chosen if self.model.messages[name].state is State.DEAD]
         assert self.person.purge(QUEUE, chosen) == dead
         for name in dead:

@@ -25,7 +25,7 @@ OWNER = "consumer"
 
 
 class Producing(Base):
-    @initialize(wanted=new_messages())
+    @initialize(wanted=new_messages(least=4))
     def begin(self, wanted: list[tuple[Any, ...]]) -> None:
         self.set_up()
         self.outbox: list[list[NewMessage]] = []
