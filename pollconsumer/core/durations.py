@@ -42,11 +42,12 @@ class Durations:
 
     def add(self, handler: str, duration: float) -> None:
         self.overall.add(duration)
-        for averages in (self.by_handler, self.measured):
-            average = averages.get(handler)
-            if average is None:
-                average = averages[handler] = Average()
-            average.add(duration)
+        measured = self.measured.get(handler)
+        if measured is None:
+            measured = self.measured[handler] = Average()
+            self.by_handler.setdefault(handler, Average())
+        measured.add(duration)
+        self.by_handler[handler].add(duration)
 
     @property
     def remembered_only(self) -> bool:

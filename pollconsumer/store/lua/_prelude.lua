@@ -55,8 +55,9 @@ local function handler_at(record)
 end
 
 local function readable(record)
-  return record and #record >= 12 and sub(record, 1, 1) == 'A' and find(record, '\n', handler_at(record), true) and record
-    or nil
+  if not record or #record < 12 or byte(record, 1) ~= 65 then return nil end
+  local at = byte(record, 2) < CONCURRENCY and 12 + byte(record, 11) or handler_at(record)
+  return find(record, '\n', at, true) and record or nil
 end
 
 local function state_of(row)

@@ -172,13 +172,21 @@ local function bury(id, row, record, problem)
 end
 
 local reserved, flight, seen, taken = {}, {}, {}, {}
+local hard_end = string.format('%.0f', now + tonumber(ARGV[4]))
 new_rows = {}
+
+local function hand_out(id, row, record)
+  local at = #new_rows
+  new_rows[at + 1], new_rows[at + 2] = id, row
+  flight[at + 1], flight[at + 2] = hard_end, id
+  at = #reserved
+  reserved[at + 1], reserved[at + 2], reserved[at + 3] = id, row, record
+end
 
 -- Returns whether any of `ids` could not be reserved: others may be, in its place.
 local function reserve(ids)
   local fence, stamp, left_over, passed_over = ARGV[3], be6(now), 0, false
   local aside, line, number = {}, {}, nil
-  local hard_end = string.format('%.0f', now + tonumber(ARGV[4]))
   local rows = redis.call('HMGET', m, unpack(ids))
   local records = redis.call('HMGET', b, unpack(ids))
   for i = 1, #ids do
@@ -194,6 +202,12 @@ local function reserve(ids)
         if row and in_line(row) then left_over = left_over + 1 end
         passed_over = bury(id, row, nil, records[i] and 'its record cannot be read' or 'its record is missing')
       end
+    elseif not row and byte(record, 2) < PARKED then
+      -- As most are: never reserved before, and nothing to look after. In one piece, what is made in two below.
+      local at, scheduled = 12 + byte(record, 11), sub(record, 5, 10)
+      hand_out(id, char(byte(record, 2) + (#record > 1024 and LARGE or 0)) .. '\0' .. sub(record, 3, 4) .. '\0\1\0\0'
+        .. fence .. stamp .. NEVER .. NEVER .. scheduled .. NEVER .. scheduled .. NEVER .. NEVER
+        .. sub(record, at, find(record, '\n', at, true) - 1), record)
     else
       row = row or fresh_row(record)
       local flags, high, low = byte(row, 1), byte(row, 5, 6)
@@ -221,15 +235,8 @@ local function reserve(ids)
         end
       end
       if has_place then
-        row = char(flags) .. sub(row, 2, 4) .. char(floor(attempts / 256), attempts % 256) .. sub(row, 7, 8)
-          .. fence .. stamp .. NEVER .. sub(row, 27)
-        new_rows[#new_rows + 1] = id
-        new_rows[#new_rows + 1] = row
-        flight[#flight + 1] = hard_end
-        flight[#flight + 1] = id
-        reserved[#reserved + 1] = id
-        reserved[#reserved + 1] = row
-        reserved[#reserved + 1] = record
+        hand_out(id, char(flags) .. sub(row, 2, 4) .. char(floor(attempts / 256), attempts % 256) .. sub(row, 7, 8)
+          .. fence .. stamp .. NEVER .. sub(row, 27), record)
       else
         passed_over = true
       end
