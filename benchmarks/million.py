@@ -6,17 +6,20 @@ from __future__ import annotations
 import sys
 import time
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from benchmarks.place import handler, place, run
 from pollconsumer.interface.cli.opened import COMMAND_BUDGET
 from pollconsumer.interface.settings import load_settings
 from pollconsumer.runtime.opening import StoreOpener
+from pollconsumer.store import scripts
 from pollconsumer.store.inspector import Inspector
 from pollconsumer.store.wire import Budget, Wire
 
 BULK = 20_000
 LEAD = 60.0
+LUA = Path(scripts.__file__).parent / "lua"
 
 
 def main() -> None:
@@ -69,10 +72,17 @@ def _size(wire: Wire, key: str) -> int:
     return int(wire.command("MEMORY", "USAGE", key, "SAMPLES", "0") or 0)
 
 
+def _name(wire: Wire, command: list[bytes]) -> str:
+    """Of the script, where it is one."""
+    names = {wire.scripts[path.stem].sha: path.stem for path in LUA.glob("[!_]*.lua")}
+    return names.get(command[1], "a script") if command[0] == b"EVALSHA" else command[0].decode()
+
+
 def _slowest(wire: Wire, while_: str) -> None:
     entries = wire.command("SLOWLOG", "GET", -1)
-    longest = max((int(entry[2]) for entry in entries), default=0)
-    print(f"  longest command while {while_}: {longest / 1000:.1f} ms, {len(entries)} above 0.5 ms")
+    longest = sorted(entries, key=lambda entry: -int(entry[2]))[:5]
+    shown = ", ".join(f"{int(entry[2]) / 1000:.1f} ms {_name(wire, entry[3])}" for entry in longest)
+    print(f"  longest commands while {while_}: {shown}; {len(entries)} above 0.5 ms")
     wire.command("SLOWLOG", "RESET")
 
 

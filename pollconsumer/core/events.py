@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class AttemptFailed:
+class AttemptFailed(NamedTuple):
     """``delay``: seconds until the next attempt; None where the message became a dead letter."""
 
     id: str
@@ -16,8 +15,7 @@ class AttemptFailed:
     delay: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class MessageParked:
+class MessageParked(NamedTuple):
     """No handler of that name is known to this consumer; the message is offered again after ``delay`` seconds."""
 
     id: str
@@ -25,21 +23,18 @@ class MessageParked:
     delay: float
 
 
-@dataclass(frozen=True, slots=True)
-class OrphansRecovered:
+class OrphansRecovered(NamedTuple):
     queue: str
-    count: int
+    messages: int
 
 
-@dataclass(frozen=True, slots=True)
-class ReservationsLost:
+class ReservationsLost(NamedTuple):
     """Settled too late: the messages had been offered to another launch, whose outcome counts."""
 
     ids: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ResultDropped:
+class ResultDropped(NamedTuple):
     """The message is completed, but what its handler returned cannot be kept; ``reason`` says why."""
 
     id: str
@@ -47,31 +42,27 @@ class ResultDropped:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class WindowTooShort:
+class WindowTooShort(NamedTuple):
     """No time to handle anything, from the launch's beginning on; both in seconds."""
 
     margin: float
     left: float
 
 
-@dataclass(frozen=True, slots=True)
-class OccurrencesSkipped:
+class OccurrencesSkipped(NamedTuple):
     """Missed while no mover ran, and not made up for, as the recurrence has it."""
 
     recurrence: str
-    count: int
+    messages: int
 
 
-@dataclass(frozen=True, slots=True)
-class RecurrenceRemoved:
+class RecurrenceRemoved(NamedTuple):
     """It is defined no more; no occurrence of it will be enqueued."""
 
     recurrence: str
 
 
-@dataclass(frozen=True, slots=True)
-class LaunchEnded:
+class LaunchEnded(NamedTuple):
     role: str
     stop_reason: str
     running_seconds: float

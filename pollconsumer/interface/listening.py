@@ -41,7 +41,7 @@ def listener() -> Callable[[Event], None]:
                     unknown.add(event.handler)
                     log.warning("unknown handler: %s; its messages are parked, import its module", event.handler)
             case OrphansRecovered():
-                log.info("%d orphans of queue %s offered again", event.count, event.queue)
+                log.info("%d orphans of queue %s offered again", event.messages, event.queue)
             case ReservationsLost():
                 log.warning("settled too late, another launch had them: %s", ", ".join(event.ids))
             case ResultDropped():
@@ -53,7 +53,7 @@ def listener() -> Callable[[Event], None]:
                     "estimated_duration, tolerance_factor or min_margin", margin, left,
                 )  # fmt: skip
             case OccurrencesSkipped():
-                log.info("%d missed occurrences of %s skipped", event.count, event.recurrence)
+                log.info("%d missed occurrences of %s skipped", event.messages, event.recurrence)
             case RecurrenceRemoved():
                 log.info("recurrence %s is defined no more: removed", event.recurrence)
             case LaunchEnded():
