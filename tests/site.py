@@ -85,6 +85,10 @@ def leave(how: str) -> None:
         os.chdir("/")
     if how == "die":
         os._exit(9)
+    if how == "vanish":
+        for child in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split():
+            os.kill(int(child), 9)
+        os.kill(os.getpid(), 9)
 '''
 
 

@@ -29,6 +29,21 @@ def test_what_was_merely_reserved_beside_a_death_is_not_charged(site: Site) -> N
         assert (status["state"], status["attempts"]) == ("ready", 0)
 
 
+def test_what_was_merely_reserved_beside_is_not_blamed_where_the_heartbeat_dies_too(site: Site) -> None:
+    """As all processes of a container do."""
+    for _ in range(3):
+        site.enqueue("record", name="quick")
+    site.drain()  # so that the durations learned make the next launch reserve ahead
+    poison = site.enqueue("leave", how="vanish")
+    beside = [site.enqueue("record", name=f"{n}") for n in range(5)]
+    for _ in range(4):
+        site.drain()
+        site.command("lease", "break", "--yes")
+    assert site.state(poison) == "dead"
+    assert [site.state(message) for message in beside] == ["completed"] * 5
+    assert site.notes().count("leave vanish") == 3
+
+
 def test_a_neighbour_of_a_message_that_kills_its_process_is_completed(site: Site) -> None:
     poison = site.enqueue("leave", how="die")
     neighbour = site.enqueue("hold", name="a")

@@ -109,6 +109,8 @@ class Consumer:
             emit=emit,
         )
         self._taken = 0
+        self._suspecting = False
+        """Whether the last message may have killed its process before: those after it may, too."""
         self._memory_checked = window.start
         self._half = (window.stop_before - window.start) / 2
 
@@ -201,12 +203,16 @@ class Consumer:
         if attempt.handler.at_most_once and not self._exchange.begin(reservation):
             return
         self._taken += 1
-        if reservation.crashes:
-            self._await_quiet()  # what may have killed its process is handled alone, so that no other is blamed
+        self._suspecting = reservation.crashes > 0
+        if self._suspecting:
+            # What may have killed its process is handled alone, so that no other is blamed: nothing in hand beside it,
+            # nor reserved behind it, for all of that is charged where the heartbeat dies, too.
+            self._await_quiet()
+            self._exchange.clear()
         self._flight.enter(reservation.id)
         self.executor.start(attempt)
         self._collect()
-        if reservation.crashes:
+        if self._suspecting:
             self._await_quiet()
 
     def idle(self) -> None:
@@ -270,6 +276,8 @@ class Consumer:
         self._exchange.settle()
 
     def _batch(self) -> int:
+        if self._suspecting:
+            return 1
         size = durations.batch_size(
             self._durations.overall.mean,
             horizon=HORIZON,

@@ -102,15 +102,23 @@ class Exchange:
         """Keep it for the next launch: given back now, it would be handed to this one again."""
         self._put_off.append(reservation)
 
+    def clear(self) -> None:
+        """Release what was not started; settle that, and what is done."""
+        self._release_reserved()
+        self.settle()
+
     def give_back(self) -> None:
         """Release what was not started, and what was put off before that; settle all of it."""
-        while self._reserved:
-            self._settling.release(self._reserved.pop())  # each goes before the one released before it
+        self._release_reserved()
         while self._put_off:
             self._settling.release(self._put_off.pop())
         self.settle()
         for queue in self._queues:
             self._store.trim(queue)
+
+    def _release_reserved(self) -> None:
+        while self._reserved:
+            self._settling.release(self._reserved.pop())  # each goes before the one released before it
 
     def _claim(self, share: Share) -> None:
         share.claim, share.limits = self._batch(), self._limits.get(share.queue, "")
