@@ -38,6 +38,18 @@ def fork() -> None:
     time.sleep(30)
 
 @app.handler
+def split() -> str:
+    pid = os.fork()
+    if pid == 0:
+        return "child"
+    note(f"child {pid}")
+    return "parent"
+
+@app.handler(isolation="process")
+def split_apart() -> str:
+    return split()
+
+@app.handler
 def linger() -> None:
     threading.Thread(target=time.sleep, args=(30,)).start()
 
@@ -96,6 +108,22 @@ def test_a_process_that_a_handler_forked_does_not_keep_the_lease(site: Site) -> 
     site.await_note("forked")
     launch.kill()
     wait_until(lambda: site.json("lease", "show") == [], "release")
+
+
+@pytest.mark.parametrize("concurrency", ["1", "2"])
+@pytest.mark.parametrize("handler", ["split", "split_apart"])
+def test_a_process_that_a_handler_forked_and_that_returns_ends_there(
+    site: Site, handler: str, concurrency: str
+) -> None:
+    split = site.enqueue(handler)
+    for name in ("a", "b"):
+        site.enqueue("record", name=name)
+    again = site.enqueue(handler)
+    launch = site.start("run", "--until-empty", "--concurrency", concurrency)
+    assert launch.communicate(timeout=20) == ("", "")  # nobody holds them any more
+    assert sorted(note for note in site.notes() if len(note) == 1) == ["a", "b"]
+    assert sum(note.startswith("child") for note in site.notes()) == 2
+    assert [site.json("status", message)["result"] for message in (split, again)] == ["parent"] * 2
 
 
 def test_a_thread_that_a_handler_left_behind_does_not_outlive_the_grace(site: Site) -> None:

@@ -18,6 +18,7 @@ from pollconsumer.interface import logs
 from pollconsumer.interface.loading import load_handlers
 from pollconsumer.interface.settings import from_values
 from pollconsumer.runtime.context import Context, Delivery, Situation
+from pollconsumer.runtime.stray import end_stray
 from pollconsumer.runtime.telling import Connection, hear_refusal, tell_messages, tell_outcome
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ class _Serving:
         self._replies: SimpleQueue[dict[str, Any]] = SimpleQueue()
         self._asking = threading.Lock()
         self._busy = self._cancelled = False
+        self._pid = os.getpid()
         threading.Thread(target=self._listen, name="launch", daemon=True).start()
 
     def serve(self) -> None:
@@ -87,6 +89,7 @@ class _Serving:
             context = Context(Delivery(*given["delivery"]), situation)
         # The launch has its timeout, and will not ask twice.
         outcome = replace(handler, timeout=None).handle(given["payload"], context)
+        end_stray(self._pid, outcome)
         enqueued = tell_messages(context.enqueued) if context is not None else []
         return tell_outcome(outcome, handler.fatal) | {"enqueued": enqueued}
 

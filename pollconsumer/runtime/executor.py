@@ -11,6 +11,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from pollconsumer.runtime.handlers import Outcome
+from pollconsumer.runtime.stray import end_stray
 
 if TYPE_CHECKING:
     from pollconsumer.runtime.context import Context
@@ -78,6 +79,7 @@ class InlineExecutor:
         self._clock = clock
         self._finished: list[Handled] = []
         self._loop: EventLoop | None = None
+        self._pid = os.getpid()
 
     def busy(self) -> int:
         return 0
@@ -86,6 +88,7 @@ class InlineExecutor:
         started = self._clock()
         handler = attempt.handler
         outcome = self._turn(attempt) if handler.asynchronous else handler.handle(attempt.payload, attempt.context)
+        end_stray(self._pid, outcome)
         self._finished.append(Handled(attempt, started, self._clock(), outcome))
 
     def finished(self) -> list[Handled]:
@@ -115,6 +118,7 @@ class ThreadExecutor:
 
     def __init__(self, slots: int) -> None:
         self.slots = slots
+        self._pid = os.getpid()
         self._busy = 0
         self._given: SimpleQueue[Attempt] = SimpleQueue()
         self._done: SimpleQueue[Handled] = SimpleQueue()
@@ -176,6 +180,7 @@ class ThreadExecutor:
         self._loop.start(begin, attempt.handler.timeout, end)
 
     def _end(self, handled: Handled) -> None:
+        end_stray(self._pid, handled.outcome)
         self._done.put(handled)
         with suppress(BlockingIOError):  # a full pipe rings as it is
             os.write(self._ring, b"\0")
