@@ -57,12 +57,23 @@ def linger() -> None:
 def unspeakable(how: str) -> None:
     class Silent(Exception):
         def __str__(self) -> str:
-            raise ValueError("no text")
+            raise SystemExit(3) if how == "exit" else ValueError("no text")
     if how == "surrogate":
         raise FileNotFoundError(os.fsdecode(b"caf\\xe9"))
     if how == "forever":
         raise RetryIn("4000000d")
     raise Silent
+
+class Changing(list):
+    def __init__(self, error):
+        super().__init__([1])
+        self.error = error
+    def __iter__(self):
+        raise self.error
+
+@app.handler
+def changing(leave: bool):
+    return Changing(SystemExit(3) if leave else RuntimeError("changed during iteration"))
 
 @app.handler
 def far() -> None:
@@ -110,6 +121,17 @@ def test_a_process_that_a_handler_forked_does_not_keep_the_lease(site: Site) -> 
     wait_until(lambda: site.json("lease", "show") == [], "release")
 
 
+@pytest.mark.parametrize("leave", [True, False])
+def test_a_result_that_raises_when_it_is_written_down_is_dropped(site: Site, leave: bool) -> None:
+    message = site.enqueue("changing", leave=leave)
+    site.enqueue("record", name="next")
+    done = site.drain()
+    assert done.returncode == 0
+    assert "is not kept: it is no JSON" in done.stderr
+    assert site.notes() == ["next"]
+    assert site.state(message) == "completed"
+
+
 @pytest.mark.parametrize("concurrency", ["1", "2"])
 @pytest.mark.parametrize("handler", ["split", "split_apart"])
 def test_a_process_that_a_handler_forked_and_that_returns_ends_there(
@@ -132,7 +154,7 @@ def test_a_thread_that_a_handler_left_behind_does_not_outlive_the_grace(site: Si
     assert done.returncode == 124
 
 
-@pytest.mark.parametrize("how", ["surrogate", "silent"])
+@pytest.mark.parametrize("how", ["surrogate", "silent", "exit"])
 def test_a_failure_that_cannot_be_put_into_words_is_a_failure_all_the_same(site: Site, how: str) -> None:
     message = site.enqueue("unspeakable", how=how)
     site.enqueue("record", name="next")

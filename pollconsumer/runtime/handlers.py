@@ -118,7 +118,7 @@ def trace(error: BaseException) -> str:
 
     try:
         text = "".join(format_exception(type(error), error, traced))
-    except Exception:  # it is made of the user's code
+    except BaseException:  # it is made of the user's code
         return ""
     return text[-MAX_TRACE_CHARACTERS:].encode("utf-8", "backslashreplace").decode()
 
@@ -135,5 +135,5 @@ def text_of(error: BaseException) -> str:
     """What it says of itself, where it can."""
     try:
         return str(error)
-    except Exception as failure:
+    except BaseException as failure:
         return f"(its text raised {type(failure).__name__})"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pollconsumer.core.events import AttemptFailed, MessageParked, ResultDropped
 from pollconsumer.core.retry import Dead, after_failure
-from pollconsumer.runtime.handlers import describe, trace
+from pollconsumer.runtime.handlers import describe, text_of, trace
 from pollconsumer.store import outbox, rows
 from pollconsumer.store.reservations import Settlement, Share
 
@@ -65,8 +65,8 @@ class Settling:
         try:
             text = json.dumps(handled.outcome.result, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
             size = len(text.encode())
-        except (TypeError, ValueError, RecursionError) as error:
-            self._emit(ResultDropped(reservation.name, reservation.handler, f"it is no JSON: {error}"[:200]))
+        except BaseException as error:  # it may be of the user's classes, or be changed meanwhile by a thread of his
+            self._emit(ResultDropped(reservation.name, reservation.handler, f"it is no JSON: {text_of(error)}"[:200]))
             return ""
         if size > MAX_RESULT_BYTES:
             reason = f"{size} bytes of JSON, {MAX_RESULT_BYTES} at most"
