@@ -37,7 +37,7 @@ def tell_outcome(outcome: Outcome, fatal: tuple[type[BaseException], ...]) -> di
         return {"error": tell_error(outcome.error, fatal)}
     try:
         fits = len(json.dumps(outcome.result)) < MOST_BYTES // 2
-    except (TypeError, ValueError, RecursionError):
+    except BaseException:  # it may be of the user's classes
         fits = False
     return {"result": outcome.result} if fits else {"dropped": type(outcome.result).__name__}
 
