@@ -32,10 +32,15 @@ def nap(seconds: float) -> None:
 @app.handler
 def fork() -> None:
     if os.fork() == 0:
-        time.sleep(20)
+        time.sleep(8)
         os._exit(0)
     note("forked")
     time.sleep(30)
+
+@app.handler
+def close_all() -> None:
+    os.closerange(3, 100)
+    note("closed")
 
 @app.handler
 def split() -> str:
@@ -119,6 +124,15 @@ def test_a_process_that_a_handler_forked_does_not_keep_the_lease(site: Site) -> 
     site.await_note("forked")
     launch.kill()
     wait_until(lambda: site.json("lease", "show") == [], "release")
+
+
+def test_a_handler_that_closes_every_file_costs_the_launch_nothing_but_a_connection(site: Site) -> None:
+    site.enqueue("close_all")
+    site.enqueue("record", name="next")
+    done = site.drain()
+    assert (done.returncode, done.stderr) == (0, "")
+    assert site.notes() == ["closed", "next"]
+    assert site.json("lease", "show") == []
 
 
 @pytest.mark.parametrize("leave", [True, False])

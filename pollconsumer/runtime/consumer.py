@@ -173,9 +173,7 @@ class Consumer:
             handler = self._handlers.get(reservation.handler)
             if handler is None:
                 self._settling.park(reservation)
-            elif reservation.crashes >= MOST_CRASHES or (
-                reservation.attempt > handler.max_attempts and not handler.at_most_once
-            ):
+            elif reservation.crashes >= MOST_CRASHES:
                 problem = f"crashed: its process died while it was in flight, {reservation.crashes} times"
                 self._bury(reservation, handler, Crashed(problem))
             else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
+from pollconsumer.core.errors import BadData
 from pollconsumer.core.message import encode_payload
 from pollconsumer.runtime.messages import SendOptions, new_message
 from pollconsumer.runtime.unbroken import Unbroken
@@ -13,6 +14,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from pollconsumer.core.message import NewMessage
+
+
+MOST_ENQUEUED, MOST_BYTES = 1000, 16 * 1024**2
+"""What one script takes with a completion without holding up the server for long."""
 
 
 class Delivery(NamedTuple):
@@ -109,10 +114,14 @@ class Context:
         """Have a message enqueued in one step with the completion of this one, or not at all. Returns its id.
 
         Nothing is enqueued when the handler raises. Options and errors are those of ``PollConsumer.enqueue``; a
-        duplicate, by id or by key, is passed over.
+        duplicate, by id or by key, is passed over. BadData for more than 1000 messages, or 16 MiB of payloads.
         """
         options["queue"] = options.get("queue") or self._situation.queue_of(handler)
         message = new_message(handler, payload or {}, **options)
+        size = sum(len(each.payload) for each in self.enqueued) + len(message.payload)
+        if len(self.enqueued) == MOST_ENQUEUED or size > MOST_BYTES:
+            rule = f"at most {MOST_ENQUEUED} messages and {MOST_BYTES} bytes go with one completion"
+            raise BadData("context.enqueue", f"message {len(self.enqueued) + 1}, {size} bytes", rule)
         self.enqueued.append(message)
         return message.id
 

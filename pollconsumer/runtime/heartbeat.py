@@ -106,8 +106,12 @@ def _beat(
         if order:
             identity, holder, slot, at, *times = json.loads(order)
             tenure = Tenure(Identity(*identity), Acquired(Holder(*holder), slot, at), *times)
-            # A process that a handler forked keeps the pipe open, so the launch itself is watched where the system can.
-            ends = [pipe.fileno(), os.pidfd_open(parent)] if hasattr(os, "pidfd_open") else [pipe.fileno()]
+            # A process that a handler forked keeps the pipe open, and a handler may close what it did not open: so the
+            # launch itself is watched, where the system can.
+            ends = [pipe.fileno()]
+            if hasattr(os, "pidfd_open"):
+                with suppress(OSError):
+                    ends = [os.pidfd_open(parent)]
             leases, store = open_store()
             died_holding = _keep(ends, parent, progress, leases, tenure)
             try:
