@@ -232,13 +232,15 @@ class HandlerFunction(Generic[P, Q, R]):
         self.__name__ = getattr(function, "__name__", handler.name)
         self.__doc__, self.__module__ = function.__doc__, function.__module__
         self.__wrapped__ = function
+        self._plain: Sending[P] | None = None
 
     def __call__(self, *args: Q.args, **kwargs: Q.kwargs) -> R:
         return self.function(*args, **kwargs)
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle:
         """Enqueue a message that calls the function with these arguments. TypeError where they do not fit it."""
-        return self.using().enqueue(*args, **kwargs)
+        self._plain = self._plain or self.using()
+        return self._plain.enqueue(*args, **kwargs)
 
     def enqueue_many(self, payloads: Iterable[Mapping[str, Any]]) -> list[Handle]:
         """Enqueue one message for each set of arguments, a few hundred in a round trip."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pollconsumer.core.errors import LeaseLost, OutcomeUnknown, StoreRefused, StoreUnreachable
@@ -17,7 +18,10 @@ if TYPE_CHECKING:
     from pollconsumer.store.reservations import Holder
     from pollconsumer.store.wire import Wire
 
-ENQUEUE_BATCH = 200
+ENQUEUE_BATCH = 100
+"""Most messages in one script: two hundred scheduled ones may hold up the server for more than 5 ms."""
+ENQUEUE_BATCHES = 3
+"""Most scripts in one round trip."""
 ENQUEUE_BYTES = 1 << 20
 RECOVER_BATCH = 200
 MOST_COUNTED = 1000
@@ -64,29 +68,29 @@ class RedisStore:
     def enqueue_batches(self, messages: Sequence[NewMessage]) -> Iterator[list[Enqueued]]:
         """Accept messages, in order; each batch of one queue is accepted whole or not at all.
 
-        Accepting repeats itself harmlessly, so a lost reply is asked for again. OutcomeUnknown with the ids of a batch
-        that was sent and went unanswered for the whole budget, StoreUnreachable where none was sent.
+        Accepting repeats itself harmlessly, so a lost reply is asked for again. OutcomeUnknown with the ids of what was
+        sent in one round trip and went unanswered for the whole budget, StoreUnreachable where nothing was sent.
         """
-        script = self.wire.scripts["enqueue"]
-        for queue, batch in _batches(messages):
-            self._register(queue)
-            args: list[Any] = [len(batch)]
-            for message in batch:
-                when = f"+{message.delay}" if message.delay is not None else f"={message.due}" if message.due else ""
-                key = f"{message.key_lifetime}:{message.key}" if message.key else ""
-                args += (message.id, when, key, message.priority, rows.new_record(message))
+        script, batches = self.wire.scripts["enqueue"], _batches(messages)
+        while sending := list(islice(batches, ENQUEUE_BATCHES)):
+            commands = []
+            for queue, batch in sending:
+                self._register(queue)
+                commands.append(self.wire.script(script, self.keys.of_script(script, queue), _as_arguments(batch)))
             try:
-                held = self.wire.call(script, self.keys.of_script(script, queue), args)
+                answers = self.wire.all(commands)
             except StoreUnreachable as error:
                 if error.sent:
-                    raise OutcomeUnknown([message.id for message in batch]) from None
+                    raise OutcomeUnknown([message.id for _, batch in sending for message in batch]) from None
                 raise
-            results = []
-            for message, holder in zip(batch, held, strict=True):
-                id_held = holder.decode()
-                again = id_held == message.id and self.wire.repeated
-                results.append(Enqueued(id_held or message.id, duplicate=bool(id_held) and not again))
-            yield results
+            repeated = self.wire.repeated
+            for (_, batch), held in zip(sending, answers, strict=True):
+                results = []
+                for message, holder in zip(batch, held, strict=True):
+                    id_held = holder.decode()
+                    again = id_held == message.id and repeated
+                    results.append(Enqueued(id_held or message.id, duplicate=bool(id_held) and not again))
+                yield results
 
     def _register(self, queue: str) -> None:
         """Before its first message, so that no queue is ever unknown to the mover."""
@@ -264,6 +268,16 @@ class RedisStore:
                 raise StoreRefused(
                     "key of a wrong type", f"{name} is a {found}, not a {kind}", "choose another namespace"
                 )
+
+
+def _as_arguments(batch: Sequence[NewMessage]) -> list[Any]:
+    """As `enqueue.lua` takes them."""
+    arguments: list[Any] = [len(batch)]
+    for message in batch:
+        when = f"+{message.delay}" if message.delay is not None else f"={message.due}" if message.due else ""
+        key = f"{message.key_lifetime}:{message.key}" if message.key else ""
+        arguments += (message.id, when, key, message.priority, rows.new_record(message))
+    return arguments
 
 
 def _batches(messages: Sequence[NewMessage]) -> Iterator[tuple[str, list[NewMessage]]]:
