@@ -27,7 +27,7 @@ RECOVER_BATCH = 200
 MOST_COUNTED = 1000
 MOST_LINES = 100
 """Concurrency keys whose lines are looked at in one go."""
-TRIM_BATCH = 1000
+TRIM_BATCH = 650
 """Above what a consumer completes between two calls, so that the number kept is reached however many there were."""
 KEEP_FINISHED = 10_000
 KEEP_FINISHED_MS = 24 * 3600 * 1000
