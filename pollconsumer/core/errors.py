@@ -58,7 +58,7 @@ class NotFound(PollConsumerError, LookupError):
 class NotCompleted(PollConsumerError):
     """The message was waited for, and ended otherwise: ``state`` says how, ``last_error`` why."""
 
-    def __init__(self, id: str, state: str, last_error: str | None) -> None:  # noqa: A002
+    def __init__(self, id: str, state: str, last_error: str | None) -> None:  # noqa: A002  its name in messages
         self.id, self.state, self.last_error = id, state, last_error
         super().__init__(f"message {id} is {state}", last_error)
 

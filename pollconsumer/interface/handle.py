@@ -24,7 +24,7 @@ class Handle:
 
     def __init__(
         self,
-        id: str,  # noqa: A002
+        id: str,  # noqa: A002  its name in messages
         queue: str,
         look: Callable[[str, str], Message],
         *,

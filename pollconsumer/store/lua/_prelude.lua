@@ -72,7 +72,7 @@ end
 -- The row of a message that has none yet: it is ready, and was never reserved.
 local function fresh_row(record)
   local at, scheduled = handler_at(record), sub(record, 5, 10)
-  return char(byte(record, 2) + (#record > 1024 and 1 or 0)) .. '\0' .. sub(record, 3, 4) .. '\0\0\0\0' .. NEVER
+  return char(byte(record, 2) + (#record > 1024 and LARGE or 0)) .. '\0' .. sub(record, 3, 4) .. '\0\0\0\0' .. NEVER
     .. NEVER .. NEVER .. NEVER .. scheduled .. NEVER .. scheduled .. NEVER .. NEVER
     .. sub(record, at, (find(record, '\n', at, true) or #record + 1) - 1)
 end
