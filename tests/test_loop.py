@@ -234,3 +234,26 @@ def test_an_average_learned_by_earlier_launches_stands_in_for_the_estimate() -> 
     launch.handle_until_stopped()
     assert [n for n, _, _ in launch.started] == [0]
     assert launch.consumer.margin() == 2 * (4 * 0.5 + 1.0) / 5
+
+
+def test_too_much_memory_seen_once_ends_the_launch_though_it_is_never_seen_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen = [200]
+    monkeypatch.setattr(consumer, "resident_bytes", lambda: seen.pop() if seen else 0)
+    launch = VirtualLaunch(Settings(60.0, 5.0, 0.5, 1.0), [])
+    launch.consumer.options = replace(launch.consumer.options, memory_limit=100)
+    assert launch.handle_until_stopped() is StopReason.MEMORY
+    assert launch.clock.now < 5.0
+
+
+def test_too_much_memory_seen_while_a_message_is_dequeued_ends_the_launch_before_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen = [200, 0]  # last to first: looked at before the message is dequeued, and while it is
+    monkeypatch.setattr(consumer, "resident_bytes", lambda: seen.pop() if seen else 0)
+    monkeypatch.setattr(consumer, "MEMORY_CHECK_EVERY", -1.0)
+    launch = VirtualLaunch(Settings(60.0, 5.0, 0.5, 1.0, until_empty=True), [Arrival(0.0, 0.25)] * 3)
+    launch.consumer.options = replace(launch.consumer.options, memory_limit=100)
+    assert launch.handle_until_stopped() is StopReason.MEMORY
+    assert launch.started == []

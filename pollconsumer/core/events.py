@@ -69,6 +69,7 @@ class LaunchEnded(NamedTuple):
     handled: int
     failed: int
     released: int
+    yielded: int
 
 
 Event = (

@@ -15,6 +15,8 @@ class StopReason(StrEnum):
     NO_TIME_TO_HANDLE = "no_time_to_handle"
     NO_TIME_TO_IDLE = "no_time_to_idle"
     EMPTY = "empty"
+    HELD_BACK = "held_back"
+    """Nothing can be handed out, but messages are ready: a limit, a pause or a concurrency key holds them back."""
     MAX_MESSAGES = "max_messages"
     MEMORY = "memory"
     INTERRUPTED = "interrupted"

@@ -59,6 +59,8 @@ def listener() -> Callable[[Event], None]:
             case LaunchEnded():
                 running = format_duration(event.running_seconds)
                 counts = f"{event.handled} handled, {event.failed} failed, {event.released} released"
+                if event.yielded:
+                    counts += f", {event.yielded} yielded"
                 log.info("%s ended after %s (%s): %s", event.role, running, event.stop_reason, counts)
 
     return listen

@@ -109,6 +109,10 @@ class Consumer:
             emit=emit,
         )
         self._taken = 0
+        self._asked: StopReason | None = None
+        """The first reason to stop that was found: it may not be found a second time."""
+        self._exhausted = False
+        """Whether the last attempt to dequeue found nothing that could be handed out, in any queue."""
         self._suspecting = False
         """Whether the last message may have killed its process before: those after it may, too."""
         self._memory_checked = window.start
@@ -131,8 +135,8 @@ class Consumer:
                 return StopReason.NO_TIME_TO_HANDLE
             elif attempt := self.dequeue():
                 self.handle(attempt)
-            elif self.options.until_empty and not self.executor.busy():
-                return StopReason.EMPTY
+            elif self.options.until_empty and (nothing_left := self.nothing_left()) is not None:
+                return nothing_left
             elif self.window.has_time(self.clock(), self.options.idle_time):
                 self.idle()
             else:
@@ -153,8 +157,13 @@ class Consumer:
         return margin
 
     def asked_to_stop(self) -> StopReason | None:
-        """A reason that has nothing to do with time."""
+        """A reason that has nothing to do with time. Once there is one, it stays."""
         self._check_lease()
+        if self._asked is None:
+            self._asked = self._reason_to_stop()
+        return self._asked
+
+    def _reason_to_stop(self) -> StopReason | None:
         if self._interrupted():
             return StopReason.INTERRUPTED
         if self._exchange.successor and self.options.baton:
@@ -166,6 +175,16 @@ class Consumer:
             if resident_bytes() > self.options.memory_limit:
                 return StopReason.MEMORY
         return None
+
+    def nothing_left(self) -> StopReason | None:
+        """Why nothing can be handled any more: no message is ready, in hand or in an outbox, or all are held back."""
+        if self.executor.busy() or not self._exhausted:
+            return None
+        sent_on = self._exchange.sent_on
+        self._exchange.send_on()
+        if self._exchange.sent_on > sent_on:
+            return None
+        return StopReason.HELD_BACK if self._exchange.held_back else StopReason.EMPTY
 
     def dequeue(self) -> Attempt | None:
         """The next message that can be handled: reserved ahead, or reserved now."""
@@ -187,9 +206,14 @@ class Consumer:
         return None
 
     def _reserve(self) -> Reservation | None:
+        self._exhausted = False
         while self.asked_to_stop() is None and self.window.has_time(self.clock(), self.margin()):
             self._report()
-            if self._exchange.reserve() or self._exchange.more_in != 0:
+            sent_on = self._exchange.sent_on
+            if self._exchange.reserve():
+                break
+            if self._exchange.more_in != 0 and self._exchange.sent_on == sent_on:
+                self._exhausted = True
                 break
         return self._exchange.next()
 
@@ -290,4 +314,5 @@ class Consumer:
     def _report(self) -> None:
         settling = self._settling
         average = self._durations.overall.mean or 0.0
-        self._progress.count(Counts(settling.handled, settling.failed, settling.released, average, self.margin()))
+        numbers = (settling.handled, settling.failed, settling.released, settling.yielded)
+        self._progress.count(Counts(*numbers, average, self.margin()))

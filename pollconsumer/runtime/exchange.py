@@ -51,6 +51,10 @@ class Exchange:
         """Whether the next launch has been seen to wait for the lease."""
         self.more_in: float | None = None
         """Seconds from the last claim until limits let more be handed out; None where that is not known."""
+        self.held_back = False
+        """Whether the last claim left messages in line that are ready."""
+        self.sent_on = 0
+        """Messages sent on from outboxes, their own queues being among ours or not."""
 
     def next(self) -> Reservation | None:
         """The next message that was reserved ahead."""
@@ -62,7 +66,7 @@ class Exchange:
 
     def reserve(self) -> bool:
         """Settle what is done; reserve what is expected to fit, from the first queue that has any."""
-        shares, self.more_in = self._settling.take(), None
+        shares, self.more_in, self.held_back = self._settling.take(), None, False
         for queue in self._turns.order():
             share = shares.pop(queue, None) or Share(queue)
             self._claim(share)
@@ -76,7 +80,7 @@ class Exchange:
     def reserve_when_woken(self, wait: float) -> None:
         """As soon as there is a message in any queue, at most ``wait`` seconds from now."""
         self.settle()  # what is done must not wait with us
-        self.more_in = None
+        self.more_in, self.held_back = None, False
         shares = [Share(queue) for queue in self._queues]
         for share in shares:
             self._claim(share)
@@ -102,6 +106,11 @@ class Exchange:
         """Keep it for the next launch: given back now, it would be handed to this one again."""
         self._put_off.append(reservation)
 
+    def send_on(self) -> None:
+        """What waits in the outboxes of our queues: a launch that died may have left it there."""
+        for queue in self._queues:
+            self.sent_on += outbox.send(self._store, queue)
+
     def clear(self) -> None:
         """Release what was not started; settle that, and what is done."""
         self._release_reserved()
@@ -111,7 +120,7 @@ class Exchange:
         """Release what was not started, and what was put off before that; settle all of it."""
         self._release_reserved()
         while self._put_off:
-            self._settling.release(self._put_off.pop())
+            self._settling.put_back(self._put_off.pop())
         self.settle()
         for queue in self._queues:
             self._store.trim(queue)
@@ -129,6 +138,7 @@ class Exchange:
         )
         self._reserved += stepped.reserved
         self.successor = self.successor or stepped.successor
+        self.held_back = self.held_back or stepped.held_back
         if stepped.more_in is not None and (self.more_in is None or stepped.more_in < self.more_in):
             self.more_in = stepped.more_in
         if stepped.stale:
@@ -136,7 +146,7 @@ class Exchange:
         for share in shares:
             self._untrimmed += len(share.completed)
             if any(settlement.outgoing for settlement in share.settlements):
-                outbox.send(self._store, share.queue)
+                self.sent_on += outbox.send(self._store, share.queue)
         if self._untrimmed >= TRIM_EVERY:
             self._untrimmed = 0
             for share in shares:

@@ -128,7 +128,7 @@ def run_launch(
         held = _take_lease(launch, wire, heartbeat)
         if held is None:
             running = time.monotonic() - launch.window.start
-            emit(LaunchEnded(plan.group.role, StopReason.LEASE_HELD, running, 0, 0, 0))
+            emit(LaunchEnded(plan.group.role, StopReason.LEASE_HELD, running, 0, 0, 0, 0))
         else:
             held.work(work)
     finally:
@@ -197,7 +197,8 @@ class HeldLaunch:
             self.leases.release(self.acquired.holder, identity.role, launch.id, entry)
             self.released = True
         counts, running = launch.progress.counts(), tenure.waited + held
-        launch.emit(LaunchEnded(identity.role, reason, running, counts.handled, counts.failed, counts.released))
+        numbers = (counts.handled, counts.failed, counts.released, counts.yielded)
+        launch.emit(LaunchEnded(identity.role, reason, running, *numbers))
 
 
 _REASONS = {LeaseLost: StopReason.LEASE_LOST, StoreUnreachable: StopReason.STORE_UNREACHABLE}

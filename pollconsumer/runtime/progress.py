@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pollconsumer.store.leases import Acquired
 
 _TRUST = struct.Struct("d")
-_COUNTS = struct.Struct("qqqdd")
+_COUNTS = struct.Struct("qqqqdd")
 _END = struct.Struct("qq")
 _REASONS = list(StopReason)
 
@@ -60,6 +60,7 @@ class Counts(NamedTuple):
     handled: int = 0
     failed: int = 0
     released: int = 0
+    yielded: int = 0
     average: float = 0.0
     margin: float = 0.0
 
@@ -125,6 +126,7 @@ class Identity(NamedTuple):
             "handled": counts.handled,
             "failed": counts.failed,
             "released": counts.released,
+            "yielded": counts.yielded,
             "average_seconds": counts.average,
             "margin_seconds": counts.margin,
         }

@@ -35,7 +35,7 @@ class Settling:
         self._shares: dict[str, Share] = {}
         self.since: float | None = None
         """When the oldest attempt among them ended, on the monotonic clock; None when there is nothing to settle."""
-        self.handled = self.failed = self.released = 0
+        self.handled = self.failed = self.released = self.yielded = 0
 
     def settle(self, handled: Handled) -> None:
         """Take in an attempt that has ended."""
@@ -122,6 +122,14 @@ class Settling:
     def release(self, reservation: Reservation) -> None:
         """Give it back, uncharged: it was not started."""
         self.released += 1
+        self._give_back(reservation)
+
+    def put_back(self, reservation: Reservation) -> None:
+        """Give back, uncharged, what its handler yielded."""
+        self.yielded += 1
+        self._give_back(reservation)
+
+    def _give_back(self, reservation: Reservation) -> None:
         self._add(reservation, rows.released(reservation.row), "release", 0, "")
 
     def take(self) -> dict[str, Share]:

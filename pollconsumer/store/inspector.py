@@ -255,7 +255,7 @@ def _id_in(key: str, entry: bytes) -> bytes:
 
 
 _BLANK: dict[str, Any] = {"role": "", "queues": [], "exit_code": None} | dict.fromkeys(
-    ("running_seconds", "handled", "failed", "released", "average_seconds", "margin_seconds"), 0
+    ("running_seconds", "handled", "failed", "released", "yielded", "average_seconds", "margin_seconds"), 0
 )
 
 

@@ -176,15 +176,16 @@ class RedisStore:
         read_at = now()
         reserved: list[Reservation] = []
         stale: list[bytes] = []
-        successor, more_in = False, None
-        for share, (at, gone, waiting, claims, held_back) in zip(shares, answers, strict=True):
+        successor, held_back, more_in = False, False, None
+        for share, (at, gone, waiting, claims, wait_ms, left) in zip(shares, answers, strict=True):
             stale += gone
             successor = successor or bool(waiting)
-            if held_back >= 0 and (more_in is None or held_back < more_in * 1000):
-                more_in = held_back / 1000
+            held_back = held_back or bool(left)
+            if wait_ms >= 0 and (more_in is None or wait_ms < more_in * 1000):
+                more_in = wait_ms / 1000
             triples = zip(claims[::3], claims[1::3], claims[2::3], strict=True)
             reserved += [Reservation(share.queue, name, row, record, at, read_at) for name, row, record in triples]
-        return Stepped(reserved, stale, successor, more_in)
+        return Stepped(reserved, stale, successor, more_in, held_back)
 
     def _step_again(
         self,

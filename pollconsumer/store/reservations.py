@@ -107,10 +107,12 @@ class Stepped(NamedTuple):
     """``stale``: ids that were no longer ours to settle. ``successor``: the next launch waits for the lease.
 
     ``more_in``: seconds until limits let more be handed out, 0 where it is enough to ask again, None where nothing was
-    held back, or only the end of what is in flight can change that.
+    held back, or only the end of what is in flight can change that. ``held_back``: nothing was reserved of a queue in
+    which messages are ready.
     """
 
     reserved: list[Reservation]
     stale: list[bytes]
     successor: bool
     more_in: float | None = None
+    held_back: bool = False

@@ -180,3 +180,21 @@ def test_a_paused_queue_hands_out_nothing_and_wakes_nobody(
     person.pause(QUEUE, paused=False)
     assert look.marker() == 1
     assert len(launch.reserve(3)) == 2
+
+
+@pytest.mark.parametrize("held_by", ["quota", "max_in_flight", "pause", "concurrency key"])
+def test_a_step_tells_what_is_ready_and_held_back_from_what_is_not_there(
+    store: RedisStore, person: Interventions, held_by: str
+) -> None:
+    launch = Launch(store)
+    assert not launch.step(claim=9).held_back
+    limits = {"quota": THREE_AN_HOUR, "max_in_flight": TWO}.get(held_by)
+    key = "k" if held_by == "concurrency key" else ""
+    store.enqueue([message(f"m{n}", concurrency=key) for n in range(4)])
+    first = launch.step(claim=9, limits=limits)
+    assert not first.held_back
+    if held_by == "pause":
+        store.enqueue([message("m5")])
+        person.pause(QUEUE, paused=True)
+    assert launch.step(claim=9, limits=limits).held_back
+    assert not launch.step(completed=first.reserved, limits=limits).held_back

@@ -21,6 +21,7 @@ NAMES = (
     "handled",
     "failed",
     "released",
+    "yielded",
     "average_seconds",
     "margin_seconds",
     "gap_seconds",

@@ -273,7 +273,7 @@ class Sandbox:
         if executor.raised is not None:
             raise executor.raised
         counts, (reason, _) = held.launch.progress.counts(), held.launch.progress.ended()
-        return Launched(counts.handled, counts.failed, counts.released, reason)
+        return Launched(counts.handled, counts.failed, counts.released + counts.yielded, reason)
 
     def _served(self, handlers: Mapping[str, Handler]) -> tuple[str, ...]:
         """The queues that launches serve: those configured, else all there are."""

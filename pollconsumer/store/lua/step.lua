@@ -9,7 +9,8 @@
 --     begin: it stays reserved, and is handled now for the only time)
 -- Returns now, ids whose reservation was no longer the caller's (nothing was changed for them), 1 to the one caller
 --   that makes way for a successor, for each message reserved: id, row, record; and ms until the limits let more be
---   handed out: -1 where they do or only an end of what is in flight can tell, 0 where it is enough to ask again
+--   handed out: -1 where they do or only an end of what is in flight can tell, 0 where it is enough to ask again; and 1
+--   where none was reserved that was to be, though messages are ready
 -- Refusals: FENCED when a newer launch has announced itself
 
 if redis.call('HGET', t, ARGV[1]) ~= ARGV[2] then
@@ -295,4 +296,10 @@ if (back > 0 or count > 0 or more or settled and limits ~= '') and room > count
   and (redis.call('LLEN', r) > 0 or redis.call('ZCARD', z) > 0) then
   wake(k)
 end
-return {now, stale, redis.call('DEL', sw), reserved, more_in}
+-- Nothing was reserved that was to be: is there nothing, or does a limit, a pause or a concurrency key hold it back?
+local left_in_line = 0
+if count == 0 and tonumber(ARGV[5]) > 0 then
+  local ready = redis.call('LLEN', r) + redis.call('ZCARD', z) + redis.call('ZCARD', w)
+  if ready > tonumber(redis.call('HGET', c, 'left over') or 0) then left_in_line = 1 end
+end
+return {now, stale, redis.call('DEL', sw), reserved, more_in, left_in_line}
