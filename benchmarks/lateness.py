@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from benchmarks.place import handler, notes, place, start, summary
 from pollconsumer.interface.cli.opened import COMMAND_BUDGET
 from pollconsumer.interface.settings import load_settings
-from pollconsumer.runtime.opening import StoreOpener
+from pollconsumer.interface.store_opener import opener_of
 from pollconsumer.store.inspector import Inspector
 from pollconsumer.store.wire import Budget
 
@@ -32,7 +32,7 @@ def main() -> None:
             process.terminate()
             process.wait()
         settings = load_settings()
-        opener = StoreOpener(settings.store, settings.namespace, settings.durability, print)
+        opener = opener_of(settings)
         inspector = Inspector(opener.wire(lambda: Budget(COMMAND_BUDGET)), settings.namespace)
         late = []
         for entry in sent:

@@ -12,7 +12,7 @@ from typing import Any
 from benchmarks.place import handler, place, run, start
 from pollconsumer.interface.cli.opened import COMMAND_BUDGET
 from pollconsumer.interface.settings import load_settings
-from pollconsumer.runtime.opening import StoreOpener
+from pollconsumer.interface.store_opener import opener_of
 from pollconsumer.store import scripts
 from pollconsumer.store.inspector import Inspector
 from pollconsumer.store.wire import Budget, Wire
@@ -26,7 +26,7 @@ def main() -> None:
     messages = int(sys.argv[1]) if sys.argv[1:] else 1_000_000
     with place():
         settings = load_settings()
-        opener = StoreOpener(settings.store, settings.namespace, settings.durability, print)
+        opener = opener_of(settings)
         wire = opener.wire(lambda: Budget(COMMAND_BUDGET))
         inspector = Inspector(wire, settings.namespace)
         wire.command("CONFIG", "SET", "slowlog-log-slower-than", "500")

@@ -41,7 +41,8 @@ def main() -> None:
 def _bare() -> list[float]:
     from redis import Redis
 
-    from pollconsumer.runtime.embedded import EmbeddedServer, data_directory
+    from pollconsumer.runtime.embedded import EmbeddedServer
+    from pollconsumer.runtime.own_files import data_directory
 
     socket = str(EmbeddedServer(data_directory()).socket)
     client = Redis(unix_socket_path=socket)

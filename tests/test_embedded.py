@@ -29,10 +29,11 @@ from pollconsumer.core.errors import (
     StoreRefused,
     StoreUnreachable,
 )
-from pollconsumer.runtime.embedded import EmbeddedServer, ServerStatus, data_directory
+from pollconsumer.runtime.embedded import EmbeddedServer, ServerStatus
 from pollconsumer.runtime.embedded_place import LOCK, PID, take_lock
 from pollconsumer.runtime.embedded_start import find_program
 from pollconsumer.runtime.embedded_wire import ask
+from pollconsumer.runtime.own_files import data_directory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -41,7 +42,8 @@ LINUX_ONLY = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory to another user")
 
 ENSURE = """
-from pollconsumer.runtime.embedded import EmbeddedServer, data_directory
+from pollconsumer.runtime.embedded import EmbeddedServer
+from pollconsumer.runtime.own_files import data_directory
 server = EmbeddedServer(data_directory())
 server.ensure_running()
 print(server.status().pid)
@@ -353,7 +355,7 @@ def test_configuration_that_would_give_power_over_the_host_is_refused(server: Em
 
 
 def test_without_home_the_directory_is_that_of_the_user_id() -> None:
-    where = "from pollconsumer.runtime.embedded import data_directory; print(data_directory())"
+    where = "from pollconsumer.runtime.own_files import data_directory; print(data_directory())"
     expected = Path(pwd.getpwuid(os.getuid()).pw_dir) / ".local/share/pollconsumer"
     assert Path(run_python(where, env={}).strip()) == expected
     assert Path(run_python(where, env={"HOME": "", "XDG_DATA_HOME": "relative"}).strip()) == expected

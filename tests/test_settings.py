@@ -604,6 +604,20 @@ def test_at_most_eight_configurations_are_remembered(tmp_path: Path, monkeypatch
 
 
 def test_nothing_half_written_is_left_when_the_disk_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(json, "dump", mock.Mock(side_effect=OSError(28, "No space left on device")))
+    monkeypatch.setattr(Path, "replace", mock.Mock(side_effect=OSError(28, "No space left on device")))
     assert load_settings() == Settings()
     assert remembered(tmp_path) == []
+
+
+def test_state_is_kept_in_the_directory_that_is_named_and_nowhere_with_none(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (place / "config.toml").write_text('state = "kept"')
+    assert load_settings().state_files().place() == place / "kept"
+    monkeypatch.setenv("POLLCONSUMER_STATE", "none")
+    files = load_settings().state_files()
+    assert (files.place(), files.write("one", b"")) == (None, False)
+
+
+def test_a_state_directory_without_a_name_is_refused(place: Path) -> None:
+    assert str(refused('state = ""', place)) == "state: ; name a directory, or none to keep nothing"

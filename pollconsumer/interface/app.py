@@ -197,13 +197,12 @@ class PollConsumer(Hooking):
         return self._own_settings
 
     def _open(self) -> RedisStore:
-        from pollconsumer.runtime.opening import StoreOpener
+        from pollconsumer.interface.store_opener import opener_of
         from pollconsumer.store.redis_store import RedisStore
         from pollconsumer.store.wire import Budget
 
         settings = self._settings()
-        opener = StoreOpener(settings.store, settings.namespace, settings.durability, log.warning)
-        return RedisStore(opener.wire(lambda: Budget(ENQUEUE_BUDGET)), settings.namespace)
+        return RedisStore(opener_of(settings).wire(lambda: Budget(ENQUEUE_BUDGET)), settings.namespace)
 
 
 def _converting(hint: Any) -> Callable[[Any], Any]:

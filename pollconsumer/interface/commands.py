@@ -18,9 +18,9 @@ from pollconsumer.core.timespan import parse_duration
 from pollconsumer.interface.checks import NAME, NAME_RULE
 from pollconsumer.interface.logs import log
 from pollconsumer.runtime.commands import Command
-from pollconsumer.runtime.embedded_place import data_directory
 from pollconsumer.runtime.handlers import Handler
-from pollconsumer.runtime.opening import EMBEDDED, state_directory
+from pollconsumer.runtime.opening import EMBEDDED
+from pollconsumer.runtime.own_files import data_directory
 from pollconsumer.runtime.programs import Programs
 
 if TYPE_CHECKING:
@@ -100,10 +100,13 @@ def load_commands(settings: Settings, programs: Programs) -> dict[str, Handler]:
 
 
 def running_programs(settings: Settings) -> Programs:
-    """The notes of programs that run for this store and namespace, in the user's state directory."""
+    """The notes of programs that run for this store and namespace, in the user's state directory; none where that is
+    what the settings ask for."""
     store = str(data_directory()) if settings.store == EMBEDDED else redacted(settings.store)
     name = hashlib.sha256(f"{store}\n{settings.namespace}".encode()).hexdigest()[:32]
-    return Programs(state_directory() / "programs" / name, log.warning)
+    files = settings.state_files()
+    place = files.place() or next(iter(files.directories), None)
+    return Programs(None if place is None else place / "programs" / name, log.warning)
 
 
 def _program(name: str, word: str, directory: Path) -> str:

@@ -31,6 +31,7 @@ from pollconsumer.interface.checks import (
 )
 from pollconsumer.interface.logs import log
 from pollconsumer.interface.remembering import recall, remember
+from pollconsumer.runtime.own_files import OwnFiles, state_directories
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
@@ -42,6 +43,7 @@ ABOUT_MESSAGE = frozenset(
     PREFIX + name
     for name in ("HANDLER", "QUEUE", "ATTEMPT", "GENERATION", "FENCE", "IDEMPOTENCY_KEY", "DEADLINE", "SECONDS_LEFT")
 )
+NO_STATE = "none"
 MESSAGE_VARIABLE = f"{PREFIX}MESSAGE_ID"
 """What a program that runs for a message finds in its environment: no settings, should it call us in its turn."""
 
@@ -133,6 +135,7 @@ class Settings:
     store: str = field(default="embedded", repr=False)
     handlers: tuple[str, ...] = ()
     durability: Literal["everysec", "strict"] = "everysec"
+    state: str | None = None
     consumer: ConsumerSettings = field(default_factory=ConsumerSettings)
     mover: MoverSettings = field(default_factory=MoverSettings)
     queues: dict[str, QueueSettings] = field(default_factory=dict)
@@ -144,6 +147,12 @@ class Settings:
     def queue_of(self, handler: str) -> str:
         """Where messages go whose producer names no queue, and has not the handler's code either."""
         return self.commands[handler].queue if handler in self.commands else "default"
+
+    def state_files(self) -> OwnFiles:
+        """Where what outlives a launch is kept: below ``state``, unless that is none, or in the user's directories."""
+        if self.state is None:
+            return OwnFiles(state_directories())
+        return OwnFiles([] if self.state == NO_STATE else [self.directory / Path(self.state).expanduser()])
 
 
 SECTIONS = {"consumer": ConsumerSettings, "mover": MoverSettings}
@@ -244,6 +253,7 @@ def _rules(settings: Settings, flags: Collection[str]) -> Iterator[tuple[str, ob
     """Path, value, whether it holds, and what it must be."""
     consumer = settings.consumer
     yield "namespace", settings.namespace, bool(NAME.fullmatch(settings.namespace)), NAME_RULE
+    yield "state", settings.state, _is_place(settings.state), "name a directory, or none to keep nothing"
     yield "consumer.queues", "", bool(consumer.queues), "name one queue at least"
     for queue in consumer.queues:
         yield "consumer.queues", queue, bool(NAME.fullmatch(queue)), NAME_RULE
@@ -269,6 +279,13 @@ def _rules(settings: Settings, flags: Collection[str]) -> Iterator[tuple[str, ob
         yield "consumer.timeout", timeout, margin < timeout, rule
     rule = f"no time left to work, as timeout is {timeout:g}s; give a smaller min_margin or a longer timeout"
     yield "consumer.min_margin", margin, margin < timeout, rule
+
+
+def _is_place(state: str | None) -> bool:
+    try:
+        return state is None or bool(state and "\0" not in state and Path(state).expanduser())
+    except RuntimeError:  # no home to expand ~ with
+        return False
 
 
 def refusal(path: str, value: object, rule: str, flags: Collection[str] = ()) -> PollConsumerError:

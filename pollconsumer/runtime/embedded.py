@@ -19,15 +19,12 @@ from pollconsumer.runtime.embedded_place import (
     PID,
     check_directory,
     create_directory,
-    data_directory,
     link_address,
     one_line,
     socket_address,
     take_lock,
 )
 from pollconsumer.runtime.embedded_wire import Reply, ask
-
-__all__ = ["EmbeddedServer", "ServerStatus", "data_directory"]
 
 APPENDFSYNC = {"everysec": "everysec", "strict": "always"}
 STATUS_BUDGET = 2.0

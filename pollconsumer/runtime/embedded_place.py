@@ -15,30 +15,10 @@ import sys
 from pathlib import Path
 
 from pollconsumer.core.errors import CannotCreate, PermissionDenied
+from pollconsumer.runtime.own_files import ELSEWHERE, make_directory, why_not_ours
 
 SOCKET, LOCK, LOG, PID = "server.sock", "server.lock", "server.log", "server.pid"
 LONGEST_ADDRESS = 107 if sys.platform == "linux" else 103  # bytes that sockaddr_un takes, without the final NUL
-ELSEWHERE = "set XDG_DATA_HOME to a directory of your own"
-
-
-def data_directory() -> Path:
-    """``$XDG_DATA_HOME/pollconsumer``, else ``~/.local/share/pollconsumer``; not created, not checked.
-
-    Works without HOME, as under ``env -i`` or a bare cron: the home is then looked up by user id. An empty or relative
-    value counts as unset, as the XDG specification has it. CannotCreate when the user id has no home either.
-    """
-    named = Path(os.environ.get("XDG_DATA_HOME", ""))
-    if named.is_absolute():
-        return named / "pollconsumer"
-    home = Path(os.environ.get("HOME", ""))
-    if not home.is_absolute():
-        import pwd
-
-        try:
-            home = Path(pwd.getpwuid(os.getuid()).pw_dir)
-        except KeyError:
-            raise CannotCreate("no home directory for user id", os.getuid(), ELSEWHERE) from None
-    return home / ".local" / "share" / "pollconsumer"
 
 
 def check_directory(directory: Path) -> bool:
@@ -52,33 +32,22 @@ def check_directory(directory: Path) -> bool:
         return False
     except OSError as error:
         raise cannot_create(directory, error) from None
-    if stat.S_ISLNK(found.st_mode):
-        fix = f"remove the link and {ELSEWHERE}"
-        raise PermissionDenied("data directory is a symbolic link", directory, fix)
-    if not stat.S_ISDIR(found.st_mode):
-        raise CannotCreate("data directory is not a directory", directory, ELSEWHERE)
-    if found.st_uid != os.geteuid():
-        raise PermissionDenied(f"data directory belongs to user id {found.st_uid}", directory, ELSEWHERE)
-    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        what = f"data directory is writable by others (mode {stat.S_IMODE(found.st_mode):04o})"
-        raise PermissionDenied(what, directory, "make sure that it is yours, then chmod 700 it")
-    return True
+    problem = why_not_ours(found)
+    if problem is None:
+        return True
+    if not stat.S_ISDIR(found.st_mode) and not stat.S_ISLNK(found.st_mode):
+        raise CannotCreate(f"data directory {problem}", directory, ELSEWHERE)
+    raise PermissionDenied(f"data directory {problem}", directory, f"make sure that it is yours alone, or {ELSEWHERE}")
 
 
 def create_directory(directory: Path) -> None:
     """Create the data directory and its missing parents, each with mode 0700, and check it; CannotCreate if not."""
     if check_directory(directory):
         return
-    missing = [directory]
-    while not missing[-1].parent.exists():
-        missing.append(missing[-1].parent)
-    for path in reversed(missing):
-        try:
-            path.mkdir(0o700)
-        except FileExistsError:
-            continue  # another process was quicker; what it made is checked below
-        except OSError as error:
-            raise cannot_create(path, error) from None
+    try:
+        make_directory(directory)
+    except OSError as error:
+        raise cannot_create(Path(error.filename), error) from None
     check_directory(directory)
 
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import os
-import pwd
-from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pollconsumer.runtime.embedded import EmbeddedServer, data_directory
+from pollconsumer.core.errors import CannotCreate
+from pollconsumer.runtime.embedded import EmbeddedServer
+from pollconsumer.runtime.own_files import data_directory
 from pollconsumer.store.leases import Leases
 from pollconsumer.store.redis_store import RedisStore
 from pollconsumer.store.suitability import Suitability
@@ -18,42 +16,44 @@ from pollconsumer.store.wire import Patience, Wire
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pollconsumer.runtime.own_files import OwnFiles
+
 EMBEDDED = "embedded"
 START_BUDGET = 10.0
 """Seconds in which the embedded server must have started."""
 
 
 class StoreMemo:
-    """The id of a store, in a file of the user's state directory: away from the data that it vouches for."""
+    """The id of a store, in a file of the user's own: away from the data that it vouches for."""
 
-    def __init__(self, address: str, namespace: str) -> None:
-        name = hashlib.sha256(f"{address}\n{namespace}".encode()).hexdigest()[:32]
-        self.path = state_directory() / "stores" / name
+    def __init__(self, address: str, namespace: str, files: OwnFiles) -> None:
+        digest = hashlib.sha256(f"{address}\n{namespace}".encode()).hexdigest()[:32]
+        self._name, self._files = f"stores/{digest}", files
 
     def read(self) -> str | None:
         try:
-            return self.path.read_text("ascii").strip() or None
-        except (OSError, ValueError):
+            return (self._files.read(self._name) or b"").decode("ascii").strip() or None
+        except ValueError:
             return None
 
     def write(self, store_id: str) -> None:
         """Where nothing can be written, as in a container, every start is the first."""
-        with suppress(OSError):
-            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            unfinished = self.path.with_suffix(f".{os.getpid()}")
-            descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
-            with os.fdopen(descriptor, "w") as file:
-                file.write(store_id + "\n")
-            unfinished.replace(self.path)
+        self._files.write(self._name, f"{store_id}\n".encode())
 
     def forget(self) -> None:
-        self.path.unlink(missing_ok=True)
+        """CannotCreate where the file system does not let go of it."""
+        self._files.remove(self._name)
+        if self.read() is not None:
+            raise CannotCreate("the id of the store that was known", self._name, "make its directory writable")
 
 
 class StoreOpener:
     """Makes connections to one store. An embedded server is started by the first call that needs it."""
 
-    def __init__(self, store: str, namespace: str, durability: str, warn: Callable[[str], None]) -> None:
+    def __init__(
+        self, store: str, namespace: str, durability: str, warn: Callable[[str], None], files: OwnFiles
+    ) -> None:
+        """``files`` keep the id of the store, from one process to the next."""
         self._revive: Callable[[float], None] | None = None
         self._url = store
         address = store
@@ -62,7 +62,7 @@ class StoreOpener:
             self._url, address = server.url, str(server.directory)
             self._revive = lambda left: server.ensure_running(durability=durability, budget=min(START_BUDGET, left))
         self.namespace = namespace
-        self.memo = StoreMemo(address, namespace)
+        self.memo = StoreMemo(address, namespace, files)
         self._greet = Suitability(namespace, self.memo, warn)
 
     def wire(self, patience: Callable[[], Patience]) -> Wire:
@@ -77,12 +77,3 @@ class StoreOpener:
         """What a heartbeat needs; it starts the embedded server too, for its launch may be busy for long."""
         wire = Wire(self._url, patience, revive=self._revive)
         return Leases(wire, self.namespace), RedisStore(wire, self.namespace)
-
-
-def state_directory() -> Path:
-    """``$XDG_STATE_HOME/pollconsumer``, else ``~/.local/state/pollconsumer``; not created, not checked."""
-    base = os.environ.get("XDG_STATE_HOME")
-    if base and Path(base).is_absolute():
-        return Path(base) / "pollconsumer"
-    home = os.environ.get("HOME") or pwd.getpwuid(os.getuid()).pw_dir
-    return Path(home) / ".local" / "state" / "pollconsumer"

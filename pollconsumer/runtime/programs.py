@@ -21,6 +21,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from pollconsumer.runtime.own_files import is_ours, make_directory
 from pollconsumer.runtime.process import birth
 
 if TYPE_CHECKING:
@@ -149,11 +150,12 @@ class Note:
 
 
 class Programs:
-    """The notes in ``directory``. Where none can be written, programs run without, after one warning."""
+    """The notes in ``directory``. Where none can be written, programs run without, after one warning; with None they
+    run without, silently."""
 
-    def __init__(self, directory: Path, warn: Callable[[str], None]) -> None:
-        self._directory, self._warn = directory, warn
-        self._usable: bool | None = None
+    def __init__(self, directory: Path | None, warn: Callable[[str], None]) -> None:
+        self._directory, self._warn = directory or Path(os.devnull), warn
+        self._usable: bool | None = None if directory else False
 
     def begin(self, delivery: Delivery) -> Note:
         """A note for a program that is about to be started. It is made before others are looked for, so that of two
@@ -238,9 +240,8 @@ class Programs:
 
     def _is_usable(self) -> bool:
         if self._usable is None:
-            self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            found = self._directory.stat()
-            self._usable = found.st_uid == os.geteuid() and not found.st_mode & 0o022
+            make_directory(self._directory)
+            self._usable = is_ours(self._directory)
             if not self._usable:
                 self._give_up("others can write there")
         return self._usable

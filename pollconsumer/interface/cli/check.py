@@ -18,6 +18,7 @@ from pollconsumer.interface.cli.opened import opener
 from pollconsumer.interface.cli.output import print_json, print_table
 from pollconsumer.interface.loading import load_handlers
 from pollconsumer.interface.recurrences import load_recurrences
+from pollconsumer.interface.settings import NO_STATE
 from pollconsumer.runtime.commands import Command
 from pollconsumer.runtime.schedule import next_launches
 from pollconsumer.store.wire import Budget
@@ -37,6 +38,7 @@ def check(as_json: bool) -> None:
     settings = current_settings()
     handlers = load_handlers(settings)
     unchecked = _unchecked_arguments()
+    state = settings.state_files().place()
     recurrences = load_recurrences(settings, handlers)
     opener().wire(lambda: Budget(REACH_BUDGET)).command("PING")
     now = datetime.now().astimezone()
@@ -48,6 +50,7 @@ def check(as_json: bool) -> None:
         "config": None if settings.config is None else str(settings.config),
         "store": redacted(settings.store),
         "namespace": settings.namespace,
+        "state": None if state is None else str(state),
         "queues": list(settings.consumer.queues),
         "handlers": sorted(handlers),
         "commands": {name: _command(handlers[name], settings, longest) for name in settings.commands},
@@ -112,6 +115,10 @@ def _window(role: ConsumerSettings | MoverSettings, now: datetime) -> dict[str, 
     }
 
 
+def _why_no_state(settings: Settings) -> str:
+    return "" if settings.state == NO_STATE else " can be written, set state to a directory"
+
+
 def _print(
     report: dict[str, object], settings: Settings, unserved: set[str], unchecked: dict[str, str], longest: float
 ) -> None:
@@ -121,6 +128,7 @@ def _print(
     rows: list[tuple[str, object]] = [
         ("store", report["store"]),
         ("namespace", settings.namespace),
+        ("state", report["state"] or f"none{_why_no_state(settings)}: a replaced store is not noticed"),
         ("queues", ", ".join(settings.consumer.queues)),
         ("handlers", names),
     ]

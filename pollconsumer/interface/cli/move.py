@@ -9,12 +9,11 @@ import click
 from pollconsumer.interface.cli import current_settings
 from pollconsumer.interface.cli.types import Cron, Duration, Once
 from pollconsumer.interface.listening import listener
-from pollconsumer.interface.logs import log
 from pollconsumer.interface.settings import with_flags
+from pollconsumer.interface.store_opener import opener_of
 from pollconsumer.runtime import roles
 from pollconsumer.runtime.launch import LaunchPlan, run_launch
 from pollconsumer.runtime.mover import MoverOptions
-from pollconsumer.runtime.opening import StoreOpener
 from pollconsumer.runtime.schedule import next_launches
 from pollconsumer.store.leases import Group
 
@@ -49,5 +48,4 @@ def move(**flags: Any) -> None:
     def work(held: HeldLaunch) -> StopReason:
         return roles.move(held, options)
 
-    opener = StoreOpener(settings.store, settings.namespace, settings.durability, log.warning)
-    run_launch(plan, opener, listener(), lambda: None, work)
+    run_launch(plan, opener_of(settings), listener(), lambda: None, work)

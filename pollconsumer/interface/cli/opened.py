@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from pollconsumer.interface.cli import current_settings
-from pollconsumer.interface.logs import log
-from pollconsumer.runtime.opening import StoreOpener
+from pollconsumer.interface.store_opener import opener_of
 from pollconsumer.store.inspector import Inspector
 from pollconsumer.store.interventions import Interventions
 from pollconsumer.store.leases import Leases
@@ -12,13 +13,15 @@ from pollconsumer.store.recurring import Recurring
 from pollconsumer.store.redis_store import RedisStore
 from pollconsumer.store.wire import Budget, Wire
 
+if TYPE_CHECKING:
+    from pollconsumer.runtime.opening import StoreOpener
+
 COMMAND_BUDGET = 5.0
 """Seconds for which a command bears with a store that does not answer."""
 
 
 def opener() -> StoreOpener:
-    settings = current_settings()
-    return StoreOpener(settings.store, settings.namespace, settings.durability, log.warning)
+    return opener_of(current_settings())
 
 
 def inspector() -> Inspector:

@@ -16,9 +16,9 @@ from pollconsumer.interface.loading import load_handlers
 from pollconsumer.interface.logs import log
 from pollconsumer.interface.recurrences import load_recurrences
 from pollconsumer.interface.settings import with_flags
+from pollconsumer.interface.store_opener import opener_of
 from pollconsumer.runtime.companion import companion
 from pollconsumer.runtime.launch import LaunchPlan, run_launch
-from pollconsumer.runtime.opening import StoreOpener
 from pollconsumer.runtime.roles import consume
 from pollconsumer.runtime.schedule import next_launches
 from pollconsumer.store.leases import Group
@@ -82,9 +82,10 @@ def run(until_empty: bool, max_messages: int | None, with_mover: bool, **flags: 
         with _ready(handlers, settings, programs) as ready:
             return consume(held, options, ready, recurrences, chosen.concurrency)
 
-    opener = StoreOpener(settings.store, settings.namespace, settings.durability, log.warning)
     with companion(*_mover(flags)) if with_mover else nullcontext():
-        run_launch(plan, opener, listener(), prepare, work, bereaved=None if programs is None else programs.clear)
+        run_launch(
+            plan, opener_of(settings), listener(), prepare, work, bereaved=None if programs is None else programs.clear
+        )
 
 
 def _programs(settings: Settings) -> Programs | None:

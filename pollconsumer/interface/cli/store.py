@@ -10,7 +10,8 @@ from pollconsumer.core.timespan import format_duration
 from pollconsumer.interface.cli import current_settings
 from pollconsumer.interface.cli.opened import COMMAND_BUDGET, opener
 from pollconsumer.interface.cli.output import print_json, print_table
-from pollconsumer.runtime.embedded import EmbeddedServer, data_directory
+from pollconsumer.runtime.embedded import EmbeddedServer
+from pollconsumer.runtime.own_files import data_directory
 from pollconsumer.store.wire import Budget
 
 

@@ -1,0 +1,18 @@
+"""The store that settings name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pollconsumer.interface.logs import log
+from pollconsumer.runtime.opening import StoreOpener
+
+if TYPE_CHECKING:
+    from pollconsumer.interface.settings import Settings
+
+
+def opener_of(settings: Settings) -> StoreOpener:
+    """What makes connections to it. Nothing is opened yet."""
+    return StoreOpener(
+        settings.store, settings.namespace, settings.durability, log.warning, files=settings.state_files()
+    )

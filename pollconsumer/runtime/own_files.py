@@ -1,0 +1,174 @@
+"""The user's own directories, and small files in them that nobody else can have written.
+
+Where they are (XDG Base Directory Specification; without HOME the home is looked up by user id):
+
+- ``data_directory()``: of the embedded server. CannotCreate where the user has no home.
+- ``state_directories()``: for what should outlive a launch, best first. Empty where the user has no home.
+- ``cache_directory()``: for what can be computed again. None where the user has no home.
+
+``is_ours(directory)`` says whether nobody else can change what is there, ``why_not_ours`` what is wrong if not;
+``make_directory(directory)`` creates it, with its missing parents, for the user alone.
+
+``OwnFiles(directories)`` keeps files by name in the first of several directories in which that is possible:
+
+    files = OwnFiles(state_directories())
+    files.write("stores/abc", b"...")   # whole or not at all; False where no directory can be written
+    files.read("stores/abc")            # b"...", None where there is none
+    files.remove("stores/abc")
+
+Neither ``read`` nor ``write`` raises for what the file system refuses. The settings say which directories those are:
+``Settings.state_files()``, which are none with ``state = "none"``.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pollconsumer.core.errors import CannotCreate
+from pollconsumer.runtime.file_systems import modes_mean_nothing
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+NAME = "pollconsumer"
+ELSEWHERE = "set XDG_DATA_HOME to a directory of your own"
+OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
+
+
+def data_directory() -> Path:
+    """``$XDG_DATA_HOME/pollconsumer``, else ``~/.local/share/pollconsumer``; not created, not checked."""
+    directory = _directory("XDG_DATA_HOME", ".local/share")
+    if directory is None:
+        raise CannotCreate("no home directory for user id", os.getuid(), ELSEWHERE)
+    return directory
+
+
+def state_directories() -> list[Path]:
+    """``$XDG_STATE_HOME/pollconsumer``, else ``~/.local/state/pollconsumer``; then those for data and for the cache:
+    a state directory that cannot be written is no reason to forget."""
+    places = [("XDG_STATE_HOME", ".local/state"), ("XDG_DATA_HOME", ".local/share"), ("XDG_CACHE_HOME", ".cache")]
+    return [directory for variable, below in places if (directory := _directory(variable, below))]
+
+
+def cache_directory() -> Path | None:
+    return _directory("XDG_CACHE_HOME", ".cache")
+
+
+def _directory(variable: str, below_home: str) -> Path | None:
+    """An empty or relative value counts as unset, as the specification has it."""
+    base = Path(os.environ.get(variable, ""))
+    if not base.is_absolute():
+        home = _home()
+        if home is None:
+            return None
+        base = home / below_home
+    return base / NAME
+
+
+def _home() -> Path | None:
+    """None for a user id without a home, as in a container that was given a number for its user."""
+    home = Path(os.environ.get("HOME", ""))
+    if not home.is_absolute():
+        import pwd
+
+        try:
+            home = Path(pwd.getpwuid(os.getuid()).pw_dir)
+        except KeyError:
+            return None
+    return home if home.is_absolute() else None
+
+
+def why_not_ours(found: os.stat_result) -> str | None:
+    """Why others may change what is in the directory that ``found`` describes; None where only its user can."""
+    if stat.S_ISLNK(found.st_mode):
+        return "is a symbolic link"
+    if not stat.S_ISDIR(found.st_mode):
+        return "is not a directory"
+    if found.st_uid != os.geteuid():
+        return f"belongs to user id {found.st_uid}"
+    if found.st_mode & OTHERS_MAY_WRITE:
+        return f"is writable by others (mode {stat.S_IMODE(found.st_mode):04o})"
+    return None
+
+
+def make_directory(directory: Path) -> None:
+    """Create ``directory`` and its missing parents, each with mode 0700. OSError, with the name of what cannot be."""
+    missing = [directory]
+    while not missing[-1].parent.exists():
+        missing.append(missing[-1].parent)
+    for path in reversed(missing):
+        with suppress(FileExistsError):  # another process was quicker
+            path.mkdir(0o700)
+
+
+class OwnFiles:
+    """Files by name, in the first of ``directories`` in which each can be written; read from the first that has it."""
+
+    def __init__(self, directories: Sequence[Path]) -> None:
+        self.directories = directories
+
+    def read(self, name: str) -> bytes | None:
+        """What was written; None where nothing was, or others may have."""
+        for directory in self.directories:
+            with suppress(OSError):
+                descriptor = os.open(directory / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+                with os.fdopen(descriptor, "rb") as file:
+                    if is_ours((directory / name).parent) and _is_as_written(os.fstat(descriptor), directory):
+                        return file.read()
+        return None
+
+    def write(self, name: str, content: bytes) -> bool:
+        """Whether it could be kept. It replaces what an earlier call wrote, whole or not at all."""
+        for at, directory in enumerate(self.directories):
+            if _replace(directory / name, content):
+                OwnFiles(self.directories[:at]).remove(name)  # which could not be replaced, and would be read first
+                return True
+        return False
+
+    def remove(self, name: str) -> None:
+        for directory in self.directories:
+            with suppress(OSError):
+                (directory / name).unlink()
+
+    def place(self) -> Path | None:
+        """The directory that can be written, created if need be; None where there is none."""
+        for directory in self.directories:
+            with suppress(OSError):
+                make_directory(directory)
+                if os.access(directory, os.W_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids):
+                    return directory
+        return None
+
+
+def is_ours(directory: Path) -> bool:
+    """Whether only its user can change what is there, as far as the file system knows of users."""
+    return why_not_ours(directory.stat()) is None or modes_mean_nothing(directory)
+
+
+def _is_as_written(found: os.stat_result, directory: Path) -> bool:
+    ours = found.st_uid == os.geteuid() and found.st_mode == stat.S_IFREG | 0o600
+    return ours or (stat.S_ISREG(found.st_mode) and modes_mean_nothing(directory))
+
+
+def _replace(path: Path, content: bytes) -> bool:
+    unfinished = path.with_name(f"{path.name}.{os.getpid()}-{os.urandom(4).hex()}")
+    try:
+        if not path.parent.exists():
+            make_directory(path.parent)
+        if not is_ours(path.parent):
+            return False
+        descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(content)
+            unfinished.replace(path)
+        except BaseException:
+            unfinished.unlink(missing_ok=True)
+            raise
+    except OSError:
+        return False
+    return True
