@@ -35,6 +35,29 @@ def test_a_module_that_cannot_be_imported_is_named(site: Site, command: str, mod
     assert "Traceback" not in done.stderr
 
 
+def test_of_a_handler_that_is_registered_twice_both_places_are_named(site: Site) -> None:
+    first = "from pollconsumer import PollConsumer\napp = PollConsumer()\n@app.handler('x')\ndef one() -> None: ...\n"
+    (site.directory / "first.py").write_text(first)
+    (site.directory / "second.py").write_text(f"# a line\n{first}")
+    (site.directory / "config.toml").write_text('handlers = ["first", "second"]')
+    done = site.command("check")
+    assert done.returncode == 78
+    assert f"x; at {site.directory}/first.py:3 and at {site.directory}/second.py:4; give one" in done.stderr
+    (site.directory / "config.toml").write_text('handlers = ["first"]\n[commands.x]\ncommand = ["true"]\n')
+    assert f"as a function at {site.directory}/first.py:3 and as a command" in site.command("check").stderr
+
+
+def test_a_file_that_is_imported_under_two_names_is_told_from_two_handlers_of_one_name(site: Site) -> None:
+    module = "from pollconsumer import PollConsumer\n@PollConsumer().handler('x')\ndef one() -> None: ...\n"
+    (site.directory / "within").mkdir()
+    (site.directory / "within" / "again.py").write_text(module)
+    (site.directory / "handlers.py").write_text("import sys\nsys.path.append('within')\nimport again, within.again\n")
+    done = site.command("check")
+    assert done.returncode == 78
+    assert "again.py:2 was imported as again and as within.again; import it under one name" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
 def test_a_launch_without_handlers_says_so_and_parks(site: Site) -> None:
     (site.directory / "config.toml").write_text("")
     message = site.enqueue("record", name="a")

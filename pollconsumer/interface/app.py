@@ -19,12 +19,11 @@ from typing import (
     overload,
 )
 
-from pollconsumer.core.errors import ConfigurationError
 from pollconsumer.core.message import check_handler, encode_payload
 from pollconsumer.interface.handle import Handle
 from pollconsumer.interface.hooking import Hooking
 from pollconsumer.interface.logs import log
-from pollconsumer.interface.registering import HandlerOptions, check_options, handler_of
+from pollconsumer.interface.registering import HandlerOptions, check_options, handler_of, refuse_second
 from pollconsumer.interface.settings import RecurrenceSettings, Settings, load_settings
 from pollconsumer.runtime.arguments import Arguments
 from pollconsumer.runtime.hooks import Hooks
@@ -108,7 +107,7 @@ class PollConsumer(Hooking):
         def register(function: Callable[..., Any]) -> HandlerFunction[..., ..., Any]:
             chosen = check_handler(name or getattr(function, "__name__", None))
             if chosen in self.handlers:
-                raise ConfigurationError("handler registered twice", chosen, "give one of them another name")
+                refuse_second(chosen, self.handlers[chosen].function, function)
             arguments = Arguments(function, _converting)
             handler = handler_of(chosen, function, arguments, checked)
             registered = self.handlers[chosen] = HandlerFunction(self, handler, function, arguments)

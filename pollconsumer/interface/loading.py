@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import sys
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pollconsumer.core.errors import ConfigurationError, PollConsumerError
 from pollconsumer.interface.app import PollConsumer
+from pollconsumer.interface.registering import place_of, refuse_second
 from pollconsumer.runtime.hooks import with_hooks
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pollconsumer.interface.settings import Settings
     from pollconsumer.runtime.handlers import Handler
     from pollconsumer.runtime.programs import Programs
@@ -35,7 +38,9 @@ def load_handlers(settings: Settings, programs: Programs | None = None) -> dict[
 
         for name, handler in load_commands(settings, programs or running_programs(settings)).items():
             if name in handlers:
-                raise ConfigurationError("handler registered twice", name, "as a function and as a command: rename one")
+                (function,) = (app.handlers[name].function for app in PollConsumer.instances if name in app.handlers)
+                places = f"as a function at {place_of(function)} and as a command in the configuration"
+                raise ConfigurationError("handler registered twice", name, f"{places}; rename one")
             handlers[name] = handler
     return handlers
 
@@ -43,11 +48,13 @@ def load_handlers(settings: Settings, programs: Programs | None = None) -> dict[
 def registered_handlers() -> dict[str, Handler]:
     """Handlers of the applications there are in this process, by name."""
     handlers: dict[str, Handler] = {}
+    functions: dict[str, Callable[..., Any]] = {}
     for app in PollConsumer.instances:
         for name, registered in app.handlers.items():
             if name in handlers:
-                raise ConfigurationError("handler registered twice", name, "give one of them another name")
+                refuse_second(name, functions[name], registered.function)
             handlers[name] = with_hooks(registered.definition, app.hooks)
+            functions[name] = registered.function
     return handlers
 
 

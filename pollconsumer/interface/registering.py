@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from inspect import iscoroutinefunction
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict
+from inspect import iscoroutinefunction, unwrap
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn, TypedDict
 
 from pollconsumer.core.errors import ConfigurationError
 from pollconsumer.core.message import check_queue
@@ -88,6 +88,26 @@ def _seconds(name: str, value: str | float, parse: Callable[[str | float], float
         return parse(value)
     except (TypeError, ValueError) as error:
         raise ConfigurationError(name, repr(value), str(error)) from None
+
+
+def place_of(function: Callable[..., Any]) -> str:
+    """``FILE:LINE`` where ``function`` is written, else the name under which it can be found."""
+    inner = unwrap(function)
+    code = getattr(inner, "__code__", None) or getattr(type(inner).__call__, "__code__", None)
+    if code is None:
+        return f"{getattr(inner, '__module__', None)}.{getattr(inner, '__qualname__', type(inner).__qualname__)}"
+    return f"{code.co_filename}:{code.co_firstlineno}"
+
+
+def refuse_second(name: str, first: Callable[..., Any], second: Callable[..., Any]) -> NoReturn:
+    """Raise the ConfigurationError for two handlers of one name."""
+    places = place_of(first), place_of(second)
+    modules = sorted({str(getattr(function, "__module__", None)) for function in (first, second)})
+    if places[0] == places[1] and len(modules) == 2:
+        fix = f"{places[0]} was imported as {' and as '.join(modules)}; import it under one name"
+    else:
+        fix = f"at {places[0]} and at {places[1]}; give one of them another name"
+    raise ConfigurationError("handler registered twice", name, fix)
 
 
 def handler_of(name: str, function: Callable[..., Any], arguments: Arguments, checked: Checked) -> Handler:
