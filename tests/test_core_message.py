@@ -134,6 +134,12 @@ def test_any_stored_bytes_are_an_object_or_malformed(stored: bytes) -> None:
         (check_queue, ["default", "a.b-c_d", "Q" * 64], ["", " ", "a b", "a/b", "{x}", "Q" * 65, "é", "a\n", 1, None]),
         (check_id, ["a", "2024-01-01@10:00+1", "x" * 128], ["", "a/b", "x" * 129, "x" * 10_000, "a b", "a\n", b"a", 7]),
         (check_handler, ["mail.send", "os.system", "é" * 200], ["", "a b", "a\tb", "a\n", "a\x00", "h" * 201, 3, None]),
+        # C1 controls, what changes the direction of text, other white space, a lone surrogate
+        (
+            check_handler,
+            ["\u05d0", "日本"],
+            ["a\x85", "a\x9b31m", "a\u202eb", "a\u2066", "a\xa0b", "a\u3000", "a\udc80"],
+        ),
         (check_key, ["", "a b/é", "k" * 255], ["k" * 256, "é" * 128, 5, None]),
         (check_priority, [0, 4096, -4096], [4097, -4097, 1.0, "1", True, None]),
     ],

@@ -16,7 +16,7 @@ MAX_PAYLOAD_BYTES = 1 << 20
 MAX_PRIORITY = 4096
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _ID = re.compile(r"[A-Za-z0-9_.:@+-]{1,128}")
-_HANDLER = re.compile(r"[^\s\x00-\x1f\x7f]{1,200}")
+MAX_HANDLER_LENGTH = 200
 
 
 class NewMessage(NamedTuple):
@@ -62,8 +62,9 @@ def check_id(value: object) -> str:
 
 
 def check_handler(name: object) -> str:
-    if not isinstance(name, str) or not _HANDLER.fullmatch(name) or not _is_text(name):
-        raise BadData("handler name", repr(name), "1 to 200 characters without spaces or control characters")
+    # Printable: no control character, and none that changes the direction of the text after it.
+    if not isinstance(name, str) or not name.isprintable() or " " in name or not 0 < len(name) <= MAX_HANDLER_LENGTH:
+        raise BadData("handler name", repr(name), f"1 to {MAX_HANDLER_LENGTH} printable characters without spaces")
     return name
 
 
