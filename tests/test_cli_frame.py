@@ -64,6 +64,8 @@ def doing(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], Any]], None
     @click.option("--queue", multiple=True, type=QueueName())
     @click.option("--memory-limit", cls=Once, type=MemorySize())
     @click.option("--concurrency", cls=Once, type=click.IntRange(1, 256), default=1)
+    @click.option("--priority", cls=Once, type=click.IntRange(-4096, 4096))
+    @click.option("--limit", cls=Once, type=click.IntRange(1))
     @click.option("--handoff", cls=Once, type=click.Choice(["deadline", "baton"]))
     @click.option("--json", "as_json", is_flag=True)
     def example(**values: Any) -> Any:
@@ -107,7 +109,11 @@ def process(*arguments: str, **keywords: Any) -> subprocess.CompletedProcess[str
         (["example", "--json=1"], "--json: does not take a value;"),
         (["example", "--concurrency", "0"], "--concurrency: 0; must be 1-256"),
         (["example", "--concurrency", "100000"], "--concurrency: 100000; must be 1-256"),
-        (["example", "--concurrency", "x"], "--concurrency: 'x'; must be a valid integer"),
+        (["example", "--concurrency", "x"], "--concurrency: 'x'; must be a whole number, 1-256"),
+        (["example", "--concurrency", "1e3"], "--concurrency: '1e3'; must be a whole number, 1-256"),
+        (["example", "--priority", "4097"], "--priority: 4097; must be from -4096 to 4096"),
+        (["example", "--priority", "high"], "--priority: 'high'; must be a whole number, from -4096 to 4096"),
+        (["example", "--limit", "0"], "--limit: 0; must be 1 or more"),
         (["example", "--handoff", "x"], "--handoff: 'x'; must be one of 'deadline', 'baton'"),
         (["example", "--queue", ""], "--queue: empty; empty name"),
         (["example", "--queue", "a\nb"], "--queue: a\\nb; use 1 to 64 of the characters"),

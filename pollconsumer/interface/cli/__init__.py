@@ -8,7 +8,7 @@ import sys
 from importlib import import_module
 from pathlib import Path
 from traceback import walk_tb
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
@@ -167,7 +167,7 @@ def _line(error: click.ClickException) -> str:
         text = f"missing {error.param.param_type_name}: {_name(error.param)}"
     elif isinstance(error, click.BadParameter) and error.param is not None:
         if "; " not in text:  # a type of click's own
-            text = re.sub(r"in the range (\d+)<=x<=(\d+)", r"\1-\2", text.replace(" is not ", "; must be ", 1))
+            text = _of_click(text, error.param.type)
         text = f"{_name(error.param)}: {text}"
     elif found := re.match(r"No such command '(.*)'", text, re.DOTALL):
         text = f"unknown command: {shown(found[1])}"
@@ -177,6 +177,18 @@ def _line(error: click.ClickException) -> str:
     elif text == "Missing command":
         text = "missing argument: COMMAND"
     return text if "; " in text else f"{text}; {see}"
+
+
+def _of_click(text: str, kind: click.ParamType[Any]) -> str:
+    """``VALUE; RULE`` for what a type of click's own says of a value."""
+    value, said, rule = text.partition(" is not ")
+    if isinstance(kind, click.IntRange):
+        if kind.max is None:
+            span = f"{kind.min} or more"
+        else:
+            span = f"{kind.min}-{kind.max}" if kind.min is None or kind.min >= 0 else f"from {kind.min} to {kind.max}"
+        rule = span if rule.startswith("in the range") else f"a whole number, {span}"
+    return f"{value}; must be {rule}" if said else text
 
 
 def _similar(name: str, context: click.Context | None) -> str | None:
