@@ -105,7 +105,7 @@ def test_what_is_no_dead_letter_cannot_be_redriven(site: Site) -> None:
 def test_a_paused_queue_hands_out_nothing_until_it_is_resumed(site: Site) -> None:
     message = site.enqueue("record", name="a")
     assert site.command("queue", "pause", "default").returncode == 0
-    assert site.command("queue", "pause", "nowhere").returncode == 66
+    assert site.command("queue", "resume", "nowhere").returncode == 66
     assert site.drain().returncode == 0
     assert site.json("status")["queues"][0]["paused"] is True
     assert site.state(message) == "ready"
@@ -113,6 +113,16 @@ def test_a_paused_queue_hands_out_nothing_until_it_is_resumed(site: Site) -> Non
     site.await_holder(launch.pid)
     assert site.command("queue", "resume", "default").returncode == 0
     assert launch.wait(20) == 0
+    assert site.notes() == ["a"]
+
+
+def test_a_queue_is_paused_before_its_first_message(site: Site) -> None:
+    assert site.command("queue", "pause", "default").returncode == 0
+    message = site.enqueue("record", name="a")
+    assert site.drain().returncode == 0
+    assert site.state(message) == "ready"
+    assert site.command("queue", "resume", "default").returncode == 0
+    assert site.drain().returncode == 0
     assert site.notes() == ["a"]
 
 

@@ -41,9 +41,13 @@ class Interventions:
         return self._in_batches("purge", queue, ids)
 
     def pause(self, queue: str, *, paused: bool) -> None:
-        """Have ``queue`` hand out nothing, or go on. NotFound when there is none of that name."""
-        known = self._wire.command("SISMEMBER", self._keys.control("queues"), queue)
-        if not known:
+        """Have ``queue`` hand out nothing, or go on.
+
+        One that is not known yet can be paused, before anything is enqueued; NotFound when it is to go on.
+        """
+        if paused:
+            self._wire.call("register", [self._keys.control("queues"), self._keys.control("kq")], [queue])
+        elif not self._wire.command("SISMEMBER", self._keys.control("queues"), queue):
             raise NotFound("no such queue", queue, "status lists those there are")
         script = self._wire.scripts["pause"]
         self._wire.call(script, self._keys.of_script(script, queue), [int(paused)])

@@ -16,7 +16,7 @@ def queue() -> None:
 @queue.command()
 @click.argument("name", type=QueueName())
 def pause(name: str) -> None:
-    """Have the queue hand out nothing from now on; what is reserved is finished."""
+    """Have the queue hand out nothing from now on, messages yet to come included; what is reserved is finished."""
     interventions().pause(name, paused=True)
 
 
