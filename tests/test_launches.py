@@ -29,6 +29,14 @@ def test_a_launch_handles_what_is_ready_and_prints_nothing(site: Site) -> None:
     assert times["started_at"] <= times["completed_at"]
 
 
+def test_status_shows_the_last_launches_as_the_ledger_does(site: Site) -> None:
+    for _ in range(2):
+        site.drain()
+    overview = site.json("status")
+    assert [entry["stop_reason"] for entry in overview["launches"]] == ["empty", "empty"]
+    assert overview["launches"] == site.json("launches")
+
+
 def test_a_launch_is_gone_before_its_window_ends(site: Site) -> None:
     assert site.command("run", "--timeout", "3s", "--idle-time", "200ms", "--estimated-duration", "1ms").returncode == 0
     (entry,) = site.json("launches")

@@ -37,12 +37,13 @@ def launches(limit: int, as_json: bool) -> None:
     """The ledger: what every launch that held a lease did, newest first."""
     entries = inspector().launches(limit)
     if as_json:
-        print_json([_as_json(entry) for entry in entries])
+        print_json([launch_as_json(entry) for entry in entries])
     else:
         ledger_table(entries)
 
 
-def _as_json(entry: dict[str, Any]) -> dict[str, Any]:
+def launch_as_json(entry: dict[str, Any]) -> dict[str, Any]:
+    """A launch under the names of the contract."""
     started = entry.get("started_ms")
     times = {"started_at": None if started is None else iso(started), "fence": entry.get("fence")}
     return {name: entry[name] for name in NAMES} | times | {"queues": entry["queues"]}

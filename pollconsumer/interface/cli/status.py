@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pollconsumer.core.timespan import format_duration
-from pollconsumer.interface.cli.launches import ledger_table
+from pollconsumer.interface.cli.launches import launch_as_json, ledger_table
 from pollconsumer.interface.cli.opened import inspector
 from pollconsumer.interface.cli.output import iso, print_json, print_table
 
 if TYPE_CHECKING:
     from pollconsumer.store.inspector import Message, Overview
 
+LAUNCHES_SHOWN = 5
 MOVER_MISSING_AFTER = 5.0
 """Seconds that something may be overdue before a mover that nobody sees is worth a word."""
 TIMESTAMPS = (
@@ -40,11 +41,12 @@ def status(message_id: str | None, as_json: bool) -> None:
         else:
             print_message(details)
         return
-    overview = inspector().overview()
+    reading = inspector()
+    overview, launches = reading.overview(), reading.launches(LAUNCHES_SHOWN)
     if as_json:
-        print_json(_as_json(overview))
+        print_json(_as_json(overview) | {"launches": [launch_as_json(entry) for entry in launches]})
     else:
-        _print_overview(overview)
+        _print_overview(overview, launches)
 
 
 def describe(message: Message) -> dict[str, Any]:
@@ -101,7 +103,7 @@ def _as_json(overview: Overview) -> dict[str, Any]:
     }
 
 
-def _print_overview(overview: Overview) -> None:
+def _print_overview(overview: Overview, launches: list[dict[str, Any]]) -> None:
     counts = ["ready", "reserved", "scheduled", "completed", "dead", "parked"]
     counts += ["skipped"] if any(queue.skipped for queue in overview.queues) else []
     rows = []
@@ -131,7 +133,6 @@ def _print_overview(overview: Overview) -> None:
                 for lease in overview.leases
             ],
         )
-    launches = inspector().launches(5)
     if launches:
         click.echo()
         ledger_table(launches)
