@@ -275,9 +275,9 @@ def _rules(settings: Settings, flags: Collection[str]) -> Iterator[tuple[str, ob
         yield path, value, 1 <= value <= most, f"must be 1-{most}"
     margin, timeout = consumer.min_margin, consumer.timeout
     if "consumer.timeout" in flags and "consumer.min_margin" not in flags:
-        rule = f"no time left to work, as min_margin is {margin:g}s; give a longer timeout or a smaller min_margin"
+        rule = f"no time left to work, as min_margin is {margin:.15g}s; give a longer timeout or a smaller min_margin"
         yield "consumer.timeout", timeout, margin < timeout, rule
-    rule = f"no time left to work, as timeout is {timeout:g}s; give a smaller min_margin or a longer timeout"
+    rule = f"no time left to work, as timeout is {timeout:.15g}s; give a smaller min_margin or a longer timeout"
     yield "consumer.min_margin", margin, margin < timeout, rule
 
 
@@ -290,7 +290,7 @@ def _is_place(state: str | None) -> bool:
 
 def refusal(path: str, value: object, rule: str, flags: Collection[str] = ()) -> PollConsumerError:
     """What is wrong with the setting at ``path``, in the name under which the user gave it."""
-    shown = f"{value:g}" if isinstance(value, float) else str(value)
+    shown = f"{value:.15g}" if isinstance(value, float) else str(value)
     if path == "store" or "://" in shown:
         shown = redacted(shown)
     if path in flags:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pollconsumer.core.errors import NotFound
+from pollconsumer.core.errors import NotFound, UsageError
 from pollconsumer.core.lifecycle import State, Timestamps, durations_of, state_of
 from pollconsumer.core.message import Malformed, decode_payload
 from pollconsumer.store import rows
@@ -92,11 +92,22 @@ class Inspector:
         return sorted(name.decode() for name in self._wire.command("SMEMBERS", self._keys.control("queues")))
 
     def message(self, message_id: str, queue: str | None = None) -> Message:
-        """In any queue, or in that one. Raises NotFound."""
-        for name in self.queues() if queue is None else [queue]:
+        """In that queue, or in the one that has it. NotFound; UsageError where two have one, for ids are theirs."""
+        having = self._having(message_id) if queue is None else [queue]
+        if len(having) > 1:
+            raise UsageError("message id", message_id, f"queues {' and '.join(having)} have one each: give --queue")
+        for name in having:
             for message in self._messages(name, [message_id]):
                 return message
-        raise NotFound("no such message", message_id, "list shows those that are kept")
+        where = "list shows those that are kept" if queue is None else f"queue {queue} has none of that id"
+        raise NotFound("no such message", message_id, where)
+
+    def _having(self, message_id: str) -> list[str]:
+        """The queues that have a message of that id."""
+        queues = self.queues()
+        commands = [("HEXISTS", self._keys.queue(name, key), message_id) for name in queues for key in ("m", "b")]
+        held = self._wire.all(commands) if commands else []
+        return [name for name, row, record in zip(queues, held[::2], held[1::2], strict=True) if row or record]
 
     def overview(self) -> Overview:
         control = self._keys.control

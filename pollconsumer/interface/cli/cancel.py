@@ -6,23 +6,26 @@ import click
 
 from pollconsumer.core.errors import UsageError
 from pollconsumer.interface.cli.opened import inspector, interventions
-from pollconsumer.interface.cli.types import DueTime, Duration, Once
+from pollconsumer.interface.cli.types import DueTime, Duration, Once, QueueName
+from pollconsumer.runtime.messages import LONGEST_DELAY
 
 
 @click.command()
 @click.argument("message_id", metavar="ID")
-def cancel(message_id: str) -> None:
+@click.option("--queue", cls=Once, type=QueueName(), help="Its queue, where two have a message of that id.")
+def cancel(message_id: str, queue: str | None) -> None:
     """End a message that is scheduled or ready; it will not be handled."""
-    interventions().cancel(inspector().message(message_id).queue, message_id)
+    interventions().cancel(inspector().message(message_id, queue).queue, message_id)
 
 
 @click.command()
 @click.argument("message_id", metavar="ID")
-@click.option("--in", "in_", cls=Once, type=Duration(), help="Due after so long.")
+@click.option("--in", "in_", cls=Once, type=Duration(most=LONGEST_DELAY), help="Due after so long.")
 @click.option("--at", cls=Once, type=DueTime(), help="Due at this time, ISO 8601 with an offset or Z.")
-def reschedule(message_id: str, in_: float | None, at: int | None) -> None:
+@click.option("--queue", cls=Once, type=QueueName(), help="Its queue, where two have a message of that id.")
+def reschedule(message_id: str, in_: float | None, at: int | None, queue: str | None) -> None:
     """Give a message that is scheduled or ready another due time; one in the past is due now."""
     if (in_ is None) == (at is None):
         raise UsageError("due time", "none" if in_ is None else "both", "give --in or --at")
     delay = None if in_ is None else -int(-in_ * 1000 // 1)
-    interventions().reschedule(inspector().message(message_id).queue, message_id, due=at, delay=delay)
+    interventions().reschedule(inspector().message(message_id, queue).queue, message_id, due=at, delay=delay)

@@ -26,7 +26,7 @@ EVERY = 10**9
 def chosen(command: Callable[..., None]) -> Callable[..., None]:
     """The options that say which dead letters."""
     for option in (
-        click.option("--queue", cls=Once, type=QueueName(), help="Only those of this queue."),
+        click.option("--queue", cls=Once, type=QueueName(), help="Only those of this queue, ids given or not."),
         click.option("--handler", cls=Once, help="Only those for this handler."),
         click.option("--all", "every", is_flag=True, help="All of them."),
         click.argument("ids", metavar="ID...", nargs=-1),
@@ -53,10 +53,11 @@ def list_(queue: str | None, handler: str | None, limit: int, as_json: bool) -> 
 
 @dead.command()
 @click.argument("message_id", metavar="ID")
+@click.option("--queue", cls=Once, type=QueueName(), help="Its queue, where two have a message of that id.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def show(message_id: str, as_json: bool) -> None:
+def show(message_id: str, queue: str | None, as_json: bool) -> None:
     """Show one dead letter, with what is stored of it where that is no message."""
-    letter = inspector().message(message_id)
+    letter = inspector().message(message_id, queue)
     if letter.state is not State.DEAD:
         raise NotFound("no such dead letter", message_id, f"the message is {letter.state}")
     details = describe(letter) | {"raw": letter.raw}
@@ -99,11 +100,11 @@ def _letters(queue: str | None, handler: str | None) -> Iterator[Message]:
 
 def _chosen(ids: tuple[str, ...], every: bool, handler: str | None, queue: str | None) -> list[tuple[str, str]]:
     """Queue and id of what was asked for, before anything changes."""
-    if bool(ids) == bool(every or handler or queue):
+    if bool(ids) == bool(every or handler) and (ids or not queue):
         raise UsageError("which dead letters", "both" if ids else "none", "give ids, or --all, --handler or --queue")
     if not ids:
         return [(letter.queue, letter.id) for letter in _letters(queue, handler)]
-    letters = [inspector().message(message_id) for message_id in ids]
+    letters = [inspector().message(message_id, queue) for message_id in ids]
     for letter in letters:
         if letter.state is not State.DEAD:
             raise NotFound("no such dead letter", letter.id, f"the message is {letter.state}")

@@ -6,17 +6,17 @@ import json
 import sys
 import time
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
-from pollconsumer.core.errors import BadData, UsageError
+from pollconsumer.core.errors import BadData, OutcomeUnknown, StoreUnreachable, UsageError
 from pollconsumer.core.message import MAX_PRIORITY
 from pollconsumer.interface.cli import current_settings
 from pollconsumer.interface.cli.opened import redis_store
 from pollconsumer.interface.cli.output import discard
 from pollconsumer.interface.cli.types import DueTime, Duration, Once, QueueName
-from pollconsumer.runtime.messages import EPOCH, new_message
+from pollconsumer.runtime.messages import EPOCH, LONGEST_DELAY, milliseconds, new_message
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -49,23 +49,28 @@ PROGRESS_EVERY = 0.2
 @click.argument("payload", required=False)
 @click.option("--queue", cls=Once, type=QueueName(), help="Queue; without it a command's own, else 'default'.")
 @click.option("--priority", cls=Once, type=click.IntRange(-MAX_PRIORITY, MAX_PRIORITY), help="Smaller is sooner; 0.")
-@click.option("--in", "in_", cls=Once, type=Duration(), help="Due after so long.")
+@click.option("--in", "in_", cls=Once, type=Duration(most=LONGEST_DELAY), help="Due after so long.")
 @click.option("--at", cls=Once, type=DueTime(), help="Due at this time, ISO 8601 with an offset or Z.")
 @click.option("--key", cls=Once, help="Unique key: one unfinished message of it at a time.")
-@click.option("--key-lifetime", cls=Once, type=Duration(positive=True), help="The unique key lapses after so long.")
+@click.option("--key-lifetime", cls=Once, type=Duration(positive=True, most=LONGEST_DELAY), help="The key lapses.")
 @click.option("--concurrency-key", cls=Once, help="Messages with the same one are handled one at a time,")
 @click.option("--concurrency-limit", cls=Once, type=click.IntRange(1, 255), help="or so many.")
 @click.option("--id", cls=Once, help="Id of your own: enqueueing it again makes no second message.")
 @click.option("--ndjson", cls=Once, metavar="FILE|-", help="One message a line: handler, payload, the options as keys.")
+@click.option("--skip", cls=Once, type=click.IntRange(0), default=0, help="Pass over so many lines of --ndjson.")
 @click.option("--json", "as_json", is_flag=True, help="Print id and duplicate as a JSON object, one line a message.")
-def enqueue(handler: str | None, payload: str | None, ndjson: str | None, as_json: bool, **options: Any) -> None:
+def enqueue(
+    handler: str | None, payload: str | None, ndjson: str | None, skip: int, as_json: bool, **options: Any
+) -> None:
     """Enqueue a message for HANDLER and print its id. PAYLOAD is a JSON object; - reads it from standard input."""
     if ndjson is not None:
         given = [name for name, value in options.items() if value is not None]
         if handler is not None or given:
             raise UsageError("--ndjson", handler or given[0], "give handler and options as keys of each line")
-        _enqueue_lines(ndjson, as_json)
+        _enqueue_lines(ndjson, skip, _Report(as_json, counting=sys.stdout.isatty()))
         return
+    if skip:
+        raise UsageError("--skip", skip, "it passes over lines of --ndjson: give that, too")
     if handler is None:
         raise UsageError("missing argument: HANDLER", None, "name the handler, or give --ndjson FILE")
     text = _standard_input() if payload == "-" else payload
@@ -73,7 +78,7 @@ def enqueue(handler: str | None, payload: str | None, ndjson: str | None, as_jso
         options["at"] = _instant(options["at"])
     options["queue"] = options["queue"] or current_settings().queue_of(handler)
     message = _message(handler, {} if text is None else parse_object("payload", text), options)
-    _print(redis_store().enqueue([message]), as_json)
+    _Report(as_json).show(redis_store().enqueue([message]))
 
 
 def parse_object(what: str, text: str) -> dict[str, Any]:
@@ -90,67 +95,81 @@ def parse_object(what: str, text: str) -> dict[str, Any]:
     return value
 
 
-def _enqueue_lines(source: str, as_json: bool) -> None:
-    """Whatever stands before a line that cannot be a message has been enqueued, and its ids printed."""
+def _enqueue_lines(source: str, skip: int, report: _Report) -> None:
+    """Lines before one that is refused are enqueued; the error says how many, and how to go on."""
     store = redis_store()
-    progress = _Progress()
     with _opened(source) as lines:
-        for batch in _batches(_messages(lines)):
-            for enqueued in store.enqueue_batches(batch.messages):
-                _print(enqueued, as_json)
-            progress.show(batch.last_line)
+        for batch in _batches(_messages(lines, skip)):
+            before = report.accepted
+            try:
+                for enqueued in store.enqueue_batches(batch.messages):
+                    report.show(enqueued)
+            except StoreUnreachable as error:
+                report.end()
+                raise _cut_off(error, batch.lines[report.accepted - before :], report.accepted) from None
             if batch.error is not None:
-                progress.end()
-                raise batch.error
-    progress.end()
+                report.end()
+                raise _refused(batch.error, batch.bad_line, report.accepted)
+            report.progress()
+    report.end()
+
+
+def _refused(error: BadData, line: int, accepted: int) -> BadData:
+    return BadData(f"{error}; {accepted} accepted before it: mend it and go on with --skip {line - 1}")
+
+
+def _cut_off(error: StoreUnreachable, lines: list[int], accepted: int) -> StoreUnreachable:
+    """What became of ``lines``, the first of which have been sent where the outcome is unknown."""
+    if isinstance(error, OutcomeUnknown):
+        unknown = f"lines {lines[0]} to {lines[len(error.ids) - 1]}"
+        rest = f"those with an id may be repeated: --skip {lines[0] - 1}"
+        return StoreUnreachable(f"outcome unknown: {unknown}; {accepted} accepted before them, {rest}")
+    return StoreUnreachable(f"{error}; {accepted} accepted before that: go on with --skip {lines[0] - 1}")
 
 
 class _Batch:
-    """Messages read, and what stopped the reading after them."""
+    """Messages with their lines, and what is wrong with the line after them."""
 
     def __init__(self) -> None:
         self.messages: list[NewMessage] = []
-        self.last_line = 0
+        self.lines: list[int] = []
         self.error: BadData | None = None
+        self.bad_line = 0
 
 
-def _batches(messages: Iterator[tuple[int, NewMessage]]) -> Iterator[_Batch]:
-    while True:
-        batch = _Batch()
-        try:
-            for number, message in messages:
-                batch.messages.append(message)
-                batch.last_line = number
-                if len(batch.messages) == BULK:
-                    break
-            else:
-                yield batch
-                return
-        except BadData as error:
-            batch.error = error
-        yield batch
+def _batches(messages: Iterator[tuple[int, NewMessage | BadData]]) -> Iterator[_Batch]:
+    batch = _Batch()
+    for number, message in messages:
+        if isinstance(message, BadData):
+            batch.error, batch.bad_line = message, number
+            break
+        batch.messages.append(message)
+        batch.lines.append(number)
+        if len(batch.messages) == BULK:
+            yield batch
+            batch = _Batch()
+    yield batch
 
 
-def _messages(lines: Iterable[str]) -> Iterator[tuple[int, NewMessage]]:
+def _messages(lines: Iterable[bytes], skip: int) -> Iterator[tuple[int, NewMessage | BadData]]:
+    """Each line's message, or what is wrong with it."""
     settings = current_settings()
-    for number, line in enumerate(_decoded(lines), 1):
-        if line.strip():
-            where = f"line {number}"
-            entry = parse_object(where, line.rstrip("\n"))
-            unknown = [name for name in entry if name not in NAMES]
-            if unknown:
-                raise BadData(where, unknown[0], f"unknown key; the keys are {', '.join(NAMES)}")
-            yield number, _line_message(where, entry, settings)
+    for number, line in enumerate(lines, 1):
+        if number > skip and line.strip():
+            try:
+                yield number, _line_message(f"line {number}", line, settings)
+            except BadData as error:
+                yield number, error
 
 
-def _decoded(lines: Iterable[str]) -> Iterator[str]:
+def _line_message(where: str, line: bytes, settings: Settings) -> NewMessage:
     try:
-        yield from lines
+        entry = parse_object(where, line.decode().strip())
     except UnicodeDecodeError as error:
-        raise BadData("--ndjson", None, f"is not UTF-8: {error.reason}") from None
-
-
-def _line_message(where: str, entry: dict[str, Any], settings: Settings) -> NewMessage:
+        raise BadData(where, f"not UTF-8: {error.reason}", "write it as UTF-8") from None
+    unknown = [name for name in entry if name not in NAMES]
+    if unknown:
+        raise BadData(where, unknown[0], f"unknown key; the keys are {', '.join(NAMES)}")
     if not isinstance(entry.get("handler"), str):
         raise BadData(where, entry.get("handler"), "needs a handler, as text")
     options = {"in_" if name == "in" else name: value for name, value in entry.items()}
@@ -159,8 +178,10 @@ def _line_message(where: str, entry: dict[str, Any], settings: Settings) -> NewM
         options["queue"] = options.get("queue") or settings.queue_of(handler)
         if options.get("at") is not None:
             options["at"] = _instant(DueTime().read(str(options["at"])))
-        return _message(handler, payload, options)
-    except (BadData, ValueError) as error:
+        if options.get("in_") is not None:
+            milliseconds("in", options["in_"])  # refused under the name that the line gives it
+        return new_message(handler, payload, **options)
+    except (ValueError, TypeError) as error:
         raise BadData(f"{where}: {error}") from None
 
 
@@ -175,18 +196,6 @@ def _instant(at_ms: int) -> datetime:
     return EPOCH + timedelta(milliseconds=at_ms)
 
 
-def _print(enqueued: list[Enqueued], as_json: bool) -> None:
-    if as_json:
-        text = "\n".join(json.dumps({"id": entry.id, "duplicate": entry.duplicate}) for entry in enqueued)
-    else:
-        text = "\n".join(entry.id for entry in enqueued)
-    try:
-        click.echo(text)
-    except BrokenPipeError:
-        # Whoever read the ids has read enough; the messages are enqueued all the same.
-        discard(sys.stdout)
-
-
 def _standard_input() -> str:
     if sys.stdin.isatty():
         click.echo("pollconsumer: reading the payload from the terminal; end it with Ctrl-D", err=True)
@@ -196,29 +205,50 @@ def _standard_input() -> str:
         raise BadData("standard input", None, f"is not UTF-8: {error.reason} at byte {error.start}") from None
 
 
-def _opened(source: str) -> TextIO:
+def _opened(source: str) -> BinaryIO:
     try:
-        return click.open_file(source, encoding="utf-8")  # type: ignore[return-value]  # opened as text
+        return click.open_file(source, "rb")  # type: ignore[return-value]  # opened as bytes
     except OSError as error:
         raise BadData("--ndjson", source, f"cannot be read: {error.strerror}") from None
 
 
-class _Progress:
-    """Lines so far, on a terminal that does not also show the ids."""
+class _Report:
+    """What was enqueued: the ids, or with ``counting`` how many, which is what a person at a terminal can read.
 
-    def __init__(self) -> None:
-        self._on = sys.stderr.isatty() and not sys.stdout.isatty()
+    Progress is shown on a terminal that does not also show the ids.
+    """
+
+    def __init__(self, as_json: bool, *, counting: bool = False) -> None:
+        self._as_json, self._counting = as_json, counting and not as_json
+        self._on = sys.stderr.isatty() and (self._counting or not sys.stdout.isatty())
         self._began = self._shown = time.monotonic()
-        self._lines = 0
+        self._duplicates = 0
+        self.accepted = 0
 
-    def show(self, lines: int) -> None:
-        self._lines = lines or self._lines
+    def show(self, enqueued: list[Enqueued]) -> None:
+        self.accepted += len(enqueued)
+        self._duplicates += sum(entry.duplicate for entry in enqueued)
+        if self._as_json:
+            self._print(json.dumps({"id": entry.id, "duplicate": entry.duplicate}) for entry in enqueued)
+        elif not self._counting:
+            self._print(entry.id for entry in enqueued)
+
+    def progress(self) -> None:
         now = time.monotonic()
         if self._on and now - self._shown > PROGRESS_EVERY:
             self._shown = now
-            rate = self._lines / (now - self._began)
-            click.echo(f"\r{self._lines} enqueued, {rate:.0f} a second ", nl=False, err=True)
+            rate = self.accepted / (now - self._began)
+            click.echo(f"\r{self.accepted} enqueued, {rate:.0f} a second ", nl=False, err=True)
 
     def end(self) -> None:
         if self._on and self._shown > self._began:
-            click.echo(f"\r{self._lines} enqueued, done{' ' * 20}", err=True)
+            click.echo(f"\r{' ' * 40}\r", nl=False, err=True)
+        if self._counting:
+            self._print([f"{self.accepted} enqueued, {self._duplicates} of them duplicates"])
+
+    def _print(self, lines: Iterable[str]) -> None:
+        try:
+            click.echo("\n".join(lines))
+        except BrokenPipeError:
+            # Whoever read the ids has read enough; the messages are enqueued all the same.
+            discard(sys.stdout)

@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from pollconsumer.core.errors import UsageError
 from pollconsumer.core.timespan import format_duration
 from pollconsumer.interface.cli.launches import launch_as_json, ledger_table
 from pollconsumer.interface.cli.opened import inspector
 from pollconsumer.interface.cli.output import iso, print_json, print_table
+from pollconsumer.interface.cli.types import Once, QueueName
 
 if TYPE_CHECKING:
     from pollconsumer.store.inspector import Message, Overview
@@ -31,11 +33,14 @@ TIMESTAMPS = (
 
 @click.command()
 @click.argument("message_id", metavar="[ID]", required=False)
+@click.option("--queue", cls=Once, type=QueueName(), help="Of the message, where two have one of that id.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def status(message_id: str | None, as_json: bool) -> None:
+def status(message_id: str | None, queue: str | None, as_json: bool) -> None:
     """State of the message ID; without one, of queues, schedule, leases and the last launches."""
+    if message_id is None and queue is not None:
+        raise UsageError("--queue", queue, "give the id of a message, too")
     if message_id is not None:
-        details = describe(inspector().message(message_id))
+        details = describe(inspector().message(message_id, queue))
         if as_json:
             print_json(details)
         else:

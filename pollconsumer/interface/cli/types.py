@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pollconsumer.core.errors import shown
-from pollconsumer.core.timespan import parse_duration
-from pollconsumer.interface.checks import NAME, NAME_RULE, check_cron, parse_memory
+from pollconsumer.core.timespan import format_duration, parse_duration
+from pollconsumer.interface.checks import NAME, NAME_RULE, YEAR, check_cron, parse_memory
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -61,12 +61,12 @@ class _Value(_ParamType):
 
 
 class Duration(_Value):
-    """Seconds, as a float; above 0 where ``positive``."""
+    """Seconds, as a float; above 0 where ``positive``, and at most ``most``."""
 
     name = "duration"
 
-    def __init__(self, *, positive: bool = False) -> None:
-        self.positive = positive
+    def __init__(self, *, positive: bool = False, most: float = YEAR) -> None:
+        self.positive, self.most = positive, most
 
     def read(self, text: str) -> float:
         rule = "must be > 0" if self.positive else "must be 0 or more"
@@ -78,6 +78,8 @@ class Duration(_Value):
             raise ValueError(f"unknown unit: {error}" if str(error).startswith("units") else str(error)) from None
         if self.positive and seconds == 0:
             raise ValueError(rule)
+        if seconds > self.most:
+            raise ValueError(f"must be at most {format_duration(self.most)}")
         return seconds
 
 
