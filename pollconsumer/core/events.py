@@ -34,6 +34,12 @@ class ReservationsLost(NamedTuple):
     ids: tuple[str, ...]
 
 
+class NewerMessagesFound(NamedTuple):
+    """Written by a newer pollconsumer, and left for one: this launch cannot read them."""
+
+    queue: str
+
+
 class ResultDropped(NamedTuple):
     """The message is completed, but what its handler returned cannot be kept; ``reason`` says why."""
 
@@ -77,6 +83,7 @@ Event = (
     | MessageParked
     | OrphansRecovered
     | ReservationsLost
+    | NewerMessagesFound
     | ResultDropped
     | WindowTooShort
     | OccurrencesSkipped

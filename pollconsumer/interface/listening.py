@@ -9,6 +9,7 @@ from pollconsumer.core.events import (
     Event,
     LaunchEnded,
     MessageParked,
+    NewerMessagesFound,
     OccurrencesSkipped,
     OrphansRecovered,
     RecurrenceRemoved,
@@ -44,6 +45,10 @@ def listener() -> Callable[[Event], None]:
                 log.info("%d orphans of queue %s offered again", event.messages, event.queue)
             case ReservationsLost():
                 log.warning("settled too late, another launch had them: %s", ", ".join(event.ids))
+            case NewerMessagesFound():
+                log.warning(
+                    "queue %s has messages of a newer version: left as they are; upgrade pollconsumer", event.queue
+                )
             case ResultDropped():
                 log.warning("result of %s (%s) is not kept: %s", event.id, event.handler, event.reason)
             case WindowTooShort():

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from pollconsumer.core.events import ReservationsLost
+from pollconsumer.core.events import NewerMessagesFound, ReservationsLost
 from pollconsumer.core.turns import Turns
 from pollconsumer.store import outbox, rows
+from pollconsumer.store.id_text import id_text
 from pollconsumer.store.reservations import Settlement, Share
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ class Exchange:
         self._reserved: deque[Reservation] = deque()
         self._put_off: list[Reservation] = []
         self._untrimmed = 0
+        self._newer: set[str] = set()
         self.successor = False
         """Whether the next launch has been seen to wait for the lease."""
         self.more_in: float | None = None
@@ -141,8 +143,11 @@ class Exchange:
         self.held_back = self.held_back or stepped.held_back
         if stepped.more_in is not None and (self.more_in is None or stepped.more_in < self.more_in):
             self.more_in = stepped.more_in
+        for queue in set(stepped.newer) - self._newer:
+            self._newer.add(queue)
+            self._emit(NewerMessagesFound(queue))
         if stepped.stale:
-            self._emit(ReservationsLost(tuple(name.decode("utf-8", "backslashreplace") for name in stepped.stale)))
+            self._emit(ReservationsLost(tuple(map(id_text, stepped.stale))))
         for share in shares:
             self._untrimmed += len(share.completed)
             if any(settlement.outgoing for settlement in share.settlements):

@@ -9,6 +9,7 @@ from pollconsumer.core.errors import NotFound, UsageError
 from pollconsumer.core.lifecycle import State, Timestamps, durations_of, state_of
 from pollconsumer.core.message import Malformed, decode_payload
 from pollconsumer.store import rows
+from pollconsumer.store.id_text import id_bytes, id_text
 from pollconsumer.store.keys import Keys
 from pollconsumer.store.load import Load, load_of
 
@@ -24,7 +25,8 @@ HEADS = 10
 
 
 class Message(NamedTuple):
-    """A message as it stands. ``payload`` is None where it is malformed, or was dropped with a finished message."""
+    """A message as it stands. ``payload`` is None where it is malformed, is of a newer version, or was dropped with a
+    finished message."""
 
     id: str
     queue: str
@@ -35,6 +37,8 @@ class Message(NamedTuple):
     """What is stored as payload where that is none."""
     traceback: str | None = None
     result: Any = None
+    found: State | None = None
+    """Where it stands, for what has nothing else to say so: it is of a newer version, or nothing is stored of it."""
 
     @property
     def handler(self) -> str:
@@ -51,7 +55,7 @@ class Message(NamedTuple):
 
     @property
     def state(self) -> State:
-        return state_of(self.row.timestamps)
+        return self.found or state_of(self.row.timestamps)
 
     @property
     def durations(self) -> dict[str, float | None]:
@@ -97,15 +101,15 @@ class Inspector:
         if len(having) > 1:
             raise UsageError("message id", message_id, f"queues {' and '.join(having)} have one each: give --queue")
         for name in having:
-            for message in self._messages(name, [message_id]):
+            for message in self._messages(name, [id_bytes(message_id)]):
                 return message
         where = "list shows those that are kept" if queue is None else f"queue {queue} has none of that id"
         raise NotFound("no such message", message_id, where)
 
     def _having(self, message_id: str) -> list[str]:
         """The queues that have a message of that id."""
-        queues = self.queues()
-        commands = [("HEXISTS", self._keys.queue(name, key), message_id) for name in queues for key in ("m", "b")]
+        queues, stored = self.queues(), id_bytes(message_id)
+        commands = [("HEXISTS", self._keys.queue(name, key), stored) for name in queues for key in ("m", "b")]
         held = self._wire.all(commands) if commands else []
         return [name for name, row, record in zip(queues, held[::2], held[1::2], strict=True) if row or record]
 
@@ -129,7 +133,7 @@ class Inspector:
         for name in [queue] if queue else known:
             for index in _INDEXES if state is None else [state]:
                 for key, page in self._ids(name, index):
-                    for message in self._messages(name, page):
+                    for message in self._messages(name, page, index):
                         # What is offered a place stands among the ready ones, and in line too.
                         if message.state is not index or message.row.waiting != (key == "w"):
                             continue
@@ -194,12 +198,12 @@ class Inspector:
         )
         *numbers, paused, overdue, skipped, heads, ranked_heads = counts
         ready, left_over, ranked, in_line, reserved, scheduled, completed, dead, cancelled, parked = numbers
-        first = [name.decode() for name in (*heads, *ranked_heads)]
-        ages = [m.row.timestamps.enqueued_at for m in self._messages(queue, first) if m.state is State.READY]
+        first = self._messages(queue, [*heads, *ranked_heads])
+        ages = [m.row.timestamps.enqueued_at for m in first if m.state is State.READY]
         since = [at for at in ages if at is not None]
         return QueueCounts(
             name=queue,
-            ready=ready - int(left_over or 0) + ranked + in_line,
+            ready=max(0, ready - int(left_over or 0) + ranked + in_line),
             reserved=reserved,
             scheduled=scheduled,
             completed=completed,
@@ -213,14 +217,26 @@ class Inspector:
             load=load_of(self._wire, self._keys, queue, now),
         )
 
-    def _messages(self, queue: str, ids: Sequence[str]) -> Iterator[Message]:
-        """Those of ``ids`` that the queue knows."""
+    def _messages(self, queue: str, ids: Sequence[bytes], index: State | None = None) -> Iterator[Message]:
+        """Those of ``ids`` that the queue knows; with ``index``, where they were found, also what stands there alone.
+
+        Among ready ones what stands alone is no message: the next step finds out.
+        """
         if not ids:
             return
         key = self._keys.queue
         found = self._wire.all([("HMGET", key(queue, name), *ids) for name in ("m", "b", "e", "v")])
-        for message_id, row, record, error, result in zip(ids, *found, strict=True):
-            if row is None and record is None:
+        for stored_id, row, record, error, result in zip(ids, *found, strict=True):
+            message_id = id_text(stored_id)
+            if record is None and row is None:
+                if index in (None, State.READY):
+                    continue
+                yield Message(
+                    message_id, queue, rows.read_row(rows.BLANK), None, "nothing is stored of it", found=index
+                )
+                continue
+            if record is not None and rows.is_newer(record):
+                yield self._newer(queue, stored_id, row or rows.BLANK, index)
                 continue
             payload = raw = None
             if record is not None:
@@ -235,7 +251,16 @@ class Inspector:
             )
             yield Message(message_id, queue, read, payload, problem or None, raw, traced or None, _read_result(result))
 
-    def _ids(self, queue: str, state: State) -> Iterator[tuple[str, list[str]]]:
+    def _newer(self, queue: str, stored_id: bytes, row: bytes, index: State | None) -> Message:
+        """A message of which only the row is known, if anything. While it is set aside its row says otherwise."""
+        read = rows.read_row(row)
+        found = state_of(read.timestamps)
+        if found in (State.SCHEDULED, State.READY):
+            aside = self._wire.command("ZSCORE", self._keys.queue(queue, "s"), stored_id) is not None
+            found = index or (State.SCHEDULED if aside else State.READY)
+        return Message(id_text(stored_id), queue, read, None, "written by a newer pollconsumer", found=found)
+
+    def _ids(self, queue: str, state: State) -> Iterator[tuple[str, list[bytes]]]:
         """Pages of the ids that an index holds, with its key; what moves meanwhile may be missed or seen twice."""
         for name, kind in _INDEXES[state]:
             first = 0
@@ -244,7 +269,7 @@ class Inspector:
                 entries = self._wire.command(command, self._keys.queue(queue, name), first, first + PAGE - 1)
                 if not entries:
                     break
-                yield name, [_id_in(name, entry).decode("utf-8", "replace") for entry in entries]
+                yield name, [_id_in(name, entry) for entry in entries]
                 first += len(entries)
 
 

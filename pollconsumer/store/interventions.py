@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pollconsumer.core.errors import BadData, NotFound
+from pollconsumer.store.id_text import id_bytes, id_text
 from pollconsumer.store.keys import Keys
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ class Interventions:
 
     def cancel(self, queue: str, message_id: str) -> None:
         """End a message that is not reserved yet. BadData when it is too late, NotFound when there is none."""
-        self._settle_with("cancel", queue, message_id, [message_id])
+        self._settle_with("cancel", queue, message_id, [])
 
     def reschedule(self, queue: str, message_id: str, *, due: int | None = None, delay: int | None = None) -> None:
         """Give a message that is not reserved yet another due time, as epoch ms or as ms from the server's now.
@@ -30,7 +31,7 @@ class Interventions:
         BadData when it is too late, NotFound when there is none.
         """
         when = f"+{delay}" if due is None else f"={due}"
-        self._settle_with("reschedule", queue, message_id, [message_id, when])
+        self._settle_with("reschedule", queue, message_id, [when])
 
     def redrive(self, queue: str, ids: Sequence[str]) -> list[str]:
         """Return dead letters to ``queue``. Returns the ids of those that could be."""
@@ -54,9 +55,11 @@ class Interventions:
 
     def _settle_with(self, name: str, queue: str, message_id: str, args: list[str]) -> None:
         script = self._wire.scripts[name]
-        state = self._wire.call(script, self._keys.of_script(script, queue), args)
+        state = self._wire.call(script, self._keys.of_script(script, queue), [id_bytes(message_id), *args])
         if state is None:
             raise NotFound("no such message", message_id, "list shows those that are kept")
+        if state == b"newer":
+            raise BadData(f"cannot {name}", message_id, "a newer pollconsumer wrote it: use that one")
         if state and not (name == "cancel" and state == b"cancelled"):
             raise BadData(f"cannot {name}", message_id, f"it is {state.decode()} already")
 
@@ -64,6 +67,6 @@ class Interventions:
         script = self._wire.scripts[name]
         done: list[str] = []
         for first in range(0, len(ids), BATCH):
-            answer = self._wire.call(script, self._keys.of_script(script, queue), ids[first : first + BATCH])
-            done += [name.decode() for name in answer]
+            stored = [id_bytes(message_id) for message_id in ids[first : first + BATCH]]
+            done += map(id_text, self._wire.call(script, self._keys.of_script(script, queue), stored))
         return done

@@ -177,15 +177,18 @@ class RedisStore:
         reserved: list[Reservation] = []
         stale: list[bytes] = []
         successor, held_back, more_in = False, False, None
-        for share, (at, gone, waiting, claims, wait_ms, left) in zip(shares, answers, strict=True):
+        newer: list[str] = []
+        for share, (at, gone, waiting, claims, wait_ms, left, set_aside) in zip(shares, answers, strict=True):
             stale += gone
             successor = successor or bool(waiting)
             held_back = held_back or bool(left)
             if wait_ms >= 0 and (more_in is None or wait_ms < more_in * 1000):
                 more_in = wait_ms / 1000
+            if set_aside:
+                newer.append(share.queue)
             triples = zip(claims[::3], claims[1::3], claims[2::3], strict=True)
             reserved += [Reservation(share.queue, name, row, record, at, read_at) for name, row, record in triples]
-        return Stepped(reserved, stale, successor, more_in, held_back)
+        return Stepped(reserved, stale, successor, more_in, held_back, tuple(newer))
 
     def _step_again(
         self,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from pollconsumer.store import rows
+from pollconsumer.store.id_text import id_text
 
 
 class Holder(NamedTuple):
@@ -31,7 +32,7 @@ class Reservation:
     @property
     def name(self) -> str:
         """The id as text, whatever somebody else made of it."""
-        return self.id.decode("utf-8", "backslashreplace")
+        return id_text(self.id)
 
     @property
     def attempt(self) -> int:
@@ -108,7 +109,7 @@ class Stepped(NamedTuple):
 
     ``more_in``: seconds until limits let more be handed out, 0 where it is enough to ask again, None where nothing was
     held back, or only the end of what is in flight can change that. ``held_back``: nothing was reserved of a queue in
-    which messages are ready.
+    which messages are ready. ``newer``: queues in which messages of a newer version were set aside.
     """
 
     reserved: list[Reservation]
@@ -116,3 +117,4 @@ class Stepped(NamedTuple):
     successor: bool
     more_in: float | None = None
     held_back: bool = False
+    newer: tuple[str, ...] = ()

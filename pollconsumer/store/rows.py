@@ -19,11 +19,18 @@ TRACE_FOLLOWS = "\0"
 """Stands between an error and its traceback, where they are kept."""
 UNIQUE_KEY, PARKED, CONCURRENCY_KEY, WAITING, BEGUN, CHECKPOINT = 2, 4, 8, 16, 32, 64
 _FIXED = 62
+BLANK = b"\0\0\x80".ljust(_FIXED, b"\0")
+"""The row of what has none, as people see it."""
 _RECORD_HEADER = 11
 
 
 def pack6(number: int) -> bytes:
     return number.to_bytes(6, "big")
+
+
+def is_newer(record: bytes) -> bool:
+    """Of a later version: letters after A. Nothing else in it is known here."""
+    return b"B" <= record[:1] <= b"Z"
 
 
 def new_record(message: NewMessage) -> bytes:

@@ -54,6 +54,12 @@ local function handler_at(record)
   return at
 end
 
+-- Records of later versions begin with the letters after A. Nothing else in them is known here: they are left as they are.
+local function newer(record)
+  local version = record and byte(record, 1)
+  return version and version > 65 and version <= 90
+end
+
 local function readable(record)
   if not record or #record < 12 or byte(record, 1) ~= 65 then return nil end
   local at = byte(record, 2) < CONCURRENCY and 12 + byte(record, 11) or handler_at(record)

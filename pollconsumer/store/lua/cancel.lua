@@ -1,9 +1,12 @@
 -- End a message that is not reserved yet.
 -- KEYS b m r z s u c dx p g w y k
 -- ARGV id
--- Returns '' when cancelled; its state when it is too late for that; nothing when there is no such message
+-- Returns '' when cancelled; its state when it is too late for that, newer when its
+--   record is of a newer version; nothing when there is no such message
 
-local row, record = well_formed(redis.call('HGET', m, ARGV[1])), readable(redis.call('HGET', b, ARGV[1]))
+local row, record = well_formed(redis.call('HGET', m, ARGV[1])), redis.call('HGET', b, ARGV[1])
+if newer(record) then return 'newer' end
+record = readable(record)
 if not row and not record then return false end
 row = row or fresh_row(record)
 local state = state_of(row)

@@ -3,7 +3,8 @@
 -- ARGV lineage, fence, most messages to move
 -- Returns messages moved, ms until the next due time (-1 when there is none), 1 when a recurrence is due
 -- Refusals: FENCED
--- An id without a row becomes ready all the same: it is for the step that reserves it to find out what is missing.
+-- An id without a row becomes ready all the same: it is for the step that reserves it to find out what is missing. One
+-- whose message is reserved, or has ended, was scheduled by somebody else: it is dropped.
 
 if redis.call('HGET', t, ARGV[1]) ~= ARGV[2] then return redis.error_reply('FENCED ' .. ARGV[1]) end
 local now = now_ms()
@@ -19,15 +20,17 @@ if #ids > 0 then
   local new_rows, ready, ranked = {}, {}, {}
   for i = 1, #ids do
     local id, row = ids[i], well_formed(rows[i])
-    local priority = 0
-    if row then
+    local priority, state = 0, row and state_of(row) or 'scheduled'
+    if state ~= 'scheduled' and state ~= 'ready' then
+      priority = nil
+    elseif row then
       priority = priority_of(row)
       new_rows[#new_rows + 1] = id
       new_rows[#new_rows + 1] = sub(row, 1, 44) .. stamp .. sub(row, 51, 56) .. NEVER .. sub(row, 63)
     end
     if priority == 0 then
       ready[#ready + 1] = id
-    else
+    elseif priority then
       ranked[#ranked + 1] = ready_score(priority, next_ticks(1, now))
       ranked[#ranked + 1] = id
     end

@@ -1,9 +1,12 @@
 -- Give a message that is not reserved yet another due time; it keeps its id.
 -- KEYS b m r z s c k ks g w
 -- ARGV id, when ('+n' in n ms, '=n' at epoch ms n)
--- Returns '' when rescheduled; its state when it is too late for that; nothing when there is no such message
+-- Returns '' when rescheduled; its state when it is too late for that, newer when its
+--   record is of a newer version; nothing when there is no such message
 
-local row, record = well_formed(redis.call('HGET', m, ARGV[1])), readable(redis.call('HGET', b, ARGV[1]))
+local row, record = well_formed(redis.call('HGET', m, ARGV[1])), redis.call('HGET', b, ARGV[1])
+if newer(record) then return 'newer' end
+record = readable(record)
 if not row and not record then return false end
 row = row or fresh_row(record)
 local state = state_of(row)

@@ -9,8 +9,9 @@
 --     begin: it stays reserved, and is handled now for the only time)
 -- Returns now, ids whose reservation was no longer the caller's (nothing was changed for them), 1 to the one caller
 --   that makes way for a successor, for each message reserved: id, row, record; and ms until the limits let more be
---   handed out: -1 where they do or only an end of what is in flight can tell, 0 where it is enough to ask again; and 1
---   where none was reserved that was to be, though messages are ready
+--   handed out: -1 where they do or only an end of what is in flight can tell, 0 where it is enough to ask again; 1 where
+--   none was reserved that was to be, though messages are ready; and how many messages of a newer version were set aside:
+--   into the schedule, for a minute, with record and row as they were
 -- Refusals: FENCED when a newer launch has announced itself
 
 if redis.call('HGET', t, ARGV[1]) ~= ARGV[2] then
@@ -32,6 +33,7 @@ local new_rows, gone, ended, dropped = {}, {}, {}, {}
 local settled, freed, released = completed > 0, {}, {}
 -- What is popped and turns out not to be ready, or to find its key's places taken, must not hold up the server.
 local MOST_LOOKED_AT = 100
+local ASIDE_FOR, newer_ones = 60000, 0
 
 -- Give up what a message holds beside its reservation: its unique key where it has ended, its place among those with the
 -- same concurrency key. Places are offered when all are known that are free: in the order of the line, whoever left first.
@@ -187,13 +189,18 @@ end
 -- Returns whether any of `ids` could not be reserved: others may be, in its place.
 local function reserve(ids)
   local fence, stamp, left_over, passed_over = ARGV[3], be6(now), 0, false
-  local aside, line, number = {}, {}, nil
+  local aside, line, number, later = {}, {}, nil, {}
   local rows = redis.call('HMGET', m, unpack(ids))
   local records = redis.call('HMGET', b, unpack(ids))
   for i = 1, #ids do
     local id, row, record = ids[i], well_formed(rows[i]), readable(records[i])
     if seen[id] or row and (state_of(row) ~= 'ready' or has_flag(byte(row, 1), WAITING)) then
       left_over, passed_over = left_over + 1, true
+    elseif newer(records[i]) then
+      if row and in_line(row) then left_over = left_over + 1 end
+      later[#later + 1] = string.format('%.0f', now + ASIDE_FOR)
+      later[#later + 1] = id
+      passed_over = true
     elseif rows[i] and not row then
       passed_over = bury(id, nil, record, 'its row cannot be read')
     elseif not record then
@@ -248,7 +255,15 @@ local function reserve(ids)
     redis.call('HSET', m, unpack(aside))
     redis.call('ZADD', w, unpack(line))
   end
-  if left_over > 0 then redis.call('HINCRBY', c, 'left over', -left_over) end
+  if #later > 0 then
+    local head = redis.call('ZRANGE', s, 0, 0, 'WITHSCORES')[2]
+    redis.call('ZADD', s, unpack(later))
+    newer_ones = newer_ones + #later / 2
+    if not head or now + ASIDE_FOR < tonumber(head) then wake(ks) end
+  end
+  -- An id that somebody pushed a second time was never counted.
+  local counted = left_over > 0 and tonumber(redis.call('HGET', c, 'left over') or 0) or 0
+  if counted > 0 then redis.call('HINCRBY', c, 'left over', -math.min(left_over, counted)) end
   return passed_over
 end
 
@@ -284,6 +299,8 @@ while more and looked < MOST_LOOKED_AT do
   local ids = pop(wanted - #reserved / 3)
   looked = looked + #ids
   more = #ids > 0 and reserve(ids)
+  -- Nothing is left where nothing is: a count that says otherwise began with somebody else's write.
+  if #ids == 0 and (redis.call('HGET', c, 'left over') or '0') ~= '0' then redis.call('HDEL', c, 'left over') end
 end
 if #new_rows > 0 then
   redis.call('HSET', m, unpack(new_rows))
@@ -302,4 +319,4 @@ if count == 0 and tonumber(ARGV[5]) > 0 then
   local ready = redis.call('LLEN', r) + redis.call('ZCARD', z) + redis.call('ZCARD', w)
   if ready > tonumber(redis.call('HGET', c, 'left over') or 0) then left_in_line = 1 end
 end
-return {now, stale, redis.call('DEL', sw), reserved, more_in, left_in_line}
+return {now, stale, redis.call('DEL', sw), reserved, more_in, left_in_line, newer_ones}
