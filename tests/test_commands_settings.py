@@ -85,7 +85,7 @@ def test_what_a_program_was_told_does_not_cost_the_memory_of_settings(
         ('[commands.x]\ncommand = ["a", 3]', "commands.x.command: 3; expected text"),
         ('[commands.x]\ncommand = ["a\\u0000"]', "NUL"),
         ('[commands.x]\ncomand = ["a"]', "commands.x.comand; did you mean command?"),
-        ('[commands.x]\ncommand = ["a"]\ntimeout = 0', "commands.x.timeout: 0.0; must be > 0"),
+        ('[commands.x]\ncommand = ["a"]\ntimeout = 0', "commands.x.timeout: 0; must be > 0"),
         ('[commands.x]\ncommand = ["a"]\ntimeout = "soon"', "commands.x.timeout: soon; units are"),
         ('[commands.x]\ncommand = ["a"]\nkill_after = "-1s"', "commands.x.kill_after"),
         ('[commands.x]\ncommand = ["a"]\nqueue = "a b"', "commands.x.queue: a b"),

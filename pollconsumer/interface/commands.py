@@ -17,6 +17,7 @@ from pollconsumer.core.retry import Backoff
 from pollconsumer.core.timespan import parse_duration
 from pollconsumer.interface.checks import NAME, NAME_RULE
 from pollconsumer.interface.logs import log
+from pollconsumer.interface.settings import refusal
 from pollconsumer.runtime.commands import Command
 from pollconsumer.runtime.handlers import Handler
 from pollconsumer.runtime.opening import EMBEDDED
@@ -41,7 +42,7 @@ def check_command(name: str, command: CommandSettings) -> None:
         raise ConfigurationError(f"commands: {error}") from None
     for key, value, holds, rule in _rules(command):
         if not holds:
-            raise ConfigurationError(f"commands.{name}.{key}", value, rule)
+            raise refusal(f"commands.{name}.{key}", value, rule)
     try:
         _backoff(command.retry)
     except ValueError as error:

@@ -157,7 +157,9 @@ class Settings:
 
 SECTIONS = {"consumer": ConsumerSettings, "mover": MoverSettings}
 TABLES = {"queues": QueueSettings, "recurrences": RecurrenceSettings, "commands": CommandSettings}
-"""Sections whose keys are names of the user's choice. They cannot be set by the environment."""
+"""Sections whose keys are names of the user's choice."""
+READERS = ("settings.py", "reading.py", "environment.py", "checks.py", "commands.py")
+"""Modules that say what settings there are and which values are valid: those remembered are as old as the modules."""
 PLACE = ("directory", "config")
 """Fields of Settings that say where the others were found: no keys of the file."""
 
@@ -233,7 +235,7 @@ def validate(settings: Settings, flags: Collection[str] = ()) -> None:
             try:
                 check_entry(name, entry)
             except ValueError as error:
-                raise ConfigurationError(f"{table}.{name}: {error}") from None
+                raise _entry_refusal(table, name, str(error)) from None
     if settings.commands:
         from pollconsumer.interface.commands import check_command
 
@@ -300,6 +302,13 @@ def refusal(path: str, value: object, rule: str, flags: Collection[str] = ()) ->
     return ConfigurationError(name if os.environ.get(name) else path, shown, rule)
 
 
+def _entry_refusal(table: str, name: str, problem: str) -> ConfigurationError:
+    """``problem`` begins with the key that it is about."""
+    key = problem.partition(";")[0].partition(":")[0]
+    given = variable(f"{table}.{name}.{key}")
+    return ConfigurationError(given + problem[len(key) :] if os.environ.get(given) else f"{table}.{name}: {problem}")
+
+
 def variable(path: str) -> str:
     """The environment variable of the setting at ``path``."""
     return PREFIX + path.replace(".", "__").upper()
@@ -358,7 +367,7 @@ def _plain(settings: Any) -> dict[str, Any]:
 def _key(path: Path | None, content: bytes, variables: Mapping[str, str]) -> str | None:
     """What the settings depend on, as a file name; None where that cannot be told, or nothing can be remembered."""
     try:
-        ours = [Path(__file__).with_name(name).stat().st_mtime_ns for name in ("settings.py", "reading.py")]
+        ours = [Path(__file__).with_name(name).stat().st_mtime_ns for name in READERS]
     except OSError:
         return None
     depends = (VERSION, sys.version, ours, os.fspath(path or ""), content, sorted(variables.items()))

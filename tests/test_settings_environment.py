@@ -1,0 +1,249 @@
+"""Settings from variables: every key of the configuration has one, those of tables by name included."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pollconsumer.core.errors import ConfigurationError
+from pollconsumer.interface import settings as module
+from pollconsumer.interface.settings import PLACE, SECTIONS, TABLES, QueueSettings, Settings, load_settings, variable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+# path → the same value as the file has it and as a variable has it
+WRITTEN = {
+    "namespace": ('"other"', "other"),
+    "store": ('"redis://h"', "redis://h"),
+    "handlers": ('["a", "b"]', "a,b"),
+    "durability": ('"strict"', "strict"),
+    "state": ('"none"', "none"),
+    "consumer.queues": ('["mail"]', "mail"),
+    "consumer.timeout": ('"30s"', "30s"),
+    "consumer.schedule": ('"*/5 * * * *"', "*/5 * * * *"),
+    "consumer.idle_time": ("3", "3"),
+    "consumer.estimated_duration": ('"1s"', "1s"),
+    "consumer.tolerance_factor": ("2.5", "2.5"),
+    "consumer.min_margin": ('"1s"', "1s"),
+    "consumer.concurrency": ("4", "4"),
+    "consumer.grace": ('"5s"', "5s"),
+    "consumer.handoff": ('"baton"', "baton"),
+    "consumer.instances": ("2", "2"),
+    "consumer.memory_limit": ('"256MB"', "256MB"),
+    "mover.timeout": ('"30s"', "30s"),
+    "mover.schedule": ('"*/5 * * * *"', "*/5 * * * *"),
+    "mover.idle_time": ("2", "2"),
+    "mover.batch_size": ("50", "50"),
+    "mover.grace": ('"5s"', "5s"),
+    "mover.handoff": ('"baton"', "baton"),
+    "queues.mail.quota": ('"5/1m"', "5/1m"),
+    "queues.mail.max_in_flight": ("3", "3"),
+    "queues.mail.weight": ("7", "7"),
+    "recurrences.nightly.handler": ('"backup"', "backup"),
+    "recurrences.nightly.cron": ('"30 2 * * *"', "30 2 * * *"),
+    "recurrences.nightly.every": ('"90s"', "90s"),
+    "recurrences.nightly.timezone": ('"Europe/Paris"', "Europe/Paris"),
+    "recurrences.nightly.queue": ('"long"', "long"),
+    "recurrences.nightly.payload": ('{ target = "db1", n = 3 }', '{"target": "db1", "n": 3}'),
+    "recurrences.nightly.payload.target": ('"db1"', "db1"),
+    "recurrences.nightly.payload.n": ("3", "3"),
+    "recurrences.nightly.priority": ("-3", "-3"),
+    "recurrences.nightly.missed": ('"all"', "all"),
+    "recurrences.nightly.overlap": ('"skip"', "skip"),
+    "recurrences.nightly.enabled": ("false", "false"),
+    "commands.backup.command": ('["/bin/backup", "a,b"]', '["/bin/backup", "a,b"]'),
+    "commands.backup.timeout": ('"10m"', "10m"),
+    "commands.backup.kill_after": ('"1s"', "1s"),
+    "commands.backup.queue": ('"long"', "long"),
+    "commands.backup.max_attempts": ("2", "2"),
+    "commands.backup.retry": ('{ first = "2s", factor = 3 }', '{"first": "2s", "factor": 3}'),
+    "commands.backup.retry.most": ('"5m"', "5m"),
+    "commands.backup.retry.factor": ("3", "3"),
+    "commands.backup.fatal": ("[64, 65]", "64,65"),
+    "commands.backup.environment": ('["A", "B"]', "A,B"),
+    "commands.backup.directory": ('"sub"', "sub"),
+}
+NEEDED = {
+    "recurrences": {"handler": ('"backup"', "backup"), "every": ('"1m"', "1m")},
+    "commands": {"command": ('["true"]', '["true"]')},
+    "queues": {},
+}
+"""What an entry of a table cannot do without."""
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    current = tmp_path / "current"
+    current.mkdir()
+    monkeypatch.chdir(current)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return current
+
+
+def with_what_it_needs(path: str) -> dict[str, tuple[str, str]]:
+    """``path`` and its value, and the other keys without which its entry is refused."""
+    table, *rest = path.split(".")
+    wanted = {path: WRITTEN[path]}
+    if table in TABLES:
+        needed = dict(NEEDED[table])
+        if rest[1] == "cron":
+            del needed["every"]
+        wanted |= {f"{table}.{rest[0]}.{key}": value for key, value in needed.items() if key != rest[1]}
+    return wanted
+
+
+def plain(settings: Settings) -> dict[str, Any]:
+    return {name: value for name, value in dataclasses.asdict(settings).items() if name not in PLACE}
+
+
+def test_no_key_is_forgotten_here() -> None:
+    keys = {each.name for each in dataclasses.fields(Settings)} - {*PLACE, *SECTIONS, *TABLES}
+    keys |= {f"{name}.{each.name}" for name, kind in SECTIONS.items() for each in dataclasses.fields(kind)}
+    entries = {"queues": "mail", "recurrences": "nightly", "commands": "backup"}
+    keys |= {
+        f"{name}.{entries[name]}.{each.name}" for name, kind in TABLES.items() for each in dataclasses.fields(kind)
+    }
+    assert keys <= WRITTEN.keys()
+
+
+@pytest.mark.parametrize("path", WRITTEN)
+def test_every_key_can_be_set_by_a_variable(path: str, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = with_what_it_needs(path)
+    with monkeypatch.context() as environment:
+        for each, (_, value) in wanted.items():
+            environment.setenv(variable(each), value)
+        found = load_settings()
+        assert plain(load_settings()) == plain(found)  # as it was remembered
+    (place / "config.toml").write_text("".join(f"{each} = {value}\n" for each, (value, _) in wanted.items()))
+    assert plain(load_settings()) == plain(found)
+    assert plain(found) != plain(Settings())
+
+
+def test_a_variable_goes_before_the_file_key_by_key(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (place / "config.toml").write_text(
+        '[queues.default]\nquota = "1/1m"\nweight = 3\n[queues.other]\nweight = 4\n'
+        '[recurrences.r]\nhandler = "h"\nevery = "1m"\npayload = { a = 1, b = 2 }\n'
+    )
+    monkeypatch.setenv("POLLCONSUMER_QUEUES__DEFAULT__QUOTA", "5/1m")
+    monkeypatch.setenv("POLLCONSUMER_RECURRENCES__R__PAYLOAD__B", "[3]")
+    found = load_settings()
+    assert found.queues == {"default": QueueSettings(quota="5/1m", weight=3), "other": QueueSettings(weight=4)}
+    assert found.recurrences["r"].payload == {"a": 1, "b": [3]}
+    monkeypatch.setenv("POLLCONSUMER_RECURRENCES__R__PAYLOAD", '{"c": 4}')  # the whole of it
+    assert load_settings().recurrences["r"].payload == {"b": [3], "c": 4}
+
+
+@pytest.mark.parametrize(
+    ("file", "name", "meant"),
+    [
+        ("", "DEFAULT", "default"),
+        ("[queues.default]", "DEFAULT", "default"),
+        ("[queues.Default]", "DEFAULT", "Default"),
+        ("[queues.Default]", "default", "Default"),
+        ("[queues.Default]\n[queues.default]", "default", "default"),
+        ('[consumer]\nqueues = ["Default"]', "DEFAULT", "Default"),
+        ("", "MY_QUEUE", "my_queue"),
+        ("[queues.my-queue]", "MY-QUEUE", "my-queue"),  # no shell spells it, but a container's file may
+    ],
+)
+def test_a_name_in_a_variable_is_that_of_the_file_whatever_its_case(
+    file: str, name: str, meant: str, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (place / "config.toml").write_text(file)
+    monkeypatch.setenv(f"POLLCONSUMER_QUEUES__{name}__QUOTA", "5/1m")
+    quotas = {queue: limits.quota for queue, limits in load_settings().queues.items() if limits.quota}
+    assert quotas == {meant: "5/1m"}
+
+
+def test_a_name_that_two_entries_of_the_file_could_have_is_refused(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (place / "config.toml").write_text("[queues.Mail]\n[queues.mail]\n")
+    monkeypatch.setenv("POLLCONSUMER_QUEUES__MAIL__QUOTA", "5/1m")
+    with pytest.raises(
+        ConfigurationError, match=r"^ambiguous variable: POLLCONSUMER_QUEUES__MAIL__QUOTA; Mail and mail"
+    ):
+        load_settings()
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("QUEUES__DEFAULT__QUOTTA", "5/1m", "unknown variable: POLLCONSUMER_QUEUES__DEFAULT__QUOTTA; did you mean "
+         "POLLCONSUMER_QUEUES__DEFAULT__QUOTA?"),
+        ("QUEUE__DEFAULT__QUOTA", "5/1m", "did you mean POLLCONSUMER_QUEUES__DEFAULT__QUOTA?"),
+        ("QUEUES__MY__QUEUE__QUOTA", "5/1m", "unknown variable: POLLCONSUMER_QUEUES__MY__QUEUE__QUOTA;"),
+        ("QUEUES____QUOTA", "5/1m", "unknown variable: POLLCONSUMER_QUEUES____QUOTA;"),
+        ("QUEUES__QUOTA", "5/1m", "unknown variable: POLLCONSUMER_QUEUES__QUOTA;"),
+        ("QUEUES__DEFAULT__QUOTA__X", "5/1m", "unknown variable: POLLCONSUMER_QUEUES__DEFAULT__QUOTA__X;"),
+        ("QUEUES__DEFAULT__QUOTA", "5", "POLLCONSUMER_QUEUES__DEFAULT__QUOTA: 5; write messages / period"),
+        ("QUEUES__DEFAULT__MAX_IN_FLIGHT", "many", "POLLCONSUMER_QUEUES__DEFAULT__MAX_IN_FLIGHT: many; expected an"),
+        ("QUEUES__DEFAULT__WEIGHT", "0", "POLLCONSUMER_QUEUES__DEFAULT__WEIGHT: 0; must be 1-1000"),
+        ("QUEUES__A/B__QUOTA", "5/1m", "queues.a/b: its name; use 1 to 64"),
+        ("COMMANDS__BACKUP__COMMAND", "backup -v", "POLLCONSUMER_COMMANDS__BACKUP__COMMAND: backup -v; need argv list"),
+        ("COMMANDS__BACKUP__COMMAND", "[" * 100_000, "need argv list"),
+        ("COMMANDS__BACKUP__COMMAND", "[]", "POLLCONSUMER_COMMANDS__BACKUP__COMMAND: []; empty"),
+        ("COMMANDS__BACKUP__FATAL", "64,x", "POLLCONSUMER_COMMANDS__BACKUP__FATAL: 64,x; expected a list"),
+        ("RECURRENCES__NIGHTLY__ENABLED", "no", "POLLCONSUMER_RECURRENCES__NIGHTLY__ENABLED: no; expected true or"),
+        ("RECURRENCES__NIGHTLY__PAYLOAD", "[1]", "POLLCONSUMER_RECURRENCES__NIGHTLY__PAYLOAD: [1]; expected a table"),
+        ("CONSUMER__QUEUES", "[" * 100_000, "expected a list"),
+    ],
+)  # fmt: skip
+def test_a_variable_of_a_table_that_cannot_be_meant_is_named(
+    name: str, value: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(f"POLLCONSUMER_{name}", value)
+    with pytest.raises(ConfigurationError, match=r"^[^\n]*$") as caught:
+        load_settings()
+    assert message in str(caught.value)
+
+
+def test_a_file_without_the_table_that_a_variable_is_in_is_refused_as_ever(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (place / "config.toml").write_text("queues = 5\n")
+    monkeypatch.setenv("POLLCONSUMER_QUEUES__DEFAULT__QUOTA", "5/1m")
+    with pytest.raises(ConfigurationError, match=r"^queues: 5; expected a table"):
+        load_settings()
+
+
+def test_a_limit_that_is_no_number_is_refused_in_the_file(place: Path) -> None:
+    (place / "config.toml").write_text('[queues.mail]\nmax_in_flight = "3"\n')
+    with pytest.raises(ConfigurationError, match=r"^queues\.mail\.max_in_flight: 3; expected an integer"):
+        load_settings()
+
+
+@pytest.mark.parametrize("name", ["settings.py", "reading.py", "environment.py", "checks.py", "commands.py"])
+def test_settings_are_read_anew_when_a_module_that_validates_them_has_changed(
+    name: str, tmp_path: Path, reads: Callable[[], int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for each in module.READERS:
+        (tmp_path / each).touch()
+    monkeypatch.setattr(module, "__file__", str(tmp_path / "settings.py"))
+    load_settings()
+    load_settings()
+    assert reads() == 1
+    os.utime(tmp_path / name, ns=(0, 0))
+    load_settings()
+    assert reads() == 2
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
+    """How often settings were read rather than remembered."""
+    from pollconsumer.interface import reading
+
+    calls: list[object] = []
+    original = reading.read
+
+    def read(path: Path | None, variables: Any) -> dict[str, Any]:
+        calls.append(path)
+        return original(path, variables)
+
+    monkeypatch.setattr(reading, "read", read)
+    return lambda: len(calls)
