@@ -23,6 +23,11 @@ def main() -> NoReturn:
         code = run_command(sys.argv[1:])
     except KeyboardInterrupt:
         code = 130
+    except Exception as error:
+        from pollconsumer.interface.logs import write_traceback
+
+        write_traceback(error)
+        code = 1
     sys.exit(code)
 
 

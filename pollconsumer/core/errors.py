@@ -19,13 +19,14 @@ A message reads ``WHAT: VALUE; FIX``, on one line, so that it can be shown as it
 
 from __future__ import annotations
 
+from pollconsumer.core.text import printable
+
 SHOWN_CHARACTERS = 80
 
 
 def shown(value: object) -> str:
-    """``value`` as it may stand in a message: control characters escaped, cut to 80 characters."""
-    text = str(value)
-    text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+    """``value`` as it may stand in a message: escaped, cut to 80 characters."""
+    text = printable(str(value)[: SHOWN_CHARACTERS + 1])
     return text if len(text) <= SHOWN_CHARACTERS else text[: SHOWN_CHARACTERS - 1] + "…"
 
 
@@ -36,7 +37,7 @@ class PollConsumerError(Exception):
 
     def __init__(self, what: str, value: object = None, fix: str = "") -> None:
         text = what if value is None else f"{what}: {shown(value)}"
-        super().__init__(f"{text}; {fix}" if fix else text)
+        super().__init__(printable(f"{text}; {fix}" if fix else text))
 
 
 class UsageError(PollConsumerError):

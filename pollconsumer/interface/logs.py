@@ -6,6 +6,8 @@ from __future__ import annotations
 import logging
 import sys
 
+from pollconsumer.core.text import printable, printable_lines
+
 log = logging.getLogger("pollconsumer")
 
 
@@ -36,19 +38,25 @@ def configure(verbosity: int = 0, *, quiet: bool = False) -> None:
     log.setLevel(level)
 
 
+def write_traceback(error: BaseException) -> None:
+    """A bug of ours: its traceback, in which no text from outside can act on a terminal or pass for a line of ours."""
+    from traceback import format_exception
+
+    write_line("error", f"unexpected {type(error).__name__}; please report it, with what follows")
+    _write("\n".join(printable_lines("".join(format_exception(error)))))
+
+
 def write_line(level: str, text: str) -> None:
-    """One line on standard error; nothing where that is closed, full or has lost its reader."""
+    """One line on standard error."""
+    _write(f"pollconsumer: {level}: {printable(text)}")
+
+
+def _write(text: str) -> None:
+    """Nothing where standard error is closed, full or has lost its reader."""
     if sys.stderr is None:
         return
     try:
-        sys.stderr.write(f"pollconsumer: {level}: {one_line(text)}\n")
+        sys.stderr.write(text + "\n")
         sys.stderr.flush()
     except (OSError, ValueError):
         return
-
-
-def one_line(text: str) -> str:
-    """``text`` with control, direction and unpaired characters escaped, so that it cannot break or fake a line."""
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)

@@ -20,7 +20,6 @@ from pollconsumer.runtime.embedded_place import (
     check_directory,
     create_directory,
     link_address,
-    one_line,
     socket_address,
     take_lock,
 )
@@ -201,5 +200,5 @@ class EmbeddedServer:
             process = f"process {int((self.directory / PID).read_text())}"
         except (OSError, ValueError):
             process = "the process that holds its lock"
-        fix = f"see {one_line(self.log)} and whether {process} is stopped or overloaded"
+        fix = f"see {self.log} and whether {process} is stopped or overloaded"
         return StoreUnreachable("embedded server does not answer", found, fix)

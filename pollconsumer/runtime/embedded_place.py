@@ -113,14 +113,9 @@ def link_address(directory: Path, address: Path) -> None:
         raise cannot_create(link, error) from None
 
 
-def one_line(path: Path) -> str:
-    """The whole path as text without control characters, for the part of a message that is not cut."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in str(path))
-
-
 def cannot_create(path: Path, error: OSError) -> CannotCreate:
     """The operating system's refusal in its own words."""
-    return CannotCreate(f"cannot create {one_line(path)}", error.strerror or error, ELSEWHERE)
+    return CannotCreate(f"cannot create {path}", error.strerror or error, ELSEWHERE)
 
 
 def _is_private(directory: Path) -> bool:

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 from pollconsumer.core.errors import CannotCreate, PollConsumerError, StoreRefused, StoreUnreachable
-from pollconsumer.runtime.embedded_place import LOG, PID, one_line
+from pollconsumer.runtime.embedded_place import LOG, PID
 
 OLDEST_REDIS = 7  # the first with script flags and a multi-part append-only file; every Valkey has both
 MOST_LOG_BYTES = 1 << 20
@@ -90,7 +90,7 @@ def start(directory: Path, address: Path, *, appendfsync: str, lock: int, deadli
             umask=0o077,
         )
     except OSError as error:
-        raise StoreRefused(f"cannot run {one_line(Path(program))}", error.strerror or error, INSTALL) from None
+        raise StoreRefused(f"cannot run {program}", error.strerror or error, INSTALL) from None
     with process:
         try:
             _, complaint = process.communicate(timeout=max(deadline - time.monotonic(), 0.1))
@@ -133,7 +133,7 @@ def _failure(directory: Path, lines: list[str]) -> PollConsumerError:
 
 
 def _look_at(log: Path) -> str:
-    return f"see {one_line(log)}"
+    return f"see {log}"
 
 
 def _bundled_program() -> str | None:
@@ -153,11 +153,11 @@ def _check_version(path: Path) -> None:
     try:
         asked = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=5, check=False)
     except (OSError, subprocess.SubprocessError) as error:
-        raise StoreRefused(f"cannot run {one_line(path)}", error, INSTALL) from None
+        raise StoreRefused(f"cannot run {path}", error, INSTALL) from None
     found = re.search(r"(Valkey|Redis) server v=(\d+)\.", asked.stdout)
     if not found or (found[1] == "Redis" and int(found[2]) < OLDEST_REDIS):
         version = asked.stdout.strip() or asked.stderr.strip()
-        raise StoreRefused(f"{one_line(path)} is not Redis {OLDEST_REDIS}.0 or later, nor Valkey", version, INSTALL)
+        raise StoreRefused(f"{path} is not Redis {OLDEST_REDIS}.0 or later, nor Valkey", version, INSTALL)
 
 
 def _refuse_lost_manifest(directory: Path) -> None:
@@ -171,14 +171,14 @@ def _refuse_lost_manifest(directory: Path) -> None:
     except FileNotFoundError:
         return
     except OSError as error:
-        raise CannotCreate(f"cannot read {one_line(files)}", error.strerror or error) from None
+        raise CannotCreate(f"cannot read {files}", error.strerror or error) from None
     written = [
         name
         for name, size in sizes.items()
         if (name.endswith(".incr.aof") and size) or (".base." in name and size > EMPTY_BASE_BYTES)
     ]
     if written and not any(name.endswith(".manifest") and size for name, size in sizes.items()):
-        fix = f"restore the manifest in {one_line(files)} from a backup; {_look_at(directory / LOG)}"
+        fix = f"restore the manifest in {files} from a backup; {_look_at(directory / LOG)}"
         raise StoreRefused("embedded server's data has lost its manifest", ", ".join(sorted(written)), fix)
 
 

@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pollconsumer.core.errors import NotFound, UsageError
-from pollconsumer.core.lifecycle import State, Timestamps, durations_of, state_of
+from pollconsumer.core.lifecycle import LAST_MILLISECOND, State, Timestamps, durations_of, state_of
 from pollconsumer.core.message import Malformed, decode_payload
 from pollconsumer.store import rows
 from pollconsumer.store.id_text import id_bytes, id_text
@@ -290,26 +290,45 @@ def _id_in(key: str, entry: bytes) -> bytes:
     return entry[entry.find(b"\0") + 20 :] if key == "w" else entry
 
 
-_BLANK: dict[str, Any] = {"role": "", "queues": [], "exit_code": None} | dict.fromkeys(
-    ("running_seconds", "handled", "failed", "released", "yielded", "average_seconds", "margin_seconds"), 0
-)
+_NUMBERS = ("running_seconds", "handled", "failed", "released", "yielded", "average_seconds", "margin_seconds")
+_INSTANTS = ("started_ms", "acquired_ms", "ended_ms")
+_BLANK: dict[str, Any] = {"role": "", "queues": [], "exit_code": None} | dict.fromkeys(_NUMBERS, 0)
 
 
 def _read_result(stored: bytes | None) -> Any:
     """A result; None for what somebody else wrote there."""
     try:
-        return None if stored is None else json.loads(stored)
-    except ValueError:
+        return None if stored is None else json.loads(stored, parse_constant=_refuse)
+    except (ValueError, RecursionError):
         return None
+
+
+def _refuse(constant: str) -> None:
+    """Python's parser takes NaN and Infinity; JSON has no such numbers, and neither can be printed as JSON."""
+    raise ValueError(constant)
 
 
 def _read_entry(stored: bytes) -> dict[str, Any] | None:
     """A ledger's entry; None for what somebody else wrote there."""
     try:
-        entry = json.loads(stored)
-    except ValueError:
+        entry = json.loads(stored, parse_constant=_refuse)
+    except (ValueError, RecursionError):
         return None
-    return _BLANK | entry if isinstance(entry, dict) and entry.keys() >= {"launch_id", "stop_reason"} else None
+    if not isinstance(entry, dict) or not entry.keys() >= {"launch_id", "stop_reason"}:
+        return None
+    entry = _BLANK | entry
+    texts = (entry["role"], entry["stop_reason"] or "", entry.get("lineage") or "")
+    sound = (
+        all(isinstance(text, str) for text in texts)
+        and all(type(entry[name]) in (int, float) for name in _NUMBERS)
+        and all(_is_instant(entry[name]) for name in _INSTANTS if name in entry)
+    )
+    return entry if sound else None
+
+
+def _is_instant(value: object) -> bool:
+    """Whether ``value`` is a time in epoch ms that can be written as a date."""
+    return type(value) is int and 0 <= value <= LAST_MILLISECOND
 
 
 def _read_lease(lineage: str, fields: list[bytes]) -> dict[str, Any] | None:
@@ -317,7 +336,7 @@ def _read_lease(lineage: str, fields: list[bytes]) -> dict[str, Any] | None:
     lease = dict(zip(fields[::2], fields[1::2], strict=True))
     try:
         holder = json.loads(lease[b"holder"])
-        return {
+        read = {
             "role": holder["role"],
             "slot": int(lineage.rpartition(":")[2]),
             "queues": holder["queues"],
@@ -328,5 +347,8 @@ def _read_lease(lineage: str, fields: list[bytes]) -> dict[str, Any] | None:
             "since_ms": int(lease[b"since"]),
             "lineage": lineage,
         }
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return None
+    queues = read["queues"]
+    sound = isinstance(queues, list) and all(isinstance(name, str) for name in (*queues, read["role"], read["host"]))
+    return read if sound and _is_instant(read["since_ms"]) else None

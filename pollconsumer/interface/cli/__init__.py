@@ -7,7 +7,6 @@ import re
 import sys
 from importlib import import_module
 from pathlib import Path
-from traceback import walk_tb
 from typing import TYPE_CHECKING, Any, TextIO
 
 import click
@@ -15,7 +14,7 @@ import click
 from pollconsumer.core.errors import CannotCreate, PollConsumerError, UsageError, shown
 from pollconsumer.core.redaction import redacted
 from pollconsumer.interface import logs
-from pollconsumer.interface.cli.output import discard
+from pollconsumer.interface.cli.output import discard, was_printing
 from pollconsumer.interface.cli.types import Once, QueueName
 from pollconsumer.interface.settings import VERSION, Settings, load_settings
 
@@ -45,7 +44,7 @@ class Commands(click.Group):
     """Imports the module of a command when that command is called, and of no other."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  # click's signature
-        return list(COMMANDS)
+        return [*COMMANDS]  # not list(): a module of this package has that name
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002  # click's signature
         if cmd_name not in COMMANDS:
@@ -123,7 +122,7 @@ def main(arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:
         code = 130
     except OSError as error:
-        if not _while_printing(error):
+        if not was_printing(error):
             raise
         code, failure = 0, error
     failure = failure or _flushed(sys.stdout)
@@ -139,7 +138,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def _invoke(arguments: Sequence[str]) -> int:
     try:
-        with group.make_context("pollconsumer", list(arguments)) as context:
+        with group.make_context("pollconsumer", [*arguments]) as context:
             code = group.invoke(context)
     except click.exceptions.Exit as end:
         return end.exit_code
@@ -204,11 +203,6 @@ def _name(parameter: click.Parameter) -> str:
     if isinstance(parameter, click.Option):
         return max(parameter.opts, key=len)
     return parameter.make_metavar(click.get_current_context(silent=True) or click.Context(group)).strip("[]")
-
-
-def _while_printing(error: OSError) -> bool:
-    """Whether ``error`` came out of ``click.echo``, through which commands and click itself print."""
-    return any(frame.f_code is click.echo.__code__ for frame, _ in walk_tb(error.__traceback__))
 
 
 def _flushed(stream: TextIO | None) -> OSError | None:

@@ -11,7 +11,7 @@ from pollconsumer.core.errors import NotFound, UsageError
 from pollconsumer.core.lifecycle import State
 from pollconsumer.interface.cli.list import print_messages
 from pollconsumer.interface.cli.opened import inspector, interventions
-from pollconsumer.interface.cli.output import print_json
+from pollconsumer.interface.cli.output import print_json, print_line
 from pollconsumer.interface.cli.status import describe, print_message
 from pollconsumer.interface.cli.types import Once, QueueName
 
@@ -124,4 +124,4 @@ def _report(what: str, done: list[str], asked: list[tuple[str, str]], as_json: b
     if as_json:
         print_json(report)
     elif left:
-        click.echo(f"{len(done)} {what}, {len(left)} left: no record, or another message has the unique key")
+        print_line(f"{len(done)} {what}, {len(left)} left: no record, or another message has the unique key")

@@ -14,7 +14,7 @@ from pollconsumer.core.errors import BadData, OutcomeUnknown, StoreUnreachable, 
 from pollconsumer.core.message import MAX_PRIORITY
 from pollconsumer.interface.cli import current_settings
 from pollconsumer.interface.cli.opened import redis_store
-from pollconsumer.interface.cli.output import discard
+from pollconsumer.interface.cli.output import clear_progress, discard, print_lines, print_notice, print_progress
 from pollconsumer.interface.cli.types import DueTime, Duration, Once, QueueName
 from pollconsumer.runtime.messages import EPOCH, LONGEST_DELAY, milliseconds, new_message
 
@@ -198,7 +198,7 @@ def _instant(at_ms: int) -> datetime:
 
 def _standard_input() -> str:
     if sys.stdin.isatty():
-        click.echo("pollconsumer: reading the payload from the terminal; end it with Ctrl-D", err=True)
+        print_notice("reading the payload from the terminal; end it with Ctrl-D")
     try:
         return sys.stdin.read()
     except UnicodeDecodeError as error:
@@ -229,7 +229,7 @@ class _Report:
         self.accepted += len(enqueued)
         self._duplicates += sum(entry.duplicate for entry in enqueued)
         if self._as_json:
-            self._print(json.dumps({"id": entry.id, "duplicate": entry.duplicate}) for entry in enqueued)
+            self._print({"id": entry.id, "duplicate": entry.duplicate} for entry in enqueued)
         elif not self._counting:
             self._print(entry.id for entry in enqueued)
 
@@ -238,17 +238,17 @@ class _Report:
         if self._on and now - self._shown > PROGRESS_EVERY:
             self._shown = now
             rate = self.accepted / (now - self._began)
-            click.echo(f"\r{self.accepted} enqueued, {rate:.0f} a second ", nl=False, err=True)
+            print_progress(f"{self.accepted} enqueued, {rate:.0f} a second ")
 
     def end(self) -> None:
         if self._on and self._shown > self._began:
-            click.echo(f"\r{' ' * 40}\r", nl=False, err=True)
+            clear_progress()
         if self._counting:
             self._print([f"{self.accepted} enqueued, {self._duplicates} of them duplicates"])
 
-    def _print(self, lines: Iterable[str]) -> None:
+    def _print(self, lines: Iterable[object]) -> None:
         try:
-            click.echo("\n".join(lines))
+            print_lines(lines, as_json=self._as_json)
         except BrokenPipeError:
             # Whoever read the ids has read enough; the messages are enqueued all the same.
             discard(sys.stdout)

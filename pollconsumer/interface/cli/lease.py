@@ -8,7 +8,7 @@ import click
 
 from pollconsumer.core.errors import NotFound, UsageError
 from pollconsumer.interface.cli.opened import inspector, leases
-from pollconsumer.interface.cli.output import iso, print_json, print_table
+from pollconsumer.interface.cli.output import iso, print_json, print_line, print_table
 from pollconsumer.interface.cli.types import Once
 
 
@@ -31,7 +31,7 @@ def show(as_json: bool) -> None:
             [_row(lease) for lease in held],
         )
     else:
-        click.echo("no lease is held")
+        print_line("no lease is held")
 
 
 @lease.command(name="break")

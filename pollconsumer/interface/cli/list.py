@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 import click
 
 from pollconsumer.core.lifecycle import State
 from pollconsumer.interface.cli.opened import inspector
-from pollconsumer.interface.cli.output import iso, print_table
+from pollconsumer.interface.cli.output import iso, print_json_array, print_table
 from pollconsumer.interface.cli.status import describe
 from pollconsumer.interface.cli.types import Once, QueueName
 
@@ -32,11 +31,7 @@ def list_(state: str | None, queue: str | None, limit: int, as_json: bool) -> No
 def print_messages(messages: Iterator[Message], *, as_json: bool) -> None:
     """A line each; as JSON one array, written as it is read."""
     if as_json:
-        separator = "["
-        for message in messages:
-            click.echo(separator + json.dumps(describe(message)), nl=False)
-            separator = ",\n "
-        click.echo("[]" if separator == "[" else "]")
+        print_json_array(map(describe, messages))
         return
     rows = []
     for message in messages:

@@ -1,40 +1,91 @@
-"""What commands print on standard output: JSON for programs, aligned text for people. All of it is flushed at once,
-so that a closed or full output is noticed; the frame of the command line turns that OSError into an end."""
+"""The only place from which commands print: JSON for programs, text for people, in which everything is escaped.
+
+All of it is flushed at once, so that a closed or full output is noticed; the frame of the command line turns that
+OSError into an end. On a terminal tables keep to its width; elsewhere a row is a line, however long.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
+import sys
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, TextIO
+from traceback import walk_tb
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from pollconsumer.interface.logs import one_line
+from pollconsumer.core.lifecycle import LAST_MILLISECOND
+from pollconsumer.core.text import printable, printable_lines
+from pollconsumer.interface.cli.table import lay_out
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
+PROGRESS_COLUMNS = 40
+"""Most that progress takes."""
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _UNITS = ((86400, "day"), (3600, "hour"), (60, "minute"), (1, "second"))
+_DELETE = "\x7f"
+"""The one control character that JSON allows in a string as it is."""
 
 
 def print_json(value: object) -> None:
     """``value``, an object or array, on one line; times in it are strings already."""
-    click.echo(json.dumps(value, allow_nan=False))
+    click.echo(_json(value))
+
+
+def print_json_array(values: Iterable[object]) -> None:
+    """One array, an element a line, each written as it comes."""
+    separator = "["
+    for value in values:
+        click.echo(separator + _json(value), nl=False)
+        separator = ",\n "
+    click.echo("[]" if separator == "[" else "]")
 
 
 def print_table(headers: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Columns as wide as their widest cell, None as ``-``, control characters escaped."""
-    lines = [list(headers), *([one_line("-" if cell is None else str(cell)) for cell in row] for row in rows)]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    text = ("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines)
-    click.echo("\n".join(text))
+    """Columns as wide as their widest cell, None as ``-``."""
+    click.echo("\n".join(lay_out(headers, rows, _width())))
+
+
+def print_lines(lines: Iterable[object], *, as_json: bool = False) -> None:
+    """Each of ``lines`` on one line, as text or as JSON; all of them at once."""
+    click.echo("\n".join(_json(line) if as_json else printable(str(line)) for line in lines))
+
+
+def print_line(text: object = "") -> None:
+    """``text`` on one line."""
+    click.echo(printable(str(text)))
+
+
+def print_quoted(text: str) -> None:
+    """Text of several lines that is not ours, a traceback: after an empty line, indented."""
+    click.echo("\n" + "\n".join(printable_lines(text)))
+
+
+def print_notice(text: str) -> None:
+    """A line on standard error for a person at the terminal, in answer to what they do."""
+    click.echo(f"pollconsumer: {printable(text)}", err=True)
+
+
+def print_progress(text: str) -> None:
+    """``text`` on standard error, in place of what was shown before."""
+    click.echo(f"\r{printable(text)}", nl=False, err=True)
+
+
+def clear_progress() -> None:
+    click.echo(f"\r{' ' * PROGRESS_COLUMNS}\r", nl=False, err=True)
 
 
 def iso(epoch_ms: int) -> str:
-    """ISO 8601 in UTC with milliseconds, as in ``2030-01-31T09:00:00.000Z``."""
-    return (EPOCH + timedelta(milliseconds=epoch_ms)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    """ISO 8601 in UTC with milliseconds, as in ``2030-01-31T09:00:00.000Z``; the last there is for what lies beyond."""
+    return (
+        (EPOCH + timedelta(milliseconds=min(epoch_ms, LAST_MILLISECOND)))
+        .isoformat(timespec="milliseconds")
+        .replace("+00:00", "Z")
+    )
 
 
 def ago(epoch_ms: int, now_ms: int) -> str:
@@ -48,8 +99,22 @@ def ago(epoch_ms: int, now_ms: int) -> str:
     return "now"
 
 
+def was_printing(error: OSError) -> bool:
+    """Whether ``error`` came out of ``click.echo``, through which we print, and click itself."""
+    return any(frame.f_code is click.echo.__code__ for frame, _ in walk_tb(error.__traceback__))
+
+
 def discard(stream: TextIO) -> None:
     """Send what ``stream`` still holds, and gets, to nowhere: else the interpreter tries again at its end."""
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, stream.fileno())
     os.close(null)
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, allow_nan=False).replace(_DELETE, "\\u007f")
+
+
+def _width() -> int | None:
+    """Columns of the terminal that standard output is; None where it is none."""
+    return shutil.get_terminal_size().columns if sys.stdout is not None and sys.stdout.isatty() else None

@@ -12,7 +12,7 @@ from pollconsumer.core.message import NewMessage, encode_payload
 from pollconsumer.core.recurrence import EPOCH
 from pollconsumer.core.timespan import format_duration
 from pollconsumer.interface.cli.opened import recurring, redis_store
-from pollconsumer.interface.cli.output import iso, print_json, print_table
+from pollconsumer.interface.cli.output import iso, print_json, print_line, print_table
 from pollconsumer.runtime.messages import new_id
 from pollconsumer.store.recurring import occurrence_payload
 
@@ -85,7 +85,7 @@ def trigger(name: str) -> None:
     rule = recurring().find(name).recurrence
     payload = encode_payload(occurrence_payload(rule, _now_ms()))
     message = NewMessage(new_id(), rule.queue, rule.handler, payload, rule.priority)
-    click.echo(redis_store().enqueue([message])[0].id)
+    print_line(redis_store().enqueue([message])[0].id)
 
 
 def _describe(standing: Standing) -> dict[str, Any]:

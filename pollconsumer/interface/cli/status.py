@@ -10,7 +10,7 @@ from pollconsumer.core.errors import UsageError
 from pollconsumer.core.timespan import format_duration
 from pollconsumer.interface.cli.launches import launch_as_json, ledger_table
 from pollconsumer.interface.cli.opened import inspector
-from pollconsumer.interface.cli.output import iso, print_json, print_table
+from pollconsumer.interface.cli.output import iso, print_json, print_line, print_quoted, print_table
 from pollconsumer.interface.cli.types import Once, QueueName
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def print_message(details: dict[str, Any]) -> None:
     rows += [(name.removesuffix("_seconds"), format_duration(value)) for name, value in durations if value is not None]
     print_table(("id", details["id"]), rows)
     if details["traceback"]:
-        click.echo(f"\n{details['traceback'].rstrip()}")
+        print_quoted(details["traceback"])
 
 
 def _as_json(overview: Overview) -> dict[str, Any]:
@@ -121,9 +121,10 @@ def _print_overview(overview: Overview, launches: list[dict[str, Any]]) -> None:
     seen = overview.mover_seen_seconds_ago
     if overview.overdue and (seen is None or seen > MOVER_MISSING_AFTER):
         ago = "never seen" if seen is None else f"last seen {format_duration(seen)} ago"
-        click.echo(f"\n{overview.overdue} overdue: no mover runs ({ago}); launch 'pollconsumer move' every minute")
+        print_line()
+        print_line(f"{overview.overdue} overdue: no mover runs ({ago}); launch 'pollconsumer move' every minute")
     if overview.leases:
-        click.echo()
+        print_line()
         print_table(
             ("lease", "slot", "queues", "holder", "fence", "since"),
             [
@@ -139,7 +140,7 @@ def _print_overview(overview: Overview, launches: list[dict[str, Any]]) -> None:
             ],
         )
     if launches:
-        click.echo()
+        print_line()
         ledger_table(launches)
 
 

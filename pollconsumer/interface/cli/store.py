@@ -9,7 +9,7 @@ import click
 from pollconsumer.core.timespan import format_duration
 from pollconsumer.interface.cli import current_settings
 from pollconsumer.interface.cli.opened import COMMAND_BUDGET, opener
-from pollconsumer.interface.cli.output import print_json, print_table
+from pollconsumer.interface.cli.output import print_json, print_line, print_table
 from pollconsumer.runtime.embedded import EmbeddedServer
 from pollconsumer.runtime.own_files import data_directory
 from pollconsumer.store.wire import Budget
@@ -42,7 +42,7 @@ def status(as_json: bool) -> None:
         paths = {name: str(details[name]) for name in ("socket", "directory") if name in details}
         print_json({"running": found is not None} | details | paths)
     elif found is None:
-        click.echo("stopped")
+        print_line("stopped")
     else:
         print_table(
             ("running", found.version),
@@ -65,7 +65,7 @@ def path(as_json: bool) -> None:
     if as_json:
         print_json({name: str(getattr(server, name)) for name in ("directory", "socket", "log", "url")})
     else:
-        click.echo(server.directory)
+        print_line(server.directory)
 
 
 @store.command()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pollconsumer.core.errors import shown
+from pollconsumer.core.lifecycle import LAST_MILLISECOND
 from pollconsumer.core.timespan import format_duration, parse_duration
 from pollconsumer.interface.checks import NAME, NAME_RULE, YEAR, check_cron, parse_memory
 
@@ -21,8 +22,6 @@ else:
     _ParamType = click.ParamType
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-LAST_MILLISECOND = 253_402_300_799_999
-"""The end of year 9999, in milliseconds since the epoch."""
 _FINER_THAN_MICROSECONDS = re.compile(r"[.,]\d{6}\d*[1-9]")
 _LONG_YEAR = re.compile(r"\+?\d{5,}-")
 

@@ -1,0 +1,42 @@
+"""Text from outside, made fit for a terminal, a log or a mail.
+
+Payloads, errors, tracebacks, ids, host names: whoever may write to the store, call a producer or name a file chooses
+them. Unescaped, ESC sequences run the reader's terminal, a line break fakes a line of ours, and direction marks or
+invisible characters make a line read as another one. Everything that is shown to people goes through here.
+"""
+
+from __future__ import annotations
+
+INDENT = "  "
+_INVISIBLE = frozenset(
+    map(
+        chr,
+        (
+            *(0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x180B, 0x180C, 0x180D, 0x180F, 0x2800, 0x3164, 0xFFA0),
+            *range(0xFE00, 0xFE10),
+            *range(0xE0100, 0xE01F0),
+        ),
+    )
+)
+"""Characters without a glyph that Unicode counts among letters, marks and symbols; ``str.isprintable`` takes them."""
+
+
+def printable(text: str) -> str:
+    """``text`` on one line, with each character that is neither visible nor a space written as Python writes it:
+    control characters (C0, DEL, C1), line and paragraph separators, direction and format characters, other blanks,
+    unpaired surrogates, private and unassigned characters. Escaping it again changes nothing."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(c if c.isprintable() and c not in _INVISIBLE else _escaped(c) for c in text)
+
+
+def printable_lines(text: str) -> list[str]:
+    """The lines of ``text``, each escaped and indented, so that none can pass for a line of ours.
+
+    Only a line feed breaks a line: other separators are escaped.
+    """
+    return [f"{INDENT}{printable(line)}".rstrip() for line in text.rstrip("\n").split("\n")]
+
+
+def _escaped(character: str) -> str:
+    return character.encode("unicode_escape").decode("ascii")
