@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pollconsumer.core.recurrence import EPOCH, MOST_CAUGHT_UP, ON_TIME, Recurrence, tick
+from pollconsumer.core.cron import EPOCH
+from pollconsumer.core.recurrence import MOST_CAUGHT_UP, ON_TIME, Recurrence, tick
 
 ZONES = [
     "UTC", "Europe/Paris", "Europe/London", "Europe/Dublin", "Europe/Moscow", "Europe/Istanbul", "Atlantic/Azores",
@@ -27,14 +28,18 @@ def ms(moment: datetime) -> int:
 
 
 def scan(zone: ZoneInfo, hour: int, minute: int) -> list[int]:
-    """Minute by minute around each local day's hour: the first such minute of the day, or, where the clock skips it,
-    the first minute after the gap."""
+    """Minute by minute, on each local day on which the clock changes: the first such minute of the day, or, where the
+    clock skips it, the first minute after the gap."""
     found = []
     day = START.astimezone(zone).date()
     last = (START + timedelta(days=365 * YEARS)).astimezone(zone).date()
     while day < last:
         day += timedelta(days=1)
         noon = datetime(day.year, day.month, day.day, 12, tzinfo=zone).astimezone(ZoneInfo("UTC"))
+        around = {(noon + timedelta(hours=hours)).astimezone(zone).utcoffset() for hours in (-16, 0, 14)}
+        if len(around) == 1:
+            found.append(ms(datetime(day.year, day.month, day.day, hour, minute, tzinfo=zone)))
+            continue
         for ahead in range(-16 * 60, 14 * 60):
             local = (noon + timedelta(minutes=ahead)).astimezone(zone)
             if local.date() == day and (local.hour, local.minute) >= (hour, minute):

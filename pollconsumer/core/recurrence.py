@@ -1,23 +1,16 @@
-"""Rules that yield due times: cron expressions in a time zone, and plain periods.
-
-Cron expressions follow Debian's cron through daylight saving time, which is what cronsim implements: an occurrence at
-a fixed time that the clock skips happens right after the gap, one that the clock repeats happens once; with a star for
-the hour, every hour that there is has its occurrence.
-"""
+"""Rules that yield due times: cron expressions in a time zone, and plain periods."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
-from cronsim import CronSim
+from pollconsumer.core.cron import Cron
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 ON_TIME = 90.0
 """Seconds by which an occurrence may be late and is not missed: a platform that launches every minute may skip one."""
 MOST_CAUGHT_UP = 100
@@ -61,14 +54,7 @@ class Recurrence:
                 instant += step
                 yield instant
         assert self.cron is not None
-        last = after_ms
-        for moment in CronSim(
-            self.cron, (EPOCH + timedelta(milliseconds=after_ms)).astimezone(ZoneInfo(self.timezone))
-        ):
-            instant = (moment - EPOCH) // timedelta(milliseconds=1)
-            if instant > last:
-                last = instant
-                yield instant
+        yield from Cron(self.cron).instants(after_ms, ZoneInfo(self.timezone))
 
     def next_after(self, after_ms: int) -> int | None:
         """The first instant later than ``after_ms``; None where the expression has none left."""

@@ -113,15 +113,16 @@ def check_cron(expression: str) -> None:
 
 
 def _is_cron(parts: list[str]) -> bool:
-    from datetime import UTC, datetime
+    """Whether it can be read, and comes in this century."""
+    from datetime import UTC
 
-    from cronsim import CronSim, CronSimError
+    from pollconsumer.core.cron import Cron
 
     try:
-        CronSim(" ".join(parts), datetime(2000, 1, 1, tzinfo=UTC))
-    except (CronSimError, AssertionError, TypeError, ValueError):  # the last three for L and # where they mean nothing
+        ahead = Cron(" ".join(parts)).instants(0, UTC)
+    except ValueError:
         return False
-    return True
+    return next(ahead, None) is not None
 
 
 def _cron_reason(part: str, name: str, values: str) -> str:

@@ -2,17 +2,36 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 
 OUR_OWN = 1.0
 """Seconds: a launch time no further away than this is taken for the one that started us, a little early."""
 
 
+class LocalZone(tzinfo):
+    """The zone of this machine's clock with its changes, which ``datetime.astimezone()`` alone leaves out."""
+
+    def utcoffset(self, moment: datetime | None) -> timedelta:
+        assert moment is not None
+        local = moment.replace(tzinfo=None)
+        return local - datetime.fromtimestamp(local.timestamp(), UTC).replace(tzinfo=None)
+
+    def dst(self, _: datetime | None) -> None:
+        """It is not known which part of the offset is due to it."""
+
+    def tzname(self, moment: datetime | None) -> str | None:
+        return None if moment is None else moment.replace(tzinfo=None).astimezone().tzname()
+
+    def fromutc(self, moment: datetime) -> datetime:
+        return datetime.fromtimestamp(moment.replace(tzinfo=UTC).timestamp()).replace(tzinfo=self)
+
+
 def next_launches(expression: str, now: datetime | None = None) -> tuple[float, float]:
     """Seconds from now until the next two launches of ``expression``, in local time as cron reads it."""
-    from cronsim import CronSim
+    from pollconsumer.core.cron import EPOCH, Cron
 
-    moment = now or datetime.now().astimezone()
-    ahead = CronSim(expression, moment + timedelta(seconds=OUR_OWN))
+    moment = now or datetime.now(UTC)
+    ahead = Cron(expression).instants((moment - EPOCH) // timedelta(milliseconds=1) + int(OUR_OWN * 1000), LocalZone())
+    seconds = (moment - EPOCH).total_seconds()
     first, second = next(ahead), next(ahead)
-    return (first - moment).total_seconds(), (second - moment).total_seconds()
+    return first / 1000 - seconds, second / 1000 - seconds

@@ -8,8 +8,8 @@ from zoneinfo import ZoneInfo
 
 import click
 
+from pollconsumer.core.cron import EPOCH
 from pollconsumer.core.message import NewMessage, encode_payload
-from pollconsumer.core.recurrence import EPOCH
 from pollconsumer.core.timespan import format_duration
 from pollconsumer.interface.cli.opened import recurring, redis_store
 from pollconsumer.interface.cli.output import iso, print_json, print_line, print_table
