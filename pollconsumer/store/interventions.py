@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from pollconsumer.core.errors import BadData, NotFound
 from pollconsumer.store.id_text import id_bytes, id_text
 from pollconsumer.store.keys import Keys
+from pollconsumer.store.rights import OPERATOR, demand
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,6 +21,7 @@ class Interventions:
     def __init__(self, wire: Wire, namespace: str) -> None:
         self._wire = wire
         self._keys = Keys(namespace)
+        self._allowed: set[str] = set()
 
     def cancel(self, queue: str, message_id: str) -> None:
         """End a message that is not reserved yet. BadData when it is too late, NotFound when there is none."""
@@ -46,14 +48,22 @@ class Interventions:
 
         One that is not known yet can be paused, before anything is enqueued; NotFound when it is to go on.
         """
+        self._demand(queue)
         if paused:
-            self._wire.call("register", [self._keys.control("queues"), self._keys.control("kq")], [queue])
+            self._wire.call("register", [self._keys.control("queues"), self._keys.control("kq")], [queue, "-"])
         elif not self._wire.command("SISMEMBER", self._keys.control("queues"), queue):
             raise NotFound("no such queue", queue, "status lists those there are")
         script = self._wire.scripts["pause"]
         self._wire.call(script, self._keys.of_script(script, queue), [int(paused)])
 
+    def _demand(self, queue: str) -> None:
+        """The rights of an operator, before the first write to a queue."""
+        if queue not in self._allowed:
+            demand(self._wire, OPERATOR, self._keys.queue(queue, "m"))
+            self._allowed.add(queue)
+
     def _settle_with(self, name: str, queue: str, message_id: str, args: list[str]) -> None:
+        self._demand(queue)
         script = self._wire.scripts[name]
         state = self._wire.call(script, self._keys.of_script(script, queue), [id_bytes(message_id), *args])
         if state is None:
@@ -64,6 +74,7 @@ class Interventions:
             raise BadData(f"cannot {name}", message_id, f"it is {state.decode()} already")
 
     def _in_batches(self, name: str, queue: str, ids: Sequence[str]) -> list[str]:
+        self._demand(queue)
         script = self._wire.scripts[name]
         done: list[str] = []
         for first in range(0, len(ids), BATCH):

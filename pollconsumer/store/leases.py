@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from pollconsumer.core.durations import MEMORY
 from pollconsumer.store.keys import Keys
 from pollconsumer.store.reservations import Holder
+from pollconsumer.store.rights import LAUNCH, OPERATOR, demand
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -65,6 +66,7 @@ class Leases:
     def __init__(self, wire: Wire, namespace: str) -> None:
         self._wire = wire
         self._keys = Keys(namespace)
+        self._allowed = False
 
     def acquire(
         self, group: Group, launch: str, holder: str, entry: str, *, dead: Iterable[str] = ()
@@ -73,9 +75,12 @@ class Leases:
 
         ``holder`` and ``entry`` are the JSON that people see in `lease show` and `launches`. ``dead`` are signs of
         holders that the caller saw no renewal of for longer than any live one lets pass: theirs is taken over whatever
-        the server's clock made of its expiry.
+        the server's clock made of its expiry. PermissionDenied where anything is missing that a launch may need.
         """
         control = self._keys.control
+        if not self._allowed:
+            demand(self._wire, LAUNCH, control("fences"))
+            self._allowed = True
         lineages = [f"{group.name}:{slot}" for slot in range(group.slots)]
         keys = [
             control("fences"), control(f"next:{group.name}"), control(f"baton:{group.name}"), control("leases"),
@@ -140,6 +145,7 @@ class Leases:
     def break_(self, lineage: str, fence: str) -> bool:
         """Take the lease from the holder with ``fence``. False when it is another's by now."""
         control = self._keys.control
+        demand(self._wire, OPERATOR, control("fences"))
         group = lineage.rpartition(":")[0]
         keys = [control(f"lease:{lineage}"), control(f"baton:{group}"), control("fences")]
         return bool(self._wire.call("break", keys, [lineage, fence]))

@@ -14,6 +14,7 @@ from pollconsumer.core.message import NewMessage
 from pollconsumer.core.recurrence import Recurrence, tick
 from pollconsumer.store import rows
 from pollconsumer.store.keys import Keys
+from pollconsumer.store.rights import OPERATOR, demand
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -121,6 +122,7 @@ class Recurring:
         self._hold(recurrence, "" if following is None else following)
 
     def _hold(self, recurrence: Recurrence, instant: int | str) -> None:
+        demand(self._wire, OPERATOR, self._keys.queue(recurrence.queue, "n"))
         script = self._wire.scripts["hold"]
         self._wire.call(script, self._keys.of_script(script, recurrence.queue), [recurrence.name, instant])
 

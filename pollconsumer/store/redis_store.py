@@ -9,6 +9,7 @@ from pollconsumer.core.errors import LeaseLost, OutcomeUnknown, StoreRefused, St
 from pollconsumer.store import rows
 from pollconsumer.store.keys import QUEUE_TYPES, Keys
 from pollconsumer.store.reservations import Reservation, Share, Stepped
+from pollconsumer.store.rights import LAUNCH, PRODUCER, refuse_without
 from pollconsumer.store.wire import Unanswered
 
 if TYPE_CHECKING:
@@ -92,10 +93,14 @@ class RedisStore:
                     results.append(Enqueued(id_held or message.id, duplicate=bool(id_held) and not again))
                 yield results
 
-    def _register(self, queue: str) -> None:
-        """Before its first message, so that no queue is ever unknown to the mover."""
+    def _register(self, queue: str, rights: str = PRODUCER) -> None:
+        """Before its first message, so that no queue is ever unknown to the mover.
+
+        PermissionDenied where any of ``rights`` is missing there.
+        """
         if queue not in self._registered:
-            self.wire.call("register", [self.keys.control("queues"), self.keys.control("kq")], [queue])
+            keys = [self.keys.control("queues"), self.keys.control("kq")]
+            refuse_without(self.wire.call("register", keys, [queue, self.keys.queue(queue, "m"), *rights.split()]))
             self._registered.add(queue)
 
     def announce(self, holder: Holder, queue: str) -> int:
@@ -104,7 +109,7 @@ class RedisStore:
         Returns how many messages that were. StoreRefused where one of the queue's keys is not of its type.
         """
         self._check_types(queue)
-        self._register(queue)
+        self._register(queue, LAUNCH)
         keys = [self.keys.queue(queue, "t"), f"{self.keys.queue(queue, 'sw')}:{holder.group}"]
         self.wire.call("announce", keys, [holder.lineage, holder.fence])
         return self.recover(queue)

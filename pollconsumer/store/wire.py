@@ -7,6 +7,7 @@ launch lives, and they send again what may have been carried out.
 from __future__ import annotations
 
 import os
+import re
 import time
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -24,6 +25,7 @@ from pollconsumer.core.errors import (
     StoreUnreachable,
 )
 from pollconsumer.core.redaction import redacted
+from pollconsumer.store.rights import refuse_without
 from pollconsumer.store.scripts import Scripts
 
 if TYPE_CHECKING:
@@ -37,6 +39,7 @@ COMMAND_TIMEOUT = 2.0
 _SCHEMES: dict[str, type] = {"redis": Connection, "rediss": SSLConnection, "unix": UnixDomainSocketConnection}
 _PASSING = ("READONLY", "LOADING", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "BUSY", "OOM", "MISCONF", "NOREPLICAS")
 _REFUSED = ("NOAUTH", "WRONGPASS", "NOPERM")
+_REFUSED_IN_SCRIPT = ("ACL failure in script", "The user executing the script can't")
 
 
 class Patience(Protocol):
@@ -254,7 +257,9 @@ def _raise_if_error(answer: Any) -> None:
     kind = _CLASSES.get(type(answer)) or text.partition(" ")[0]
     if kind == "FENCED":
         raise LeaseLost("lease lost", text.partition(" ")[2] or None, "a newer launch holds it") from None
-    if kind == "NOPERM" or kind in _REFUSED:
+    if kind in _REFUSED or any(said in text for said in _REFUSED_IN_SCRIPT):
+        if named := re.search(r"no permissions to run the '([^']+)' command", text):
+            refuse_without([named[1].encode()])
         raise PermissionDenied("not permitted", text, "extend the access rules of the store's user") from None
     if kind in _PASSING:
         raise Unanswered(text, sent=False) from None

@@ -92,6 +92,23 @@ local function ready_score(priority, tick)
   return string.format('%.0f', priority * LEVEL + tick)
 end
 
+-- Which of the commands in ARGV, from `first` on, the caller may not use on `key`. None of them is carried out. Without this a
+-- script that lacks the right to its third command leaves the first two done. Not for commands that say how many keys
+-- follow: with too few arguments those end the server.
+local function lacking_rights(key, first)
+  local lacking = {}
+  if not redis.acl_check_cmd then return lacking end
+  for i = first, #ARGV do
+    local call = {}
+    for word in string.gmatch(ARGV[i], '[^|]+') do call[#call + 1] = word end
+    call[#call + 1] = key
+    if ARGV[i] ~= 'DEL' and ARGV[i] ~= 'EXISTS' then call[#call + 1] = '1' end
+    local known, allowed = pcall(redis.acl_check_cmd, unpack(call))
+    if not (known and allowed) then lacking[#lacking + 1] = ARGV[i] end
+  end
+  return lacking
+end
+
 -- A marker is a list of at most one element: it outlives the moment, so no wake-up is lost, and it cannot grow.
 local function wake(marker)
   if redis.call('EXISTS', marker) == 0 then redis.call('RPUSH', marker, 1) end

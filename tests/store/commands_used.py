@@ -1,0 +1,44 @@
+"""Which commands each script sends, and the Python of the store beside them: read off the sources."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+
+import pollconsumer
+
+PACKAGE = Path(pollconsumer.__file__).parent
+LUA = PACKAGE / "store" / "lua"
+_CALL = re.compile(r"redis\.call\('([A-Z]+)'")
+_FUNCTION = re.compile(r"^local function (\w+)\(.*?^end$", re.MULTILINE | re.DOTALL)
+_PLAIN = re.compile(r"""(?:[\[(]|= |else )"([A-Z]{3,})"(?:[,)]| if )""")
+
+
+def scripts() -> set[str]:
+    return {path.stem for path in LUA.glob("*.lua") if not path.stem.startswith("_")}
+
+
+@cache
+def commands_of(script: str) -> frozenset[str]:
+    """Those of a script, and of the functions of the prelude that it calls."""
+    prelude = {found[1]: found[0] for found in _FUNCTION.finditer((LUA / "_prelude.lua").read_text("utf-8"))}
+    pending, looked_at = [(LUA / f"{script}.lua").read_text("utf-8")], set[str]()
+    commands: set[str] = set()
+    while pending:
+        text = re.sub(r"--.*", "", pending.pop())
+        commands.update(_CALL.findall(text))
+        called = (prelude.keys() & set(re.findall(r"\b(\w+)\(", text))) - looked_at
+        looked_at |= called
+        pending += [prelude[name] for name in called]
+    return frozenset(commands)
+
+
+def plain_commands(layer: str = "store") -> set[str]:
+    """Those that Python sends itself, beside what the connection does with scripts."""
+    return {
+        name
+        for path in (PACKAGE / layer).rglob("*.py")
+        if path.name != "wire.py"
+        for name in _PLAIN.findall(path.read_text("utf-8"))
+    }

@@ -1,0 +1,206 @@
+"""The rights that the store's user needs: those documented are those used, and without one of them nothing is begun."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pollconsumer.core.errors import PermissionDenied
+from pollconsumer.store import rights
+from pollconsumer.store.inspector import Inspector
+from pollconsumer.store.interventions import Interventions
+from pollconsumer.store.leases import Group, Leases
+from pollconsumer.store.redis_store import RedisStore
+from pollconsumer.store.suitability import Suitability
+from pollconsumer.store.wire import Budget, Wire
+from tests.conftest import NAMESPACE
+from tests.store.acting import QUEUE, Launch, die, message, names
+from tests.store.commands_used import LUA, commands_of, plain_commands, scripts
+from tests.store.servers import snapshot
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tests.store.servers import Server
+
+ROLES = {
+    "producer": rights.PRODUCER.split(),
+    "launch": rights.LAUNCH.split(),
+    "operator": rights.OPERATOR.split(),
+}
+SCRIPTS = {
+    "producer": {"register", "rights", "enqueue"},
+    "launch": {
+        "acquire", "announce", "checkpoint", "define", "due", "learn", "nudge", "offer", "promote", "recover", "recur",
+        "release", "renew", "retire", "step", "trim", "unreserve", "withdraw",
+    },
+    "operator": {"break", "cancel", "hold", "pause", "purge", "redrive", "reschedule"},
+}  # fmt: skip
+"""The scripts of each role; a launch and an operator do what a producer does, too."""
+PLAIN = {
+    "producer": {"EVALSHA", "SCRIPT|LOAD", "INFO", "GET", "SET", "SMEMBERS", "HEXISTS", "HMGET", "ZSCORE"},
+    "launch": {
+        "BLPOP", "DEL", "HGET", "HMGET", "LRANGE", "LREM", "SADD", "SREM", "SISMEMBER", "SMEMBERS", "TIME", "TYPE",
+    },
+    "operator": {
+        "EXISTS", "HGET", "HGETALL", "LLEN", "LRANGE", "SCARD", "SISMEMBER", "TIME", "ZCARD", "ZCOUNT", "ZRANGE",
+    },
+}  # fmt: skip
+"""What Python sends itself, by role."""
+STORE_ID = "0123456789abcdef"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "store.md"
+NEW = "Name it here for its role; then bring store/rights.py and docs/store.md in line."
+
+
+def needed(role: str) -> set[str]:
+    found = PLAIN[role] | {command for script in SCRIPTS[role] for command in commands_of(script)}
+    return found if role == "producer" else found | needed("producer")
+
+
+def test_every_script_and_every_command_that_python_sends_has_a_role() -> None:
+    assert scripts() == set.union(*SCRIPTS.values()), NEW
+    assert plain_commands() | {"EVALSHA", "SCRIPT|LOAD"} == set.union(*PLAIN.values()), NEW
+
+
+def test_every_call_of_a_script_names_its_command() -> None:
+    for path in LUA.glob("*.lua"):
+        text = path.read_text("utf-8")
+        assert len(re.findall(r"redis\.p?call\b", text)) == len(re.findall(r"redis\.call\('[A-Z]+'", text)), path.name
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_the_rights_of_a_role_are_the_commands_that_it_uses(role: str) -> None:
+    assert {"EVALSHA", *ROLES[role]} == needed(role), NEW
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_the_access_list_that_is_documented_for_a_role_grants_its_rights_and_no_more(role: str) -> None:
+    (line,) = re.findall(rf"^ACL SETUSER {role} ((?:.*\\\n)*.*)$", DOCUMENT.read_text("utf-8"), re.MULTILINE)
+    assert set(re.findall(r"\+(\S+)", line)) == {command.lower() for command in needed(role)}
+    assert re.findall(r"[~%&]\S+", line) == ["~{pollconsumer}:*", "~{pollconsumer:*}:*"]
+
+
+class Memo:
+    def read(self) -> str | None:
+        return None
+
+    def write(self, store_id: str) -> None:
+        """It is the server that is looked at here."""
+
+
+class Users:
+    """Connections as users with the rights of a role, less some."""
+
+    def __init__(self, server: Server) -> None:
+        self._server, self._admin = server, server.wire()
+        self._wires: list[Wire] = []
+        self._names: list[str] = []
+
+    def wire(self, role: str, *, without: str | None = None) -> Wire:
+        name = f"{role}-{secrets.token_hex(4)}"
+        granted = [f"+{command.lower()}" for command in ("EVALSHA", *ROLES[role]) if command != without]
+        keys = (f"~{{{NAMESPACE}}}:*", f"~{{{NAMESPACE}:*}}:*")
+        self._admin.command("ACL", "SETUSER", name, "on", ">secret", "resetchannels", *keys, "-@all", *granted)
+        self._names.append(name)
+        url = self._server.url.replace("unix://", f"unix://{name}:secret@")
+        wire = Wire(url, lambda: Budget(1), greet=Suitability(NAMESPACE, Memo(), lambda _: None))
+        self._wires.append(wire)
+        return wire
+
+    def seen(self) -> dict[str, Any]:
+        return snapshot(self._admin)
+
+    def close(self) -> None:
+        for wire in self._wires:
+            wire.close()
+        for name in self._names:
+            self._admin.command("ACL", "DELUSER", name)
+        self._admin.command("SCRIPT", "FLUSH")
+
+
+@pytest.fixture
+def users(valkey: Server) -> Iterator[Users]:
+    valkey.wire().command("SET", f"{{{NAMESPACE}}}:store-id", STORE_ID)
+    users = Users(valkey)
+    yield users
+    users.close()
+
+
+def produce(wire: Wire) -> None:
+    RedisStore(wire, NAMESPACE).enqueue([message("a"), message("b", delay=1), message("c", key="k", priority=1)])
+
+
+def launch(wire: Wire) -> None:
+    group = Group("consumer", (QUEUE,), 1)
+    Leases(wire, NAMESPACE).acquire(group, "launch", "{}", "{}")
+
+
+def operate(wire: Wire) -> None:
+    Interventions(wire, NAMESPACE).purge(QUEUE, ["dead"])
+
+
+BEGINNINGS: dict[str, Callable[[Wire], None]] = {"producer": produce, "launch": launch, "operator": operate}
+
+
+@pytest.mark.parametrize(
+    ("role", "command"), [(role, command) for role in ROLES for command in sorted(("EVALSHA", *ROLES[role]))]
+)
+def test_without_any_single_right_a_role_changes_nothing_and_is_told_which(
+    users: Users, role: str, command: str
+) -> None:
+    before = users.seen()
+    with pytest.raises(PermissionDenied, match=rf"(?i)\b{re.escape(command)}\b"):
+        BEGINNINGS[role](users.wire(role, without=command))
+    assert users.seen() == before
+
+
+@pytest.mark.parametrize("role", ["launch", "operator"])
+def test_a_queue_of_its_own_access_rule_is_not_begun_either(users: Users, valkey: Server, role: str) -> None:
+    """A selector may give a user less in one queue than in the next."""
+    wire = users.wire(role)
+    wire.command("INFO")
+    name = users._names[-1]  # noqa: SLF001  the fixture's own
+    rest = " ".join(f"+{command.lower()}" for command in ROLES[role] if command != "ZADD") + " +evalsha"
+    valkey.wire().command(
+        "ACL", "SETUSER", name, "resetkeys", f"~{{{NAMESPACE}}}:*", f"(~{{{NAMESPACE}:{QUEUE}}}:* {rest})"
+    )
+    before = users.seen()
+    begin: Callable[[Wire], object] = operate
+    if role == "launch":
+        begin = lambda wire: Launch(RedisStore(wire, NAMESPACE))  # noqa: E731  said in place
+    with pytest.raises(PermissionDenied, match="zadd"):
+        begin(wire)
+    assert users.seen() == before
+
+
+def test_a_right_taken_away_in_between_is_named_by_the_store(users: Users, valkey: Server) -> None:
+    wire = users.wire("producer")
+    store = RedisStore(wire, NAMESPACE)
+    store.enqueue([message("a")])
+    valkey.wire().command("ACL", "SETUSER", users._names[-1], "-rpush")  # noqa: SLF001  the fixture's own
+    with pytest.raises(PermissionDenied, match="rpush"):
+        store.enqueue([message("b")])
+
+
+def test_the_three_roles_with_their_rights_alone_bring_messages_to_their_ends(users: Users) -> None:
+    producer, launching, operator = (RedisStore(users.wire(role), NAMESPACE) for role in ROLES)
+    producer.enqueue(
+        [message("a"), message("b", delay=1), message("c", key="k", priority=1), message("d", concurrency="x")]
+    )
+    leases = Leases(launching.wire, NAMESPACE)
+    assert leases.acquire(Group("consumer", (QUEUE,), 1), "launch", "{}", "{}")
+    consumer = Launch(launching)
+    while not launching.promote(consumer.holder, QUEUE, 9).moved:
+        pass
+    reserved = consumer.reserve(9)
+    assert sorted(names(reserved)) == ["a", "b", "c", "d"]
+    consumer.step(completed=reserved[1:], settled=[die(reserved[0])])
+    person = Interventions(operator.wire, NAMESPACE)
+    assert person.redrive(QUEUE, [reserved[0].name]) == [reserved[0].name]
+    person.cancel(QUEUE, reserved[0].name)
+    counts = Inspector(operator.wire, NAMESPACE).overview().queues[0]
+    assert (counts.ready, counts.completed, counts.cancelled) == (0, 3, 1)
