@@ -1,0 +1,74 @@
+"""Invariants of our own processes: leases, exit codes, what they print, and that none stays."""
+
+from __future__ import annotations
+
+import re
+import signal
+from itertools import groupby, pairwise
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.faults.history import History, Ran
+
+CODES = {0, 69, 75, 124, 130, 143, -signal.SIGKILL}
+BEFORE_OUR_FIRST_LINE = {-signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP}
+"""Of a signal that comes before the interpreter has read any of ours."""
+HANG_UP = 129
+LINE = re.compile(r"pollconsumer: (warning|error): .")
+STACKS = re.compile(r"Timeout \(|Current thread|Thread 0x|  File |  <|$|<")
+"""What the watchdogs print: stacks of every thread."""
+
+
+def fences_rise(history: History) -> Iterator[str]:
+    """6. Whoever takes a lease after another has a higher fence; no two have the same."""
+    fences = [each.fence for each in history.leases]
+    for fence in {each for each in fences if fences.count(each) > 1}:
+        yield f"fence {fence} was given twice"
+    by_lineage = sorted(history.leases, key=lambda each: (each.lineage, each.acquired))
+    for lineage, leases in groupby(by_lineage, key=lambda each: each.lineage):
+        for one, other in pairwise(leases):
+            if other.fence <= one.fence and other.acquired > one.acquired:
+                yield f"{lineage}: fence {other.fence} follows {one.fence}"
+
+
+def no_process_stays(history: History) -> Iterator[str]:
+    """14. When every launch has ended, nothing is left that one of them started.
+
+    That each ends by stop_before + grace cannot be checked here, where they are suspended and the machine is busy:
+    tests/test_launches.py does.
+    """
+    for stray in history.strays:
+        yield f"still running: {stray}"
+
+
+def secrets_are_kept(history: History) -> Iterator[str]:
+    """16. The store's password is in no output, file, argument or ledger."""
+    for where in history.secrets:
+        yield f"the password is in {where}"
+
+
+def exit_codes_are_those_of_the_contract(history: History) -> Iterator[str]:
+    """24. Every command ends with a code of the contract, or by the signal that it was sent."""
+    for ran in history.commands:
+        killed = ran.code in BEFORE_OUR_FIRST_LINE
+        if ran.code not in CODES and not killed and ran.code != HANG_UP and not _struck(ran):
+            yield f"{' '.join(ran.arguments)} ended with {ran.code}: {ran.errors}"
+
+
+def nothing_is_printed_but_warnings(history: History) -> Iterator[str]:
+    """25. No traceback; launches print nothing on stdout, and on stderr lines that begin with our name."""
+    for ran in history.commands:
+        if "Traceback" in ran.errors:
+            yield f"{' '.join(ran.arguments)} ended with a traceback: {ran.errors}"
+        if ran.output and ("run" in ran.arguments or "move" in ran.arguments):
+            yield f"{' '.join(ran.arguments)} printed {ran.output!r}"
+        for line in ran.errors.splitlines():
+            if not LINE.match(line) and not STACKS.match(line):
+                yield f"{' '.join(ran.arguments)} said {line!r}"
+
+
+def _struck(ran: Ran) -> bool:
+    """Suspended beyond its hard end, a launch may be ended by the watchdog that can say no more than 1."""
+    return ran.code == 1 and "Timeout (" in ran.errors

@@ -1,0 +1,243 @@
+"""Invariants of single messages: what becomes of each, and which calls of its handler there may be."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from tests.faults.handlers_known import AT_MOST_ONCE, BACKOFF_MS, MAX_ATTEMPTS, RECURRING
+from tests.faults.history import ENDED
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.faults.history import Execution, History, Stored
+
+MOST_CRASHES = 3
+
+
+def accepted_is_accounted_for(history: History) -> Iterator[str]:
+    """1. What was accepted is in the store, and after the drain it has ended."""
+    stored = {(each.queue, each.id) for each in history.stored}
+    for each in history.enqueued():
+        if (each.queue, each.id) not in stored:
+            yield f"{each.id} was accepted by {each.queue} and is lost"
+    for message in history.stored:
+        if message.state not in ENDED:
+            yield f"{message.id} is still {message.state} in {message.queue}"
+
+
+def nothing_comes_from_nowhere(history: History) -> Iterator[str]:
+    """2. No message and no execution but of what was asked for: enqueued, a follow-up, or an occurrence."""
+    known = {each.id for each in history.operations if each.what == "enqueue"}
+    known |= {each["id"] for execution in history.executions for each in execution.follow_ups}
+    found = {message.id for message in history.stored} | {execution.id for execution in history.executions}
+    for name in found - known:
+        if name.partition("@")[0] not in RECURRING:
+            yield f"{name} was never asked for"
+    for each in history.operations:
+        if each.outcome == "duplicate" and any(message.id == each.id for message in history.stored):
+            yield f"{each.id} is in the store, though its producer was told that {each.holder} is held instead"
+
+
+def nothing_follows_an_end(history: History) -> Iterator[str]:
+    """3. Each generation of a message ends once, and is not handled after that.
+
+    (The instant of an end is reckoned by the launch, and less exact than the order of calls: so that is compared.)
+    """
+    executions = history.of_message()
+    for message in history.stored:
+        ours = executions.get((message.queue, message.id), [])
+        completing = _completing(message, executions)
+        for each in ours:
+            if each.generation == message.generation and each.attempt > message.attempts:
+                yield f"{message.id} ended at attempt {message.attempts}, and was begun at {each.attempt}"
+            if completing is not None and completing.ended is not None and each.started > completing.ended:
+                yield f"{message.id} was begun {(each.started - completing.ended) / 1000:.1f} ms after its completion"
+
+
+def completed_means_handled(history: History) -> Iterator[str]:
+    """4. A completed message was handled to its end, under the fence that completed it."""
+    executions = history.of_message()
+    for message in history.stored:
+        if message.state == "completed" and _completing(message, executions) is None:
+            call = f"attempt {message.attempts}, fence {message.fence}"
+            yield f"{message.id} is completed, and no call of {call} has ended well"
+
+
+def attempts_do_not_overlap(history: History) -> Iterator[str]:
+    """5. A call begins after the one before it has ended, or under a higher fence: that reservation was lost."""
+    for (_, name), executions in history.of_message().items():
+        for before, after in pairwise(executions):
+            if before.fence > after.fence and (before.ended is None or after.started < before.ended):
+                yield f"{name} was begun under fence {after.fence} after it was begun under {before.fence}"
+            if before.fence == after.fence and before.ended is not None and after.started < before.ended:
+                yield f"{name} was begun twice at one time under fence {after.fence}"
+            if before.fence == after.fence and before.ended is None and before.pid == after.pid:
+                yield f"{name} was begun again by process {after.pid}, in which it had not ended"
+
+
+def no_stale_write_is_accepted(history: History) -> Iterator[str]:
+    """7. The row of a message carries the highest fence under which it was handled."""
+    executions = history.of_message()
+    for message in history.stored:
+        highest = max((each.fence for each in executions.get((message.queue, message.id), [])), default=0)
+        if message.fence < highest:
+            yield f"{message.id} has fence {message.fence}, and was handled under {highest}"
+
+
+def nothing_is_early(history: History) -> Iterator[str]:
+    """8. No call before the due time, or the one that it was rescheduled to; no retry before its backoff."""
+    executions = history.of_message()
+    dues: dict[tuple[str, str], list[int]] = {}
+    for each in history.operations:
+        if each.what in ("enqueue", "reschedule"):
+            dues.setdefault((each.queue, each.id), []).append((each.due or 0) if each.outcome != "refused" else 1 << 60)
+    for (queue, name), given in dues.items():
+        first = next(iter(executions.get((queue, name), [])), None)
+        if first is not None and first.started // 1000 < min(given):
+            yield f"{name} was begun {min(given) - first.started / 1000:.1f} ms before it was due"
+    last = {(each.queue, each.id): each for each in history.operations if each.what == "reschedule"}
+    for key, each in last.items():
+        for execution in executions.get(key, []):
+            if each.outcome == "ok" and each.answered and each.answered < execution.started < (each.due or 0) * 1000:
+                yield f"{each.id} was begun before the due time that it was given"
+    for (_, name), calls in executions.items():
+        rescheduled = any(each.what == "reschedule" and each.id == name for each in history.operations)
+        for before, after in pairwise(calls):
+            # Under another fence the failure may never have been settled: then the attempt is made up for at once.
+            settled = before.fence == after.fence and before.attempt + 1 == after.attempt
+            if settled and before.outcome in BACKOFF_MS and before.ended is not None and not rescheduled:
+                waited = (after.started - before.ended) / 1000
+                if waited < BACKOFF_MS[before.outcome] - 1:
+                    yield f"{name} was tried again {waited:.1f} ms after it had failed"
+
+
+def occurrences_are_unique_and_complete(history: History) -> Iterator[str]:
+    """9. Each instant of a recurrence has one message at most; where missed ones are made up for, exactly one."""
+    counts = {each.name: each.enqueued for each in history.recurrences}
+    stored: dict[str, set[str]] = {}
+    for message in history.stored:
+        name, at, _ = message.id.partition("@")
+        if at:
+            stored.setdefault(name, set()).add(message.id)
+    for name, enqueued in counts.items():
+        if enqueued != len(stored.get(name, ())):
+            yield f"{name} has enqueued {enqueued} occurrences, and {len(stored.get(name, ()))} are in the store"
+    instants: dict[str, dict[int, str]] = {}
+    for each in history.executions:
+        if each.occurrence is not None:
+            other = instants.setdefault(each.handler, {}).setdefault(each.occurrence, each.id)
+            if other != each.id:
+                yield f"{each.handler} has two messages for one instant: {other} and {each.id}"
+    # The one of them that makes up for all that it missed, once a second.
+    complete = sorted(instants.get("each_second", {}))
+    for one, following in pairwise(complete):
+        if following - one != 1000:
+            yield f"each_second has no occurrence in the {following - one} ms after {one}"
+
+
+def attempts_count_calls(history: History) -> Iterator[str]:
+    """11. No more calls than attempts, no attempt begun twice but after a yield; attempts and crashes are bounded."""
+    executions = history.of_message()
+    for message in history.stored:
+        ours = [
+            each for each in executions.get((message.queue, message.id), []) if each.generation == message.generation
+        ]
+        begun = Counter(each.attempt for each in ours if each.outcome != "Yield")
+        for attempt, times in begun.items():
+            if times > 1:
+                yield f"attempt {attempt} of {message.id} was begun {times} times"
+        if len(begun) > message.attempts:
+            yield f"{message.id} has {message.attempts} attempts, and was begun at {sorted(begun)}"
+        if message.attempts > MAX_ATTEMPTS + MOST_CRASHES:
+            yield f"{message.id} has {message.attempts} attempts, {MAX_ATTEMPTS} at most"
+        if message.crashes > MOST_CRASHES:
+            yield f"{message.id} is blamed for {message.crashes} deaths"
+
+
+def payloads_are_unchanged(history: History) -> Iterator[str]:
+    """13. What a handler is given, and what the store keeps, is what the producer sent."""
+    sent = {each.id: each.digest for each in history.operations if each.what == "enqueue"}
+    sent |= {each["id"]: each["digest"] for one in history.executions for each in one.follow_ups}
+    for execution in history.executions:
+        if sent.get(execution.id, execution.digest) != execution.digest:
+            yield f"{execution.id} was handled with another payload than it was sent with"
+    for message in history.stored:
+        if message.digest is not None and sent.get(message.id, message.digest) != message.digest:
+            yield f"{message.id} is stored with another payload than it was sent with"
+
+
+def at_most_once_never_begins_twice(history: History) -> Iterator[str]:
+    """17. What is delivered at most once is begun once."""
+    for (_, name), executions in history.of_message().items():
+        if executions[0].handler in AT_MOST_ONCE and len(executions) > 1:
+            yield f"{name} is delivered at most once, and was begun {len(executions)} times"
+
+
+def follow_ups_come_with_the_completion(history: History) -> Iterator[str]:
+    """18. Of a completed message, the follow-ups of the call that completed it are there, and no others."""
+    stored = {(each.queue, each.id) for each in history.stored}
+    executions = history.of_message()
+    for message in history.stored:
+        completing = _completing(message, executions)
+        for each in executions.get((message.queue, message.id), []):
+            for child in each.follow_ups:
+                there = (child["queue"], child["id"]) in stored
+                wanted = completing is not None and child in completing.follow_ups
+                if wanted != there:
+                    yield f"{child['id']} {'is there' if there else 'is missing'}: {message.id} is {message.state}"
+
+
+def checkpoints_are_kept(history: History) -> Iterator[str]:
+    """19. A call begins with the last checkpoint that an earlier one was told is kept."""
+    for (_, name), executions in history.of_message().items():
+        kept = 0
+        for each in executions:
+            if each.found < kept:
+                yield f"{name} had kept {kept}, and was begun with {each.found}"
+            kept = max(kept, each.kept or 0)
+
+
+def what_was_cancelled_stays_so(history: History) -> Iterator[str]:
+    """20. A message whose cancelling was confirmed is cancelled, and no call of it begins after that."""
+    stored = {(each.queue, each.id): each for each in history.stored}
+    executions = history.of_message()
+    asked = {(each.queue, each.id) for each in history.operations if each.what == "cancel"}
+    for each in history.operations:
+        if each.what != "cancel" or each.outcome != "ok" or each.answered is None:
+            continue
+        key = (each.queue, each.id)
+        if key in stored and stored[key].state != "cancelled":
+            yield f"{each.id} was cancelled, and is {stored[key].state}"
+        if any(execution.started > each.answered for execution in executions.get(key, [])):
+            yield f"{each.id} was begun after it had been cancelled"
+    for key, message in stored.items():
+        if message.state == "cancelled" and key not in asked:
+            yield f"{message.id} is cancelled, and nobody asked for that"
+
+
+def ends_have_their_reasons(history: History) -> Iterator[str]:
+    """21. A dead letter has failed for good, has no attempt left, has crashed, or was to be handled once."""
+    executions = history.of_message()
+    for message in history.stored:
+        if message.state != "dead":
+            continue
+        ours = executions.get((message.queue, message.id), [])
+        failures = sum(each.outcome not in ("ok", "Yield", None) for each in ours)
+        fatal = any(each.outcome == "Fatal" for each in ours)
+        reasons = (fatal, failures > 0 and message.attempts >= MAX_ATTEMPTS, message.crashes >= MOST_CRASHES)
+        if not any(reasons) and message.handler not in AT_MOST_ONCE:
+            yield f"{message.id} is dead after {failures} failures and {message.crashes} deaths: {message.last_error}"
+
+
+def _completing(message: Stored, executions: dict[tuple[str, str], list[Execution]]) -> Execution | None:
+    """The call that completed a message."""
+    if message.state != "completed":
+        return None
+    for each in reversed(executions.get((message.queue, message.id), [])):
+        here = (each.generation, each.attempt, each.fence) == (message.generation, message.attempts, message.fence)
+        if here and each.outcome == "ok":
+            return each
+    return None

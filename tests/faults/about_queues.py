@@ -1,0 +1,113 @@
+"""Invariants of what messages have in common: keys, limits, order, and the sums."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.faults.history import Execution, History, Operation
+
+PLACES = {"completed": "d", "dead": "x", "cancelled": "dx"}
+
+
+def unique_keys_have_one_holder(history: History) -> Iterator[str]:
+    """10. Of the messages with one unique key, each is accepted after the one before it has ended."""
+    stored = {(each.queue, each.id): each for each in history.stored}
+    holders: dict[tuple[str, str], list[tuple[int, int | None, str]]] = {}
+    for each in history.operations:
+        message = stored.get((each.queue, each.id))
+        if each.what == "enqueue" and each.key and message is not None and message.scheduled_at is not None:
+            entry = (message.scheduled_at, message.ended_at, message.id)
+            holders.setdefault((each.queue, each.key), []).append(entry)
+    for (_, key), intervals in holders.items():
+        for (_, ended, name), (began, _, following) in pairwise(sorted(intervals, key=lambda entry: entry[0])):
+            if ended is None or began < ended:
+                yield f"{following} was accepted with the unique key {key}, that {name} still held"
+    for each in history.operations:
+        holder = stored.get((each.queue, each.holder))
+        if each.outcome == "duplicate" and holder is None:
+            yield f"{each.id} was said to be a duplicate of {each.holder}, that nobody knows"
+        # The call may have been repeated: its answer was true when the last of its tries began, at the earliest.
+        elif holder is not None and holder.ended_at is not None and holder.ended_at < each.invoked // 1000:
+            yield f"{each.id} was said to be a duplicate of {each.holder}, that had ended"
+
+
+def every_message_stands_in_one_place(history: History) -> Iterator[str]:
+    """12. Each id is in the index of its state alone; counts are those of the contents; a drained queue is empty."""
+    tally: dict[str, Counter[str]] = {}
+    for message in history.stored:
+        tally.setdefault(message.queue, Counter())[message.state] += 1
+        place = PLACES.get(message.state)
+        if place is not None and message.places != (place,):
+            yield f"{message.id} is {message.state}, and stands in {', '.join(message.places) or 'no index'}"
+    for queue in history.queues:
+        for state, count in queue.counts.items():
+            if tally.get(queue.name, Counter())[state] != count:
+                yield f"{queue.name} counts {count} {state}, and holds {tally.get(queue.name, Counter())[state]}"
+        for name, count in queue.leftovers.items():
+            yield f"{queue.name} is drained, and holds {count} in {name}"
+
+
+def first_in_is_first_out(history: History) -> Iterator[str]:
+    """15. Equals are begun in the order in which they were accepted. (With one slot; of priority 0, due at once.)
+
+    The order between priorities is the state machine's to check (tests/machine): here the clock has the last word.
+    """
+    if not history.one_at_a_time:
+        return
+    changed = {(each.queue, each.id) for each in history.operations if each.what != "enqueue"}
+    executions = history.of_message()
+    first = {key: calls[0].started for key, calls in executions.items()}
+    # A producer's own messages: between two producers, and where a call was repeated, nobody knows the order.
+    lines: dict[tuple[str, str], list[Operation]] = {}
+    for each in sorted(history.enqueued(), key=lambda each: each.invoked):
+        plain = not (each.priority or each.due or each.concurrency_key) and (each.queue, each.id) not in changed
+        if plain and (each.queue, each.id) in first:
+            lines.setdefault((each.queue, each.id.partition("-")[0]), []).append(each)
+    for (queue, _), line in lines.items():
+        for one, other in pairwise(line):
+            if first[queue, other.id] < first[queue, one.id]:
+                yield f"{other.id} was begun before {one.id}, that {queue} accepted before it"
+
+
+def places_are_not_exceeded(history: History) -> Iterator[str]:
+    """22. With one concurrency key no more calls are under way than there are places, but for reservations lost."""
+    keys = {(each.queue, each.id): each for each in history.operations if each.concurrency_key}
+    groups: dict[tuple[str, str], list[Execution]] = {}
+    limits: dict[tuple[str, str], int] = {}
+    for message, calls in history.of_message().items():
+        if (operation := keys.get(message)) is not None:
+            group = (operation.queue, operation.concurrency_key)
+            limits[group] = operation.concurrency_limit
+            groups.setdefault(group, []).extend(calls)
+    newest = {name: calls[-1].fence for name, calls in history.of_message().items()}
+    for group, calls in groups.items():
+        queue, key = group
+        # A call whose message was offered to another launch may go on: its place was given away with the reservation.
+        rightful = [each for each in calls if each.ended is not None and each.fence == newest[queue, each.id]]
+        for each in rightful:
+            beside = sum(
+                other.started <= each.started < (other.ended or 0) and _same_launch(other, each) for other in rightful
+            )
+            if beside > limits[group]:
+                yield f"{beside} calls with {key} were under way at once in {queue}, {limits[group]} at most"
+
+
+def _same_launch(one: Execution, other: Execution) -> bool:
+    """Calls of another launch may go on after their lease, and with it their places, went to this one."""
+    return one.fence == other.fence
+
+
+def quotas_hold(history: History) -> Iterator[str]:
+    """23. No span of a quota's period sees more handed out. (As far as it shows: a message keeps its last hand-out.)"""
+    if history.quota is None:
+        return
+    queue, most, period = history.quota
+    handed = sorted(each.reserved_at for each in history.stored if each.queue == queue and each.reserved_at)
+    for first, last in zip(handed, handed[most:], strict=False):
+        if last - first < period:
+            yield f"{queue} handed out {most + 1} messages in {last - first} ms, {most} at most in {period}"

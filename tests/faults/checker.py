@@ -1,0 +1,47 @@
+"""Every invariant, and what a history has against each."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.faults import about_launches, about_messages, about_queues
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tests.faults.history import History
+
+    Invariant = Callable[[History], Iterator[str]]
+
+INVARIANTS: tuple[Invariant, ...] = (
+    about_messages.accepted_is_accounted_for,
+    about_messages.nothing_comes_from_nowhere,
+    about_messages.nothing_follows_an_end,
+    about_messages.completed_means_handled,
+    about_messages.attempts_do_not_overlap,
+    about_launches.fences_rise,
+    about_messages.no_stale_write_is_accepted,
+    about_messages.nothing_is_early,
+    about_messages.occurrences_are_unique_and_complete,
+    about_queues.unique_keys_have_one_holder,
+    about_messages.attempts_count_calls,
+    about_queues.every_message_stands_in_one_place,
+    about_messages.payloads_are_unchanged,
+    about_launches.no_process_stays,
+    about_queues.first_in_is_first_out,
+    about_launches.secrets_are_kept,
+    about_messages.at_most_once_never_begins_twice,
+    about_messages.follow_ups_come_with_the_completion,
+    about_messages.checkpoints_are_kept,
+    about_messages.what_was_cancelled_stays_so,
+    about_messages.ends_have_their_reasons,
+    about_queues.places_are_not_exceeded,
+    about_queues.quotas_hold,
+    about_launches.exit_codes_are_those_of_the_contract,
+    about_launches.nothing_is_printed_but_warnings,
+)
+
+
+def violations(history: History) -> list[str]:
+    """One line for each, with the invariant's name."""
+    return [f"{invariant.__name__}: {line}" for invariant in INVARIANTS for line in invariant(history)]

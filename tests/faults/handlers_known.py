@@ -1,0 +1,9 @@
+"""What the invariants must know of the handlers, without importing them: that would register them."""
+
+from __future__ import annotations
+
+MAX_ATTEMPTS = 4
+AT_MOST_ONCE = ("once",)
+RECURRING = ("each_second", "some_seconds")
+BACKOFF_MS = {"ValueError": 50, "RetryIn": 100, "exit 3": 50}
+"""After which a call that ended so is tried again."""

@@ -1,0 +1,175 @@
+"""What happened to an installation: what its handlers, producers and launches recorded, and how its store ended."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+ENDED = ("completed", "dead", "cancelled", "expired")
+
+
+class Execution(NamedTuple):
+    """One call of a handler. Instants are epoch µs; ``ended`` is None where its process died first.
+
+    ``follow_ups`` are what it gave to ``context.enqueue``, ``found`` the checkpoint it began with, ``kept`` the last
+    one that it kept, ``occurrence`` the instant in epoch ms that it was called for.
+    """
+
+    id: str
+    handler: str
+    queue: str
+    attempt: int
+    generation: int
+    fence: int
+    pid: int
+    digest: str
+    started: int
+    ended: int | None = None
+    outcome: str | None = None
+    follow_ups: tuple[dict[str, str], ...] = ()
+    found: int = 0
+    kept: int | None = None
+    occurrence: int | None = None
+
+
+class Operation(NamedTuple):
+    """What a producer or a person asked of the store. Instants are epoch µs.
+
+    ``outcome``: ok, duplicate (of ``holder``), refused (nothing was done), or unknown. ``due``
+    is the earliest due time in epoch ms, None for at once.
+    """
+
+    what: str
+    queue: str
+    id: str
+    invoked: int
+    answered: int | None = None
+    outcome: str = "unknown"
+    handler: str = ""
+    digest: str = ""
+    due: int | None = None
+    priority: int = 0
+    key: str = ""
+    concurrency_key: str = ""
+    concurrency_limit: int = 1
+    holder: str = ""
+
+
+class Stored(NamedTuple):
+    """A message as the store has it at the end. Instants are epoch ms; ``places`` are the indexes that hold its id."""
+
+    id: str
+    queue: str
+    handler: str
+    state: str
+    attempts: int
+    generation: int
+    crashes: int
+    fence: int
+    scheduled_at: int | None
+    reserved_at: int | None
+    ended_at: int | None
+    digest: str | None
+    last_error: str | None
+    places: tuple[str, ...]
+
+
+class Queue(NamedTuple):
+    """``counts`` by state as `status` gives them; ``leftovers``: what a drained queue has none of."""
+
+    name: str
+    counts: dict[str, int]
+    leftovers: dict[str, int]
+
+
+class Ran(NamedTuple):
+    """A command of ours, from its start to its end."""
+
+    arguments: tuple[str, ...]
+    pid: int
+    seconds: float
+    code: int
+    output: str
+    errors: str
+
+
+class Recurred(NamedTuple):
+    name: str
+    enqueued: int
+    skipped: int
+
+
+class Lease(NamedTuple):
+    """A launch's tenure of a lease, from the ledger; ``acquired`` in epoch ms."""
+
+    lineage: str
+    fence: int
+    acquired: int
+
+
+@dataclass
+class History:
+    """``suspended``: whether anything was stopped for a while, so that times say nothing. ``secrets``: where in the
+    places looked at the store's password was found."""
+
+    executions: list[Execution] = field(default_factory=list)
+    operations: list[Operation] = field(default_factory=list)
+    stored: list[Stored] = field(default_factory=list)
+    queues: list[Queue] = field(default_factory=list)
+    commands: list[Ran] = field(default_factory=list)
+    recurrences: list[Recurred] = field(default_factory=list)
+    leases: list[Lease] = field(default_factory=list)
+    strays: list[str] = field(default_factory=list)
+    secrets: list[str] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
+    one_at_a_time: bool = True
+    """Whether launches have one slot, and one instance."""
+    quota: tuple[str, int, int] | None = None
+    """Queue, most messages, period in ms."""
+
+    def of_message(self) -> dict[tuple[str, str], list[Execution]]:
+        """Executions by queue and id, in the order of their starts."""
+        found: dict[tuple[str, str], list[Execution]] = {}
+        for execution in sorted(self.executions, key=lambda each: each.started):
+            found.setdefault((execution.queue, execution.id), []).append(execution)
+        return found
+
+    def enqueued(self) -> list[Operation]:
+        """Accepted for certain, and no duplicate."""
+        return [each for each in self.operations if each.what == "enqueue" and each.outcome == "ok"]
+
+
+def read_executions(path: Path) -> list[Execution]:
+    """Of a log of starts and ends, matched by their tokens."""
+    started: dict[str, Execution] = {}
+    for entry in _lines(path):
+        token = entry.pop("token")
+        what, at = entry.pop("what"), entry.pop("at")
+        if what == "start":
+            started[token] = Execution(started=at, **entry)
+        else:
+            entry["follow_ups"] = tuple(entry.get("follow_ups", ()))
+            started[token] = started[token]._replace(ended=at, **entry)
+    return list(started.values())
+
+
+def read_operations(paths: Iterable[Path]) -> list[Operation]:
+    """Of logs of calls and their answers, matched by their tokens."""
+    called: dict[str, Operation] = {}
+    for path in paths:
+        for entry in _lines(path):
+            token = entry.pop("token")
+            called[token] = called[token]._replace(**entry) if token in called else Operation(**entry)
+    return list(called.values())
+
+
+def _lines(path: Path) -> Iterator[dict[str, Any]]:
+    if path.exists():
+        with path.open() as lines:
+            for line in lines:
+                yield json.loads(line)

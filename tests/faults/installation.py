@@ -1,0 +1,176 @@
+"""A user's installation on a server of its own, with a proxy between: directory, configuration, and processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pollconsumer
+from tests.faults.history import Ran
+from tests.faults.proxy import Proxy
+from tests.faults.server import Server
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+NAMESPACE = "pollconsumer"
+PASSWORD = "canary-7f3a9c"
+QUEUES = ("default", "second", "limited")
+QUOTA, QUOTA_PERIOD = 20, 2.0
+PERIOD = 2.0
+CONFIGURATION = """
+handlers = ["handlers"]
+
+[consumer]
+queues = [{queues}]
+timeout = "{period}s"
+grace = "1s"
+min_margin = "200ms"
+idle_time = "300ms"
+estimated_duration = "1ms"
+
+[mover]
+timeout = "{period}s"
+grace = "1s"
+idle_time = "200ms"
+
+[queues.limited]
+quota = "{quota}/{quota_period}s"
+max_in_flight = 2
+
+[commands.program]
+command = [{program}]
+timeout = "20s"
+max_attempts = 4
+retry = {{ first = "50ms", factor = 1, most = "50ms", jitter = 0 }}
+"""
+
+
+class Command:
+    """A process of ours that was started. Its output goes to files, which no reader has to empty."""
+
+    def __init__(self, arguments: tuple[str, ...], process: subprocess.Popen[bytes], files: tuple[Path, Path]) -> None:
+        self.arguments, self.process, self._files = arguments, process, files
+        self._started = time.monotonic()
+        self._seconds = 0.0
+
+    def is_running(self) -> bool:
+        if self.process.poll() is None:
+            return True
+        self._seconds = self._seconds or time.monotonic() - self._started
+        return False
+
+    def ran(self) -> Ran:
+        """It must have ended."""
+        assert not self.is_running()
+        output, errors = (path.read_text(errors="replace") for path in self._files)
+        return Ran(self.arguments, self.process.pid, self._seconds, self.process.returncode, output, errors)
+
+
+class Installation:
+    """``settings`` are added to its configuration, or take the place of all of it but the store."""
+
+    def __init__(self, *, scaled: bool = True) -> None:
+        # A unix socket's path holds 107 bytes at most, fewer than pytest's own directories take.
+        self.directory = Path(tempfile.mkdtemp(prefix="pc-"))
+        self.server = Server(self.directory, PASSWORD)
+        self.proxy = Proxy(self.server.socket)
+        self.url = f"redis://:{PASSWORD}@127.0.0.1:{self.proxy.port}/0"
+        self.commands: list[Command] = []
+        self._module = "tests.faults.entry" if scaled else "pollconsumer"
+        self._number = 0
+        self._lock = threading.Lock()
+        self.environment = {
+            "HOME": str(self.directory),
+            "PATH": os.defpath,
+            "PYTHONPATH": str(Path(pollconsumer.__file__).parents[1]),
+            "POLLCONSUMER_STORE": self.url,
+            **{f"XDG_{kind}_HOME": str(self.directory / kind.lower()) for kind in ("DATA", "STATE", "CACHE")},
+        }
+        self.server.start()
+        self.server.await_ready()
+
+    def configure(self) -> None:
+        """Handlers, program, and a configuration with all that this suite mixes."""
+        here = Path(__file__).parent
+        for name in ("handlers.py", "program.py"):
+            shutil.copy(here / name, self.directory / name)
+        program = ", ".join(json.dumps(word) for word in (sys.executable, "-IS", str(self.directory / "program.py")))
+        text = CONFIGURATION.format(
+            queues=", ".join(json.dumps(queue) for queue in QUEUES),
+            period=PERIOD,
+            quota=QUOTA,
+            quota_period=QUOTA_PERIOD,
+            program=program,
+        )
+        (self.directory / "config.toml").write_text(text)
+
+    def start(self, *arguments: str) -> Command:
+        """Start one of our commands and return at once."""
+        return self.start_python("-m", self._module, *arguments)
+
+    def start_python(self, *words: str) -> Command:
+        with self._lock:
+            self._number += 1
+            files = tuple(self.directory / f"{self._number:04}.{kind}" for kind in ("out", "err"))
+        with files[0].open("wb") as output, files[1].open("wb") as errors:
+            process = subprocess.Popen(
+                [sys.executable, *words],
+                cwd=self.directory,
+                env=self.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=errors,
+            )
+        command = Command(words[2:], process, (files[0], files[1]))
+        with self._lock:
+            self.commands.append(command)
+        return command
+
+    def run(self, *arguments: str, within: float = 120.0) -> Ran:
+        """One of our commands, to its end."""
+        command = self.start(*arguments)
+        command.process.wait(within)
+        return command.ran()
+
+    def json(self, *arguments: str) -> Any:
+        ran = self.run(*arguments, "--json")
+        assert ran.code == 0, ran.errors
+        return json.loads(ran.output)
+
+    def processes(self) -> Iterator[tuple[int, list[str]]]:
+        """Every process that works for this installation but its server: number and arguments."""
+        mark, own = os.fsencode(self.directory), os.getpid()
+        for entry in Path("/proc").iterdir():
+            if not entry.name.isdigit() or int(entry.name) == own:
+                continue
+            with suppress(OSError):
+                words = (entry / "cmdline").read_bytes().split(b"\0")
+                ours = mark in (entry / "environ").read_bytes() or (entry / "cwd").readlink() == self.directory
+                if ours and b"valkey-server" not in words[0] and b"redis-server" not in words[0]:
+                    yield int(entry.name), [word.decode(errors="replace") for word in words]
+
+    def kill_all(self) -> None:
+        for pid, _ in self.processes():
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        for command in self.commands:
+            command.process.wait()
+
+    def close(self, *, keep: bool = False) -> None:
+        """End everything; ``keep`` the directory."""
+        self.kill_all()
+        self.proxy.close()
+        self.server.close()
+        if not keep:
+            shutil.rmtree(self.directory)

@@ -1,0 +1,214 @@
+"""What harms an installation: one fault at a time, chosen by a seed, each undone before the next or at the end."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from redis import exceptions
+
+from pollconsumer.store.inspector import Inspector
+from pollconsumer.store.interventions import Interventions
+from tests.faults.installation import NAMESPACE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from tests.faults.installation import Installation
+    from tests.faults.platform import Platform
+
+ENDLESS = "while true do end"
+SIGNALS = {"kill": signal.SIGKILL, "terminate": signal.SIGTERM, "interrupt": signal.SIGINT, "hang up": signal.SIGHUP}
+
+
+class Nemesis:
+    def __init__(self, seed: int, installation: Installation, platform: Platform) -> None:
+        self.chance = random.Random(seed)
+        self._installation, self._platform = installation, platform
+        self.done: list[str] = []
+        """Names of the faults so far, in order."""
+        self.suspended: set[int] = set()
+
+    def faults(self) -> dict[str, Callable[[], object]]:
+        return {
+            "kill launch": lambda: self._signal(self._launches("run"), "kill"),
+            "kill heartbeat": lambda: self._signal(self._heartbeats(), "kill"),
+            "kill launch and heartbeat": self.kill_launch_and_heartbeat,
+            "kill mover": lambda: self._signal(self._launches("move"), "kill"),
+            "kill isolated process": lambda: self._signal(self._isolated(), "kill"),
+            "kill program": lambda: self._signal(self._programs(), "kill"),
+            "terminate launch": lambda: self._signal(self._launches("run"), "terminate"),
+            "terminate launch twice": self.terminate_twice,
+            "interrupt launch": lambda: self._signal(self._launches("run"), "interrupt"),
+            "hang up mover": lambda: self._signal(self._launches("move"), "hang up"),
+            "terminate heartbeat": lambda: self._signal(self._heartbeats(), "terminate"),
+            "terminate isolated process": lambda: self._signal(self._isolated(), "terminate"),
+            "terminate program": lambda: self._signal(self._programs(), "terminate"),
+            "suspend launch": lambda: self._suspend(self._launches("run")),
+            "suspend heartbeat": lambda: self._suspend(self._heartbeats()),
+            "suspend mover": lambda: self._suspend(self._launches("move")),
+            "suspend isolated process": lambda: self._suspend(self._isolated()),
+            "suspend everything": self.suspend_everything,
+            "suspend server": self.suspend_server,
+            "kill server": self.kill_server,
+            "restart server": self.restart_server,
+            "reset connections": self._installation.proxy.cut,
+            "end connections halfway": self._installation.proxy.half_close,
+            "lose replies": lambda: self._installation.proxy.lose_replies(self.chance.randint(1, 5)),
+            "delay": lambda: self._proxy(delay=self.chance.uniform(0.02, 0.3)),
+            "silence": lambda: self._proxy(silent=True),
+            "slices": lambda: self._proxy(slices=7),
+            "refuse connections": lambda: self._proxy(away=True),
+            "forget scripts": lambda: self._command("SCRIPT", "FLUSH"),
+            "kill clients": lambda: self._command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"),
+            "endless script": self.endless_script,
+            "full memory": self.full_memory,
+            "pause queue": self.pause_queue,
+            "launch storm": self.launch_storm,
+        }
+
+    def strike(self, name: str) -> None:
+        """Do one of them. What it is aimed at may be gone in the meantime."""
+        self.done.append(name)
+        with suppress(ProcessLookupError):
+            self.faults()[name]()
+
+    def deck(self) -> Iterable[str]:
+        """Names of faults without end: each once, in an order of chance, and again."""
+        while True:
+            names = sorted(self.faults())
+            self.chance.shuffle(names)
+            yield from names
+
+    def heal(self) -> None:
+        """Resume what is suspended, and let everything through."""
+        self._installation.proxy.heal()
+        for pid in self.suspended:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+        if not self._installation.server.is_running():
+            self._installation.server.start()
+        self._installation.server.signal(signal.SIGCONT)
+        self._installation.server.await_ready()
+        self._command("CONFIG", "SET", "maxmemory", "0")
+        wire = self._installation.server.wire()
+        for queue in Inspector(wire, NAMESPACE).queues():
+            Interventions(wire, NAMESPACE).pause(queue, paused=False)
+        wire.close()
+
+    # Whom
+
+    def _launches(self, role: str) -> list[int]:
+        return [launch.process.pid for launch in self._platform.living(role)]
+
+    def _children(self) -> list[tuple[int, list[str]]]:
+        own = {launch.process.pid for launch in self._platform.launches}
+        return [(pid, words) for pid, words in self._installation.processes() if pid not in own]
+
+    def _heartbeats(self) -> list[int]:
+        """Forks of a launch: their arguments are its own."""
+        return [pid for pid, words in self._children() if "run" in words]
+
+    def _isolated(self) -> list[int]:
+        return [pid for pid, words in self._children() if any(word.endswith("isolated.py") for word in words)]
+
+    def _programs(self) -> list[int]:
+        return [pid for pid, words in self._children() if any(word.endswith("program.py") for word in words)]
+
+    # What
+
+    def _signal(self, pids: list[int], kind: str) -> None:
+        if pids:
+            os.kill(self.chance.choice(pids), SIGNALS[kind])
+
+    def kill_launch_and_heartbeat(self) -> None:
+        for pid in self._heartbeats() + self._launches("run"):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    def terminate_twice(self) -> None:
+        for pid in self._launches("run")[:1]:
+            os.kill(pid, signal.SIGTERM)
+            time.sleep(self.chance.choice([0, 0.01]))
+            os.kill(pid, signal.SIGTERM)
+
+    def _suspend(self, pids: list[int]) -> None:
+        if pids:
+            self._stop_for_a_while([self.chance.choice(pids)])
+
+    def suspend_everything(self) -> None:
+        """As a machine that sleeps, and whose server does not."""
+        self._stop_for_a_while([pid for pid, _ in self._installation.processes()])
+
+    def _stop_for_a_while(self, pids: list[int]) -> None:
+        self.suspended |= set(pids)
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGSTOP)
+        time.sleep(self.chance.choice([0.1, 0.5, 2, 4]))
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+
+    def suspend_server(self) -> None:
+        self._installation.server.signal(signal.SIGSTOP)
+        time.sleep(self.chance.choice([0.1, 1, 3]))
+        self._installation.server.signal(signal.SIGCONT)
+
+    def kill_server(self) -> None:
+        self._installation.server.kill()
+        time.sleep(self.chance.choice([0, 0.2, 1]))
+        self._installation.server.start()
+
+    def restart_server(self) -> None:
+        """Its file is rewritten first: from then on it is loaded key by key, and clients are told so."""
+        self._command("BGREWRITEAOF")
+        time.sleep(0.1)
+        self._installation.server.stop()
+        self._installation.server.start()
+
+    def _proxy(self, **state: float | bool) -> None:
+        for name, value in state.items():
+            setattr(self._installation.proxy, name, value)
+        time.sleep(self.chance.uniform(0.1, 1.5))
+        self._installation.proxy.heal()
+
+    def endless_script(self) -> None:
+        """Of another client: everyone else is told BUSY, until a person kills it."""
+
+        def run() -> None:
+            with self._installation.server.client() as client, suppress(exceptions.RedisError):
+                client.eval(ENDLESS, 0)
+
+        running = threading.Thread(target=run)
+        running.start()
+        time.sleep(self.chance.uniform(0.3, 1.5))
+        while running.is_alive():
+            self._command("SCRIPT", "KILL")
+            running.join(0.05)
+
+    def full_memory(self) -> None:
+        self._command("CONFIG", "SET", "maxmemory", "1mb")
+        time.sleep(self.chance.uniform(0.1, 1.5))
+        self._command("CONFIG", "SET", "maxmemory", "0")
+
+    def pause_queue(self) -> None:
+        queue = self.chance.choice(["default", "second"])
+        self._installation.run("queue", "pause", queue)
+        time.sleep(0.5)
+        self._installation.run("queue", "resume", queue)
+
+    def launch_storm(self) -> None:
+        """Five beside those of the platform."""
+        for _ in range(5):
+            self._platform.launches.append(self._installation.start("-q", "run"))
+
+    def _command(self, *words: str) -> None:
+        """To the server itself; what it says about it does not matter."""
+        with self._installation.server.client() as client, suppress(exceptions.RedisError):
+            client.execute_command(*words)

@@ -1,0 +1,37 @@
+"""The platform: a launch of the consumer and one of the mover each period, whatever became of those before."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tests.faults.installation import Command, Installation
+
+
+class Platform:
+    """``options`` are those of each consumer's launch."""
+
+    def __init__(self, installation: Installation, period: float, options: Sequence[str]) -> None:
+        self._installation, self._period, self._options = installation, period, options
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._launch)
+        self.launches: list[Command] = []
+        self._thread.start()
+
+    def _launch(self) -> None:
+        while True:
+            self.launches.append(self._installation.start("-q", "run", *self._options))
+            self.launches.append(self._installation.start("-q", "move"))
+            if self._over.wait(self._period):
+                return
+
+    def living(self, role: str) -> list[Command]:
+        """Launches under way, the earliest first; ``role`` is run or move."""
+        return [launch for launch in self.launches if role in launch.arguments and launch.is_running()]
+
+    def stop(self) -> None:
+        self._over.set()
+        self._thread.join()

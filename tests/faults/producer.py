@@ -1,0 +1,112 @@
+"""``python -m tests.faults.producer SEED COUNT PACE``: enqueues, cancels and reschedules, and records what it was told.
+
+A line before each call, and one with the answer after it: without the second, the outcome is unknown.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import time
+import uuid
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pollconsumer import OutcomeUnknown, PollConsumer, StoreUnreachable
+from pollconsumer.core.errors import BadData, NotFound
+from pollconsumer.interface.settings import load_settings
+from pollconsumer.store.interventions import Interventions
+from pollconsumer.store.wire import Budget, Wire
+from tests.faults.recording import append, digest, now
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+HANDLERS = ["plain"] * 6 + ["later", "later", "hopeless", "once", "parent", "parent", "steps", "apart", "awaited"]
+LOG = "operations.{}.jsonl"
+TRIES = 20
+
+
+class Producer:
+    def __init__(self, seed: int, directory: Path) -> None:
+        self.chance = random.Random(seed)
+        self._seed = seed
+        self._log = directory / LOG.format(seed)
+        settings = load_settings(directory / "config.toml")
+        self._app = PollConsumer()
+        self._person = Interventions(Wire(settings.store, lambda: Budget(5)), settings.namespace)
+        self._sent: list[tuple[str, str]] = []
+
+    def run(self, count: int, pace: float) -> None:
+        for number in range(count):
+            what = self.chance.choices([self.enqueue, self.cancel, self.reschedule], [16, 1, 1])[0]
+            if what == self.enqueue or not self._sent:
+                self.enqueue(number)
+            else:
+                what(number)
+            time.sleep(self.chance.uniform(0, 2 * pace))
+
+    def enqueue(self, number: int) -> None:
+        chance = self.chance
+        handler = chance.choice([*HANDLERS, "program"])
+        ms, fails = chance.choice([0, 0, 0, 1, 20]), chance.choice([0, 0, 0, 0, 1, 3, 9])
+        pad = "x" * chance.choice([0, 0, 10, 2000])
+        payload = {"n": number, "ms": ms, "fails": fails, "pad": pad}
+        queue = chance.choices(["default", "second", "limited"], [6, 3, 1])[0]
+        message_id = f"{self._seed}-{number}"
+        options: dict[str, Any] = {"id": message_id, "queue": queue, "priority": chance.choice([0, 0, 0, 5, -5])}
+        recorded = {"handler": handler, "digest": digest(payload), "priority": options["priority"]}
+        if chance.random() < 0.25:
+            delay = chance.choice([0.05, 0.3, 1.0])
+            recorded["due"] = time.time_ns() // 1_000_000 + int(delay * 1000)
+            if chance.random() < 0.5:
+                options["in_"] = delay
+            else:
+                options["at"] = datetime.fromtimestamp(recorded["due"] / 1000, UTC)
+        if chance.random() < 0.15:
+            options["key"] = recorded["key"] = f"unique-{chance.randrange(3)}"
+        if chance.random() < 0.2:
+            key = chance.randrange(3)
+            options["concurrency_key"] = recorded["concurrency_key"] = f"place-{key}"
+            options["concurrency_limit"] = recorded["concurrency_limit"] = 1 if key else 2
+        persistent = chance.random() < 0.9
+
+        def call() -> dict[str, Any]:
+            handle = self._app.enqueue(handler, payload, **options)
+            # What an earlier try of ours has enqueued is no duplicate of another's.
+            return {"outcome": "ok"} if handle.id == message_id else {"outcome": "duplicate", "holder": handle.id}
+
+        self._sent.append((queue, message_id))
+        self._record("enqueue", queue, message_id, call, recorded, TRIES if persistent else 1)
+
+    def cancel(self, _number: int) -> None:
+        queue, message_id = self.chance.choice(self._sent[-20:])
+        self._record("cancel", queue, message_id, lambda: self._person.cancel(queue, message_id), {}, TRIES)
+
+    def reschedule(self, _number: int) -> None:
+        queue, message_id = self.chance.choice(self._sent[-20:])
+        delay = self.chance.choice([0, 100, 500])
+        due = {"due": time.time_ns() // 1_000_000 + delay}
+        self._record(
+            "reschedule", queue, message_id, lambda: self._person.reschedule(queue, message_id, delay=delay), due, TRIES
+        )
+
+    def _record(
+        self, what: str, queue: str, message_id: str, call: Callable[[], Any], more: dict[str, Any], tries: int
+    ) -> None:
+        token = uuid.uuid4().hex
+        append(self._log, {"token": token, "what": what, "queue": queue, "id": message_id, "invoked": now()} | more)
+        for _ in range(tries):
+            try:
+                answer = call()
+            except (OutcomeUnknown, StoreUnreachable):
+                continue  # the id makes repeating it harmless
+            except (BadData, NotFound):
+                answer = {"outcome": "refused"}
+            append(self._log, {"token": token, "answered": now()} | (answer or {"outcome": "ok"}))
+            return
+
+
+if __name__ == "__main__":
+    Producer(int(sys.argv[1]), Path.cwd()).run(int(sys.argv[2]), float(sys.argv[3]))

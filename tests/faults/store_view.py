@@ -1,0 +1,104 @@
+"""How the store ended: every message, the indexes that hold it, the counts, and what a drained queue still holds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pollconsumer.store.inspector import Inspector
+from pollconsumer.store.keys import QUEUE_TYPES, Keys
+from pollconsumer.store.recurring import Recurring
+from tests.faults.history import Lease, Queue, Recurred, Stored
+from tests.faults.recording import digest
+from tests.store.servers import snapshot
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from pollconsumer.store.inspector import Message
+    from pollconsumer.store.wire import Wire
+
+INDEXES = {"s": 0, "r": 0, "z": 0, "f": 0, "d": 6, "dx": 6, "x": 0}
+"""Keys that hold ids, and how many bytes stand before each."""
+EMPTY_WHEN_DRAINED = ("r", "z", "s", "f", "p", "k", "w", "g", "u", "o")
+"""Of a queue that has been drained: nothing ready, scheduled, in flight, parked, in line, unique, or to be sent."""
+MOST = 10**9
+
+
+def stored(wire: Wire, namespace: str) -> list[Stored]:
+    inspector, keys = Inspector(wire, namespace), Keys(namespace)
+    found = []
+    for queue in inspector.queues():
+        places = _places(wire, keys, queue)
+        ids = {name.decode() for name in wire.command("HKEYS", keys.queue(queue, "m"))}
+        ids |= {name.decode() for name in wire.command("HKEYS", keys.queue(queue, "b"))}
+        rows = _hash(wire, keys.queue(queue, "m"))
+        for name in sorted(ids | places.keys()):
+            message = inspector.message(name, queue)
+            found.append(_stored(message, rows.get(name, b""), places.get(name, [])))
+    return found
+
+
+def queues(wire: Wire, namespace: str) -> list[Queue]:
+    keys, found = Keys(namespace), []
+    content = snapshot(wire)
+    for counts in Inspector(wire, namespace).overview().queues:
+        leftovers = {
+            f"{name} ({QUEUE_TYPES[name]})": len(content[keys.queue(counts.name, name)])
+            for name in EMPTY_WHEN_DRAINED
+            if name != "k" and content.get(keys.queue(counts.name, name))
+        }
+        left_over = int(content.get(keys.queue(counts.name, "c"), {}).get(b"left over", 0))
+        if left_over:
+            leftovers["counted as left over"] = left_over
+        states = ("ready", "reserved", "scheduled", "completed", "dead", "cancelled")
+        found.append(Queue(counts.name, {state: getattr(counts, state) for state in states}, leftovers))
+    return found
+
+
+def recurrences(wire: Wire, namespace: str) -> list[Recurred]:
+    standing = Recurring(wire, namespace).standing()
+    return [Recurred(each.recurrence.name, each.enqueued, each.skipped) for each in standing]
+
+
+def leases(wire: Wire, namespace: str) -> list[Lease]:
+    """From the ledger, the earliest first."""
+    entries: list[dict[str, Any]] = Inspector(wire, namespace).launches(MOST)
+    return [
+        Lease(entry["lineage"], int(entry["fence"]), entry["acquired_ms"])
+        for entry in reversed(entries)
+        if "acquired_ms" in entry
+    ]
+
+
+def _stored(message: Message, row: bytes, places: list[str]) -> Stored:
+    at = message.timestamps
+    return Stored(
+        id=message.id,
+        queue=message.queue,
+        handler=message.handler,
+        state=message.state.value,
+        attempts=message.attempts,
+        generation=message.row.generation,
+        crashes=row[6] if row else 0,
+        fence=int.from_bytes(row[8:14], "big"),
+        scheduled_at=at.scheduled_at,
+        reserved_at=at.reserved_at,
+        ended_at=at.completed_at or at.dead_at or at.cancelled_at,
+        digest=None if message.payload is None else digest(message.payload),
+        last_error=message.last_error,
+        places=tuple(places),
+    )
+
+
+def _places(wire: Wire, keys: Keys, queue: str) -> dict[str, list[str]]:
+    places: dict[str, list[str]] = {}
+    for name, skipped in INDEXES.items():
+        command = "LRANGE" if QUEUE_TYPES[name] == "list" else "ZRANGE"
+        for entry in wire.command(command, keys.queue(queue, name), 0, -1):
+            places.setdefault(entry[skipped:].decode(), []).append(name)
+    return places
+
+
+def _hash(wire: Wire, key: str) -> dict[str, bytes]:
+    found = wire.command("HGETALL", key)
+    return {field.decode(): value for field, value in zip(found[::2], found[1::2], strict=True)}

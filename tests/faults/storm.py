@@ -1,0 +1,112 @@
+"""One seeded run: an installation under load and faults, healed, drained, and read."""
+
+from __future__ import annotations
+
+import random
+import time
+from typing import TYPE_CHECKING
+
+from pollconsumer.store.inspector import Inspector
+from tests.faults import store_view
+from tests.faults.history import History, read_executions, read_operations
+from tests.faults.installation import NAMESPACE, PASSWORD, PERIOD, QUOTA, QUOTA_PERIOD, Installation
+from tests.faults.nemesis import Nemesis
+from tests.faults.platform import Platform
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PACE = 0.9
+"""Seconds that a fault takes, with the pause before it, on the average."""
+LONGEST_DRAIN = 120
+RECURRENCES = ("each_second", "some_seconds")
+
+
+class Storm:
+    """``messages`` operations of two producers, while ``faults`` faults are done."""
+
+    def __init__(self, seed: int, messages: int, faults: int) -> None:
+        self.seed, self._messages, self._faults = seed, messages, faults
+        self.chance = random.Random(seed)
+        self.installation = Installation(scaled=True)
+        self.installation.configure()
+        self._concurrency = self.chance.choice([1, 1, 4])
+        self._instances = self.chance.choice([1, 1, 1, 2])
+        self._secrets: list[str] = []
+        # Straight to the server: the proxy plays no part in what is read.
+        self._wire = self.installation.server.wire()
+
+    def run(self) -> History:
+        options = ["--concurrency", str(self._concurrency), "--instances", str(self._instances)]
+        options += ["--handoff", self.chance.choice(["deadline", "baton"])]
+        platform = Platform(self.installation, PERIOD, options)
+        nemesis = Nemesis(self.seed, self.installation, platform)
+        pace = self._faults * PACE / (self._messages / 2)
+        producers = [
+            self.installation.start_python(
+                "-m", "tests.faults.producer", str(2 * self.seed + n), str(self._messages // 2), str(pace)
+            )
+            for n in range(2)
+        ]
+        for _, fault in zip(range(self._faults), nemesis.deck(), strict=False):
+            time.sleep(self.chance.uniform(0.1, 0.6))
+            self._look_at_arguments()
+            nemesis.strike(fault)
+        for producer in producers:
+            producer.process.wait()
+        platform.stop()
+        nemesis.heal()
+        self._drain()
+        return self._read(nemesis)
+
+    def _look_at_arguments(self) -> None:
+        """Whoever lists processes must not see the store's password."""
+        for _, words in self.installation.processes():
+            if any(PASSWORD in word for word in words):
+                self._secrets.append(f"arguments: {' '.join(words)}")
+
+    def _drain(self) -> None:
+        """Clean launches, until nothing is left to be done, or it seems that something never will be."""
+        for command in self.installation.commands:
+            command.process.wait()
+        for name in RECURRENCES:
+            self.installation.run("recurrences", "pause", name)
+        mover = self.installation.start("-q", "move", "--timeout", f"{LONGEST_DRAIN}s")
+        until = time.monotonic() + LONGEST_DRAIN
+        while self._left() and time.monotonic() < until:
+            self.installation.run("-q", "run", "--until-empty", "--timeout", "60s")
+        mover.process.terminate()
+        mover.process.wait()
+
+    def _left(self) -> int:
+        counts = Inspector(self._wire, NAMESPACE).overview().queues
+        return sum(queue.ready + queue.reserved + queue.scheduled for queue in counts)
+
+    def _read(self, nemesis: Nemesis) -> History:
+        place = self.installation.directory
+        strays = [f"{pid}: {' '.join(words)}" for pid, words in self.installation.processes()]
+        return History(
+            executions=read_executions(place / "executions.jsonl"),
+            operations=read_operations(sorted(place.glob("operations.*.jsonl"))),
+            stored=store_view.stored(self._wire, NAMESPACE),
+            queues=store_view.queues(self._wire, NAMESPACE),
+            commands=[command.ran() for command in self.installation.commands],
+            recurrences=store_view.recurrences(self._wire, NAMESPACE),
+            leases=store_view.leases(self._wire, NAMESPACE),
+            strays=strays,
+            secrets=[*self._secrets, *self._leaked()],
+            faults=nemesis.done,
+            one_at_a_time=self._concurrency == self._instances == 1,
+            quota=("limited", QUOTA, int(QUOTA_PERIOD * 1000)),
+        )
+
+    def close(self, *, keep: bool = False) -> None:
+        self._wire.close()
+        self.installation.close(keep=keep)
+
+    def _leaked(self) -> Iterator[str]:
+        """Files of ours that hold the password."""
+        for path in self.installation.directory.rglob("*"):
+            ours = path.is_file() and not path.is_relative_to(self.installation.directory / "appendonlydir")
+            if ours and PASSWORD.encode() in path.read_bytes():
+                yield str(path.relative_to(self.installation.directory))

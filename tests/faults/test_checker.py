@@ -1,0 +1,156 @@
+"""The checker notices what it is there for: each invariant, on a history that was doctored for it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.faults.checker import INVARIANTS, violations
+from tests.faults.history import Execution, History, Lease, Operation, Queue, Ran, Recurred, Stored
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+T = 1_800_000_000_000
+"""An instant in epoch ms."""
+CALL = Execution("a", "plain", "default", 1, 0, 7, 100, "d", T * 1000, T * 1000 + 5000, "ok")
+ASKED = Operation("enqueue", "default", "a", T * 1000 - 9000, T * 1000 - 8000, "ok", "plain", "d")
+HELD = Stored("a", "default", "plain", "completed", 1, 0, 0, 7, T - 9, T, T + 5, "d", None, ("d",))
+LAUNCH = Ran(("-q", "run"), 100, 2.0, 0, "", "")
+
+
+def history(**changes: Any) -> History:
+    """One message, enqueued, handled, completed; with ``changes``."""
+    found = History(
+        executions=[CALL],
+        operations=[ASKED],
+        stored=[HELD],
+        queues=[Queue("default", {"completed": 1, "dead": 0}, {})],
+        commands=[LAUNCH],
+        leases=[Lease("consumer:default:0", 7, T - 100)],
+    )
+    return replace(found, **changes)
+
+
+def two(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
+    """The message's calls and row, were it called twice."""
+    later = CALL._replace(attempt=2, started=CALL.started + 60_000, ended=CALL.started + 65_000)
+    calls = [CALL._replace(outcome="ValueError")._replace(**first), later._replace(**second)]
+    return {"executions": calls, "stored": [HELD._replace(attempts=2, fence=max(call.fence for call in calls))]}
+
+
+def of_two(first: dict[str, Any], second: dict[str, Any], **asked: Any) -> dict[str, Any]:
+    """Two messages that have ``asked`` in common, ``first`` and ``second`` being what their calls were."""
+    calls = [CALL._replace(**first), CALL._replace(id="a-2", **second)]
+    held = [HELD._replace(fence=call.fence, id=call.id) for call in calls]
+    operations = [ASKED._replace(**asked), ASKED._replace(id="a-2", invoked=ASKED.invoked + 1, **asked)]
+    queues = [Queue("default", {"completed": 2, "dead": 0}, {})]
+    return {"executions": calls, "stored": held, "operations": operations, "queues": queues}
+
+
+FOLLOW_UP = {"id": "kid", "queue": "default", "handler": "plain", "digest": "d"}
+OCCURRED = CALL._replace(id="each_second@1", handler="each_second", occurrence=T)
+HELD_OCCURRENCE = HELD._replace(id="each_second@1", handler="each_second")
+SOON, LATE = CALL.started + 1000, CALL.started + 9000
+
+DOCTORED: list[tuple[str, dict[str, Any]]] = [
+    ("accepted_is_accounted_for", {"stored": [], "executions": [], "queues": []}),
+    ("accepted_is_accounted_for", {"stored": [HELD._replace(state="ready")], "queues": []}),
+    ("nothing_comes_from_nowhere", {"operations": []}),
+    ("nothing_comes_from_nowhere", {"operations": [ASKED._replace(outcome="duplicate", holder="a")]}),
+    ("nothing_follows_an_end", {"executions": [CALL, CALL._replace(attempt=2, started=LATE)]}),
+    ("nothing_follows_an_end", {"executions": [CALL, CALL._replace(started=LATE, ended=LATE + 1, outcome="Yield")]}),
+    ("completed_means_handled", {"executions": [CALL._replace(outcome="ValueError")]}),
+    ("completed_means_handled", {"executions": [CALL._replace(fence=6)]}),
+    ("completed_means_handled", {"executions": []}),
+    ("attempts_do_not_overlap", two({}, {"started": SOON})),
+    ("attempts_do_not_overlap", two({"fence": 8, "ended": None, "outcome": None}, {"fence": 7})),
+    ("attempts_do_not_overlap", two({"ended": None, "outcome": None}, {})),
+    ("fences_rise", {"leases": [Lease("mover::0", 9, T), Lease("mover::0", 8, T + 1)]}),
+    ("fences_rise", {"leases": [Lease("mover::0", 9, T), Lease("consumer:default:0", 9, T + 1)]}),
+    ("no_stale_write_is_accepted", {"executions": [CALL, CALL._replace(fence=8, ended=None, outcome=None, attempt=2)]}),
+    ("nothing_is_early", {"operations": [ASKED._replace(due=T + 1)]}),
+    ("nothing_is_early", two({}, {"started": CALL.started + 40_000})),
+    (
+        "nothing_is_early",
+        {"operations": [ASKED, ASKED._replace(what="reschedule", answered=CALL.started - 1, due=T + 9)]},
+    ),
+    ("occurrences_are_unique_and_complete", {"recurrences": [Recurred("each_second", 2, 0)]}),
+    (
+        "occurrences_are_unique_and_complete",
+        {"executions": [OCCURRED, OCCURRED._replace(id="each_second@2")], "stored": [HELD_OCCURRENCE]},
+    ),
+    (
+        "occurrences_are_unique_and_complete",
+        {"executions": [OCCURRED, OCCURRED._replace(id="each_second@2", occurrence=T + 2000)]},
+    ),
+    ("unique_keys_have_one_holder", of_two({}, {}, key="k")),
+    (
+        "unique_keys_have_one_holder",
+        {"operations": [ASKED, ASKED._replace(id="b", outcome="duplicate", holder="a", invoked=LATE + 9000)]},
+    ),
+    ("attempts_count_calls", two({"attempt": 1}, {"attempt": 1, "pid": 2})),
+    ("attempts_count_calls", {"stored": [HELD._replace(attempts=0)]}),
+    ("attempts_count_calls", {"stored": [HELD._replace(attempts=8)]}),
+    ("attempts_count_calls", {"stored": [HELD._replace(crashes=4)]}),
+    ("every_message_stands_in_one_place", {"stored": [HELD._replace(places=("d", "x"))]}),
+    ("every_message_stands_in_one_place", {"queues": [Queue("default", {"completed": 2}, {})]}),
+    ("every_message_stands_in_one_place", {"queues": [Queue("default", {"completed": 1}, {"f": 1})]}),
+    ("payloads_are_unchanged", {"executions": [CALL._replace(digest="e")]}),
+    ("payloads_are_unchanged", {"stored": [HELD._replace(digest="e")]}),
+    ("no_process_stays", {"strays": ["4711: sleep"]}),
+    ("first_in_is_first_out", of_two({"started": LATE, "ended": LATE + 1}, {})),
+    ("secrets_are_kept", {"secrets": ["0001.err"]}),
+    ("at_most_once_never_begins_twice", two({"handler": "once"}, {"handler": "once"})),
+    ("follow_ups_come_with_the_completion", {"executions": [CALL._replace(follow_ups=(FOLLOW_UP,))]}),
+    (
+        "follow_ups_come_with_the_completion",
+        {
+            "executions": [CALL._replace(follow_ups=(FOLLOW_UP,), outcome="Fatal")],
+            "stored": [HELD._replace(state="dead", places=("x",)), HELD._replace(id="kid")],
+        },
+    ),
+    ("checkpoints_are_kept", two({"kept": 2}, {"found": 1})),
+    ("what_was_cancelled_stays_so", {"operations": [ASKED, ASKED._replace(what="cancel")]}),
+    ("what_was_cancelled_stays_so", {"stored": [HELD._replace(state="cancelled", places=("dx",))]}),
+    ("ends_have_their_reasons", {"stored": [HELD._replace(state="dead", places=("x",))]}),
+    ("places_are_not_exceeded", of_two({}, {}, concurrency_key="p")),
+    ("quotas_hold", of_two({}, {}) | {"quota": ("default", 1, 10)}),
+    ("exit_codes_are_those_of_the_contract", {"commands": [LAUNCH._replace(code=1)]}),
+    ("nothing_is_printed_but_warnings", {"commands": [LAUNCH._replace(code=75, errors="Traceback (most recent")]}),
+    ("nothing_is_printed_but_warnings", {"commands": [LAUNCH._replace(output="hello")]}),
+    ("nothing_is_printed_but_warnings", {"commands": [LAUNCH._replace(errors="warning of a library")]}),
+]
+
+
+def test_nothing_is_held_against_a_history_as_it_should_be() -> None:
+    assert violations(history()) == []
+
+
+@pytest.mark.parametrize(("invariant", "changes"), DOCTORED, ids=[f"{n}-{d[0]}" for n, d in enumerate(DOCTORED)])
+def test_a_doctored_history_violates_its_invariant(invariant: str, changes: dict[str, Any]) -> None:
+    names = {line.partition(":")[0] for line in violations(history(**changes))}
+    assert invariant in names
+
+
+def test_every_invariant_is_tried() -> None:
+    tried = {invariant for invariant, _ in DOCTORED}
+    known: dict[str, Callable[..., Any]] = {each.__name__: each for each in INVARIANTS}
+    assert tried == known.keys()
+    numbers = [int((each.__doc__ or "").partition(".")[0]) for each in INVARIANTS]
+    assert sorted(numbers) == list(range(1, len(INVARIANTS) + 1))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        two({"outcome": "Yield"}, {"attempt": 1}) | {"stored": [HELD]},
+        two({"fence": 6, "ended": LATE + 60_000}, {"fence": 7}),
+        two({"fence": 6, "ended": None, "outcome": None}, {"fence": 7, "pid": 2}),
+    ],
+    ids=["it yielded", "its reservation was lost while it went on", "its process died"],
+)
+def test_what_may_happen_is_no_violation(changes: dict[str, Any]) -> None:
+    assert violations(history(**changes)) == []
