@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
@@ -29,6 +30,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 NAMESPACE = "tests"
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # As in any background process of a shell script; what we start would ignore it, too.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # How long an example takes says more about the machine than about the code.
 settings.register_profile("pollconsumer", deadline=None)

@@ -262,10 +262,7 @@ def heartbeat_of(launch: subprocess.Popen[str]) -> int:
 @pytest.mark.parametrize("concurrency", ["1", "2"])
 def test_no_program_survives_the_watchdog(site: Site, concurrency: str) -> None:
     site.enqueue("work", name="a")
-    window = ["--timeout", "1500ms", "--min-margin", "10ms", "--estimated-duration", "1ms", "--grace", "500ms"]
-    done = site.command("run", *window, "--concurrency", concurrency)
-    assert done.returncode == 124
-    site.await_note("begin a")
+    assert site.outlast("begin a", "--concurrency", concurrency).returncode == 124
     wait_until(lambda: is_gone(site, "a"), "the program's end")
 
 

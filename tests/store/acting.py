@@ -135,6 +135,12 @@ class Looking:
     def row(self, id: str) -> rows.Row:  # noqa: A002
         return rows.read_row(self._wire.command("HGET", self.key("m"), id))
 
+    def enqueued_at(self, id: str) -> int:  # noqa: A002
+        """Of a message that is ready: as its row says or, where it has none yet, its record."""
+        row, record = (self._wire.command("HGET", self.key(name), id) for name in ("m", "b"))
+        read = rows.read_row(row) if row is not None else rows.read_record(record)
+        return read.timestamps.enqueued_at or 0
+
     def marker(self, name: str = "k") -> int:
         length: int = self._wire.command("LLEN", self.key(name))
         return length
