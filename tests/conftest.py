@@ -27,7 +27,7 @@ from tests.site import Site
 from tests.store.servers import Server
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
 
 NAMESPACE = "tests"
 
@@ -38,6 +38,14 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # How long an example takes says more about the machine than about the code.
 settings.register_profile("pollconsumer", deadline=None)
 settings.load_profile("pollconsumer")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """What a test logged goes from one process to another as UTF-8, which has no unpaired surrogates."""
+    report = yield
+    report.sections = [(name, text.encode("utf-8", "backslashreplace").decode()) for name, text in report.sections]
+    return report
 
 
 @pytest.fixture(autouse=True)
