@@ -173,7 +173,6 @@ def test_a_printed_settings_object_does_not_show_the_store() -> None:
         ('[consumer]\ntolerance_factor = "5"', "consumer.tolerance_factor: 5; expected a number"),
         ('[consumer]\nqueues = "mail"', "consumer.queues: mail; expected a list"),
         ('[consumer]\nqueues = ["mail", 3]', "consumer.queues: 3; expected text"),
-        ("[consumer]\nqueues = []", "consumer.queues: ; name one queue at least"),
         ('[consumer]\nqueues = [""]', "consumer.queues: ; use 1 to 64"),
         ('[consumer]\nqueues = ["a b"]', "consumer.queues: a b; use 1 to 64"),
         ('namespace = "a:b"', "namespace: a:b; use 1 to 64"),

@@ -69,7 +69,7 @@ class PollConsumer(Hooking):
     stand_in: StandIn | None = None
 
     def __init__(self, *, store: str | None = None, namespace: str | None = None) -> None:
-        self._store_url, self._namespace = store, namespace
+        self.place = self._store_url, self._namespace = store, namespace
         self.handlers: dict[str, HandlerFunction[..., ..., Any]] = {}
         self.recurrences: dict[str, RecurrenceSettings] = {}
         self.hooks = Hooks(log.warning)
@@ -160,9 +160,15 @@ class PollConsumer(Hooking):
         ValueError or TypeError for what cannot be a message, OutcomeUnknown when the reply was lost, StoreUnreachable.
         """
         if options.get("queue") is None:
-            registered = self.handlers.get(handler)
-            options["queue"] = registered.definition.queue if registered else self._settings().queue_of(handler)
+            options["queue"] = self._queue_of(handler)
         return self.enqueue_messages([new_message(handler, payload or {}, **options)])[0]
+
+    def _queue_of(self, handler: str) -> str:
+        """Of one that is registered in this process for the same store, or a command; else ``default``."""
+        for app in (self, *PollConsumer.instances):
+            if handler in app.handlers and app.place == self.place:
+                return app.handlers[handler].definition.queue
+        return self._settings().queue_of(handler)
 
     def enqueue_messages(self, messages: Sequence[NewMessage]) -> list[Handle]:
         """Enqueue messages made before, a few hundred in a round trip."""

@@ -170,7 +170,7 @@ def check_recurrence(name: str, recurrence: RecurrenceSettings) -> None:
         raise ValueError(f"its name; {NAME_RULE}")
     if not recurrence.handler:
         raise ValueError("handler; name the one that its messages are for")
-    if not NAME.fullmatch(recurrence.queue):
+    if recurrence.queue is not None and not NAME.fullmatch(recurrence.queue):
         raise ValueError(f"queue; {NAME_RULE}")
     if abs(recurrence.priority) > MAX_PRIORITY:
         raise ValueError(f"priority; from -{MAX_PRIORITY} to {MAX_PRIORITY}")

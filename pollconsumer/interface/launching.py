@@ -12,12 +12,23 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pollconsumer.interface.settings import QueueSettings, Settings
+    from pollconsumer.runtime.handlers import Handler
 
 
-def consumer_options(settings: Settings, *, until_empty: bool, max_messages: int | None) -> ConsumerOptions:
+def served_queues(settings: Settings, handlers: Mapping[str, Handler]) -> tuple[str, ...]:
+    """The queues that a launch with these handlers serves, in this order: those that are set, else ``default`` and the
+    handlers' own."""
+    if settings.consumer.queues:
+        return tuple(dict.fromkeys(settings.consumer.queues))
+    return ("default", *sorted({handler.queue for handler in handlers.values()} - {"default"}))
+
+
+def consumer_options(
+    settings: Settings, queues: tuple[str, ...], *, until_empty: bool, max_messages: int | None
+) -> ConsumerOptions:
     chosen = settings.consumer
     return ConsumerOptions(
-        queues=tuple(dict.fromkeys(chosen.queues)),
+        queues=queues,
         idle_time=chosen.idle_time,
         estimated_duration=chosen.estimated_duration,
         tolerance_factor=chosen.tolerance_factor,
@@ -27,8 +38,8 @@ def consumer_options(settings: Settings, *, until_empty: bool, max_messages: int
         until_empty=until_empty,
         max_messages=max_messages,
         memory_limit=chosen.memory_limit,
-        limits={name: _limits(settings.queues[name]) for name in chosen.queues if name in settings.queues},
-        weights=_weights(chosen.queues, settings.queues),
+        limits={name: _limits(settings.queues[name]) for name in queues if name in settings.queues},
+        weights=_weights(queues, settings.queues),
     )
 
 

@@ -21,18 +21,8 @@ if TYPE_CHECKING:
 
 def load_handlers(settings: Settings, programs: Programs | None = None) -> dict[str, Handler]:
     """Handlers by name: of the modules that ``settings`` name, and its commands, which are noted in ``programs`` when
-    they run. ConfigurationError for one that cannot be imported, or run.
-
-    The directory of the configuration file stands first on the path, and a ``PollConsumer()`` made in them has these
-    settings.
-    """
-    directory = str(settings.directory)
-    if sys.path[:1] != [directory]:
-        sys.path.insert(0, directory)
-    PollConsumer.command_settings = settings
-    for module in settings.handlers:
-        _import(module)
-    handlers = registered_handlers()
+    they run. ConfigurationError for one that cannot be imported, or run."""
+    handlers = import_handlers(settings)
     if settings.commands:
         from pollconsumer.interface.commands import load_commands, running_programs
 
@@ -43,6 +33,21 @@ def load_handlers(settings: Settings, programs: Programs | None = None) -> dict[
                 raise ConfigurationError("handler registered twice", name, f"{places}; rename one")
             handlers[name] = handler
     return handlers
+
+
+def import_handlers(settings: Settings) -> dict[str, Handler]:
+    """Handlers by name, of the modules that ``settings`` name. ConfigurationError for one that cannot be imported.
+
+    The directory of the configuration file stands first on the path, and a ``PollConsumer()`` made in them has these
+    settings.
+    """
+    directory = str(settings.directory)
+    if sys.path[:1] != [directory]:
+        sys.path.insert(0, directory)
+    PollConsumer.command_settings = settings
+    for module in settings.handlers:
+        _import(module)
+    return registered_handlers()
 
 
 def registered_handlers() -> dict[str, Handler]:

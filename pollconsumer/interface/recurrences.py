@@ -45,7 +45,7 @@ def load_recurrences(settings: Settings, handlers: Mapping[str, Handler]) -> lis
                 cron=given.cron,
                 every=None if given.every is None else parse_duration(given.every),
                 timezone=given.timezone,
-                queue=given.queue,
+                queue=given.queue or ("default" if handler is None else handler.queue),
                 payload=given.payload,
                 priority=given.priority,
                 missed=given.missed,

@@ -59,9 +59,9 @@ Memory = Annotated[int | None, parse_memory]
 
 @dataclass(frozen=True, slots=True)
 class ConsumerSettings:
-    """What bounds and paces a launch of the consumer."""
+    """What bounds and paces a launch of the consumer. Without ``queues`` it serves those of its handlers."""
 
-    queues: tuple[str, ...] = ("default",)
+    queues: tuple[str, ...] = ()
     timeout: Duration = 60.0
     schedule: str | None = None
     idle_time: Duration = 5.0
@@ -98,13 +98,14 @@ class QueueSettings:
 
 @dataclass(frozen=True, slots=True)
 class RecurrenceSettings:
-    """What recurs: a handler's message, by ``cron`` in ``timezone`` or every so often."""
+    """What recurs: a handler's message, by ``cron`` in ``timezone`` or every so often; in the handler's own queue
+    unless ``queue`` is another."""
 
     handler: str = ""
     cron: str | None = None
     every: str | None = None
     timezone: str = "UTC"
-    queue: str = "default"
+    queue: str | None = None
     payload: dict[str, Any] = field(default_factory=dict)
     priority: int = 0
     missed: Literal["skip", "once", "all"] = "once"
@@ -256,7 +257,6 @@ def _rules(settings: Settings, flags: Collection[str]) -> Iterator[tuple[str, ob
     consumer = settings.consumer
     yield "namespace", settings.namespace, bool(NAME.fullmatch(settings.namespace)), NAME_RULE
     yield "state", settings.state, _is_place(settings.state), "name a directory, or none to keep nothing"
-    yield "consumer.queues", "", bool(consumer.queues), "name one queue at least"
     for queue in consumer.queues:
         yield "consumer.queues", queue, bool(NAME.fullmatch(queue)), NAME_RULE
     for section, names in (

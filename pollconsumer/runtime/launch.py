@@ -41,7 +41,6 @@ FAREWELL_BUDGET = 2.0
 class LaunchPlan:
     """What bounds a launch; durations in seconds. ``next_launches`` counts from now."""
 
-    group: Group
     timeout: float
     grace: float
     baton: bool
@@ -107,12 +106,12 @@ def run_launch(
     plan: LaunchPlan,
     opener: StoreOpener,
     emit: Callable[[Event], None],
-    prepare: Callable[[], None],
+    prepare: Callable[[], Group],
     work: Callable[[HeldLaunch], StopReason],
     bereaved: Callable[[int], None] | None = None,
 ) -> None:
-    """Run one launch. ``prepare`` imports what the work needs; ``work`` gets to hold the lease. ``bereaved`` is called
-    in another process, with the number of this one, should it die at work.
+    """Run one launch. ``prepare`` imports what the work needs, and returns whose lease it takes; ``work`` gets to hold
+    the lease. ``bereaved`` is called in another process, with the number of this one, should it die at work.
 
     Raises what ended the launch otherwise than normally, after the lease was given back: LeaseLost, StoreUnreachable,
     errors of configuration.
@@ -123,12 +122,12 @@ def run_launch(
     Watchdog(launch.window.left(time.monotonic()) + plan.grace, launch.progress)
     held = None
     try:
-        prepare()
+        group = prepare()
         wire = opener.wire(launch.patience)
-        held = _take_lease(launch, wire, heartbeat)
+        held = _take_lease(launch, group, wire, heartbeat)
         if held is None:
             running = time.monotonic() - launch.window.start
-            emit(LaunchEnded(plan.group.role, StopReason.LEASE_HELD, running, 0, 0, 0, 0))
+            emit(LaunchEnded(group.role, StopReason.LEASE_HELD, running, 0, 0, 0, 0))
         else:
             held.work(work)
     finally:
@@ -137,8 +136,7 @@ def run_launch(
         # Else the store did not answer. The heartbeat sees us go, and says goodbye for us if it comes back in time.
 
 
-def _take_lease(launch: Launch, wire: Wire, heartbeat: Heartbeat) -> HeldLaunch | None:
-    group = launch.plan.group
+def _take_lease(launch: Launch, group: Group, wire: Wire, heartbeat: Heartbeat) -> HeldLaunch | None:
     leases = Leases(wire, launch.opener.namespace)
     identity = Identity.of_this_process(launch.id, group.role, group.queues)
     taken = take(

@@ -16,6 +16,7 @@ from pollconsumer.interface.app import PollConsumer
 from pollconsumer.interface.cli import current_settings
 from pollconsumer.interface.cli.opened import opener
 from pollconsumer.interface.cli.output import print_json, print_table
+from pollconsumer.interface.launching import served_queues
 from pollconsumer.interface.loading import load_handlers
 from pollconsumer.interface.recurrences import load_recurrences
 from pollconsumer.interface.settings import NO_STATE
@@ -42,8 +43,8 @@ def check(as_json: bool) -> None:
     recurrences = load_recurrences(settings, handlers)
     opener().wire(lambda: Budget(REACH_BUDGET)).command("PING")
     now = datetime.now().astimezone()
-    served = set(settings.consumer.queues)
-    unserved = {handler.queue for handler in handlers.values()} - served
+    queues = served_queues(settings, handlers)
+    unserved = {handler.queue for handler in handlers.values()} - set(queues)
     consumer = _window(settings.consumer, now)
     longest = consumer["window_seconds"] + settings.consumer.grace
     report: dict[str, object] = {
@@ -51,7 +52,7 @@ def check(as_json: bool) -> None:
         "store": redacted(settings.store),
         "namespace": settings.namespace,
         "state": None if state is None else str(state),
-        "queues": list(settings.consumer.queues),
+        "queues": list(queues),
         "handlers": sorted(handlers),
         "commands": {name: _command(handlers[name], settings, longest) for name in settings.commands},
         "recurrences": sorted(each.name for each in recurrences),
@@ -122,14 +123,15 @@ def _why_no_state(settings: Settings) -> str:
 def _print(
     report: dict[str, object], settings: Settings, unserved: set[str], unchecked: dict[str, str], longest: float
 ) -> None:
-    handlers = report["handlers"]
+    handlers, queues = report["handlers"], report["queues"]
     assert isinstance(handlers, list)
+    assert isinstance(queues, list)
     names = ", ".join(handlers) or "none: messages will be parked"
     rows: list[tuple[str, object]] = [
         ("store", report["store"]),
         ("namespace", settings.namespace),
         ("state", report["state"] or f"none{_why_no_state(settings)}: a replaced store is not noticed"),
-        ("queues", ", ".join(settings.consumer.queues)),
+        ("queues", ", ".join(queues)),
         ("handlers", names),
     ]
     commands = report["commands"]

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
-from pollconsumer.core.errors import BadData, OutcomeUnknown, StoreUnreachable, UsageError
+from pollconsumer.core.errors import BadData, ConfigurationError, OutcomeUnknown, StoreUnreachable, UsageError
 from pollconsumer.core.message import MAX_PRIORITY
 from pollconsumer.interface.cli import current_settings
 from pollconsumer.interface.cli.opened import redis_store
 from pollconsumer.interface.cli.output import clear_progress, discard, print_lines, print_notice, print_progress
 from pollconsumer.interface.cli.types import DueTime, Duration, Once, QueueName
+from pollconsumer.interface.own_queue import OwnQueues
 from pollconsumer.runtime.messages import EPOCH, LONGEST_DELAY, milliseconds, new_message
 
 if TYPE_CHECKING:
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from pollconsumer.core.message import NewMessage
-    from pollconsumer.interface.settings import Settings
     from pollconsumer.store.redis_store import Enqueued
 
 BULK = 1000
@@ -47,7 +47,7 @@ PROGRESS_EVERY = 0.2
 @click.command()
 @click.argument("handler", required=False)
 @click.argument("payload", required=False)
-@click.option("--queue", cls=Once, type=QueueName(), help="Queue; without it a command's own, else 'default'.")
+@click.option("--queue", cls=Once, type=QueueName(), help="Queue; without it the handler's own.")
 @click.option("--priority", cls=Once, type=click.IntRange(-MAX_PRIORITY, MAX_PRIORITY), help="Smaller is sooner; 0.")
 @click.option("--in", "in_", cls=Once, type=Duration(most=LONGEST_DELAY), help="Due after so long.")
 @click.option("--at", cls=Once, type=DueTime(), help="Due at this time, ISO 8601 with an offset or Z.")
@@ -76,7 +76,7 @@ def enqueue(
     text = _standard_input() if payload == "-" else payload
     if options["at"] is not None:
         options["at"] = _instant(options["at"])
-    options["queue"] = options["queue"] or current_settings().queue_of(handler)
+    options["queue"] = options["queue"] or OwnQueues(current_settings()).of(handler)
     message = _message(handler, {} if text is None else parse_object("payload", text), options)
     _Report(as_json).show(redis_store().enqueue([message]))
 
@@ -153,16 +153,16 @@ def _batches(messages: Iterator[tuple[int, NewMessage | BadData]]) -> Iterator[_
 
 def _messages(lines: Iterable[bytes], skip: int) -> Iterator[tuple[int, NewMessage | BadData]]:
     """Each line's message, or what is wrong with it."""
-    settings = current_settings()
+    own_queues = OwnQueues(current_settings())
     for number, line in enumerate(lines, 1):
         if number > skip and line.strip():
             try:
-                yield number, _line_message(f"line {number}", line, settings)
+                yield number, _line_message(f"line {number}", line, own_queues)
             except BadData as error:
                 yield number, error
 
 
-def _line_message(where: str, line: bytes, settings: Settings) -> NewMessage:
+def _line_message(where: str, line: bytes, own_queues: OwnQueues) -> NewMessage:
     try:
         entry = parse_object(where, line.decode().strip())
     except UnicodeDecodeError as error:
@@ -175,13 +175,13 @@ def _line_message(where: str, line: bytes, settings: Settings) -> NewMessage:
     options = {"in_" if name == "in" else name: value for name, value in entry.items()}
     handler, payload = options.pop("handler"), options.pop("payload", {})
     try:
-        options["queue"] = options.get("queue") or settings.queue_of(handler)
+        options["queue"] = options.get("queue") or own_queues.of(handler)
         if options.get("at") is not None:
             options["at"] = _instant(DueTime().read(str(options["at"])))
         if options.get("in_") is not None:
             milliseconds("in", options["in_"])  # refused under the name that the line gives it
         return new_message(handler, payload, **options)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, ConfigurationError) as error:
         raise BadData(f"{where}: {error}") from None
 
 

@@ -37,7 +37,6 @@ def move(**flags: Any) -> None:
     settings = with_flags(current_settings(), "mover", flags)
     chosen = settings.mover
     plan = LaunchPlan(
-        group=Group("mover", (), 1),
         timeout=chosen.timeout,
         grace=chosen.grace,
         baton=chosen.handoff == "baton",
@@ -48,4 +47,4 @@ def move(**flags: Any) -> None:
     def work(held: HeldLaunch) -> StopReason:
         return roles.move(held, options)
 
-    run_launch(plan, opener_of(settings), listener(), lambda: None, work)
+    run_launch(plan, opener_of(settings), listener(), lambda: Group("mover", (), 1), work)

@@ -10,7 +10,7 @@ import click
 
 from pollconsumer.interface.cli import current_settings
 from pollconsumer.interface.cli.types import Cron, Duration, MemorySize, Once, QueueName
-from pollconsumer.interface.launching import consumer_options
+from pollconsumer.interface.launching import consumer_options, served_queues
 from pollconsumer.interface.listening import listener
 from pollconsumer.interface.loading import load_handlers
 from pollconsumer.interface.logs import log
@@ -37,7 +37,13 @@ positive = Duration(positive=True)
 
 
 @click.command()
-@click.option("--queue", "queues", type=QueueName(), multiple=True, help="Queue to serve, in this order; repeatable.")
+@click.option(
+    "--queue",
+    "queues",
+    type=QueueName(),
+    multiple=True,
+    help="Queue to serve, in this order; repeatable. Without it those of the handlers.",
+)
 @click.option("--timeout", cls=Once, type=positive, help="Longest running time.")
 @click.option("--schedule", cls=Once, type=Cron(), help="When the platform launches: stop before the next time.")
 @click.option("--idle-time", cls=Once, type=positive, help="Longest wait between polls.")
@@ -61,24 +67,25 @@ def run(until_empty: bool, max_messages: int | None, with_mover: bool, **flags: 
     settings = with_flags(current_settings(), "consumer", flags)
     chosen = settings.consumer
     plan = LaunchPlan(
-        group=Group("consumer", tuple(sorted(set(chosen.queues))), chosen.instances),
         timeout=chosen.timeout,
         grace=chosen.grace,
         baton=chosen.handoff == "baton",
         next_launches=next_launches(chosen.schedule) if chosen.schedule else None,
     )
-    options = consumer_options(settings, until_empty=until_empty, max_messages=max_messages)
     programs = _programs(settings)
     handlers: dict[str, Handler] = {}
     recurrences: list[Recurrence] = []
 
-    def prepare() -> None:
+    def prepare() -> Group:
         handlers.update(load_handlers(settings, programs))
         recurrences.extend(load_recurrences(settings, handlers))
         if not handlers:
             log.warning("no handlers: messages will be parked; name their modules as handlers in the configuration")
+        return Group("consumer", tuple(sorted(served_queues(settings, handlers))), chosen.instances)
 
     def work(held: HeldLaunch) -> StopReason:
+        queues = served_queues(settings, handlers)
+        options = consumer_options(settings, queues, until_empty=until_empty, max_messages=max_messages)
         with _ready(handlers, settings, programs) as ready:
             return consume(held, options, ready, recurrences, chosen.concurrency)
 

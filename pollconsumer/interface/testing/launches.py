@@ -47,7 +47,7 @@ def hold(
     opener: MemoryOpener, group: Group, seconds: float, clock: VirtualClock, emit: Callable[[Event], None]
 ) -> HeldLaunch:
     """A launch with a window of so many seconds from now on, that holds the lease of its group."""
-    plan = LaunchPlan(group, seconds, grace=0.0, baton=False, next_launches=None)
+    plan = LaunchPlan(seconds, grace=0.0, baton=False, next_launches=None)
     launch = Launch(plan, opener, emit, window=Window(clock(), clock() + seconds), clock=clock)
     launch.progress.trust_until(float("inf"))
     wire = opener.wire(launch.patience)

@@ -14,7 +14,7 @@ from pollconsumer.core.lifecycle import State
 from pollconsumer.core.timespan import parse_duration
 from pollconsumer.interface.app import PollConsumer
 from pollconsumer.interface.handle import Handle
-from pollconsumer.interface.launching import consumer_options
+from pollconsumer.interface.launching import consumer_options, served_queues
 from pollconsumer.interface.listening import listener
 from pollconsumer.interface.loading import load_handlers, registered_handlers
 from pollconsumer.interface.logs import log
@@ -238,10 +238,10 @@ class Sandbox:
         if self._launching:
             raise RuntimeError("a launch is under way, and a handler cannot run another")
         handlers, recurrences = self._prepare()
-        options = consumer_options(self._settings, until_empty=until_empty, max_messages=max_messages)
+        queues = self._served(handlers)
+        options = consumer_options(self._settings, queues, until_empty=until_empty, max_messages=max_messages)
         options = replace(
             options,
-            queues=self._served(handlers),
             baton=False,
             memory_limit=None,
             longest_wait=options.idle_time,  # no signal can come
@@ -278,7 +278,7 @@ class Sandbox:
     def _served(self, handlers: Mapping[str, Handler]) -> tuple[str, ...]:
         """The queues that launches serve: those configured, else all there are."""
         if self._configured:
-            return tuple(dict.fromkeys(self._settings.consumer.queues))
+            return served_queues(self._settings, handlers)
         known = {*self._store.queues(), *(handler.queue for handler in handlers.values())}
         return ("default", *sorted(known - {"default"}))
 
