@@ -28,6 +28,13 @@ class OrphansRecovered(NamedTuple):
     messages: int
 
 
+class MessagesFound(NamedTuple):
+    """Accepted, and in no place where any launch would have looked for them: they are in place now."""
+
+    queue: str
+    messages: int
+
+
 class ReservationsLost(NamedTuple):
     """Settled too late: the messages had been offered to another launch, whose outcome counts."""
 
@@ -82,6 +89,7 @@ Event = (
     AttemptFailed
     | MessageParked
     | OrphansRecovered
+    | MessagesFound
     | ReservationsLost
     | NewerMessagesFound
     | ResultDropped

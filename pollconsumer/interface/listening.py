@@ -9,6 +9,7 @@ from pollconsumer.core.events import (
     Event,
     LaunchEnded,
     MessageParked,
+    MessagesFound,
     NewerMessagesFound,
     OccurrencesSkipped,
     OrphansRecovered,
@@ -43,6 +44,8 @@ def listener() -> Callable[[Event], None]:
                     log.warning("unknown handler: %s; its messages are parked, import its module", event.handler)
             case OrphansRecovered():
                 log.info("%d orphans of queue %s offered again", event.messages, event.queue)
+            case MessagesFound():
+                log.warning("%d messages of queue %s stood nowhere: put in place", event.messages, event.queue)
             case ReservationsLost():
                 log.warning("settled too late, another launch had them: %s", ", ".join(event.ids))
             case NewerMessagesFound():

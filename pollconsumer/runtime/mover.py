@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pollconsumer.core.events import OccurrencesSkipped, OrphansRecovered
+from pollconsumer.core.events import MessagesFound, OccurrencesSkipped, OrphansRecovered
 from pollconsumer.core.window import StopReason, Window
 from pollconsumer.runtime.progress import Counts
 from pollconsumer.store import outbox
@@ -123,5 +123,7 @@ class Mover:
         for queue in queues:
             if queue not in self._announced:
                 self._store.announce(self._holder, queue)
+                if found := self._store.audit(queue):
+                    self._emit(MessagesFound(queue, found))
                 self._announced.add(queue)
         return queues

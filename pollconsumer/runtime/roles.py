@@ -6,7 +6,7 @@ import random
 from typing import TYPE_CHECKING
 
 from pollconsumer.core.durations import Durations
-from pollconsumer.core.events import OrphansRecovered, RecurrenceRemoved
+from pollconsumer.core.events import MessagesFound, OrphansRecovered, RecurrenceRemoved
 from pollconsumer.runtime.consumer import Consumer, ConsumerOptions
 from pollconsumer.runtime.deliveries import Deliveries
 from pollconsumer.runtime.executor import InlineExecutor, ThreadExecutor
@@ -46,6 +46,8 @@ def consume(
         recovered = store.announce(holder, queue)
         if recovered:
             launch.emit(OrphansRecovered(queue, recovered))
+        if found := store.audit(queue):
+            launch.emit(MessagesFound(queue, found))
     define(store, holder.group, recurrences, launch.emit)
     markers = [store.keys.queue(queue, "k") for queue in options.queues]
     durations = Durations(held.leases.learned(handlers))

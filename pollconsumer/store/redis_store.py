@@ -25,6 +25,8 @@ ENQUEUE_BATCHES = 3
 """Most scripts in one round trip."""
 ENQUEUE_BYTES = 1 << 20
 RECOVER_BATCH = 200
+AUDIT_PAGE = 50
+AUDIT_PAGES = 40
 MOST_COUNTED = 1000
 MOST_LINES = 100
 """Concurrency keys whose lines are looked at in one go."""
@@ -130,6 +132,20 @@ class RedisStore:
             first += looked - len(orphans)
             if looked < RECOVER_BATCH:
                 return recovered
+
+    def audit(self, queue: str) -> int:
+        """Put in place accepted messages that stand nowhere. Returns how many there were.
+
+        While every record has a place, and so in all likelihood its own, a few are looked at in each call; otherwise as
+        many as it takes, up to a bound, and the next call goes on.
+        """
+        script, placed = self.wire.scripts["audit"], 0
+        for _ in range(AUDIT_PAGES):
+            found, doubtful, complete = self.wire.call(script, self.keys.of_script(script, queue), [AUDIT_PAGE])
+            placed += found
+            if not doubtful or complete:
+                break
+        return placed
 
     def give_up(self, holder: Holder, queue: str, in_flight: Iterable[bytes]) -> None:
         """For a holder that died: give back, uncharged, what it had not started, and offer again what it had."""

@@ -35,8 +35,8 @@ ROLES = {
 SCRIPTS = {
     "producer": {"register", "rights", "enqueue"},
     "launch": {
-        "acquire", "announce", "checkpoint", "define", "due", "learn", "nudge", "offer", "promote", "recover", "recur",
-        "release", "renew", "retire", "step", "trim", "unreserve", "withdraw",
+        "acquire", "announce", "audit", "checkpoint", "define", "due", "learn", "nudge", "offer", "promote", "recover",
+        "recur", "release", "renew", "retire", "step", "trim", "unreserve", "withdraw",
     },
     "operator": {"break", "cancel", "hold", "pause", "purge", "redrive", "reschedule"},
 }  # fmt: skip
@@ -177,13 +177,22 @@ def test_a_queue_of_its_own_access_rule_is_not_begun_either(users: Users, valkey
     assert users.seen() == before
 
 
-def test_a_right_taken_away_in_between_is_named_by_the_store(users: Users, valkey: Server) -> None:
+def test_what_a_right_taken_away_in_between_cuts_short_is_handled_once_by_the_next_launch(
+    users: Users, valkey: Server
+) -> None:
     wire = users.wire("producer")
     store = RedisStore(wire, NAMESPACE)
     store.enqueue([message("a")])
     valkey.wire().command("ACL", "SETUSER", users._names[-1], "-rpush")  # noqa: SLF001  the fixture's own
     with pytest.raises(PermissionDenied, match="rpush"):
-        store.enqueue([message("b")])
+        store.enqueue([message("half")])
+    valkey.wire().command("ACL", "SETUSER", users._names[-1], "+rpush")  # noqa: SLF001  the fixture's own
+    assert store.enqueue([message("half")])[0].duplicate
+    consumer = Launch(RedisStore(users.wire("launch"), NAMESPACE))
+    assert names(consumer.reserve(9)) == ["a"]
+    assert consumer.store.audit(QUEUE) == 1
+    assert names(consumer.reserve(9)) == ["half"]
+    assert consumer.store.audit(QUEUE) == 0
 
 
 def test_the_three_roles_with_their_rights_alone_bring_messages_to_their_ends(users: Users) -> None:

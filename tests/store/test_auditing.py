@@ -1,0 +1,142 @@
+"""Messages that stand nowhere, because a script was cut short between its writes, are put in place."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pollconsumer.core.lifecycle import State
+from tests.store.acting import HOUR, QUEUE, Launch, Looking, die, message, names
+from tests.store.servers import server_ms, snapshot
+
+if TYPE_CHECKING:
+    from pollconsumer.store.inspector import Inspector
+    from pollconsumer.store.redis_store import RedisStore
+
+
+def lose(store: RedisStore, look: Looking, key: str, id: str) -> None:  # noqa: A002  its name
+    """Take an id out of the index where it stands, and leave the rest."""
+    remove = ("LREM", look.key(key), 0, id) if key == "r" else ("ZREM", look.key(key), id)
+    assert store.wire.command(*remove) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "key", "state"),
+    [
+        ({}, "r", State.READY),
+        ({"priority": -3}, "z", State.READY),
+        ({"key": "unique"}, "r", State.READY),
+        ({"concurrency": "one at a time"}, "r", State.READY),
+        ({"delay": HOUR}, "s", State.SCHEDULED),
+    ],
+)
+def test_a_message_that_was_accepted_and_never_became_ready_is_handled_once(
+    store: RedisStore, look: Looking, inspector: Inspector, options: dict[str, Any], key: str, state: State
+) -> None:
+    store.enqueue([message("half", **options)])
+    score = look.score("s", "half") if key == "s" else None
+    lose(store, look, key, "half")
+    launch = Launch(store)
+    assert store.enqueue([message("half", **options)])[0].duplicate
+    assert store.audit(QUEUE) == 1
+    assert store.audit(QUEUE) == 0
+    assert [found.id for found in inspector.messages(state, QUEUE, 9)] == ["half"]
+    if key == "s":
+        assert look.score("s", "half") == score
+    else:
+        reserved = launch.reserve(9)
+        assert names(reserved) == ["half"]
+        launch.complete(*reserved)
+        assert store.audit(QUEUE) == 0
+        assert launch.reserve(9) == []
+
+
+def test_a_reservation_that_stands_nowhere_is_an_orphan_like_others(store: RedisStore, look: Looking) -> None:
+    store.enqueue([message("a")])
+    Launch(store).reserve()
+    lose(store, look, "f", "a")
+    assert store.audit(QUEUE) == 1
+    assert Launch(store, 2).recovered == 1
+
+
+def test_a_dead_letter_that_stands_nowhere_is_listed_again(
+    store: RedisStore, look: Looking, inspector: Inspector
+) -> None:
+    store.enqueue([message("a")])
+    launch = Launch(store)
+    launch.settle(die(launch.reserve()[0]))
+    died = look.score("x", "a")
+    lose(store, look, "x", "a")
+    assert store.audit(QUEUE) == 1
+    assert look.score("x", "a") == died
+    assert [found.id for found in inspector.messages(State.DEAD, QUEUE, 9)] == ["a"]
+
+
+def everything(store: RedisStore) -> Launch:
+    several = [message(f"ready-{n}") for n in range(3)] + [message(f"ranked-{n}", priority=n) for n in (-1, 1)]
+    several += [message("scheduled", delay=HOUR), message("large", payload=b" " * 2000 + b"{}")]
+    several += [message(name, concurrency="key", priority=priority) for name in "uvw" for priority in (0,)]
+    store.enqueue(several)
+    launch = Launch(store)
+    reserved = {one.name: one for one in launch.reserve(99)}
+    launch.step(completed=[reserved.pop("large")], settled=[die(reserved.pop("ready-0"))])
+    store.enqueue([message("last"), message("last of all", priority=7)])
+    return launch
+
+
+def test_where_everything_has_its_place_nothing_changes(store: RedisStore) -> None:
+    everything(store)
+    before = snapshot(store.wire)
+    assert store.audit(QUEUE) == 0
+    assert snapshot(store.wire) == before
+
+
+def test_finished_messages_without_a_record_do_not_hide_one_that_is_lost(store: RedisStore, look: Looking) -> None:
+    everything(store)
+    lose(store, look, "r", "last")
+    assert store.audit(QUEUE) == 1
+    assert look.listed("r") == ["last"]
+
+
+def test_one_that_is_lost_among_many_is_found_by_one_launch_after_the_other(
+    store: RedisStore, look: Looking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pollconsumer.store.redis_store.AUDIT_PAGES", 2)
+    store.enqueue([message(f"{n}", payload=b'{"a": "%s"}' % (b"x" * 100)) for n in range(900)])
+    lose(store, look, "r", "700")
+    found = [store.audit(QUEUE)]
+    while found[-1] == 0:
+        found.append(store.audit(QUEUE))
+        assert len(found) <= 9
+    assert sorted(look.listed("r"), key=int) == [str(n) for n in range(900)]
+    assert store.audit(QUEUE) == 0
+
+
+def test_in_a_long_list_it_is_found_once_all_before_it_are_handled(store: RedisStore, look: Looking) -> None:
+    store.enqueue([message("lost")])
+    lose(store, look, "r", "lost")
+    accepted = server_ms(store.wire)
+    while server_ms(store.wire) <= accepted:
+        pass
+    store.enqueue([message(f"{n}") for n in range(1100)])
+    assert store.audit(QUEUE) == 1
+    assert look.listed("r")[-1] == "lost"
+
+
+def test_what_a_newer_version_wrote_is_left_where_it_is(store: RedisStore, look: Looking) -> None:
+    store.enqueue([message("newer")])
+    lose(store, look, "r", "newer")
+    store.wire.command("HSET", look.key("b"), "newer", b"Bof a form that is not known here")
+    before = snapshot(store.wire)
+    assert store.audit(QUEUE) == 0
+    assert snapshot(store.wire) == before
+
+
+def test_what_somebody_else_wrote_as_a_record_becomes_a_dead_letter(store: RedisStore, look: Looking) -> None:
+    launch = Launch(store)
+    store.wire.command("HSET", look.key("b"), "foreign", b"{}")
+    assert store.audit(QUEUE) == 1
+    assert launch.reserve() == []
+    assert look.ranked("x") == ["foreign"]
+    assert store.audit(QUEUE) == 0
