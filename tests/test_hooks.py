@@ -7,6 +7,9 @@ import contextvars
 import re
 import sys
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest.mock import MagicMock
@@ -15,10 +18,12 @@ import pytest
 
 from pollconsumer import PollConsumer
 from pollconsumer.core.errors import ConfigurationError
+from pollconsumer.runtime import hooks as hooks_of_runtime
 from pollconsumer.runtime.context import Context, Delivery, Situation
 from pollconsumer.runtime.executor import Attempt, ThreadExecutor
 from pollconsumer.runtime.handlers import Handler
 from pollconsumer.runtime.hooks import Crashed, Hooks, hooked_coroutine, with_hooks
+from pollconsumer.runtime.timeouts import limited
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -116,6 +121,68 @@ def test_a_hook_whose_error_has_no_text_is_warned_of_all_the_same(log: Log) -> N
     assert len(log.warnings) == 1
 
 
+def in_main_thread(call: Callable[[], Any]) -> Any:
+    return call()
+
+
+def in_another_thread(call: Callable[[], Any]) -> Any:
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(call).result()
+
+
+IN_ANY_THREAD = pytest.mark.parametrize("where", [in_main_thread, in_another_thread])
+
+
+@IN_ANY_THREAD
+@pytest.mark.parametrize("kind", ["before", "after", "on_failure", "on_dead"])
+def test_a_hook_that_hangs_is_stopped_warned_of_once_and_not_called_again(
+    log: Log, kind: str, where: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def hang(*_: Any) -> None:
+        log.calls.append(("hang",))
+        while True:
+            time.sleep(0.001)
+
+    monkeypatch.setattr(hooks_of_runtime, "HOOK_TIMEOUT", 0.05)
+    getattr(log.hooks, kind).extend([hang, log.noting("good")])
+    handler = with_hooks(log.handler(lambda: 42), log.hooks)
+
+    def call() -> None:
+        if kind == "on_failure":
+            log.hooks.failed(context, OSError(), 1.0)
+        elif kind == "on_dead":
+            log.hooks.dead(context, OSError())
+        else:
+            assert handler.handle({}, context()) == (None, 42)
+
+    for _ in range(2):
+        where(call)
+    assert [name for name, *_ in log.calls if name != "run"] == ["hang", "good", "good"]
+    assert log.warnings == [
+        f"hook {kind} {hang.__qualname__} did not end within 0.05s; it is not called again in this launch"
+    ]
+
+
+@IN_ANY_THREAD
+def test_the_time_that_a_hook_takes_is_none_of_its_handlers_timeout(log: Log, where: Callable[..., Any]) -> None:
+    def linger(context: Context) -> None:
+        time.sleep(0.3)
+        assert context.time_left() == 0  # the window's, which has closed long ago
+
+    log.hooks.before.append(linger)
+    handler = log.handler(lambda: 42)
+    handler = with_hooks(replace(handler, run=limited(handler.run, 0.2), timeout=0.2), log.hooks)
+    assert where(lambda: handler.handle({}, context())) == (None, 42)
+
+    async def run(_: dict[str, Any], __: Context | None) -> int:
+        await asyncio.sleep(0)
+        return 42
+
+    handler = with_hooks(Handler("h", run, timeout=0.2, asynchronous=True), log.hooks)
+    assert where(lambda: handler.handle({}, context())) == (None, 42)
+    assert log.warnings == []
+
+
 def test_failures_and_deaths_are_told_with_their_context_error_and_delay(log: Log) -> None:
     log.hooks.on_failure.append(log.noting("failure"))
     log.hooks.on_dead.append(log.noting("dead"))
@@ -179,7 +246,7 @@ def test_hooks_go_around_what_is_awaited_too(log: Log) -> None:
     log.hooks.before.append(log.noting("before"))
     log.hooks.after.append(log.noting("after"))
     given = context()
-    assert asyncio.run(hooked_coroutine(run, log.hooks)({}, given)) == 42
+    assert asyncio.run(hooked_coroutine(run, log.hooks, None)({}, given)) == 42
     assert log.calls == [("before", given), ("run", {}), ("after", given, 42)]
 
 

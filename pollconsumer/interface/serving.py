@@ -89,7 +89,7 @@ class _Serving:
             context = Context(Delivery(*given["delivery"]), situation)
         # The launch has its timeout, and will not ask twice.
         outcome = replace(handler, timeout=None).handle(given["payload"], context)
-        end_stray(self._pid, outcome)
+        end_stray(self._pid, outcome.error)
         enqueued = tell_messages(context.enqueued) if context is not None else []
         return tell_outcome(outcome, handler.fatal) | {"enqueued": enqueued}
 

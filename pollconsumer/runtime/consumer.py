@@ -131,7 +131,7 @@ class Consumer:
         while (reason := self.asked_to_stop()) is None:
             if self.executor.busy() == self.executor.slots:
                 self.await_slot()
-            elif not self.window.has_time(self.clock(), self.margin()):
+            elif not self.has_time_to_handle():
                 return StopReason.NO_TIME_TO_HANDLE
             elif attempt := self.dequeue():
                 self.handle(attempt)
@@ -142,6 +142,9 @@ class Consumer:
             else:
                 return StopReason.NO_TIME_TO_IDLE
         return reason
+
+    def has_time_to_handle(self) -> bool:
+        return self.window.has_time(self.clock(), self.margin())
 
     def margin(self) -> float:
         margin = durations.margin(
@@ -195,11 +198,15 @@ class Consumer:
             elif reservation.crashes >= MOST_CRASHES:
                 problem = f"crashed: its process died while it was in flight, {reservation.crashes} times"
                 self._bury(reservation, handler, Crashed(problem))
+                if not self.has_time_to_handle():
+                    return None
             else:
                 try:
                     payload = decode_payload(reservation.payload)
                 except Malformed as error:
                     self._bury(reservation, handler, error)
+                    if not self.has_time_to_handle():
+                        return None
                 else:
                     context = self._context_of(reservation) if handler.takes_context else None
                     return Attempt(reservation, handler, payload, context)
@@ -207,7 +214,7 @@ class Consumer:
 
     def _reserve(self) -> Reservation | None:
         self._exhausted = False
-        while self.asked_to_stop() is None and self.window.has_time(self.clock(), self.margin()):
+        while self.asked_to_stop() is None and self.has_time_to_handle():
             self._report()
             sent_on = self._exchange.sent_on
             if self._exchange.reserve():
@@ -278,6 +285,8 @@ class Consumer:
 
     def _bury(self, reservation: Reservation, handler: Handler, error: Exception) -> None:
         self._settling.bury(reservation, handler, error, reservation.server_ms(self.clock()))
+        if self._settling.watched:
+            self._settle()
 
     def _collect(self) -> None:
         for handled in self.executor.finished():
@@ -290,12 +299,13 @@ class Consumer:
                 self._settling.settle(handled)
                 if attempt.handler.at_most_once:
                     self._settle()  # a death before that would leave it unknown whether it was handled
-        if self._settling.since is not None and self.clock() - self._settling.since > HORIZON:
+        since = self._settling.since
+        if self._settling.watched or (since is not None and self.clock() - since > HORIZON):
             self._settle()
 
     def _settle(self) -> None:
         self._report()
-        self._exchange.settle()
+        self._settling.tell_hooks(self._exchange.settle())
 
     def _batch(self) -> int:
         if self._suspecting:

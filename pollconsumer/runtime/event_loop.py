@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from contextlib import suppress
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from pollconsumer.core.cut_short import HandlerTimeout
@@ -100,6 +101,13 @@ class EventLoop:
         self._loop.stop()
 
 
+def restart_timeout() -> None:
+    """Have the timeout of the handler whose task this is begin now."""
+    handling = _handling.get(None)
+    if handling is not None:
+        handling.restart()
+
+
 class _Handling:
     """One message, and the timeout of its handler."""
 
@@ -111,10 +119,8 @@ class _Handling:
         self._fired = False
 
     async def run(self) -> Outcome:
-        if self._timeout is not None:
-            task = asyncio.current_task()
-            assert task is not None
-            self._timer = self._loop.call_later(self._timeout, self._stop, task)
+        _handling.set(self)
+        self.restart()
         try:
             return Outcome(result=await self._coroutine)
         except BaseException as error:
@@ -122,6 +128,14 @@ class _Handling:
         finally:
             if self._timer is not None:
                 self._timer.cancel()
+
+    def restart(self) -> None:
+        task = asyncio.current_task()
+        if self._timeout is None or task is None:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_later(self._timeout, self._stop, task)
 
     def _stop(self, task: asyncio.Task[Any]) -> None:
         self._fired = True
@@ -138,3 +152,6 @@ class _Handling:
         timeout = HandlerTimeout(self._timeout)
         timeout.__cause__ = outcome.error
         return Outcome(timeout)
+
+
+_handling: ContextVar[_Handling] = ContextVar("handling")

@@ -89,10 +89,10 @@ class Exchange:
         for reservation in self._send(shares, wait).reserved:
             self._turns.served(reservation.queue, 1)
 
-    def settle(self) -> None:
-        """What is done, and reserve nothing."""
-        if shares := self._settling.take():
-            self._send(list(shares.values()))
+    def settle(self) -> list[bytes]:
+        """What is done, and reserve nothing. Returns ids of what was no longer ours to settle."""
+        shares = self._settling.take()
+        return self._send(list(shares.values())).stale if shares else []
 
     def begin(self, reservation: Reservation) -> bool:
         """Settle before it is handled that this is the only time. False where it is no longer ours to handle."""

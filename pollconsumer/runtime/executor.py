@@ -88,7 +88,7 @@ class InlineExecutor:
         started = self._clock()
         handler = attempt.handler
         outcome = self._turn(attempt) if handler.asynchronous else handler.handle(attempt.payload, attempt.context)
-        end_stray(self._pid, outcome)
+        end_stray(self._pid, outcome.error)
         self._finished.append(Handled(attempt, started, self._clock(), outcome))
 
     def finished(self) -> list[Handled]:
@@ -180,7 +180,7 @@ class ThreadExecutor:
         self._loop.start(begin, attempt.handler.timeout, end)
 
     def _end(self, handled: Handled) -> None:
-        end_stray(self._pid, handled.outcome)
+        end_stray(self._pid, handled.outcome.error)
         self._done.put(handled)
         with suppress(BlockingIOError):  # a full pipe rings as it is
             os.write(self._ring, b"\0")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pollconsumer.core.events import AttemptFailed, MessageParked, ResultDropped
@@ -12,7 +13,7 @@ from pollconsumer.store import outbox, rows
 from pollconsumer.store.reservations import Settlement, Share
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from pollconsumer.core.events import Event
     from pollconsumer.runtime.context import Context
@@ -35,6 +36,8 @@ class Settling:
         self._shares: dict[str, Share] = {}
         self.since: float | None = None
         """When the oldest attempt among them ended, on the monotonic clock; None when there is nothing to settle."""
+        self._watched: list[tuple[bytes, Callable[[], None]]] = []
+        """What hooks are to be told, by message, once the store has accepted what it says."""
         self.handled = self.failed = self.released = self.yielded = 0
 
     def settle(self, handled: Handled) -> None:
@@ -87,7 +90,7 @@ class Settling:
         if isinstance(outcome, Dead):
             self._dead(reservation, describe(error), started, ended, trace(error))
             if handler.hooks is not None:
-                handler.hooks.dead(lambda: self._context(handled), error)
+                self._watch(reservation, partial(handler.hooks.dead, partial(self._context, handled), error))
             return
         self.failed += 1
         problem = describe(error)[:MAX_ERROR_CHARACTERS]
@@ -96,7 +99,11 @@ class Settling:
         self._add(reservation, row, "retry", delay_ms, _kept(problem, trace(error)))
         self._emit(AttemptFailed(reservation.name, reservation.handler, reservation.attempt, problem, outcome.delay))
         if handler.hooks is not None:
-            handler.hooks.failed(lambda: self._context(handled), error, outcome.delay)
+            failed = partial(handler.hooks.failed, partial(self._context, handled), error, outcome.delay)
+            self._watch(reservation, failed)
+
+    def _watch(self, reservation: Reservation, tell: Callable[[], None]) -> None:
+        self._watched.append((reservation.id, tell))
 
     def _context(self, handled: Handled) -> Context:
         return handled.attempt.context or self._context_of(handled.attempt.reservation)
@@ -105,7 +112,7 @@ class Settling:
         """Make a dead letter of what cannot be handled."""
         self._dead(reservation, str(error), reservation.reserved_at, now, "")
         if handler.hooks is not None:
-            handler.hooks.dead(lambda: self._context_of(reservation), error)
+            self._watch(reservation, partial(handler.hooks.dead, partial(self._context_of, reservation), error))
 
     def _dead(self, reservation: Reservation, problem: str, started: int, ended: int, traced: str) -> None:
         self.failed += 1
@@ -131,6 +138,18 @@ class Settling:
 
     def _give_back(self, reservation: Reservation) -> None:
         self._add(reservation, rows.released(reservation.row), "release", 0, "")
+
+    @property
+    def watched(self) -> bool:
+        """Whether hooks wait for what is to be settled."""
+        return bool(self._watched)
+
+    def tell_hooks(self, stale: Collection[bytes]) -> None:
+        """What was taken has been settled, all but the ``stale``: that was not for us to decide."""
+        watched, self._watched = self._watched, []
+        for message_id, tell in watched:
+            if message_id not in stale:
+                tell()
 
     def take(self) -> dict[str, Share]:
         """What is to be settled, by queue; from here on it is the caller's."""

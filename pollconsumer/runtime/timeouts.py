@@ -1,4 +1,4 @@
-"""The timeout of a handler that runs in this process: an exception is raised in it, wherever it is.
+"""The timeout of a handler or a hook that runs in this process: an exception is raised in it, wherever it is.
 
 In the main thread a signal does it, which also ends what blocks in the operating system: a sleep, a read. In another
 thread the interpreter is asked to raise at its next instruction; a call that blocks there is not ended. What swallows
@@ -10,6 +10,7 @@ not cost the next one, and none may leave half an answer of the store's unread.
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
@@ -40,8 +41,7 @@ def limited(run: Run, seconds: float) -> Run:
     """``run`` within so many seconds: HandlerTimeout when it was stopped, whatever it made of that."""
 
     def call(payload: dict[str, Any], context: Context | None) -> Any:
-        main = threading.current_thread() is threading.main_thread()
-        limit = _Alarm(seconds) if main else _Strike(seconds)
+        limit = _limit(seconds)
         try:
             result = limit.run(run, payload, context)
         except SAID:
@@ -57,8 +57,31 @@ def limited(run: Run, seconds: float) -> Run:
     return call
 
 
-def _inside(run: Run, payload: dict[str, Any], context: Context | None) -> Any:
-    return run(payload, context)
+def call_within(
+    seconds: float, function: Callable[..., object], *arguments: Any, when_stopped: Callable[[], None]
+) -> bool:
+    """Call it. False where it was stopped, whatever it made of that; what else it raises is raised here.
+
+    ``when_stopped`` is called when the time is over, though the call may not have ended: from a signal handler, or in
+    another thread.
+    """
+    limit = _limit(seconds, when_stopped)
+    try:
+        limit.run(function, *arguments)
+    except BaseException:
+        if limit.fired:
+            return False
+        raise
+    return not limit.fired
+
+
+def _limit(seconds: float, when_fired: Callable[[], None] | None = None) -> _Limit:
+    kind = _Alarm if threading.current_thread() is threading.main_thread() else _Strike
+    return kind(seconds, when_fired)
+
+
+def _inside(function: Callable[..., Any], *arguments: Any) -> Any:
+    return function(*arguments)
 
 
 def _in_handler(frame: FrameType | None) -> bool:
@@ -72,12 +95,17 @@ def _in_handler(frame: FrameType | None) -> bool:
 
 
 class _Limit:
-    def __init__(self, seconds: float) -> None:
-        self.seconds = seconds
+    def __init__(self, seconds: float, when_fired: Callable[[], None] | None) -> None:
+        self.seconds, self._when_fired = seconds, when_fired
         self.fired = self.over = self.sparing = False
 
-    def run(self, run: Run, payload: dict[str, Any], context: Context | None) -> Any:
+    def run(self, function: Callable[..., Any], *arguments: Any) -> Any:
         raise NotImplementedError
+
+    def fire(self) -> None:
+        if not self.fired and self._when_fired is not None:
+            self._when_fired()
+        self.fired = True
 
     def spare(self) -> None:
         self.sparing = True
@@ -86,14 +114,14 @@ class _Limit:
 class _Alarm(_Limit):
     """For the main thread. Whatever handler and timer there was for SIGALRM is put back."""
 
-    def run(self, run: Run, payload: dict[str, Any], context: Context | None) -> Any:
+    def run(self, function: Callable[..., Any], *arguments: Any) -> Any:
         began = time.monotonic()
         before = signal.signal(signal.SIGALRM, self._ring)
         thread = threading.get_ident()
         in_force[thread] = self
         left, interval = signal.setitimer(signal.ITIMER_REAL, self.seconds, REPEAT)
         try:
-            return _inside(run, payload, context)
+            return _inside(function, *arguments)
         finally:
             self.over = True
             signal.setitimer(signal.ITIMER_REAL, 0)
@@ -110,21 +138,21 @@ class _Alarm(_Limit):
         if self.sparing or not _in_handler(frame):
             signal.setitimer(signal.ITIMER_REAL, SOON, REPEAT)
             return
-        self.fired = True
+        self.fire()
         raise TimeIsUp
 
 
 class _Strike(_Limit):
     """For other threads."""
 
-    def run(self, run: Run, payload: dict[str, Any], context: Context | None) -> Any:
-        self.thread = threading.get_ident()
+    def run(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        self.thread, self.pid = threading.get_ident(), os.getpid()
         self.due = time.monotonic() + self.seconds
         in_force[self.thread] = self
         striker = _Striker.started()
         striker.watch(self)
         try:
-            return _inside(run, payload, context)
+            return _inside(function, *arguments)
         finally:
             self.over = True
             # From here on one exception can still come, that which was decided on a moment ago; no second.
@@ -172,6 +200,8 @@ class _Striker:
 
     def forget(self, limit: _Strike) -> None:
         """Called in the limit's own thread: whatever is on its way to it is taken back."""
+        if os.getpid() != limit.pid:
+            return  # forked by what was called: nobody strikes here, and the lock may have been copied in use
         with self._lock:
             self._limits.discard(limit)
             self._raise_in(limit.thread, self._nothing)
@@ -198,7 +228,7 @@ class _Striker:
         """Seconds until the next time."""
         if limit.sparing or not _in_handler(frame):
             return SOON
-        limit.fired = True
+        limit.fire()
         self._raise_in(limit.thread, TimeIsUp)
         return REPEAT
 

@@ -1,0 +1,139 @@
+"""What the hooks, handlers, modules and programs of somebody else do never stops the others' messages."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.site import Site
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+HOOKED = """
+import itertools, os, sys, time
+from pollconsumer import Backoff, PollConsumer
+from pollconsumer.runtime import hooks
+
+hooks.HOOK_TIMEOUT = 0.3
+
+watched = PollConsumer()
+
+@watched.handler(max_attempts=1)
+def doomed(how: str = "") -> None:
+    note("doomed")
+    raise ValueError("no")
+
+@watched.handler(max_attempts=3, retry=Backoff(first="10m"))
+def shaky(how: str = "") -> None:
+    note("shaky")
+    raise ValueError("not yet")
+
+@watched.handler
+def fine(how: str = "") -> str:
+    note(f"fine {os.getpid() == launch}")
+    return how
+
+launch = os.getpid()
+
+def misbehave(how):
+    if how == "hang":
+        time.sleep(300)
+    elif how == "hang for good":
+        while True:
+            try:
+                time.sleep(300)
+            except BaseException:
+                pass
+    elif how == "hold the interpreter":
+        sum(itertools.repeat(0))
+    elif how == "raise":
+        raise ValueError("of the hook")
+    elif how == "exit":
+        sys.exit(3)
+    elif how == "interrupt":
+        raise KeyboardInterrupt
+    elif how == "fork":
+        os.fork()
+    elif how == "close":
+        os.closerange(3, 100)
+    elif how == "die":
+        os._exit(7)
+
+"""
+
+
+ARGUMENTS = {
+    "before": "context",
+    "after": "context, result",
+    "on_failure": "context, error, delay",
+    "on_dead": "context, error",
+}
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    site = Site()
+    yield site
+    site.close()
+
+
+def hook(site: Site, how: str, *kinds: str) -> None:
+    """Have hooks of these kinds do that."""
+    with (site.directory / "handlers.py").open("a") as handlers:
+        handlers.write(HOOKED)
+        for kind in kinds:
+            handlers.write(f"@watched.{kind}\ndef {kind}({ARGUMENTS[kind]}):\n    misbehave({how!r})\n")
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ("hang", "did not end within 0.3s; it is not called again in this launch"),
+        ("raise", "raised ValueError: of the hook"),
+        ("exit", "raised SystemExit: 3"),
+        ("interrupt", "raised KeyboardInterrupt"),
+        ("fork", None),
+        ("close", None),
+    ],
+)
+def test_a_hook_changes_nothing_of_its_message_nor_of_those_behind_it(site: Site, how: str, said: str | None) -> None:
+    hook(site, how, *ARGUMENTS)
+    messages = {handler: site.enqueue(handler) for handler in ("fine", "shaky", "doomed")}
+    site.enqueue("record", name="next")
+    done = site.drain()
+    assert done.returncode == 0
+    assert site.notes() == ["fine True", "shaky", "doomed", "next"]
+    assert {handler: site.state(message) for handler, message in messages.items()} == {
+        "fine": "completed",
+        "shaky": "scheduled",
+        "doomed": "dead",
+    }
+    times = dict.fromkeys(ARGUMENTS, 0 if said is None else 1) | {
+        "before": 0 if said is None else 1 if how == "hang" else 3
+    }
+    for kind, count in times.items():
+        assert done.stderr.count(f"pollconsumer: warning: hook {kind} {kind} {said}\n") == count
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(("how", "code"), [("hang for good", 124), ("hold the interpreter", 1), ("die", 7)])
+def test_a_death_that_a_hook_is_told_of_was_settled_whatever_it_does_to_its_process(
+    site: Site, how: str, code: int
+) -> None:
+    hook(site, how, "on_dead")
+    message = site.enqueue("doomed")
+    site.enqueue("record", name="next")
+    bounds = ["--timeout", "8s", "--grace", "1s", "--min-margin", "100ms", "--estimated-duration", "1ms"]
+    assert site.command("run", "--until-empty", *bounds).returncode == code
+    assert site.state(message) == "dead"
+    assert site.drain().returncode == 0
+    assert site.notes() == ["doomed", "next"]
+
+
+def test_a_failure_that_a_hook_is_told_of_was_settled_whatever_it_does_to_its_process(site: Site) -> None:
+    hook(site, "die", "on_failure")
+    message = site.enqueue("shaky")
+    assert site.drain().returncode == 7
+    assert site.state(message) == "scheduled"
