@@ -51,7 +51,8 @@ def nothing_follows_an_end(history: History) -> Iterator[str]:
         ours = executions.get((message.queue, message.id), [])
         completing = _completing(message, executions)
         for each in ours:
-            if each.generation == message.generation and each.attempt > message.attempts:
+            charged = each.outcome != "Yield"
+            if charged and each.generation == message.generation and each.attempt > message.attempts:
                 yield f"{message.id} ended at attempt {message.attempts}, and was begun at {each.attempt}"
             if completing is not None and completing.ended is not None and each.started > completing.ended:
                 yield f"{message.id} was begun {(each.started - completing.ended) / 1000:.1f} ms after its completion"

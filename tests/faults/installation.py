@@ -25,35 +25,6 @@ if TYPE_CHECKING:
 
 NAMESPACE = "pollconsumer"
 PASSWORD = "canary-7f3a9c"
-QUEUES = ("default", "second", "limited")
-QUOTA, QUOTA_PERIOD = 20, 2.0
-PERIOD = 2.0
-CONFIGURATION = """
-handlers = ["handlers"]
-
-[consumer]
-queues = [{queues}]
-timeout = "{period}s"
-grace = "1s"
-min_margin = "200ms"
-idle_time = "300ms"
-estimated_duration = "1ms"
-
-[mover]
-timeout = "{period}s"
-grace = "1s"
-idle_time = "200ms"
-
-[queues.limited]
-quota = "{quota}/{quota_period}s"
-max_in_flight = 2
-
-[commands.program]
-command = [{program}]
-timeout = "20s"
-max_attempts = 4
-retry = {{ first = "50ms", factor = 1, most = "50ms", jitter = 0 }}
-"""
 
 
 class Command:
@@ -78,16 +49,15 @@ class Command:
 
 
 class Installation:
-    """``settings`` are added to its configuration, or take the place of all of it but the store."""
+    """``slow_loading``: its server takes a while to read its file."""
 
-    def __init__(self, *, scaled: bool = True) -> None:
+    def __init__(self, *, slow_loading: bool) -> None:
         # A unix socket's path holds 107 bytes at most, fewer than pytest's own directories take.
         self.directory = Path(tempfile.mkdtemp(prefix="pc-"))
-        self.server = Server(self.directory, PASSWORD)
+        self.server = Server(self.directory, PASSWORD, slow_loading=slow_loading)
         self.proxy = Proxy(self.server.socket)
         self.url = f"redis://:{PASSWORD}@127.0.0.1:{self.proxy.port}/0"
         self.commands: list[Command] = []
-        self._module = "tests.faults.entry" if scaled else "pollconsumer"
         self._number = 0
         self._lock = threading.Lock()
         self.environment = {
@@ -100,24 +70,15 @@ class Installation:
         self.server.start()
         self.server.await_ready()
 
-    def configure(self) -> None:
-        """Handlers, program, and a configuration with all that this suite mixes."""
-        here = Path(__file__).parent
-        for name in ("handlers.py", "program.py"):
-            shutil.copy(here / name, self.directory / name)
-        program = ", ".join(json.dumps(word) for word in (sys.executable, "-IS", str(self.directory / "program.py")))
-        text = CONFIGURATION.format(
-            queues=", ".join(json.dumps(queue) for queue in QUEUES),
-            period=PERIOD,
-            quota=QUOTA,
-            quota_period=QUOTA_PERIOD,
-            program=program,
-        )
+    def configure(self, text: str, *sources: str) -> None:
+        """Its configuration, and files of this package beside it."""
+        for name in sources:
+            shutil.copy(Path(__file__).with_name(name), self.directory / name)
         (self.directory / "config.toml").write_text(text)
 
     def start(self, *arguments: str) -> Command:
         """Start one of our commands and return at once."""
-        return self.start_python("-m", self._module, *arguments)
+        return self.start_python("-m", "tests.faults.entry", *arguments)
 
     def start_python(self, *words: str) -> Command:
         with self._lock:

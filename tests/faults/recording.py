@@ -5,11 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import struct
 import time
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+RECORD = struct.Struct("<IHH")
+"""A call, where there are too many for lines: message, attempt, the last 16 bits of the process's number."""
 
 
 def append(path: Path, entry: dict[str, Any]) -> None:

@@ -20,9 +20,9 @@ PATIENCE = 60.0
 
 
 class Server:
-    def __init__(self, directory: Path, password: str) -> None:
+    def __init__(self, directory: Path, password: str, *, slow_loading: bool) -> None:
         self.socket = directory / "s"
-        self._directory, self._password = directory, password
+        self._directory, self._password, self._slow_loading = directory, password, slow_loading
         self._log = (directory / "server.log").open("ab")
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -38,10 +38,10 @@ class Server:
             "appendfsync": "always",
             "enable-debug-command": "no",
             "busy-reply-threshold": "100",
-            # So that reading a small file takes a while, and clients are answered meanwhile.
-            "loading-process-events-interval-bytes": "1024",
-            "key-load-delay": "2000",
         }
+        if self._slow_loading:
+            # So that reading a small file takes a while, and clients are answered meanwhile.
+            options |= {"loading-process-events-interval-bytes": "1024", "key-load-delay": "2000"}
         arguments = [word for name, value in options.items() for word in (f"--{name}", value)]
         self._process = subprocess.Popen([find_program(), *arguments], stdout=self._log, stderr=self._log)
 

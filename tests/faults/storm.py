@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from pollconsumer.store.inspector import Inspector
 from tests.faults import store_view
+from tests.faults.configuration import PERIOD, QUOTA, QUOTA_PERIOD, mixed
 from tests.faults.history import History, read_executions, read_operations
-from tests.faults.installation import NAMESPACE, PASSWORD, PERIOD, QUOTA, QUOTA_PERIOD, Installation
+from tests.faults.installation import NAMESPACE, PASSWORD, Installation
 from tests.faults.nemesis import Nemesis
 from tests.faults.platform import Platform
 
@@ -28,8 +29,8 @@ class Storm:
     def __init__(self, seed: int, messages: int, faults: int) -> None:
         self.seed, self._messages, self._faults = seed, messages, faults
         self.chance = random.Random(seed)
-        self.installation = Installation(scaled=True)
-        self.installation.configure()
+        self.installation = Installation(slow_loading=True)
+        self.installation.configure(mixed(self.installation.directory), "handlers.py", "program.py")
         self._concurrency = self.chance.choice([1, 1, 4])
         self._instances = self.chance.choice([1, 1, 1, 2])
         self._secrets: list[str] = []
