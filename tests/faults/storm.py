@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 from pollconsumer.store.inspector import Inspector
+from pollconsumer.store.recurring import Recurring
 from tests.faults import store_view
 from tests.faults.configuration import PERIOD, QUOTA, QUOTA_PERIOD, mixed
 from tests.faults.history import History, read_executions, read_operations
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 PACE = 0.9
 """Seconds that a fault takes, with the pause before it, on the average."""
 LONGEST_DRAIN = 120
-RECURRENCES = ("each_second", "some_seconds")
 
 
 class Storm:
@@ -70,14 +70,20 @@ class Storm:
         """Clean launches, until nothing is left to be done, or it seems that something never will be."""
         for command in self.installation.commands:
             command.process.wait()
-        for name in RECURRENCES:
-            self.installation.run("recurrences", "pause", name)
         mover = self.installation.start("-q", "move", "--timeout", f"{LONGEST_DRAIN}s")
         until = time.monotonic() + LONGEST_DRAIN
+        self._pause_recurrences()
         while self._left() and time.monotonic() < until:
             self.installation.run("-q", "run", "--until-empty", "--timeout", "60s")
+            self._pause_recurrences()
         mover.process.terminate()
         mover.process.wait()
+
+    def _pause_recurrences(self) -> None:
+        """Where they are defined by now: it is launches that do that."""
+        recurring = Recurring(self._wire, NAMESPACE)
+        for standing in list(recurring.standing()):
+            recurring.pause(standing.recurrence)
 
     def _left(self) -> int:
         counts = Inspector(self._wire, NAMESPACE).overview().queues
