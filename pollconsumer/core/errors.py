@@ -8,6 +8,7 @@
     ├── NotCompleted                1    waited for a message that became a dead letter, or was cancelled
     ├── StoreUnreachable            69   for the whole budget of the call
     │   └── OutcomeUnknown          69   sent, but the reply was lost: repeat it with the same id
+    │       └── NotReplicated       69   accepted, but too few replicas have it
     ├── CannotCreate                73   data directory, socket
     ├── LeaseLost                   75   a newer launch holds the lease; nothing was written
     ├── PermissionDenied            77   authentication, access rules, file modes
@@ -78,6 +79,15 @@ class OutcomeUnknown(StoreUnreachable):
     def __init__(self, ids: list[str]) -> None:
         self.ids = ids
         super().__init__("outcome unknown", ", ".join(ids), "repeat the call with the same id: nothing is doubled")
+
+
+class NotReplicated(OutcomeUnknown):
+    """The messages ``ids`` are accepted, and lost if a replica is promoted that has not got them yet."""
+
+    def __init__(self, ids: list[str], having: int, wanted: int, within: float) -> None:
+        self.ids = ids
+        what = f"accepted, but only {having} of {wanted} replicas had it within {within:g}s"
+        StoreUnreachable.__init__(self, what, ", ".join(ids), "repeat the call with the same id: nothing is doubled")
 
 
 class CannotCreate(PollConsumerError):

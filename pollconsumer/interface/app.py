@@ -202,12 +202,13 @@ class PollConsumer(Hooking):
         return self._own_settings
 
     def _open(self) -> RedisStore:
-        from pollconsumer.interface.store_opener import opener_of
+        from pollconsumer.interface.store_opener import opener_of, strict_of
         from pollconsumer.store.redis_store import RedisStore
         from pollconsumer.store.wire import Budget
 
         settings = self._settings()
-        return RedisStore(opener_of(settings).wire(lambda: Budget(ENQUEUE_BUDGET)), settings.namespace)
+        wire = opener_of(settings).wire(lambda: Budget(ENQUEUE_BUDGET))
+        return RedisStore(wire, settings.namespace, strict_of(settings))
 
 
 def _converting(hint: Any) -> Callable[[Any], Any]:

@@ -88,6 +88,14 @@ class MoverSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class StrictSettings:
+    """What ``durability = "strict"`` asks of a server's replicas. ``replicas`` unset: of one, where it has any."""
+
+    replicas: int | None = None
+    within: Duration = 0.5
+
+
+@dataclass(frozen=True, slots=True)
 class QueueSettings:
     """What a queue hands out at most, in a period and at one time; and its weight among other queues."""
 
@@ -139,6 +147,7 @@ class Settings:
     state: str | None = None
     consumer: ConsumerSettings = field(default_factory=ConsumerSettings)
     mover: MoverSettings = field(default_factory=MoverSettings)
+    strict: StrictSettings = field(default_factory=StrictSettings)
     queues: dict[str, QueueSettings] = field(default_factory=dict)
     recurrences: dict[str, RecurrenceSettings] = field(default_factory=dict)
     commands: dict[str, CommandSettings] = field(default_factory=dict)
@@ -156,7 +165,7 @@ class Settings:
         return OwnFiles([] if self.state == NO_STATE else [self.directory / Path(self.state).expanduser()])
 
 
-SECTIONS = {"consumer": ConsumerSettings, "mover": MoverSettings}
+SECTIONS = {"consumer": ConsumerSettings, "mover": MoverSettings, "strict": StrictSettings}
 TABLES = {"queues": QueueSettings, "recurrences": RecurrenceSettings, "commands": CommandSettings}
 """Sections whose keys are names of the user's choice."""
 READERS = ("settings.py", "reading.py", "environment.py", "checks.py", "commands.py")
@@ -275,6 +284,11 @@ def _rules(settings: Settings, flags: Collection[str]) -> Iterator[tuple[str, ob
     for path, most in (("consumer.concurrency", 256), ("consumer.instances", 64), ("mover.batch_size", 500)):
         value = _at(settings, path)
         yield path, value, 1 <= value <= most, f"must be 1-{most}"
+    replicas, within = settings.strict.replicas, settings.strict.within
+    yield "strict.replicas", replicas, replicas is None or 1 <= replicas <= 99, "must be 1-99"
+    rule = "the embedded server has none: leave it unset, or name a store of yours"
+    yield "strict.replicas", replicas, replicas is None or settings.store != "embedded", rule
+    yield "strict.within", within, 0.001 <= within <= 60, "must be between 1ms and 60s"
     margin, timeout = consumer.min_margin, consumer.timeout
     if "consumer.timeout" in flags and "consumer.min_margin" not in flags:
         rule = f"no time left to work, as min_margin is {margin:.15g}s; give a longer timeout or a smaller min_margin"

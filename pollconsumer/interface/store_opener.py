@@ -6,9 +6,15 @@ from typing import TYPE_CHECKING
 
 from pollconsumer.interface.logs import log
 from pollconsumer.runtime.opening import StoreOpener
+from pollconsumer.store.redis_store import Strict
 
 if TYPE_CHECKING:
     from pollconsumer.interface.settings import Settings
+
+
+def strict_of(settings: Settings) -> Strict | None:
+    """What a producer asks of the store's replicas."""
+    return Strict(settings.strict.replicas, settings.strict.within) if settings.durability == "strict" else None
 
 
 def opener_of(settings: Settings) -> StoreOpener:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pollconsumer.core.errors import LeaseLost, OutcomeUnknown, StoreRefused, StoreUnreachable
+from pollconsumer.core.errors import LeaseLost, NotReplicated, OutcomeUnknown, StoreRefused, StoreUnreachable
 from pollconsumer.store import rows
 from pollconsumer.store.keys import QUEUE_TYPES, Keys
 from pollconsumer.store.reservations import Reservation, Share, Stepped
-from pollconsumer.store.rights import LAUNCH, PRODUCER, refuse_without
+from pollconsumer.store.rights import LAUNCH, PRODUCER, WAIT, refuse_without
 from pollconsumer.store.wire import Unanswered
 
 if TYPE_CHECKING:
@@ -51,9 +51,24 @@ class Promoted(NamedTuple):
     recurring: bool
 
 
+class Strict(NamedTuple):
+    """How many replicas must have what is enqueued before that returns, and within how long.
+
+    ``replicas`` is None for one, where the server has any.
+    """
+
+    replicas: int | None
+    within: float
+
+    def wanted(self, connected: int) -> int:
+        return min(1, connected) if self.replicas is None else self.replicas
+
+
 class RedisStore:
-    def __init__(self, wire: Wire, namespace: str) -> None:
-        self.wire = wire
+    """``strict`` for a producer whose messages must survive the promotion of a replica."""
+
+    def __init__(self, wire: Wire, namespace: str, strict: Strict | None = None) -> None:
+        self.wire, self._strict = wire, strict
         self.keys = Keys(namespace)
         self._registered: set[str] = set()
 
@@ -72,7 +87,8 @@ class RedisStore:
         """Accept messages, in order; each batch of one queue is accepted whole or not at all.
 
         Accepting repeats itself harmlessly, so a lost reply is asked for again. OutcomeUnknown with the ids of what was
-        sent in one round trip and went unanswered for the whole budget, StoreUnreachable where nothing was sent.
+        sent in one round trip and went unanswered for the whole budget, StoreUnreachable where nothing was sent;
+        NotReplicated where they are accepted, and too few replicas said in time that they have them.
         """
         script, batches = self.wire.scripts["enqueue"], _batches(messages)
         while sending := list(islice(batches, ENQUEUE_BATCHES)):
@@ -80,14 +96,22 @@ class RedisStore:
             for queue, batch in sending:
                 self._register(queue)
                 commands.append(self.wire.script(script, self.keys.of_script(script, queue), _as_arguments(batch)))
+            within, wanted = 0.0, 0
+            if self._strict is not None and (wanted := self._strict.wanted(self.wire.replicas)):
+                within = self._strict.within
+                # WAIT is for what its own connection wrote last; a repeated message may have been written by another.
+                commands.append(("HSET", self.keys.queue(queue, "c"), "replicated", 1))
+                commands.append(("WAIT", wanted, max(1, round(within * 1000))))
             try:
-                answers = self.wire.all(commands)
+                answers = self.wire.all(commands, blocking=within)
             except StoreUnreachable as error:
                 if error.sent:
                     raise OutcomeUnknown([message.id for _, batch in sending for message in batch]) from None
                 raise
+            if wanted and (having := answers.pop()) < wanted:
+                raise NotReplicated([message.id for _, batch in sending for message in batch], having, wanted, within)
             repeated = self.wire.repeated
-            for (_, batch), held in zip(sending, answers, strict=True):
+            for (_, batch), held in zip(sending, answers[: len(sending)], strict=True):
                 results = []
                 for message, holder in zip(batch, held, strict=True):
                     id_held = holder.decode()
@@ -95,12 +119,13 @@ class RedisStore:
                     results.append(Enqueued(id_held or message.id, duplicate=bool(id_held) and not again))
                 yield results
 
-    def _register(self, queue: str, rights: str = PRODUCER) -> None:
+    def _register(self, queue: str, rights: str | None = None) -> None:
         """Before its first message, so that no queue is ever unknown to the mover.
 
-        PermissionDenied where any of ``rights`` is missing there.
+        PermissionDenied where any of ``rights``, else of a producer's, is missing there.
         """
         if queue not in self._registered:
+            rights = rights or (PRODUCER if self._strict is None else f"{PRODUCER} {WAIT}")
             keys = [self.keys.control("queues"), self.keys.control("kq")]
             refuse_without(self.wire.call("register", keys, [queue, self.keys.queue(queue, "m"), *rights.split()]))
             self._registered.add(queue)

@@ -44,6 +44,7 @@ class Suitability:
             raise StoreRefused("server too old", f"Redis {version}", "needs Redis 7.0 or later, or Valkey")
         if info.get("role") == "slave":
             raise StoreUnreachable("store is read-only", wire.address, "it is a replica; point at its primary")
+        wire.replicas = int(info.get("connected_slaves", 0))
         self._check_eviction(info)
         self._recognise(wire, known, held.decode() if held else None)
 

@@ -97,6 +97,8 @@ class Wire:
         self._pid = 0
         self.repeated = False
         """Whether the last call was sent more than once."""
+        self.replicas = 0
+        """How many the server had when it was greeted."""
 
     def call(self, script: Script | str, keys: Sequence[str], args: Sequence[Any]) -> Any:
         """Run a script, again after a lost answer: it must be one that repeats itself harmlessly."""
@@ -120,10 +122,13 @@ class Wire:
             script = self.scripts[script]
         return ("EVALSHA", script.sha, len(keys), *keys, *args)
 
-    def all(self, commands: Sequence[Sequence[Any]], *, mend: Callable[[], object] | None = None) -> list[Any]:
+    def all(
+        self, commands: Sequence[Sequence[Any]], *, mend: Callable[[], object] | None = None, blocking: float = 0.0
+    ) -> list[Any]:
         """The answers to commands sent in one write, tried again until patience ends. Raises StoreUnreachable then.
 
-        ``mend`` undoes, before each further try, what the one before may have done unseen.
+        One of them may block for ``blocking`` seconds. ``mend`` undoes, before each further try, what the one before
+        may have done unseen.
         """
         patience = self.patience()
         pause = 0.02
@@ -133,7 +138,7 @@ class Wire:
                 if mend and self.repeated:
                     mend()
                     self.repeated = True
-                return self.once(commands)
+                return self.once(commands, blocking=blocking)
             except Unanswered as unanswered:
                 self.close()
                 self.repeated = True
@@ -146,7 +151,7 @@ class Wire:
             pause = min(1.0, pause * 2)
 
     def once(self, commands: Sequence[Sequence[Any]], *, blocking: float = 0.0) -> list[Any]:
-        """The answers to commands sent in one write, the first of which may block for ``blocking`` seconds.
+        """The answers to commands sent in one write, one of which may block for ``blocking`` seconds.
 
         Raises Unanswered where there is none; the connection is closed then, so that no late reply can be taken for
         another's.
@@ -165,18 +170,26 @@ class Wire:
             raise Unanswered(str(error), sent=True) from None
 
     def receive(self, commands: Sequence[Sequence[Any]], *, blocking: float = 0.0) -> list[Any]:
-        """Answers to what `send` sent; scripts unknown to the server are loaded and run again."""
+        """Answers to what `send` sent; scripts unknown to the server are loaded and run again.
+
+        A WAIT at the end waits for these, too.
+        """
         answers = []
         for _ in commands:
             answers.append(self._answer(COMMAND_TIMEOUT + blocking))
             if isinstance(answers[-1], exceptions.AuthenticationError):
                 _raise_if_error(answers[-1])  # redis-py hangs up after it
+        loading = False
         for at, answer in enumerate(answers):
             if isinstance(answer, exceptions.NoScriptError):
+                loading = True
                 script = next(s for s in self.scripts.known() if s.sha == commands[at][1])
                 self.send([("SCRIPT", "LOAD", script.code), commands[at]])
                 loaded, answers[at] = self._answer(COMMAND_TIMEOUT), self._answer(COMMAND_TIMEOUT)
                 _raise_if_error(loaded)
+        if loading and commands[-1][0] == "WAIT":
+            self.send(commands[-1:])
+            answers[-1] = self._answer(COMMAND_TIMEOUT + blocking)
         for answer in answers:
             _raise_if_error(answer)
         return answers

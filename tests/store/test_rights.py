@@ -14,7 +14,7 @@ from pollconsumer.store import rights
 from pollconsumer.store.inspector import Inspector
 from pollconsumer.store.interventions import Interventions
 from pollconsumer.store.leases import Group, Leases
-from pollconsumer.store.redis_store import RedisStore
+from pollconsumer.store.redis_store import RedisStore, Strict
 from pollconsumer.store.suitability import Suitability
 from pollconsumer.store.wire import Budget, Wire
 from tests.conftest import NAMESPACE
@@ -42,7 +42,7 @@ SCRIPTS = {
 }  # fmt: skip
 """The scripts of each role; a launch and an operator do what a producer does, too."""
 PLAIN = {
-    "producer": {"EVALSHA", "SCRIPT|LOAD", "INFO", "GET", "SET", "SMEMBERS", "HEXISTS", "HMGET", "ZSCORE"},
+    "producer": {"EVALSHA", "SCRIPT|LOAD", "INFO", "GET", "SET", "SMEMBERS", "HEXISTS", "HMGET", "HSET", "ZSCORE"},
     "launch": {
         "BLPOP", "DEL", "HGET", "HMGET", "LRANGE", "LREM", "SADD", "SREM", "SISMEMBER", "SMEMBERS", "TIME", "TYPE",
     },
@@ -63,7 +63,7 @@ def needed(role: str) -> set[str]:
 
 def test_every_script_and_every_command_that_python_sends_has_a_role() -> None:
     assert scripts() == set.union(*SCRIPTS.values()), NEW
-    assert plain_commands() | {"EVALSHA", "SCRIPT|LOAD"} == set.union(*PLAIN.values()), NEW
+    assert plain_commands() | {"EVALSHA", "SCRIPT|LOAD"} == {rights.WAIT}.union(*PLAIN.values()), NEW
 
 
 def test_every_call_of_a_script_names_its_command() -> None:
@@ -174,6 +174,13 @@ def test_a_queue_of_its_own_access_rule_is_not_begun_either(users: Users, valkey
         begin = lambda wire: Launch(RedisStore(wire, NAMESPACE))  # noqa: E731  said in place
     with pytest.raises(PermissionDenied, match="zadd"):
         begin(wire)
+    assert users.seen() == before
+
+
+def test_a_producer_that_waits_for_replicas_is_refused_without_the_right_to(users: Users) -> None:
+    before = users.seen()
+    with pytest.raises(PermissionDenied, match=r"\+wait"):
+        RedisStore(users.wire("producer"), NAMESPACE, Strict(None, 0.5)).enqueue([message("a")])
     assert users.seen() == before
 
 

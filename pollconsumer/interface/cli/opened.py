@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pollconsumer.interface.cli import current_settings
-from pollconsumer.interface.store_opener import opener_of
+from pollconsumer.interface.store_opener import opener_of, strict_of
 from pollconsumer.store.inspector import Inspector
 from pollconsumer.store.interventions import Interventions
 from pollconsumer.store.leases import Leases
@@ -41,7 +41,8 @@ def recurring() -> Recurring:
 
 
 def redis_store() -> RedisStore:
-    return RedisStore(_wire(), current_settings().namespace)
+    settings = current_settings()
+    return RedisStore(_wire(), settings.namespace, strict_of(settings))
 
 
 def _wire() -> Wire:

@@ -1,0 +1,166 @@
+"""What is enqueued with ``durability = "strict"`` on a server that has a replica."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pollconsumer.core.errors import NotReplicated, OutcomeUnknown
+from pollconsumer.runtime.embedded_start import find_program
+from pollconsumer.store.redis_store import RedisStore, Strict
+from pollconsumer.store.suitability import Suitability
+from pollconsumer.store.wire import Budget, Unanswered, Wire
+from tests.conftest import NAMESPACE
+from tests.store.acting import Launch, message, names
+from tests.store.test_suitability import Memo
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+PATIENCE = 30.0
+
+
+class Pair:
+    """A primary and its replica, each on a unix socket; the replica reaches the primary at a port of loopback."""
+
+    def __init__(self, directory: Path, port: int, processes: list[subprocess.Popen[bytes]]) -> None:
+        self.directory, self._port, self._processes = directory, port, processes
+        self._wires: list[Wire] = []
+
+    def url(self, which: str = "primary") -> str:
+        return f"unix://{self.directory / which}"
+
+    def wire(self, url: str | None = None, *, greeted: bool = True) -> Wire:
+        greet = Suitability(NAMESPACE, Memo(), lambda _: None) if greeted else None
+        wire = Wire(url or self.url(), lambda: Budget(PATIENCE), greet=greet)
+        self._wires.append(wire)
+        return wire
+
+    def store(self, replicas: int | None = None, within: float = 10.0) -> RedisStore:
+        return RedisStore(self.wire(), NAMESPACE, Strict(replicas, within))
+
+    @contextmanager
+    def replica_stopped(self) -> Iterator[None]:
+        self._processes[1].send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._processes[1].send_signal(signal.SIGCONT)
+
+    def connect(self) -> None:
+        """Until the replica follows."""
+        self.wire(self.url("replica"), greeted=False).command("REPLICAOF", "127.0.0.1", self._port)
+        primary = self.wire(greeted=False)
+        until = time.monotonic() + PATIENCE
+        while b"state=online" not in primary.command("INFO", "replication"):
+            assert time.monotonic() < until
+            time.sleep(0.01)
+
+    def close(self) -> None:
+        for wire in self._wires:
+            wire.close()
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[tuple[Path, int, list[subprocess.Popen[bytes]]]]:
+    directory = Path(tempfile.mkdtemp(prefix="pc-"))
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    processes = []
+    for name, listens in (("primary", port), ("replica", 0)):
+        options = ["--port", str(listens), "--bind", "127.0.0.1", "--unixsocket", str(directory / name), "--save", ""]
+        options += ["--dir", str(directory), "--repl-diskless-sync-delay", "0", "--repl-ping-replica-period", "1"]
+        options += ["--dbfilename", f"{name}.rdb"]
+        processes.append(subprocess.Popen([find_program(), *options], stdout=subprocess.DEVNULL))
+    yield directory, port, processes
+    for process in processes:
+        process.kill()
+        process.wait()
+    shutil.rmtree(directory)
+
+
+@pytest.fixture
+def pair(servers: tuple[Path, int, list[subprocess.Popen[bytes]]]) -> Iterator[Pair]:
+    pair = Pair(*servers)
+    pair.connect()
+    yield pair
+    pair.wire(greeted=False).command("FLUSHALL")
+    pair.close()
+
+
+@pytest.mark.parametrize("replicas", [None, 1])
+def test_what_is_enqueued_survives_the_promotion_of_the_replica(pair: Pair, replicas: int | None) -> None:
+    pair.store(replicas).enqueue([message("a"), message("b", priority=1)])
+    replica = pair.wire(pair.url("replica"), greeted=False)
+    replica.command("REPLICAOF", "NO", "ONE")
+    assert sorted(names(Launch(RedisStore(replica, NAMESPACE)).reserve(9))) == ["a", "b"]
+
+
+def test_too_few_replicas_in_time_are_an_error_that_says_which_and_how_many(pair: Pair) -> None:
+    store = pair.store(within=0.05)
+    with pair.replica_stopped(), pytest.raises(NotReplicated, match=r"0 of 1 replicas.* within 0\.05s: a, b;") as error:
+        store.enqueue([message("a"), message("b")])
+    assert isinstance(error.value, OutcomeUnknown)
+    assert error.value.ids == ["a", "b"]
+    assert error.value.exit_code == 69
+
+
+def test_repeating_the_call_waits_for_what_was_accepted_before(pair: Pair) -> None:
+    store = pair.store(within=0.05)
+    with pair.replica_stopped():
+        for again in (store, pair.store(within=0.05)):
+            with pytest.raises(NotReplicated):
+                again.enqueue([message("a")])
+    assert [entry.duplicate for entry in pair.store().enqueue([message("a")])] == [True]
+
+
+def test_after_a_lost_reply_the_replica_is_waited_for_as_well(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = pair.store(within=0.05)
+    store.enqueue([message("first")])
+    once, lost = store.wire.once, list[str]()
+
+    def lose_first(commands: Sequence[Sequence[Any]], *, blocking: float = 0.0) -> list[Any]:
+        answers = once(commands, blocking=blocking)
+        if not lost:
+            lost.append("reply")
+            raise Unanswered("connection lost", sent=True)
+        return answers
+
+    monkeypatch.setattr(store.wire, "once", lose_first)
+    with pair.replica_stopped(), pytest.raises(NotReplicated, match="second"):
+        store.enqueue([message("second")])
+    assert store.wire.repeated
+
+
+def test_a_script_that_the_server_forgot_is_waited_for_as_well(pair: Pair) -> None:
+    store = pair.store(within=0.05)
+    store.enqueue([message("a")])
+    store.wire.command("SCRIPT", "FLUSH")
+    with pair.replica_stopped(), pytest.raises(NotReplicated):
+        store.enqueue([message("b")])
+
+
+def test_more_replicas_than_there_are_is_an_error_and_the_message_is_accepted(pair: Pair) -> None:
+    with pytest.raises(NotReplicated, match="1 of 2 replicas"):
+        pair.store(replicas=2, within=0.05).enqueue([message("a")])
+    assert names(Launch(RedisStore(pair.wire(), NAMESPACE)).reserve(9)) == ["a"]
+
+
+def test_a_server_without_replicas_is_not_waited_for_unless_told(pair: Pair) -> None:
+    pair.wire(pair.url("replica"), greeted=False).command("REPLICAOF", "NO", "ONE")
+    primary = pair.wire(greeted=False)
+    while b"connected_slaves:0" not in primary.command("INFO", "replication"):
+        time.sleep(0.01)
+    assert not pair.store().enqueue([message("a")])[0].duplicate
+    with pytest.raises(NotReplicated, match="0 of 1"):
+        pair.store(replicas=1, within=0.01).enqueue([message("b")])
