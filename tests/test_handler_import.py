@@ -80,6 +80,7 @@ def test_an_application_in_a_module_has_the_settings_of_the_command(site: Site) 
 
 
 def test_check_names_queues_that_nobody_here_serves(site: Site) -> None:
+    (site.directory / "config.toml").write_text('handlers = ["handlers"]\n[consumer]\nqueues = ["default"]\n')
     (site.directory / "handlers.py").write_text(
         "from pollconsumer import PollConsumer\n@PollConsumer().handler(queue='mail')\ndef send() -> None: ...\n"
     )

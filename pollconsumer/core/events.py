@@ -55,6 +55,21 @@ class ResultDropped(NamedTuple):
     reason: str
 
 
+class QueueUnknown(NamedTuple):
+    """It is served, but nobody ever enqueued to it, and no handler names it."""
+
+    queue: str
+
+
+class QueueUnserved(NamedTuple):
+    """``messages`` are ready in the own queue of ``handlers``, which this launch has but does not serve, nor any other
+    lately."""
+
+    queue: str
+    handlers: tuple[str, ...]
+    messages: int
+
+
 class WindowTooShort(NamedTuple):
     """No time to handle anything, from the launch's beginning on; both in seconds."""
 
@@ -93,6 +108,8 @@ Event = (
     | ReservationsLost
     | NewerMessagesFound
     | ResultDropped
+    | QueueUnknown
+    | QueueUnserved
     | WindowTooShort
     | OccurrencesSkipped
     | RecurrenceRemoved

@@ -13,6 +13,8 @@ from pollconsumer.core.events import (
     NewerMessagesFound,
     OccurrencesSkipped,
     OrphansRecovered,
+    QueueUnknown,
+    QueueUnserved,
     RecurrenceRemoved,
     ReservationsLost,
     ResultDropped,
@@ -54,6 +56,14 @@ def listener() -> Callable[[Event], None]:
                 )
             case ResultDropped():
                 log.warning("result of %s (%s) is not kept: %s", event.id, event.handler, event.reason)
+            case QueueUnknown():
+                log.warning("queue %s: nobody ever enqueued to it, no handler names it; misspelt?", event.queue)
+            case QueueUnserved():
+                log.warning(
+                    "queue %s: %d ready, and no launch serves it, though it is that of %s; add it to consumer.queues, "
+                    "or launch 'run --queue %s'",
+                    event.queue, event.messages, ", ".join(event.handlers), event.queue,
+                )  # fmt: skip
             case WindowTooShort():
                 margin, left = format_duration(event.margin), format_duration(event.left)
                 log.warning(

@@ -22,7 +22,10 @@ if TYPE_CHECKING:
     from pollconsumer.core.window import StopReason
     from pollconsumer.runtime.executor import Executor
     from pollconsumer.runtime.handlers import Handler
-    from pollconsumer.runtime.launch import HeldLaunch
+    from pollconsumer.runtime.launch import HeldLaunch, LaunchPlan
+
+LAUNCHED_EVERY = 600.0
+"""Seconds; consumers are launched so often at least, unless their settings say otherwise."""
 
 
 def consume(
@@ -42,8 +45,13 @@ def consume(
     launch = held.launch
     store = RedisStore(held.wire, launch.opener.namespace)
     holder = held.acquired.holder
+    named = {handler.queue for handler in handlers.values()} | {each.queue for each in recurrences}
+    if unnamed := [queue for queue in options.queues if queue not in named and queue != "default"]:
+        from pollconsumer.runtime.unserved import tell_unknown
+
+        tell_unknown(store, unnamed, launch.emit)
     for queue in options.queues:
-        recovered = store.announce(holder, queue)
+        recovered = store.announce(holder, queue, served_for=served_for(launch.plan))
         if recovered:
             launch.emit(OrphansRecovered(queue, recovered))
         if found := store.audit(queue):
@@ -53,7 +61,7 @@ def consume(
     durations = Durations(held.leases.learned(handlers))
     executor = executor or (InlineExecutor() if concurrency == 1 else ThreadExecutor(concurrency))
     try:
-        return Consumer(
+        reason = Consumer(
             options,
             launch.window,
             store,
@@ -70,9 +78,24 @@ def consume(
             clock=launch.clock,
             chance=chance,
         ).run()
+        if elsewhere := sorted({handler.queue for handler in handlers.values()} - set(options.queues)):
+            from pollconsumer.runtime.unserved import tell_unserved
+
+            tell_unserved(store, elsewhere, handlers, launch.emit)
+        return reason
     finally:
         executor.close()
         held.leases.learn(durations.measured)
+
+
+def served_for(plan: LaunchPlan) -> float:
+    """Seconds from the start of a launch in which another of its group can be expected: twice its timeout or the time
+    between launches, where its schedule tells that, and twenty minutes at least."""
+    between = 0.0
+    if plan.next_launches is not None:
+        next_launch, the_one_after = plan.next_launches
+        between = max(next_launch, the_one_after - next_launch)
+    return 2 * max(LAUNCHED_EVERY, plan.timeout, between)
 
 
 def define(store: RedisStore, owner: str, recurrences: Sequence[Recurrence], emit: Callable[[Event], None]) -> None:

@@ -35,11 +35,12 @@ QUEUE_TYPES = {
     "n": "hash",
     "nz": "zset",
     "nc": "hash",
+    "served": "string",
 }
 """Keys of a queue and their types: records, rows, ready, ready by priority, schedule, in flight, completed, cancelled,
 dead, errors, unique keys, counters, fences seen, marker of the queue, marker of the schedule, parked, paused;
 in flight by concurrency key, waiting for one, handed out by time, to be sent, results, their ends, checkpoints;
-recurrences, their next instants, their counts."""
+recurrences, their next instants, their counts; served: there while a consumer can be expected."""
 
 
 class Keys:

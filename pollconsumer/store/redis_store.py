@@ -130,15 +130,17 @@ class RedisStore:
             refuse_without(self.wire.call("register", keys, [queue, self.keys.queue(queue, "m"), *rights.split()]))
             self._registered.add(queue)
 
-    def announce(self, holder: Holder, queue: str) -> int:
+    def announce(self, holder: Holder, queue: str, *, served_for: float = 0.0) -> int:
         """Refuse every earlier holder of the lease in ``queue``, and offer again what was reserved by one that is gone.
 
-        Returns how many messages that were. StoreRefused where one of the queue's keys is not of its type.
+        A consumer says for how many seconds the queue counts as served: until the next launch can be expected. Returns
+        how many messages that were. StoreRefused where one of the queue's keys is not of its type.
         """
         self._check_types(queue)
         self._register(queue, LAUNCH)
-        keys = [self.keys.queue(queue, "t"), f"{self.keys.queue(queue, 'sw')}:{holder.group}"]
-        self.wire.call("announce", keys, [holder.lineage, holder.fence])
+        call = f"{self.keys.queue(queue, 'sw')}:{holder.group}"
+        keys = [self.keys.queue(queue, "t"), call, self.keys.queue(queue, "served")]
+        self.wire.call("announce", keys, [holder.lineage, holder.fence, int(served_for * 1000)])
         return self.recover(queue)
 
     def recover(self, queue: str, live_fences: Sequence[bytes] | None = None) -> int:

@@ -22,11 +22,16 @@ from pollconsumer.interface.recurrences import load_recurrences
 from pollconsumer.interface.settings import NO_STATE
 from pollconsumer.runtime.commands import Command
 from pollconsumer.runtime.schedule import next_launches
+from pollconsumer.store.keys import Keys
+from pollconsumer.store.service import service_of
 from pollconsumer.store.wire import Budget
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pollconsumer.interface.settings import ConsumerSettings, MoverSettings, Settings
     from pollconsumer.runtime.handlers import Handler
+    from pollconsumer.store.service import Service
 
 LAUNCHES_SHOWN = 5
 REACH_BUDGET = 5.0
@@ -41,10 +46,12 @@ def check(as_json: bool) -> None:
     unchecked = _unchecked_arguments()
     state = settings.state_files().place()
     recurrences = load_recurrences(settings, handlers)
-    opener().wire(lambda: Budget(REACH_BUDGET)).command("PING")
+    wire = opener().wire(lambda: Budget(REACH_BUDGET))
+    wire.command("PING")
     now = datetime.now().astimezone()
     queues = served_queues(settings, handlers)
-    unserved = {handler.queue for handler in handlers.values()} - set(queues)
+    unserved = sorted({handler.queue for handler in handlers.values()} - set(queues))
+    service = service_of(wire, Keys(settings.namespace), unserved)
     consumer = _window(settings.consumer, now)
     longest = consumer["window_seconds"] + settings.consumer.grace
     report: dict[str, object] = {
@@ -56,7 +63,8 @@ def check(as_json: bool) -> None:
         "handlers": sorted(handlers),
         "commands": {name: _command(handlers[name], settings, longest) for name in settings.commands},
         "recurrences": sorted(each.name for each in recurrences),
-        "queues_not_served": sorted(unserved),
+        "queues_not_served": unserved,
+        "queues_served_elsewhere": [queue for queue in unserved if service[queue].lately],
         "arguments_not_checked": unchecked,
         "consumer": consumer,
         "mover": _window(settings.mover, now),
@@ -64,7 +72,17 @@ def check(as_json: bool) -> None:
     if as_json:
         print_json(report)
     else:
-        _print(report, settings, unserved, unchecked, longest)
+        not_served = [_not_served(queue, service[queue], handlers) for queue in unserved]
+        _print(report, settings, not_served, unchecked, longest)
+
+
+def _not_served(queue: str, service: Service, handlers: Mapping[str, Handler]) -> str:
+    """What becomes of a queue that is some handlers' own, and not served here."""
+    names = ", ".join(sorted(name for name, handler in handlers.items() if handler.queue == queue))
+    if service.lately:
+        return f"{queue}, that of {names}: other launches serve it"
+    remedy = f"add it to consumer.queues, or launch 'run --queue {queue}'"
+    return f"{queue}, that of {names}: {service.ready} ready, and no launch came for it lately; {remedy}"
 
 
 def _unchecked_arguments() -> dict[str, str]:
@@ -121,7 +139,7 @@ def _why_no_state(settings: Settings) -> str:
 
 
 def _print(
-    report: dict[str, object], settings: Settings, unserved: set[str], unchecked: dict[str, str], longest: float
+    report: dict[str, object], settings: Settings, not_served: list[str], unchecked: dict[str, str], longest: float
 ) -> None:
     handlers, queues = report["handlers"], report["queues"]
     assert isinstance(handlers, list)
@@ -143,8 +161,7 @@ def _print(
     assert isinstance(recurrences, list)
     if recurrences:
         rows.append(("recurrences", ", ".join(recurrences)))
-    if unserved:
-        rows.append(("not served here", f"{', '.join(sorted(unserved))}: handlers enqueue there by default"))
+    rows += [("not served here", problem) for problem in not_served]
     rows += [("not checked", f"{parameter}: {reason}") for parameter, reason in unchecked.items()]
     for role in ("consumer", "mover"):
         window = report[role]

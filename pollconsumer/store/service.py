@@ -1,0 +1,45 @@
+"""Whether queues are served, and what is ready in them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pollconsumer.store.keys import Keys
+    from pollconsumer.store.wire import Wire
+
+
+class Service(NamedTuple):
+    """``lately``: a consumer came so recently that the next can be expected. ``ready``: messages for it."""
+
+    lately: bool
+    paused: bool
+    ready: int
+
+
+def service_of(wire: Wire, keys: Keys, queues: Sequence[str]) -> dict[str, Service]:
+    """By queue; in one round trip."""
+    commands = []
+    for queue in queues:
+        commands += [
+            ("EXISTS", keys.queue(queue, "served")),
+            ("EXISTS", keys.queue(queue, "q")),
+            ("LLEN", keys.queue(queue, "r")),
+            ("HGET", keys.queue(queue, "c"), "left over"),
+            ("ZCARD", keys.queue(queue, "z")),
+            ("ZCARD", keys.queue(queue, "w")),
+        ]
+    answers = iter(wire.all(commands))
+    found = {}
+    for queue in queues:
+        served, paused, ready, left_over, ranked, in_line = (next(answers) for _ in range(6))
+        found[queue] = Service(bool(served), bool(paused), ready - int(left_over or 0) + ranked + in_line)
+    return found
+
+
+def unknown_queues(wire: Wire, keys: Keys, queues: Sequence[str]) -> list[str]:
+    """Those that nobody ever enqueued to, paused or served; in one round trip."""
+    known = wire.all([("SISMEMBER", keys.control("queues"), queue) for queue in queues])
+    return [queue for queue, is_known in zip(queues, known, strict=True) if not is_known]
