@@ -2,10 +2,51 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
+import pytest
+
+from tests.site import Site
+
 if TYPE_CHECKING:
-    from tests.site import Site
+    from collections.abc import Iterator
+
+QUICK = """
+from pollconsumer import Context
+
+def quick(context, name, how):
+    note(f"{name} {context.attempt}")
+    if how == "die":
+        os._exit(9)
+    if how == "crash":
+        import ctypes
+        ctypes.string_at(0)
+
+@app.handler("quick")
+def patient(context: Context, name: str, how: str = "") -> None:
+    quick(context, name, how)
+
+@app.handler("quick.twice", max_attempts=2)
+def twice(context: Context, name: str, how: str = "") -> None:
+    quick(context, name, how)
+"""
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    site = Site()
+    with (site.directory / "handlers.py").open("a") as handlers:
+        handlers.write(QUICK)
+    yield site
+    site.close()
+
+
+def learn(site: Site, handler: str) -> None:
+    """So that the next launch reserves ahead, and settles what is quick together."""
+    for _ in range(3):
+        site.enqueue(handler, name="learned")
+    site.drain()
 
 
 def test_three_deaths_in_flight_make_a_dead_letter(site: Site) -> None:
@@ -14,7 +55,7 @@ def test_three_deaths_in_flight_make_a_dead_letter(site: Site) -> None:
         site.drain()
     assert site.notes() == ["leave die"] * 3
     status = site.json("status", message)
-    assert (status["state"], status["attempts"]) == ("dead", 4)
+    assert (status["state"], status["attempts"]) == ("dead", 3)
     assert status["last_error"].startswith("crashed")
 
 
@@ -55,3 +96,48 @@ def test_a_neighbour_of_a_message_that_kills_its_process_is_completed(site: Site
     assert site.state(poison) == "dead"
     assert site.state(neighbour) == "completed"
     assert site.notes().count("end a") == 1
+
+
+@pytest.mark.parametrize(("handler", "deaths"), [("quick", 3), ("quick.twice", 2)])
+def test_no_two_executions_have_the_same_attempt_and_none_begins_beyond_the_last(
+    site: Site, handler: str, deaths: int
+) -> None:
+    learn(site, handler)
+    ended = [site.enqueue(handler, name=name) for name in ("a", "b")]
+    poison = site.enqueue(handler, name="poison", how="die")
+    for _ in range(deaths):
+        assert site.drain().returncode == 9
+    assert site.drain().returncode == 0
+    executions = [note for note in site.notes() if not note.startswith("learned")]
+    assert executions[:3] == ["a 1", "b 1", "poison 1"]
+    assert max(Counter(executions).values()) == 1
+    starts = Counter(note.split()[0] for note in executions)
+    assert starts["poison"] == deaths
+    status = site.json("status", poison)
+    assert (status["state"], status["attempts"]) == ("dead", deaths)
+    assert status["last_error"].startswith("crashed: ")
+    for name, message in zip(("a", "b"), ended, strict=True):
+        status = site.json("status", message)
+        assert (status["state"], status["attempts"]) == ("completed", 2)
+        assert starts[name] == 2
+
+
+def test_what_ended_in_its_last_attempt_and_was_not_settled_is_not_handled_again(site: Site) -> None:
+    learn(site, "quick.twice")
+    first = site.enqueue("quick.twice", name="a")
+    for name in ("one", "other"):
+        site.enqueue("quick.twice", name=name, how="die")
+    for _ in range(5):
+        site.drain()
+    assert [note for note in site.notes() if note.startswith("a ")] == ["a 1", "a 2"]
+    assert site.json("status", first)["attempts"] == 2
+
+
+@pytest.mark.parametrize(("how", "code"), [("die", 9), ("crash", -11)])
+def test_a_launch_that_dies_says_in_a_line_what_it_was_handling(site: Site, how: str, code: int) -> None:
+    message = site.enqueue("quick", name="poison", how=how)
+    done = site.drain()
+    assert done.returncode == code
+    line = f"pollconsumer: error: launch died: while handling {message} (quick); the next launch goes on"
+    assert done.stderr.splitlines().count(line) == 1
+    assert ("Segmentation fault" in done.stderr and "in quick" in done.stderr) == (how == "crash")

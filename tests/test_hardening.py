@@ -265,7 +265,9 @@ def test_a_line_that_is_no_message_is_named_in_one_line(site: Site, line: bytes,
     assert site.json("status")["queues"] == []
 
 
-def test_what_a_launch_could_not_settle_is_given_back_uncharged_when_the_store_returns(site: Site) -> None:
+def test_what_a_launch_could_not_settle_is_offered_again_with_its_attempt_charged_when_the_store_returns(
+    site: Site,
+) -> None:
     message = site.enqueue("hold", name="a")
     store = f"unix://{site.json('store', 'path')['socket']}"  # which no launch may start
     bounds = ["--timeout", "4s", "--min-margin", "500ms", "--estimated-duration", "1ms"]
@@ -276,6 +278,6 @@ def test_what_a_launch_could_not_settle_is_given_back_uncharged_when_the_store_r
     assert launch.wait(20) == 69
     assert site.command("store", "start").returncode == 0
     wait_until(lambda: site.state(message) == "ready", "the heartbeat's goodbye")
-    assert site.json("status", message)["attempts"] == 0
+    assert site.json("status", message)["attempts"] == 1
     wait_until(lambda: site.json("lease", "show") == [], "release")
     assert site.json("launches")[0]["stop_reason"] == "store_unreachable"

@@ -105,6 +105,7 @@ class Consumer:
             batch=self._batch,
             lasts=lambda: self.window.left(self.clock()) + self.options.grace,
             in_flight=self._flight.ids,
+            settled=self._flight.settled,
             clock=clock,
             emit=emit,
         )
@@ -195,18 +196,14 @@ class Consumer:
             handler = self._handlers.get(reservation.handler)
             if handler is None:
                 self._settling.park(reservation)
-            elif reservation.crashes >= MOST_CRASHES:
-                problem = f"crashed: its process died while it was in flight, {reservation.crashes} times"
-                self._bury(reservation, handler, Crashed(problem))
-                if not self.has_time_to_handle():
-                    return None
             else:
                 try:
+                    refuse_crashed(reservation)
                     payload = decode_payload(reservation.payload)
-                except Malformed as error:
+                except (Crashed, Malformed) as error:
                     self._bury(reservation, handler, error)
                     if not self.has_time_to_handle():
-                        return None
+                        break  # hooks took it
                 else:
                     context = self._context_of(reservation) if handler.takes_context else None
                     return Attempt(reservation, handler, payload, context)
@@ -238,7 +235,9 @@ class Consumer:
             # nor reserved behind it, for all of that is charged where the heartbeat dies, too.
             self._await_quiet()
             self._exchange.clear()
-        self._flight.enter(reservation.id)
+        if self._flight.full:
+            self._settle()
+        self._flight.enter(reservation, last=reservation.attempt >= attempt.handler.max_attempts)
         self.executor.start(attempt)
         self._collect()
         if self._suspecting:
@@ -291,10 +290,11 @@ class Consumer:
     def _collect(self) -> None:
         for handled in self.executor.finished():
             attempt = handled.attempt
-            self._flight.leave(attempt.reservation.id)
             if isinstance(handled.outcome.error, Yield):
+                self._flight.leave(attempt.reservation)
                 self._exchange.put_off(attempt.reservation)
             else:
+                self._flight.end(attempt.reservation)
                 self._durations.add(attempt.handler.name, handled.ended - handled.started)
                 self._settling.settle(handled)
                 if attempt.handler.at_most_once:
@@ -326,3 +326,11 @@ class Consumer:
         average = self._durations.overall.mean or 0.0
         numbers = (settling.handled, settling.failed, settling.released, settling.yielded)
         self._progress.count(Counts(*numbers, average, self.margin()))
+
+
+def refuse_crashed(reservation: Reservation) -> None:
+    """Raise Crashed where its process died too often for another attempt."""
+    if reservation.spent:
+        raise Crashed("crashed: its launch died in its last attempt, or before that was settled")
+    if reservation.crashes >= MOST_CRASHES:
+        raise Crashed(f"crashed: its process died while it was in flight, {reservation.crashes} times")

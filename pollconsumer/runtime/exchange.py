@@ -24,7 +24,8 @@ TRIM_EVERY = 500
 
 class Exchange:
     """``batch`` says how many messages to reserve, ``lasts`` for how many seconds a reservation is meant at most,
-    ``in_flight`` which messages are being handled."""
+    ``in_flight`` which messages of
+    a queue are; ``settled`` is called when all has been settled that was done."""
 
     def __init__(
         self,
@@ -37,7 +38,8 @@ class Exchange:
         *,
         batch: Callable[[], int],
         lasts: Callable[[], float],
-        in_flight: Callable[[], Iterable[bytes]],
+        in_flight: Callable[[str], Iterable[bytes]],
+        settled: Callable[[], None],
         clock: Callable[[], float],
         emit: Callable[[Event], None],
     ) -> None:
@@ -45,6 +47,7 @@ class Exchange:
         self._limits = {queue: limits[queue].packed() for queue in limits}
         self._turns = Turns(queues, weights)
         self._batch, self._lasts, self._in_flight, self._clock, self._emit = batch, lasts, in_flight, clock, emit
+        self._all_settled = settled
         self._reserved: deque[Reservation] = deque()
         self._put_off: list[Reservation] = []
         self._untrimmed = 0
@@ -73,6 +76,7 @@ class Exchange:
             share = shares.pop(queue, None) or Share(queue)
             self._claim(share)
             stepped = self._send([share, *shares.values()])
+            self._all_settled()
             shares = {}
             if stepped.reserved:
                 self._turns.served(queue, len(stepped.reserved))
@@ -92,7 +96,11 @@ class Exchange:
     def settle(self) -> list[bytes]:
         """What is done, and reserve nothing. Returns ids of what was no longer ours to settle."""
         shares = self._settling.take()
-        return self._send(list(shares.values())).stale if shares else []
+        if not shares:
+            return []
+        stale = self._send(list(shares.values())).stale
+        self._all_settled()
+        return stale
 
     def begin(self, reservation: Reservation) -> bool:
         """Settle before it is handled that this is the only time. False where it is no longer ours to handle."""
@@ -158,6 +166,6 @@ class Exchange:
                 self._store.trim(share.queue)
         return stepped
 
-    def _known(self) -> set[bytes]:
-        held = {reservation.id for reservation in (*self._reserved, *self._put_off)}
-        return held.union(self._in_flight())
+    def _known(self, queue: str) -> set[bytes]:
+        held = {reservation.id for reservation in (*self._reserved, *self._put_off) if reservation.queue == queue}
+        return held.union(self._in_flight(queue))

@@ -16,11 +16,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import NamedTuple
 
-from pollconsumer.core.errors import LeaseLost, PollConsumerError
+from pollconsumer.core.errors import LeaseLost, PollConsumerError, shown
 from pollconsumer.core.window import StopReason
 from pollconsumer.runtime.interruption import SIGNALS
 from pollconsumer.runtime.process import boot_time, is_stopped
-from pollconsumer.runtime.progress import Identity, Progress
+from pollconsumer.runtime.progress import Held, Identity, Progress
 from pollconsumer.store.leases import RENEW_EVERY, TRUSTED_FOR, Acquired, Leases
 from pollconsumer.store.redis_store import RedisStore
 from pollconsumer.store.reservations import Holder
@@ -30,6 +30,8 @@ RETRY_EVERY = 1.0
 
 FAREWELL = 2.0
 """Seconds in which the lease of a launch that died at its hard end must have been given back."""
+
+MOST_NAMED = 3
 
 OpenStore = Callable[[], tuple[Leases, RedisStore]]
 
@@ -151,10 +153,13 @@ def _keep(ends: list[int], parent: int, progress: Progress, leases: Leases, tenu
 def _bury(progress: Progress, leases: Leases, store: RedisStore, tenure: Tenure) -> None:
     """The launch is gone without having stopped its heartbeat. Release what it held, and close its ledger entry.
 
-    What it was handling is charged with its death, what it had merely reserved is not.
+    What it was handling is charged with the attempt and the death; what had ended and was not settled, with the attempt
+    alone; what it had merely reserved, with neither.
     """
     identity, acquired, held = tenure.identity, tenure.acquired, boot_time() - tenure.since
+    left_behind = progress.flight.left_behind()
     if progress.ended()[0] is None:
+        _say(left_behind)
         # The watchdog that needs no interpreter cannot leave a note; the time at which it strikes is one.
         struck = boot_time() >= tenure.hard_end
         progress.end(*((StopReason.WATCHDOG, 1) if struck else (StopReason.DIED, -1)))
@@ -163,10 +168,27 @@ def _bury(progress: Progress, leases: Leases, store: RedisStore, tenure: Tenure)
     while boot_time() < until:
         try:
             for queue in identity.queues:
-                store.give_up(acquired.holder, queue, progress.flight.left_behind())
+                here = [message for message in left_behind if message.queue == queue]
+                in_hand = [message.id for message in here if not message.ended and not message.last]
+                ended = [message.id for message in here if message.ended and not message.last]
+                spent = [message.id for message in here if message.last]
+                store.give_up(acquired.holder, queue, in_hand, ended, spent)
             leases.release(acquired.holder, identity.role, identity.launch, entry)
             return
         except LeaseLost:
             return
         except PollConsumerError:
             time.sleep(RETRY_EVERY)
+
+
+def _say(left_behind: list[Held]) -> None:
+    """One line about a launch that could not say it itself."""
+    in_hand = [message for message in left_behind if not message.ended]
+    shown_ids = [
+        f"{shown(message.id.decode('utf-8', 'replace'))} ({message.handler})" for message in in_hand[:MOST_NAMED]
+    ]
+    if len(in_hand) > MOST_NAMED:
+        shown_ids.append(f"{len(in_hand) - MOST_NAMED} more")
+    what = f"while handling {', '.join(shown_ids)}" if in_hand else "with nothing in hand"
+    with suppress(OSError):
+        os.write(2, f"pollconsumer: error: launch died: {what}; the next launch goes on\n".encode())

@@ -17,6 +17,7 @@ from pollconsumer.core.window import StopReason
 
 if TYPE_CHECKING:
     from pollconsumer.store.leases import Acquired
+    from pollconsumer.store.reservations import Reservation
 
 _TRUST = struct.Struct("d")
 _COUNTS = struct.Struct("qqqqdd")
@@ -24,36 +25,91 @@ _END = struct.Struct("qq")
 _REASONS = list(StopReason)
 
 
-class Flight:
-    """Ids of the messages being handled, where they can be read after the process that handles them has died."""
+class Held(NamedTuple):
+    """A message that a launch has begun to handle and not settled. ``ended``: its handler has. ``last``: this was its
+    last attempt."""
 
-    MOST, _PLACE, _FROM = 256, 136, 4096
+    queue: str
+    id: bytes
+    handler: str
+    ended: bool
+    last: bool
+
+
+class Flight:
+    """Messages in hand, and those that have ended and are not settled yet, where they can be read after the process
+    that handles them has died."""
+
+    MOST, _PLACE, _FROM = 1024, 1024, 4096
     SIZE = _FROM + MOST * _PLACE
+    _HEAD = struct.Struct("BBBBB")
+    """State, whether it is the last attempt, lengths of id, handler and queue; these follow."""
+    _FREE, _IN_HAND, _ENDED = range(3)
+    _LONGEST = 255
+    """Bytes of an id, or a name: ours are shorter, what somebody else wrote may not be."""
 
     def __init__(self, memory: mmap.mmap) -> None:
         self._memory = memory
-        self._places: dict[bytes, int] = {}
+        self._places: dict[Reservation, int] = {}
+        self._ended: list[Reservation] = []
         self._free = [self._FROM + n * self._PLACE for n in reversed(range(self.MOST))]
+        self._names: dict[tuple[str, str], tuple[int, int, bytes]] = {}
 
-    def enter(self, message_id: bytes) -> None:
-        at = self._places[message_id] = self._free.pop()
-        fitting = message_id[: self._PLACE - 1]  # an id of ours is shorter; one that somebody else wrote may not be
-        self._memory[at + 1 : at + 1 + len(fitting)] = fitting
-        self._memory[at] = len(fitting)
+    def enter(self, reservation: Reservation, *, last: bool) -> None:
+        """Its handler begins. There must be a place."""
+        names = reservation.handler, reservation.queue
+        handler, queue, text = self._names.get(names) or self._name(*names)
+        message_id = reservation.id[: self._LONGEST]
+        text = message_id + text
+        at = self._places[reservation] = self._free.pop()
+        self._HEAD.pack_into(self._memory, at, self._FREE, last, len(message_id), handler, queue)
+        begin = at + self._HEAD.size
+        self._memory[begin : begin + len(text)] = text
+        self._memory[at] = self._IN_HAND
 
-    def leave(self, message_id: bytes) -> None:
-        at = self._places.pop(message_id)
-        self._memory[at] = 0
+    def end(self, reservation: Reservation) -> None:
+        """Its handler has ended: a death of the process from here on is not of its making."""
+        self._memory[self._places[reservation]] = self._ENDED
+        self._ended.append(reservation)
+
+    def leave(self, reservation: Reservation) -> None:
+        at = self._places.pop(reservation)
+        self._memory[at] = self._FREE
         self._free.append(at)
 
-    def ids(self) -> set[bytes]:
-        """In this process."""
-        return set(self._places)
+    def settled(self) -> None:
+        """What has ended."""
+        for reservation in self._ended:
+            self.leave(reservation)
+        self._ended.clear()
 
-    def left_behind(self) -> list[bytes]:
+    @property
+    def full(self) -> bool:
+        return not self._free
+
+    def ids(self, queue: str) -> set[bytes]:
+        """In this process."""
+        return {reservation.id for reservation in self._places if reservation.queue == queue}
+
+    def left_behind(self) -> list[Held]:
         """As the memory tells, whoever wrote it."""
-        places = (self._FROM + n * self._PLACE for n in range(self.MOST))
-        return [self._memory[at + 1 : at + 1 + self._memory[at]] for at in places if self._memory[at]]
+        held = []
+        for at in range(self._FROM, self.SIZE, self._PLACE):
+            state, last, *lengths = self._HEAD.unpack_from(self._memory, at)
+            if state != self._FREE:
+                begin, parts = at + self._HEAD.size, []
+                for length in lengths:
+                    parts.append(self._memory[begin : begin + length])
+                    begin += length
+                message_id, handler, queue = parts
+                names = queue.decode("utf-8", "replace"), handler.decode("utf-8", "replace")
+                held.append(Held(names[0], message_id, names[1], state == self._ENDED, bool(last)))
+        return held
+
+    def _name(self, handler: str, queue: str) -> tuple[int, int, bytes]:
+        texts = [name.encode("utf-8", "replace")[: self._LONGEST] for name in (handler, queue)]
+        named = self._names[handler, queue] = len(texts[0]), len(texts[1]), b"".join(texts)
+        return named
 
 
 class Counts(NamedTuple):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from pollconsumer.core.events import AttemptFailed, MessageParked, ResultDropped
 from pollconsumer.core.retry import Dead, after_failure
 from pollconsumer.runtime.handlers import describe, text_of, trace
+from pollconsumer.runtime.hooks import Crashed
 from pollconsumer.store import outbox, rows
 from pollconsumer.store.reservations import Settlement, Share
 
@@ -109,16 +110,20 @@ class Settling:
         return handled.attempt.context or self._context_of(handled.attempt.reservation)
 
     def bury(self, reservation: Reservation, handler: Handler, error: Exception, now: int) -> None:
-        """Make a dead letter of what cannot be handled."""
-        self._dead(reservation, str(error), reservation.reserved_at, now, "")
+        """Make a dead letter of what cannot be handled. An attempt that was too many is not counted."""
+        counted = not isinstance(error, Crashed)
+        self._dead(reservation, str(error), reservation.reserved_at, now, "", counted=counted)
         if handler.hooks is not None:
             self._watch(reservation, partial(handler.hooks.dead, partial(self._context_of, reservation), error))
 
-    def _dead(self, reservation: Reservation, problem: str, started: int, ended: int, traced: str) -> None:
+    def _dead(
+        self, reservation: Reservation, problem: str, started: int, ended: int, traced: str, *, counted: bool = True
+    ) -> None:
         self.failed += 1
         problem = problem[:MAX_ERROR_CHARACTERS]
-        self._add(reservation, rows.dead(reservation.row, started, ended), "dead", 0, _kept(problem, traced))
-        self._emit(AttemptFailed(reservation.name, reservation.handler, reservation.attempt, problem, None))
+        row = reservation.row if counted else rows.unstarted(reservation.row)
+        self._add(reservation, rows.dead(row, started, ended), "dead", 0, _kept(problem, traced))
+        self._emit(AttemptFailed(reservation.name, reservation.handler, rows.attempts(row), problem, None))
 
     def park(self, reservation: Reservation) -> None:
         """Set it aside, uncharged, until a consumer knows its handler."""

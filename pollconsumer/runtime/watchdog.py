@@ -27,6 +27,7 @@ class Watchdog:
         """Strikes in ``seconds``, unless the process has ended: a thread that a handler left behind may delay that."""
         self._progress = progress
         self._log = os.dup(2)  # a handler may close it
+        faulthandler.enable(file=self._log)  # a handler may crash in C
         faulthandler.dump_traceback_later(seconds + WITHOUT_INTERPRETER_AFTER, exit=True, file=self._log)
         threading.Thread(target=self._watch, args=(seconds,), name="watchdog", daemon=True).start()
 

@@ -174,9 +174,20 @@ class RedisStore:
                 break
         return placed
 
-    def give_up(self, holder: Holder, queue: str, in_flight: Iterable[bytes]) -> None:
-        """For a holder that died: give back, uncharged, what it had not started, and offer again what it had."""
-        self.unreserve(holder, queue, in_flight)
+    def give_up(
+        self,
+        holder: Holder,
+        queue: str,
+        in_hand: Iterable[bytes],
+        ended: Sequence[bytes] = (),
+        spent: Sequence[bytes] = (),
+    ) -> None:
+        """For a holder that died: give back, uncharged, what it had not started, and offer again what it had.
+
+        The attempts of both others stay counted; the death counts only for those that were ``in_hand``, not for those
+        whose handler had ``ended``. Those that have no attempt left are ``spent``, in hand or ended.
+        """
+        self.unreserve(holder, queue, in_hand, ended, spent)
         self.wire.call("retire", [self.keys.queue(queue, "t")], [holder.lineage, holder.fence])
         self.recover(queue)
 
@@ -188,7 +199,7 @@ class RedisStore:
         lasts_ms: int,
         now: Callable[[], float],
         wait: float = 0.0,
-        known: Callable[[], Iterable[bytes]] = tuple,
+        known: Callable[[str], Iterable[bytes]] = lambda _: (),
     ) -> Stepped:
         """Settle and reserve, in one write.
 
@@ -243,22 +254,29 @@ class RedisStore:
         holder: Holder,
         shares: Sequence[Share],
         commands: list[tuple[Any, ...]],
-        known: Callable[[], Iterable[bytes]],
+        known: Callable[[str], Iterable[bytes]],
     ) -> list[Any]:
-        settled = [name for share in shares for name in share.ids()]
-
         def give_back() -> None:
             for share in shares:
                 if share.claim:
-                    self.unreserve(holder, share.queue, [*known(), *settled])
+                    self.unreserve(holder, share.queue, [*known(share.queue), *share.ids()])
 
         give_back()
         return self.wire.all(commands, mend=give_back)
 
-    def unreserve(self, holder: Holder, queue: str, known: Iterable[bytes]) -> int:
-        """Give back, uncharged, what this holder has reserved in ``queue`` beside ``known``."""
+    def unreserve(
+        self,
+        holder: Holder,
+        queue: str,
+        known: Iterable[bytes],
+        ended: Sequence[bytes] = (),
+        spent: Sequence[bytes] = (),
+    ) -> int:
+        """Give back what this holder has reserved in ``queue`` in addition to ``known``: uncharged, except what has
+        ``ended`` or is ``spent``."""
         script = self.wire.scripts["unreserve"]
-        args = [holder.lineage, holder.fence, rows.pack6(int(holder.fence)), *known]
+        fence6 = rows.pack6(int(holder.fence))
+        args = [holder.lineage, holder.fence, fence6, len(ended), *ended, len(spent), *spent, *known]
         given_back: int = self.wire.call(script, self.keys.of_script(script, queue), args)
         return given_back
 

@@ -41,8 +41,13 @@ class Reservation:
 
     @property
     def crashes(self) -> int:
-        """How often its process died while it was in flight, or beside one that was."""
+        """How often its process died while it was in flight, or beside one that was; more than that where `spent`."""
         return self.row[6]
+
+    @property
+    def spent(self) -> bool:
+        """Whether its launch died before its last attempt was settled."""
+        return self.row[6] == rows.SPENT
 
     @property
     def generation(self) -> int:

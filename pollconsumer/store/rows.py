@@ -18,6 +18,8 @@ NEVER = bytes(6)
 TRACE_FOLLOWS = "\0"
 """Stands between an error and its traceback, where they are kept."""
 UNIQUE_KEY, PARKED, CONCURRENCY_KEY, WAITING, BEGUN, CHECKPOINT = 2, 4, 8, 16, 32, 64
+SPENT = 255
+"""Deaths of what has no attempt left."""
 _FIXED = 62
 BLANK = b"\0\0\x80".ljust(_FIXED, b"\0")
 """The row of what has none, as people see it."""
@@ -93,6 +95,11 @@ def parked(row: bytes) -> bytes:
     return b"%b%b%b%b%b%b%b" % (
         flags, row[1:4], _uncharged(row), row[6:14], NEVER * 3, row[32:44], NEVER + row[50:56] + NEVER + row[62:]
     )  # fmt: skip
+
+
+def unstarted(row: bytes) -> bytes:
+    """Reserved, and not to be handled: the attempt is not counted."""
+    return b"%b%b%b" % (row[:4], _uncharged(row), row[6:])
 
 
 def _unbegun(row: bytes) -> bytes:

@@ -9,11 +9,12 @@ import pytest
 from pollconsumer.core.errors import LeaseLost, StoreRefused
 from pollconsumer.core.lifecycle import State
 from pollconsumer.store import redis_store
-from tests.store.acting import QUEUE, Launch, Looking, message, names
+from tests.store.acting import QUEUE, Launch, Looking, die, message, names
 from tests.store.servers import snapshot
 
 if TYPE_CHECKING:
     from pollconsumer.store.inspector import Inspector
+    from pollconsumer.store.interventions import Interventions
     from pollconsumer.store.redis_store import RedisStore
 
 
@@ -191,3 +192,29 @@ def test_an_overtaken_holder_gives_nothing_back(store: RedisStore) -> None:
     with pytest.raises(LeaseLost):
         store.unreserve(old.holder, QUEUE, [])
     assert snapshot(store.wire) == before
+
+
+def test_what_a_dead_holder_had_ended_is_charged_with_the_attempt_and_not_with_the_death(store: RedisStore) -> None:
+    store.enqueue([message(name) for name in ("ended", "hand", "last", "ahead")])
+    launch = Launch(store)
+    launch.reserve(9)
+    store.give_up(launch.holder, QUEUE, [b"hand"], [b"ended"], [b"last"])
+    found = {r.name: (r.attempt, r.crashes, r.spent) for r in Launch(store, fence=2).reserve(9)}
+    assert found == {
+        "ended": (2, 0, False),
+        "hand": (2, 1, False),
+        "last": (2, 255, True),
+        "ahead": (1, 0, False),
+    }
+
+
+def test_a_redriven_message_has_all_its_attempts_before_it(store: RedisStore, person: Interventions) -> None:
+    store.enqueue([message("last")])
+    launch = Launch(store)
+    launch.reserve()
+    store.give_up(launch.holder, QUEUE, [], [], [b"last"])
+    successor = Launch(store, fence=2)
+    successor.settle(die(successor.reserve()[0]))
+    person.redrive(QUEUE, ["last"])
+    again = successor.reserve()[0]
+    assert (again.attempt, again.crashes, again.spent) == (1, 0, False)

@@ -4,7 +4,8 @@
 -- A row (hash m) is 62 bytes and the handler's name; numbers are big-endian, instants are epoch milliseconds:
 --   1 flags (1 large record, 2 unique key, 4 parked, 8 concurrency key, 16 waiting for it, 32 begun for the only time,
 --     64 has a checkpoint)   2 ending (0, c completed, d dead, x cancelled)
---   3-4 priority + 32768   5-6 attempts   7 crashes   8 generation   9-14 fence
+--   3-4 priority + 32768   5-6 attempts   7 crashes (255: it died, or ended unsettled, in its last attempt)
+--   8 generation   9-14 fence
 --   15-20 reserved   21-26 started (while it is ready: its number among those in line for a concurrency key)
 --   27-32 ended   33-38 scheduled   39-44 due   45-50 enqueued   51-56 failed   57-62 next attempt
 -- A record (hash b) is a header, the unique key, where flag 8 is set the concurrency key, the handler's name, a line
@@ -15,6 +16,7 @@
 local NEVER = '\0\0\0\0\0\0'
 local byte, char, floor, sub, find = string.byte, string.char, math.floor, string.sub, string.find
 local LARGE, UNIQUE, PARKED, CONCURRENCY, WAITING, BEGUN, CHECKPOINT = 1, 2, 4, 8, 16, 32, 64
+local SPENT = 255
 
 local function be6(n)
   local low = n % 16777216

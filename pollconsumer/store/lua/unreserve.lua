@@ -1,8 +1,10 @@
--- Give back, uncharged, what a launch has reserved without knowing it: the reply to its step was lost.
+-- Give back what a launch has reserved, and nobody handles: the reply to its step was lost, or it died.
 -- KEYS b m r z f c t k g w
--- ARGV lineage, fence, fence in 6 bytes, ids that the launch knows of
+-- ARGV lineage, fence, fence in 6 bytes, number of ids whose handler has ended, these, number of those whose last attempt
+--   this was, these, ids to leave
 -- Returns messages given back
 -- Refusals: FENCED
+-- The attempt is charged where the handler has ended, or there is no other left; a row then says so in place of deaths.
 -- What was begun for the only time stays reserved: recovering makes a dead letter of it.
 
 if redis.call('HGET', t, ARGV[1]) ~= ARGV[2] then return redis.error_reply('FENCED ' .. ARGV[1]) end
@@ -12,8 +14,12 @@ redis.call('LLEN', k)
 redis.call('HLEN', c)
 redis.call('HLEN', g)
 redis.call('ZCARD', w)
-local known = {}
-for i = 4, #ARGV do known[ARGV[i]] = true end
+local ended, spent, known = {}, {}, {}
+local spent_at = 5 + tonumber(ARGV[4])
+local known_at = spent_at + 1 + tonumber(ARGV[spent_at])
+for i = 5, spent_at - 1 do ended[ARGV[i]] = true end
+for i = spent_at + 1, known_at - 1 do spent[ARGV[i]] = true end
+for i = known_at, #ARGV do known[ARGV[i]] = true end
 local ids = redis.call('ZRANGE', f, 0, -1)
 local given_back = 0
 for i = #ids, 1, -1 do
@@ -21,9 +27,10 @@ for i = #ids, 1, -1 do
   local row = not known[id] and redis.call('HGET', m, id)
   if row and sub(row, 9, 14) == ARGV[3] and not has_flag(byte(row, 1), BEGUN) then
     local high, low = byte(row, 5, 6)
-    local attempts = math.max(high * 256 + low - 1, 0)
+    local attempts, crashes = high * 256 + low, spent[id] and SPENT or byte(row, 7)
+    if not ended[id] and not spent[id] then attempts = math.max(attempts - 1, 0) end
     redis.call('ZREM', f, id)
-    come_back(id, sub(row, 1, 4) .. char(floor(attempts / 256), attempts % 256) .. sub(row, 7, 14)
+    come_back(id, sub(row, 1, 4) .. char(floor(attempts / 256), attempts % 256, crashes) .. sub(row, 8, 14)
       .. NEVER .. NEVER .. sub(row, 27))
     given_back = given_back + 1
   end

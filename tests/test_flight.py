@@ -1,0 +1,57 @@
+"""What a launch was handling, as it can be read after its death."""
+
+from __future__ import annotations
+
+from pollconsumer.runtime.progress import Flight, Held, Progress
+from pollconsumer.store.reservations import Reservation
+
+
+def reservation(name: bytes, queue: str = "mail", handler: str = "send") -> Reservation:
+    return Reservation(queue, name, bytes(62), b"A" + bytes(10) + handler.encode() + b"\n{}", 0, 0.0)
+
+
+def test_what_has_ended_stays_until_it_is_settled() -> None:
+    flight = Progress().flight
+    first, second, third = reservation(b"a"), reservation(b"b", "other"), reservation(b"c")
+    flight.enter(first, last=False)
+    flight.enter(second, last=True)
+    flight.enter(third, last=False)
+    flight.end(first)
+    flight.leave(third)
+    assert set(flight.left_behind()) == {
+        Held("mail", b"a", "send", ended=True, last=False),
+        Held("other", b"b", "send", ended=False, last=True),
+    }
+    flight.settled()
+    assert flight.left_behind() == [Held("other", b"b", "send", ended=False, last=True)]
+    assert (flight.ids("mail"), flight.ids("other")) == (set(), {b"b"})
+
+
+def test_the_same_id_in_two_queues_is_two_messages() -> None:
+    flight = Progress().flight
+    one, other = reservation(b"same", "one"), reservation(b"same", "other")
+    flight.enter(one, last=False)
+    flight.enter(other, last=False)
+    flight.end(one)
+    flight.settled()
+    assert flight.left_behind() == [Held("other", b"same", "send", ended=False, last=False)]
+
+
+def test_the_page_says_when_it_is_full_and_has_every_place_again_afterwards() -> None:
+    flight = Progress().flight
+    for _ in range(2):
+        for n in range(Flight.MOST):
+            assert not flight.full
+            each = reservation(b"%d" % n)
+            flight.enter(each, last=False)
+            flight.end(each)
+        assert flight.full
+        assert len(flight.left_behind()) == Flight.MOST
+        flight.settled()
+
+
+def test_names_of_any_length_do_not_reach_into_the_next_place() -> None:
+    flight = Progress().flight
+    flight.enter(reservation(b"i" * 5000, "q" * 5000, "h" * 5000), last=False)
+    flight.enter(reservation(b"next"), last=False)
+    assert {held.id for held in flight.left_behind()} == {b"i" * 255, b"next"}
