@@ -7,14 +7,13 @@ import signal
 import sys
 from typing import NoReturn
 
-LAUNCHES = ("run", "move")
-OPTIONS_WITH_VALUE = ("--config", "--store", "--namespace")
+from pollconsumer.interface.command_line import LAUNCHES, command_in
 
 
 def main() -> NoReturn:
     """Run the command that ``sys.argv`` names and exit with its code."""
     _open_standard_descriptors()
-    if _command(sys.argv[1:]) in LAUNCHES:
+    if command_in(sys.argv[1:]) in LAUNCHES:
         # Before the slow imports: as PID 1 a SIGTERM without a handler is discarded by the kernel.
         signal.signal(signal.SIGTERM, _leave)
     try:
@@ -38,16 +37,6 @@ def _open_standard_descriptors() -> None:
             os.fstat(descriptor)
         except OSError:
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
-
-
-def _command(arguments: list[str]) -> str | None:
-    words = iter(arguments)
-    for word in words:
-        if word in OPTIONS_WITH_VALUE:
-            next(words, None)
-        elif not word.startswith("-"):
-            return word
-    return None
 
 
 def _leave(_number: int, _frame: object) -> NoReturn:

@@ -21,7 +21,7 @@ from pollconsumer.core.events import (
     WindowTooShort,
 )
 from pollconsumer.core.timespan import format_duration
-from pollconsumer.interface.logs import log
+from pollconsumer.interface.logs import NEWS, STANDING, about, launch_stopped, log
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,7 +34,10 @@ def listener() -> Callable[[Event], None]:
     def listen(event: Event) -> None:
         match event:
             case AttemptFailed(delay=None):
-                log.warning("dead letter: %s (%s), attempt %d: %s", event.id, event.handler, event.attempt, event.error)
+                log.warning(
+                    "dead letter: %s (%s), attempt %d: %s",
+                    event.id, event.handler, event.attempt, event.error, extra=NEWS,
+                )  # fmt: skip
             case AttemptFailed(delay=float(delay)):
                 again = format_duration(delay)
                 log.info(
@@ -43,38 +46,52 @@ def listener() -> Callable[[Event], None]:
             case MessageParked():
                 if event.handler not in unknown:
                     unknown.add(event.handler)
-                    log.warning("unknown handler: %s; its messages are parked, import its module", event.handler)
+                    log.warning(
+                        "unknown handler: %s; its messages are parked, import its module",
+                        event.handler, extra=about("unknown handler", event.handler),
+                    )  # fmt: skip
             case OrphansRecovered():
                 log.info("%d orphans of queue %s offered again", event.messages, event.queue)
             case MessagesFound():
                 log.warning("%d messages of queue %s stood nowhere: put in place", event.messages, event.queue)
             case ReservationsLost():
-                log.warning("settled too late, another launch had them: %s", ", ".join(event.ids))
+                log.warning(
+                    "settled too late, another launch had them: %s", ", ".join(event.ids), extra=about("settled late")
+                )
             case NewerMessagesFound():
                 log.warning(
-                    "queue %s has messages of a newer version: left as they are; upgrade pollconsumer", event.queue
-                )
+                    "queue %s has messages of a newer version: left as they are; upgrade pollconsumer",
+                    event.queue, extra=about("newer messages", event.queue),
+                )  # fmt: skip
             case ResultDropped():
-                log.warning("result of %s (%s) is not kept: %s", event.id, event.handler, event.reason)
+                log.warning(
+                    "result of %s (%s) is not kept: %s",
+                    event.id, event.handler, event.reason, extra=about("result dropped", event.handler),
+                )  # fmt: skip
             case QueueUnknown():
-                log.warning("queue %s: nobody ever enqueued to it, no handler names it; misspelt?", event.queue)
+                log.warning(
+                    "queue %s: nobody ever enqueued to it, no handler names it; misspelt?",
+                    event.queue, extra=about("queue unknown", event.queue, kind=STANDING),
+                )  # fmt: skip
             case QueueUnserved():
                 log.warning(
                     "queue %s: %d ready, and no launch serves it, though it is that of %s; add it to consumer.queues, "
                     "or launch 'run --queue %s'",
                     event.queue, event.messages, ", ".join(event.handlers), event.queue,
+                    extra=about("queue unserved", event.queue, kind=STANDING),
                 )  # fmt: skip
             case WindowTooShort():
                 margin, left = format_duration(event.margin), format_duration(event.left)
                 log.warning(
                     "no time to handle anything: a margin of %s in a window of %s; lengthen timeout, or lower "
-                    "estimated_duration, tolerance_factor or min_margin", margin, left,
+                    "estimated_duration, tolerance_factor or min_margin", margin, left, extra=about("window too short"),
                 )  # fmt: skip
             case OccurrencesSkipped():
                 log.info("%d missed occurrences of %s skipped", event.messages, event.recurrence)
             case RecurrenceRemoved():
                 log.info("recurrence %s is defined no more: removed", event.recurrence)
             case LaunchEnded():
+                launch_stopped(event.stop_reason)
                 running = format_duration(event.running_seconds)
                 counts = f"{event.handled} handled, {event.failed} failed, {event.released} released"
                 if event.yielded:

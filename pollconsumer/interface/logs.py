@@ -1,14 +1,37 @@
 """What people get to read on standard error: ``pollconsumer: LEVEL: TEXT``, one line each, and by default only from
-warnings up, since cron mails whatever a command prints."""
+warnings up, since cron mails whatever a command prints.
+
+For the same reason launches repeat themselves only now and then, once ``damp`` was called: see ``core/damping.py``.
+What is a repetition is decided here. Every warning of ours is damped, by its text without numbers, unless its record
+says otherwise in ``extra``: ``about(...)`` names it by what does not change from launch to launch, ``NEWS`` has it
+printed each time.
+"""
 
 from __future__ import annotations
 
 import logging
+import re
 import sys
+from typing import TYPE_CHECKING, Any
 
+from pollconsumer.core.errors import LeaseLost, PollConsumerError, StoreUnreachable
 from pollconsumer.core.text import printable, printable_lines
 
+if TYPE_CHECKING:
+    from pollconsumer.interface.streaks import LaunchStreaks
+
 log = logging.getLogger("pollconsumer")
+NEWS: dict[str, Any] = {"streak": None}
+"""``extra`` of what concerns one message alone, of which nothing else tells."""
+FAILURE, STANDING, MET = "failure", "standing", "met"
+"""Kinds of streaks: see ``core/damping.py``."""
+_NUMBER = re.compile(r"0x[0-9a-f]+|\d+")
+_streaks: LaunchStreaks | None = None
+
+
+def about(*subject: str, kind: str = MET) -> dict[str, Any]:
+    """``extra`` of a warning: what kind of streak it makes, and of what; ``subject`` is the same at every launch."""
+    return {"streak": (kind, ": ".join(subject))}
 
 
 class _Lines(logging.Handler):
@@ -22,7 +45,10 @@ class _Lines(logging.Handler):
         if record.exc_info and record.exc_info[1] is not None:
             failure = record.exc_info[1]
             text = f"{text}: {type(failure).__name__}: {failure}"
-        write_line(record.levelname.lower(), text)
+        ours = record.name == log.name and record.levelno >= logging.WARNING
+        streak = getattr(record, "streak", (MET, _without_numbers(text))) if ours else None
+        if (damped := _damped(streak, text)) is not None:
+            write_line(record.levelname.lower(), damped)
 
 
 def configure(verbosity: int = 0, *, quiet: bool = False) -> None:
@@ -38,6 +64,46 @@ def configure(verbosity: int = 0, *, quiet: bool = False) -> None:
     log.setLevel(level)
 
 
+def warn_of_store(text: str) -> None:
+    """Of what every connection finds anew, for as long as it lasts."""
+    log.warning("%s", text, extra=about(_without_numbers(text), kind=STANDING))
+
+
+def damp(streaks: LaunchStreaks | None) -> None:
+    """From now on leave out what ``streaks`` says was said often enough; for None, nothing."""
+    global _streaks  # as the level is, it is one for the process
+    _streaks = streaks
+
+
+def damped_by() -> LaunchStreaks | None:
+    return _streaks
+
+
+def launch_stopped(reason: str) -> None:
+    """The launch got as far as the lease: it can say that some streaks are over."""
+    if _streaks is not None:
+        _streaks.stopped(reason)
+
+
+def close_streaks(code: int) -> None:
+    """At the end of a launch, with its exit code: say what is over."""
+    lines = [] if _streaks is None else _streaks.close(code)
+    for line in lines if log.isEnabledFor(logging.WARNING) else ():
+        write_line("info", line)
+    damp(None)
+
+
+def write_error(error: PollConsumerError) -> None:
+    """Why a command ends."""
+    if (text := _damped(_streak_of(error), str(error))) is not None:
+        write_line("error", text)
+
+
+def is_news(error: Exception) -> bool:
+    """Whether the traceback of a bug of ours is to be printed."""
+    return _damped(_streak_of(error), f"unexpected {type(error).__name__}") is not None
+
+
 def write_traceback(error: BaseException) -> None:
     """A bug of ours: its traceback, in which no text from outside can act on a terminal or pass for a line of ours."""
     from traceback import format_exception
@@ -49,6 +115,23 @@ def write_traceback(error: BaseException) -> None:
 def write_line(level: str, text: str) -> None:
     """One line on standard error."""
     _write(f"pollconsumer: {level}: {printable(text)}")
+
+
+def _damped(streak: tuple[str, str] | None, text: str) -> str | None:
+    return text if streak is None or _streaks is None else _streaks.meet(*streak, text)
+
+
+def _streak_of(error: Exception) -> tuple[str, str]:
+    """What is wrong with the store is one trouble, in whatever words it comes; elsewhere other words are news."""
+    if isinstance(error, LeaseLost):
+        return STANDING, "lease lost"
+    if isinstance(error, StoreUnreachable):
+        return FAILURE, "store unreachable"
+    return FAILURE, f"{type(error).__name__}: {_without_numbers(str(error))}"
+
+
+def _without_numbers(text: str) -> str:
+    return _NUMBER.sub("#", text)
 
 
 def _write(text: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pollconsumer.interface.logs import log
+from pollconsumer.interface.logs import warn_of_store
 from pollconsumer.runtime.opening import StoreOpener
 from pollconsumer.store.redis_store import Strict
 
@@ -20,5 +20,5 @@ def strict_of(settings: Settings) -> Strict | None:
 def opener_of(settings: Settings) -> StoreOpener:
     """What makes connections to it. Nothing is opened yet."""
     return StoreOpener(
-        settings.store, settings.namespace, settings.durability, log.warning, files=settings.state_files()
+        settings.store, settings.namespace, settings.durability, warn_of_store, files=settings.state_files()
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import re
 import sys
 from importlib import import_module
@@ -16,10 +17,14 @@ from pollconsumer.core.redaction import redacted
 from pollconsumer.interface import logs
 from pollconsumer.interface.cli.output import discard, was_printing
 from pollconsumer.interface.cli.types import Once, QueueName
-from pollconsumer.interface.settings import VERSION, Settings, load_settings
+from pollconsumer.interface.command_line import LAUNCHES, command_in
+from pollconsumer.interface.settings import PREFIX, VERSION, Settings, load_settings
+from pollconsumer.runtime.own_files import OwnFiles, state_directories
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from pollconsumer.interface.streaks import LaunchStreaks
 
 COMMANDS = {
     "run": ("run:run", "One bounded launch of the consumer."),
@@ -96,13 +101,18 @@ def group(config: str | None, store: str | None, namespace: str | None, verbosit
     if quiet and verbosity:
         raise UsageError("-q", "-v", "give one of them")
     logs.configure(verbosity, quiet=quiet)
+    if verbosity:
+        logs.damp(None)
 
 
 def current_settings() -> Settings:
     """Settings of the command that is running, its own flags not yet applied. Errors as those of ``load_settings``."""
     given = click.get_current_context().find_root().params
     config = None if given["config"] is None else Path(given["config"])
-    return load_settings(config, store=given["store"], namespace=given["namespace"])
+    settings = load_settings(config, store=given["store"], namespace=given["namespace"])
+    if (streaks := logs.damped_by()) is not None:
+        streaks.files = settings.state_files()
+    return settings
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -111,29 +121,44 @@ def main(arguments: Sequence[str]) -> int:
     A command returns nothing or its own code. Errors of the user become one line; others, bugs of ours, are raised.
     """
     logs.configure()
+    logs.damp(_streaks(arguments))
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
     failure: OSError | None = None
     try:
         code = _invoke(arguments)
     except PollConsumerError as error:
-        logs.write_line("error", str(error))
+        logs.write_error(error)
         code = error.exit_code
     except KeyboardInterrupt:
         code = 130
-    except OSError as error:
-        if not was_printing(error):
+    except Exception as error:
+        if isinstance(error, OSError) and was_printing(error):
+            code, failure = 0, error
+        elif logs.is_news(error):
             raise
-        code, failure = 0, error
+        else:
+            code = 1
     failure = failure or _flushed(sys.stdout)
     if failure is not None and not isinstance(failure, BrokenPipeError):  # a reader who left has read enough
         undelivered = CannotCreate("standard output", failure.strerror, "check where it goes")
-        logs.write_line("error", str(undelivered))
+        logs.write_error(undelivered)
         code = code or undelivered.exit_code
+    logs.close_streaks(code)
     for stream in (sys.stdout, sys.stderr):
         if _flushed(stream) is not None:
             discard(stream)
     return code
+
+
+def _streaks(arguments: Sequence[str]) -> LaunchStreaks | None:
+    """Of a launch that nobody watches; a person at a terminal is told everything every time."""
+    role = command_in(arguments)
+    if role not in LAUNCHES or sys.stderr is None or sys.stderr.isatty():
+        return None
+    from pollconsumer.interface.streaks import LaunchStreaks, name_of
+
+    return LaunchStreaks(name_of(role, arguments, os.environ, PREFIX), OwnFiles(state_directories()))
 
 
 def _invoke(arguments: Sequence[str]) -> int:

@@ -13,7 +13,7 @@ from pollconsumer.interface.cli.types import Cron, Duration, MemorySize, Once, Q
 from pollconsumer.interface.launching import consumer_options, served_queues
 from pollconsumer.interface.listening import listener
 from pollconsumer.interface.loading import load_handlers
-from pollconsumer.interface.logs import log
+from pollconsumer.interface.logs import STANDING, about, log
 from pollconsumer.interface.recurrences import load_recurrences
 from pollconsumer.interface.settings import with_flags
 from pollconsumer.interface.store_opener import opener_of
@@ -80,7 +80,10 @@ def run(until_empty: bool, max_messages: int | None, with_mover: bool, **flags: 
         handlers.update(load_handlers(settings, programs))
         recurrences.extend(load_recurrences(settings, handlers))
         if not handlers:
-            log.warning("no handlers: messages will be parked; name their modules as handlers in the configuration")
+            log.warning(
+                "no handlers: messages will be parked; name their modules as handlers in the configuration",
+                extra=about("no handlers", kind=STANDING),
+            )
         return Group("consumer", tuple(sorted(served_queues(settings, handlers))), chosen.instances)
 
     def work(held: HeldLaunch) -> StopReason:

@@ -1,0 +1,30 @@
+"""What a command line names, as far as that can be told before it is parsed, and even where it cannot be."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+LAUNCHES = ("run", "move")
+OPTIONS_WITH_VALUE = ("--config", "--store", "--namespace")
+"""Those that may stand before the command."""
+
+
+def command_in(arguments: Sequence[str]) -> str | None:
+    words = iter(arguments)
+    for word in words:
+        if word in OPTIONS_WITH_VALUE:
+            next(words, None)
+        elif not word.startswith("-"):
+            return word
+    return None
+
+
+def values_of(option: str, arguments: Sequence[str]) -> Iterator[str]:
+    for word, following in zip(arguments, [*arguments[1:], ""], strict=False):
+        if word == option:
+            yield following
+        elif word.startswith(f"{option}="):
+            yield word.removeprefix(f"{option}=")

@@ -1,0 +1,93 @@
+"""The streaks of warnings and failures of one crontab line, from launch to launch: see ``core/damping.py``.
+
+They are kept in a small file of the user's, one for each configuration file, store, namespace, role and set of queues:
+whatever has these in common is the same work, with the same troubles. All of it is found in arguments and environment,
+since the configuration may be what is wrong. Two launches at once may each count from what the other has not written
+yet; they then print a line more or less. Where nothing can be kept, nothing is damped.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING
+
+from pollconsumer.core.redaction import redacted
+from pollconsumer.core.window import StopReason
+from pollconsumer.interface.command_line import values_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from pollconsumer.core.damping import Streaks
+    from pollconsumer.runtime.own_files import OwnFiles
+
+DIRECTORY = "streaks"
+WITHOUT_WORK = (
+    StopReason.LEASE_HELD,
+    StopReason.LEASE_LOST,
+    StopReason.STORE_UNREACHABLE,
+    StopReason.WATCHDOG,
+    StopReason.DIED,
+)
+"""Ends of a launch that has not seen whether a warning is over."""
+_VARIABLES = {"--config": "CONFIG", "--store": "STORE", "--namespace": "NAMESPACE", "--queue": "CONSUMER__QUEUES"}
+
+
+class LaunchStreaks:
+    """What one launch meets, and what it finds to be over."""
+
+    def __init__(self, name: str, files: OwnFiles, now: Callable[[], float] = time.time) -> None:
+        self.files = files
+        self._name, self._now = f"{DIRECTORY}/{name}", now
+        self._met: set[str] = set()
+        self._stopped: str | None = None
+
+    def meet(self, kind: str, name: str, text: str) -> str | None:
+        """What to print of ``text``: None where it is not the time for it, or this launch has printed it."""
+        if name in self._met:
+            return None
+        streaks, now = self._read(), self._now()
+        shown = streaks.meet(name, kind, text, now)
+        if not self._write(streaks, now):
+            return text
+        self._met.add(name)
+        return shown
+
+    def stopped(self, reason: str) -> None:
+        """The launch got as far as the lease, and this is why it ends."""
+        self._stopped = reason
+
+    def close(self, code: int) -> list[str]:
+        """The launch ends with this exit code. Returns what to print of streaks that are over."""
+        if code or self._stopped is None or self.files.read(self._name) is None:
+            return []
+        streaks, now = self._read(), self._now()
+        lines = streaks.end(self._met, now, worked=self._stopped not in WITHOUT_WORK)
+        return lines if self._write(streaks, now) else []
+
+    def _read(self) -> Streaks:
+        from pollconsumer.core.damping import Streaks
+
+        return Streaks.decode(self.files.read(self._name))
+
+    def _write(self, streaks: Streaks, now: float) -> bool:
+        content = streaks.encode(now)
+        if content:
+            return self.files.write(self._name, content)
+        self.files.remove(self._name)
+        return True
+
+
+def name_of(role: str, arguments: Sequence[str], variables: Mapping[str, str], prefix: str) -> str:
+    """A name for the launches with this role and the configuration that ``arguments`` and environment choose."""
+    import hashlib
+    import json
+
+    given = {
+        option: sorted(values_of(option, arguments)) or [variables.get(prefix + variable, "")]
+        for option, variable in _VARIABLES.items()
+    }
+    given["--config"] = [os.path.abspath(path or "config.toml") for path in given["--config"]]  # noqa: PTH100  # as written, links included
+    given["--store"] = [redacted(url) for url in given["--store"]]
+    return hashlib.sha256(json.dumps([role, given]).encode("utf-8", "surrogateescape")).hexdigest()[:32]

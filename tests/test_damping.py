@@ -1,0 +1,239 @@
+"""What launches say of a trouble that goes on, and of its end; a person at a terminal is told each time."""
+
+from __future__ import annotations
+
+import logging
+import os
+import pty
+import socket
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pollconsumer.core.errors import ConfigurationError, LeaseLost, StoreUnreachable
+from pollconsumer.core.window import StopReason
+from pollconsumer.interface import logs
+from pollconsumer.interface.streaks import LaunchStreaks, name_of
+from pollconsumer.runtime.own_files import OwnFiles
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.site import Site
+
+NOON = 1_700_000_000.0
+OVER = "pollconsumer: info: over, after "
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = NOON
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> OwnFiles:
+    return OwnFiles([tmp_path / "state"])
+
+
+@pytest.fixture(autouse=True)
+def _logging() -> Iterator[None]:
+    logs.configure()
+    yield
+    logs.damp(None)
+
+
+def launched(files: OwnFiles, clock: Clock) -> None:
+    """A launch begins, a minute after the one before."""
+    clock.now += 60
+    logs.damp(LaunchStreaks("x", files, clock))
+
+
+def test_a_warning_is_damped_by_its_text_without_numbers_unless_told_otherwise(
+    files: OwnFiles, clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number in range(4):
+        launched(files, clock)
+        logs.log.warning("waited for %ds at 0x%x", number, number)
+        logs.log.warning("hook %s", "abcd"[number], extra=logs.about("hook"))
+        logs.log.warning("dead letter", extra=logs.NEWS)
+        logging.getLogger("theirs").warning("from a handler")
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.partition(" (")[0] for line in lines if "waited" in line] == [
+        "pollconsumer: warning: waited for 0s at 0x0",
+        "pollconsumer: warning: waited for 1s at 0x1",
+    ]
+    assert sum("hook" in line for line in lines) == 2
+    assert sum("dead letter" in line for line in lines) == 4
+    assert sum("from a handler" in line for line in lines) == 4
+
+
+def test_a_launch_says_a_thing_once(files: OwnFiles, clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+    launched(files, clock)
+    for _ in range(9):
+        logs.log.warning("hook raised", extra=logs.about("hook"))
+    launched(files, clock)
+    logs.log.warning("hook raised", extra=logs.about("hook"))
+    assert capsys.readouterr().err.splitlines() == [
+        "pollconsumer: warning: hook raised",
+        "pollconsumer: warning: hook raised (2 launches in 1m)",
+    ]
+
+
+def test_a_store_that_is_down_is_one_trouble_and_a_changed_configuration_another(
+    files: OwnFiles, clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for error in (
+        StoreUnreachable("store unreachable", "a:1", "refused"), StoreUnreachable("embedded server", "slow"),
+        StoreUnreachable("store unreachable"), LeaseLost("lease lost", "fence 1"), LeaseLost("lease lost", "fence 2"),
+        LeaseLost("lease lost", "fence 3"), ConfigurationError("unknown key", "a"),
+        ConfigurationError("unknown key", "b"),
+    ):  # fmt: skip
+        launched(files, clock)
+        logs.write_error(error)
+    assert [line.removeprefix("pollconsumer: error: ") for line in capsys.readouterr().err.splitlines()] == [
+        "store unreachable: a:1; refused", "embedded server: slow (2 launches in 1m)", "lease lost: fence 1",
+        "lease lost: fence 2 (2 launches in 1m)", "unknown key: a", "unknown key: b",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("reason", "code", "over"),
+    [
+        (StopReason.NO_TIME_TO_HANDLE, 0, ["store", "no handlers"]),
+        (StopReason.LEASE_HELD, 0, ["store"]),
+        (StopReason.LEASE_LOST, 75, []),
+        (None, 0, []),
+        (None, 78, []),
+    ],
+)
+def test_a_launch_ends_only_what_it_can_know_to_be_over(
+    reason: StopReason | None,
+    code: int,
+    over: list[str],
+    files: OwnFiles,
+    clock: Clock,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    launched(files, clock)
+    logs.log.warning("no handlers", extra=logs.about("no handlers", kind=logs.STANDING))
+    logs.write_error(StoreUnreachable("store"))
+    capsys.readouterr()
+    launched(files, clock)
+    if reason is not None:
+        logs.launch_stopped(reason)
+    logs.close_streaks(code)
+    lines = capsys.readouterr().err.splitlines()
+    assert sorted(lines) == sorted(f"{OVER}1 launch: {name}" for name in over)
+
+
+def test_where_nothing_can_be_kept_everything_is_printed(
+    clock: Clock, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "state").write_text("no directory")
+    for files in (OwnFiles([]), OwnFiles([tmp_path / "state"])):
+        for _ in range(4):
+            launched(files, clock)
+            logs.log.warning("same")
+            logs.launch_stopped(StopReason.EMPTY)
+            logs.close_streaks(0)
+    assert capsys.readouterr().err.splitlines() == ["pollconsumer: warning: same"] * 8
+
+
+def test_a_launch_without_trouble_leaves_no_file_and_the_end_of_one_is_forgotten(files: OwnFiles, clock: Clock) -> None:
+    launched(files, clock)
+    logs.launch_stopped(StopReason.EMPTY)
+    logs.close_streaks(0)
+    assert not files.directories[0].exists()
+    launched(files, clock)
+    logs.write_error(StoreUnreachable("store"))
+    kept = files.directories[0] / "streaks" / "x"
+    assert kept.stat().st_mode & 0o777 == 0o600
+    for _ in range(2):
+        clock.now += 4000
+        launched(files, clock)
+        logs.launch_stopped(StopReason.EMPTY)
+        logs.close_streaks(0)
+    assert not kept.exists()
+
+
+def test_streaks_are_those_of_a_configuration_store_namespace_role_and_queues() -> None:
+    place = {"POLLCONSUMER_NAMESPACE": "n"}
+    runs: list[tuple[str, list[str], dict[str, str]]] = [
+        ("run", [], {}),
+        ("move", [], {}),
+        ("run", ["--queue", "a"], {}),
+        ("run", ["--queue", "a", "--queue=b"], {}),
+        ("run", ["--config", "other.toml"], {}),
+        ("run", ["--store", "redis://h"], {}),
+        ("run", [], place),
+    ]
+    assert len({name_of(*each, "POLLCONSUMER_") for each in runs}) == len(runs)
+    same = [["--queue", "a", "--queue", "b", "--timeout", "9"], ["--queue=b", "--queue=a"]]
+    assert len({name_of("run", each, {}, "POLLCONSUMER_") for each in same}) == 1
+    assert name_of("run", ["--namespace", "n"], {}, "POLLCONSUMER_") == name_of("run", [], place, "POLLCONSUMER_")
+    secrets = [["--store", f"redis://:{secret}@h"] for secret in ("one", "two")]
+    assert len({name_of("run", each, {}, "POLLCONSUMER_") for each in secrets}) == 1, "no secret to be guessed from it"
+
+
+# Real launches
+
+
+def test_launches_before_a_dead_store_say_so_now_and_then_and_its_end_once(site: Site) -> None:
+    with socket.socket(socket.AF_UNIX) as listening:
+        address = site.directory / "dead"
+        listening.bind(str(address))
+    command = ("--store", f"unix://{address}", "run", "--timeout", "100ms", "--min-margin", "1ms", "--grace", "3s")
+    said = []
+    for launch in range(1, 17):
+        done = site.command(*command)
+        assert done.returncode == 69
+        if done.stderr:
+            said.append(launch)
+            assert done.stderr.count("\n") == 1
+            assert done.stderr.startswith("pollconsumer: error: store unreachable: ")
+    assert said == [1, 2, 5, 15]
+    shown = site.command("-v", *command)
+    assert "store unreachable" in shown.stderr
+    address.unlink()
+    assert site.command("store", "start").returncode == 0
+    address.symlink_to(site.json("store", "path")["socket"])
+    (site.directory / "handlers.py").write_text("")
+    back = ("--store", f"unix://{address}", "run", "--until-empty")
+    first, second = site.command(*back), site.command(*back)
+    assert (first.returncode, second.returncode) == (0, 0)
+    assert [line for line in first.stderr.splitlines() if line.startswith(f"{OVER}16 launches in ")] != []
+    assert "over" not in second.stderr
+
+
+def test_an_invalid_configuration_is_said_now_and_then_with_its_code_each_time(site: Site) -> None:
+    good = (site.directory / "config.toml").read_text()
+    (site.directory / "config.toml").write_text("nonsense = 1\n" + good)
+    done = [site.command("run") for _ in range(6)]
+    assert [each.returncode for each in done] == [78] * 6
+    assert [number for number, each in enumerate(done, 1) if each.stderr] == [1, 2, 5]
+    assert "nonsense" in site.command("check").stderr
+    assert "nonsense" in site.command("check").stderr
+    (site.directory / "config.toml").write_text(good)
+    assert site.drain().stderr.startswith(f"{OVER}6 launches in ")
+
+
+def test_a_person_at_a_terminal_is_told_every_time(site: Site) -> None:
+    command = [sys.executable, "-m", "pollconsumer", "--config", "missing.toml", "run"]
+    for _ in range(4):
+        mine, theirs = pty.openpty()
+        done = subprocess.run(command, cwd=site.directory, env=site.environment, stderr=theirs, check=False, timeout=60)
+        os.close(theirs)
+        assert done.returncode == 78
+        assert b"missing.toml" in os.read(mine, 4096)
+        os.close(mine)
