@@ -64,15 +64,17 @@ def test_a_warning_is_damped_by_its_text_without_numbers_unless_told_otherwise(
 ) -> None:
     for number in range(4):
         launched(files, clock)
-        logs.log.warning("waited for %ds at 0x%x", number, number)
+        logs.log.warning("waited for %ds at 0x%x, %.1f%%, %d.", number, number, number, number)
+        logs.log.warning("queue mail%d", number)
         logs.log.warning("hook %s", "abcd"[number], extra=logs.about("hook"))
         logs.log.warning("dead letter", extra=logs.NEWS)
         logging.getLogger("theirs").warning("from a handler")
     lines = capsys.readouterr().err.splitlines()
     assert [line.partition(" (")[0] for line in lines if "waited" in line] == [
-        "pollconsumer: warning: waited for 0s at 0x0",
-        "pollconsumer: warning: waited for 1s at 0x1",
+        "pollconsumer: warning: waited for 0s at 0x0, 0.0%, 0.",
+        "pollconsumer: warning: waited for 1s at 0x1, 1.0%, 1.",
     ]
+    assert sum("queue mail" in line for line in lines) == 4
     assert sum("hook" in line for line in lines) == 2
     assert sum("dead letter" in line for line in lines) == 4
     assert sum("from a handler" in line for line in lines) == 4

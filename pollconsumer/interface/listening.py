@@ -53,7 +53,10 @@ def listener() -> Callable[[Event], None]:
             case OrphansRecovered():
                 log.info("%d orphans of queue %s offered again", event.messages, event.queue)
             case MessagesFound():
-                log.warning("%d messages of queue %s stood nowhere: put in place", event.messages, event.queue)
+                log.warning(
+                    "%d messages of queue %s stood nowhere: put in place",
+                    event.messages, event.queue, extra=about("stood nowhere", event.queue),
+                )  # fmt: skip
             case ReservationsLost():
                 log.warning(
                     "settled too late, another launch had them: %s", ", ".join(event.ids), extra=about("settled late")

@@ -25,7 +25,8 @@ NEWS: dict[str, Any] = {"streak": None}
 """``extra`` of what concerns one message alone, of which nothing else tells."""
 FAILURE, STANDING, MET = "failure", "standing", "met"
 """Kinds of streaks: see ``core/damping.py``."""
-_NUMBER = re.compile(r"0x[0-9a-f]+|\d+")
+_NUMBER = re.compile(r"\b0x[0-9a-f]+\b|(?<![\w-])\d+(?:\.\d+)*(?:ms|[smhd%])?(?![\w-])")
+"""A count, a duration, an address; not the number in a name, as in ``mail2``."""
 _streaks: LaunchStreaks | None = None
 
 
