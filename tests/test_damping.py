@@ -80,15 +80,18 @@ def test_a_warning_is_damped_by_its_text_without_numbers_unless_told_otherwise(
     assert sum("from a handler" in line for line in lines) == 4
 
 
-def test_a_launch_says_a_thing_once(files: OwnFiles, clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
-    launched(files, clock)
-    for _ in range(9):
-        logs.log.warning("hook raised", extra=logs.about("hook"))
-    launched(files, clock)
-    logs.log.warning("hook raised", extra=logs.about("hook"))
+def test_what_a_launch_meets_several_times_counts_once_and_is_printed_as_at_first(
+    files: OwnFiles, clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for _ in range(3):
+        launched(files, clock)
+        for number in range(2):
+            logs.log.warning("hook raised %s", number, extra=logs.about("hook"))
     assert capsys.readouterr().err.splitlines() == [
-        "pollconsumer: warning: hook raised",
-        "pollconsumer: warning: hook raised (2 launches in 1m)",
+        "pollconsumer: warning: hook raised 0",
+        "pollconsumer: warning: hook raised 1",
+        "pollconsumer: warning: hook raised 0 (2 launches in 1m)",
+        "pollconsumer: warning: hook raised 1",
     ]
 
 

@@ -40,18 +40,19 @@ class LaunchStreaks:
     def __init__(self, name: str, files: OwnFiles, now: Callable[[], float] = time.time) -> None:
         self.files = files
         self._name, self._now = f"{DIRECTORY}/{name}", now
-        self._met: set[str] = set()
+        self._met: dict[str, bool] = {}
         self._stopped: str | None = None
 
     def meet(self, kind: str, name: str, text: str) -> str | None:
-        """What to print of ``text``: None where it is not the time for it, or this launch has printed it."""
+        """What to print of ``text``: None where it is not the time for it. What a launch meets again, with another
+        message, is printed as it was before."""
         if name in self._met:
-            return None
+            return text if self._met[name] else None
         streaks, now = self._read(), self._now()
         shown = streaks.meet(name, kind, text, now)
         if not self._write(streaks, now):
             return text
-        self._met.add(name)
+        self._met[name] = shown is not None
         return shown
 
     def stopped(self, reason: str) -> None:
