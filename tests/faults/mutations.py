@@ -39,11 +39,9 @@ def edited(text: str, edit: Edit) -> str:
 
 
 def copy_with(mutation: Mutation, place: Path) -> None:
-    """The package without its guards, and the tests, in ``place``."""
-    ignored = shutil.ignore_patterns("__pycache__")
-    for name in ("pollconsumer", "tests"):
-        shutil.copytree(ROOT / name, place / name, ignore=ignored)
-    shutil.copy(ROOT / "pyproject.toml", place)
+    """All that the tests look at, and the package without its guards, in ``place``."""
+    ignored = shutil.ignore_patterns(".*", "__pycache__", "*.egg-info")
+    shutil.copytree(ROOT, place, ignore=ignored, dirs_exist_ok=True)
     for edit in mutation.edits:
         path = place / "pollconsumer" / "store" / edit.file
         path.write_text(edited(path.read_text(), edit))
@@ -88,6 +86,9 @@ def _notices(stage: list[str], place: Path) -> str | None:
 
 def main(names: list[str]) -> int:
     chosen = [each for each in (*MUTATIONS, *PAIRS) if not names or any(name in each.name for name in names)]
+    if (found := caught_by(Mutation("nothing", ()))) is not None:
+        print(f"with every guard in place: {found}")
+        return 1
     survived = 0
     width = max(len(each.name) for each in chosen)
     with ThreadPoolExecutor(AT_ONCE) as pool:
