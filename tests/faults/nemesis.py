@@ -204,8 +204,8 @@ class Nemesis:
         self._installation.run("queue", "resume", queue)
 
     def launch_storm(self) -> None:
-        """Five beside those of the platform."""
-        for _ in range(5):
+        """Three beside those of the platform."""
+        for _ in range(3):
             self._platform.launches.append(self._installation.start("-q", "run"))
 
     def _command(self, *words: str) -> None:
