@@ -142,6 +142,8 @@ def occurrences_are_unique_and_complete(history: History) -> Iterator[str]:
 def attempts_count_calls(history: History) -> Iterator[str]:
     """11. No more calls than attempts, no attempt begun twice but after a yield; attempts and crashes are bounded."""
     executions = history.of_message()
+    asked = [each for each in history.operations if each.what == "redrive" and each.outcome != "refused"]
+    redrives = Counter((each.queue, each.id) for each in asked)
     for message in history.stored:
         ours = [
             each for each in executions.get((message.queue, message.id), []) if each.generation == message.generation
@@ -154,6 +156,8 @@ def attempts_count_calls(history: History) -> Iterator[str]:
             yield f"{message.id} has {message.attempts} attempts, and was begun at {sorted(begun)}"
         if message.attempts > MAX_ATTEMPTS + MOST_CRASHES:
             yield f"{message.id} has {message.attempts} attempts, {MAX_ATTEMPTS} at most"
+        if message.generation > redrives[message.queue, message.id]:
+            yield f"{message.id} is in generation {message.generation}, and was redriven less often"
         if message.crashes > MOST_CRASHES:
             yield f"{message.id} is blamed for {message.crashes} deaths"
 
@@ -171,10 +175,11 @@ def payloads_are_unchanged(history: History) -> Iterator[str]:
 
 
 def at_most_once_never_begins_twice(history: History) -> Iterator[str]:
-    """17. What is delivered at most once is begun once."""
+    """17. What is delivered at most once is begun once, until a person redrives it."""
     for (_, name), executions in history.of_message().items():
-        if executions[0].handler in AT_MOST_ONCE and len(executions) > 1:
-            yield f"{name} is delivered at most once, and was begun {len(executions)} times"
+        for generation, times in Counter(each.generation for each in executions).items():
+            if executions[0].handler in AT_MOST_ONCE and times > 1:
+                yield f"{name} is delivered at most once, and was begun {times} times in generation {generation}"
 
 
 def follow_ups_come_with_the_completion(history: History) -> Iterator[str]:
@@ -225,7 +230,8 @@ def ends_have_their_reasons(history: History) -> Iterator[str]:
     for message in history.stored:
         if message.state != "dead":
             continue
-        ours = executions.get((message.queue, message.id), [])
+        every = executions.get((message.queue, message.id), [])
+        ours = [each for each in every if each.generation == message.generation]
         failures = sum(each.outcome not in ("ok", "Yield", None) for each in ours)
         fatal = any(each.outcome == "Fatal" for each in ours)
         reasons = (fatal, failures > 0 and message.attempts >= MAX_ATTEMPTS, message.crashes >= MOST_CRASHES)

@@ -20,7 +20,10 @@ def unique_keys_have_one_holder(history: History) -> Iterator[str]:
     holders: dict[tuple[str, str], list[tuple[int, int | None, str]]] = {}
     for each in history.operations:
         message = stored.get((each.queue, each.id))
-        if each.what == "enqueue" and each.key and message is not None and message.scheduled_at is not None:
+        # A redriven message holds its key for a second time; when that began, its row does not tell.
+        if each.what != "enqueue" or not each.key or message is None or message.generation > 0:
+            continue
+        if message.scheduled_at is not None:
             entry = (message.scheduled_at, message.ended_at, message.id)
             holders.setdefault((each.queue, each.key), []).append(entry)
     for (_, key), intervals in holders.items():

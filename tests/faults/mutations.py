@@ -28,7 +28,7 @@ STAGES = (
     ["-m", "tests.faults.mixed", "--seeds", "2", "--messages", "150", "--faults", "6"],
 )
 LONGEST = 600.0
-FAILED = re.compile(r"^(?:FAILED|ERROR) \S*?([^/\s]+::\S+)|^seed \d+: (\w+): ", re.MULTILINE)
+FAILED = re.compile(r"^(?:FAILED|ERROR) \S*?([^/\s]+::\S+)|^seed \d+: (\w+: .*)$", re.MULTILINE)
 
 
 def edited(text: str, edit: Edit) -> str:
@@ -81,7 +81,7 @@ def _notices(stage: list[str], place: Path) -> str | None:
     if process.returncode == 0:
         return None
     found = FAILED.search(output)
-    return (found[1] or found[2]) if found else f"{stage[-1]}: {output[-300:]}"
+    return (found[1] or found[2])[:120] if found else f"{stage[-1]}: {output[-300:]}"
 
 
 def main(names: list[str]) -> int:

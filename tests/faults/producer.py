@@ -1,4 +1,5 @@
-"""``python -m tests.faults.producer SEED COUNT PACE``: enqueues, cancels and reschedules, and records what it was told.
+"""``python -m tests.faults.producer SEED COUNT PACE``: enqueues, cancels, reschedules and redrives, and records
+what it was told.
 
 A line before each call, and one with the answer after it: without the second, the outcome is unknown.
 """
@@ -40,7 +41,7 @@ class Producer:
 
     def run(self, count: int, pace: float) -> None:
         for number in range(count):
-            what = self.chance.choices([self.enqueue, self.cancel, self.reschedule], [16, 1, 1])[0]
+            what = self.chance.choices([self.enqueue, self.cancel, self.reschedule, self.redrive], [16, 1, 1, 1])[0]
             if what == self.enqueue or not self._sent:
                 self.enqueue(number)
             else:
@@ -91,6 +92,15 @@ class Producer:
         self._record(
             "reschedule", queue, message_id, lambda: self._person.reschedule(queue, message_id, delay=delay), due, TRIES
         )
+
+    def redrive(self, _number: int) -> None:
+        """What may be a dead letter by now."""
+        queue, message_id = self.chance.choice(self._sent[-60:])
+
+        def call() -> dict[str, Any]:
+            return {"outcome": "ok" if self._person.redrive(queue, [message_id]) else "refused"}
+
+        self._record("redrive", queue, message_id, call, {}, TRIES)
 
     def _record(
         self, what: str, queue: str, message_id: str, call: Callable[[], Any], more: dict[str, Any], tries: int

@@ -95,6 +95,7 @@ DOCTORED: list[tuple[str, dict[str, Any]]] = [
     ("attempts_count_calls", {"stored": [HELD._replace(attempts=0)]}),
     ("attempts_count_calls", {"stored": [HELD._replace(attempts=8)]}),
     ("attempts_count_calls", {"stored": [HELD._replace(crashes=4)]}),
+    ("attempts_count_calls", {"stored": [HELD._replace(generation=1)]}),
     ("every_message_stands_in_one_place", {"stored": [HELD._replace(places=("d", "x"))]}),
     ("every_message_stands_in_one_place", {"queues": [Queue("default", {"completed": 2}, {})]}),
     ("every_message_stands_in_one_place", {"queues": [Queue("default", {"completed": 1}, {"f": 1})]}),
