@@ -112,6 +112,11 @@ def test_named_file_goes_before_the_variable_before_the_one_in_the_current_direc
     assert load_settings(elsewhere).directory == tmp_path
 
 
+def test_an_empty_list_of_queues_is_unset(place: Path) -> None:
+    (place / "config.toml").write_text("[consumer]\nqueues = []\n")
+    assert load_settings().consumer == ConsumerSettings()
+
+
 def test_an_empty_variable_is_unset(
     place: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
