@@ -61,6 +61,11 @@ class StoreOpener:
             server = EmbeddedServer(data_directory())
             self._url, address = server.url, str(server.directory)
             self._revive = lambda left: server.ensure_running(durability=durability, budget=min(START_BUDGET, left))
+        elif not store.startswith("unix:"):
+            from pollconsumer.store.transport import doubts
+
+            for doubt in doubts(store):
+                warn(doubt)
         self.namespace = namespace
         self.memo = StoreMemo(address, namespace, files)
         self._greet = Suitability(namespace, self.memo, warn)

@@ -92,7 +92,9 @@ class Wire:
         self.patience = patience
         self.scripts = scripts or Scripts()
         self._revive, self._greet = revive, greet
-        self._make = connect or _factory(url)
+        self._options = _options(url) if connect is None else {}
+        self._make = connect or _factory(url, self._options)
+        self._encrypted = url.startswith("rediss:")
         self._connection: Any = None
         self._pid = 0
         self.repeated = False
@@ -230,9 +232,11 @@ class Wire:
         try:
             connection.connect()
         except exceptions.RedisError as error:
+            self._raise_if_refused(error, established=False)
             _raise_if_error(error)
             raise Unanswered(str(error), sent=False) from None
         except OSError as error:
+            self._raise_if_refused(error, established=False)
             raise Unanswered(error.strerror or str(error), sent=False) from None
         self._connection, self._pid = connection, os.getpid()
         if self._greet is not None:
@@ -252,9 +256,20 @@ class Wire:
             if isinstance(error, exceptions.AuthenticationError | exceptions.BusyLoadingError):
                 return error
             self.close()
+            self._raise_if_refused(error, established=True)
             raise Unanswered(str(error), sent=True) from None
         except exceptions.RedisError as error:
             return error
+
+    def _raise_if_refused(self, error: BaseException, *, established: bool) -> None:
+        """For TLS that fails however often it is tried."""
+        if self._encrypted:
+            from pollconsumer.store.transport import tls_refusal
+
+            if refusal := tls_refusal(error, self._options, established=established):
+                raise refusal from None
+            if not established and isinstance(error, exceptions.TimeoutError):
+                raise Unanswered("Timeout connecting to server: is it a port with TLS?", sent=False) from None
 
 
 def _raise_if_error(answer: Any) -> None:
@@ -292,17 +307,22 @@ _CLASSES: dict[type, str] = {
 }
 
 
-def _factory(url: str) -> Callable[[], Any]:
-    """A maker of connections to ``url``. Raises ConfigurationError for one that cannot be meant."""
-    scheme = url.partition(":")[0]
-    if scheme not in _SCHEMES:
+def _options(url: str) -> dict[str, Any]:
+    """What ``url`` says of the connection. Raises ConfigurationError for one that says nothing."""
+    if url.partition(":")[0] not in _SCHEMES:
         raise ConfigurationError("store", redacted(url), "one of embedded, redis://, rediss://, unix://")
     try:
         options: dict[str, Any] = parse_url(url)  # type: ignore[no-untyped-call]
     except ValueError:
         raise ConfigurationError("store", redacted(url), "not a URL that can be read") from None
     options.pop("connection_class", None)
-    options |= {
+    return options
+
+
+def _factory(url: str, options: dict[str, Any]) -> Callable[[], Any]:
+    """A maker of connections to ``url``. Raises ConfigurationError for options that there are not."""
+    kind = _SCHEMES[url.partition(":")[0]]
+    options = options | {
         "socket_timeout": COMMAND_TIMEOUT,
         "socket_connect_timeout": COMMAND_TIMEOUT,
         "retry": Retry(NoBackoff(), 0),
@@ -310,8 +330,10 @@ def _factory(url: str) -> Callable[[], Any]:
         "driver_info": None,
     }
     try:
-        _SCHEMES[scheme](**options)
+        kind(**options)
     except TypeError as error:
         unknown = str(error).rpartition("argument ")[2].strip("'")
         raise ConfigurationError("store", redacted(url), f"unknown option {unknown}") from None
-    return lambda: _SCHEMES[scheme](**options)
+    except exceptions.RedisError as error:
+        raise ConfigurationError("store", redacted(url), str(error)) from None
+    return lambda: kind(**options)

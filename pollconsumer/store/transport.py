@@ -1,0 +1,85 @@
+"""What is wrong between us and a server before any command: failures of TLS that no repetition mends, and connections
+that others may read."""
+
+from __future__ import annotations
+
+import ipaddress
+import ssl
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs, urlsplit
+
+from pollconsumer.core.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+FILES = ("ssl_ca_certs", "ssl_ca_path", "ssl_certfile", "ssl_keyfile")
+_EXPIRED, _NOT_YET_VALID, _OTHER_NAME, _OTHER_ADDRESS = 10, 9, 62, 64
+_FIXES = {
+    _EXPIRED: "renew the server's certificate",
+    _NOT_YET_VALID: "set the clock of this machine, or of the one that made the certificate",
+    _OTHER_NAME: "use a name that the certificate has, or give ssl_check_hostname=false",
+    _OTHER_ADDRESS: "use a name that the certificate has, or give ssl_check_hostname=false",
+}
+
+
+def tls_refusal(error: BaseException, options: Mapping[str, Any], *, established: bool) -> ConfigurationError | None:
+    """What to tell the user of a connection with TLS that failed for good; None for what may be different in a moment.
+
+    ``options`` are those of the URL. Once a connection is established only a certificate can be what is wrong with it.
+    """
+    failure: BaseException | None = error
+    while failure is not None and not isinstance(failure, ssl.SSLError | FileNotFoundError | PermissionError):
+        failure = failure.__cause__ or failure.__context__
+    if isinstance(failure, ssl.SSLCertVerificationError):
+        fix = _FIXES.get(failure.verify_code, "name the file of its CA's certificate: ssl_ca_certs=FILE")
+        return _refused(failure.verify_message, fix)
+    if isinstance(failure, ssl.SSLEOFError | ssl.SSLZeroReturnError):
+        return None  # hung up: a server that is just starting does that
+    if isinstance(failure, ssl.SSLError):
+        if established and "CERTIFICATE" not in (failure.reason or ""):
+            return None
+        reason = failure.reason or str(failure)
+        if "CERTIFICATE_REQUIRED" in reason or "HANDSHAKE_FAILURE" in reason:
+            return _refused(reason, "the server wants a certificate of ours: ssl_certfile=FILE, ssl_keyfile=FILE")
+        if reason in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST"):
+            return _refused(reason, "the port speaks no TLS: use redis://, or the port that does")
+        return _refused(reason, f"check {', '.join(name for name in FILES if name in options) or 'ssl_ca_certs'}")
+    return None if failure is None or established else _unreadable(options, failure)
+
+
+def _unreadable(options: Mapping[str, Any], failure: BaseException) -> ConfigurationError:
+    for name in FILES:
+        if name in options:
+            try:
+                with Path(options[name]).open("rb"):
+                    pass
+            except IsADirectoryError:
+                continue
+            except OSError as error:
+                return _refused(error.strerror or str(error), f"{name}={options[name]} cannot be read")
+    return _refused(str(failure), "check the files that the URL names")
+
+
+def _refused(reason: str, fix: str) -> ConfigurationError:
+    text = reason.lower().replace("_", " ") if reason.isupper() else reason.rstrip(".")
+    return ConfigurationError("store: TLS", text, fix)
+
+
+def doubts(url: str) -> Iterator[str]:
+    """What a person should know of the connection that ``url`` makes."""
+    parts = urlsplit(url)
+    asked = parse_qs(parts.query)
+    if parts.scheme == "rediss" and asked.get("ssl_cert_reqs", [""])[-1].lower() in ("none", "optional"):
+        yield "store: ssl_cert_reqs=none: anybody in between can read and change everything; name its CA instead"
+    password = parts.password or "password" in asked
+    if parts.scheme == "redis" and password and parts.hostname and not _is_loopback(parts.hostname):
+        yield f"store: the password goes to {parts.hostname} unencrypted; use rediss://"
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
