@@ -1,0 +1,58 @@
+"""``python -m tests.lowest``: the fast tests, with the lowest versions of the dependencies that are declared.
+
+They are installed into an environment that is thrown away. What the tests themselves need is as new as it gets.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tempfile
+import tomllib
+import venv
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+FAST = (
+    "tests/store",
+    "tests/test_cli_frame.py",
+    "tests/test_embedded.py",
+    "tests/test_interventions.py",
+    "tests/test_loop.py",
+    "tests/test_recurrences.py",
+    "tests/test_settings.py",
+    "tests/test_testing.py",
+)
+TESTS_NEED = ("fakeredis[lua]", "hypothesis", "pytest", "trustme")
+
+
+def lowest(requirements: list[str]) -> list[str]:
+    """Each requirement at its lower bound. ValueError for one without both bounds."""
+    pinned = []
+    for requirement in requirements:
+        bounds = re.fullmatch(r"([\w.-]+)>=([\w.]+),<[\w.]+", requirement)
+        if bounds is None:
+            raise ValueError(f"{requirement}: needs a lower and an upper bound, as in name>=1.2,<2")
+        pinned.append(f"{bounds[1]}=={bounds[2]}")
+    return pinned
+
+
+def declared() -> list[str]:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    dependencies: list[str] = project["dependencies"]
+    return dependencies
+
+
+def main(arguments: list[str]) -> int:
+    pinned = lowest(declared())
+    with tempfile.TemporaryDirectory(prefix="pc-lowest-") as place:
+        venv.create(place, with_pip=True)
+        python = str(Path(place) / "bin" / "python")
+        print(" ".join(pinned), flush=True)  # noqa: T201  what is run is what it says
+        subprocess.run([python, "-m", "pip", "install", "-q", *pinned, *TESTS_NEED, "-e", str(ROOT)], check=True)
+        return subprocess.run([python, "-m", "pytest", *(arguments or FAST)], cwd=ROOT, check=False).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
