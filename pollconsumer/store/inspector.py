@@ -10,7 +10,7 @@ from pollconsumer.core.lifecycle import LAST_MILLISECOND, State, Timestamps, dur
 from pollconsumer.core.message import Malformed, decode_payload
 from pollconsumer.store import rows
 from pollconsumer.store.id_text import id_bytes, id_text
-from pollconsumer.store.keys import Keys
+from pollconsumer.store.keys import Keys, queue_names
 from pollconsumer.store.load import Load, load_of
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ class Inspector:
         self._keys = Keys(namespace)
 
     def queues(self) -> list[str]:
-        return sorted(name.decode() for name in self._wire.command("SMEMBERS", self._keys.control("queues")))
+        return queue_names(self._wire.command("SMEMBERS", self._keys.control("queues")))
 
     def message(self, message_id: str, queue: str | None = None) -> Message:
         """In that queue, or in the one that has it. NotFound; UsageError where two have one, for ids are theirs."""
@@ -164,7 +164,7 @@ class Inspector:
 
     def leases(self) -> list[dict[str, Any]]:
         """Who holds which lease, since when (epoch ms), under which fence."""
-        lineages = sorted(name.decode() for name in self._wire.command("SMEMBERS", self._keys.control("leases")))
+        lineages = sorted(map(id_text, self._wire.command("SMEMBERS", self._keys.control("leases"))))
         if not lineages:
             return []
         answers = self._wire.all([("HGETALL", self._keys.control(f"lease:{lineage}")) for lineage in lineages])

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from pollconsumer.core.errors import BadData
+from pollconsumer.core.message import check_queue
+
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from pollconsumer.store.scripts import Script
 
 QUEUE_TYPES = {
@@ -41,6 +47,15 @@ QUEUE_TYPES = {
 dead, errors, unique keys, counters, fences seen, marker of the queue, marker of the schedule, parked, paused;
 in flight by concurrency key, waiting for one, handed out by time, to be sent, results, their ends, checkpoints;
 recurrences, their next instants, their counts; served: there while a consumer can be expected."""
+
+
+def queue_names(stored: Iterable[bytes]) -> list[str]:
+    """In order, and without what cannot be the name of a queue: somebody else wrote it."""
+    names = []
+    for each in stored:
+        with suppress(BadData, UnicodeDecodeError):
+            names.append(check_queue(each.decode()))
+    return sorted(names)
 
 
 class Keys:

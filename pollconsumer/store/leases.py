@@ -16,6 +16,7 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from pollconsumer.core.durations import MEMORY
+from pollconsumer.store.id_text import id_text
 from pollconsumer.store.keys import Keys
 from pollconsumer.store.reservations import Holder
 from pollconsumer.store.rights import LAUNCH, OPERATOR, demand
@@ -125,7 +126,7 @@ class Leases:
     def live_fences(self) -> list[bytes]:
         """Those under which some lease is held now."""
         lineages = self._wire.command("SMEMBERS", self._keys.control("leases"))
-        keys = [self._keys.control(f"lease:{lineage.decode()}") for lineage in lineages]
+        keys = [self._keys.control(f"lease:{id_text(lineage)}") for lineage in lineages]
         fences = self._wire.all([("HGET", key, "fence") for key in keys]) if keys else []
         return [fence for fence in fences if fence is not None]
 

@@ -13,7 +13,7 @@ from pollconsumer.core.errors import BadData, NotFound
 from pollconsumer.core.message import NewMessage
 from pollconsumer.core.recurrence import Recurrence, tick
 from pollconsumer.store import rows
-from pollconsumer.store.keys import Keys
+from pollconsumer.store.keys import Keys, queue_names
 from pollconsumer.store.rights import OPERATOR, demand
 
 if TYPE_CHECKING:
@@ -83,8 +83,8 @@ class Recurring:
 
     def standing(self) -> Iterator[Standing]:
         """Every recurrence, by queue and name."""
-        for queue in sorted(self._wire.command("SMEMBERS", self._keys.control("queues"))):
-            keys = [self._keys.queue(queue.decode(), name) for name in ("n", "nz", "nc")]
+        for queue in queue_names(self._wire.command("SMEMBERS", self._keys.control("queues"))):
+            keys = [self._keys.queue(queue, name) for name in ("n", "nz", "nc")]
             definitions, due, counts = self._wire.all(
                 [("HGETALL", keys[0]), ("ZRANGE", keys[1], 0, -1, "WITHSCORES"), ("HGETALL", keys[2])]
             )

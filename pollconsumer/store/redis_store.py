@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pollconsumer.core.errors import LeaseLost, NotReplicated, OutcomeUnknown, StoreRefused, StoreUnreachable
 from pollconsumer.store import rows
-from pollconsumer.store.keys import QUEUE_TYPES, Keys
+from pollconsumer.store.keys import QUEUE_TYPES, Keys, queue_names
 from pollconsumer.store.reservations import Reservation, Share, Stepped
 from pollconsumer.store.rights import LAUNCH, PRODUCER, WAIT, refuse_without
 from pollconsumer.store.wire import Unanswered
@@ -317,7 +317,7 @@ class RedisStore:
 
     def queues(self) -> list[str]:
         """Every queue that ever had a message or a consumer, by name."""
-        return sorted(name.decode() for name in self.wire.command("SMEMBERS", self.keys.control("queues")))
+        return queue_names(self.wire.command("SMEMBERS", self.keys.control("queues")))
 
     def owns_recurrences(self, owner: str) -> bool:
         """Whether an earlier launch of this group defined any."""

@@ -14,6 +14,7 @@ from tests.store.acting import QUEUE, Launch, Looking, message, names
 if TYPE_CHECKING:
     from pollconsumer.store.inspector import Inspector
     from pollconsumer.store.interventions import Interventions
+    from pollconsumer.store.leases import Leases
     from pollconsumer.store.redis_store import RedisStore
 
 STRANGE = [b"\xff\xfe", b"a\xffb", b"\\xff", b"\\x5cxff", b"a\\b", "ä".encode(), b"\x1b[31m", b"two\nlines", b""]
@@ -112,3 +113,15 @@ def test_what_somebody_else_scheduled_leaves_a_reservation_as_it_is(
     assert look.ranked("s") == []
     assert look.listed("r") == []
     assert store.wire.command("HGET", look.key("m"), "a") == row
+
+
+def test_names_of_queues_and_leases_that_somebody_else_wrote_are_passed_over(
+    store: RedisStore, inspector: Inspector, leases: Leases
+) -> None:
+    store.enqueue([message("a")])
+    store.wire.command("SADD", store.keys.control("queues"), b"\xff", "no such name", "")
+    store.wire.command("SADD", store.keys.control("leases"), b"\xff:0")
+    assert store.queues() == inspector.queues() == [QUEUE]
+    assert [found.id for found in inspector.messages(None, None, 9)] == ["a"]
+    assert [counts.name for counts in inspector.overview().queues] == [QUEUE]
+    assert leases.live_fences() == []

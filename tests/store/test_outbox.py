@@ -197,3 +197,16 @@ def test_what_somebody_else_wrote_there_is_dropped_and_holds_up_nothing(
     store.wire.command("RPUSH", look.key("o"), garbage, outbox.pack([message("child")], 0))
     assert outbox.send(store, QUEUE) == 1
     assert (look.listed("r"), look.listed("o")) == (["child"], [])
+
+
+def test_what_a_newer_version_is_to_send_on_is_left_for_it_and_holds_nothing_up(
+    store: RedisStore, look: Looking
+) -> None:
+    complete_with(store, message("old", queue=OTHER))
+    (entry,) = store.wire.command("LRANGE", look.key("o"), 0, -1)
+    (given,) = json.loads(entry)
+    newer = json.dumps([given | {"id": "new", "of a later version": 1}]).encode()
+    store.wire.command("LPUSH", look.key("o"), *[newer] * 30)
+    assert outbox.send(store, QUEUE) == 1
+    assert look.listed("o") == [newer.decode()] * 30
+    assert Looking(store, OTHER).listed("r") == ["old"]
