@@ -32,20 +32,26 @@ class Launches:
     """Launches one after another, each of which keeps what it knows as the next one finds it."""
 
     def __init__(self) -> None:
-        self.now, self.kept = NOON, b""
+        self.now, self.kept, self.number = NOON, b"", 0
 
     def fail(self, *texts: str, kind: str = "failure") -> list[str]:
         """A launch that meets ``texts``; what it prints."""
-        streaks = Streaks.decode(self.kept)
-        printed = [streaks.meet(text, kind, text, self.now) for text in texts]
+        streaks, launch = Streaks.decode(self.kept), self._begin()
+        printed = [streaks.meet(text, kind, text, launch, self.now) for text in texts]
         self.kept = streaks.encode(self.now)
         return [text for text in printed if text is not None]
 
     def succeed(self, *met: str, worked: bool = True) -> list[str]:
-        streaks = Streaks.decode(self.kept)
-        lines = streaks.end(met, self.now, worked=worked)
+        streaks, launch = Streaks.decode(self.kept), self._begin()
+        for text in met:
+            streaks.meet(text, "standing", text, launch, self.now)
+        lines = streaks.end(launch, self.now, worked=worked)
         self.kept = streaks.encode(self.now)
         return lines
+
+    def _begin(self) -> str:
+        self.number += 1
+        return str(self.number)
 
 
 def printed_at(launches: Iterable[list[str]]) -> list[int]:
@@ -144,13 +150,22 @@ def test_each_thing_that_a_launch_meets_is_a_streak_of_its_own() -> None:
     assert launches.fail("a", "b", kind="met") == ["b"]
 
 
+def test_a_launch_counts_once_and_prints_all_or_nothing_of_what_it_meets_several_times() -> None:
+    launches = Launches()
+    told = []
+    for _ in range(3):
+        told.append(launches.fail("a", "a", "a", kind="met"))
+        launches.now += MINUTE
+    assert told == [["a", "a", "a"], ["a (2 launches in 1m)", "a", "a"], []]
+
+
 def test_what_is_kept_is_bounded() -> None:
     launches = Launches()
     for number in range(3 * MOST_STREAKS):
         launches.fail(f"{number}" + "x" * 10_000)
         launches.now += 1
     assert len(json.loads(launches.kept)) == MOST_STREAKS
-    assert len(launches.kept) < MOST_STREAKS * (2 * MOST_CHARACTERS + 150)
+    assert len(launches.kept) < MOST_STREAKS * (2 * MOST_CHARACTERS + 200)
     assert launches.fail(f"{3 * MOST_STREAKS - 1}" + "x" * 10_000) != [], "the latest is kept"
 
 
@@ -179,7 +194,7 @@ def test_what_is_kept_is_found_again(story: list[tuple[str, str, float]]) -> Non
     streaks, now = Streaks(), NOON
     for name, kind, pause in story:
         now += pause
-        streaks.meet(name, kind, "text", now)
+        streaks.meet(name, kind, "text", str(now), now)
     kept = streaks.encode(now)
     assert Streaks.decode(kept).encode(now) == kept
 
@@ -193,8 +208,8 @@ json_values = st.recursive(
 @given(st.binary() | json_values.map(lambda value: json.dumps(value).encode()), st.floats(0, 1e12))
 def test_garbage_is_taken_for_nothing(stored: bytes, now: float) -> None:
     streaks = Streaks.decode(stored)
-    assert streaks.meet("a", "failure", "text", now) == "text"
-    streaks.end([], now, worked=True)
+    assert streaks.meet("a", "failure", "text", "launch", now) == "text"
+    streaks.end("another", now, worked=True)
     streaks.encode(now)
 
 

@@ -242,3 +242,18 @@ def test_a_person_at_a_terminal_is_told_every_time(site: Site) -> None:
         assert done.returncode == 78
         assert b"missing.toml" in os.read(mine, 4096)
         os.close(mine)
+
+
+def test_processes_of_isolated_handlers_and_their_launch_are_one_launch(site: Site) -> None:
+    (site.directory / "handlers.py").write_text(
+        "from pollconsumer import PollConsumer\napp = PollConsumer()\n"
+        "@app.before\ndef note(context): raise ValueError('no')\n"
+        "@app.handler\ndef here(): pass\n"
+        "@app.handler(isolation='process')\ndef apart(): pass\n"
+    )
+    told = []
+    for _ in range(3):
+        for handler in ("here", "apart", "here", "apart"):
+            site.enqueue(handler)
+        told.append(site.drain().stderr.count("hook before note raised ValueError: no"))
+    assert told == [4, 4, 0]

@@ -18,12 +18,9 @@ What a launch needs to know to call a streak over depends on its kind:
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from pollconsumer.core.timespan import format_duration
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
 
 PRINTED_AT = (1, 2, 5, 15, 60)
 HOUR = 3570.0
@@ -37,7 +34,8 @@ MOST_CHARACTERS = 200
 
 
 class Streak(NamedTuple):
-    """Instants in epoch seconds. ``told``: something was printed of it since it was last over."""
+    """Instants in epoch seconds. ``told``: something was printed of it since it was last over. ``launch``: the last
+    that met it, in which it was printed if ``met`` and ``printed`` are one instant."""
 
     kind: str
     launches: int
@@ -47,9 +45,10 @@ class Streak(NamedTuple):
     told: bool
     over: bool
     text: str
+    launch: str
 
 
-_TYPES = [str, int, float, float, float, bool, bool, str]
+_TYPES = [str, int, float, float, float, bool, bool, str, str]
 
 
 class Streaks:
@@ -58,29 +57,30 @@ class Streaks:
     def __init__(self, known: dict[str, Streak] | None = None) -> None:
         self.known = known or {}
 
-    def meet(self, name: str, kind: str, text: str, now: float) -> str | None:
-        """A launch has met it. Returns what to print: ``text``, after the first launch with how long it has gone on;
-        None where nothing is to be printed."""
+    def meet(self, name: str, kind: str, text: str, launch: str, now: float) -> str | None:
+        """``launch`` has met it. Returns what to print: ``text``, after the first launch with how long it has gone on;
+        None where nothing is to be printed. What a launch meets again, with another message, goes the same way."""
         before = self.known.get(name[:MOST_CHARACTERS])
         if before is None or _is_gone(before, now):
-            before = Streak(kind, 0, now, now, 0.0, False, False, "")
+            before = Streak(kind, 0, now, now, 0.0, False, False, "", "")
+        if before.launch == launch:
+            return text if before.printed == before.met else None
         launches = before.launches + 1
         news = launches in PRINTED_AT or not 0 <= now - before.printed < HOUR
         kept = text.partition("; ")[0][:MOST_CHARACTERS]
         printed = now if news else before.printed
-        streak = Streak(kind, launches, before.began, now, printed, before.told or news, False, kept)
+        streak = Streak(kind, launches, before.began, now, printed, before.told or news, False, kept, launch)
         self.known[name[:MOST_CHARACTERS]] = streak
         if not news:
             return None
         return text if launches == 1 else f"{text} ({_span(streak)})"
 
-    def end(self, met: Collection[str], now: float, *, worked: bool) -> list[str]:
-        """A launch has ended well that met only the streaks with these names; without having ``worked``, it got no
-        further than the lease. Returns what to print of those that are over."""
+    def end(self, launch: str, now: float, *, worked: bool) -> list[str]:
+        """``launch`` has ended well; without having ``worked``, it got no further than the lease. Returns what to print
+        of the streaks that are over, of which none is that it met itself."""
         lines = []
-        cut = {name[:MOST_CHARACTERS] for name in met}
         for name, streak in self.known.items():
-            if name not in cut and not streak.over and _is_over(streak, now, worked):
+            if streak.launch != launch and not streak.over and _is_over(streak, now, worked):
                 self.known[name] = streak._replace(over=True, told=False)
                 if streak.told and (streak.launches > 1 or streak.kind != "met"):
                     lines.append(f"over, after {_span(streak)}: {streak.text}")

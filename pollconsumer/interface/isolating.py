@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pollconsumer.interface.logs import log
+from pollconsumer.interface.logs import damped_by, log
 from pollconsumer.interface.settings import as_values
 from pollconsumer.runtime.isolation import Processes
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 @contextmanager
 def isolating(handlers: Mapping[str, Handler], settings: Settings) -> Iterator[Mapping[str, Handler]]:
     """``handlers``, of which the isolated ones run in processes that end with the block."""
+    streaks = damped_by()
     introduction = {
         "path": sys.path,
         "settings": as_values(settings),
@@ -29,6 +30,7 @@ def isolating(handlers: Mapping[str, Handler], settings: Settings) -> Iterator[M
         "config": settings.config and str(settings.config),
         "verbosity": {logging.INFO: 1, logging.DEBUG: 2}.get(log.level, 0),
         "quiet": log.level == logging.ERROR,
+        "streaks": streaks and {"name": streaks.name, "launch": streaks.launch},
         "queues": {name: handler.queue for name, handler in handlers.items()},
     }
     processes = Processes(Path(__file__).with_name("isolated.py"), introduction)

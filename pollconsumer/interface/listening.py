@@ -74,7 +74,7 @@ def listener() -> Callable[[Event], None]:
             case QueueUnknown():
                 log.warning(
                     "queue %s: nobody ever enqueued to it, no handler names it; misspelt?",
-                    event.queue, extra=about("queue unknown", event.queue, kind=STANDING),
+                    event.queue, extra=NEWS,  # said once: the launch makes it known
                 )  # fmt: skip
             case QueueUnserved():
                 log.warning(

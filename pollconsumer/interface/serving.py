@@ -17,6 +17,7 @@ from pollconsumer.core.errors import PollConsumerError
 from pollconsumer.interface import logs
 from pollconsumer.interface.loading import load_handlers
 from pollconsumer.interface.settings import from_values
+from pollconsumer.interface.streaks import LaunchStreaks
 from pollconsumer.runtime.context import Context, Delivery, Situation
 from pollconsumer.runtime.stray import end_stray
 from pollconsumer.runtime.telling import Connection, hear_refusal, tell_messages, tell_outcome
@@ -33,6 +34,8 @@ def serve(launch: socket.socket, introduction: dict[str, Any]) -> None:
     logs.configure(introduction["verbosity"], quiet=introduction["quiet"])
     config = introduction["config"]
     settings = from_values(introduction["settings"], Path(introduction["directory"]), Path(config) if config else None)
+    if (told := introduction["streaks"]) is not None:
+        logs.damp(LaunchStreaks(told["name"], settings.state_files(), launch=told["launch"]))
     try:
         handlers = load_handlers(settings)
     except PollConsumerError as error:

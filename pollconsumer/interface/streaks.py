@@ -37,23 +37,21 @@ _VARIABLES = {"--config": "CONFIG", "--store": "STORE", "--namespace": "NAMESPAC
 class LaunchStreaks:
     """What one launch meets, and what it finds to be over."""
 
-    def __init__(self, name: str, files: OwnFiles, now: Callable[[], float] = time.time) -> None:
-        self.files = files
-        self._name, self._now = f"{DIRECTORY}/{name}", now
-        self._met: dict[str, bool] = {}
+    def __init__(
+        self, name: str, files: OwnFiles, now: Callable[[], float] = time.time, launch: str | None = None
+    ) -> None:
+        """``launch``: that of which this process is one of several; this process's own by default."""
+        self.files, self.name, self.launch = files, name, launch or os.urandom(8).hex()
+        self._file, self._now = f"{DIRECTORY}/{name}", now
         self._stopped: str | None = None
 
     def meet(self, kind: str, name: str, text: str) -> str | None:
-        """What to print of ``text``: None where it is not the time for it. What a launch meets again, with another
-        message, is printed as it was before."""
-        if name in self._met:
-            return text if self._met[name] else None
+        """What to print of ``text``: None where it is not the time for it."""
         streaks, now = self._read(), self._now()
-        shown = streaks.meet(name, kind, text, now)
-        if not self._write(streaks, now):
-            return text
-        self._met[name] = shown is not None
-        return shown
+        before = streaks.encode(now)
+        shown = streaks.meet(name, kind, text, self.launch, now)
+        changed = streaks.encode(now) != before
+        return text if changed and not self._write(streaks, now) else shown
 
     def stopped(self, reason: str) -> None:
         """The launch got as far as the lease, and this is why it ends."""
@@ -61,22 +59,22 @@ class LaunchStreaks:
 
     def close(self, code: int) -> list[str]:
         """The launch ends with this exit code. Returns what to print of streaks that are over."""
-        if code or self._stopped is None or self.files.read(self._name) is None:
+        if code or self._stopped is None or self.files.read(self._file) is None:
             return []
         streaks, now = self._read(), self._now()
-        lines = streaks.end(self._met, now, worked=self._stopped not in WITHOUT_WORK)
+        lines = streaks.end(self.launch, now, worked=self._stopped not in WITHOUT_WORK)
         return lines if self._write(streaks, now) else []
 
     def _read(self) -> Streaks:
         from pollconsumer.core.damping import Streaks
 
-        return Streaks.decode(self.files.read(self._name))
+        return Streaks.decode(self.files.read(self._file))
 
     def _write(self, streaks: Streaks, now: float) -> bool:
         content = streaks.encode(now)
         if content:
-            return self.files.write(self._name, content)
-        self.files.remove(self._name)
+            return self.files.write(self._file, content)
+        self.files.remove(self._file)
         return True
 
 

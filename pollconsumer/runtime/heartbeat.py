@@ -17,6 +17,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from pollconsumer.core.errors import LeaseLost, PollConsumerError, shown
+from pollconsumer.core.text import printable
 from pollconsumer.core.window import StopReason
 from pollconsumer.runtime.interruption import SIGNALS
 from pollconsumer.runtime.process import boot_time, is_stopped
@@ -191,4 +192,4 @@ def _say(left_behind: list[Held]) -> None:
         shown_ids.append(f"{len(in_hand) - MOST_NAMED} more")
     what = f"while handling {', '.join(shown_ids)}" if in_hand else "with nothing in hand"
     with suppress(OSError):
-        os.write(2, f"pollconsumer: error: launch died: {what}; the next launch goes on\n".encode())
+        os.write(2, f"pollconsumer: error: launch died: {printable(what)}; the next launch goes on\n".encode())

@@ -19,7 +19,6 @@ from pollconsumer.interface.cli.output import discard, was_printing
 from pollconsumer.interface.cli.types import Once, QueueName
 from pollconsumer.interface.command_line import LAUNCHES, command_in
 from pollconsumer.interface.settings import PREFIX, VERSION, Settings, load_settings
-from pollconsumer.runtime.own_files import OwnFiles, state_directories
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -157,6 +156,7 @@ def _streaks(arguments: Sequence[str]) -> LaunchStreaks | None:
     if role not in LAUNCHES or sys.stderr is None or sys.stderr.isatty():
         return None
     from pollconsumer.interface.streaks import LaunchStreaks, name_of
+    from pollconsumer.runtime.own_files import OwnFiles, state_directories
 
     return LaunchStreaks(name_of(role, arguments, os.environ, PREFIX), OwnFiles(state_directories()))
 
