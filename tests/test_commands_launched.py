@@ -293,7 +293,7 @@ def test_no_program_survives_the_loss_of_the_lease(site: Site) -> None:
 def test_check_shows_commands_and_timeouts_that_no_launch_can_grant(site: Site) -> None:
     report = site.json("check")
     assert {"work", "slow", "record"} <= set(report["handlers"])
-    assert report["queues_not_served"] == ["mail"]
+    assert (report["queues"], report["queues_not_served"]) == (["default", "mail"], [])
     assert report["commands"]["slow"] == {
         "command": [report["commands"]["slow"]["command"][0], "60"],
         "queue": "default",

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 HANDLERS = """
 from pollconsumer import Context, Yield
 
-@app.handler
+@app.handler(queue="first")
 def parent(context: Context, generations: int, how: str = "") -> None:
     note(f"generation {generations}")
     if generations:
