@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -117,11 +118,36 @@ def test_triggering_enqueues_one_more(site: Site) -> None:
     assert site.notes() == ["night"]
 
 
+def test_a_trigger_says_as_json_what_enqueue_says(site: Site) -> None:
+    site.drain()
+    enqueued = site.json("recurrences", "trigger", "nightly")
+    assert enqueued.keys() == {"id", "duplicate"}
+    assert site.state(enqueued["id"]) == "ready"
+
+
+def test_one_that_is_removed_by_hand_comes_back_with_the_next_launch_that_defines_it(site: Site) -> None:
+    site.drain()
+    assert site.command("recurrences", "remove", "tick").returncode == 0
+    assert set(listed(site)) == {"nightly"}
+    assert site.command("recurrences", "remove", "tick").returncode == 66
+    site.drain()
+    assert set(listed(site)) == {"nightly", "tick"}
+
+
+def test_two_groups_that_share_a_configuration_do_not_take_each_others_occurrences(site: Site) -> None:
+    site.drain()
+    before = listed(site)["nightly"]["next"]
+    site.drain("--queue", "other")
+    assert listed(site)["nightly"]["next"] == before
+    assert listed(site)["nightly"]["owners"] == ["consumer:default", "consumer:other"]
+
+
 def test_next_previews_in_the_zone_of_the_recurrence(site: Site) -> None:
     site.drain()
     moments = site.json("recurrences", "next", "nightly", "-n", "3")
     assert len(moments) == 3
-    assert all("T02:30:00+0" in moment or "T03:00:00+0" in moment for moment in moments)
+    assert all(re.fullmatch(r"\d{4}-\d\d-\d\dT0[01]:[03]0:00\.000Z", moment) for moment in moments)
+    assert "02:30:00 CE" in site.command("recurrences", "next", "nightly").stdout
     odd = site.json("recurrences", "next", "nightly", "--dst")
     assert len(odd) == 2
     assert site.command("recurrences", "next", "nobody").returncode == 66

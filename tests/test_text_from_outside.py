@@ -51,7 +51,8 @@ COMMANDS: dict[str, list[list[str]]] = {
     "recurrences next": [[LINE], ["tick" + LINE], ["tick" + LINE, "--json"]],
     "recurrences pause": [[LINE], ["tick" + LINE]],
     "recurrences resume": [[LINE], ["tick" + LINE]],
-    "recurrences trigger": [[LINE], ["tick" + LINE]],
+    "recurrences trigger": [[LINE], ["tick" + LINE], ["tick" + LINE, "--json"]],
+    "recurrences remove": [[LINE], ["tick" + LINE]],
     "queue pause": [[LINE], [QUEUE]],
     "queue resume": [[LINE], [QUEUE]],
     "launches": [[], ["--json"]],
@@ -112,7 +113,7 @@ def attacked(valkey: Server) -> Server:
     wire.command("RPUSH", f"{{{NAMESPACE}}}:launches", "y")
     wire.command("HSET", f"{{{NAMESPACE}}}:ledger", "y", json.dumps(entry | {"running_seconds": LINE, "handled": LINE}))
     hour = Recurrence(f"tick{LINE}", LINE, every=3600.0, queue=QUEUE, payload={LINE: LINE}, missed=LINE, overlap=LINE)
-    recurring.define(f"consumer:{ATTACK}", [QUEUE], [hour])
+    recurring.define(f"consumer:{ATTACK}", [QUEUE], [hour], lambda _: None)
     return valkey
 
 

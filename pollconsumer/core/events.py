@@ -90,6 +90,28 @@ class RecurrenceRemoved(NamedTuple):
     recurrence: str
 
 
+class RecurrenceUnreadable(NamedTuple):
+    """Its definition, or its next instant, is none that this version can read: it is left out for this launch."""
+
+    recurrence: str
+    queue: str
+    reason: str
+
+
+class RecurrenceContested(NamedTuple):
+    """Launches define it differently, in turn."""
+
+    recurrence: str
+    queue: str
+
+
+class QueueLeftOut(NamedTuple):
+    """Nothing can be done with its keys in the store, as ``reason`` says; the launch goes on with other queues."""
+
+    queue: str
+    reason: str
+
+
 class LaunchEnded(NamedTuple):
     role: str
     stop_reason: str
@@ -113,5 +135,8 @@ Event = (
     | WindowTooShort
     | OccurrencesSkipped
     | RecurrenceRemoved
+    | RecurrenceUnreadable
+    | RecurrenceContested
+    | QueueLeftOut
     | LaunchEnded
 )

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+import json
+from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
 from pollconsumer.core.cron import Cron
+from pollconsumer.core.message import check_handler, check_id, check_priority, check_queue, encode_payload
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,6 +19,8 @@ MOST_CAUGHT_UP = 100
 """Most missed occurrences that are made up for at once."""
 MOST_LOOKED_AT = 100_000
 """Most occurrences that are counted one by one; beyond them, what was missed is known to be at least so many."""
+LEAST_PERIOD = 1.0
+MISSED, OVERLAP = ("skip", "once", "all"), ("skip", "allow")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +46,15 @@ class Recurrence:
     occurrence_wanted: bool = False
     """Whether the handler takes its nominal instant as the argument ``occurrence``."""
 
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
+    def as_json(self) -> str:
+        """The same text for equal recurrences."""
+        return json.dumps(asdict(self), sort_keys=True)
 
     def instants(self, after_ms: int) -> Iterator[int]:
-        """Nominal instants later than ``after_ms``, in epoch milliseconds, ascending, without end."""
+        """Nominal instants later than ``after_ms``, in epoch milliseconds, ascending, without end.
+
+        ValueError where the time zone is not known here.
+        """
         if self.every is not None:
             step = round(self.every * 1000)
             instant = after_ms // step * step
@@ -54,11 +62,66 @@ class Recurrence:
                 instant += step
                 yield instant
         assert self.cron is not None
-        yield from Cron(self.cron).instants(after_ms, ZoneInfo(self.timezone))
+        yield from Cron(self.cron).instants(after_ms, zone_of(self.timezone))
 
     def next_after(self, after_ms: int) -> int | None:
         """The first instant later than ``after_ms``; None where the expression has none left."""
         return next(self.instants(after_ms), None)
+
+
+def zone_of(name: str) -> ZoneInfo:
+    """ValueError for a time zone that is not known here."""
+    try:
+        return ZoneInfo(name)
+    except (LookupError, OSError, ValueError):
+        raise ValueError(f"time zone {name!r} is not known here; install tzdata") from None
+
+
+def of_json(definition: str | bytes) -> Recurrence:
+    """The recurrence that ``as_json`` wrote. ValueError for any other text: somebody else's, or a newer version's."""
+    try:
+        values = json.loads(definition)
+    except (ValueError, RecursionError):
+        raise ValueError("its definition is not JSON") from None
+    if type(values) is not dict:
+        raise ValueError("its definition is not a JSON object")
+    if unknown := values.keys() - {each.name for each in fields(Recurrence)}:
+        raise ValueError(f"its definition has unknown keys ({', '.join(sorted(unknown))}), perhaps of a newer version")
+    try:
+        recurrence = Recurrence(**values)
+    except TypeError:
+        raise ValueError("its definition has no name or no handler") from None
+    try:
+        _check(recurrence)
+    except TypeError as error:
+        raise ValueError(str(error)) from None
+    return recurrence
+
+
+def _check(recurrence: Recurrence) -> None:
+    """ValueError or TypeError for a value that no rule of ours can have."""
+    check_id(recurrence.name)
+    check_handler(recurrence.handler)
+    check_queue(recurrence.queue)
+    check_priority(recurrence.priority)
+    encode_payload(recurrence.payload)
+    cron, every = recurrence.cron, recurrence.every
+    if (cron is None) == (every is None):
+        raise ValueError("its definition has not one of cron and every")
+    if cron is not None and not isinstance(cron, str):
+        raise ValueError(f"cron is {cron!r}, not text")
+    if cron is not None:
+        Cron(cron)
+    if every is not None and (type(every) not in (int, float) or not LEAST_PERIOD <= every < float("inf")):
+        raise ValueError(f"every is {every!r}, not a number of seconds")
+    for name, value, known in (("missed", recurrence.missed, MISSED), ("overlap", recurrence.overlap, OVERLAP)):
+        if value not in known:
+            raise ValueError(f"{name} is {value!r}, not one of {', '.join(known)}")
+    if not isinstance(recurrence.timezone, str):
+        raise ValueError(f"timezone is {recurrence.timezone!r}, not text")
+    for name, flag in (("enabled", recurrence.enabled), ("occurrence_wanted", recurrence.occurrence_wanted)):
+        if not isinstance(flag, bool):
+            raise ValueError(f"{name} is {flag!r}, not true or false")
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,12 @@ from pollconsumer.core.events import (
     NewerMessagesFound,
     OccurrencesSkipped,
     OrphansRecovered,
+    QueueLeftOut,
     QueueUnknown,
     QueueUnserved,
+    RecurrenceContested,
     RecurrenceRemoved,
+    RecurrenceUnreadable,
     ReservationsLost,
     ResultDropped,
     WindowTooShort,
@@ -93,6 +96,15 @@ def listener() -> Callable[[Event], None]:
                 log.info("%d missed occurrences of %s skipped", event.messages, event.recurrence)
             case RecurrenceRemoved():
                 log.info("recurrence %s is defined no more: removed", event.recurrence)
+            case RecurrenceUnreadable():
+                log.warning("recurrence %s of queue %s is left out: %s", event.recurrence, event.queue, event.reason)
+            case RecurrenceContested():
+                log.warning(
+                    "recurrence %s of queue %s is defined differently by launches in turn; upgrade all of them, or "
+                    "give one of the two another name", event.recurrence, event.queue,
+                )  # fmt: skip
+            case QueueLeftOut():
+                log.warning("queue %s is left out: %s", event.queue, event.reason)
             case LaunchEnded():
                 launch_stopped(event.stop_reason)
                 running = format_duration(event.running_seconds)

@@ -8,16 +8,18 @@ milliseconds and never early: what is due is for the server's clock to say, in t
 from __future__ import annotations
 
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pollconsumer.core.events import MessagesFound, OccurrencesSkipped, OrphansRecovered
+from pollconsumer.core.errors import LeaseLost, PermissionDenied, PollConsumerError, StoreUnreachable
+from pollconsumer.core.events import MessagesFound, OrphansRecovered, QueueLeftOut
 from pollconsumer.core.window import StopReason, Window
 from pollconsumer.runtime.progress import Counts
 from pollconsumer.store import outbox
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from pollconsumer.core.events import Event
     from pollconsumer.runtime.progress import Progress
@@ -64,11 +66,13 @@ class Mover:
         self._interrupted, self._check_lease, self._emit = interrupted, check_lease, emit
         self._successor_waits, self._live_fences = successor_waits, live_fences
         self._announced: set[str] = set()
+        self._left_out: dict[str, PollConsumerError] = {}
         self._maintained = float("-inf")
         self._moved = 0
 
     def run(self) -> StopReason:
-        """Move until the window closes. Raises LeaseLost, StoreUnreachable."""
+        """Move until the window closes. Raises LeaseLost, StoreUnreachable; what keeps queues from being looked after
+        where no queue is left."""
         while self.window.has_time(self.clock(), MARGIN):
             self._check_lease()
             if self._interrupted():
@@ -84,13 +88,14 @@ class Mover:
     def promote(self) -> tuple[int, float | None]:
         """One batch of every queue. Returns messages moved, and seconds until the next is due, None for never."""
         moved, soonest = 0, None
-        for queue in self._queues():
-            promoted = self._store.promote(self._holder, queue, self.options.batch_size)
-            moved += promoted.moved
-            if promoted.recurring:
-                moved += self._recurring.tick(self._holder, queue, self._tell_skipped)
-            if promoted.next_due is not None and (soonest is None or promoted.next_due < soonest):
-                soonest = promoted.next_due
+        for queue in self.queues():
+            with self._leaving_out(queue):
+                promoted = self._store.promote(self._holder, queue, self.options.batch_size)
+                moved += promoted.moved
+                if promoted.next_due is not None and (soonest is None or promoted.next_due < soonest):
+                    soonest = promoted.next_due
+                if promoted.recurring:
+                    moved += self._recurring.tick(self._holder, queue, self._emit)
         self._moved += moved
         self._progress.count(Counts(handled=self._moved))
         return moved, soonest
@@ -101,29 +106,43 @@ class Mover:
             return
         self._maintained = self.clock()
         live = self._live_fences()
-        for queue in self._queues():
-            recovered = self._store.recover(queue, live)
-            if recovered:
-                self._emit(OrphansRecovered(queue, recovered))
-            self._store.offer_places(queue)
-            outbox.send(self._store, queue)
-            self._store.trim(queue)
+        for queue in self.queues():
+            with self._leaving_out(queue):
+                recovered = self._store.recover(queue, live)
+                if recovered:
+                    self._emit(OrphansRecovered(queue, recovered))
+                self._store.offer_places(queue)
+                outbox.send(self._store, queue)
+                self._store.trim(queue)
 
     def idle(self, next_due: float | None) -> None:
         """Until the next due time, or an earlier one is scheduled; at most idle_time, and not beyond the window."""
         longest = max(0.0, min(self.options.idle_time, self.window.left(self.clock()) - MARGIN))
         self._wake.wait(longest if next_due is None else min(longest, next_due))
 
-    def _tell_skipped(self, name: str, count: int) -> None:
-        self._emit(OccurrencesSkipped(name, count))
-
-    def _queues(self) -> list[str]:
-        """Every queue there is, each told of our fence before anything is moved there."""
+    def queues(self) -> list[str]:
+        """Every queue that can be looked after, each told of our fence before anything is moved there."""
         queues = self._store.queues()
         for queue in queues:
-            if queue not in self._announced:
-                self._store.announce(self._holder, queue)
-                if found := self._store.audit(queue):
-                    self._emit(MessagesFound(queue, found))
-                self._announced.add(queue)
-        return queues
+            if queue not in self._announced and queue not in self._left_out:
+                with self._leaving_out(queue):
+                    self._store.announce(self._holder, queue)
+                    if found := self._store.audit(queue):
+                        self._emit(MessagesFound(queue, found))
+                    self._recurring.try_again(self._holder, queue)
+                    self._announced.add(queue)
+        usable = [queue for queue in queues if queue not in self._left_out]
+        if queues and not usable:
+            raise self._left_out[queues[0]]
+        return usable
+
+    @contextmanager
+    def _leaving_out(self, queue: str) -> Iterator[None]:
+        """Go on without a queue, for this launch, whose keys in the store are not ours, or not whole."""
+        try:
+            yield
+        except (LeaseLost, PermissionDenied, StoreUnreachable):
+            raise
+        except PollConsumerError as error:
+            self._left_out[queue] = error
+            self._emit(QueueLeftOut(queue, str(error)))

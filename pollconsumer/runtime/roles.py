@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pollconsumer.core.durations import Durations
-from pollconsumer.core.events import MessagesFound, OrphansRecovered, RecurrenceRemoved
+from pollconsumer.core.errors import StoreRefused
+from pollconsumer.core.events import MessagesFound, OrphansRecovered, QueueLeftOut
 from pollconsumer.runtime.consumer import Consumer, ConsumerOptions
 from pollconsumer.runtime.deliveries import Deliveries
 from pollconsumer.runtime.executor import InlineExecutor, ThreadExecutor
@@ -22,7 +24,8 @@ if TYPE_CHECKING:
     from pollconsumer.core.window import StopReason
     from pollconsumer.runtime.executor import Executor
     from pollconsumer.runtime.handlers import Handler
-    from pollconsumer.runtime.launch import HeldLaunch, LaunchPlan
+    from pollconsumer.runtime.launch import HeldLaunch, Launch, LaunchPlan
+    from pollconsumer.store.reservations import Holder
 
 LAUNCHED_EVERY = 600.0
 """Seconds; consumers are launched so often at least, unless their settings say otherwise."""
@@ -50,12 +53,8 @@ def consume(
         from pollconsumer.runtime.unserved import tell_unknown
 
         tell_unknown(store, unnamed, launch.emit)
-    for queue in options.queues:
-        recovered = store.announce(holder, queue, served_for=served_for(launch.plan))
-        if recovered:
-            launch.emit(OrphansRecovered(queue, recovered))
-        if found := store.audit(queue):
-            launch.emit(MessagesFound(queue, found))
+    wanted = set(options.queues)
+    options = replace(options, queues=_announce(store, holder, options.queues, launch))
     define(store, holder.group, recurrences, launch.emit)
     markers = [store.keys.queue(queue, "k") for queue in options.queues]
     durations = Durations(held.leases.learned(handlers))
@@ -78,7 +77,7 @@ def consume(
             clock=launch.clock,
             chance=chance,
         ).run()
-        if elsewhere := sorted({handler.queue for handler in handlers.values()} - set(options.queues)):
+        if elsewhere := sorted({handler.queue for handler in handlers.values()} - wanted):
             from pollconsumer.runtime.unserved import tell_unserved
 
             tell_unserved(store, elsewhere, handlers, launch.emit)
@@ -98,6 +97,28 @@ def served_for(plan: LaunchPlan) -> float:
     return 2 * max(LAUNCHED_EVERY, plan.timeout, between)
 
 
+def _announce(store: RedisStore, holder: Holder, queues: Sequence[str], launch: Launch) -> tuple[str, ...]:
+    """Those of ``queues`` that can be served. StoreRefused where none can."""
+    served, refused = list[str](), dict[str, StoreRefused]()
+    for queue in queues:
+        try:
+            recovered = store.announce(holder, queue, served_for=served_for(launch.plan))
+            found = store.audit(queue)
+        except StoreRefused as error:
+            refused[queue] = error
+            continue
+        served.append(queue)
+        if recovered:
+            launch.emit(OrphansRecovered(queue, recovered))
+        if found:
+            launch.emit(MessagesFound(queue, found))
+    if refused and not served:
+        raise next(iter(refused.values()))
+    for queue, reason in refused.items():
+        launch.emit(QueueLeftOut(queue, str(reason)))
+    return tuple(served)
+
+
 def define(store: RedisStore, owner: str, recurrences: Sequence[Recurrence], emit: Callable[[Event], None]) -> None:
     """Have the store know the recurrences of a launch's modules and configuration, and forget those of earlier ones.
 
@@ -108,9 +129,11 @@ def define(store: RedisStore, owner: str, recurrences: Sequence[Recurrence], emi
     from pollconsumer.store.recurring import Recurring
 
     queues = {*store.queues(), *(recurrence.queue for recurrence in recurrences)}
-    store.own_recurrences(owner, queues, owns=bool(recurrences))
-    for name in Recurring(store.wire, store.keys.namespace).define(owner, sorted(queues), recurrences):
-        emit(RecurrenceRemoved(name))
+    if recurrences:
+        store.own_recurrences(owner, queues)
+    Recurring(store.wire, store.keys.namespace).define(owner, sorted(queues), recurrences, emit)
+    if not recurrences:
+        store.disown_recurrences(owner)  # at last: a launch that dies before leaves it to the next
 
 
 def move(held: HeldLaunch, options: MoverOptions) -> StopReason:
@@ -127,9 +150,9 @@ def mover(held: HeldLaunch, options: MoverOptions) -> Mover:
     held.leases.take_call(held.acquired.holder)  # it was ours
 
     def markers() -> list[str]:
-        return [*(store.keys.queue(queue, "ks") for queue in store.queues()), store.keys.control("kq")]
+        return [*(store.keys.queue(queue, "ks") for queue in moving.queues()), store.keys.control("kq")]
 
-    return Mover(
+    moving = Mover(
         options,
         launch.window,
         store,
@@ -144,3 +167,4 @@ def mover(held: HeldLaunch, options: MoverOptions) -> Mover:
         emit=launch.emit,
         clock=launch.clock,
     )
+    return moving

@@ -42,11 +42,16 @@ QUEUE_TYPES = {
     "nz": "zset",
     "nc": "hash",
     "served": "string",
+    "recurrence_owners": "hash",
+    "recurrences_replaced": "hash",
+    "recurrences_unreadable": "zset",
 }
 """Keys of a queue and their types: records, rows, ready, ready by priority, schedule, in flight, completed, cancelled,
 dead, errors, unique keys, counters, fences seen, marker of the queue, marker of the schedule, parked, paused;
 in flight by concurrency key, waiting for one, handed out by time, to be sent, results, their ends, checkpoints;
-recurrences, their next instants, their counts; served: there while a consumer can be expected."""
+recurrences, their next instants, their counts, the groups that define them, next instants of definitions that were
+replaced, instants of those that could not be read.;
+served: there while a consumer can be expected."""
 
 
 def queue_names(stored: Iterable[bytes]) -> list[str]:

@@ -9,9 +9,16 @@ import json
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pollconsumer.core.errors import BadData, NotFound
+from pollconsumer.core.errors import BadData, LeaseLost, NotFound, PermissionDenied, PollConsumerError, StoreUnreachable
+from pollconsumer.core.events import (
+    OccurrencesSkipped,
+    QueueLeftOut,
+    RecurrenceContested,
+    RecurrenceRemoved,
+    RecurrenceUnreadable,
+)
 from pollconsumer.core.message import NewMessage
-from pollconsumer.core.recurrence import Recurrence, tick
+from pollconsumer.core.recurrence import Recurrence, of_json, tick
 from pollconsumer.store import rows
 from pollconsumer.store.keys import Keys, queue_names
 from pollconsumer.store.rights import OPERATOR, demand
@@ -19,22 +26,31 @@ from pollconsumer.store.rights import OPERATOR, demand
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from pollconsumer.core.events import Event
+    from pollconsumer.core.recurrence import Tick
     from pollconsumer.store.reservations import Holder
     from pollconsumer.store.wire import Wire
 
 BATCH = 50
+OF_ANY_QUEUE = (LeaseLost, PermissionDenied, StoreUnreachable)
+"""What is not the fault of a single queue's keys."""
 
 
 class Standing(NamedTuple):
-    """A recurrence as it stands; instants in epoch ms."""
+    """A recurrence as it stands; instants in epoch ms. ``recurrence`` is None, and ``error`` says why, for one that
+    cannot be read."""
 
-    recurrence: Recurrence
-    owner: str
+    name: str
+    queue: str
+    recurrence: Recurrence | None
+    error: str | None
+    owners: tuple[str, ...]
     next: int | None
     paused: bool
     enqueued: int
     skipped: int
     last: str | None
+    raw_name: bytes
 
 
 class Recurring:
@@ -42,10 +58,13 @@ class Recurring:
         self._wire = wire
         self._keys = Keys(namespace)
 
-    def define(self, owner: str, queues: Sequence[str], recurrences: Sequence[Recurrence]) -> list[str]:
-        """Make ``owner``'s recurrences, in all of ``queues``, exactly these. Returns the names of those removed.
+    def define(
+        self, owner: str, queues: Sequence[str], recurrences: Sequence[Recurrence], emit: Callable[[Event], None]
+    ) -> None:
+        """Make ``owner``'s recurrences, in all of ``queues``, exactly these.
 
-        One that is new or changed begins with its first instant from now on; one that is as it was goes on.
+        One that is new or changed begins with its first instant from now on, but what is due stays due; one that is as
+        it was goes on. One that has another owner as well stays when this one has it no more.
         """
         now = self._now()
         script = self._wire.scripts["define"]
@@ -55,20 +74,61 @@ class Recurring:
             for recurrence in recurrences:
                 if recurrence.queue == queue:
                     first = recurrence.next_after(now) if recurrence.enabled else None
-                    definition = json.dumps(recurrence.as_json(), sort_keys=True)
-                    args += (recurrence.name, definition, "" if first is None else first)
+                    args += (recurrence.name, recurrence.as_json(), "" if first is None else first)
             commands.append(self._wire.script(script, self._keys.of_script(script, queue), args))
-        return [name.decode() for removed in self._wire.all(commands) for name in removed] if commands else []
+        homes = {recurrence.name.encode(): recurrence.queue for recurrence in recurrences}
+        for queue, (removed, contested) in self._each(queues, commands, emit):
+            for name, due in zip(removed[::2], removed[1::2], strict=True):
+                if name not in homes:
+                    emit(RecurrenceRemoved(_text(name)))
+                elif due:
+                    self._wire.command("ZADD", self._keys.queue(homes[name], "nz"), "XX", "LT", int(due), name)
+            for name in contested:
+                emit(RecurrenceContested(_text(name), queue))
 
-    def tick(self, holder: Holder, queue: str, skipped: Callable[[str, int], None]) -> int:
-        """Enqueue the occurrences that are due in ``queue``. Returns how many. ``skipped`` is told of those that were
-        missed and not made up for."""
+    def _each(
+        self, queues: Sequence[str], commands: Sequence[tuple[Any, ...]], emit: Callable[[Event], None]
+    ) -> Iterator[tuple[str, Any]]:
+        """Answers of the queues, in one round trip; of those that have one, where a queue's keys are not as they are to
+        be. The commands must be such that repeat themselves harmlessly."""
+        try:
+            answers = self._wire.all(commands) if commands else []
+        except OF_ANY_QUEUE:
+            raise
+        except PollConsumerError:
+            for queue, command in zip(queues, commands, strict=True):
+                try:
+                    (answer,) = self._wire.all([command])
+                except OF_ANY_QUEUE:
+                    raise
+                except PollConsumerError as error:
+                    emit(QueueLeftOut(queue, str(error)))
+                else:
+                    yield queue, answer
+            return
+        yield from zip(queues, answers, strict=True)
+
+    def try_again(self, holder: Holder, queue: str) -> None:
+        """Have what could not be read looked at again: by a launch of another version, or with other time zones."""
+        script = self._wire.scripts["try_again"]
+        self._wire.call(script, self._keys.of_script(script, queue), [holder.lineage, holder.fence])
+
+    def tick(self, holder: Holder, queue: str, emit: Callable[[Event], None]) -> int:
+        """Enqueue the occurrences that are due in ``queue``. Returns how many.
+
+        A recurrence that cannot be read is put aside, until `try_again`.
+        """
         script = self._wire.scripts["due"]
         now, due = self._wire.call(script, self._keys.of_script(script, queue), [BATCH])
         enqueued = 0
+        unreadable: list[bytes] = []
         for name, instant, definition in zip(due[::3], due[1::3], due[2::3], strict=True):
-            recurrence = _read(definition)
-            told = tick(recurrence, int(float(instant)), now)
+            try:
+                recurrence, told = _told(name, instant, definition, now)
+            except ValueError as error:
+                unreadable += (name, instant)
+                emit(RecurrenceUnreadable(_text(name), queue, str(error)))
+                continue
             args: list[Any] = [
                 holder.lineage, holder.fence, name, instant, "" if told.next is None else told.next, told.skipped,
                 int(recurrence.overlap == "skip"),
@@ -78,57 +138,66 @@ class Recurring:
             recur = self._wire.scripts["recur"]
             enqueued += max(0, self._wire.call(recur, self._keys.of_script(recur, queue), args))
             if told.skipped:
-                skipped(recurrence.name, told.skipped)
+                emit(OccurrencesSkipped(recurrence.name, told.skipped))
+        if unreadable:
+            aside = self._wire.scripts["set_aside"]
+            self._wire.call(aside, self._keys.of_script(aside, queue), [holder.lineage, holder.fence, *unreadable])
         return enqueued
 
     def standing(self) -> Iterator[Standing]:
         """Every recurrence, by queue and name."""
         for queue in queue_names(self._wire.command("SMEMBERS", self._keys.control("queues"))):
-            keys = [self._keys.queue(queue, name) for name in ("n", "nz", "nc")]
-            definitions, due, counts = self._wire.all(
-                [("HGETALL", keys[0]), ("ZRANGE", keys[1], 0, -1, "WITHSCORES"), ("HGETALL", keys[2])]
-            )
-            next_due = dict(zip(due[::2], due[1::2], strict=True))
-            count = dict(zip(counts[::2], counts[1::2], strict=True))
-            for name, stored in sorted(zip(definitions[::2], definitions[1::2], strict=True)):
-                owner, _, definition = stored.partition(b"\n")
-                last = count.get(name + b":last")
-                yield Standing(
-                    recurrence=_read(definition),
-                    owner=owner.decode(),
-                    next=int(float(next_due[name])) if name in next_due else None,
-                    paused=name + b":paused" in count,
-                    enqueued=int(count.get(name + b":enqueued", 0)),
-                    skipped=int(count.get(name + b":skipped", 0)),
-                    last=last.decode() if last else None,
-                )
+            names = ("n", "nz", "recurrences_unreadable", "nc", "recurrence_owners")
+            keys = [self._keys.queue(queue, name) for name in names]
+            found = self._wire.all(
+                [("HGETALL", keys[0]), ("ZRANGE", keys[1], 0, -1, "WITHSCORES"),
+                 ("ZRANGE", keys[2], 0, -1, "WITHSCORES"), ("HGETALL", keys[3]), ("HGETALL", keys[4])]
+            )  # fmt: skip
+            definitions, due, aside, count, owners = (dict(zip(each[::2], each[1::2], strict=True)) for each in found)
+            for name in sorted(definitions.keys() | due.keys() | aside.keys()):
+                yield _standing(queue, name, definitions.get(name, b""), (aside | due).get(name), count, owners)
 
     def find(self, name: str) -> Standing:
         """Raises NotFound."""
         for standing in self.standing():
-            if standing.recurrence.name == name:
+            if standing.name == name:
                 return standing
         raise NotFound("no such recurrence", name, "recurrences list shows those there are, once a launch defined them")
 
-    def pause(self, recurrence: Recurrence) -> None:
-        """No occurrences until it is resumed; those of the meantime are not missed."""
-        self._hold(recurrence, "")
+    def remove(self, name: str) -> None:
+        """In every queue. It comes back with the next launch that defines it. Raises NotFound."""
+        self.find(name)
+        script = self._wire.scripts["undefine"]
+        for standing in self.standing():
+            if standing.name == name:
+                self._wire.call(script, self._keys.of_script(script, standing.queue), [standing.raw_name])
 
-    def resume(self, recurrence: Recurrence) -> None:
+    def pause(self, standing: Standing) -> None:
+        """No occurrences until it is resumed; those of the meantime are not missed."""
+        self._hold(standing, "")
+
+    def resume(self, standing: Standing) -> None:
         """Raises BadData where it is not a pause that keeps it from recurring."""
+        recurrence = readable(standing)
         if not recurrence.enabled:
             raise BadData("cannot resume", recurrence.name, "it is disabled: enable it where it is defined")
         following = recurrence.next_after(self._now())
-        self._hold(recurrence, "" if following is None else following)
+        self._hold(standing, "" if following is None else following)
 
-    def _hold(self, recurrence: Recurrence, instant: int | str) -> None:
-        demand(self._wire, OPERATOR, self._keys.queue(recurrence.queue, "n"))
+    def _hold(self, standing: Standing, instant: int | str) -> None:
         script = self._wire.scripts["hold"]
-        self._wire.call(script, self._keys.of_script(script, recurrence.queue), [recurrence.name, instant])
+        self._wire.call(script, self._keys.of_script(script, standing.queue), [standing.raw_name, instant])
 
     def _now(self) -> int:
         seconds, microseconds = self._wire.command("TIME")
         return int(seconds) * 1000 + int(microseconds) // 1000
+
+
+def readable(standing: Standing) -> Recurrence:
+    """Raises BadData for one that cannot be read."""
+    if standing.recurrence is None or standing.error is not None:
+        raise BadData("cannot read recurrence", standing.name, f"{standing.error}; recurrences remove removes it")
+    return standing.recurrence
 
 
 def occurrence_id(recurrence: Recurrence, instant: int) -> str:
@@ -148,5 +217,64 @@ def occurrence_record(recurrence: Recurrence, instant: int) -> bytes:
     return rows.new_record(NewMessage("", recurrence.queue, recurrence.handler, payload, recurrence.priority))
 
 
-def _read(definition: bytes) -> Recurrence:
-    return Recurrence(**json.loads(definition))
+def _told(name: bytes, instant: bytes, definition: bytes, now: int) -> tuple[Recurrence, Tick]:
+    """What is to be done now about a recurrence that is due. ValueError for one that cannot be read."""
+    recurrence = _read(name, definition)
+    return recurrence, tick(recurrence, _instant(instant), now)
+
+
+def _read(name: bytes, definition: bytes) -> Recurrence:
+    """ValueError for what is none."""
+    if not definition:
+        raise ValueError("it has no definition")
+    recurrence = of_json(definition)
+    if recurrence.name.encode() != name:
+        raise ValueError(f"its definition is one of {recurrence.name}")
+    return recurrence
+
+
+def _instant(score: bytes) -> int:
+    """ValueError for an instant that no rule can have yielded, or no calendar holds."""
+    instant = float(score)
+    if not 0 <= instant < 1e14:
+        raise ValueError(f"its next instant is {score.decode()}, which no rule yields")
+    return int(instant)
+
+
+def _standing(
+    queue: str,
+    name: bytes,
+    definition: bytes,
+    score: bytes | None,
+    count: dict[bytes, bytes],
+    owners: dict[bytes, bytes],
+) -> Standing:
+    recurrence, following, error = None, None, None
+    try:
+        recurrence = _read(name, definition)
+        following = None if score is None else _instant(score)
+        recurrence.next_after(following or 0)
+    except ValueError as refused:
+        error = str(refused)
+    last = count.get(name + b":last")
+    return Standing(
+        name=_text(name),
+        queue=queue,
+        recurrence=recurrence,
+        error=error,
+        owners=tuple(_text(owner) for owner in owners.get(name, b"").split(b"\n") if owner),
+        next=following,
+        paused=name + b":paused" in count,
+        enqueued=_number(count.get(name + b":enqueued")),
+        skipped=_number(count.get(name + b":skipped")),
+        last=_text(last) if last else None,
+        raw_name=name,
+    )
+
+
+def _number(text: bytes | None) -> int:
+    return int(text) if text and text.isdigit() else 0
+
+
+def _text(name: bytes) -> str:
+    return name.decode("utf-8", "backslashreplace")

@@ -323,11 +323,15 @@ class RedisStore:
         """Whether an earlier launch of this group defined any."""
         return bool(self.wire.command("SISMEMBER", self.keys.control("recurring"), owner))
 
-    def own_recurrences(self, owner: str, queues: Iterable[str], *, owns: bool) -> None:
-        """Note whether this group defines any, before it does; ``queues`` are known to the mover from then on."""
+    def own_recurrences(self, owner: str, queues: Iterable[str]) -> None:
+        """Note that this group defines some, before it does; ``queues`` are known to the mover from then on."""
         for queue in queues:
             self._register(queue)
-        self.wire.command("SADD" if owns else "SREM", self.keys.control("recurring"), owner)
+        self.wire.command("SADD", self.keys.control("recurring"), owner)
+
+    def disown_recurrences(self, owner: str) -> None:
+        """Note that this group defines none any more, once they are removed."""
+        self.wire.command("SREM", self.keys.control("recurring"), owner)
 
     def _check_types(self, queue: str) -> None:
         kinds = {self.keys.queue(queue, name): kind for name, kind in QUEUE_TYPES.items()}

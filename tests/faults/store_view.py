@@ -57,7 +57,7 @@ def queues(wire: Wire, namespace: str) -> list[Queue]:
 
 def recurrences(wire: Wire, namespace: str) -> list[Recurred]:
     standing = Recurring(wire, namespace).standing()
-    return [Recurred(each.recurrence.name, each.enqueued, each.skipped) for each in standing]
+    return [Recurred(each.name, each.enqueued, each.skipped) for each in standing]
 
 
 def leases(wire: Wire, namespace: str) -> list[Lease]:

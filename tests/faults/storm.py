@@ -83,7 +83,7 @@ class Storm:
         """Where they are defined by now: it is launches that do that."""
         recurring = Recurring(self._wire, NAMESPACE)
         for standing in list(recurring.standing()):
-            recurring.pause(standing.recurrence)
+            recurring.pause(standing)
 
     def _left(self) -> int:
         counts = Inspector(self._wire, NAMESPACE).overview().queues

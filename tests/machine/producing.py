@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from pollconsumer.core.errors import LeaseLost
+from pollconsumer.core.events import Event, OccurrencesSkipped, RecurrenceRemoved
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.recurrence import Recurrence, tick
 from pollconsumer.store import outbox
@@ -115,8 +116,10 @@ class Producing(Base):
         every = hours * 3600.0
         new = Recurrence(name, "handler", every=every, queue=QUEUE, priority=priority, missed=missed, overlap=overlap)
         kept = dict(self.recurrences) if keep else {}
-        removed = self.recurring.define(OWNER, [QUEUE], [*kept.values(), new])
-        assert sorted(removed) == sorted(self.recurrences.keys() - kept.keys())
+        told = list[Event]()
+        self.recurring.define(OWNER, [QUEUE], [*kept.values(), new], told.append)
+        removed = {RecurrenceRemoved(gone) for gone in self.recurrences.keys() - kept.keys()}
+        assert (set(told), len(told)) == (removed, len(removed))
         self.recurrences = kept | {name: new}
         first = self.look.score("nz", name)
         assert first is not None
@@ -132,9 +135,9 @@ class Producing(Base):
         now = server_ms(self.wire)
         due = sorted((at, name) for name, at in self.next.items() if at <= now)
         told = {name: tick(self.recurrences[name], at, now) for at, name in due}
-        skipped = dict[str, int]()
-        enqueued = self.recurring.tick(self.mover, QUEUE, skipped.__setitem__)
-        assert skipped == {name: each.skipped for name, each in told.items() if each.skipped}
+        events = list[Event]()
+        enqueued = self.recurring.tick(self.mover, QUEUE, events.append)
+        assert events == [OccurrencesSkipped(name, each.skipped) for name, each in told.items() if each.skipped]
         assert enqueued == sum(
             self.occurs(name, each.enqueue, each.skipped, each.next or 0) for name, each in told.items()
         )
@@ -180,9 +183,10 @@ class Producing(Base):
 
     @invariant()
     def recurrences_stand_as_they_should(self) -> None:
-        standing = {each.recurrence.name: each for each in self.recurring.standing()}
+        standing = {each.name: each for each in self.recurring.standing()}
         assert standing.keys() == self.recurrences.keys()
         for name, each in standing.items():
+            assert (each.recurrence, each.error, each.owners) == (self.recurrences[name], None, (OWNER,))
             assert each.next == self.next[name]
             assert [each.enqueued, each.skipped] == self.tally[name]
             assert each.last == self.last.get(name)

@@ -36,15 +36,16 @@ SCRIPTS = {
     "producer": {"register", "rights", "enqueue"},
     "launch": {
         "acquire", "announce", "audit", "checkpoint", "define", "due", "learn", "nudge", "offer", "promote", "recover",
-        "recur", "release", "renew", "retire", "step", "trim", "unreserve", "withdraw",
+        "recur", "release", "renew", "retire", "set_aside", "step", "trim", "try_again", "unreserve", "withdraw",
     },
-    "operator": {"break", "cancel", "hold", "pause", "purge", "redrive", "reschedule"},
+    "operator": {"break", "cancel", "hold", "pause", "purge", "redrive", "reschedule", "undefine"},
 }  # fmt: skip
 """The scripts of each role; a launch and an operator do what a producer does, too."""
 PLAIN = {
     "producer": {"EVALSHA", "SCRIPT|LOAD", "INFO", "GET", "SET", "SMEMBERS", "HEXISTS", "HMGET", "HSET", "ZSCORE"},
     "launch": {
         "BLPOP", "DEL", "HGET", "HMGET", "LRANGE", "LREM", "SADD", "SREM", "SISMEMBER", "SMEMBERS", "TIME", "TYPE",
+        "ZADD",
     },
     "operator": {
         "EXISTS", "HGET", "HGETALL", "LLEN", "LRANGE", "SCARD", "SISMEMBER", "TIME", "ZCARD", "ZCOUNT", "ZRANGE",

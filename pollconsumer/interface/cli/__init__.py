@@ -34,7 +34,7 @@ COMMANDS = {
     "cancel": ("cancel:cancel", "End a message that is not reserved yet."),
     "reschedule": ("cancel:reschedule", "Give such a message another due time."),
     "dead": ("dead:dead", "Dead letters: list, show, redrive, purge."),
-    "recurrences": ("recurrences:recurrences", "Recurring messages: list, next, pause, resume, trigger."),
+    "recurrences": ("recurrences:recurrences", "Recurring messages: list, next, pause, resume, trigger, remove."),
     "queue": ("queue:queue", "Pause a queue, resume it."),
     "launches": ("launches:launches", "The ledger of launches, newest first."),
     "lease": ("lease:lease", "Who holds a lease; break it."),

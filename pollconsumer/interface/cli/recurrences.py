@@ -14,7 +14,7 @@ from pollconsumer.core.timespan import format_duration
 from pollconsumer.interface.cli.opened import recurring, redis_store
 from pollconsumer.interface.cli.output import iso, print_json, print_line, print_table
 from pollconsumer.runtime.messages import new_id
-from pollconsumer.store.recurring import occurrence_payload
+from pollconsumer.store.recurring import occurrence_payload, readable
 
 if TYPE_CHECKING:
     from pollconsumer.core.recurrence import Recurrence
@@ -37,7 +37,8 @@ def list_(as_json: bool) -> None:
     if as_json:
         print_json(entries)
         return
-    names = ("name", "rule", "timezone", "handler", "queue", "next", "missed", "overlap", "enqueued", "skipped", "last")
+    names = ["name", "rule", "timezone", "handler", "queue", "next", "missed", "overlap", "enqueued", "skipped", "last"]
+    names += ["error"] if any(entry["error"] for entry in entries) else []
     rows = [[entry[name] for name in names] for entry in entries]
     print_table(names, rows)
 
@@ -49,12 +50,12 @@ def list_(as_json: bool) -> None:
 @AS_JSON
 def next_(name: str, count: int, dst: bool, as_json: bool) -> None:
     """Preview when a recurrence is due next."""
-    rule = recurring().find(name).recurrence
+    rule = readable(recurring().find(name))
     now = _now_ms()
     instants = _odd_days(rule, now) if dst else [at for at, _ in zip(rule.instants(now), range(count), strict=False)]
     moments = [(EPOCH + timedelta(milliseconds=at)).astimezone(ZoneInfo(rule.timezone)) for at in instants]
     if as_json:
-        print_json([moment.isoformat() for moment in moments])
+        print_json([iso(at) for at in instants])
     else:
         print_table(
             (f"{name}, {rule.timezone}", "in"),
@@ -67,7 +68,7 @@ def next_(name: str, count: int, dst: bool, as_json: bool) -> None:
 def pause(name: str) -> None:
     """Enqueue no occurrence until it is resumed; those of the meantime are not made up for."""
     store = recurring()
-    store.pause(store.find(name).recurrence)
+    store.pause(store.find(name))
 
 
 @recurrences.command()
@@ -75,40 +76,55 @@ def pause(name: str) -> None:
 def resume(name: str) -> None:
     """Go on with the next occurrence."""
     store = recurring()
-    store.resume(store.find(name).recurrence)
+    store.resume(store.find(name))
 
 
 @recurrences.command()
 @NAME
-def trigger(name: str) -> None:
+def remove(name: str) -> None:
+    """Remove a recurrence. One that is still defined comes back with the next launch; what it enqueued stays."""
+    recurring().remove(name)
+
+
+@recurrences.command()
+@NAME
+@AS_JSON
+def trigger(name: str, as_json: bool) -> None:
     """Enqueue an occurrence now, beside those that are due by the rule, and print its id."""
-    rule = recurring().find(name).recurrence
+    rule = readable(recurring().find(name))
     payload = encode_payload(occurrence_payload(rule, _now_ms()))
     message = NewMessage(new_id(), rule.queue, rule.handler, payload, rule.priority)
-    print_line(redis_store().enqueue([message])[0].id)
+    enqueued = redis_store().enqueue([message])[0]
+    if as_json:
+        print_json({"id": enqueued.id, "duplicate": enqueued.duplicate})
+    else:
+        print_line(enqueued.id)
 
 
 def _describe(standing: Standing) -> dict[str, Any]:
+    """The same keys for each; those of its definition are None where that cannot be read."""
     rule = standing.recurrence
     return {
-        "name": rule.name,
-        "rule": rule.cron if rule.every is None else f"every {format_duration(rule.every)}",
-        "timezone": rule.timezone,
-        "handler": rule.handler,
-        "queue": rule.queue,
-        "payload": rule.payload,
-        "enabled": rule.enabled,
+        "name": standing.name,
+        "rule": rule and (rule.cron if rule.every is None else f"every {format_duration(rule.every)}"),
+        "timezone": rule and rule.timezone,
+        "handler": rule and rule.handler,
+        "queue": standing.queue,
+        "payload": rule and rule.payload,
+        "enabled": rule and rule.enabled,
         "next": _next(standing),
-        "missed": rule.missed,
-        "overlap": rule.overlap,
+        "missed": rule and rule.missed,
+        "overlap": rule and rule.overlap,
         "enqueued": standing.enqueued,
         "skipped": standing.skipped,
         "last": standing.last,
+        "owners": list(standing.owners),
+        "error": standing.error,
     }
 
 
 def _next(standing: Standing) -> str | None:
-    if not standing.recurrence.enabled:
+    if standing.recurrence is not None and not standing.recurrence.enabled:
         return "disabled"
     if standing.paused:
         return "paused"

@@ -1,31 +1,91 @@
--- Make the recurrences of one owner in a queue those that are given: new and changed ones begin anew, others go on.
--- KEYS n nz nc ks
+-- Make the recurrences of one owner in a queue those that are given; they stay as long as one owner is left. One that is
+-- as it was goes on. A new or changed one begins with its first instant from now on, but what is due stays due, and a
+-- definition that was replaced or removed less than an hour ago goes on where it was: launches of two versions may
+-- take turns, and none of them must keep the other's occurrences from ever coming.
+-- KEYS n nz nc ks recurrence_owners recurrences_replaced recurrences_unreadable
 -- ARGV owner; for each: name, definition as JSON, first instant in epoch ms ('' for none)
--- Returns names removed
+-- Returns names removed, each with the instant at which it was due or '' where it was not; names of those whose
+--   definition came back more than once
 
-local named = {}
+local GOES_ON_MS, EARLIEST, LATEST = 3600000, 0, 1e14
+local owner, now = ARGV[1], now_ms()
+for _, hash in ipairs({n, nc, recurrence_owners, recurrences_replaced}) do redis.call('HLEN', hash) end
+for _, sorted in ipairs({nz, recurrences_unreadable}) do redis.call('ZCARD', sorted) end
+redis.call('LLEN', ks)
+local removed, contested, named = {}, {}, {}
+
+-- Of a definition that was replaced: its next instant ('' for none), when that was, how often it has been.
+local function replaced(name, definition)
+  local held = redis.call('HGET', recurrences_replaced, name .. '\n' .. definition)
+  local following, at, times = string.match(held or '', '^(%d*) (%d+) (%d+)$')
+  if not at or tonumber(at) < now - GOES_ON_MS then return nil end
+  return tonumber(following), tonumber(times)
+end
+
+-- The instant at which it is due next; nil for one that no rule of ours can have set.
+local function next_instant(name)
+  local instant = tonumber(redis.call('ZSCORE', nz, name) or redis.call('ZSCORE', recurrences_unreadable, name) or nil)
+  return instant and instant >= EARLIEST and instant < LATEST and instant or nil
+end
+
+local function keep_replaced(name, definition, following)
+  local _, times = replaced(name, definition)
+  local value = (following and string.format('%.0f', following) or '') .. ' ' .. string.format('%.0f', now) .. ' '
+    .. ((times or 0) + 1)
+  redis.call('HSET', recurrences_replaced, name .. '\n' .. definition, value)
+  redis.call('PEXPIRE', recurrences_replaced, GOES_ON_MS)
+end
+
+local function begin(name, instant)
+  redis.call('ZREM', recurrences_unreadable, name)
+  if instant and redis.call('HEXISTS', nc, name .. ':paused') == 0 then
+    redis.call('ZADD', nz, string.format('%.0f', instant), name)
+    wake(ks)
+  else
+    redis.call('ZREM', nz, name)
+  end
+end
+
 for i = 2, #ARGV, 3 do
-  local name, definition = ARGV[i], ARGV[1] .. '\n' .. ARGV[i + 1]
+  local name, definition, first = ARGV[i], ARGV[i + 1], tonumber(ARGV[i + 2])
   named[name] = true
-  if redis.call('HGET', n, name) ~= definition then
+  local owners = redis.call('HGET', recurrence_owners, name) or '\n'
+  if not find(owners, '\n' .. owner .. '\n', 1, true) then
+    redis.call('HSET', recurrence_owners, name, owners .. owner .. '\n')
+  end
+  local held, due = redis.call('HGET', n, name), next_instant(name)
+  if held ~= definition then
+    local following, times = replaced(name, definition)
+    if times and times > 1 then contested[#contested + 1] = name end
+    if held then keep_replaced(name, held, due) end
     redis.call('HSET', n, name, definition)
-    if ARGV[i + 2] ~= '' and redis.call('HEXISTS', nc, name .. ':paused') == 0 then
-      redis.call('ZADD', nz, ARGV[i + 2], name)
-      wake(ks)
+    local instant = first
+    if instant and following and following < instant then instant = following end
+    if instant and due and due <= now and due < instant then instant = due end
+    begin(name, instant)
+  elseif first and first > now and (not due or due > first) then
+    begin(name, first)
+  end
+end
+local owned = redis.call('HGETALL', recurrence_owners)
+for i = 1, #owned, 2 do
+  local name, owners = owned[i], owned[i + 1]
+  local from, to = find(owners, '\n' .. owner .. '\n', 1, true)
+  if from and not named[name] then
+    local others = sub(owners, 1, from) .. sub(owners, to + 1)
+    if others ~= '\n' then
+      redis.call('HSET', recurrence_owners, name, others)
     else
+      local due, definition = next_instant(name), redis.call('HGET', n, name)
+      if definition then keep_replaced(name, definition, due) end
+      redis.call('HDEL', recurrence_owners, name)
+      redis.call('HDEL', n, name)
       redis.call('ZREM', nz, name)
+      redis.call('ZREM', recurrences_unreadable, name)
+      redis.call('HDEL', nc, name .. ':skipped', name .. ':enqueued', name .. ':last')
+      removed[#removed + 1] = name
+      removed[#removed + 1] = due and due <= now and string.format('%.0f', due) or ''
     end
   end
 end
-local removed = {}
-local held = redis.call('HGETALL', n)
-for i = 1, #held, 2 do
-  local name, owner = held[i], string.match(held[i + 1], '^[^\n]*')
-  if owner == ARGV[1] and not named[name] then
-    redis.call('HDEL', n, name)
-    redis.call('ZREM', nz, name)
-    redis.call('HDEL', nc, name .. ':skipped', name .. ':enqueued', name .. ':last', name .. ':paused')
-    removed[#removed + 1] = name
-  end
-end
-return removed
+return {removed, contested}

@@ -40,10 +40,10 @@ if #ids > 0 then
   if #ranked > 0 then redis.call('ZADD', z, unpack(ranked)) end
   wake(k)
 end
-local next_due = -1
+local next_due, longest = -1, 31536000000  -- what stands beyond a year may be no number that a reply can hold
 for _, key in ipairs({s, nz}) do
   local head = redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')[2]
-  local left = head and math.max(0, tonumber(head) - now)
+  local left = head and math.min(longest, math.max(0, tonumber(head) - now))
   if left and (next_due < 0 or left < next_due) then next_due = left end
 end
 return {#ids, next_due, redis.call('ZCOUNT', nz, '-inf', now)}

@@ -15,6 +15,15 @@ redis.call('LLEN', k)
 local now, skipped, enqueued = now_ms(), tonumber(ARGV[6]), 0
 local stamp = be6(now)
 local last = redis.call('HGET', nc, name .. ':last')
+
+-- HINCRBY would fail, with the instant moved on already, where somebody else wrote no number.
+local function count(what, more)
+  local field = name .. ':' .. what
+  local held = redis.call('HGET', nc, field)
+  held = held and #held < 16 and string.match(held, '^%d+$') or 0
+  redis.call('HSET', nc, field, string.format('%.0f', tonumber(held) + more))
+end
+
 for i = 8, #ARGV, 3 do
   local id, instant, record = ARGV[i], tonumber(ARGV[i + 1]), ARGV[i + 2]
   local row = last and redis.call('HGET', m, last)
@@ -33,8 +42,8 @@ end
 if ARGV[5] == '' then redis.call('ZREM', nz, name) else redis.call('ZADD', nz, ARGV[5], name) end
 if enqueued > 0 then
   redis.call('HSET', nc, name .. ':last', last)
-  redis.call('HINCRBY', nc, name .. ':enqueued', enqueued)
+  count('enqueued', enqueued)
   wake(k)
 end
-if skipped > 0 then redis.call('HINCRBY', nc, name .. ':skipped', skipped) end
+if skipped > 0 then count('skipped', skipped) end
 return enqueued

@@ -1,0 +1,14 @@
+-- Put recurrences aside that cannot be read, with their instants, so that they do not stand before those that can.
+-- KEYS t nz recurrences_unreadable
+-- ARGV lineage, fence; for each: name, instant that was due
+-- Refusals: FENCED
+
+if redis.call('HGET', t, ARGV[1]) ~= ARGV[2] then return redis.error_reply('FENCED ' .. ARGV[1]) end
+redis.call('ZCARD', recurrences_unreadable)
+for i = 3, #ARGV, 2 do
+  if redis.call('ZSCORE', nz, ARGV[i]) == ARGV[i + 1] then
+    redis.call('ZREM', nz, ARGV[i])
+    redis.call('ZADD', recurrences_unreadable, ARGV[i + 1], ARGV[i])
+  end
+end
+return 1

@@ -1,0 +1,347 @@
+"""Recurrences in the store: who defines them, and that what is due stays due whoever does."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from itertools import product
+
+import pytest
+
+from pollconsumer.core.events import (
+    Event,
+    QueueLeftOut,
+    RecurrenceContested,
+    RecurrenceRemoved,
+    RecurrenceUnreadable,
+)
+from pollconsumer.core.recurrence import Recurrence
+from pollconsumer.interface.testing.clock import VirtualClock
+from pollconsumer.interface.testing.memory import MemoryOpener
+from pollconsumer.store.recurring import BATCH, Recurring
+from pollconsumer.store.redis_store import RedisStore
+from pollconsumer.store.reservations import Holder
+from tests.conftest import NAMESPACE
+from tests.store.acting import HOUR, QUEUE, Looking
+from tests.store.servers import server_ms
+
+MOVER = Holder("mover::0", "5", "mover:")
+HOURLY = Recurrence("x", "handler", every=3600.0, queue=QUEUE)
+CHANGED = replace(HOURLY, every=7200.0, payload={"version": 2})
+ELSEWHERE = replace(HOURLY, queue="elsewhere")
+FIRST, SECOND = "consumer:first", "consumer:second"
+
+
+@pytest.fixture
+def recurring(store: RedisStore) -> Recurring:
+    for queue in (QUEUE, "elsewhere"):
+        store.announce(MOVER, queue)
+    return Recurring(store.wire, NAMESPACE)
+
+
+class Acting:
+    """Launches and a mover, and what they said."""
+
+    def __init__(self, recurring: Recurring) -> None:
+        self.recurring, self.events = recurring, list[Event]()
+
+    def launch(self, owner: str, *recurrences: Recurrence) -> None:
+        self.recurring.define(owner, [QUEUE, "elsewhere"], recurrences, self.events.append)
+
+    def move(self, queue: str = QUEUE) -> int:
+        return self.recurring.tick(MOVER, queue, self.events.append)
+
+    def owners(self) -> dict[str, tuple[str, ...]]:
+        return {each.name: each.owners for each in self.recurring.standing()}
+
+
+@pytest.fixture
+def act(recurring: Recurring) -> Acting:
+    return Acting(recurring)
+
+
+def come_due(look: Looking, name: str = "x", hours: int = 2) -> int:
+    """Let so many hours pass, as far as a recurrence can tell."""
+    due = look.score("nz", name)
+    assert due is not None
+    look._wire.command("ZADD", look.key("nz"), due - hours * HOUR, name)  # noqa: SLF001
+    return due - hours * HOUR
+
+
+LAUNCHES = list(product((FIRST, SECOND), (HOURLY, CHANGED)))
+
+
+@pytest.mark.parametrize("first", LAUNCHES)
+def test_what_is_due_stays_due_in_any_order_of_launches_of_two_groups_and_two_versions(
+    act: Acting, look: Looking, first: tuple[str, Recurrence]
+) -> None:
+    for n, order in enumerate(product(LAUNCHES, repeat=3)):
+        def_of = [(owner, replace(each, name=f"x{n}")) for owner, each in (first, *order)]
+        act.recurring.define(def_of[0][0], [QUEUE], [def_of[0][1]], act.events.append)
+        due = come_due(look, f"x{n}")
+        for owner, recurrence in def_of[1:]:
+            act.recurring.define(owner, [QUEUE], [recurrence], act.events.append)
+            assert look.score("nz", f"x{n}") == due, order
+        assert act.move() == 1, order
+        for owner in (FIRST, SECOND):
+            act.recurring.define(owner, [QUEUE], [], act.events.append)
+
+
+def test_groups_that_share_a_configuration_share_its_recurrences(act: Acting, look: Looking) -> None:
+    act.launch(FIRST, HOURLY)
+    due = come_due(look, hours=4)
+    act.launch(SECOND, HOURLY)
+    act.launch(FIRST, HOURLY)
+    assert look.score("nz", "x") == due
+    assert act.owners() == {"x": (FIRST, SECOND)}
+
+
+def test_a_recurrence_goes_when_its_last_owner_does(act: Acting, look: Looking) -> None:
+    for owner in (FIRST, SECOND):
+        act.launch(owner, HOURLY)
+    act.launch(FIRST)
+    assert act.owners() == {"x": (SECOND,)}
+    assert act.events == []
+    act.launch(SECOND)
+    assert act.owners() == {}
+    assert act.events == [RecurrenceRemoved("x")]
+    assert look.score("nz", "x") is None
+
+
+def test_an_owner_whose_name_is_part_of_another_owners_is_another_owner(act: Acting) -> None:
+    act.launch("consumer:a", HOURLY)
+    act.launch("consumer:a,b", HOURLY)
+    act.launch("consumer:a")
+    assert act.owners() == {"x": ("consumer:a,b",)}
+
+
+def test_what_is_due_stays_due_in_another_queue(act: Acting, look: Looking, store: RedisStore) -> None:
+    act.launch(FIRST, HOURLY)
+    due = come_due(look)
+    act.launch(FIRST, ELSEWHERE)
+    assert Looking(store, "elsewhere").score("nz", "x") == due
+    assert act.move("elsewhere") == 1
+    assert act.events[0] != RecurrenceRemoved("x")
+
+
+def test_a_person_who_paused_is_obeyed_whatever_is_defined_meanwhile(act: Acting, look: Looking) -> None:
+    act.launch(FIRST, HOURLY)
+    act.recurring.pause(act.recurring.find("x"))
+    for recurrences in ([CHANGED], [], [HOURLY]):
+        act.launch(FIRST, *recurrences)
+        assert look.score("nz", "x") is None
+    assert act.recurring.find("x").paused
+
+
+def test_one_that_stands_still_or_too_far_ahead_goes_on_with_the_next_launch(act: Acting, look: Looking) -> None:
+    act.launch(FIRST, HOURLY)
+    wire = act.recurring._wire  # noqa: SLF001
+    for spoil in (
+        ("ZREM", look.key("nz"), "x"),
+        ("ZADD", look.key("nz"), "+inf", "x"),
+        ("ZADD", look.key("nz"), "1e300", "x"),
+        ("ZADD", look.key("nz"), "-inf", "x"),
+        ("ZADD", look.key("nz"), "-1", "x"),
+    ):
+        wire.command(*spoil)
+        act.launch(FIRST, HOURLY)
+        assert HOURLY.next_after(server_ms(wire)) == look.score("nz", "x"), spoil
+
+
+# Two versions that take turns, while an upgrade is under way
+
+
+def at(hour: int, minute: int) -> Recurrence:
+    return replace(HOURLY, every=None, cron=f"{minute} {hour} * * *")
+
+
+@pytest.mark.parametrize("owners", [(FIRST, FIRST), (FIRST, SECOND)])
+@pytest.mark.parametrize("even", [0, 1])
+@pytest.mark.parametrize(
+    ("first", "second", "come"),
+    [
+        ([at(1, 0)], [at(1, 29)], {60, 89}),
+        ([at(1, 1)], [at(1, 30)], {61, 90}),
+        ([], [at(1, 0)], {60}),
+        ([at(1, 0)], [replace(at(1, 0), payload={"version": 2})], {60}),
+        ([at(1, 0)], [replace(at(1, 30), enabled=False)], {60}),
+    ],
+)
+def test_versions_that_take_turns_keep_none_of_each_others_occurrences_from_coming(
+    owners: tuple[str, str], even: int, first: list[Recurrence], second: list[Recurrence], come: set[int]
+) -> None:
+    """A mover looks at each minute's beginning, before that minute's launch, and after it."""
+    start = datetime(2025, 6, 1, tzinfo=UTC)
+    clock = VirtualClock(start)
+    wire = MemoryOpener(NAMESPACE, clock).wire()
+    store, recurring, events = RedisStore(wire, NAMESPACE), Recurring(wire, NAMESPACE), list[Event]()
+    store.announce(MOVER, QUEUE)
+    enqueued = set()
+    for minute in range(120):
+        clock.now_ms = int((start + timedelta(minutes=minute)).timestamp() * 1000)
+        came = recurring.tick(MOVER, QUEUE, events.append)
+        clock.now_ms += 400
+        version = (minute + even) % 2
+        recurring.define(owners[version], [QUEUE], (first, second)[version], events.append)
+        came += recurring.tick(MOVER, QUEUE, events.append)
+        if came:
+            enqueued.add(minute)
+    assert {minute - late for minute in enqueued for late in (0, 1)} >= come
+    assert len(enqueued) == len(come)
+    contested = [event for event in events if isinstance(event, RecurrenceContested)]
+    assert contested or (owners == (FIRST, SECOND) and not first)
+
+
+def test_a_definition_that_comes_back_after_more_than_an_hour_begins_anew() -> None:
+    start = datetime(2025, 6, 1, tzinfo=UTC)
+    clock = VirtualClock(start)
+    wire = MemoryOpener(NAMESPACE, clock).wire()
+    store, recurring = RedisStore(wire, NAMESPACE), Recurring(wire, NAMESPACE)
+    store.announce(MOVER, QUEUE)
+    for hours, recurrences in ((0.0, [at(1, 0)]), (0.5, [at(23, 0)]), (2.0, [at(1, 0)])):
+        clock.now_ms = int((start + timedelta(hours=hours)).timestamp() * 1000)
+        recurring.define(FIRST, [QUEUE], recurrences, lambda _: None)
+    assert recurring.tick(MOVER, QUEUE, lambda _: None) == 0
+    assert recurring.find("x").next == int((start + timedelta(hours=25)).timestamp() * 1000)
+
+
+# What cannot be read
+
+
+def garbage(store: RedisStore, look: Looking, name: str | bytes, definition: str | bytes | None, score: object) -> None:
+    if definition is not None:
+        store.wire.command("HSET", look.key("n"), name, definition)
+    store.wire.command("ZADD", look.key("nz"), str(score), name)
+
+
+GARBAGE: list[tuple[str | bytes, str | bytes | None, object, str]] = [
+    ("x", "not json", 1, "not JSON"),
+    ("x", b"\xff\xfe", 1, "not JSON"),
+    ("x", "[]", 1, "not a JSON object"),
+    ("x", "[" * 100_000, 1, "not JSON"),
+    ("x", "{}", 1, "no name"),
+    ("x", None, 1, "no definition"),
+    (b"\xff", HOURLY.as_json(), 1, "is one of x"),
+    ("y", HOURLY.as_json(), 1, "is one of x"),
+    ("x", HOURLY.as_json()[:-1] + ', "times": 3}', 1, "times"),
+    ("x", HOURLY.as_json(), "-inf", "-inf"),
+    ("x", HOURLY.as_json(), -1, "-1"),
+    ("x", HOURLY.as_json(), "-1e300", "no rule yields"),
+    ("x", replace(HOURLY, every=0.0).as_json(), 1, "every is 0.0"),
+    ("x", replace(HOURLY, every=-5.0).as_json(), 1, "every is -5.0"),
+    ("x", replace(HOURLY, every=float("nan")).as_json(), 1, "every is nan"),
+    ("x", replace(HOURLY, every=None, cron="99 * * * *").as_json(), 1, "not a cron expression"),
+    ("x", replace(HOURLY, every=None, cron="* * * * *", timezone="Mars/Base").as_json(), 1, "'Mars/Base' is not known"),
+    ("x", replace(HOURLY, every=None, cron="* * * * *", timezone="../etc/passwd").as_json(), 1, "is not known here"),
+    ("x", replace(HOURLY, every=None, cron="* * * * *", timezone="America").as_json(), 1, "is not known here"),
+    ("x", replace(HOURLY, priority=10**6).as_json(), 1, "priority"),
+    ("x", replace(HOURLY, handler="a\nb").as_json(), 1, "handler name"),
+    ("x", replace(HOURLY, payload={"a": "\ud800"}).as_json(), 1, "payload"),
+    ("x", replace(HOURLY, payload={"a": float("inf")}).as_json(), 1, "payload"),
+    ("x", replace(HOURLY, missed="never").as_json(), 1, "missed is 'never'"),
+]
+
+
+@pytest.mark.parametrize(("name", "definition", "score", "reason"), GARBAGE)
+def test_one_that_cannot_be_read_is_said_once_shown_and_removed_and_others_go_on(
+    act: Acting,
+    store: RedisStore,
+    look: Looking,
+    name: str | bytes,
+    definition: str | bytes | None,
+    score: object,
+    reason: str,
+) -> None:
+    act.launch(FIRST, replace(HOURLY, name="good"))
+    come_due(look, "good")
+    garbage(store, look, name, definition, score)
+    assert act.move() == 1
+    assert act.move() == 0
+    (event,) = [each for each in act.events if isinstance(each, RecurrenceUnreadable)]
+    assert reason in event.reason
+    promoted = store.promote(MOVER, QUEUE, 100)
+    assert not promoted.recurring
+    assert promoted.next_due is not None
+    assert promoted.next_due > 0
+    shown = {standing.name: standing for standing in act.recurring.standing()}
+    assert shown["good"].error is None
+    assert reason in (shown[event.recurrence].error or "")
+    act.recurring.remove(event.recurrence)
+    assert [standing.name for standing in act.recurring.standing()] == ["good"]
+
+
+def test_those_that_cannot_be_read_do_not_starve_those_behind_them(
+    act: Acting, store: RedisStore, look: Looking
+) -> None:
+    act.launch(FIRST, HOURLY)
+    come_due(look)
+    for n in range(3 * BATCH):
+        garbage(store, look, f"bad{n}", "?", n)
+    ticks = 0
+    while not act.move():
+        ticks += 1
+    assert ticks == 3
+    assert act.move() == 0
+
+
+def test_a_later_launch_looks_again_and_what_was_due_is_still_due(
+    act: Acting, store: RedisStore, look: Looking
+) -> None:
+    """One of a newer version, say, or on a machine that knows the time zone."""
+    act.launch(FIRST, HOURLY)
+    due = come_due(look)
+    store.wire.command("HSET", look.key("n"), "x", "of a newer version")
+    act.move()
+    assert look.score("nz", "x") is None
+    store.wire.command("HSET", look.key("n"), "x", HOURLY.as_json())
+    act.recurring.try_again(MOVER, QUEUE)
+    assert look.score("nz", "x") == due
+    assert act.move() == 1
+
+
+def test_one_put_aside_is_paused_and_defined_anew_like_any_other(act: Acting, store: RedisStore, look: Looking) -> None:
+    act.launch(FIRST, HOURLY)
+    due = come_due(look)
+    store.wire.command("HSET", look.key("n"), "x", "?")
+    act.move()
+    act.launch(FIRST, HOURLY)
+    assert look.score("nz", "x") == due
+    store.wire.command("HSET", look.key("n"), "x", "?")
+    act.move()
+    act.recurring.pause(act.recurring.find("x"))
+    act.recurring.try_again(MOVER, QUEUE)
+    assert look.score("nz", "x") is None
+
+
+@pytest.mark.parametrize("score", ["+inf", "1e300", "1e15"])
+def test_an_instant_that_never_comes_leaves_the_mover_a_wait(
+    act: Acting, store: RedisStore, look: Looking, score: str
+) -> None:
+    garbage(store, look, "x", HOURLY.as_json(), score)
+    promoted = store.promote(MOVER, QUEUE, 100)
+    assert not promoted.recurring
+    assert promoted.next_due is not None
+    assert promoted.next_due > 3600
+    assert act.recurring.find("x").error
+
+
+def test_counts_that_are_no_numbers_stop_nothing(act: Acting, store: RedisStore, look: Looking) -> None:
+    act.launch(FIRST, replace(HOURLY, missed="skip"))
+    come_due(look, hours=5)
+    store.wire.command("HSET", look.key("nc"), "x:enqueued", "many", "x:skipped", "1e9999")
+    assert [standing.enqueued for standing in act.recurring.standing()] == [0]
+    act.move()
+    assert act.recurring.find("x").skipped >= 4
+
+
+@pytest.mark.parametrize(
+    "key", ["n", "nz", "nc", "recurrence_owners", "recurrences_replaced", "recurrences_unreadable"]
+)
+def test_a_queue_whose_keys_are_not_ours_is_left_out_and_recurrences_of_others_are_defined(
+    act: Acting, store: RedisStore, look: Looking, key: str
+) -> None:
+    store.wire.command("SET", look.key(key), "somebody else's")
+    act.launch(FIRST, HOURLY, replace(ELSEWHERE, name="y"))
+    assert [type(event) for event in act.events] == [QueueLeftOut]
+    assert Looking(store, "elsewhere").score("nz", "y") is not None
+    assert set(look.hash("n") if key != "n" else ()) == set()
