@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pollconsumer import PollConsumer
+from pollconsumer.core.errors import ConfigurationError
 from tests.site import Site, wait_until
 
 if TYPE_CHECKING:
@@ -170,6 +173,58 @@ def test_a_function_recurs_and_is_given_its_instant(site: Site) -> None:
     assert (listed(site)["never"]["next"], listed(site)["never"]["enqueued"]) == ("disabled", 0)
 
 
+@pytest.mark.parametrize(
+    ("when", "options", "said"),
+    [
+        ("1m", {"missed": "never"}, "missed: 'never'; one of skip, once, all"),
+        ("1m", {"overlap": "skp"}, "overlap: 'skp'; one of skip, allow"),
+        ("1m", {"enabled": 1}, "enabled: 1; true or false"),
+        ("1m", {"priority": 1.5}, "priority: 1.5"),
+        ("1m", {"priority": "high"}, "priority: 'high'"),
+        ("1m", {"timezone": "Europe/Lodon"}, "did you mean Europe/London?"),
+        ("1m", {"timezone": None}, "timezone: None"),
+        ("0.5s", {}, "every: 0.5s; must be 1s or more"),
+        ("61 * * * *", {}, "cron: 61 * * * *; minute must be 0-59"),
+        ("61\t*\t*\t*\t*", {}, "minute must be 0-59"),
+        ("@daily", {}, "write five fields"),
+        (60, {}, "every: 60; must be text"),
+        (None, {}, "give cron or every"),
+    ],
+)
+def test_a_function_that_is_to_recur_is_checked_when_it_is_registered(
+    when: Any, options: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        PollConsumer().every(when, name="beat", **options)(lambda: None)
+    assert str(raised.value).startswith("recurrences.beat: ")
+    assert said in str(raised.value)
+
+
+def test_check_refuses_a_recurrence_whose_handler_nobody_has(site: Site) -> None:
+    config = site.directory / "config.toml"
+    config.write_text(config.read_text() + "[recurrences.lost]\nhandler = 'recrod'\nevery = '1h'\n")
+    refused = site.command("check")
+    assert (refused.returncode, refused.stderr.count("\n")) == (78, 1)
+    assert "recurrences.lost: handler: recrod; did you mean record?" in refused.stderr
+
+
+def test_check_warns_of_a_recurrence_whose_queue_nobody_serves(site: Site) -> None:
+    config = site.directory / "config.toml"
+    served = "[consumer]\nqueues = ['default']\nschedule = '* * * * *'\n"
+    config.write_text(
+        config.read_text() + served + "[recurrences.lost]\nhandler = 'record'\nevery = '1h'\nqueue = 'attic'\n"
+    )
+    done = site.command("check", "--json")
+    assert (done.returncode, done.stderr.count("\n")) == (0, 1)
+    assert "recurrence lost: nobody serves its queue attic" in done.stderr
+    report = json.loads(done.stdout)
+    assert report["queues_not_served"] == ["attic"]
+    moments = [*report["consumer"]["next_launches"], report["consumer"]["stop_before"], report["mover"]["hard_end"]]
+    assert all(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", moment) for moment in moments)
+    assert site.command("run", "--queue", "attic", "--until-empty").returncode == 0
+    assert site.command("check").stderr == ""
+
+
 def test_a_recurring_function_that_cannot_be_meant_is_refused_by_check_as_by_run(site: Site) -> None:
     (site.directory / "config.toml").write_text('handlers = ["recurring"]\n')
     (site.directory / "recurring.py").write_text(
@@ -190,6 +245,15 @@ def test_a_recurring_function_that_cannot_be_meant_is_refused_by_check_as_by_run
         ("[recurrences.x]\nhandler = 'a'\ncron = '61 * * * *'", "61 * * * *"),
         ("[recurrences.x]\nhandler = 'a'\nevery = '0'", "1s or more"),
         ("[recurrences.x]\nhandler = 'a'\nevery = '1s'\ntimezone = 'Mars/Olympus'", "Mars/Olympus"),
+        ("[recurrences.x]\nhandler = 'a'\nevery = '1s'\ntimezone = 'Europe/Pariss'", "did you mean Europe/Paris?"),
+        ("[recurrences.x]\nhandler = 'a'\nevery = '1s'\ntimezone = 'europe/BERLN'", "did you mean Europe/Berlin?"),
+        ("[recurrences.x]\nhandler = 'a b'\nevery = '1s'", "handler"),
+        (
+            "[recurrences.x]\nhandler = 'a'\nevery = '1s'\npayload = { a = [{ b = 2030-01-01T00:00:00Z }] }",
+            "payload.a[0].b",
+        ),
+        ("[recurrences.x]\nhandler = 'a'\nevery = '1s'\npayload = { a = { b = nan } }", "payload.a.b"),
+        ("[recurrences.x]\nhandler = 'a'\nevery = '1s'\npriority = 5000", "priority"),
         ("[recurrences.x]\nhandler = 'a'\nevery = '1s'\nmissed = 'never'", "missed"),
         ("[recurrences.x]\nhandler = 'a'\nevery = '1s'\nenabled = 'no'", "expected true or false"),
         ("[recurrences.x]\nhandler = 'a'\nevery = '1s'\nmised = 'skip'", "did you mean missed?"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field, fields
+from datetime import UTC
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
@@ -12,6 +13,7 @@ from pollconsumer.core.message import check_handler, check_id, check_priority, c
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from datetime import tzinfo
 
 ON_TIME = 90.0
 """Seconds by which an occurrence may be late and is not missed: a platform that launches every minute may skip one."""
@@ -69,8 +71,10 @@ class Recurrence:
         return next(self.instants(after_ms), None)
 
 
-def zone_of(name: str) -> ZoneInfo:
-    """ValueError for a time zone that is not known here."""
+def zone_of(name: str) -> tzinfo:
+    """ValueError for a time zone that is not known here. UTC is known where no others are."""
+    if name == "UTC":
+        return UTC
     try:
         return ZoneInfo(name)
     except (LookupError, OSError, ValueError):

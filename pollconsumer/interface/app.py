@@ -19,7 +19,9 @@ from typing import (
     overload,
 )
 
+from pollconsumer.core.errors import ConfigurationError
 from pollconsumer.core.message import check_handler, encode_payload
+from pollconsumer.interface.checks import check_recurrence
 from pollconsumer.interface.handle import Handle
 from pollconsumer.interface.hooking import Hooking
 from pollconsumer.interface.logs import log
@@ -134,12 +136,13 @@ class PollConsumer(Hooking):
         occurrences that nobody was there to enqueue; with ``overlap="skip"`` none is enqueued while the one before is
         unfinished. With ``enabled=False`` it is listed and does not recur.
         """
-        cron, every = (when, None) if " " in when.strip() else (None, when)
+        is_cron = isinstance(when, str) and (len(when.split()) > 1 or when.startswith("@"))
+        cron, every = (when, None) if is_cron else (None, when)
 
         def register(function: Callable[..., Any]) -> HandlerFunction[..., ..., Any]:
             registered = self.handler(name, **options)(function)
             chosen = registered.definition.name
-            self.recurrences[chosen] = RecurrenceSettings(
+            recurrence = RecurrenceSettings(
                 handler=chosen,
                 cron=cron,
                 every=every,
@@ -150,6 +153,11 @@ class PollConsumer(Hooking):
                 overlap=overlap,
                 enabled=enabled,
             )
+            try:
+                check_recurrence(chosen, recurrence)
+            except ValueError as error:
+                raise ConfigurationError(f"recurrences.{chosen}: {error}") from None
+            self.recurrences[chosen] = recurrence
             return registered
 
         return cast("Register", register)

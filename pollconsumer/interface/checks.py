@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from pollconsumer.core.message import MAX_PRIORITY
+from pollconsumer.core.message import check_handler, check_priority, encode_payload
 from pollconsumer.core.timespan import parse_duration
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from pollconsumer.interface.settings import QueueSettings, RecurrenceSettings
 
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
@@ -165,41 +167,91 @@ def check_limits(queue: str, limits: QueueSettings) -> None:
 
 
 def check_recurrence(name: str, recurrence: RecurrenceSettings) -> None:
-    """ValueError with what is wrong with a recurrence."""
-    if not NAME.fullmatch(name):
+    """ValueError with what is wrong with a recurrence, wherever it is defined."""
+    if not isinstance(name, str) or not NAME.fullmatch(name):
         raise ValueError(f"its name; {NAME_RULE}")
-    if not recurrence.handler:
-        raise ValueError("handler; name the one that its messages are for")
-    if recurrence.queue is not None and not NAME.fullmatch(recurrence.queue):
+    try:
+        check_handler(recurrence.handler)
+    except ValueError as error:
+        raise ValueError(f"handler; name the one that its messages are for: {error}") from None
+    if recurrence.queue is not None and not (isinstance(recurrence.queue, str) and NAME.fullmatch(recurrence.queue)):
         raise ValueError(f"queue; {NAME_RULE}")
-    if abs(recurrence.priority) > MAX_PRIORITY:
-        raise ValueError(f"priority; from -{MAX_PRIORITY} to {MAX_PRIORITY}")
-    if not isinstance(recurrence.enabled, bool):
-        raise ValueError("enabled; true or false")
+    check_priority(recurrence.priority)
+    for key, allowed in (
+        ("missed", ("skip", "once", "all")),
+        ("overlap", ("skip", "allow")),
+        ("enabled", (True, False)),
+    ):
+        value = getattr(recurrence, key)
+        if not any(value is known or (isinstance(value, str) and value == known) for known in allowed):
+            rule = "true or false" if key == "enabled" else f"one of {', '.join(map(str, allowed))}"
+            raise ValueError(f"{key}: {value!r}; {rule}")
+    _check_when(recurrence)
+    check_zone(recurrence.timezone)
+    _check_payload(recurrence.payload)
+
+
+def _check_when(recurrence: RecurrenceSettings) -> None:
     if (recurrence.cron is None) == (recurrence.every is None):
         raise ValueError("when; give cron or every, one of them")
-    if recurrence.cron is not None:
-        try:
-            check_cron(recurrence.cron)
-        except ValueError as error:
-            raise ValueError(f"cron: {recurrence.cron}; {error}") from None
-    if recurrence.every is not None:
-        try:
-            seconds = parse_duration(recurrence.every)
-        except ValueError as error:
-            raise ValueError(f"every: {recurrence.every}; {error}") from None
-        if seconds < 1:
-            raise ValueError(f"every: {recurrence.every}; must be 1s or more")
-    check_zone(recurrence.timezone)
+    rules: tuple[tuple[str, str | None, Callable[[str], object]], ...] = (
+        ("cron", recurrence.cron, check_cron),
+        ("every", recurrence.every, _check_period),
+    )
+    for key, text, check in rules:
+        if text is not None:
+            try:
+                if not isinstance(text, str):
+                    raise ValueError("must be text")
+                check(text)
+            except ValueError as error:
+                raise ValueError(f"{key}: {text}; {error}") from None
+
+
+def _check_period(text: str) -> None:
+    if parse_duration(text) < 1:
+        raise ValueError("must be 1s or more")
+
+
+def _check_payload(payload: object) -> None:
+    """ValueError, with its place, for what JSON cannot say: a configuration has no types to read it back by."""
+    if not isinstance(payload, dict):
+        raise ValueError(f"payload: {payload!r}; must be a table")
+    for path, value in _leaves(payload, "payload"):
+        if value is not None and not isinstance(value, str | int | float):
+            raise ValueError(f"{path}: {value}; JSON has no such value, write it as text")
+    encode_payload(payload)
+
+
+def _leaves(value: object, path: str) -> Iterator[tuple[str, object]]:
+    if isinstance(value, dict):
+        for name, part in value.items():
+            yield from _leaves(part, f"{path}.{name}")
+    elif isinstance(value, list | tuple):
+        for at, part in enumerate(value):
+            yield from _leaves(part, f"{path}[{at}]")
+    else:
+        yield path, value
 
 
 def check_zone(name: str) -> None:
     """ValueError for a time zone that is not known here."""
-    from zoneinfo import ZoneInfo, available_timezones
+    from pollconsumer.core.recurrence import zone_of
 
+    if not isinstance(name, str):
+        raise ValueError(f"timezone: {name!r}; use an IANA name such as Europe/Paris")
     try:
-        ZoneInfo(name)
-    except (OSError, ValueError, KeyError):
-        known = available_timezones()
-        rule = "use an IANA name such as Europe/Paris" if known else "no time zones are known here: install tzdata"
-        raise ValueError(f"timezone: {name}; {rule}") from None
+        zone_of(name)
+    except ValueError:
+        raise ValueError(f"timezone: {name}; {_zone_rule(name)}") from None
+
+
+def _zone_rule(name: str) -> str:
+    from difflib import get_close_matches
+    from zoneinfo import available_timezones
+
+    known = {zone.lower(): zone for zone in available_timezones()}
+    if not known:
+        return "no time zones are known here: install tzdata"
+    close = get_close_matches(name.lower(), known, n=1)
+    return f"did you mean {known[close[0]]}?" if close else "use an IANA name such as Europe/Paris"

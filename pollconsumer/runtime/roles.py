@@ -17,7 +17,7 @@ from pollconsumer.runtime.wake import Wake
 from pollconsumer.store.redis_store import RedisStore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence, Set
 
     from pollconsumer.core.events import Event
     from pollconsumer.core.recurrence import Recurrence
@@ -55,7 +55,7 @@ def consume(
         tell_unknown(store, unnamed, launch.emit)
     wanted = set(options.queues)
     options = replace(options, queues=_announce(store, holder, options.queues, launch))
-    define(store, holder.group, recurrences, launch.emit)
+    define(store, holder.group, recurrences, launch.emit, wanted - set(options.queues))
     markers = [store.keys.queue(queue, "k") for queue in options.queues]
     durations = Durations(held.leases.learned(handlers))
     executor = executor or (InlineExecutor() if concurrency == 1 else ThreadExecutor(concurrency))
@@ -119,16 +119,23 @@ def _announce(store: RedisStore, holder: Holder, queues: Sequence[str], launch: 
     return tuple(served)
 
 
-def define(store: RedisStore, owner: str, recurrences: Sequence[Recurrence], emit: Callable[[Event], None]) -> None:
+def define(
+    store: RedisStore,
+    owner: str,
+    recurrences: Sequence[Recurrence],
+    emit: Callable[[Event], None],
+    left_out: Set[str] = frozenset(),
+) -> None:
     """Have the store know the recurrences of a launch's modules and configuration, and forget those of earlier ones.
 
-    ``owner`` is the launch's group. Most have none: their launches are spared the imports.
+    ``owner`` is the launch's group. Most have none: their launches are spared the imports. The keys of the queues
+    ``left_out`` are known not to be ours.
     """
     if not recurrences and not store.owns_recurrences(owner):
         return
     from pollconsumer.store.recurring import Recurring
 
-    queues = {*store.queues(), *(recurrence.queue for recurrence in recurrences)}
+    queues = {*store.queues(), *(recurrence.queue for recurrence in recurrences)} - left_out
     if recurrences:
         store.own_recurrences(owner, queues)
     Recurring(store.wire, store.keys.namespace).define(owner, sorted(queues), recurrences, emit)

@@ -9,7 +9,15 @@ import json
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pollconsumer.core.errors import BadData, LeaseLost, NotFound, PermissionDenied, PollConsumerError, StoreUnreachable
+from pollconsumer.core.errors import (
+    BadData,
+    LeaseLost,
+    NotFound,
+    PermissionDenied,
+    PollConsumerError,
+    StoreRefused,
+    StoreUnreachable,
+)
 from pollconsumer.core.events import (
     OccurrencesSkipped,
     QueueLeftOut,
@@ -144,22 +152,26 @@ class Recurring:
             self._wire.call(aside, self._keys.of_script(aside, queue), [holder.lineage, holder.fence, *unreadable])
         return enqueued
 
-    def standing(self) -> Iterator[Standing]:
-        """Every recurrence, by queue and name."""
+    def standing(self, emit: Callable[[Event], None]) -> Iterator[Standing]:
+        """Every recurrence, by queue and name, of the queues whose keys are as they are to be."""
         for queue in queue_names(self._wire.command("SMEMBERS", self._keys.control("queues"))):
             names = ("n", "nz", "recurrences_unreadable", "nc", "recurrence_owners")
             keys = [self._keys.queue(queue, name) for name in names]
-            found = self._wire.all(
-                [("HGETALL", keys[0]), ("ZRANGE", keys[1], 0, -1, "WITHSCORES"),
-                 ("ZRANGE", keys[2], 0, -1, "WITHSCORES"), ("HGETALL", keys[3]), ("HGETALL", keys[4])]
-            )  # fmt: skip
+            try:
+                found = self._wire.all(
+                    [("HGETALL", keys[0]), ("ZRANGE", keys[1], 0, -1, "WITHSCORES"),
+                     ("ZRANGE", keys[2], 0, -1, "WITHSCORES"), ("HGETALL", keys[3]), ("HGETALL", keys[4])]
+                )  # fmt: skip
+            except StoreRefused as error:
+                emit(QueueLeftOut(queue, str(error)))
+                continue
             definitions, due, aside, count, owners = (dict(zip(each[::2], each[1::2], strict=True)) for each in found)
             for name in sorted(definitions.keys() | due.keys() | aside.keys()):
                 yield _standing(queue, name, definitions.get(name, b""), (aside | due).get(name), count, owners)
 
     def find(self, name: str) -> Standing:
         """Raises NotFound."""
-        for standing in self.standing():
+        for standing in self.standing(_unheard):
             if standing.name == name:
                 return standing
         raise NotFound("no such recurrence", name, "recurrences list shows those there are, once a launch defined them")
@@ -168,8 +180,9 @@ class Recurring:
         """In every queue. It comes back with the next launch that defines it. Raises NotFound."""
         self.find(name)
         script = self._wire.scripts["undefine"]
-        for standing in self.standing():
+        for standing in self.standing(_unheard):
             if standing.name == name:
+                demand(self._wire, OPERATOR, self._keys.queue(standing.queue, "n"))
                 self._wire.call(script, self._keys.of_script(script, standing.queue), [standing.raw_name])
 
     def pause(self, standing: Standing) -> None:
@@ -185,6 +198,7 @@ class Recurring:
         self._hold(standing, "" if following is None else following)
 
     def _hold(self, standing: Standing, instant: int | str) -> None:
+        demand(self._wire, OPERATOR, self._keys.queue(standing.queue, "n"))
         script = self._wire.scripts["hold"]
         self._wire.call(script, self._keys.of_script(script, standing.queue), [standing.raw_name, instant])
 
@@ -270,6 +284,10 @@ def _standing(
         last=_text(last) if last else None,
         raw_name=name,
     )
+
+
+def _unheard(_: Event) -> None:
+    """What is looked for has a name, and is not in a queue that cannot be looked into."""
 
 
 def _number(text: bytes | None) -> int:

@@ -56,7 +56,7 @@ def queues(wire: Wire, namespace: str) -> list[Queue]:
 
 
 def recurrences(wire: Wire, namespace: str) -> list[Recurred]:
-    standing = Recurring(wire, namespace).standing()
+    standing = Recurring(wire, namespace).standing(lambda _: None)
     return [Recurred(each.name, each.enqueued, each.skipped) for each in standing]
 
 

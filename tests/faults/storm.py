@@ -82,7 +82,7 @@ class Storm:
     def _pause_recurrences(self) -> None:
         """Where they are defined by now: it is launches that do that."""
         recurring = Recurring(self._wire, NAMESPACE)
-        for standing in list(recurring.standing()):
+        for standing in list(recurring.standing(lambda _: None)):
             recurring.pause(standing)
 
     def _left(self) -> int:

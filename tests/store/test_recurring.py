@@ -52,7 +52,7 @@ class Acting:
         return self.recurring.tick(MOVER, queue, self.events.append)
 
     def owners(self) -> dict[str, tuple[str, ...]]:
-        return {each.name: each.owners for each in self.recurring.standing()}
+        return {each.name: each.owners for each in self.recurring.standing(lambda _: None)}
 
 
 @pytest.fixture
@@ -263,11 +263,11 @@ def test_one_that_cannot_be_read_is_said_once_shown_and_removed_and_others_go_on
     assert not promoted.recurring
     assert promoted.next_due is not None
     assert promoted.next_due > 0
-    shown = {standing.name: standing for standing in act.recurring.standing()}
+    shown = {standing.name: standing for standing in act.recurring.standing(lambda _: None)}
     assert shown["good"].error is None
     assert reason in (shown[event.recurrence].error or "")
     act.recurring.remove(event.recurrence)
-    assert [standing.name for standing in act.recurring.standing()] == ["good"]
+    assert [standing.name for standing in act.recurring.standing(lambda _: None)] == ["good"]
 
 
 def test_those_that_cannot_be_read_do_not_starve_those_behind_them(
@@ -329,7 +329,7 @@ def test_counts_that_are_no_numbers_stop_nothing(act: Acting, store: RedisStore,
     act.launch(FIRST, replace(HOURLY, missed="skip"))
     come_due(look, hours=5)
     store.wire.command("HSET", look.key("nc"), "x:enqueued", "many", "x:skipped", "1e9999")
-    assert [standing.enqueued for standing in act.recurring.standing()] == [0]
+    assert [standing.enqueued for standing in act.recurring.standing(lambda _: None)] == [0]
     act.move()
     assert act.recurring.find("x").skipped >= 4
 

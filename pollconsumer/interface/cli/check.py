@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from datetime import datetime, timedelta
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,9 +16,10 @@ from pollconsumer.core.window import predict_stop
 from pollconsumer.interface.app import PollConsumer
 from pollconsumer.interface.cli import current_settings
 from pollconsumer.interface.cli.opened import opener
-from pollconsumer.interface.cli.output import print_json, print_table
+from pollconsumer.interface.cli.output import iso, print_json, print_table
 from pollconsumer.interface.launching import served_queues
 from pollconsumer.interface.loading import load_handlers
+from pollconsumer.interface.logs import log
 from pollconsumer.interface.recurrences import load_recurrences
 from pollconsumer.interface.settings import NO_STATE
 from pollconsumer.runtime.commands import Command
@@ -27,8 +29,9 @@ from pollconsumer.store.service import service_of
 from pollconsumer.store.wire import Budget
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
+    from pollconsumer.core.recurrence import Recurrence
     from pollconsumer.interface.settings import ConsumerSettings, MoverSettings, Settings
     from pollconsumer.runtime.handlers import Handler
     from pollconsumer.store.service import Service
@@ -50,7 +53,9 @@ def check(as_json: bool) -> None:
     wire.command("PING")
     now = datetime.now().astimezone()
     queues = served_queues(settings, handlers)
-    unserved = sorted({handler.queue for handler in handlers.values()} - set(queues))
+    _check_handlers(recurrences, handlers)
+    wanted = {handler.queue for handler in handlers.values()} | {each.queue for each in recurrences if each.enabled}
+    unserved = sorted(wanted - set(queues))
     service = service_of(wire, Keys(settings.namespace), unserved)
     consumer = _window(settings.consumer, now)
     longest = consumer["window_seconds"] + settings.consumer.grace
@@ -74,11 +79,26 @@ def check(as_json: bool) -> None:
     else:
         not_served = [_not_served(queue, service[queue], handlers) for queue in unserved]
         _print(report, settings, not_served, unchecked, longest)
+    for each in recurrences:
+        if each.queue in unserved and each.enabled and not service[each.queue].lately:
+            log.warning(
+                "recurrence %s: nobody serves its queue %s; add it to consumer.queues, or launch 'run --queue %s'",
+                each.name, each.queue, each.queue,
+            )  # fmt: skip
+
+
+def _check_handlers(recurrences: Sequence[Recurrence], handlers: Mapping[str, Handler]) -> None:
+    """ConfigurationError for a recurrence whose messages nobody here could handle."""
+    for each in recurrences:
+        if each.handler not in handlers:
+            close = get_close_matches(each.handler, handlers, n=1)
+            fix = f"did you mean {close[0]}?" if close else "nobody has this handler: name its module in handlers"
+            raise ConfigurationError(f"recurrences.{each.name}: handler", each.handler, fix)
 
 
 def _not_served(queue: str, service: Service, handlers: Mapping[str, Handler]) -> str:
     """What becomes of a queue that is some handlers' own, and not served here."""
-    names = ", ".join(sorted(name for name, handler in handlers.items() if handler.queue == queue))
+    names = ", ".join(sorted(name for name, handler in handlers.items() if handler.queue == queue)) or "recurrences"
     if service.lately:
         return f"{queue}, that of {names}: other launches serve it"
     remedy = f"add it to consumer.queues, or launch 'run --queue {queue}'"
@@ -121,7 +141,7 @@ def _window(role: ConsumerSettings | MoverSettings, now: datetime) -> dict[str, 
     if role.schedule:
         for _ in range(LAUNCHES_SHOWN):
             moment += timedelta(seconds=next_launches(role.schedule, moment)[0])
-            launches.append(moment.isoformat(timespec="seconds"))
+            launches.append(_iso(moment))
         start = datetime.fromisoformat(launches[0])
         ahead = next_launches(role.schedule, start)
     window = predict_stop(0.0, role.timeout, ahead, baton=role.handoff == "baton")
@@ -129,9 +149,18 @@ def _window(role: ConsumerSettings | MoverSettings, now: datetime) -> dict[str, 
         "schedule": role.schedule,
         "next_launches": launches,
         "window_seconds": window,
-        "stop_before": (start + timedelta(seconds=window)).isoformat(timespec="seconds"),
-        "hard_end": (start + timedelta(seconds=window + role.grace)).isoformat(timespec="seconds"),
+        "stop_before": _iso(start + timedelta(seconds=window)),
+        "hard_end": _iso(start + timedelta(seconds=window + role.grace)),
     }
+
+
+def _iso(moment: datetime) -> str:
+    return iso(round(moment.timestamp() * 1000))
+
+
+def _local(moment: str) -> str:
+    """An instant of the report by the clock of this machine."""
+    return datetime.fromisoformat(moment).astimezone().isoformat(timespec="seconds")
 
 
 def _why_no_state(settings: Settings) -> str:
@@ -170,9 +199,9 @@ def _print(
             (f"{role} window", format_duration(window["window_seconds"])),
             (
                 f"{role} launches",
-                "  ".join(window["next_launches"]) or "no schedule set: timeout alone bounds the window",
+                "  ".join(map(_local, window["next_launches"])) or "no schedule set: timeout alone bounds the window",
             ),
-            (f"{role} stop before", window["stop_before"]),
-            (f"{role} hard end", window["hard_end"]),
+            (f"{role} stop before", _local(window["stop_before"])),
+            (f"{role} hard end", _local(window["hard_end"])),
         ]
     print_table(("config", str(settings.config or "none, defaults")), rows)

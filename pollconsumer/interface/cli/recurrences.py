@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
-from zoneinfo import ZoneInfo
 
 import click
 
 from pollconsumer.core.cron import EPOCH
 from pollconsumer.core.message import NewMessage, encode_payload
+from pollconsumer.core.recurrence import zone_of
 from pollconsumer.core.timespan import format_duration
 from pollconsumer.interface.cli.opened import recurring, redis_store
 from pollconsumer.interface.cli.output import iso, print_json, print_line, print_table
+from pollconsumer.interface.listening import listener
 from pollconsumer.runtime.messages import new_id
 from pollconsumer.store.recurring import occurrence_payload, readable
 
@@ -33,7 +34,7 @@ def recurrences() -> None:
 @AS_JSON
 def list_(as_json: bool) -> None:
     """List them, with when each is due next, and what was enqueued and skipped."""
-    entries = [_describe(standing) for standing in recurring().standing()]
+    entries = [_describe(standing) for standing in recurring().standing(listener())]
     if as_json:
         print_json(entries)
         return
@@ -53,7 +54,7 @@ def next_(name: str, count: int, dst: bool, as_json: bool) -> None:
     rule = readable(recurring().find(name))
     now = _now_ms()
     instants = _odd_days(rule, now) if dst else [at for at, _ in zip(rule.instants(now), range(count), strict=False)]
-    moments = [(EPOCH + timedelta(milliseconds=at)).astimezone(ZoneInfo(rule.timezone)) for at in instants]
+    moments = [(EPOCH + timedelta(milliseconds=at)).astimezone(zone_of(rule.timezone)) for at in instants]
     if as_json:
         print_json([iso(at) for at in instants])
     else:
@@ -133,7 +134,7 @@ def _next(standing: Standing) -> str | None:
 
 def _odd_days(rule: Recurrence, now: int) -> list[int]:
     """Instants on the days of the next year whose offset from UTC changes."""
-    zone = ZoneInfo(rule.timezone)
+    zone = zone_of(rule.timezone)
     today = (EPOCH + timedelta(milliseconds=now)).astimezone(zone).replace(hour=0, minute=0, second=0, microsecond=0)
     odd = []
     for ahead in range(366):
@@ -148,7 +149,7 @@ def _odd_days(rule: Recurrence, now: int) -> list[int]:
 
 
 def _now_ms() -> int:
-    return (datetime.now(ZoneInfo("UTC")) - EPOCH) // timedelta(milliseconds=1)
+    return (datetime.now(UTC) - EPOCH) // timedelta(milliseconds=1)
 
 
 def _ahead(moment: datetime, now: int) -> str:
