@@ -17,7 +17,7 @@ BEFORE_OUR_FIRST_LINE = {-signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP}
 """Of a signal that comes before the interpreter has read any of ours."""
 HANG_UP = 129
 LINE = re.compile(r"pollconsumer: (warning|error): .")
-STACKS = re.compile(r"Timeout \(|Current thread|Thread 0x|  File |  <|$|<")
+STACKS = re.compile(r"Timeout \(|Current thread|Thread 0x|  File |  <|  Garbage-collecting|$|<")
 """What the watchdogs print: stacks of every thread."""
 
 

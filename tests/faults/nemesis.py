@@ -23,12 +23,14 @@ if TYPE_CHECKING:
     from tests.faults.platform import Platform
 
 ENDLESS = "while true do end"
+LONGEST_SEARCH = 1.5
+NOBODY = ", and nobody was there"
 SIGNALS = {"kill": signal.SIGKILL, "terminate": signal.SIGTERM, "interrupt": signal.SIGINT, "hang up": signal.SIGHUP}
 
 
 class Nemesis:
     def __init__(self, seed: int, installation: Installation, platform: Platform) -> None:
-        self.chance = random.Random(seed)
+        self.chance, self._order = random.Random(seed), random.Random(seed)
         self._installation, self._platform = installation, platform
         self.done: list[str] = []
         """Names of the faults so far, in order."""
@@ -36,23 +38,23 @@ class Nemesis:
 
     def faults(self) -> dict[str, Callable[[], object]]:
         return {
-            "kill launch": lambda: self._signal(self._launches("run"), "kill"),
-            "kill heartbeat": lambda: self._signal(self._heartbeats(), "kill"),
+            "kill launch": lambda: self._signal(lambda: self._launches("run"), "kill"),
+            "kill heartbeat": lambda: self._signal(self._heartbeats, "kill"),
             "kill launch and heartbeat": self.kill_launch_and_heartbeat,
-            "kill mover": lambda: self._signal(self._launches("move"), "kill"),
-            "kill isolated process": lambda: self._signal(self._isolated(), "kill"),
-            "kill program": lambda: self._signal(self._programs(), "kill"),
-            "terminate launch": lambda: self._signal(self._launches("run"), "terminate"),
+            "kill mover": lambda: self._signal(lambda: self._launches("move"), "kill"),
+            "kill isolated process": lambda: self._signal(self._isolated, "kill"),
+            "kill program": lambda: self._signal(self._programs, "kill"),
+            "terminate launch": lambda: self._signal(lambda: self._launches("run"), "terminate"),
             "terminate launch twice": self.terminate_twice,
-            "interrupt launch": lambda: self._signal(self._launches("run"), "interrupt"),
-            "hang up mover": lambda: self._signal(self._launches("move"), "hang up"),
-            "terminate heartbeat": lambda: self._signal(self._heartbeats(), "terminate"),
-            "terminate isolated process": lambda: self._signal(self._isolated(), "terminate"),
-            "terminate program": lambda: self._signal(self._programs(), "terminate"),
-            "suspend launch": lambda: self._suspend(self._launches("run")),
-            "suspend heartbeat": lambda: self._suspend(self._heartbeats()),
-            "suspend mover": lambda: self._suspend(self._launches("move")),
-            "suspend isolated process": lambda: self._suspend(self._isolated()),
+            "interrupt launch": lambda: self._signal(lambda: self._launches("run"), "interrupt"),
+            "hang up mover": lambda: self._signal(lambda: self._launches("move"), "hang up"),
+            "terminate heartbeat": lambda: self._signal(self._heartbeats, "terminate"),
+            "terminate isolated process": lambda: self._signal(self._isolated, "terminate"),
+            "terminate program": lambda: self._signal(self._programs, "terminate"),
+            "suspend launch": lambda: self._suspend(lambda: self._launches("run")),
+            "suspend heartbeat": lambda: self._suspend(self._heartbeats),
+            "suspend mover": lambda: self._suspend(lambda: self._launches("move")),
+            "suspend isolated process": lambda: self._suspend(self._isolated),
             "suspend everything": self.suspend_everything,
             "suspend server": self.suspend_server,
             "kill server": self.kill_server,
@@ -82,7 +84,7 @@ class Nemesis:
         """Names of faults without end: each once, in an order of chance, and again."""
         while True:
             names = sorted(self.faults())
-            self.chance.shuffle(names)
+            self._order.shuffle(names)
             yield from names
 
     def heal(self) -> None:
@@ -122,9 +124,19 @@ class Nemesis:
 
     # What
 
-    def _signal(self, pids: list[int], kind: str) -> None:
-        if pids:
-            os.kill(self.chance.choice(pids), SIGNALS[kind])
+    def _one(self, find: Callable[[], list[int]]) -> list[int]:
+        """One of them, as soon as there is any; none where there is none for a while."""
+        until = time.monotonic() + LONGEST_SEARCH
+        while time.monotonic() < until:
+            if pids := find():
+                return [self.chance.choice(pids)]
+            time.sleep(0.005)
+        self.done[-1] += NOBODY
+        return []
+
+    def _signal(self, find: Callable[[], list[int]], kind: str) -> None:
+        for pid in self._one(find):
+            os.kill(pid, SIGNALS[kind])
 
     def kill_launch_and_heartbeat(self) -> None:
         for pid in self._heartbeats() + self._launches("run"):
@@ -137,15 +149,16 @@ class Nemesis:
             time.sleep(self.chance.choice([0, 0.01]))
             os.kill(pid, signal.SIGTERM)
 
-    def _suspend(self, pids: list[int]) -> None:
-        if pids:
-            self._stop_for_a_while([self.chance.choice(pids)])
+    def _suspend(self, find: Callable[[], list[int]]) -> None:
+        self._stop_for_a_while(self._one(find))
 
     def suspend_everything(self) -> None:
         """As a machine that sleeps, and whose server does not."""
         self._stop_for_a_while([pid for pid, _ in self._installation.processes()])
 
     def _stop_for_a_while(self, pids: list[int]) -> None:
+        if not pids:
+            return
         self.suspended |= set(pids)
         for pid in pids:
             with suppress(ProcessLookupError):
