@@ -12,11 +12,14 @@ import sys
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from tests.faults.checker import violations
 from tests.faults.history import History
 from tests.faults.storm import Storm
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 AT_ONCE = 2
 
@@ -29,7 +32,7 @@ class Report(NamedTuple):
     faults: list[str]
 
 
-def run(seed: int, messages: int, faults: int) -> Report:
+def run(seed: int, messages: int, faults: int | Sequence[str]) -> Report:
     """One seed. The installation is gone after it, unless it violates an invariant."""
     storm = Storm(seed, messages, faults)
     found, history = ["the run itself ended with an error"], History()

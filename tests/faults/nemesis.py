@@ -17,7 +17,7 @@ from pollconsumer.store.interventions import Interventions
 from tests.faults.installation import NAMESPACE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     from tests.faults.installation import Installation
     from tests.faults.platform import Platform
@@ -30,7 +30,7 @@ SIGNALS = {"kill": signal.SIGKILL, "terminate": signal.SIGTERM, "interrupt": sig
 
 class Nemesis:
     def __init__(self, seed: int, installation: Installation, platform: Platform) -> None:
-        self.chance, self._order = random.Random(seed), random.Random(seed)
+        self.chance = random.Random(seed)
         self._installation, self._platform = installation, platform
         self.done: list[str] = []
         """Names of the faults so far, in order."""
@@ -80,12 +80,14 @@ class Nemesis:
         with suppress(ProcessLookupError):
             self.faults()[name]()
 
-    def deck(self) -> Iterable[str]:
-        """Names of faults without end: each once, in an order of chance, and again."""
-        while True:
+    def deal(self, count: int) -> list[str]:
+        """Names of so many faults: each once, in an order of chance, and again."""
+        dealt: list[str] = []
+        while len(dealt) < count:
             names = sorted(self.faults())
-            self._order.shuffle(names)
-            yield from names
+            self.chance.shuffle(names)
+            dealt += names
+        return dealt[:count]
 
     def heal(self) -> None:
         """Resume what is suspended, and let everything through."""

@@ -16,7 +16,7 @@ from tests.faults.nemesis import Nemesis
 from tests.faults.platform import Platform
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 PACE = 0.9
 """Seconds that a fault takes, with the pause before it, on the average."""
@@ -24,9 +24,9 @@ LONGEST_DRAIN = 120
 
 
 class Storm:
-    """``messages`` operations of two producers, while ``faults`` faults are done."""
+    """``messages`` operations of two producers, while ``faults`` are done: those, or so many of an order of chance."""
 
-    def __init__(self, seed: int, messages: int, faults: int) -> None:
+    def __init__(self, seed: int, messages: int, faults: int | Sequence[str]) -> None:
         self.seed, self._messages, self._faults = seed, messages, faults
         self.chance = random.Random(seed)
         self.installation = Installation(slow_loading=True)
@@ -42,14 +42,15 @@ class Storm:
         options += ["--handoff", self.chance.choice(["deadline", "baton"])]
         platform = Platform(self.installation, PERIOD, options)
         nemesis = Nemesis(self.seed, self.installation, platform)
-        pace = self._faults * PACE / (self._messages / 2)
+        faults = nemesis.deal(self._faults) if isinstance(self._faults, int) else self._faults
+        pace = len(faults) * PACE / (self._messages / 2)
         producers = [
             self.installation.start_python(
                 "-m", "tests.faults.producer", str(2 * self.seed + n), str(self._messages // 2), str(pace)
             )
             for n in range(2)
         ]
-        for _, fault in zip(range(self._faults), nemesis.deck(), strict=False):
+        for fault in faults:
             time.sleep(self.chance.uniform(0.1, 0.6))
             self._look_at_arguments()
             nemesis.strike(fault)
