@@ -100,6 +100,18 @@ def test_an_overtaken_launch_writes_none(store: RedisStore, launch: Launch) -> N
     assert not reservation.has_checkpoint
 
 
+def test_nor_does_one_whose_message_was_not_offered_to_another_yet(
+    store: RedisStore, launch: Launch, look: Looking
+) -> None:
+    """A launch announces itself before it recovers: in between the row is as it was, and the fence alone tells."""
+    (reservation,) = launch.reserve()
+    store.wire.command("HSET", look.key("t"), launch.holder.lineage, "2")
+    before = snapshot(store.wire)
+    with pytest.raises(LeaseLost):
+        store.checkpoint(launch.holder, reservation, b"7")
+    assert snapshot(store.wire) == before
+
+
 def test_nor_does_one_whose_message_was_offered_to_another(store: RedisStore, launch: Launch) -> None:
     (reservation,) = launch.reserve(lasts_ms=0)
     store.recover(QUEUE, [])
