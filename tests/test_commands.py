@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -19,6 +20,7 @@ from pollconsumer.runtime.commands import KEPT, Command, CommandFailed
 from pollconsumer.runtime.context import Context, Delivery, Situation
 from pollconsumer.runtime.process import birth
 from pollconsumer.runtime.programs import Programs
+from pollconsumer.runtime.settling import MAX_RESULT_BYTES
 from tests.site import wait_until
 
 if TYPE_CHECKING:
@@ -210,6 +212,15 @@ def test_output_that_just_fits_is_whole(run: Run) -> None:
 
 def test_output_that_is_no_text_becomes_some(run: Run) -> None:
     assert run("/bin/printf", r"a\377\000b") == "a\ufffd\0b"
+
+
+@pytest.mark.parametrize(("byte", "size"), [(0, 40_000), (0, 9_000), (255, 40_000)])
+def test_binary_output_is_kept_as_far_as_a_result_may_be_long(run: Run, byte: int, size: int) -> None:
+    program = f"import sys; sys.stdout.buffer.write(b'head' + bytes([{byte}]) * {size})"
+    output = run(sys.executable, "-c", program)
+    assert len(json.dumps({"exit_code": 0, "output": output}, ensure_ascii=False).encode()) <= MAX_RESULT_BYTES
+    assert output.startswith("head" + bytes([byte]).decode("utf-8", "replace"))
+    assert size < 16_000 or " bytes left out]" in output
 
 
 def test_a_process_left_behind_that_holds_the_output_open_is_not_waited_for(run: Run) -> None:

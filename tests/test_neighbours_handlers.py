@@ -137,3 +137,37 @@ def test_a_failure_that_a_hook_is_told_of_was_settled_whatever_it_does_to_its_pr
     message = site.enqueue("shaky")
     assert site.drain().returncode == 7
     assert site.state(message) == "scheduled"
+
+
+def test_hooks_and_a_line_tell_of_dead_letters_that_the_store_makes(site: Site) -> None:
+    """Whose handler cannot be read concerns every application, once."""
+    from redis import Redis
+
+    with (site.directory / "handlers.py").open("a") as handlers:
+        handlers.write(
+            """
+other = PollConsumer()
+
+@other.handler
+def unused() -> None:
+    pass
+
+@app.on_dead
+def told(context, error):
+    note(f"app {context.id} {error}")
+
+@other.on_dead
+def told_too(context, error):
+    note(f"other {context.id} {error}")
+"""
+        )
+    site.enqueue("record", name="next")
+    with Redis(unix_socket_path=site.json("store", "path")["socket"]) as client:
+        client.lpush("{pollconsumer:default}:r", "ghost")
+    done = site.drain()
+    problem = "malformed: its record is missing"
+    assert done.returncode == 0
+    assert site.notes() == [f"app ghost {problem}", f"other ghost {problem}", "next"]
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("pollconsumer: warning: dead letter: ghost (")
+    assert line.endswith(problem)

@@ -17,6 +17,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from pollconsumer.core.retry import Fatal
+from pollconsumer.runtime.settling import MAX_RESULT_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -141,7 +142,7 @@ class Command:
         if not in_time:
             how = f"timeout of {self.timeout:g}s"
         elif code == 0:
-            return {"exit_code": 0, "output": output.text()}
+            return _result(output)
         elif code is None:
             how = "exit code unknown, as something else here waited for its end"
         else:
@@ -169,9 +170,21 @@ class Output:
         between = f"\n[{left_out} bytes left out]\n".encode() if left_out else b""
         return (bytes(self._first) + between + self._last).decode("utf-8", "replace")
 
+    def head(self) -> str:
+        """The first of it alone."""
+        return f"{self._first.decode('utf-8', 'replace')}\n[{self._size - len(self._first)} bytes left out]\n"
+
     def last_lines(self) -> str:
         lines = [line for line in self.text().splitlines() if line.strip()]
         return "\n".join(lines[-LAST_LINES:])[-LAST_CHARACTERS:]
+
+
+def _result(output: Output) -> dict[str, Any]:
+    """What is kept of a program that completed its message: of binary output, which is long as JSON, the head alone."""
+    result = {"exit_code": 0, "output": output.text()}
+    if len(json.dumps(result, ensure_ascii=False).encode()) > MAX_RESULT_BYTES:
+        result["output"] = output.head()
+    return result
 
 
 class _Running:

@@ -93,7 +93,7 @@ class Consumer:
         self._handlers, self._durations = handlers, learned
         self._wake, self._progress, self._interrupted, self._check_lease = wake, progress, interrupted, check_lease
         self._context_of, self._emit = context_of, emit
-        self._settling = Settling(emit, chance, context_of)
+        self._settling = Settling(emit, chance, context_of, handlers)
         self._flight = progress.flight
         self._exchange = Exchange(
             store,
@@ -219,6 +219,10 @@ class Consumer:
             if self._exchange.more_in != 0 and self._exchange.sent_on == sent_on:
                 self._exhausted = True
                 break
+        if self._settling.watched:
+            self._settling.tell_hooks(())
+            if not self.has_time_to_handle():
+                return None
         return self._exchange.next()
 
     def handle(self, attempt: Attempt) -> None:
@@ -264,6 +268,8 @@ class Consumer:
                 self._exchange.reserve()
             else:
                 self._exchange.reserve_when_woken(wait)
+        if self._settling.watched:
+            self._settling.tell_hooks(())
 
     def await_slot(self) -> None:
         """A slot is taken before a message is: what is reserved can be started."""

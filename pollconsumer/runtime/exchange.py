@@ -154,6 +154,8 @@ class Exchange:
         for queue in set(stepped.newer) - self._newer:
             self._newer.add(queue)
             self._emit(NewerMessagesFound(queue))
+        for message, problem in stepped.buried:
+            self._settling.buried(message, problem)
         if stepped.stale:
             self._emit(ReservationsLost(tuple(map(id_text, stepped.stale))))
         for share in shares:

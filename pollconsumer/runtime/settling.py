@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from pollconsumer.core.events import AttemptFailed, MessageParked, ResultDropped
+from pollconsumer.core.message import Malformed
 from pollconsumer.core.retry import Dead, after_failure
 from pollconsumer.runtime.handlers import describe, text_of, trace
 from pollconsumer.runtime.hooks import Crashed
@@ -14,12 +15,13 @@ from pollconsumer.store import outbox, rows
 from pollconsumer.store.reservations import Settlement, Share
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Mapping
 
     from pollconsumer.core.events import Event
     from pollconsumer.runtime.context import Context
     from pollconsumer.runtime.executor import Handled
     from pollconsumer.runtime.handlers import Handler
+    from pollconsumer.runtime.hooks import Hooks
     from pollconsumer.store.reservations import Reservation
 
 PARKED_FOR = 60.0
@@ -31,9 +33,14 @@ LONGEST_DELAY = 10 * 365 * 86400.0
 
 class Settling:
     def __init__(
-        self, emit: Callable[[Event], None], chance: Callable[[], float], context_of: Callable[[Reservation], Context]
+        self,
+        emit: Callable[[Event], None],
+        chance: Callable[[], float],
+        context_of: Callable[[Reservation], Context],
+        handlers: Mapping[str, Handler],
     ) -> None:
         self._emit, self._chance, self._context_of = emit, chance, context_of
+        self._handlers = handlers
         self._shares: dict[str, Share] = {}
         self.since: float | None = None
         """When the oldest attempt among them ended, on the monotonic clock; None when there is nothing to settle."""
@@ -114,7 +121,21 @@ class Settling:
         counted = not isinstance(error, Crashed)
         self._dead(reservation, str(error), reservation.reserved_at, now, "", counted=counted)
         if handler.hooks is not None:
-            self._watch(reservation, partial(handler.hooks.dead, partial(self._context_of, reservation), error))
+            self._watch_death(handler.hooks, reservation, error)
+
+    def buried(self, message: Reservation, problem: str) -> None:
+        """Take in a dead letter that the store made: hooks of its handler's application hear of it; where that is not
+        known, those of all."""
+        self.failed += 1
+        self._emit(AttemptFailed(message.name, message.handler or "?", message.attempt, problem, None))
+        handler = self._handlers.get(message.handler)
+        concerned = self._handlers.values() if handler is None else [handler]
+        for hooks in {id(each.hooks): each.hooks for each in concerned}.values():
+            if hooks is not None:
+                self._watch_death(hooks, message, Malformed(problem))
+
+    def _watch_death(self, hooks: Hooks, reservation: Reservation, error: Exception) -> None:
+        self._watch(reservation, partial(hooks.dead, partial(self._context_of, reservation), error))
 
     def _dead(
         self, reservation: Reservation, problem: str, started: int, ended: int, traced: str, *, counted: bool = True

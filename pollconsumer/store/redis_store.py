@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pollconsumer.core.errors import LeaseLost, NotReplicated, OutcomeUnknown, StoreRefused, StoreUnreachable
 from pollconsumer.store import rows
 from pollconsumer.store.keys import QUEUE_TYPES, Keys, queue_names
-from pollconsumer.store.reservations import Reservation, Share, Stepped
+from pollconsumer.store.reservations import Buried, Reservation, Share, Stepped
 from pollconsumer.store.rights import LAUNCH, PRODUCER, WAIT, refuse_without
 from pollconsumer.store.wire import Unanswered
 
@@ -237,7 +237,8 @@ class RedisStore:
         stale: list[bytes] = []
         successor, held_back, more_in = False, False, None
         newer: list[str] = []
-        for share, (at, gone, waiting, claims, wait_ms, left, set_aside) in zip(shares, answers, strict=True):
+        buried: list[Buried] = []
+        for share, (at, gone, waiting, claims, wait_ms, left, set_aside, dead) in zip(shares, answers, strict=True):
             stale += gone
             successor = successor or bool(waiting)
             held_back = held_back or bool(left)
@@ -245,9 +246,12 @@ class RedisStore:
                 more_in = wait_ms / 1000
             if set_aside:
                 newer.append(share.queue)
+            for name, row, problem in zip(dead[::3], dead[1::3], dead[2::3], strict=True):
+                record = rows.bare_record(row)
+                buried.append(Buried(Reservation(share.queue, name, row, record, at, read_at), problem.decode()))
             triples = zip(claims[::3], claims[1::3], claims[2::3], strict=True)
             reserved += [Reservation(share.queue, name, row, record, at, read_at) for name, row, record in triples]
-        return Stepped(reserved, stale, successor, more_in, held_back, tuple(newer))
+        return Stepped(reserved, stale, successor, more_in, held_back, tuple(newer), buried)
 
     def _step_again(
         self,

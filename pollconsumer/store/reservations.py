@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from pollconsumer.store import rows
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 from pollconsumer.store.id_text import id_text
 
 
@@ -109,12 +112,20 @@ class Share:
         return [name for name, _, _ in self.completed] + [settlement.id for settlement in self.settlements]
 
 
+class Buried(NamedTuple):
+    """A dead letter that the store made, of what could not be reserved: all that is known of it, and its problem."""
+
+    message: Reservation
+    problem: str
+
+
 class Stepped(NamedTuple):
     """``stale``: ids that were no longer ours to settle. ``successor``: the next launch waits for the lease.
 
     ``more_in``: seconds until limits let more be handed out, 0 where it is enough to ask again, None where nothing was
     held back, or only the end of what is in flight can change that. ``held_back``: nothing was reserved of a queue in
     which messages are ready. ``newer``: queues in which messages of a newer version were set aside.
+    ``buried``: messages that turned out malformed.
     """
 
     reserved: list[Reservation]
@@ -123,3 +134,4 @@ class Stepped(NamedTuple):
     more_in: float | None = None
     held_back: bool = False
     newer: tuple[str, ...] = ()
+    buried: Sequence[Buried] = ()

@@ -46,6 +46,11 @@ def new_record(message: NewMessage) -> bytes:
     return b"%b%b%b\n%b" % (head, key, message.handler.encode(), message.payload)
 
 
+def bare_record(row: bytes) -> bytes:
+    """A record that says no more than whose handler's it is."""
+    return b"A".ljust(_RECORD_HEADER, b"\0") + row[_FIXED:] + b"\n"
+
+
 def content(record: bytes) -> tuple[str, bytes]:
     """Handler name and payload of a record."""
     at = _RECORD_HEADER + (record[10] if len(record) >= _RECORD_HEADER else 0)

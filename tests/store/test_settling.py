@@ -331,3 +331,19 @@ def test_a_completed_row_tells_when_its_handler_started_and_ended(store: RedisSt
     assert timestamps.completed_at == r.reserved_at + 9
     ended_at = store.wire.command("LINDEX", look.key("d"), 0)[:6]
     assert int.from_bytes(ended_at, "big") == r.reserved_at + 9
+
+
+def test_the_step_tells_of_the_dead_letters_that_it_makes(store: RedisStore, look: Looking) -> None:
+    store.enqueue([message("lost", handler="send"), message("behind")])
+    store.wire.command("RPUSH", look.key("r"), "ghost")
+    launch = Launch(store)
+    launch.settle(release(launch.reserve()[0]))  # so that it has a row
+    store.wire.command("HDEL", look.key("b"), "lost")
+    stepped = launch.step(claim=9)
+    assert names(stepped.reserved) == ["behind"]
+    told = [(buried.message.name, buried.message.handler, buried.problem) for buried in stepped.buried]
+    assert told == [
+        ("lost", "send", "malformed: its record is missing"),
+        ("ghost", "", "malformed: its record is missing"),
+    ]
+    assert launch.step(claim=9).buried == []

@@ -11,7 +11,8 @@
 --   that makes way for a successor, for each message reserved: id, row, record; and ms until the limits let more be
 --   handed out: -1 where they do or only an end of what is in flight can tell, 0 where it is enough to ask again; 1 where
 --   none was reserved that was to be, though messages are ready; and how many messages of a newer version were set aside:
---   into the schedule, for a minute, with record and row as they were
+--   into the schedule, for a minute, with record and row as they were; for each that turned out malformed and is a dead
+--   letter now: id, row, problem
 -- Refusals: FENCED when a newer launch has announced itself
 
 if redis.call('HGET', t, ARGV[1]) ~= ARGV[2] then
@@ -160,6 +161,8 @@ local function pop(count)
   return ids
 end
 
+local buried = {}
+
 local function bury(id, row, record, problem)
   row = row or record and fresh_row(record) or '\0\0\128\0\0\0\0\0' .. string.rep(NEVER, 9)
   local flags = byte(row, 1)
@@ -168,8 +171,11 @@ local function bury(id, row, record, problem)
     flags = flags - PARKED
   end
   if record and has_flag(flags, UNIQUE) then free_key(id, record) end
-  redis.call('HSET', m, id, char(flags) .. 'd' .. sub(row, 3, 20) .. NEVER .. be6(now) .. sub(row, 33))
-  redis.call('HSET', e, id, 'malformed: ' .. problem)
+  row, problem = char(flags) .. 'd' .. sub(row, 3, 20) .. NEVER .. be6(now) .. sub(row, 33), 'malformed: ' .. problem
+  redis.call('HSET', m, id, row)
+  redis.call('HSET', e, id, problem)
+  local at = #buried
+  buried[at + 1], buried[at + 2], buried[at + 3] = id, row, problem
   redis.call('ZADD', x, now, id)
   return true
 end
@@ -319,4 +325,4 @@ if count == 0 and tonumber(ARGV[5]) > 0 then
   local ready = redis.call('LLEN', r) + redis.call('ZCARD', z) + redis.call('ZCARD', w)
   if ready > tonumber(redis.call('HGET', c, 'left over') or 0) then left_in_line = 1 end
 end
-return {now, stale, redis.call('DEL', sw), reserved, more_in, left_in_line, newer_ones}
+return {now, stale, redis.call('DEL', sw), reserved, more_in, left_in_line, newer_ones, buried}
