@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from pollconsumer.core.cut_short import HandlerTimeout, ProcessDied
     from pollconsumer.core.errors import (
         BadData,
+        Conflict,
         NotCompleted,
         NotFound,
         NotReplicated,
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Backoff",
     "BadData",
+    "Conflict",
     "Context",
     "Fatal",
     "Handle",

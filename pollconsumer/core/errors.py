@@ -3,7 +3,8 @@
     PollConsumerError               1    a bug of ours, unless a subclass says otherwise
     ├── UsageError                  2    a flag or argument that cannot be meant
     ├── BadData                     65   data given by the user that cannot be a message
-    │   └── PayloadTooLarge         65
+    │   ├── PayloadTooLarge         65
+    │   └── Conflict                65   its id belongs to a message with another handler or payload
     ├── NotFound                    66   no such message, queue, recurrence
     ├── NotCompleted                1    waited for a message that became a dead letter, or was cancelled
     ├── StoreUnreachable            69   for the whole budget of the call
@@ -51,6 +52,17 @@ class BadData(PollConsumerError, ValueError):
 
 class PayloadTooLarge(BadData):
     """The payload exceeds the limit of 1 MiB of JSON."""
+
+
+class Conflict(BadData):
+    """``id`` belongs to a message with another handler or payload; that one is as it was.
+
+    ``at``: position of the message that was refused, from 0. ``accepted``: ids enqueued before it, by one call.
+    """
+
+    id = ""
+    at = 0
+    accepted: list[str] = []  # noqa: RUF012  replaced, never changed
 
 
 class NotFound(PollConsumerError, LookupError):

@@ -70,6 +70,13 @@ class QueueUnserved(NamedTuple):
     messages: int
 
 
+class ConflictDropped(NamedTuple):
+    """Enqueued with a completion under an id that has another handler or payload; the completion stands."""
+
+    id: str
+    queue: str
+
+
 class WindowTooShort(NamedTuple):
     """No time to handle anything, from the launch's beginning on; both in seconds."""
 
@@ -132,6 +139,7 @@ Event = (
     | ResultDropped
     | QueueUnknown
     | QueueUnserved
+    | ConflictDropped
     | WindowTooShort
     | OccurrencesSkipped
     | RecurrenceRemoved

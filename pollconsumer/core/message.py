@@ -37,6 +37,8 @@ class NewMessage(NamedTuple):
     key_lifetime: int = 0
     concurrency_key: str = ""
     concurrency_limit: int = 1
+    digest: str = ""
+    """Of handler and payload, where the user chose the id: a repetition has the same one."""
 
 
 def _is_text(text: str) -> bool:
@@ -122,6 +124,20 @@ def _say(value: Any) -> Any:
 
 
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_say).encode
+
+
+def digest_of(handler: str, payload: bytes) -> str:
+    """The same for the same handler and payload, in whichever order the payload gives its names: 8 bytes, as hex."""
+    from hashlib import blake2b
+
+    try:
+        canonical = _encode_sorted(json.loads(payload))
+    except RecursionError:
+        raise BadData("payload", None, "it is nested too deeply") from None
+    return blake2b(f"{handler}\n{canonical}".encode(), digest_size=8).hexdigest()
+
+
+_encode_sorted = json.JSONEncoder(ensure_ascii=False, sort_keys=True, separators=(",", ":")).encode
 
 
 class Malformed(Exception):

@@ -20,7 +20,7 @@ from typing import (
 )
 
 from pollconsumer.core.errors import ConfigurationError
-from pollconsumer.core.message import check_handler, encode_payload
+from pollconsumer.core.message import check_handler, digest_of, encode_payload
 from pollconsumer.interface.checks import check_recurrence
 from pollconsumer.interface.handle import Handle
 from pollconsumer.interface.hooking import Hooking
@@ -165,7 +165,8 @@ class PollConsumer(Hooking):
     def enqueue(self, handler: str, payload: Mapping[str, Any] | None = None, **options: Unpack[SendOptions]) -> Handle:
         """Enqueue a message by its handler's name, whose code need not be at hand.
 
-        ValueError or TypeError for what cannot be a message, OutcomeUnknown when the reply was lost, StoreUnreachable.
+        ValueError or TypeError for what cannot be a message, OutcomeUnknown when the reply was lost, StoreUnreachable;
+        Conflict, a ValueError, where ``id`` belongs to a message with another handler or payload.
         """
         if options.get("queue") is None:
             options["queue"] = self._queue_of(handler)
@@ -282,5 +283,6 @@ class Sending(Generic[P]):
 
     def _message(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> NewMessage:
         payload = encode_payload(self._handler.arguments.of_call(args, kwargs))
-        message_id = self._options.get("id") or new_id()
-        return self._first._replace(id=message_id, payload=payload)
+        if self._first.digest:
+            return self._first._replace(payload=payload, digest=digest_of(self._first.handler, payload))
+        return self._first._replace(id=new_id(), payload=payload)

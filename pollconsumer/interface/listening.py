@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from pollconsumer.core.events import (
     AttemptFailed,
+    ConflictDropped,
     Event,
     LaunchEnded,
     MessageParked,
@@ -85,6 +86,11 @@ def listener() -> Callable[[Event], None]:
                     "or launch 'run --queue %s'",
                     event.queue, event.messages, ", ".join(event.handlers), event.queue,
                     extra=about("queue unserved", event.queue, kind=STANDING),
+                )  # fmt: skip
+            case ConflictDropped():
+                log.warning(
+                    "not enqueued: %s in queue %s has another handler or payload",
+                    event.id, event.queue, extra=about("conflict dropped", event.queue),
                 )  # fmt: skip
             case WindowTooShort():
                 margin, left = format_duration(event.margin), format_duration(event.left)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from pollconsumer.core.events import NewerMessagesFound, ReservationsLost
+from pollconsumer.core.events import ConflictDropped, NewerMessagesFound, ReservationsLost
 from pollconsumer.core.turns import Turns
 from pollconsumer.store import outbox, rows
 from pollconsumer.store.id_text import id_text
@@ -119,7 +119,7 @@ class Exchange:
     def send_on(self) -> None:
         """What waits in the outboxes of our queues: a launch that died may have left it there."""
         for queue in self._queues:
-            self.sent_on += outbox.send(self._store, queue)
+            self.sent_on += outbox.send(self._store, queue, self._tell_conflict)
 
     def clear(self) -> None:
         """Release what was not started; settle that, and what is done."""
@@ -161,12 +161,15 @@ class Exchange:
         for share in shares:
             self._untrimmed += len(share.completed)
             if any(settlement.outgoing for settlement in share.settlements):
-                self.sent_on += outbox.send(self._store, share.queue)
+                self.sent_on += outbox.send(self._store, share.queue, self._tell_conflict)
         if self._untrimmed >= TRIM_EVERY:
             self._untrimmed = 0
             for share in shares:
                 self._store.trim(share.queue)
         return stepped
+
+    def _tell_conflict(self, message_id: str, queue: str) -> None:
+        self._emit(ConflictDropped(message_id, queue))
 
     def _known(self, queue: str) -> set[bytes]:
         held = {reservation.id for reservation in (*self._reserved, *self._put_off) if reservation.queue == queue}

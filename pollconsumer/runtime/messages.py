@@ -16,6 +16,7 @@ from pollconsumer.core.message import (
     check_key,
     check_priority,
     check_queue,
+    digest_of,
     encode_payload,
 )
 from pollconsumer.core.timespan import parse_duration
@@ -56,7 +57,7 @@ class SendOptions(TypedDict, total=False):
     ``key``: while a message with the same key is unfinished in the queue, or for ``key_lifetime`` where that is
     shorter, its id is returned instead, marked ``duplicate``. ``concurrency_key``: of the messages with the same key in
     the queue, ``concurrency_limit`` (1) at most are in flight at one time. ``id``: yours instead of a generated one;
-    enqueueing an id twice makes one message.
+    enqueueing an id twice makes one message; Conflict where it has another handler or payload.
     """
 
     queue: str | None
@@ -92,11 +93,12 @@ def new_message(handler: str, payload: Mapping[str, Any], **options: Unpack[Send
     if concurrency_key is not None:
         check_concurrency(concurrency_key, limit)
     lifetime = given.get("key_lifetime")
+    encoded = encode_payload(payload)
     return NewMessage(
         id=check_id(given["id"]) if "id" in given else new_id(),
         queue=check_queue(given.get("queue", "default")),
         handler=check_handler(handler),
-        payload=encode_payload(payload),
+        payload=encoded,
         priority=check_priority(given.get("priority", 0)),
         due=epoch_ms(given["at"]) if "at" in given else None,
         delay=milliseconds("in_", given["in_"]) if "in_" in given else None,
@@ -104,6 +106,7 @@ def new_message(handler: str, payload: Mapping[str, Any], **options: Unpack[Send
         key_lifetime=0 if lifetime is None else max(1, milliseconds("key_lifetime", lifetime)),
         concurrency_key=concurrency_key or "",
         concurrency_limit=limit,
+        digest=digest_of(handler, encoded) if "id" in given else "",
     )
 
 

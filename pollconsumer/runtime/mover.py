@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pollconsumer.core.errors import LeaseLost, PermissionDenied, PollConsumerError, StoreUnreachable
-from pollconsumer.core.events import MessagesFound, OrphansRecovered, QueueLeftOut
+from pollconsumer.core.events import ConflictDropped, MessagesFound, OrphansRecovered, QueueLeftOut
 from pollconsumer.core.window import StopReason, Window
 from pollconsumer.runtime.progress import Counts
 from pollconsumer.store import outbox
@@ -112,13 +112,16 @@ class Mover:
                 if recovered:
                     self._emit(OrphansRecovered(queue, recovered))
                 self._store.offer_places(queue)
-                outbox.send(self._store, queue)
+                outbox.send(self._store, queue, self._tell_conflict)
                 self._store.trim(queue)
 
     def idle(self, next_due: float | None) -> None:
         """Until the next due time, or an earlier one is scheduled; at most idle_time, and not beyond the window."""
         longest = max(0.0, min(self.options.idle_time, self.window.left(self.clock()) - MARGIN))
         self._wake.wait(longest if next_due is None else min(longest, next_due))
+
+    def _tell_conflict(self, message_id: str, queue: str) -> None:
+        self._emit(ConflictDropped(message_id, queue))
 
     def queues(self) -> list[str]:
         """Every queue that can be looked after, each told of our fence before anything is moved there."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pollconsumer.core.errors import BadData, NotFound
 from pollconsumer.store.id_text import id_bytes, id_text
-from pollconsumer.store.keys import Keys
+from pollconsumer.store.keys import ID_MEMORY_MS, MOST_REMEMBERED, Keys
 from pollconsumer.store.rights import OPERATOR, demand
 
 if TYPE_CHECKING:
@@ -40,8 +40,8 @@ class Interventions:
         return self._in_batches("redrive", queue, ids)
 
     def purge(self, queue: str, ids: Sequence[str]) -> list[str]:
-        """Forget dead letters. Returns the ids of those that were some."""
-        return self._in_batches("purge", queue, ids)
+        """Forget dead letters, all but their ids. Returns the ids of those that were some."""
+        return self._in_batches("purge", queue, ids, ID_MEMORY_MS, MOST_REMEMBERED)
 
     def pause(self, queue: str, *, paused: bool) -> None:
         """Have ``queue`` hand out nothing, or go on.
@@ -73,11 +73,11 @@ class Interventions:
         if state and not (name == "cancel" and state == b"cancelled"):
             raise BadData(f"cannot {name}", message_id, f"it is {state.decode()} already")
 
-    def _in_batches(self, name: str, queue: str, ids: Sequence[str]) -> list[str]:
+    def _in_batches(self, name: str, queue: str, ids: Sequence[str], *limits: int) -> list[str]:
         self._demand(queue)
         script = self._wire.scripts[name]
         done: list[str] = []
         for first in range(0, len(ids), BATCH):
             stored = [id_bytes(message_id) for message_id in ids[first : first + BATCH]]
-            done += map(id_text, self._wire.call(script, self._keys.of_script(script, queue), stored))
+            done += map(id_text, self._wire.call(script, self._keys.of_script(script, queue), [*limits, *stored]))
         return done

@@ -45,13 +45,24 @@ QUEUE_TYPES = {
     "recurrence_owners": "hash",
     "recurrences_replaced": "hash",
     "recurrences_unreadable": "zset",
+    "digests": "hash",
+    "id_memory": "hash",
+    "id_memory_before": "hash",
+    "received": "hash",
 }
 """Keys of a queue and their types: records, rows, ready, ready by priority, schedule, in flight, completed, cancelled,
 dead, errors, unique keys, counters, fences seen, marker of the queue, marker of the schedule, parked, paused;
 in flight by concurrency key, waiting for one, handed out by time, to be sent, results, their ends, checkpoints;
 recurrences, their next instants, their counts, the groups that define them, next instants of definitions that were
-replaced, instants of those that could not be read.;
-served: there while a consumer can be expected."""
+replaced, instants of those that could not be read;
+served: there while a consumer can be expected;
+digests of what was enqueued under ids of the user's choice, ids of forgotten messages in two generations, what was
+received last from the outbox of each queue."""
+
+ID_MEMORY_MS = 600_000
+"""So long at least the ids of forgotten messages are kept: until then, none of them makes a second message."""
+MOST_REMEMBERED = 3_000_000
+"""Ids in each of two generations: where more are forgotten in that time, they are kept for less."""
 
 
 def queue_names(stored: Iterable[bytes]) -> list[str]:

@@ -1,16 +1,18 @@
 """Messages that were accepted with the completion of another, on their way to their own queues.
 
 A queue's keys share one slot of a cluster, and no script touches two: so what a handler enqueues through its context is
-written beside its own message, in the script that completes that, and sent on from there. Sending repeats itself
-harmlessly, for an id makes one message however often it is enqueued; whoever dies between the two is followed by the
-mover.
+written beside its own message, in the script that completes that, and sent on from there. Entries are
+numbered by that script and sent in that order, and each queue knows the last one that it received from here: so sending
+repeats itself harmlessly, by whomever and however late. Whoever dies between the two is followed by the mover.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING
 
+from pollconsumer.core.errors import Conflict
 from pollconsumer.core.message import (
     NewMessage,
     check_concurrency,
@@ -20,13 +22,15 @@ from pollconsumer.core.message import (
     check_priority,
     check_queue,
 )
+from pollconsumer.store.redis_store import Origin
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from pollconsumer.store.redis_store import RedisStore
 
 BATCH = 20
+_NUMBERED = re.compile(rb"(\d{1,16})\n")
 
 
 def pack(messages: Sequence[NewMessage], now_ms: int) -> bytes:
@@ -38,28 +42,55 @@ def pack(messages: Sequence[NewMessage], now_ms: int) -> bytes:
     return json.dumps(entries).encode()
 
 
-def send(store: RedisStore, queue: str) -> int:
+def send(store: RedisStore, queue: str, conflicting: Callable[[str, str], object]) -> int:
     """Send on what the outbox of ``queue`` holds. Returns how many messages. Errors as those of enqueueing.
 
-    What a newer version wrote stays there for one: sent without what is unknown here, it would be another message.
+    What has the id of a message with another handler or payload is dropped; ``conflicting`` is told id and queue. What
+    a newer version wrote stays there for one: sent without what is unknown here, it would be another message.
     """
     outbox, sent, left = store.keys.queue(queue, "o"), 0, 0
     while entries := store.wire.command("LRANGE", outbox, left, left + BATCH - 1):
         for entry in entries:
-            if _is_newer(entry):
+            number, packed = _numbered(entry)
+            if _is_newer(packed):
                 left += 1
                 continue
-            messages = _unpack(entry)
-            store.enqueue(messages)
+            # One that is left must not be overtaken by numbers: what comes after it is known by its ids.
+            sent += _send(store, Origin(queue, number, 0) if number and not left else None, packed, conflicting)
             store.wire.command("LREM", outbox, 1, entry)
-            sent += len(messages)
     return sent
 
 
-def _is_newer(entry: bytes) -> bool:
+def send_entry(store: RedisStore, queue: str, entry: bytes, conflicting: Callable[[str, str], object]) -> int:
+    """Send on the messages of one entry, which stays where it is. Returns how many."""
+    number, packed = _numbered(entry)
+    return _send(store, Origin(queue, number, 0) if number else None, packed, conflicting)
+
+
+def _send(store: RedisStore, origin: Origin | None, packed: bytes, conflicting: Callable[[str, str], object]) -> int:
+    messages = _unpack(packed)
+    place, end = 0, len(messages)
+    while place < len(messages):
+        try:
+            store.enqueue(messages[place:end], origin and origin._replace(place=place))
+        except Conflict as error:
+            end = place + error.at
+            conflicting(error.id, messages[end].queue)
+        else:
+            place, end = end + (end < len(messages)), len(messages)
+    return len(messages)
+
+
+def _numbered(entry: bytes) -> tuple[int, bytes]:
+    """The number of an entry, 0 where it has none, and what it numbers."""
+    found = _NUMBERED.match(entry)
+    return (int(found[1]), entry[found.end() :]) if found else (0, entry)
+
+
+def _is_newer(packed: bytes) -> bool:
     """Whether all that a message has is there, and more."""
     try:
-        return any(given.keys() > set(NewMessage._fields) for given in json.loads(entry))
+        return any(given.keys() > set(NewMessage._fields) for given in json.loads(packed))
     except (ValueError, TypeError, AttributeError):
         return False
 
@@ -75,6 +106,7 @@ def _unpack(entry: bytes) -> list[NewMessage]:
 def _checked(message: NewMessage) -> NewMessage:
     """``message``, where it is one that `enqueue` can take. ValueError otherwise."""
     check_id(message.id)
+    bytes.fromhex(message.digest)
     check_queue(message.queue)
     check_handler(message.handler)
     check_priority(message.priority)

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from itertools import islice
+import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pollconsumer.core.errors import LeaseLost, NotReplicated, OutcomeUnknown, StoreRefused, StoreUnreachable
+from pollconsumer.core.errors import (
+    Conflict,
+    LeaseLost,
+    NotReplicated,
+    OutcomeUnknown,
+    StoreRefused,
+    StoreUnreachable,
+)
 from pollconsumer.store import rows
-from pollconsumer.store.keys import QUEUE_TYPES, Keys, queue_names
+from pollconsumer.store.batches import as_arguments, conflict, ids_of, round_trips
+from pollconsumer.store.keys import ID_MEMORY_MS, MOST_REMEMBERED, QUEUE_TYPES, Keys, queue_names
 from pollconsumer.store.reservations import Buried, Reservation, Share, Stepped
 from pollconsumer.store.rights import LAUNCH, PRODUCER, WAIT, refuse_without
 from pollconsumer.store.wire import Unanswered
@@ -16,14 +24,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from pollconsumer.core.message import NewMessage
+    from pollconsumer.store.batches import Trip
     from pollconsumer.store.reservations import Holder
     from pollconsumer.store.wire import Wire
 
-ENQUEUE_BATCH = 100
-"""Most messages in one script: two hundred scheduled ones may hold up the server for more than 5 ms."""
-ENQUEUE_BATCHES = 3
-"""Most scripts in one round trip."""
-ENQUEUE_BYTES = 1 << 20
 RECOVER_BATCH = 200
 AUDIT_PAGE = 50
 AUDIT_PAGES = 40
@@ -34,6 +38,9 @@ TRIM_BATCH = 650
 """Above what a consumer completes between two calls, so that the number kept is reached however many there were."""
 KEEP_FINISHED = 10_000
 KEEP_FINISHED_MS = 24 * 3600 * 1000
+REPEAT_WITHIN_MS = ID_MEMORY_MS // 2
+"""So long after it was first sent, enqueueing may be repeated by us: the ids are remembered for longer."""
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 class Enqueued(NamedTuple):
@@ -41,6 +48,14 @@ class Enqueued(NamedTuple):
 
     id: str
     duplicate: bool
+
+
+class Origin(NamedTuple):
+    """The entry of an outbox that messages come from, and the place in it of the first of them."""
+
+    queue: str
+    number: int
+    place: int
 
 
 class Promoted(NamedTuple):
@@ -72,52 +87,91 @@ class RedisStore:
         self.keys = Keys(namespace)
         self._registered: set[str] = set()
 
-    def enqueue(self, messages: Sequence[NewMessage]) -> list[Enqueued]:
+    def enqueue(self, messages: Sequence[NewMessage], origin: Origin | None = None) -> list[Enqueued]:
         """Accept messages, in order, as `enqueue_batches` does. An error's ``accepted`` are those before it."""
         results: list[Enqueued] = []
         try:
-            for accepted in self.enqueue_batches(messages):
+            for accepted in self.enqueue_batches(messages, origin):
                 results += accepted
-        except StoreUnreachable as error:
+        except (StoreUnreachable, Conflict) as error:
             error.accepted = [entry.id for entry in results]
             raise
         return results
 
-    def enqueue_batches(self, messages: Sequence[NewMessage]) -> Iterator[list[Enqueued]]:
+    def enqueue_batches(self, messages: Sequence[NewMessage], origin: Origin | None = None) -> Iterator[list[Enqueued]]:
         """Accept messages, in order; each batch of one queue is accepted whole or not at all.
 
         Accepting repeats itself harmlessly, so a lost reply is asked for again. OutcomeUnknown with the ids of what was
         sent in one round trip and went unanswered for the whole budget, StoreUnreachable where nothing was sent;
-        NotReplicated where they are accepted, and too few replicas said in time that they have them.
+        NotReplicated where they are accepted, and too few replicas said in time that they have them. Conflict where an
+        id belongs to a message with another handler or payload: its batch, and what comes after it, is not accepted.
         """
-        script, batches = self.wire.scripts["enqueue"], _batches(messages)
-        while sending := list(islice(batches, ENQUEUE_BATCHES)):
-            commands = []
-            for queue, batch in sending:
+        done = 0
+        for trip in round_trips(messages):
+            for queue, _ in trip:
                 self._register(queue)
-                commands.append(self.wire.script(script, self.keys.of_script(script, queue), _as_arguments(batch)))
-            within, wanted = 0.0, 0
-            if self._strict is not None and (wanted := self._strict.wanted(self.wire.replicas)):
-                within = self._strict.within
-                # WAIT is for what its own connection wrote last; a repeated message may have been written by another.
-                commands.append(("HSET", self.keys.queue(queue, "c"), "replicated", 1))
-                commands.append(("WAIT", wanted, max(1, round(within * 1000))))
-            try:
-                answers = self.wire.all(commands, blocking=within)
-            except StoreUnreachable as error:
-                if error.sent:
-                    raise OutcomeUnknown([message.id for _, batch in sending for message in batch]) from None
-                raise
-            if wanted and (having := answers.pop()) < wanted:
-                raise NotReplicated([message.id for _, batch in sending for message in batch], having, wanted, within)
+            answers = self._send(trip, origin, done)
             repeated = self.wire.repeated
-            for (_, batch), held in zip(sending, answers[: len(sending)], strict=True):
+            for (_, batch), held in zip(trip, answers, strict=True):
+                if held == 0:
+                    raise OutcomeUnknown(ids_of(trip))
+                if isinstance(held, int):
+                    raise conflict(batch[held - 1].id, done + held - 1)
                 results = []
                 for message, holder in zip(batch, held, strict=True):
                     id_held = holder.decode()
                     again = id_held == message.id and repeated
                     results.append(Enqueued(id_held or message.id, duplicate=bool(id_held) and not again))
+                done += len(batch)
                 yield results
+
+    def _send(self, trip: Trip, origin: Origin | None, done: int) -> list[Any]:
+        """Answers to what is sent in one round trip, ``done`` messages of the same call before it.
+
+        A repetition is refused by the store once the ids may be forgotten, and by its clock: this process may be
+        stopped at any point, for any time. Repeating what comes from an outbox does not rest on ids.
+        """
+        within, wanted = 0.0, 0
+        if self._strict is not None and (wanted := self._strict.wanted(self.wire.replicas)):
+            within = self._strict.within
+        awaiting: list[tuple[Any, ...]] = []
+        if wanted:
+            # WAIT is for what its own connection wrote last; a repeated message may have been written by another.
+            awaiting = [
+                ("HSET", self.keys.queue(trip[-1][0], "c"), "replicated", 1),
+                ("WAIT", wanted, max(1, round(within * 1000))),
+            ]
+        commands = self._commands(trip, origin, done, "") + awaiting
+        began = time.clock_gettime(_CLOCK)
+
+        def bound() -> None:
+            ((seconds, microseconds),) = self.wire.once([("TIME",)])
+            age_ms = int((time.clock_gettime(_CLOCK) - began) * 1000)
+            until = int(seconds) * 1000 + int(microseconds) // 1000 + REPEAT_WITHIN_MS - age_ms
+            commands[:] = self._commands(trip, origin, done, f"@{until}") + awaiting
+
+        try:
+            answers = self.wire.all(commands, mend=bound, blocking=within)
+        except StoreUnreachable as error:
+            if error.sent:
+                raise OutcomeUnknown(ids_of(trip)) from None
+            raise
+        if wanted and (having := answers.pop()) < wanted:
+            accepted = [entry for entry, held in zip(trip, answers, strict=False) if isinstance(held, list)]
+            if accepted:
+                raise NotReplicated(ids_of(accepted), having, wanted, within)
+        return answers[: len(trip)]
+
+    def _commands(self, trip: Trip, origin: Origin | None, done: int, bound: str) -> list[tuple[Any, ...]]:
+        script, commands = self.wire.scripts["enqueue"], []
+        for queue, batch in trip:
+            source = f"{origin.queue} {origin.number} {origin.place + done}" if origin else bound
+            arguments, names = as_arguments(batch, source), self.keys.of_script(script, queue)
+            if len(arguments) == 2 + 5 * len(batch) and origin is None:
+                del names[-2:]
+            commands.append(self.wire.script(script, names, arguments))
+            done += len(batch)
+        return commands
 
     def _register(self, queue: str, rights: str | None = None) -> None:
         """Before its first message, so that no queue is ever unknown to the mover.
@@ -311,11 +365,14 @@ class RedisStore:
         return Promoted(moved, None if next_due < 0 else next_due / 1000, bool(recurring))
 
     def trim(self, queue: str) -> int:
-        """Forget a batch of finished messages beyond the number and age that are kept. Returns how many."""
-        args = [KEEP_FINISHED, KEEP_FINISHED_MS, TRIM_BATCH]
+        """Forget a batch of finished messages beyond the number and age that are kept; their ids are kept longer.
+
+        Returns how many messages were forgotten.
+        """
+        args = [KEEP_FINISHED, KEEP_FINISHED_MS, TRIM_BATCH, ID_MEMORY_MS, MOST_REMEMBERED]
         forgotten = 0
         for ended in ("d", "dx"):
-            keys = [self.keys.queue(queue, name) for name in ("b", "m", ended, "e", "y", "v", "vx")]
+            keys = [self.keys.queue(queue, name) for name in trimmed_keys(ended)]
             forgotten += self.wire.call("trim", keys, args)
         return forgotten
 
@@ -348,29 +405,6 @@ class RedisStore:
                 )
 
 
-def _as_arguments(batch: Sequence[NewMessage]) -> list[Any]:
-    """As `enqueue.lua` takes them."""
-    arguments: list[Any] = [len(batch)]
-    for message in batch:
-        when = f"+{message.delay}" if message.delay is not None else f"={message.due}" if message.due else ""
-        key = f"{message.key_lifetime}:{message.key}" if message.key else ""
-        arguments += (message.id, when, key, message.priority, rows.new_record(message))
-    return arguments
-
-
-def _batches(messages: Sequence[NewMessage]) -> Iterator[tuple[str, list[NewMessage]]]:
-    """Runs of one queue, of bounded number and size."""
-    batch: list[NewMessage] = []
-    size = 0
-    for message in messages:
-        if batch and (
-            message.queue != batch[0].queue
-            or len(batch) == ENQUEUE_BATCH
-            or size + len(message.payload) > ENQUEUE_BYTES
-        ):
-            yield batch[0].queue, batch
-            batch, size = [], 0
-        batch.append(message)
-        size += len(message.payload)
-    if batch:
-        yield batch[0].queue, batch
+def trimmed_keys(ended: str) -> tuple[str, ...]:
+    """As `trim.lua` takes them, for one of the lists of what has ended."""
+    return ("b", "m", ended, "e", "y", "v", "vx", "c", "digests", "id_memory", "id_memory_before")

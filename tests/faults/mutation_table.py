@@ -69,7 +69,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     _lua("cancel", "state", "if state ~= 'scheduled' and state ~= 'ready' then return state end", ""),
     _lua("reschedule", "state", "if state ~= 'scheduled' and state ~= 'ready' then return state end", ""),
     _lua("redrive", "dead letters alone", "redis.call('ZSCORE', x, id) and readable", "readable"),
-    _lua("purge", "dead letters alone", "if redis.call('ZREM', x, id) == 1 then", "if redis.call('ZREM', x, id) then"),
+    _lua("purge", "dead letters alone", "if redis.call('ZSCORE', x, id) then", "if true then"),
     # Limits
     _lua("step", "places of a concurrency key", "has_place = taken[key] < most", "has_place = true"),
     _lua("step", "places given back", "      leave_place(key)\n      freed", "      freed"),
@@ -78,9 +78,25 @@ MUTATIONS: tuple[Mutation, ...] = (
     _lua("step", "quota counted", "if slice and count > 0 then", "if false then"),
     # Ids and unique keys
     _lua(
-        "enqueue", "id in the store", "holder = (rows[i] or records[i] or seen[id]) and id", "holder = seen[id] and id"
+        "enqueue",
+        "id in the store",
+        "holder = (rows[i] or records[i] or earlier or i <= known) and id",
+        "holder = (earlier or i <= known) and id",
     ),
-    _lua("enqueue", "id in the batch", "(rows[i] or records[i] or seen[id])", "(rows[i] or records[i])"),
+    _lua("enqueue", "id in the batch", "seen[id] or younger[i]", "younger[i]"),
+    _lua("enqueue", "id in memory", "younger[i] or older[i]", "nil"),
+    _lua("enqueue", "ids of the generation before", "younger[i] or older[i]", "younger[i]"),
+    _lua("enqueue", "received before", "or earlier or i <= known)", "or earlier)"),
+    _lua("enqueue", "digest compare", "earlier ~= '' and earlier ~= chosen[i]", "false"),
+    _lua("enqueue", "too late for a repetition", "now > tonumber(sub(ARGV[2], 2))", "false"),
+    _lua("_prelude", "digest of a forgotten id", "digested and digested[i] or ''", "''"),
+    _lua(
+        "_prelude",
+        "two generations of ids",
+        "redis.call('RENAME', id_memory, id_memory_before)",
+        "redis.call('DEL', id_memory)",
+    ),
+    _lua("step", "numbers of an outbox rise", "tonumber(redis.call('HGET', c, 'sent on') or 0) + 1", "0"),
     _lua("enqueue", "unique key in the store", "holder = keys[key] or holder_of(key, now)", "holder = keys[key]"),
     _lua(
         "enqueue",
@@ -127,8 +143,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         (
             Edit(
                 "outbox.py",
-                'store.enqueue(messages)\n            store.wire.command("LREM", outbox, 1, entry)',
-                'store.wire.command("LREM", outbox, 1, entry)\n            store.enqueue(messages)',
+                "            sent += _send(",
+                '            store.wire.command("LREM", outbox, 1, entry)\n            sent += _send(',
             ),
         ),
     ),
@@ -147,7 +163,8 @@ MUTATIONS: tuple[Mutation, ...] = (
 _INSTANT = Edit("lua/recur.lua", "tonumber(due) ~= tonumber(ARGV[4])", "false")
 _OCCURRENCE = Edit(
     "lua/recur.lua",
-    "elseif redis.call('HEXISTS', b, id) == 0 and redis.call('HEXISTS', m, id) == 0 then",
+    "elseif redis.call('HEXISTS', b, id) + redis.call('HEXISTS', m, id) + redis.call('HEXISTS', id_memory, id)\n"
+    "    + redis.call('HEXISTS', id_memory_before, id) == 0 then",
     "else",
 )
 _HOLDER_ENDED = Edit(

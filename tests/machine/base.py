@@ -70,7 +70,9 @@ class Base(RuleBasedStateMachine):
         assert self.began <= stamp <= self.soon
         return stamp
 
-    def new(self, name: str, key: str, lifetime: int, concurrency: str, due: int | None, queue: str) -> NewMessage:
+    def new(
+        self, name: str, key: str, lifetime: int, concurrency: str, due: int | None, queue: str, digest: str
+    ) -> NewMessage:
         return message(
             name,
             priority=PRIORITIES[IDS.index(name) % len(PRIORITIES)],
@@ -80,6 +82,7 @@ class Base(RuleBasedStateMachine):
             limit=LIMITS.get(concurrency, 1),
             due=None if due is None else self.began + due * HOUR,
             queue=queue,
+            digest=digest,
         )
 
     def in_hand(self) -> list[str]:
@@ -116,6 +119,7 @@ def new_messages(queues: tuple[str, ...] = (QUEUE,), least: int = 1) -> st.Searc
             st.sampled_from(["", "c1", "c2"]),
             DUE,
             st.sampled_from(queues),
+            st.sampled_from(["", "", "a1", "a1", "b2"]),
         ),
         min_size=least,
         max_size=least + 4,

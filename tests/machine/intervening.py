@@ -10,6 +10,8 @@ from hypothesis.stateful import precondition, rule
 
 from pollconsumer.core.errors import BadData
 from pollconsumer.core.lifecycle import State
+from pollconsumer.store.keys import ID_MEMORY_MS, MOST_REMEMBERED
+from pollconsumer.store.redis_store import trimmed_keys
 from tests.machine.base import DUE, FEW
 from tests.machine.handling import Handling
 from tests.store.acting import HOUR, QUEUE
@@ -102,11 +104,14 @@ class Intervening(Handling):
         assert snapshot(self.wire) == before
 
     @precondition(lambda self: self.model.having(State.COMPLETED, State.CANCELLED))
-    @rule(ended=st.sampled_from(["d", "dx"]), keep=st.integers(0, 2), most=FEW)
-    def trim(self, ended: str, keep: int, most: int) -> None:
+    @rule(ended=st.sampled_from(["d", "dx"]), keep=st.integers(0, 2), most=FEW, old_ids_too=st.booleans())
+    def trim(self, ended: str, keep: int, most: int, old_ids_too: bool) -> None:
         finished = self.look.finished(ended)
-        keys = [self.look.key(name) for name in ("b", "m", ended, "e", "y", "v", "vx")]
-        forgotten = self.wire.call("trim", keys, [keep, 100 * HOUR, most])
+        keys = [self.look.key(name) for name in trimmed_keys(ended)]
+        if old_ids_too:
+            self.look.time_passes_for_ids(ID_MEMORY_MS)
+            self.model.forget_old_ids()
+        forgotten = self.wire.call("trim", keys, [keep, 100 * HOUR, most, ID_MEMORY_MS, MOST_REMEMBERED])
         assert forgotten == min(most, max(0, len(finished) - keep))
         for name in finished[:forgotten]:
             self.model.forget(name)

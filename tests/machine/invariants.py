@@ -99,6 +99,13 @@ class Invariants(Intervening):
         assert self.look.hash("y") == checkpoints
 
     @invariant()
+    def ids_are_remembered_with_what_they_were_chosen_for(self) -> None:
+        digests = {name: bytes.fromhex(held.digest) for name, held in self.model.messages.items() if held.digest}
+        assert self.look.hash("digests") == digests
+        for key, generation in (("id_memory", self.model.young), ("id_memory_before", self.model.old)):
+            assert self.look.hash(key) == {name: bytes.fromhex(digest) for name, digest in generation.items()}
+
+    @invariant()
     def results_are_those_of_the_last_that_finished(self) -> None:
         assert self.look.hash("v") == {name: result.encode() for name, result in self.model.results.items()}
         assert int(self.look.hash("c").get("skipped", 0)) == self.model.skipped

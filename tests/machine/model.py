@@ -38,6 +38,7 @@ class Held:
     begun: bool = False
     checkpoint: bytes | None = None
     reservation: Reservation | None = None
+    digest: str = ""
 
 
 @dataclass
@@ -55,6 +56,9 @@ class Model:
     keys: dict[str, tuple[str, float]] = field(default_factory=dict)
     """Unique keys: holder, and hours until it is none."""
     results: dict[str, str] = field(default_factory=dict)
+    young: dict[str, str] = field(default_factory=dict)
+    """Ids that are forgotten, with their digests; those that were forgotten a while ago are old."""
+    old: dict[str, str] = field(default_factory=dict)
     skipped: int = 0
     paused: bool = False
     spent: int = 0
@@ -96,6 +100,23 @@ class Model:
         name, hours = self.keys.get(key, ("", 0.0))
         return name if hours > 0 else None
 
+    def digest(self, name: str) -> str | None:
+        """That of a message with this id that is there or remembered, None where there is none."""
+        held = self.messages.get(name)
+        return held.digest if held else self.young.get(name, self.old.get(name))
+
+    def conflict(self, batch: Iterable[NewMessage]) -> int | None:
+        """The position of the first message of which its id has another digest."""
+        accepted, keys = dict[str, str](), set[str]()
+        for at, new in enumerate(batch):
+            digest = accepted.get(new.id, self.digest(new.id))
+            if digest is None and not (new.key and (new.key in keys or self.holder(new.key))):
+                accepted[new.id] = new.digest
+                keys.add(new.key)
+            elif digest and new.digest and digest != new.digest:
+                return at
+        return None
+
     # What happens
 
     def script(self) -> None:
@@ -104,10 +125,11 @@ class Model:
 
     def accept(self, message: NewMessage, soon: float) -> str | None:
         """A message that is enqueued, due if before ``soon``. Returns whose duplicate it is."""
-        holder = message.id if message.id in self.messages else self.holder(message.key)
+        holder = self.holder(message.key) if self.digest(message.id) is None else message.id
         if holder is not None:
             return holder
         held = Held(message.id, State.SCHEDULED, message.priority, message.key, message.concurrency_key)
+        held.digest = message.digest
         self.messages[message.id] = held
         self.results.pop(message.id, None)
         if message.key:
@@ -220,3 +242,8 @@ class Model:
     def forget(self, name: str) -> None:
         held = self.messages.pop(name)
         assert held.state in ENDED
+        self.young[name] = held.digest
+
+    def forget_old_ids(self) -> None:
+        if self.young or self.old:
+            self.young, self.old = {}, self.young

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
 
-from pollconsumer.core.errors import LeaseLost
+from pollconsumer.core.errors import Conflict, LeaseLost
 from pollconsumer.core.events import Event, OccurrencesSkipped, RecurrenceRemoved
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.recurrence import Recurrence, tick
@@ -17,7 +17,7 @@ from pollconsumer.store.recurring import occurrence_id, occurrence_record
 from tests.machine.base import FEW, Base, new_messages
 from tests.machine.model import Held
 from tests.store.acting import HOUR, QUEUE
-from tests.store.servers import server_ms
+from tests.store.servers import server_ms, snapshot
 
 if TYPE_CHECKING:
     from pollconsumer.core.message import NewMessage
@@ -30,7 +30,9 @@ class Producing(Base):
     def begin(self, wanted: list[tuple[Any, ...]]) -> None:
         self.set_up()
         self.outbox: list[list[NewMessage]] = []
-        self.sent_there: list[str] = []
+        self.sent_before = False
+        """Whether the first of these was sent by a sender that died then."""
+        self.sent_there: dict[str, str] = {}
         self.recurrences: dict[str, Recurrence] = {}
         self.defined = 0
         self.next: dict[str, int] = {}
@@ -47,6 +49,14 @@ class Producing(Base):
 
     def enqueue_all(self, wanted: list[tuple[Any, ...]]) -> None:
         batch = [self.new(*each) for each in wanted]
+        conflict = self.model.conflict(batch)
+        if conflict is not None:
+            before = snapshot(self.wire)
+            with pytest.raises(Conflict, match=batch[conflict].id) as caught:
+                self.store.enqueue(batch)
+            assert (caught.value.id, caught.value.at) == (batch[conflict].id, conflict)
+            assert snapshot(self.wire) == before
+            return
         answers = self.store.enqueue(batch)
         for new, answer in zip(batch, answers, strict=True):
             holder = self.model.accept(new, self.soon)
@@ -55,23 +65,34 @@ class Producing(Base):
     @precondition(lambda self: self.outbox)
     @rule()
     def what_is_to_be_sent_is_sent(self) -> None:
-        assert outbox.send(self.store, QUEUE) == sum(map(len, self.outbox))
-        for children in self.outbox:
-            self.sent(children)
+        told: list[tuple[str, str]] = []
+        assert outbox.send(self.store, QUEUE, lambda *which: told.append(which)) == sum(map(len, self.outbox))
+        assert told == [each for children in self.outbox for each in self.sent(children)]
         self.outbox.clear()
 
     @precondition(lambda self: self.outbox)
     @rule()
     def a_sender_dies_before_it_says_that_it_has_sent(self) -> None:
-        self.store.enqueue(self.outbox[0])
-        self.sent(self.outbox[0])
+        (entry,) = self.wire.command("LRANGE", self.look.key("o"), 0, 0)
+        told: list[tuple[str, str]] = []
+        assert outbox.send_entry(self.store, QUEUE, entry, lambda *which: told.append(which)) == len(self.outbox[0])
+        assert told == self.sent(self.outbox[0])
+        self.sent_before = True
 
-    def sent(self, children: list[NewMessage]) -> None:
-        for child in children:
-            if child.queue == QUEUE:
+    def sent(self, children: list[NewMessage]) -> list[tuple[str, str]]:
+        """What is sent once more is received no more, whatever is remembered. Returns what has the id of another."""
+        conflicting = []
+        for child in [] if self.sent_before else children:
+            there = child.queue != QUEUE
+            digest = self.sent_there.get(child.id) if there else self.model.digest(child.id)
+            if digest and child.digest and digest != child.digest:
+                conflicting.append((child.id, child.queue))
+            elif not there:
                 self.model.accept(child, self.soon)
-            elif child.id not in self.sent_there:
-                self.sent_there.append(child.id)
+            else:
+                self.sent_there.setdefault(child.id, child.digest)
+        self.sent_before = False
+        return conflicting
 
     @precondition(lambda self: self.model.having(State.SCHEDULED))
     @rule(most=FEW)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pollconsumer.core.message import NewMessage
+from pollconsumer.core.message import NewMessage, digest_of
 from pollconsumer.store import rows
 from pollconsumer.store.reservations import Holder, Limits, Reservation, Settlement, Share, Stepped
 
@@ -31,8 +31,14 @@ def message(
     limit: int = 1,
     queue: str = QUEUE,
     handler: str = "handler",
+    digest: str = "",
 ) -> NewMessage:
-    return NewMessage(id, queue, handler, payload, priority, due, delay, key, lifetime, concurrency, limit)
+    return NewMessage(id, queue, handler, payload, priority, due, delay, key, lifetime, concurrency, limit, digest)
+
+
+def chosen(id: str, payload: bytes = b"{}", *, handler: str = "handler", queue: str = QUEUE) -> NewMessage:  # noqa: A002
+    """A message whose id the user chose."""
+    return message(id, payload=payload, handler=handler, queue=queue, digest=digest_of(handler, payload))
 
 
 class Launch:
@@ -131,6 +137,14 @@ class Looking:
     def hash(self, name: str) -> dict[str, bytes]:
         found = self._wire.command("HGETALL", self.key(name))
         return {field.decode(): value for field, value in zip(found[::2], found[1::2], strict=True)}
+
+    def time_passes_for_ids(self, ms: int) -> None:
+        began = self.hash("c").get("id memory began")
+        if began is not None:
+            self._wire.command("HSET", self.key("c"), "id memory began", int(began) - ms)
+
+    def forget_ids(self) -> None:
+        self._wire.command("DEL", self.key("id_memory"), self.key("id_memory_before"))
 
     def row(self, id: str) -> rows.Row:  # noqa: A002
         return rows.read_row(self._wire.command("HGET", self.key("m"), id))

@@ -48,13 +48,14 @@ def test_a_result_outlives_its_message(store: RedisStore, look: Looking, monkeyp
 
 
 def test_a_result_is_not_that_of_a_later_message_with_the_same_id(
-    store: RedisStore, inspector: Inspector, monkeypatch: pytest.MonkeyPatch
+    store: RedisStore, look: Looking, inspector: Inspector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     complete_with(store, result="1")
     assert store.enqueue([message("parent"), message("other")])[0].duplicate
     assert inspector.message("parent").result == 1
     monkeypatch.setattr("pollconsumer.store.redis_store.KEEP_FINISHED", 0)
     store.trim(QUEUE)
+    look.forget_ids()
     assert not store.enqueue([message("parent")])[0].duplicate
     assert inspector.message("parent").result is None
 
@@ -98,7 +99,7 @@ def test_what_is_sent_arrives_in_its_own_queue_whole(store: RedisStore, look: Lo
     ]
     complete_with(store, *children)
     assert look.ranked("z") == []
-    assert outbox.send(store, QUEUE) == 3
+    assert outbox.send(store, QUEUE, print) == 3
     assert look.listed("o") == []
     same = inspector.message("same")
     assert (same.payload, same.row.priority, same.queue) == ({"x": "ü"}, 3, QUEUE)
@@ -117,11 +118,11 @@ def test_a_sender_that_dies_between_sending_and_saying_so_sends_nothing_twice(
 ) -> None:
     complete_with(store, message("child", queue=OTHER), message("sibling"))
     (entry,) = store.wire.command("LRANGE", look.key("o"), 0, -1)
-    assert outbox.send(store, QUEUE) == 2
+    assert outbox.send(store, QUEUE, print) == 2
     launch = Launch(store, queue=OTHER)
     launch.complete(*launch.reserve())
     store.wire.command("RPUSH", look.key("o"), entry)
-    assert outbox.send(store, QUEUE) == 2
+    assert outbox.send(store, QUEUE, print) == 2
     assert inspector.message("child").state == "completed"
     assert Looking(store, OTHER).listed("r") == []
     assert look.listed("r") == ["sibling"]
@@ -129,18 +130,19 @@ def test_a_sender_that_dies_between_sending_and_saying_so_sends_nothing_twice(
 
 def test_two_senders_at_once_send_everything_once(store: RedisStore, look: Looking) -> None:
     for n in range(50):
-        store.wire.command("RPUSH", look.key("o"), outbox.pack([message(f"m{n}", queue=OTHER)], 0))
+        entry = outbox.pack([message(f"m{n}", queue=OTHER)], 0)
+        store.wire.command("RPUSH", look.key("o"), b"%d\n%b" % (n + 1, entry))
     enqueue, rivals = store.enqueue, 0
 
-    def rivalled(messages: object) -> object:
+    def rivalled(*messages: object) -> object:
         nonlocal rivals
         rivals += 1
         if rivals == 3:
-            outbox.send(store, QUEUE)
-        return enqueue(messages)  # type: ignore[arg-type]
+            outbox.send(store, QUEUE, print)
+        return enqueue(*messages)  # type: ignore[arg-type]
 
     store.enqueue = rivalled  # type: ignore[assignment, method-assign]
-    outbox.send(store, QUEUE)
+    outbox.send(store, QUEUE, print)
     assert look.listed("o") == []
     assert Looking(store, OTHER).listed("r") == [f"m{n}" for n in range(50)]
 
@@ -148,7 +150,7 @@ def test_two_senders_at_once_send_everything_once(store: RedisStore, look: Looki
 def test_a_child_with_a_key_that_is_held_is_a_duplicate(store: RedisStore, look: Looking) -> None:
     store.enqueue([message("holder", key="k", delay=HOUR)])
     complete_with(store, message("child", key="k"))
-    outbox.send(store, QUEUE)
+    outbox.send(store, QUEUE, print)
     assert look.listed("r") == []
     assert look.listed("o") == []
 
@@ -195,7 +197,7 @@ def test_what_somebody_else_wrote_there_is_dropped_and_holds_up_nothing(
     store: RedisStore, look: Looking, garbage: bytes
 ) -> None:
     store.wire.command("RPUSH", look.key("o"), garbage, outbox.pack([message("child")], 0))
-    assert outbox.send(store, QUEUE) == 1
+    assert outbox.send(store, QUEUE, print) == 1
     assert (look.listed("r"), look.listed("o")) == (["child"], [])
 
 
@@ -204,9 +206,9 @@ def test_what_a_newer_version_is_to_send_on_is_left_for_it_and_holds_nothing_up(
 ) -> None:
     complete_with(store, message("old", queue=OTHER))
     (entry,) = store.wire.command("LRANGE", look.key("o"), 0, -1)
-    (given,) = json.loads(entry)
+    (given,) = json.loads(entry.partition(b"\n")[2])
     newer = json.dumps([given | {"id": "new", "of a later version": 1}]).encode()
     store.wire.command("LPUSH", look.key("o"), *[newer] * 30)
-    assert outbox.send(store, QUEUE) == 1
+    assert outbox.send(store, QUEUE, print) == 1
     assert look.listed("o") == [newer.decode()] * 30
     assert Looking(store, OTHER).listed("r") == ["old"]

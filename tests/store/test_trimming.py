@@ -75,10 +75,3 @@ def test_a_forgotten_message_leaves_no_trace_and_its_neighbours_theirs(
         inspector.message("tried")
     assert look.hash("e") == {"dead": b"Fatal: kept"}
     assert sorted(look.hash("m")) == sorted(look.hash("b")) == ["dead", "waiting"]
-
-
-def test_a_forgotten_id_may_be_used_again(store: RedisStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(redis_store, "KEEP_FINISHED", 0)
-    finish(store, {"a": 0})
-    store.trim(QUEUE)
-    assert not store.enqueue([message("a")])[0].duplicate

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
-from pollconsumer.core.errors import BadData, ConfigurationError, OutcomeUnknown, StoreUnreachable, UsageError
+from pollconsumer.core.errors import (
+    BadData,
+    ConfigurationError,
+    Conflict,
+    OutcomeUnknown,
+    StoreUnreachable,
+    UsageError,
+)
 from pollconsumer.core.message import MAX_PRIORITY
 from pollconsumer.interface.cli import current_settings
 from pollconsumer.interface.cli.opened import redis_store
@@ -104,6 +111,11 @@ def _enqueue_lines(source: str, skip: int, report: _Report) -> None:
             try:
                 for enqueued in store.enqueue_batches(batch.messages):
                     report.show(enqueued)
+            except Conflict as error:
+                for enqueued in store.enqueue_batches(batch.messages[report.accepted - before : error.at]):
+                    report.show(enqueued)
+                report.end()
+                raise _refused(error, batch.lines[error.at], report.accepted) from None
             except StoreUnreachable as error:
                 report.end()
                 raise _cut_off(error, batch.lines[report.accepted - before :], report.accepted) from None
@@ -115,7 +127,7 @@ def _enqueue_lines(source: str, skip: int, report: _Report) -> None:
 
 
 def _refused(error: BadData, line: int, accepted: int) -> BadData:
-    return BadData(f"{error}; {accepted} accepted before it: mend it and go on with --skip {line - 1}")
+    return BadData(f"line {line}: {error}; {accepted} accepted before it: mend it and go on with --skip {line - 1}")
 
 
 def _cut_off(error: StoreUnreachable, lines: list[int], accepted: int) -> StoreUnreachable:
@@ -157,21 +169,21 @@ def _messages(lines: Iterable[bytes], skip: int) -> Iterator[tuple[int, NewMessa
     for number, line in enumerate(lines, 1):
         if number > skip and line.strip():
             try:
-                yield number, _line_message(f"line {number}", line, own_queues)
+                yield number, _line_message(line, own_queues)
             except BadData as error:
                 yield number, error
 
 
-def _line_message(where: str, line: bytes, own_queues: OwnQueues) -> NewMessage:
+def _line_message(line: bytes, own_queues: OwnQueues) -> NewMessage:
     try:
-        entry = parse_object(where, line.decode().strip())
+        entry = parse_object("message", line.decode().strip())
     except UnicodeDecodeError as error:
-        raise BadData(where, f"not UTF-8: {error.reason}", "write it as UTF-8") from None
+        raise BadData("not UTF-8", error.reason, "write it as UTF-8") from None
     unknown = [name for name in entry if name not in NAMES]
     if unknown:
-        raise BadData(where, unknown[0], f"unknown key; the keys are {', '.join(NAMES)}")
+        raise BadData("unknown key", unknown[0], f"the keys are {', '.join(NAMES)}")
     if not isinstance(entry.get("handler"), str):
-        raise BadData(where, entry.get("handler"), "needs a handler, as text")
+        raise BadData("handler", entry.get("handler"), "give one, as text")
     options = {"in_" if name == "in" else name: value for name, value in entry.items()}
     handler, payload = options.pop("handler"), options.pop("payload", {})
     try:
@@ -181,8 +193,10 @@ def _line_message(where: str, line: bytes, own_queues: OwnQueues) -> NewMessage:
         if options.get("in_") is not None:
             milliseconds("in", options["in_"])  # refused under the name that the line gives it
         return new_message(handler, payload, **options)
+    except BadData:
+        raise
     except (ValueError, TypeError, ConfigurationError) as error:
-        raise BadData(f"{where}: {error}") from None
+        raise BadData(str(error)) from None
 
 
 def _message(handler: str, payload: dict[str, Any], options: dict[str, Any]) -> NewMessage:

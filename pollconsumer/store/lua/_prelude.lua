@@ -104,7 +104,9 @@ local function lacking_rights(key, first)
     local call = {}
     for word in string.gmatch(ARGV[i], '[^|]+') do call[#call + 1] = word end
     call[#call + 1] = key
-    if ARGV[i] ~= 'DEL' and ARGV[i] ~= 'EXISTS' then call[#call + 1] = '1' end
+    if not find(' DEL EXISTS UNLINK ', ' ' .. ARGV[i] .. ' ', 1, true) then
+      call[#call + 1] = ARGV[i] == 'RENAME' and key or '1'
+    end
     local known, allowed = pcall(redis.acl_check_cmd, unpack(call))
     if not (known and allowed) then lacking[#lacking + 1] = ARGV[i] end
   end
@@ -168,6 +170,27 @@ end
 local function free_key(id, record)
   local key = unique_key(record)
   if holds_key(id, key) then redis.call('HDEL', u, key) end
+end
+
+-- Forgotten messages: their ids are kept, each with its digest ('' where it has none), in the younger of two generations. The
+-- older one goes when the younger has lasted its time, or holds as many as it may.
+local function remember(ids, now, lasts, most)
+  local size, before = redis.call('HLEN', id_memory), redis.call('HLEN', id_memory_before)
+  local began = tonumber(redis.call('HGET', c, 'id memory began') or 0)
+  local over = now - began >= lasts or size >= most
+  if over and size + before > 0 then
+    redis.call('UNLINK', id_memory_before)
+    if size > 0 then redis.call('RENAME', id_memory, id_memory_before) end
+  end
+  if over or now < began then redis.call('HSET', c, 'id memory began', now) end
+  if #ids == 0 then return end
+  local digested = redis.call('HLEN', digests) > 0 and redis.call('HMGET', digests, unpack(ids))
+  local remembered = {}
+  for i = 1, #ids do
+    remembered[2 * i - 1], remembered[2 * i] = ids[i], digested and digested[i] or ''
+  end
+  redis.call('HSET', id_memory, unpack(remembered))
+  if digested then redis.call('HDEL', digests, unpack(ids)) end
 end
 
 -- Concurrency keys. Hash g counts what is in flight with each. What finds the places of its key taken stands in line, and

@@ -1,5 +1,5 @@
 -- Enqueue occurrences of a recurrence and set when it is due next: both or neither, whoever else tries.
--- KEYS b m r z c n nz nc t k
+-- KEYS b m r z c n nz nc t k id_memory id_memory_before
 -- ARGV lineage, fence, name, instant that was due, next instant ('' for none), occurrences skipped,
 --   1 when none may be enqueued while the one before is unfinished; for each: id, instant, record less scheduled
 -- Returns occurrences enqueued; -1 when another instant is due by now
@@ -30,7 +30,8 @@ for i = 8, #ARGV, 3 do
   local unfinished = last and (row and sub(row, 2, 2) == '\0' or not row and redis.call('HEXISTS', b, last) == 1)
   if ARGV[7] == '1' and unfinished then
     skipped = skipped + 1
-  elseif redis.call('HEXISTS', b, id) == 0 and redis.call('HEXISTS', m, id) == 0 then
+  elseif redis.call('HEXISTS', b, id) + redis.call('HEXISTS', m, id) + redis.call('HEXISTS', id_memory, id)
+    + redis.call('HEXISTS', id_memory_before, id) == 0 then
     record = sub(record, 1, 4) .. stamp .. sub(record, 5)
     row = fresh_row(record)
     redis.call('HSET', b, id, record)

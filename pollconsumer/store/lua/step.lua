@@ -103,7 +103,12 @@ for at = last + 1, #ARGV, 7 do
         redis.call('HSET', v, id, text)
         redis.call('ZADD', vx, now + delay, id)
       end
-      if ARGV[at + 6] ~= '' then redis.call('RPUSH', o, ARGV[at + 6]) end
+      if ARGV[at + 6] ~= '' then
+        -- Numbers rise, also where the last ones were lost with a failing server.
+        local number = math.max(tonumber(redis.call('HGET', c, 'sent on') or 0) + 1, now * 1000)
+        redis.call('HSET', c, 'sent on', string.format('%.0f', number))
+        redis.call('RPUSH', o, string.format('%.0f\n', number) .. ARGV[at + 6])
+      end
     elseif kind == 'dead' then
       redis.call('HSET', m, id, row)
       redis.call('ZADD', x, number6(row, 27), id)
