@@ -21,7 +21,7 @@ from pollconsumer.core.text import printable
 from pollconsumer.core.window import StopReason
 from pollconsumer.runtime.interruption import SIGNALS
 from pollconsumer.runtime.process import boot_time, is_stopped
-from pollconsumer.runtime.progress import Held, Identity, Progress
+from pollconsumer.runtime.progress import EMPTIED, LOST, Held, Identity, Progress
 from pollconsumer.store.leases import RENEW_EVERY, TRUSTED_FOR, Acquired, Leases
 from pollconsumer.store.redis_store import RedisStore
 from pollconsumer.store.reservations import Holder
@@ -33,6 +33,7 @@ FAREWELL = 2.0
 """Seconds in which the lease of a launch that died at its hard end must have been given back."""
 
 MOST_NAMED = 3
+GONE = "the heartbeat process is gone; the next launch goes on"
 
 OpenStore = Callable[[], tuple[Leases, RedisStore]]
 
@@ -73,11 +74,15 @@ class Heartbeat:
         self._stopped = False
 
     def hold(self, tenure: Tenure) -> None:
-        """Begin to renew."""
+        """Begin to renew. LeaseLost where the process is gone: it may be killed while the user's modules are imported,
+        and what they do to descriptors is theirs."""
         self._progress.trust_until(tenure.asked + TRUSTED_FOR)
         identity, acquired, *times = tenure
         order = json.dumps([identity, acquired.holder, acquired.slot, acquired.at, *times])
-        os.write(self._orders, order.encode() + b"\n")
+        try:
+            os.write(self._orders, order.encode() + b"\n")
+        except OSError:
+            raise LeaseLost("lease not renewed", None, GONE) from None
 
     def is_alive(self) -> bool:
         """Whether it is there and runs."""
@@ -144,7 +149,7 @@ def _keep(ends: list[int], parent: int, progress: Progress, leases: Leases, tenu
             pause = RETRY_EVERY
             continue
         if not held:
-            progress.trust_until(-1.0)
+            progress.trust_until(EMPTIED if held is None else LOST)
             return False
         progress.trust_until(asked + TRUSTED_FOR)
         pause = RENEW_EVERY

@@ -5,9 +5,12 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from pollconsumer.core.errors import LeaseLost, StoreUnreachable
+from pollconsumer.core.errors import LeaseLost, StoreRefused, StoreUnreachable
+from pollconsumer.runtime.heartbeat import GONE
 from pollconsumer.runtime.process import boot_time
+from pollconsumer.runtime.progress import EMPTIED
 from pollconsumer.store.leases import TTL, Acquired
+from pollconsumer.store.suitability import RESTORE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -62,20 +65,35 @@ class LeaseWatch:
     """Whether the lease is still ours, without asking the server."""
 
     def __init__(
-        self, progress: Progress, heartbeat: Heartbeat, window: Window, interrupted: Callable[[], bool]
+        self,
+        progress: Progress,
+        heartbeat: Heartbeat,
+        window: Window,
+        interrupted: Callable[[], bool],
+        farewell: float,
     ) -> None:
+        """``farewell``: seconds after the window's end for which the heartbeat's word is waited for. A launch that
+        slept through its window wakes before its heartbeat can have asked the store."""
         self._progress, self._heartbeat, self._window, self._interrupted = progress, heartbeat, window, interrupted
+        self._farewell = farewell
 
     def check(self) -> None:
         """Return at once while the lease can be trusted; else wait until it can be again.
 
-        LeaseLost when it is another's, or nobody renews it any more; StoreUnreachable when the window closed first.
+        LeaseLost when it is another's, or nobody renews it any more; StoreRefused when the store was emptied;
+        StoreUnreachable when the window closed first.
         """
+        unheard_since: float | None = None
         while boot_time() >= (until := self._progress.trusted_until()):
+            if until == EMPTIED:
+                raise StoreRefused("store emptied while it was used", None, RESTORE)
             if until < 0:
-                raise LeaseLost("lease lost", None, "a newer launch holds it; this one wrote nothing since")
+                raise LeaseLost("lease lost", None, "a newer launch took it, or it was broken; nothing written since")
             if not self._heartbeat.is_alive():
-                raise LeaseLost("lease not renewed", None, "the heartbeat process is gone; the next launch goes on")
-            if self._window.left(time.monotonic()) <= 0 or self._interrupted():
+                raise LeaseLost("lease not renewed", None, GONE)
+            now = time.monotonic()
+            if self._window.left(now) <= 0:
+                unheard_since = unheard_since or now
+            if self._interrupted() or (unheard_since and now - unheard_since >= self._farewell):
                 raise StoreUnreachable("lease not renewed", None, "the store did not answer its heartbeat")
             time.sleep(0.05)

@@ -112,6 +112,10 @@ class Flight:
         return named
 
 
+LOST, EMPTIED = -1.0, -2.0
+"""The lease is another's; the store has forgotten it, with all else."""
+
+
 class Counts(NamedTuple):
     handled: int = 0
     failed: int = 0
@@ -131,7 +135,7 @@ class Progress:
         _TRUST.pack_into(self._memory, 0, boot_time)
 
     def trusted_until(self) -> float:
-        """On the boot clock; negative when the lease is known to be lost."""
+        """On the boot clock; LOST or EMPTIED when it cannot be trusted again."""
         until: float = _TRUST.unpack_from(self._memory, 0)[0]
         return until
 

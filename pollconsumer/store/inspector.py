@@ -120,7 +120,7 @@ class Inspector:
         leases = self.leases()
         seen = self._wire.command("HGET", control("seen"), "mover")
         held = any(lease["role"] == "mover" for lease in leases)
-        ago = 0.0 if held else None if seen is None else max(0, now - int(seen)) / 1000
+        ago = 0.0 if held else _seconds_since(seen, now)
         return Overview(queues, sum(queue.overdue for queue in queues), ago, leases)
 
     def messages(self, state: State | None, queue: str | None, limit: int) -> Iterator[Message]:
@@ -293,6 +293,11 @@ def _id_in(key: str, entry: bytes) -> bytes:
 _NUMBERS = ("running_seconds", "handled", "failed", "released", "yielded", "average_seconds", "margin_seconds")
 _INSTANTS = ("started_ms", "acquired_ms", "ended_ms")
 _BLANK: dict[str, Any] = {"role": "", "queues": [], "exit_code": None} | dict.fromkeys(_NUMBERS, 0)
+
+
+def _seconds_since(instant: bytes | None, now: int) -> float | None:
+    """Since an instant in epoch ms; None for what somebody else wrote there."""
+    return max(0, now - int(instant)) / 1000 if instant is not None and instant.isdigit() else None
 
 
 def _read_result(stored: bytes | None) -> Any:

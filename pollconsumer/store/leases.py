@@ -13,6 +13,8 @@ server grants, counted from before it asked, on a clock that goes on while the m
 from __future__ import annotations
 
 import re
+from contextlib import suppress
+from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
 from pollconsumer.core.durations import MEMORY
@@ -128,14 +130,16 @@ class Leases:
         lineages = self._wire.command("SMEMBERS", self._keys.control("leases"))
         keys = [self._keys.control(f"lease:{id_text(lineage)}") for lineage in lineages]
         fences = self._wire.all([("HGET", key, "fence") for key in keys]) if keys else []
-        return [fence for fence in fences if fence is not None]
+        return [fence for fence in fences if fence is not None and fence.isdigit()]
 
-    def renew(self, holder: Holder, role: str, launch: str, description: str, entry: str) -> bool:
-        """Go on holding, and record how the launch fares. False when the lease is another's."""
+    def renew(self, holder: Holder, role: str, launch: str, description: str, entry: str) -> bool | None:
+        """Go on holding, and record how the launch fares. False when the lease is another's, or was broken; None when
+        the store was emptied since it was taken."""
         control = self._keys.control
         keys = [control(f"lease:{holder.lineage}"), control("fences"), control("seen"), control("ledger")]
         args = [holder.lineage, role, holder.fence, int(TTL * 1000), launch, description, entry]
-        return bool(self._wire.call("renew", keys, args))
+        answer: int = self._wire.call("renew", keys, args)
+        return None if answer < 0 else bool(answer)
 
     def release(self, holder: Holder, role: str, launch: str, entry: str) -> bool:
         """Give the lease back and close the ledger's entry. False when the lease was another's already."""
@@ -158,7 +162,10 @@ class Leases:
         learned = {}
         for name, value in zip(names, values, strict=True):
             if value is not None and (read := _LEARNED.fullmatch(value)):
-                learned[name] = (float(read[1]), int(read[2]))
+                with suppress(ValueError):  # somebody else wrote it
+                    mean = float(read[1])
+                    if 0 <= mean < inf:
+                        learned[name] = (mean, int(read[2]))
         return learned
 
     def learn(self, measured: Mapping[str, Average]) -> None:

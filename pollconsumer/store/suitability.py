@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pollconsumer.store.wire import Wire
 
 OLDEST = (7, 0)
+RESTORE = "restore its data, or accept it: pollconsumer store adopt"
 
 
 class Memo(Protocol):
@@ -63,8 +64,7 @@ class Suitability:
             return
         if held != known:
             found = "empty" if held is None else "another one"
-            fix = "restore its data, or accept it: pollconsumer store adopt"
-            raise StoreRefused("store replaced", f"{wire.address} is {found}", fix)
+            raise StoreRefused("store replaced", f"{wire.address} is {found}", RESTORE)
 
 
 def adopt(wire: Wire, key: str) -> str:

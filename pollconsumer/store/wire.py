@@ -27,6 +27,7 @@ from pollconsumer.core.errors import (
 from pollconsumer.core.redaction import redacted
 from pollconsumer.store.rights import refuse_without
 from pollconsumer.store.scripts import Scripts
+from pollconsumer.store.suitability import RESTORE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -285,12 +286,17 @@ def _raise_if_error(answer: Any) -> None:
     kind = _CLASSES.get(type(answer)) or text.partition(" ")[0]
     if kind == "FENCED":
         raise LeaseLost("lease lost", text.partition(" ")[2] or None, "a newer launch holds it") from None
+    if kind == "FORGOTTEN":
+        raise StoreRefused("store emptied while it was used", None, RESTORE) from None
     if kind in _REFUSED or any(said in text for said in _REFUSED_IN_SCRIPT):
         if named := re.search(r"no permissions to run the '([^']+)' command", text):
             refuse_without([named[1].encode()])
         raise PermissionDenied("not permitted", text, "extend the access rules of the store's user") from None
     if kind in _PASSING:
         raise Unanswered(text, sent=False) from None
+    if kind == "FOREIGN" or "is not an integer" in text:
+        key = text.partition(" ")[2]
+        raise StoreRefused("key is not ours", key, "another program writes to our namespace; choose another") from None
     if "WRONGTYPE" in text:
         raise StoreRefused("key of a wrong type", text, "another program uses our namespace; choose another") from None
     raise PollConsumerError("the store refused a command", text) from None

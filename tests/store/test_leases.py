@@ -30,7 +30,7 @@ def take(leases: Leases, launch: str, group: Group = GROUP) -> Holder:
     return acquired.holder
 
 
-def renew(leases: Leases, holder: Holder, launch: str = "one") -> bool:
+def renew(leases: Leases, holder: Holder, launch: str = "one") -> bool | None:
     return leases.renew(holder, "consumer", launch, "{}", "{}")
 
 
@@ -228,6 +228,13 @@ def test_a_broken_lease_is_not_revived_and_the_successor_is_woken(leases: Leases
     assert wire.command("LLEN", baton()) == 1
     assert not renew(leases, holder)
     assert int(take(leases, "two").fence) > int(holder.fence)
+
+
+def test_a_store_that_was_emptied_has_forgotten_the_lease(leases: Leases, wire: Wire) -> None:
+    holder = take(leases, "one")
+    wire.command("FLUSHALL")
+    assert renew(leases, holder) is None
+    assert wire.command("DBSIZE") == 0
 
 
 def test_a_lease_is_broken_only_under_the_fence_that_was_seen(leases: Leases, wire: Wire) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pollconsumer.core.errors import LeaseLost
+from pollconsumer.core.errors import LeaseLost, StoreRefused
 from pollconsumer.store.redis_store import Promoted, RedisStore
 from pollconsumer.store.reservations import Holder
 from tests.store.acting import HOUR, QUEUE, Launch, Looking, message, names
@@ -128,6 +128,6 @@ def test_an_overtaken_mover_moves_nothing(store: RedisStore, look: Looking, move
 
 def test_a_mover_that_did_not_announce_itself_moves_nothing(store: RedisStore, look: Looking) -> None:
     schedule(store, look, {"a": 1000})
-    with pytest.raises(LeaseLost):
+    with pytest.raises(StoreRefused):
         store.promote(Holder("mover::0", "5", "mover:"), QUEUE, 100)
     assert look.ranked("s") == ["a"]

@@ -30,6 +30,19 @@ local function number6(s, at)
   return ((((a * 256 + b1) * 256 + c1) * 256 + d1) * 256 + e1) * 256 + f1
 end
 
+-- Whether a stored value is a whole number that a row can hold; somebody else may have written anything.
+local function whole(text)
+  return text and #text < 16 and find(text, '^%d+$') ~= nil and tonumber(text) < 281474976710656
+end
+
+-- Why a holder is refused: FENCED where a newer one has announced itself, FORGOTTEN where the store knows of none, as
+-- after it was emptied. Nil where the fence is the one that was announced.
+local function not_ours(lineage, fence)
+  local seen = redis.call('HGET', t, lineage)
+  if seen == fence then return nil end
+  return redis.error_reply((seen and 'FENCED ' or 'FORGOTTEN ') .. lineage)
+end
+
 local function now_ms()
   local time = redis.call('TIME')
   return tonumber(time[1]) * 1000 + floor(tonumber(time[2]) / 1000)
@@ -120,7 +133,7 @@ end
 
 -- The first of `count` ticks that no message has had: of now, or after the last one.
 local function next_ticks(count, now)
-  local first = math.max(tonumber(redis.call('HGET', c, 'tick') or 0) + 1, now * TICKS)
+  local first = math.max((tonumber(redis.call('HGET', c, 'tick') or 0) or 0) + 1, now * TICKS)
   redis.call('HSET', c, 'tick', string.format('%.0f', first + count - 1))
   return first
 end

@@ -4,15 +4,25 @@
 --   holder and ledger entry as JSON, holders thought dead: 'fence:seq' where the caller saw no renewal for too long
 -- Returns {1, slot, fence, now} when taken; {0, ms until the first lease may lapse, 'fence:seq' of each slot} for the
 --   successor; {-1} when another is waiting already
+-- Refusals: FOREIGN with the key that somebody else wrote to
 -- Repeating the call is harmless: the same launch is given the same fence.
 -- A fence is above every earlier one and not below the server's clock, so that a restored backup repeats none.
 
+redis.call('GET', next)  -- a key of another type is refused before anything is written
+redis.call('LLEN', launches)
+redis.call('HLEN', ledger)
+redis.call('SISMEMBER', leases, '')
+
 local now = now_ms()
+local last = redis.call('HGET', fences, 'last') or '0'
+if not whole(last) then return redis.error_reply('FOREIGN ' .. fences) end
 local dead = {}
 for i = 8, #ARGV do dead[ARGV[i]] = true end
 local held, signs, lapse = {}, {}, -1
 for i = 1, #slots do
   local lease = redis.call('HMGET', slots[i], 'fence', 'seq', 'launch', 'since')
+  local ours = whole(lease[1]) and whole(lease[2]) and lease[3] and whole(lease[4])
+  if not ours and redis.call('EXISTS', slots[i]) == 1 then return redis.error_reply('FOREIGN ' .. slots[i]) end
   if lease[3] == ARGV[1] then return {1, i - 1, lease[1], tonumber(lease[4])} end
   held[i] = lease
 end
@@ -20,7 +30,7 @@ for i = 1, #slots do
   local lease = held[i]
   local sign = lease[1] and lease[1] .. ':' .. lease[2]
   if not sign or dead[sign] then
-    local fence = string.format('%.0f', math.max(tonumber(redis.call('HGET', fences, 'last') or 0) + 1, now))
+    local fence = string.format('%.0f', math.max(tonumber(last) + 1, now))
     local lineage = ARGV[4] .. (i - 1)
     redis.call('HSET', fences, 'last', fence, lineage, fence)
     redis.call('DEL', slots[i])

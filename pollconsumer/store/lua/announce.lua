@@ -1,8 +1,11 @@
 -- Make a queue refuse every earlier holder of a lease, from here on.
 -- KEYS t sw served
 -- ARGV lineage, fence, ms for which the queue counts as served from now on ('0' where it is not)
--- Refusals: FENCED when a newer holder was here first
+-- Refusals: FENCED when a newer holder was here first; FOREIGN with the key that somebody else wrote to
 
+for _, fence in ipairs(redis.call('HVALS', t)) do
+  if not whole(fence) then return redis.error_reply('FOREIGN ' .. t) end
+end
 local seen = redis.call('HGET', t, ARGV[1])
 if seen and tonumber(seen) > tonumber(ARGV[2]) then return redis.error_reply('FENCED ' .. ARGV[1]) end
 redis.call('HSET', t, ARGV[1], ARGV[2])

@@ -5,10 +5,11 @@
 for i = 2, #ARGV, 3 do
   local sum, count = tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2])
   local held = redis.call('HGET', durations, ARGV[i])
-  if held then
-    local mean, remembered = string.match(held, '^(%S+) (%d+)$')
+  local mean, remembered = string.match(held or '', '^([%d.e+-]+) (%d+)$')
+  mean = tonumber(mean or '')
+  if mean and mean >= 0 and mean < math.huge then  -- else somebody else wrote it
     remembered = math.min(tonumber(remembered), tonumber(ARGV[1]))
-    sum, count = sum + tonumber(mean) * remembered, count + remembered
+    sum, count = sum + mean * remembered, count + remembered
   end
   redis.call('HSET', durations, ARGV[i], string.format('%.9g %d', sum / count, count))
 end

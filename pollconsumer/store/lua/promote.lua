@@ -2,11 +2,12 @@
 -- KEYS m r z s c t k nz
 -- ARGV lineage, fence, most messages to move
 -- Returns messages moved, ms until the next due time (-1 when there is none), 1 when a recurrence is due
--- Refusals: FENCED
+-- Refusals: FENCED, FORGOTTEN
 -- An id without a row becomes ready all the same: it is for the step that reserves it to find out what is missing. One
 -- whose message is reserved, or has ended, was scheduled by somebody else: it is dropped.
 
-if redis.call('HGET', t, ARGV[1]) ~= ARGV[2] then return redis.error_reply('FENCED ' .. ARGV[1]) end
+local refusal = not_ours(ARGV[1], ARGV[2])
+if refusal then return refusal end
 local now = now_ms()
 local stamp = be6(now)
 redis.call('LLEN', r)

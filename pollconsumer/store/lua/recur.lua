@@ -3,9 +3,10 @@
 -- ARGV lineage, fence, name, instant that was due, next instant ('' for none), occurrences skipped,
 --   1 when none may be enqueued while the one before is unfinished; for each: id, instant, record less scheduled
 -- Returns occurrences enqueued; -1 when another instant is due by now
--- Refusals: FENCED
+-- Refusals: FENCED, FORGOTTEN
 
-if redis.call('HGET', t, ARGV[1]) ~= ARGV[2] then return redis.error_reply('FENCED ' .. ARGV[1]) end
+local refusal = not_ours(ARGV[1], ARGV[2])
+if refusal then return refusal end
 local name = ARGV[3]
 local due = redis.call('ZSCORE', nz, name)
 if not due or tonumber(due) ~= tonumber(ARGV[4]) or not redis.call('HGET', n, name) then return -1 end

@@ -1,7 +1,7 @@
 -- Go on holding a lease, and say how the launch fares.
 -- KEYS lease fences seen ledger
 -- ARGV lineage, role, fence, ttl in ms, launch, holder as JSON, ledger entry as JSON
--- Returns 1; 0 when the lease is another's
+-- Returns 1; 0 when the lease is another's, or was broken; -1 when the store has forgotten every lease there was
 -- A lease that lapsed unclaimed is revived under its fence: nobody has taken a higher one.
 
 local now = now_ms()
@@ -9,7 +9,7 @@ local fence = redis.call('HGET', lease, 'fence')
 if not fence and redis.call('HGET', fences, ARGV[1]) == ARGV[3] then
   redis.call('HSET', lease, 'fence', ARGV[3], 'seq', 0, 'since', now, 'launch', ARGV[5], 'holder', ARGV[6])
 elseif fence ~= ARGV[3] then
-  return 0
+  return redis.call('HEXISTS', fences, 'last') - 1
 end
 redis.call('HINCRBY', lease, 'seq', 1)
 redis.call('PEXPIRE', lease, ARGV[4])

@@ -13,11 +13,12 @@
 --   none was reserved that was to be, though messages are ready; and how many messages of a newer version were set aside:
 --   into the schedule, for a minute, with record and row as they were; for each that turned out malformed and is a dead
 --   letter now: id, row, problem
--- Refusals: FENCED when a newer launch has announced itself
+-- Refusals: FENCED when a newer launch has announced itself, FORGOTTEN when the store was emptied
 
-if redis.call('HGET', t, ARGV[1]) ~= ARGV[2] then
+local refusal = not_ours(ARGV[1], ARGV[2])
+if refusal then
   wake(k)
-  return redis.error_reply('FENCED ' .. ARGV[1])
+  return refusal
 end
 local now = now_ms()
 local wanted, limits, completed = tonumber(ARGV[5]), ARGV[6], tonumber(ARGV[7])

@@ -3,11 +3,12 @@
 -- ARGV lineage, fence, fence in 6 bytes, number of ids whose handler has ended, these, number of those whose last attempt
 --   this was, these, ids to leave
 -- Returns messages given back
--- Refusals: FENCED
+-- Refusals: FENCED, FORGOTTEN
 -- The attempt is charged where the handler has ended, or there is no other left; a row then says so in place of deaths.
 -- What was begun for the only time stays reserved: recovering makes a dead letter of it.
 
-if redis.call('HGET', t, ARGV[1]) ~= ARGV[2] then return redis.error_reply('FENCED ' .. ARGV[1]) end
+local refusal = not_ours(ARGV[1], ARGV[2])
+if refusal then return refusal end
 redis.call('LLEN', r)
 redis.call('ZCARD', z)
 redis.call('LLEN', k)

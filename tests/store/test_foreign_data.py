@@ -1,0 +1,108 @@
+"""Keys of ours in which somebody else wrote: refused where it matters, passed over where it does not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pollconsumer.core.durations import Average
+from pollconsumer.core.errors import StoreRefused
+from pollconsumer.store.leases import Acquired, Group
+from pollconsumer.store.reservations import Holder
+from tests.conftest import NAMESPACE
+
+if TYPE_CHECKING:
+    from pollconsumer.store.inspector import Inspector
+    from pollconsumer.store.leases import Leases
+    from pollconsumer.store.redis_store import RedisStore
+    from pollconsumer.store.wire import Wire
+
+GROUP = Group("consumer", ("mail",), 1)
+LEASE = "lease:consumer:mail:0"
+CONTROL_TYPES = {
+    "fences": "hash",
+    "leases": "set",
+    "launches": "list",
+    "ledger": "hash",
+    LEASE: "hash",
+    "next:consumer:mail": "string",
+}
+GARBAGE = ["", "garbage", "-1", "1.5", "1e300", "nan", "0x10", "9" * 40]
+
+
+def control(name: str) -> str:
+    return f"{{{NAMESPACE}}}:{name}"
+
+
+def everything(wire: Wire) -> dict[bytes, bytes]:
+    keys = sorted(wire.command("KEYS", "*"))
+    return dict(zip(keys, wire.all([("TYPE", key) for key in keys]), strict=True)) if keys else {}
+
+
+def refused(leases: Leases) -> str:
+    with pytest.raises(StoreRefused) as caught:
+        leases.acquire(GROUP, "one", "{}", "{}")
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("name", CONTROL_TYPES)
+def test_a_lease_is_not_taken_where_a_key_has_another_type(leases: Leases, wire: Wire, name: str) -> None:
+    kind = CONTROL_TYPES[name]
+    wire.command(*(("SET", control(name), "x") if kind != "string" else ("RPUSH", control(name), "x")))
+    before = everything(wire)
+    assert refused(leases).startswith("key of a wrong type: ")
+    assert everything(wire) == before
+
+
+@pytest.mark.parametrize("garbage", GARBAGE)
+def test_a_lease_is_not_taken_where_the_last_fence_is_no_number(leases: Leases, wire: Wire, garbage: str) -> None:
+    wire.command("HSET", control("fences"), "last", garbage)
+    before = everything(wire)
+    assert refused(leases).startswith(f"key is not ours: {control('fences')}; ")
+    assert everything(wire) == before
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        ("a", "b"),
+        ("fence", "7"),
+        ("fence", "x", "seq", "0", "launch", "two", "since", "1"),
+        ("fence", "7", "seq", "x", "launch", "two", "since", "1"),
+        ("fence", "7", "seq", "0", "launch", "one", "since", "x"),
+    ],
+)
+def test_what_is_no_lease_is_neither_taken_nor_waited_for(leases: Leases, wire: Wire, fields: tuple[str, ...]) -> None:
+    wire.command("HSET", control(LEASE), *fields)
+    before = everything(wire)
+    assert refused(leases).startswith(f"key is not ours: {control(LEASE)}; ")
+    assert everything(wire) == before
+
+
+@pytest.mark.parametrize("garbage", GARBAGE)
+def test_a_queue_with_a_fence_that_is_no_number_is_refused(store: RedisStore, wire: Wire, garbage: str) -> None:
+    wire.command("HSET", store.keys.queue("mail", "t"), "consumer:other:0", garbage)
+    with pytest.raises(StoreRefused, match="key is not ours"):
+        store.announce(Holder("consumer:mail:0", "7", GROUP.name), "mail")
+
+
+@pytest.mark.parametrize("garbage", ["", "garbage", "- 1", "e+ 3", "nan 3", "1e999 3", "-1 3", "1.5"])
+def test_a_duration_that_is_none_is_passed_over_and_learned_anew(leases: Leases, wire: Wire, garbage: str) -> None:
+    wire.command("HSET", control("durations"), "a", garbage)
+    assert leases.learned(["a"]) == {}
+    leases.learn({"a": Average(0.5, 4)})
+    assert leases.learned(["a"]) == {"a": (0.5, 4)}
+
+
+def test_a_fence_that_is_no_number_counts_as_no_live_one(leases: Leases, wire: Wire) -> None:
+    acquired = leases.acquire(GROUP, "one", "{}", "{}")
+    assert isinstance(acquired, Acquired)
+    wire.command("SADD", control("leases"), "consumer:other:0")
+    wire.command("HSET", control("lease:consumer:other:0"), "fence", "garbage")
+    assert leases.live_fences() == [acquired.holder.fence.encode()]
+
+
+def test_an_instant_at_which_the_mover_was_seen_that_is_none_counts_as_never(inspector: Inspector, wire: Wire) -> None:
+    wire.command("HSET", control("seen"), "mover", "garbage")
+    assert inspector.overview().mover_seen_seconds_ago is None
