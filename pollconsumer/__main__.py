@@ -7,16 +7,17 @@ import signal
 import sys
 from typing import NoReturn
 
-from pollconsumer.interface.command_line import LAUNCHES, command_in
-
 
 def main() -> NoReturn:
-    """Run the command that ``sys.argv`` names and exit with its code."""
-    _open_standard_descriptors()
-    if command_in(sys.argv[1:]) in LAUNCHES:
-        # Before the slow imports: as PID 1 a SIGTERM without a handler is discarded by the kernel.
-        signal.signal(signal.SIGTERM, _leave)
+    """Run the command that ``sys.argv`` names and end with its code."""
     try:
+        from pollconsumer.interface.command_line import LAUNCHES, command_in
+
+        if command_in(sys.argv[1:]) in LAUNCHES:
+            # Before the slow imports: as PID 1 a SIGTERM without a handler is discarded by the kernel.
+            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+                signal.signal(number, _leave)
+        _open_standard_descriptors()
         from pollconsumer.interface.cli import main as run_command
 
         code = run_command(sys.argv[1:])
@@ -27,7 +28,9 @@ def main() -> NoReturn:
 
         write_traceback(error)
         code = 1
-    sys.exit(code)
+    from pollconsumer.runtime.leaving import leave
+
+    leave(code)
 
 
 def _open_standard_descriptors() -> None:
@@ -39,8 +42,8 @@ def _open_standard_descriptors() -> None:
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
 
 
-def _leave(_number: int, _frame: object) -> NoReturn:
-    os._exit(0)  # nothing is in hand yet
+def _leave(number: int, _frame: object) -> NoReturn:
+    os._exit(130 if number == signal.SIGINT else 0)  # nothing is in hand yet
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ from pollconsumer.store.leases import Leases
 from pollconsumer.store.redis_store import RedisStore
 from pollconsumer.store.scripts import Scripts
 from pollconsumer.store.wire import Budget, Wire
+from tests.exits import RUNS
 from tests.site import Site
 from tests.store.servers import Server
 
@@ -46,6 +47,18 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
     report = yield
     report.sections = [(name, text.encode("utf-8", "backslashreplace").decode()) for name, text in report.sections]
     return report
+
+
+RUNS.watch()
+
+
+@pytest.fixture(autouse=True)
+def _ends_of_processes(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Set up before every other fixture, so that it looks at what those end, too."""
+    RUNS.begin()
+    yield
+    objections = RUNS.objections(request.node.get_closest_marker("ends_with"))
+    assert not objections, "\n".join(objections)
 
 
 @pytest.fixture(autouse=True)

@@ -116,8 +116,11 @@ class Site:
 
     def start(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
         """Start a command and return at once."""
+        return self.start_program([sys.executable, "-m", "pollconsumer", *arguments], **environment)
+
+    def start_program(self, command: list[str], **environment: str) -> subprocess.Popen[str]:
         process = subprocess.Popen(
-            [sys.executable, "-m", "pollconsumer", *arguments],
+            command,
             cwd=self.directory,
             env=self.environment | environment,
             stdin=subprocess.DEVNULL,

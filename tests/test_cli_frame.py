@@ -303,6 +303,7 @@ def test_closed_descriptors_do_no_harm(closed: str, arguments: str, code: int) -
         (["--config", "run", "-v", "move"], signal.SIGTERM, 0),
         (["enqueue", "run"], signal.SIGTERM, -signal.SIGTERM),
         (["--config", "run", "enqueue"], signal.SIGTERM, -signal.SIGTERM),
+        (["run"], signal.SIGHUP, 0),
         (["run"], signal.SIGINT, 130),
     ],
 )
@@ -329,7 +330,7 @@ def test_a_signal_during_the_imports_ends_a_launch_at_once(
 def test_help_lists_every_command_without_importing_any() -> None:
     script = (
         "import sys; from pollconsumer.interface.cli import main; main(['--help'])\n"
-        "print([name for name in sys.modules if name.startswith('pollconsumer.runtime') or 'pydantic' in name])"
+        "print([name for name in sys.modules if name.startswith(('pollconsumer.store', 'redis', 'pydantic'))])"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,8 @@ from tests.site import Site
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+pytestmark = pytest.mark.ends_with(9, -signal.SIGSEGV)
 
 QUICK = """
 from pollconsumer import Context

@@ -54,10 +54,6 @@ def split() -> str:
 def split_apart() -> str:
     return split()
 
-@app.handler
-def linger() -> None:
-    threading.Thread(target=time.sleep, args=(30,)).start()
-
 @app.handler(max_attempts=1)
 def unspeakable(how: str) -> None:
     class Silent(Exception):
@@ -160,12 +156,6 @@ def test_a_process_that_a_handler_forked_and_that_returns_ends_there(
     assert sorted(note for note in site.notes() if len(note) == 1) == ["a", "b"]
     assert sum(note.startswith("child") for note in site.notes()) == 2
     assert [site.json("status", message)["result"] for message in (split, again)] == ["parent"] * 2
-
-
-def test_a_thread_that_a_handler_left_behind_does_not_outlive_the_grace(site: Site) -> None:
-    site.enqueue("linger")
-    done = site.command(*SHORT, "--until-empty")
-    assert done.returncode == 124
 
 
 @pytest.mark.parametrize("how", ["surrogate", "silent", "exit"])

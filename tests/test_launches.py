@@ -160,6 +160,7 @@ def test_a_launch_that_was_suspended_beyond_its_lease_changes_nothing(site: Site
     assert (status["state"], status["attempts"]) == ("completed", 2)
 
 
+@pytest.mark.ends_with(1)
 @pytest.mark.parametrize(("handler", "code"), [("spin", 124), ("backtrack", 1)])
 def test_the_watchdog_ends_a_launch_whose_handler_hangs(site: Site, handler: str, code: int) -> None:
     message = site.enqueue(handler)

@@ -11,6 +11,8 @@ from tests.site import Site
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+pytestmark = pytest.mark.ends_with(1, 7)
+
 HOOKED = """
 import itertools, os, sys, time
 from pollconsumer import Backoff, PollConsumer

@@ -6,9 +6,10 @@ import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from pollconsumer.core.errors import ConfigurationError, PollConsumerError
+from pollconsumer.core.errors import ConfigurationError, PollConsumerError, shown
 from pollconsumer.interface.app import PollConsumer
 from pollconsumer.interface.registering import place_of, refuse_second
+from pollconsumer.runtime.handlers import describe, text_of
 from pollconsumer.runtime.hooks import with_hooks
 
 if TYPE_CHECKING:
@@ -73,6 +74,7 @@ def _import(module: str) -> None:
     except SystemExit:
         raise ConfigurationError("handlers", module, "the module exits when it is imported") from None
     except ModuleNotFoundError as error:
-        raise ConfigurationError("handlers", module, f"{error}; is it beside the configuration file?") from None
+        reason = f"{shown(text_of(error))}; is it beside the configuration file?"
+        raise ConfigurationError("handlers", module, reason) from None
     except Exception as error:
-        raise ConfigurationError("handlers", module, f"importing it raised {type(error).__name__}: {error}") from None
+        raise ConfigurationError("handlers", module, f"importing it raised {shown(describe(error))}") from None

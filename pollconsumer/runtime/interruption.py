@@ -33,5 +33,5 @@ class Interruption:
 
     def _receive(self, number: int, _frame: FrameType | None) -> None:
         if self.signal is not None:
-            self._leave(128 + number)
+            self._leave(130 if number == signal.SIGINT else 143)
         self.signal = number

@@ -19,9 +19,10 @@ from pollconsumer.core.window import StopReason, Window, predict_stop
 from pollconsumer.runtime.heartbeat import Heartbeat, Tenure
 from pollconsumer.runtime.interruption import Interruption
 from pollconsumer.runtime.lease import LeaseWatch, take
+from pollconsumer.runtime.leaving import leave_by
 from pollconsumer.runtime.process import boot_time, started_at
 from pollconsumer.runtime.progress import Identity, Progress
-from pollconsumer.runtime.watchdog import Watchdog
+from pollconsumer.runtime.watchdog import EXIT_CODE, Watchdog
 from pollconsumer.store.leases import Group, Leases
 from pollconsumer.store.wire import Budget
 
@@ -65,11 +66,16 @@ class Launch:
         self.interruption = Interruption()
         self.progress = Progress()
         self.id = secrets.token_hex(8)
-        farewell = min(FAREWELL_BUDGET, plan.grace / 2)
-        self._patience = WindowPatience(self.window, self.interrupted, farewell)
+        self.farewell = min(FAREWELL_BUDGET, plan.grace / 2)
+        self._patience = WindowPatience(self.window, self.interrupted, self.farewell)
 
     def interrupted(self) -> bool:
         return bool(self.interruption)
+
+    def outlived(self) -> str:
+        """Note that the watchdog ends the launch. Returns what it is to say."""
+        self.progress.end(StopReason.WATCHDOG, EXIT_CODE)
+        return "watchdog: the launch outlived its window and grace"
 
     def patience(self) -> WindowPatience:
         return self._patience
@@ -119,7 +125,9 @@ def run_launch(
     launch = Launch(plan, opener, emit)
     launch.interruption.install()
     heartbeat = Heartbeat(launch.progress, lambda: opener.for_heartbeat(lambda: Budget(HEARTBEAT_BUDGET)), bereaved)
-    Watchdog(launch.window.left(time.monotonic()) + plan.grace, launch.progress)
+    hard_end = launch.window.left(time.monotonic()) + plan.grace
+    watchdog = Watchdog(hard_end, launch.outlived)
+    leave_by(time.monotonic() + hard_end)
     held = None
     try:
         group = prepare()
@@ -134,6 +142,7 @@ def run_launch(
         if held is None or held.released:
             heartbeat.stop()
         # Else the store did not answer. The heartbeat sees us go, and says goodbye for us if it comes back in time.
+        watchdog.stand_down()
 
 
 def _take_lease(launch: Launch, group: Group, wire: Wire, heartbeat: Heartbeat) -> HeldLaunch | None:
@@ -155,7 +164,6 @@ def _take_lease(launch: Launch, group: Group, wire: Wire, heartbeat: Heartbeat) 
     now, since = time.monotonic(), boot_time()
     hard_end = since + launch.window.left(now) + launch.plan.grace
     tenure = Tenure(identity, acquired, now - launch.window.start, asked, since, hard_end)
-    heartbeat.hold(tenure)
     return HeldLaunch(launch, wire, leases, tenure, heartbeat)
 
 
@@ -171,14 +179,15 @@ class HeldLaunch:
         heartbeat: Heartbeat,
     ) -> None:
         self.launch, self.wire, self.leases, self.acquired = launch, wire, leases, tenure.acquired
-        self.watch = LeaseWatch(launch.progress, heartbeat, launch.window, launch.interrupted)
+        self.watch = LeaseWatch(launch.progress, heartbeat, launch.window, launch.interrupted, launch.farewell)
         self.released = False
-        self._tenure = tenure
+        self._tenure, self._heartbeat = tenure, heartbeat
 
     def work(self, work: Callable[[HeldLaunch], StopReason]) -> None:
         """Do it, and give the lease back however it ends."""
         reason, code = StopReason.DIED, 1
         try:
+            self._heartbeat.hold(self._tenure)
             reason, code = work(self), 0
         except PollConsumerError as error:
             reason, code = _REASONS.get(type(error), StopReason.DIED), error.exit_code

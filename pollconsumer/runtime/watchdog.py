@@ -1,4 +1,4 @@
-"""The end of a launch whatever its handlers do: exit 124 at the hard end, with every stack in the log.
+"""The end of a process whatever the user's code does: exit 124 when its time is over, with every stack in the log.
 
 A thread does it, unless a handler holds the interpreter's lock; then faulthandler's own thread does, which needs none
 and is written in C, half a second later and with exit status 1, which is all it can say.
@@ -9,31 +9,43 @@ from __future__ import annotations
 import faulthandler
 import os
 import threading
-import time
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from pollconsumer.core.window import StopReason
-
 if TYPE_CHECKING:
-    from pollconsumer.runtime.progress import Progress
+    from collections.abc import Callable
 
 WITHOUT_INTERPRETER_AFTER = 0.5
 EXIT_CODE = 124
-MESSAGE = b"pollconsumer: error: watchdog: the launch outlived its window and grace; its stacks follow\n"
 
 
 class Watchdog:
-    def __init__(self, seconds: float, progress: Progress) -> None:
-        """Strikes in ``seconds``, unless the process has ended: a thread that a handler left behind may delay that."""
-        self._progress = progress
+    def __init__(self, seconds: float, last_act: Callable[[], str]) -> None:
+        """Strikes in ``seconds``, unless it is told to stand down. ``last_act`` is called then, and returns what to
+        say above the stacks."""
+        self._last_act = last_act
         self._log = os.dup(2)  # a handler may close it
         faulthandler.enable(file=self._log)  # a handler may crash in C
+        self._stood_down = threading.Event()
+        self._striking = threading.Lock()
         faulthandler.dump_traceback_later(seconds + WITHOUT_INTERPRETER_AFTER, exit=True, file=self._log)
         threading.Thread(target=self._watch, args=(seconds,), name="watchdog", daemon=True).start()
 
+    def stand_down(self) -> None:
+        """What it watched has ended."""
+        with self._striking:
+            self._stood_down.set()
+            faulthandler.cancel_dump_traceback_later()
+
     def _watch(self, seconds: float) -> None:
-        time.sleep(seconds)
-        self._progress.end(StopReason.WATCHDOG, EXIT_CODE)
-        os.write(self._log, MESSAGE)
+        if not self._stood_down.wait(seconds):
+            with self._striking:
+                if not self._stood_down.is_set():
+                    self._strike()
+
+    def _strike(self) -> None:
+        message = f"pollconsumer: error: {self._last_act()}; its stacks follow\n"
+        with suppress(OSError):  # nobody reads it any more
+            os.write(self._log, message.encode(errors="backslashreplace"))
         faulthandler.dump_traceback(file=self._log, all_threads=True)
         os._exit(EXIT_CODE)

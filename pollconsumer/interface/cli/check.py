@@ -24,6 +24,7 @@ from pollconsumer.interface.recurrences import load_recurrences
 from pollconsumer.interface.settings import NO_STATE
 from pollconsumer.runtime.commands import Command
 from pollconsumer.runtime.schedule import next_launches
+from pollconsumer.runtime.watchdog import Watchdog
 from pollconsumer.store.keys import Keys
 from pollconsumer.store.service import service_of
 from pollconsumer.store.wire import Budget
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 
 LAUNCHES_SHOWN = 5
 REACH_BUDGET = 5.0
+IMPORT_WITHIN = 20.0
+"""Seconds for the user's modules, where no window bounds their import."""
 
 
 @click.command()
@@ -45,7 +48,10 @@ REACH_BUDGET = 5.0
 def check(as_json: bool) -> None:
     """Validate configuration and handlers, reach the store, show the next launches and the window."""
     settings = current_settings()
+    names = ", ".join(settings.handlers)
+    watchdog = Watchdog(IMPORT_WITHIN, lambda: f"handlers: {shown(names)}: import exceeded {IMPORT_WITHIN:g}s")
     handlers = load_handlers(settings)
+    watchdog.stand_down()
     unchecked = _unchecked_arguments()
     state = settings.state_files().place()
     recurrences = load_recurrences(settings, handlers)

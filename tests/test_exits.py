@@ -1,0 +1,273 @@
+"""How processes end: with every documented exit code, with no other, at once, and whatever modules of the user left."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.exits import DOCUMENTED, PATCHED
+from tests.site import wait_until
+
+if TYPE_CHECKING:
+    from tests.site import Site
+
+README = Path(__file__).parent.parent / "README.md"
+SHORT = ["--timeout", "4s", "--min-margin", "500ms", "--estimated-duration", "1ms", "--grace", "1s"]
+
+
+def add(site: Site, code: str, file: str = "handlers.py") -> None:
+    with (site.directory / file).open("a") as module:
+        module.write(code)
+
+
+def patched(site: Site, code: str, *arguments: str) -> subprocess.Popen[str]:
+    """The command ``arguments`` in a process in which ``code`` ran before."""
+    script = f"{code}\nimport sys; sys.argv[1:] = {list(arguments)!r}\nfrom pollconsumer.__main__ import main; main()"
+    (site.directory / PATCHED).write_text(script)
+    return site.start_program([sys.executable, str(site.directory / PATCHED)])
+
+
+# Every code
+
+
+def test_the_codes_of_the_readme_are_those_that_tests_demand() -> None:
+    table = README.read_text().partition("## Exit codes")[2].partition("\n## ")[0]
+    rows = [line.split("|")[1] for line in table.splitlines() if re.match(r"\| \d", line)]
+    assert {int(code) for row in rows for code in re.findall(r"\d+", row)} == DOCUMENTED | {1}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["run", "--until-empty"], 0),
+        (["run", "--timeout", "0"], 2),
+        (["enqueue", "record", "{"], 65),
+        (["status", "nobody"], 66),
+        (["--store", "unix:///nowhere", "run", "--timeout", "3s"], 69),
+        (["--config", "none.toml", "run"], 78),
+    ],
+)
+def test_commands_end_with_the_code_that_is_documented(site: Site, arguments: list[str], code: int) -> None:
+    assert site.command(*arguments).returncode == code
+
+
+def test_a_directory_that_cannot_be_created_is_73(site: Site) -> None:
+    refused = site.command("run", XDG_DATA_HOME="/proc/nope")
+    assert (refused.returncode, refused.stderr.count("\n")) == (73, 1)
+
+
+def test_a_directory_that_others_may_write_is_77(site: Site) -> None:
+    data = site.directory / "elsewhere" / "pollconsumer"
+    data.mkdir(parents=True)
+    data.chmod(0o777)
+    assert site.command("run", XDG_DATA_HOME=str(data.parent)).returncode == 77
+
+
+def test_a_lost_lease_is_75(site: Site) -> None:
+    launch = site.start("run")
+    site.await_holder(launch.pid)
+    assert site.command("lease", "break", "--yes").returncode == 0
+    assert launch.wait(20) == 75
+    assert launch.communicate()[1].count("\n") == 1
+
+
+def test_a_launch_that_outlives_its_window_and_grace_is_124(site: Site) -> None:
+    site.enqueue("spin")
+    done = site.command("run", *SHORT)
+    assert done.returncode == 124
+    assert done.stderr.startswith("pollconsumer: error: watchdog: the launch outlived its window and grace; its stacks")
+    assert site.json("launches")[0]["stop_reason"] == "watchdog"
+
+
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 143)],
+    ids=lambda value: str(value),
+)
+def test_a_second_signal_is_130_or_143(site: Site, number: signal.Signals, code: int) -> None:
+    site.enqueue("hold", name="a")
+    launch = site.start("run")
+    site.await_note("begin a")
+
+    def ended() -> bool:
+        launch.send_signal(number)
+        return launch.poll() is not None
+
+    wait_until(ended, "the end")
+    assert launch.returncode == code
+
+
+BUG = """
+import threading
+from pollconsumer.runtime import launch
+def run_launch(*args, **keywords):
+    threading.Thread(target=threading.Event().wait).start()
+    raise RuntimeError("ours")
+launch.run_launch = run_launch
+"""
+
+
+@pytest.mark.ends_with(1, traceback=True)
+def test_a_bug_of_ours_is_1_with_its_traceback_and_ends_the_process_all_the_same(site: Site) -> None:
+    launch = patched(site, BUG, "run")
+    _, errors = launch.communicate(timeout=20)
+    assert launch.returncode == 1
+    assert errors.rstrip().endswith("RuntimeError: ours")
+
+
+# At once, and with its own code
+
+
+def test_a_thread_that_a_handler_left_behind_is_not_waited_for(site: Site) -> None:
+    add(site, "\n@app.handler\ndef leave_thread():\n    threading.Thread(target=threading.Event().wait).start()\n")
+    site.enqueue("leave_thread")
+    done = site.drain()
+    assert (done.returncode, done.stderr) == (0, "")
+    assert site.json("launches")[0]["stop_reason"] == "empty"
+
+
+@pytest.mark.parametrize("command", ["run", "check"])
+def test_a_thread_that_a_module_left_behind_is_not_waited_for(site: Site, command: str) -> None:
+    add(site, "\nthreading.Thread(target=threading.Event().wait).start()\n")
+    add(site, "fail(", "broken.py")
+    (site.directory / "config.toml").write_text('handlers = ["handlers", "broken"]')
+    assert site.command(command).returncode == 78
+
+
+def test_functions_registered_with_atexit_are_run_and_what_they_print_is_kept(site: Site) -> None:
+    add(site, "\nimport atexit\natexit.register(note, 'goodbye')\natexit.register(print, 'printed')\n")
+    done = site.drain()
+    assert (done.returncode, done.stdout, done.stderr) == (0, "printed\n", "")
+    assert site.notes() == ["goodbye"]
+
+
+def test_a_function_registered_with_atexit_that_hangs_delays_the_end_until_the_hard_end_at_most(site: Site) -> None:
+    add(site, "\nimport atexit\natexit.register(threading.Event().wait)\n")
+    site.enqueue("record", name="a")
+    done = site.command("run", *SHORT, "--until-empty")
+    assert done.returncode == 0
+    assert done.stderr.startswith("pollconsumer: warning: functions registered with atexit took too long")
+    assert site.json("launches")[0]["stop_reason"] == "empty"
+
+
+STAND_DOWN = """
+import time
+from pollconsumer.runtime.watchdog import Watchdog
+watchdog = Watchdog(0.2, lambda: "struck")
+watchdog.stand_down()
+time.sleep(1.5)
+"""
+
+
+def test_a_watchdog_that_stood_down_does_not_strike() -> None:
+    done = subprocess.run([sys.executable, "-c", STAND_DOWN], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("command", ["run", "move", "status"])
+def test_a_reader_who_left_changes_no_code(site: Site, command: str) -> None:
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    options = SHORT if command != "status" else []
+    options = [*options, "--until-empty"] if command == "run" else options
+    words = [sys.executable, "-m", "pollconsumer", command, *(options if command != "move" else ["--timeout", "1s"])]
+    done = subprocess.run(words, cwd=site.directory, env=site.environment, stdout=write_end, stderr=2, check=False)
+    os.close(write_end)
+    assert done.returncode == 0
+
+
+# The heartbeat, the lease, the store
+
+
+def test_a_heartbeat_that_dies_while_modules_are_imported_costs_one_line_and_no_lease(site: Site) -> None:
+    add(site, "\nnote('importing')\nwhile not (HERE / 'gate').exists():\n    time.sleep(0.005)\n")
+    launch = site.start("run")
+    site.await_note("importing")
+    os.kill(site.heartbeat_of(launch.pid), signal.SIGKILL)
+    site.open_gate()
+    _, errors = launch.communicate(timeout=30)
+    assert launch.returncode == 75
+    assert errors == "pollconsumer: error: lease not renewed; the heartbeat process is gone; the next launch goes on\n"
+    assert site.json("lease", "show") == []
+    assert site.json("launches")[0]["stop_reason"] == "lease_lost"
+
+
+def test_a_launch_that_slept_through_its_window_has_lost_its_lease(site: Site) -> None:
+    site.enqueue("hold", name="a")
+    first = site.start("run", *SHORT[:-2], "--grace", "120s")
+    site.await_note("begin a")
+    first.send_signal(signal.SIGSTOP)
+    second = site.start("run")
+    site.await_note("begin a", 2)  # at which the window of the first is over
+    site.open_gate()
+    first.send_signal(signal.SIGCONT)
+    assert first.wait(20) == 75
+    assert first.communicate()[1].startswith("pollconsumer: error: lease lost; ")
+    second.terminate()
+    assert second.wait(20) == 0
+
+
+def test_a_store_that_is_emptied_under_a_launch_is_named_as_the_reason(site: Site) -> None:
+    from redis import Redis
+
+    launch = site.start("run", "--idle-time", "200ms")
+    site.await_holder(launch.pid)
+    with Redis(unix_socket_path=site.json("store", "path")["socket"]) as client:
+        client.flushall()
+    _, errors = launch.communicate(timeout=30)
+    assert launch.returncode == 78
+    assert errors == (
+        "pollconsumer: error: store emptied while it was used; "
+        "restore its data, or accept it: pollconsumer store adopt\n"
+    )
+
+
+def test_fences_in_which_somebody_else_wrote_are_78(site: Site) -> None:
+    from redis import Redis
+
+    site.drain()
+    with Redis(unix_socket_path=site.json("store", "path")["socket"]) as client:
+        client.hset("{pollconsumer}:fences", "last", "garbage")
+    for command in ("run", "move"):
+        refused = site.command(command)
+        assert refused.returncode == 78
+        assert refused.stderr.startswith("pollconsumer: error: key is not ours: {pollconsumer}:fences; ")
+
+
+# Modules of the user
+
+IMPATIENT = "from pollconsumer.interface.cli import check; check.IMPORT_WITHIN = 0.5"
+
+
+def test_a_module_whose_import_hangs_ends_check(site: Site) -> None:
+    add(site, "\nthreading.Event().wait()\n")
+    check = patched(site, IMPATIENT, "check")
+    _, errors = check.communicate(timeout=20)
+    assert check.returncode == 124
+    assert errors.startswith("pollconsumer: error: handlers: handlers: import exceeded 0.5s; its stacks follow\n")
+    assert "handlers.py" in errors
+
+
+def test_a_module_whose_import_hangs_ends_run_at_its_hard_end(site: Site) -> None:
+    add(site, "\nthreading.Event().wait()\n")
+    done = site.command("run", *SHORT)
+    assert done.returncode == 124
+    assert "handlers.py" in done.stderr
+
+
+def test_the_reason_of_a_failed_import_is_cut(site: Site) -> None:
+    add(site, "\nraise ValueError('long' * 1000 + chr(27))\n")
+    for command in ("run", "check"):
+        refused = site.command(command)
+        assert refused.returncode == 78
+        assert refused.stderr.startswith(
+            "pollconsumer: error: handlers: handlers; importing it raised ValueError: longlong"
+        )
+        assert len(refused.stderr) < 250
