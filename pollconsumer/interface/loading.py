@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pollconsumer.core.errors import ConfigurationError, PollConsumerError, shown
 from pollconsumer.interface.app import PollConsumer
 from pollconsumer.interface.registering import place_of, refuse_second
+from pollconsumer.interface.writable import refuse_writable_modules
 from pollconsumer.runtime.handlers import describe, text_of
 from pollconsumer.runtime.hooks import with_hooks
 
@@ -42,6 +43,8 @@ def import_handlers(settings: Settings) -> dict[str, Handler]:
     The directory of the configuration file stands first on the path, and a ``PollConsumer()`` made in them has these
     settings.
     """
+    if settings.handlers and not settings.trust_writable:
+        refuse_writable_modules(settings.directory)
     directory = str(settings.directory)
     if sys.path[:1] != [directory]:
         sys.path.insert(0, directory)

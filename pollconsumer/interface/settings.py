@@ -31,6 +31,7 @@ from pollconsumer.interface.checks import (
 )
 from pollconsumer.interface.logs import log
 from pollconsumer.interface.remembering import recall, remember
+from pollconsumer.interface.writable import refuse_writable_file
 from pollconsumer.runtime.own_files import OwnFiles, state_directories
 
 if TYPE_CHECKING:
@@ -44,6 +45,8 @@ ABOUT_MESSAGE = frozenset(
     for name in ("HANDLER", "QUEUE", "ATTEMPT", "GENERATION", "FENCE", "IDEMPOTENCY_KEY", "DEADLINE", "SECONDS_LEFT")
 )
 NO_STATE = "none"
+TRUST_VARIABLE, TRUSTED = f"{PREFIX}TRUST_WRITABLE", "true"
+"""Of the environment alone: a file that others may write cannot vouch for itself."""
 MESSAGE_VARIABLE = f"{PREFIX}MESSAGE_ID"
 """What a program that runs for a message finds in its environment: no settings, should it call us in its turn."""
 
@@ -145,6 +148,7 @@ class Settings:
     handlers: tuple[str, ...] = ()
     durability: Literal["everysec", "strict"] = "everysec"
     state: str | None = None
+    trust_writable: bool = False
     consumer: ConsumerSettings = field(default_factory=ConsumerSettings)
     mover: MoverSettings = field(default_factory=MoverSettings)
     strict: StrictSettings = field(default_factory=StrictSettings)
@@ -343,7 +347,10 @@ def _find(config: Path | None, variables: Mapping[str, str]) -> tuple[Path | Non
     except OSError as error:
         raise ConfigurationError("current directory", error.strerror, "start in one that exists") from None
     try:
-        return path, path.read_bytes()
+        content = path.read_bytes()
+        if variables.get(TRUST_VARIABLE, "").lower() != TRUSTED:
+            refuse_writable_file(path)
+        return path, content
     except (FileNotFoundError, NotADirectoryError):
         if named is None:
             return None, b""

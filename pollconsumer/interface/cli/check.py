@@ -22,6 +22,7 @@ from pollconsumer.interface.loading import load_handlers
 from pollconsumer.interface.logs import log
 from pollconsumer.interface.recurrences import load_recurrences
 from pollconsumer.interface.settings import NO_STATE
+from pollconsumer.interface.writable import group_writable
 from pollconsumer.runtime.commands import Command
 from pollconsumer.runtime.schedule import next_launches
 from pollconsumer.runtime.watchdog import Watchdog
@@ -69,6 +70,7 @@ def check(as_json: bool) -> None:
         "config": None if settings.config is None else str(settings.config),
         "store": redacted(settings.store),
         "namespace": settings.namespace,
+        "group_writable": [str(path) for path in group_writable(settings.config, settings.directory)],
         "state": None if state is None else str(state),
         "queues": list(queues),
         "handlers": sorted(handlers),
@@ -187,6 +189,9 @@ def _print(
         ("queues", ", ".join(queues)),
         ("handlers", names),
     ]
+    loose = report["group_writable"]
+    assert isinstance(loose, list)
+    rows += [("group-writable", f"{path}: whoever is in its group decides what runs here") for path in loose]
     commands = report["commands"]
     assert isinstance(commands, dict)
     rows += [(f"command {name}", shlex.join(command["command"])) for name, command in commands.items()]

@@ -1,0 +1,46 @@
+"""Files and directories that decide what is run as us, and that others may write: refused, not used without a word.
+
+Group-writable ones are left alone, since a umask of 002 makes them; ``check`` names those.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from typing import TYPE_CHECKING
+
+from pollconsumer.core.errors import ConfigurationError
+from pollconsumer.runtime.file_systems import modes_mean_nothing
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ACCEPT = "or set POLLCONSUMER_TRUST_WRITABLE=true"
+
+
+def refuse_writable_file(path: Path) -> None:
+    """ConfigurationError for a configuration that others may write or replace. In a sticky directory, as /tmp is, they
+    may not replace what is ours or root's."""
+    found = path.stat()
+    if not stat.S_ISREG(found.st_mode):
+        return  # /dev/null, or a pipe of a shell, which is nobody else's
+    if found.st_mode & stat.S_IWOTH and not modes_mean_nothing(path):
+        raise ConfigurationError("configuration file is writable by others", path, f"chmod o-w it, {ACCEPT}")
+    place = path.parent.stat()
+    kept = place.st_mode & stat.S_ISVTX and found.st_uid in (0, os.geteuid())
+    if place.st_mode & stat.S_IWOTH and not kept and not modes_mean_nothing(path.parent):
+        raise ConfigurationError(
+            "configuration's directory is writable by others", path.parent, f"chmod o-w it, {ACCEPT}"
+        )
+
+
+def refuse_writable_modules(directory: Path) -> None:
+    """ConfigurationError for a directory of modules into which others may put one: it is imported before others of
+    that name, sticky or not."""
+    if directory.stat().st_mode & stat.S_IWOTH and not modes_mean_nothing(directory):
+        raise ConfigurationError("handlers' directory is writable by others", directory, f"chmod o-w it, {ACCEPT}")
+
+
+def group_writable(*paths: Path | None) -> list[Path]:
+    """Those of ``paths`` that a group may write."""
+    return [path for path in paths if path is not None and path.stat().st_mode & stat.S_IWGRP]

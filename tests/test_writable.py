@@ -1,0 +1,96 @@
+"""Configurations and modules that others may write."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pollconsumer.core.errors import ConfigurationError
+from pollconsumer.interface import writable
+from pollconsumer.interface.settings import load_settings
+from pollconsumer.interface.writable import refuse_writable_modules
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.site import Site
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    place = tmp_path / "place"
+    place.mkdir(mode=0o755)
+    config = place / "config.toml"
+    config.write_text("trust_writable = true")  # which counts for nothing where others may have written it
+    config.chmod(0o644)
+    return config
+
+
+def test_a_configuration_that_others_may_write_is_refused(config: Path) -> None:
+    assert load_settings(config)
+    config.chmod(0o646)
+    with pytest.raises(ConfigurationError, match=r"configuration file is writable by others.*chmod o-w it, or set"):
+        load_settings(config)
+
+
+def test_a_configuration_that_others_may_replace_is_refused(config: Path) -> None:
+    config.parent.chmod(0o757)
+    with pytest.raises(ConfigurationError, match="configuration's directory is writable by others"):
+        load_settings(config)
+
+
+def test_a_configuration_of_ours_in_a_sticky_directory_is_used(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config.parent.chmod(0o1777)
+    assert load_settings(config)
+    monkeypatch.setattr(os, "geteuid", lambda: 12345)
+    if config.stat().st_uid != 0:
+        with pytest.raises(ConfigurationError):
+            load_settings(config)
+
+
+def test_modules_in_a_directory_that_others_may_write_are_refused_sticky_or_not(tmp_path: Path) -> None:
+    for mode in (0o757, 0o1777):
+        tmp_path.chmod(mode)
+        with pytest.raises(ConfigurationError, match="handlers' directory is writable by others"):
+            refuse_writable_modules(tmp_path)
+    tmp_path.chmod(0o775)
+    refuse_writable_modules(tmp_path)
+
+
+def test_where_modes_mean_nothing_they_are_not_looked_at(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writable, "modes_mean_nothing", lambda _: True)
+    config.parent.chmod(0o777)
+    config.chmod(0o777)
+    assert load_settings(config)
+    refuse_writable_modules(config.parent)
+
+
+def test_launches_refuse_what_others_may_write_unless_the_environment_trusts_it(site: Site) -> None:
+    site.directory.chmod(0o777)
+    (site.directory / "config.toml").chmod(0o666)
+    refused = site.command("run", "--until-empty")
+    assert (refused.returncode, refused.stderr.count("\n")) == (78, 1)
+    trusting = {"POLLCONSUMER_TRUST_WRITABLE": "true"}
+    assert site.command("run", "--until-empty", **trusting).returncode == 0
+    site.directory.chmod(0o700)
+    assert site.command("run", "--until-empty").returncode == 78
+    (site.directory / "config.toml").chmod(0o600)
+    assert site.drain().returncode == 0
+
+
+def test_modules_that_others_may_add_to_are_refused_though_no_file_is_configured(site: Site) -> None:
+    (site.directory / "config.toml").unlink()
+    site.directory.chmod(0o1777)
+    named = {"POLLCONSUMER_HANDLERS": "handlers"}
+    assert site.command("run", "--until-empty", **named).returncode == 78
+    assert site.command("enqueue", "record", '{"name": "a"}').returncode == 0
+    site.directory.chmod(0o755)
+    assert site.command("run", "--until-empty", **named).returncode == 0
+
+
+def test_check_names_what_a_group_may_write(site: Site) -> None:
+    (site.directory / "config.toml").chmod(0o664)
+    assert site.json("check")["group_writable"] == [str(site.directory / "config.toml")]
+    assert "group-writable" in site.command("check").stdout
