@@ -68,10 +68,15 @@ def completed_means_handled(history: History) -> Iterator[str]:
 
 
 def attempts_do_not_overlap(history: History) -> Iterator[str]:
-    """5. A call begins after the one before it has ended, or under a higher fence: that reservation was lost."""
+    """5. A call begins after the one before it has ended, or under a higher fence: that reservation was lost.
+
+    (Fences rise along a line of holders. Another group's launch, or another instance, may have begun earlier or later.)
+    """
+    lines = {each.fence: each.lineage for each in history.leases}
     for (_, name), executions in history.of_message().items():
         for before, after in pairwise(executions):
-            if before.fence > after.fence and (before.ended is None or after.started < before.ended):
+            of_one_line = lines.get(before.fence) == lines.get(after.fence)
+            if of_one_line and before.fence > after.fence and (before.ended is None or after.started < before.ended):
                 yield f"{name} was begun under fence {after.fence} after it was begun under {before.fence}"
             if before.fence == after.fence and before.ended is not None and after.started < before.ended:
                 yield f"{name} was begun twice at one time under fence {after.fence}"
@@ -80,10 +85,12 @@ def attempts_do_not_overlap(history: History) -> Iterator[str]:
 
 
 def no_stale_write_is_accepted(history: History) -> Iterator[str]:
-    """7. The row of a message carries the highest fence under which it was handled."""
+    """7. The row of a message carries the highest fence, along its line of holders, under which it was handled."""
     executions = history.of_message()
+    lines = {each.fence: each.lineage for each in history.leases}
     for message in history.stored:
-        highest = max((each.fence for each in executions.get((message.queue, message.id), [])), default=0)
+        ours = [each.fence for each in executions.get((message.queue, message.id), [])]
+        highest = max((fence for fence in ours if lines.get(fence) == lines.get(message.fence)), default=0)
         if message.fence < highest:
             yield f"{message.id} has fence {message.fence}, and was handled under {highest}"
 

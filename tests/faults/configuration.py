@@ -1,4 +1,4 @@
-"""The configuration of an installation under mixed faults: every feature, and bounds for a period of two seconds."""
+"""The configuration of an installation under mixed faults: every feature, and bounds for a short period."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ if TYPE_CHECKING:
 
 QUEUES = ("default", "second", "limited")
 QUOTA, QUOTA_PERIOD = 20, 2.0
-PERIOD = 2.0
+SHORTEST_PERIOD, STARTS = 2.0, 4
+"""Seconds from launch to launch, and how many times as long as a start that is at least."""
 CONFIGURATION = """
 handlers = ["handlers"]
 
@@ -40,11 +41,11 @@ retry = {{ first = "50ms", factor = 1, most = "50ms", jitter = 0 }}
 """
 
 
-def mixed(directory: Path) -> str:
+def mixed(directory: Path, period: float) -> str:
     program = (sys.executable, "-IS", str(directory / "program.py"))
     return CONFIGURATION.format(
         queues=", ".join(json.dumps(queue) for queue in QUEUES),
-        period=PERIOD,
+        period=period,
         quota=QUOTA,
         quota_period=QUOTA_PERIOD,
         program=", ".join(json.dumps(word) for word in program),

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tests.faults.platform import Platform
 
 ENDLESS = "while true do end"
-LONGEST_SEARCH = 1.5
+LONGEST_SEARCH = 3.0
 NOBODY = ", and nobody was there"
 SIGNALS = {"kill": signal.SIGKILL, "terminate": signal.SIGTERM, "interrupt": signal.SIGINT, "hang up": signal.SIGHUP}
 

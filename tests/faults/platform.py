@@ -19,10 +19,11 @@ MOST_LIVING = 4
 
 
 class Platform:
-    """``options`` are those of each consumer's launch."""
+    """``groups`` are the options of a launch of each group of consumers."""
 
-    def __init__(self, installation: Installation, period: float, options: Sequence[str]) -> None:
-        self._installation, self._period, self._options = installation, period, options
+    def __init__(self, installation: Installation, period: float, groups: Sequence[Sequence[str]]) -> None:
+        self._installation, self._period = installation, period
+        self._lines = [("run", *options) for options in groups] + [("move",)]
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._launch)
         self.launches: list[Command] = []
@@ -30,9 +31,10 @@ class Platform:
 
     def _launch(self) -> None:
         while True:
-            for role, options in (("run", self._options), ("move", ())):
-                if len(self.living(role)) < MOST_LIVING:
-                    self.launches.append(self._installation.start("-q", role, *options))
+            for line in self._lines:
+                alive = sum(launch.arguments[1:] == line for launch in self.living(line[0]))
+                if alive < MOST_LIVING:
+                    self.launches.append(self._installation.start("-q", *line))
             if self._over.wait(self._period):
                 return
 

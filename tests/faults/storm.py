@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pollconsumer.store.inspector import Inspector
 from pollconsumer.store.recurring import Recurring
 from tests.faults import store_view
-from tests.faults.configuration import PERIOD, QUOTA, QUOTA_PERIOD, mixed
+from tests.faults.configuration import QUOTA, QUOTA_PERIOD, SHORTEST_PERIOD, STARTS, mixed
 from tests.faults.history import History, read_executions, read_operations
 from tests.faults.installation import NAMESPACE, PASSWORD, Installation
 from tests.faults.nemesis import Nemesis
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 PACE = 0.9
-"""Seconds that a fault takes, with the pause before it, on the average."""
+"""How many half periods a fault takes, with the pause before it, on the average."""
 LONGEST_DRAIN = 120
 
 
@@ -30,20 +30,31 @@ class Storm:
         self.seed, self._messages, self._faults = seed, messages, faults
         self.chance = random.Random(seed)
         self.installation = Installation(slow_loading=True)
-        self.installation.configure(mixed(self.installation.directory), "handlers.py", "program.py")
         self._concurrency = self.chance.choice([1, 1, 4])
         self._instances = self.chance.choice([1, 1, 1, 2])
+        self._groups = self.chance.choice([1, 1, 2])
         self._secrets: list[str] = []
         # Straight to the server: the proxy plays no part in what is read.
         self._wire = self.installation.server.wire()
+        self._period = self._configure()
+
+    def _configure(self) -> float:
+        """With a period that leaves launches time to work, however slow the machine is. Returns it."""
+        directory = self.installation.directory
+        self.installation.configure(mixed(directory, SHORTEST_PERIOD), "handlers.py", "program.py")
+        start = self.installation.run("-q", "run", "--until-empty", "--timeout", "60s")
+        period = max(SHORTEST_PERIOD, round(STARTS * start.seconds, 1))
+        self.installation.configure(mixed(directory, period))
+        return period
 
     def run(self) -> History:
         options = ["--concurrency", str(self._concurrency), "--instances", str(self._instances)]
         options += ["--handoff", self.chance.choice(["deadline", "baton"])]
-        platform = Platform(self.installation, PERIOD, options)
+        groups = [options, ["--queue", "second", *options]]
+        platform = Platform(self.installation, self._period, groups[: self._groups])
         nemesis = Nemesis(self.seed, self.installation, platform)
         faults = nemesis.deal(self._faults) if isinstance(self._faults, int) else self._faults
-        pace = len(faults) * PACE / (self._messages / 2)
+        pace = len(faults) * PACE * self._period / self._messages
         producers = [
             self.installation.start_python(
                 "-m", "tests.faults.producer", str(2 * self.seed + n), str(self._messages // 2), str(pace)
@@ -51,7 +62,7 @@ class Storm:
             for n in range(2)
         ]
         for fault in faults:
-            time.sleep(self.chance.uniform(0.1, 0.6))
+            time.sleep(self.chance.uniform(0.05, 0.3) * self._period)
             self._look_at_arguments()
             nemesis.strike(fault)
         for producer in producers:
@@ -104,7 +115,7 @@ class Storm:
             strays=strays,
             secrets=[*self._secrets, *self._leaked()],
             faults=nemesis.done,
-            one_at_a_time=self._concurrency == self._instances == 1,
+            one_at_a_time=self._concurrency == self._instances == self._groups == 1,
             quota=("limited", QUOTA, int(QUOTA_PERIOD * 1000)),
         )
 

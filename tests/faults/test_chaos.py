@@ -8,9 +8,9 @@ from tests.faults.mixed import run
 
 FAULTS = {
     1: ["kill launch", "lose replies", "kill isolated process", "kill server", "suspend launch", "endless script"],
-    2: ["kill launch and heartbeat", "reset connections", "full memory", "terminate launch", "suspend heartbeat"],
+    5: ["kill launch and heartbeat", "reset connections", "full memory", "terminate launch", "suspend heartbeat"],
 }
-"""By seed."""
+"""By seed: 1 has launches of one slot, 5 two groups of launches of four slots."""
 MESSAGES = 60
 
 

@@ -29,7 +29,7 @@ def history(**changes: Any) -> History:
         stored=[HELD],
         queues=[Queue("default", {"completed": 1, "dead": 0}, {})],
         commands=[LAUNCH],
-        leases=[Lease("consumer:default:0", 7, T - 100)],
+        leases=[Lease("consumer:default:0", fence, T - 1000 + fence) for fence in (6, 7, 8)],
     )
     return replace(found, **changes)
 
@@ -53,6 +53,7 @@ def of_two(first: dict[str, Any], second: dict[str, Any], **asked: Any) -> dict[
 FOLLOW_UP = {"id": "kid", "queue": "default", "handler": "plain", "digest": "d"}
 OCCURRED = CALL._replace(id="each_second@1", handler="each_second", occurrence=T)
 HELD_OCCURRENCE = HELD._replace(id="each_second@1", handler="each_second")
+OF_TWO_GROUPS = [Lease("consumer:default:0", 7, T - 200), Lease("consumer:default,second:0", 8, T - 100)]
 SOON, LATE = CALL.started + 1000, CALL.started + 9000
 
 DOCTORED: list[tuple[str, dict[str, Any]]] = [
@@ -150,8 +151,9 @@ def test_every_invariant_is_tried() -> None:
         two({"outcome": "Yield"}, {"attempt": 1}) | {"stored": [HELD]},
         two({"fence": 6, "ended": LATE + 60_000}, {"fence": 7}),
         two({"fence": 6, "ended": None, "outcome": None}, {"fence": 7, "pid": 2}),
+        two({"fence": 8}, {"fence": 7}) | {"stored": [HELD._replace(attempts=2)], "leases": OF_TWO_GROUPS},
     ],
-    ids=["it yielded", "its reservation was lost while it went on", "its process died"],
+    ids=["it yielded", "its reservation was lost while it went on", "its process died", "another group went on"],
 )
 def test_what_may_happen_is_no_violation(changes: dict[str, Any]) -> None:
     assert violations(history(**changes)) == []

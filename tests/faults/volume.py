@@ -52,7 +52,7 @@ class Volume:
     def run(self) -> list[str]:
         """What is wrong."""
         producer = self.installation.start_python("-m", "tests.faults.volume_producer", str(self._messages))
-        platform = Platform(self.installation, PERIOD, [])
+        platform = Platform(self.installation, PERIOD, [[]])
         nemesis = Nemesis(self._chance.randrange(1 << 30), self.installation, platform)
         while (producer.is_running() or self._left()) and time.monotonic() - self._began < LONGEST:
             time.sleep(self._chance.uniform(1, 3))
