@@ -43,6 +43,7 @@ QUEUE_TYPES = {
     "nc": "hash",
     "served": "string",
     "recurrence_owners": "hash",
+    "recurrence_owners_seen": "hash",
     "recurrences_replaced": "hash",
     "recurrences_unreadable": "zset",
     "digests": "hash",
@@ -53,9 +54,8 @@ QUEUE_TYPES = {
 """Keys of a queue and their types: records, rows, ready, ready by priority, schedule, in flight, completed, cancelled,
 dead, errors, unique keys, counters, fences seen, marker of the queue, marker of the schedule, parked, paused;
 in flight by concurrency key, waiting for one, handed out by time, to be sent, results, their ends, checkpoints;
-recurrences, their next instants, their counts, the groups that define them, next instants of definitions that were
-replaced, instants of those that could not be read;
-served: there while a consumer can be expected;
+recurrences, their next instants, their counts, whether a consumer can be expected; the groups that define them, when
+those last did, next instants of definitions that were replaced, instants of those that could not be read;
 digests of what was enqueued under ids of the user's choice, ids of forgotten messages in two generations, what was
 received last from the outbox of each queue."""
 

@@ -108,6 +108,31 @@ def test_a_recurrence_goes_when_its_last_owner_does(act: Acting, look: Looking) 
     assert look.score("nz", "x") is None
 
 
+def absent(look: Looking, owner: str, hours: int) -> None:
+    """Have an owner's last launch be so many hours ago."""
+    ago = server_ms(look._wire) - hours * HOUR  # noqa: SLF001
+    look._wire.command("HSET", look.key("recurrence_owners_seen"), owner, ago)  # noqa: SLF001
+
+
+@pytest.mark.parametrize(("hours", "stays"), [(23, True), (25, False)])
+def test_an_owner_that_has_not_launched_for_a_day_keeps_nothing_that_another_takes_out(
+    act: Acting, look: Looking, hours: int, stays: bool
+) -> None:
+    for owner in (FIRST, SECOND):
+        act.launch(owner, HOURLY)
+    absent(look, FIRST, hours)
+    act.launch(SECOND)
+    assert act.owners() == ({"x": (FIRST,)} if stays else {})
+
+
+def test_what_only_an_absent_owner_defines_stays(act: Acting, look: Looking) -> None:
+    act.launch(FIRST, HOURLY)
+    absent(look, FIRST, 24 * 30)
+    act.launch(SECOND, replace(HOURLY, name="y"))
+    act.launch(SECOND)
+    assert act.owners() == {"x": (FIRST,)}
+
+
 def test_an_owner_whose_name_is_part_of_another_owners_is_another_owner(act: Acting) -> None:
     act.launch("consumer:a", HOURLY)
     act.launch("consumer:a,b", HOURLY)
@@ -335,7 +360,8 @@ def test_counts_that_are_no_numbers_stop_nothing(act: Acting, store: RedisStore,
 
 
 @pytest.mark.parametrize(
-    "key", ["n", "nz", "nc", "recurrence_owners", "recurrences_replaced", "recurrences_unreadable"]
+    "key",
+    ["n", "nz", "nc", "recurrence_owners", "recurrence_owners_seen", "recurrences_replaced", "recurrences_unreadable"],
 )
 def test_a_queue_whose_keys_are_not_ours_is_left_out_and_recurrences_of_others_are_defined(
     act: Acting, store: RedisStore, look: Looking, key: str

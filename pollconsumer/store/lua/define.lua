@@ -1,15 +1,15 @@
--- Make the recurrences of one owner in a queue those that are given; they stay as long as one owner is left. One that is
--- as it was goes on. A new or changed one begins with its first instant from now on, but what is due stays due, and a
+-- Make the recurrences of one owner in a queue those that are given; they stay as long as one owner is left. An owner that
+-- has not been here for a day keeps none that another takes out of its definitions. One that is as it was goes on. A new or changed one begins with its first instant from now on, but what is due stays due, and a
 -- definition that was replaced or removed less than an hour ago goes on where it was: launches of two versions may
 -- take turns, and none of them must keep the other's occurrences from ever coming.
--- KEYS n nz nc ks recurrence_owners recurrences_replaced recurrences_unreadable
+-- KEYS n nz nc ks recurrence_owners recurrence_owners_seen recurrences_replaced recurrences_unreadable
 -- ARGV owner; for each: name, definition as JSON, first instant in epoch ms ('' for none)
 -- Returns names removed, each with the instant at which it was due or '' where it was not; names of those whose
 --   definition came back more than once
 
-local GOES_ON_MS, EARLIEST, LATEST = 3600000, 0, 1e14
+local GOES_ON_MS, ABSENT_MS, EARLIEST, LATEST = 3600000, 86400000, 0, 1e14
 local owner, now = ARGV[1], now_ms()
-for _, hash in ipairs({n, nc, recurrence_owners, recurrences_replaced}) do redis.call('HLEN', hash) end
+for _, hash in ipairs({n, nc, recurrence_owners, recurrence_owners_seen, recurrences_replaced}) do redis.call('HLEN', hash) end
 for _, sorted in ipairs({nz, recurrences_unreadable}) do redis.call('ZCARD', sorted) end
 redis.call('LLEN', ks)
 local removed, contested, named = {}, {}, {}
@@ -46,6 +46,23 @@ local function begin(name, instant)
   end
 end
 
+redis.call('HSET', recurrence_owners_seen, owner, string.format('%.0f', now))
+local seen = redis.call('HGETALL', recurrence_owners_seen)
+local present = {}
+for i = 1, #seen, 2 do
+  present[seen[i]] = (tonumber(seen[i + 1]) or 0) > now - ABSENT_MS
+  if not present[seen[i]] then redis.call('HDEL', recurrence_owners_seen, seen[i]) end
+end
+
+-- The owners beside this one that count: a group whose set of queues has changed comes under another name from then on.
+local function other_owners(owners)
+  local others = '\n'
+  for other in string.gmatch(owners, '[^\n]+') do
+    if other ~= owner and present[other] then others = others .. other .. '\n' end
+  end
+  return others
+end
+
 for i = 2, #ARGV, 3 do
   local name, definition, first = ARGV[i], ARGV[i + 1], tonumber(ARGV[i + 2])
   named[name] = true
@@ -70,9 +87,8 @@ end
 local owned = redis.call('HGETALL', recurrence_owners)
 for i = 1, #owned, 2 do
   local name, owners = owned[i], owned[i + 1]
-  local from, to = find(owners, '\n' .. owner .. '\n', 1, true)
-  if from and not named[name] then
-    local others = sub(owners, 1, from) .. sub(owners, to + 1)
+  if find(owners, '\n' .. owner .. '\n', 1, true) and not named[name] then
+    local others = other_owners(owners)
     if others ~= '\n' then
       redis.call('HSET', recurrence_owners, name, others)
     else
