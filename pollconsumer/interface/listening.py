@@ -103,14 +103,21 @@ def listener() -> Callable[[Event], None]:
             case RecurrenceRemoved():
                 log.info("recurrence %s is defined no more: removed", event.recurrence)
             case RecurrenceUnreadable():
-                log.warning("recurrence %s of queue %s is left out: %s", event.recurrence, event.queue, event.reason)
+                log.warning(
+                    "recurrence %s of queue %s is left out: %s",
+                    event.recurrence, event.queue, event.reason,
+                    extra=about("recurrence left out", event.queue, event.recurrence),
+                )  # fmt: skip
             case RecurrenceContested():
                 log.warning(
                     "recurrence %s of queue %s is defined differently by launches in turn; upgrade all of them, or "
                     "give one of the two another name", event.recurrence, event.queue,
+                    extra=about("recurrence contested", event.queue, event.recurrence),
                 )  # fmt: skip
             case QueueLeftOut():
-                log.warning("queue %s is left out: %s", event.queue, event.reason)
+                log.warning(
+                    "queue %s is left out: %s", event.queue, event.reason, extra=about("queue left out", event.queue)
+                )
             case LaunchEnded():
                 launch_stopped(event.stop_reason)
                 running = format_duration(event.running_seconds)
