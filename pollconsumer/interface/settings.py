@@ -30,12 +30,12 @@ from pollconsumer.interface.checks import (
     parse_memory,
 )
 from pollconsumer.interface.logs import log
-from pollconsumer.interface.remembering import recall, remember
 from pollconsumer.interface.writable import refuse_writable_file
-from pollconsumer.runtime.own_files import OwnFiles, state_directories
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
+
+    from pollconsumer.runtime.own_files import OwnFiles
 
 VERSION = "0.1.0"
 PREFIX = "POLLCONSUMER_"
@@ -164,6 +164,8 @@ class Settings:
 
     def state_files(self) -> OwnFiles:
         """Where what outlives a launch is kept: below ``state``, unless that is none, or in the user's directories."""
+        from pollconsumer.runtime.own_files import OwnFiles, state_directories
+
         if self.state is None:
             return OwnFiles(state_directories())
         return OwnFiles([] if self.state == NO_STATE else [self.directory / Path(self.state).expanduser()])
@@ -199,6 +201,8 @@ def load_settings(config: Path | None = None, *, store: str | None = None, names
         validate(settings)
         # The file is read twice on the way here; what changed in between must not be remembered for what it was.
         if key and redacted(settings.store) == settings.store and key == _key(*_find(config, variables), variables):
+            from pollconsumer.interface.remembering import remember
+
             remember(key, as_values(settings))
     flags = {name: value for name, value in (("store", store), ("namespace", namespace)) if value is not None}
     if flags:
@@ -396,6 +400,8 @@ def _key(path: Path | None, content: bytes, variables: Mapping[str, str]) -> str
 
 
 def _recalled(key: str, path: Path | None) -> Settings | None:
+    from pollconsumer.interface.remembering import recall
+
     values = recall(key)
     try:
         return None if values is None else _assemble(values, path)
