@@ -61,13 +61,15 @@ class Storm:
             )
             for n in range(2)
         ]
-        for fault in faults:
-            time.sleep(self.chance.uniform(0.05, 0.3) * self._period)
-            self._look_at_arguments()
-            nemesis.strike(fault)
-        for producer in producers:
-            producer.process.wait()
-        platform.stop()
+        try:
+            for fault in faults:
+                time.sleep(self.chance.uniform(0.05, 0.3) * self._period)
+                self._look_at_arguments()
+                nemesis.strike(fault)
+            for producer in producers:
+                producer.process.wait()
+        finally:
+            platform.stop()
         nemesis.heal()
         self._drain()
         return self._read(nemesis)

@@ -54,13 +54,15 @@ class Volume:
         producer = self.installation.start_python("-m", "tests.faults.volume_producer", str(self._messages))
         platform = Platform(self.installation, PERIOD, [[]])
         nemesis = Nemesis(self._chance.randrange(1 << 30), self.installation, platform)
-        while (producer.is_running() or self._left()) and time.monotonic() - self._began < LONGEST:
-            time.sleep(self._chance.uniform(1, 3))
-            nemesis.strike(self._chance.choice(KILLS))
-            if "server" in nemesis.done[-1]:
-                self.installation.server.await_ready()
+        try:
+            while (producer.is_running() or self._left()) and time.monotonic() - self._began < LONGEST:
+                time.sleep(self._chance.uniform(1, 3))
+                nemesis.strike(self._chance.choice(KILLS))
+                if "server" in nemesis.done[-1]:
+                    self.installation.server.await_ready()
+        finally:
+            platform.stop()
         self.faults = nemesis.done
-        platform.stop()
         for launch in platform.launches:
             if launch.is_running():
                 launch.process.terminate()
