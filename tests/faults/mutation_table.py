@@ -25,8 +25,8 @@ def _lua(script: str, name: str, old: str, new: str) -> Mutation:
     return Mutation(f"{script}: {name}", (Edit(f"lua/{script}.lua", old, new),))
 
 
-_FENCE = "if redis.call('HGET', t, ARGV[1]) ~= ARGV[2] then"
-_NO_FENCE = "if false then"
+_FENCE = "local refusal = not_ours(ARGV[1], ARGV[2])"
+_NO_FENCE = "local refusal = nil"
 
 MUTATIONS: tuple[Mutation, ...] = (
     # What a stale launch may not do
@@ -117,7 +117,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     _lua(
         "acquire",
         "fence above all earlier ones",
-        "math.max(tonumber(redis.call('HGET', fences, 'last') or 0) + 1, now)",
+        "math.max(tonumber(last) + 1, now)",
         "now",
     ),
     _lua("acquire", "repeated call", "if lease[3] == ARGV[1] then return", "if false then return"),
