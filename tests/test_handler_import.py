@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         ("raise ValueError('two\\nlines')", "raised ValueError"),
         ("import sys; sys.exit(3)", "exits when it is imported"),
         ("syntax error", "raised SyntaxError"),
+        ("class Odd(BaseException): pass\nraise Odd('one')", "importing it raised Odd: one"),
         (
             "from pollconsumer import PollConsumer\na = PollConsumer()\na.handler('x')(print)\na.handler('x')(len)",
             "twice",
@@ -33,6 +34,15 @@ def test_a_module_that_cannot_be_imported_is_named(site: Site, command: str, mod
     assert said in done.stderr
     assert done.stderr.count("\n") == 1
     assert "Traceback" not in done.stderr
+
+
+def test_an_interruption_that_a_module_raises_by_itself_is_its_mistake(site: Site) -> None:
+    """A signal raises nothing in a launch."""
+    (site.directory / "handlers.py").write_text("raise KeyboardInterrupt")
+    done = site.command("run")
+    assert done.returncode == 78
+    assert done.stderr.count("\n") == 1
+    assert "importing it raised KeyboardInterrupt" in done.stderr
 
 
 def test_of_a_handler_that_is_registered_twice_both_places_are_named(site: Site) -> None:

@@ -173,3 +173,15 @@ def told_too(context, error):
     (line,) = done.stderr.splitlines()
     assert line.startswith("pollconsumer: warning: dead letter: ghost (")
     assert line.endswith(problem)
+
+
+@pytest.mark.parametrize("ending", ["pass", "raise ValueError", "raise KeyboardInterrupt"])
+def test_a_process_that_a_module_forks_and_that_returns_from_it_is_no_second_launch(site: Site, ending: str) -> None:
+    """It would have the heartbeat and the identity of the first."""
+    with (site.directory / "handlers.py").open("a") as handlers:
+        handlers.write(f"if os.fork() == 0:\n    note('forked')\n    {ending}\nos.wait()\n")
+    message = site.enqueue("record", "--queue", "default", name="a")
+    done = site.drain()
+    assert (done.returncode, done.stderr) == (0, "")
+    assert site.notes() == ["forked", "a"]
+    assert site.state(message) == "completed"

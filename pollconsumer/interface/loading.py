@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -12,6 +14,7 @@ from pollconsumer.interface.registering import place_of, refuse_second
 from pollconsumer.interface.writable import refuse_writable_modules
 from pollconsumer.runtime.handlers import describe, text_of
 from pollconsumer.runtime.hooks import with_hooks
+from pollconsumer.runtime.stray import end_stray
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -68,6 +71,16 @@ def registered_handlers() -> dict[str, Handler]:
 
 
 def _import(module: str) -> None:
+    pid = os.getpid()
+    try:
+        _import_here(module)
+    except BaseException as error:
+        end_stray(pid, error)
+        raise
+    end_stray(pid, None)
+
+
+def _import_here(module: str) -> None:
     try:
         import_module(module)
     except ConfigurationError:
@@ -79,5 +92,7 @@ def _import(module: str) -> None:
     except ModuleNotFoundError as error:
         reason = f"{shown(text_of(error))}; is it beside the configuration file?"
         raise ConfigurationError("handlers", module, reason) from None
-    except Exception as error:
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt) and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            raise  # a person's; launches take signals otherwise
         raise ConfigurationError("handlers", module, f"importing it raised {shown(describe(error))}") from None
