@@ -131,12 +131,20 @@ class Producing(Base):
         priority=st.sampled_from([0, 0, 1]),
     )
     def define(self, keep: bool, missed: str, overlap: str, hours: int, late: int, priority: int) -> None:
-        """A new one, that nobody has looked after for a while; those that were there stay or go."""
+        """A new one, that nobody has looked after for a while; those that were there stay or go.
+
+        One that was brought beyond its own next instant goes: defined again, it would begin anew with that.
+        """
         self.defined += 1
         name = f"r{self.defined}"
         every = hours * 3600.0
         new = Recurrence(name, "handler", every=every, queue=QUEUE, priority=priority, missed=missed, overlap=overlap)
-        kept = dict(self.recurrences) if keep else {}
+        now = server_ms(self.wire)
+        kept = {
+            each.name: each
+            for each in self.recurrences.values()
+            if keep and self.next[each.name] <= (each.next_after(now) or 0)
+        }
         told = list[Event]()
         self.recurring.define(OWNER, [QUEUE], [*kept.values(), new], told.append)
         removed = {RecurrenceRemoved(gone) for gone in self.recurrences.keys() - kept.keys()}
