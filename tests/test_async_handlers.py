@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 import time
 from typing import TYPE_CHECKING, Any
@@ -250,3 +251,36 @@ def test_a_launch_runs_async_handlers(site: Site) -> None:
     done = site.drain()
     assert (done.returncode, done.stderr) == (0, "")
     assert [site.state(message) for message in messages] == ["completed"] * 5
+
+
+def close_those_of_the_loop() -> None:
+    """As code that makes daemons does, but for the test's own."""
+    loop: Any = asyncio.get_running_loop()
+    for each in (loop._selector, loop._ssock, loop._csock):  # noqa: SLF001  # they have no public names
+        os.close(each.fileno())
+
+
+def test_a_loop_whose_descriptors_a_handler_closes_is_replaced(executor: Executor) -> None:
+    ended = []
+
+    async def close() -> int:
+        close_those_of_the_loop()
+        return 1
+
+    async def close_and_wait() -> None:
+        close_those_of_the_loop()
+        try:
+            await asyncio.sleep(300)
+        finally:
+            ended.append(True)
+
+    async def answer() -> int:
+        await asyncio.sleep(0)
+        return 2
+
+    assert outcome_of(executor, handler(close)).result == 1
+    assert outcome_of(executor, handler(answer)).result == 2
+    error = outcome_of(executor, handler(close_and_wait)).error
+    assert isinstance(error, OSError)
+    assert ended == [True]
+    assert outcome_of(executor, handler(answer)).result == 2

@@ -185,3 +185,50 @@ def test_a_process_that_a_module_forks_and_that_returns_from_it_is_no_second_lau
     assert (done.returncode, done.stderr) == (0, "")
     assert site.notes() == ["forked", "a"]
     assert site.state(message) == "completed"
+
+
+MISBEHAVING = """
+@app.handler(max_attempts=1, timeout="1s")
+def bad(how: str) -> None:
+    note("bad")
+    if how == "close low":
+        for descriptor in range(21):
+            try:
+                os.close(descriptor)
+            except OSError:
+                pass
+    else:
+        misbehave(how)
+
+@app.handler
+def nap(name: str) -> None:
+    time.sleep(0.2)
+    print("printed", flush=True)
+    note(name)
+"""
+
+
+@pytest.mark.parametrize("concurrency", ["1", "4"])
+@pytest.mark.parametrize("how", ["hang", "raise", "exit", "interrupt", "fork", "close", "close low"])
+def test_messages_beside_and_behind_a_handler_that_misbehaves_are_handled_once(
+    site: Site, how: str, concurrency: str
+) -> None:
+    if how == "hang" and concurrency != "1":
+        pytest.skip("a thread that blocks cannot be stopped: the watchdog ends the launch")
+    with (site.directory / "handlers.py").open("a") as handlers:
+        handlers.write(HOOKED + MISBEHAVING)
+    names = ["a", "b", "c", "d", "e", "f"]
+    for name in names[:2]:
+        site.enqueue("nap", name=name)
+    bad = site.enqueue("bad", how=how)
+    for name in names[2:]:
+        site.enqueue("nap", name=name)
+    done = site.drain("--concurrency", concurrency)
+    assert done.returncode == 0
+    assert sorted(site.notes()) == [*names[:1], *sorted([*names[1:], "bad"])]
+    assert site.state(bad) == ("dead" if how in ("hang", "raise", "exit", "interrupt") else "completed")
+    assert done.stderr.count("pollconsumer: warning: dead letter: ") == (site.state(bad) == "dead")
+    said = "pollconsumer: warning: descriptors closed that no handler had opened: by "
+    assert done.stderr.count(said) == how.startswith("close")
+    assert done.stdout == "printed\n" * len(names)
+    assert "Traceback" not in done.stderr

@@ -77,6 +77,13 @@ class ConflictDropped(NamedTuple):
     queue: str
 
 
+class DescriptorsClosed(NamedTuple):
+    """A handler closed descriptors of ours, or one that ran beside it did."""
+
+    id: str
+    handler: str
+
+
 class WindowTooShort(NamedTuple):
     """No time to handle anything, from the launch's beginning on; both in seconds."""
 
@@ -140,6 +147,7 @@ Event = (
     | QueueUnknown
     | QueueUnserved
     | ConflictDropped
+    | DescriptorsClosed
     | WindowTooShort
     | OccurrencesSkipped
     | RecurrenceRemoved

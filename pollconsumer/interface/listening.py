@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from pollconsumer.core.events import (
     AttemptFailed,
     ConflictDropped,
+    DescriptorsClosed,
     Event,
     LaunchEnded,
     MessageParked,
@@ -91,6 +92,11 @@ def listener() -> Callable[[Event], None]:
                 log.warning(
                     "not enqueued: %s in queue %s has another handler or payload",
                     event.id, event.queue, extra=about("conflict dropped", event.queue),
+                )  # fmt: skip
+            case DescriptorsClosed():
+                log.warning(
+                    "descriptors closed that no handler had opened: by %s (%s), or what ran beside it",
+                    event.id, event.handler, extra=about("descriptors closed", event.handler),
                 )  # fmt: skip
             case WindowTooShort():
                 margin, left = format_duration(event.margin), format_duration(event.left)

@@ -1,15 +1,19 @@
 """The one event loop on which the ``async def`` handlers of a launch run.
 
 In the launch's own thread it turns while a message is handled; beside handler threads it turns in one of its own.
-Nothing that a handler or what it leaves behind raises ends the loop.
+Nothing that a handler or what it leaves behind raises ends the loop. One whose descriptors a handler has closed is
+replaced; what ran on it has failed.
 """
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import threading
 from contextlib import suppress
 from contextvars import ContextVar
+from queue import Empty, SimpleQueue
+from selectors import DefaultSelector
 from typing import TYPE_CHECKING, Any
 
 from pollconsumer.core.cut_short import HandlerTimeout
@@ -23,6 +27,11 @@ if TYPE_CHECKING:
 
 FAREWELL = 1.0
 """Seconds for what handlers left running, once it is told to end."""
+LONGEST_SELECT = 1.0
+"""Seconds after which a loop looks for itself: what is to wake it may have been closed."""
+
+_BROKEN: list[asyncio.AbstractEventLoop] = []
+"""Kept: the numbers of their descriptors may be somebody else's by now, and a loop that is forgotten closes them."""
 
 
 class EventLoop:
@@ -31,7 +40,9 @@ class EventLoop:
     def __init__(self, *, thread: bool) -> None:
         if not thread and asyncio._get_running_loop() is not None:  # noqa: SLF001  the one that asks without raising
             raise RuntimeError("another event loop runs in this thread")
-        self._loop = asyncio.new_event_loop()
+        self._loop = _new_loop()
+        self._given: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._begun: dict[_Handling, End] = {}
         self._thread: threading.Thread | None = None
         self._closing = False
         if thread:
@@ -41,16 +52,19 @@ class EventLoop:
     def handle(self, coroutine: Coroutine[Any, Any, Any], timeout: float | None) -> Outcome:
         """Run what a handler returned to its end, here, within so many seconds."""
         handling = _Handling(self._loop, coroutine, timeout)
-        task = self._loop.create_task(handling.run())
+        task = handling.task
         intruder: BaseException | None = None
         while not task.done():
             try:
                 self._loop.run_until_complete(task)
+            except OSError:
+                self._replace()
+                break
             except BaseException as error:
                 # SystemExit and KeyboardInterrupt of a task that the handler made come out here, not there.
                 intruder = intruder or error
                 task.cancel()
-        outcome = handling.outcome(task)
+        outcome = handling.outcome()
         return Outcome(intruder) if intruder is not None and outcome.error is not None else outcome
 
     def start(self, begin: Callable[[], Coroutine[Any, Any, Any]], timeout: float | None, end: End) -> None:
@@ -62,16 +76,31 @@ class EventLoop:
             except BaseException as error:  # the arguments did not fit
                 end(Outcome(error))
                 return
-            task = self._loop.create_task(handling.run())
-            task.add_done_callback(lambda task: end(handling.outcome(task)))
+            self._begun[handling] = end
+            handling.task.add_done_callback(lambda _: self._end(handling))
 
-        self._loop.call_soon_threadsafe(start)
+        self._given.put(start)
+        self._loop.call_soon_threadsafe(self._take)  # one that is broken leaves it to the next
+
+    def _take(self) -> None:
+        with suppress(Empty):
+            while True:
+                self._given.get_nowait()()
+
+    def _end(self, handling: _Handling) -> None:
+        if (end := self._begun.pop(handling, None)) is not None:
+            end(handling.outcome())
+
+    def _replace(self) -> None:
+        """The loop cannot turn any more."""
+        _BROKEN.append(self._loop)
+        self._loop = _new_loop()
 
     def close(self) -> None:
         """End it. What handlers left running is cancelled, and has a second to obey."""
         if self._thread is None:
-            self._run(self._farewell())
-            self._loop.close()
+            if self._run(self._farewell()):
+                self._loop.close()
             return
         asyncio.run_coroutine_threadsafe(self._farewell(), self._loop)
         self._thread.join(2 * FAREWELL)
@@ -80,14 +109,28 @@ class EventLoop:
 
     def _turn(self) -> None:
         while not self._closing:
-            with suppress(BaseException):
+            try:
                 self._loop.run_forever()
+            except OSError:
+                self._replace()
+                for handling in list(self._begun):
+                    self._end(handling)
+                self._loop.call_soon(self._take)
+            except BaseException:
+                pass  # SystemExit and KeyboardInterrupt of a task
 
-    def _run(self, coroutine: Any) -> None:
+    def _run(self, coroutine: Any) -> bool:
+        """To its end. False where the loop cannot turn any more."""
         task = self._loop.create_task(coroutine)
         while not task.done():
-            with suppress(BaseException):
+            try:
                 self._loop.run_until_complete(task)
+            except OSError:
+                self._replace()
+                return False
+            except BaseException:
+                pass  # as above
+        return True
 
     async def _farewell(self) -> None:
         left = asyncio.all_tasks() - {asyncio.current_task()}
@@ -99,6 +142,15 @@ class EventLoop:
             await asyncio.wait_for(self._loop.shutdown_asyncgens(), FAREWELL)
         self._closing = True
         self._loop.stop()
+
+
+class _Selector(DefaultSelector):
+    def select(self, timeout: float | None = None) -> Any:
+        return super().select(LONGEST_SELECT if timeout is None else min(timeout, LONGEST_SELECT))
+
+
+def _new_loop() -> asyncio.AbstractEventLoop:
+    return asyncio.SelectorEventLoop(_Selector())
 
 
 def restart_timeout() -> None:
@@ -117,6 +169,7 @@ class _Handling:
         self._loop, self._coroutine, self._timeout = loop, coroutine, timeout
         self._timer: asyncio.TimerHandle | None = None
         self._fired = False
+        self.task = loop.create_task(self.run())
 
     async def run(self) -> Outcome:
         _handling.set(self)
@@ -142,7 +195,13 @@ class _Handling:
         task.cancel()
         self._timer = self._loop.call_later(REPEAT, self._stop, task)  # for one that does not obey
 
-    def outcome(self, task: asyncio.Task[Outcome]) -> Outcome:
+    def outcome(self) -> Outcome:
+        task = self.task
+        if not task.done():
+            task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001  # as asyncio.gather does: we say it
+            with suppress(BaseException):  # what it does at its end may need the loop, or raise
+                self._coroutine.close()
+            return Outcome(OSError(errno.EBADF, "descriptors of the event loop were closed; no handler may do that"))
         if task.cancelled():
             self._coroutine.close()  # it may not even have begun
         outcome = Outcome(asyncio.CancelledError()) if task.cancelled() else task.result()

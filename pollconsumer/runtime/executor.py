@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 import threading
@@ -10,6 +11,7 @@ from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from pollconsumer.runtime.descriptors import Opened, Outputs, Sample
 from pollconsumer.runtime.handlers import Outcome
 from pollconsumer.runtime.stray import end_stray
 
@@ -37,12 +39,14 @@ class Attempt(NamedTuple):
 
 
 class Handled(NamedTuple):
-    """An attempt that has ended: when it ran, on the monotonic clock in seconds, and what came of it."""
+    """An attempt that has ended: when it ran, on the monotonic clock in seconds, and what came of it; and whether
+    descriptors of ours were ``closed`` meanwhile, by it or by what ran beside it."""
 
     attempt: Attempt
     started: float
     ended: float
     outcome: Outcome
+    closed: bool = False
 
 
 class Executor(Protocol):
@@ -79,6 +83,7 @@ class InlineExecutor:
         self._clock = clock
         self._finished: list[Handled] = []
         self._loop: EventLoop | None = None
+        self._outputs, self._sample = Outputs(), Sample()
         self._pid = os.getpid()
 
     def busy(self) -> int:
@@ -89,7 +94,9 @@ class InlineExecutor:
         handler = attempt.handler
         outcome = self._turn(attempt) if handler.asynchronous else handler.handle(attempt.payload, attempt.context)
         end_stray(self._pid, outcome.error)
-        self._finished.append(Handled(attempt, started, self._clock(), outcome))
+        ended = self._clock()
+        put_back, closed = self._outputs.put_back(), self._sample.was_closed()
+        self._finished.append(Handled(attempt, started, ended, outcome, put_back or closed))
 
     def finished(self) -> list[Handled]:
         finished, self._finished = self._finished, []
@@ -101,6 +108,8 @@ class InlineExecutor:
     def close(self) -> None:
         if self._loop is not None:
             self._loop.close()
+        self._outputs.close()
+        self._sample.close()
 
     def _turn(self, attempt: Attempt) -> Outcome:
         try:
@@ -123,9 +132,10 @@ class ThreadExecutor:
         self._given: SimpleQueue[Attempt] = SimpleQueue()
         self._done: SimpleQueue[Handled] = SimpleQueue()
         self._loop: EventLoop | None = None
-        self._bell, self._ring = os.pipe()
-        os.set_blocking(self._bell, False)
-        os.set_blocking(self._ring, False)
+        self._outputs = Outputs()
+        self._mending = threading.Lock()
+        self._closed = False
+        self._make_bell()
         for n in range(slots):
             threading.Thread(target=self._serve, name=f"handler-{n}", daemon=True).start()
 
@@ -149,13 +159,26 @@ class ThreadExecutor:
             return finished
 
     def wait(self, seconds: float, descriptor: int | None = None) -> None:
-        watched = [self._bell] if descriptor is None else [self._bell, descriptor]
-        if self._bell in select.select(watched, [], [], seconds)[0]:
-            os.read(self._bell, 65536)
+        bell = self._bell.number
+        watched = [bell] if descriptor is None else [bell, descriptor]
+        with self._mending:
+            if not self._bell.is_open():
+                self._make_bell()
+                self._closed = True  # for whom ends next to say
+                return  # what has ended meanwhile rang the other one
+        try:
+            if bell in select.select(watched, [], [], seconds)[0]:
+                os.read(bell, 65536)
+        except BlockingIOError:
+            pass
+        except OSError as error:  # closed by a handler meanwhile
+            if error.errno != errno.EBADF:
+                raise
 
     def close(self) -> None:
         if self._loop is not None:
             self._loop.close()
+        self._outputs.close()
 
     def _serve(self) -> None:
         while True:
@@ -181,6 +204,21 @@ class ThreadExecutor:
 
     def _end(self, handled: Handled) -> None:
         end_stray(self._pid, handled.outcome.error)
+        closed = self._outputs.put_back()
+        with self._mending:
+            if not self._ring.is_open():
+                self._make_bell()
+                self._closed = True
+            closed, self._closed = closed or self._closed, False
+        if closed:
+            handled = handled._replace(closed=True)
         self._done.put(handled)
-        with suppress(BlockingIOError):  # a full pipe rings as it is
-            os.write(self._ring, b"\0")
+        with suppress(OSError):  # a full pipe rings as it is; one that was closed is noticed by who waits
+            os.write(self._ring.number, b"\0")
+
+    def _make_bell(self) -> None:
+        """The numbers of an earlier one are not ours to close: they may be somebody else's by now."""
+        bell, ring = os.pipe()
+        os.set_blocking(bell, False)
+        os.set_blocking(ring, False)
+        self._bell, self._ring = Opened.now(bell), Opened.now(ring)
