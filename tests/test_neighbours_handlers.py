@@ -232,3 +232,17 @@ def test_messages_beside_and_behind_a_handler_that_misbehaves_are_handled_once(
     assert done.stderr.count(said) == how.startswith("close")
     assert done.stdout == "printed\n" * len(names)
     assert "Traceback" not in done.stderr
+
+
+def test_a_line_tells_of_what_is_delivered_at_most_once_and_died_with_its_process(site: Site) -> None:
+    with (site.directory / "handlers.py").open("a") as handlers:
+        handlers.write('@app.handler(delivery="at_most_once")\ndef once() -> None:\n    os._exit(7)\n')
+    message = site.enqueue("once")
+    site.enqueue("record", name="next")
+    died = site.drain()
+    after = site.drain()
+    assert (died.returncode, after.returncode) == (7, 0)
+    said = f"pollconsumer: warning: dead letter: {message} (once), attempt 1: skipped: its process died while it was"
+    assert (died.stderr + after.stderr).count(said) == 1
+    assert site.state(message) == "dead"
+    assert site.notes() == ["next"]

@@ -24,7 +24,7 @@ from pollconsumer.runtime.process import boot_time, is_stopped
 from pollconsumer.runtime.progress import EMPTIED, LOST, Held, Identity, Progress
 from pollconsumer.store.leases import RENEW_EVERY, TRUSTED_FOR, Acquired, Leases
 from pollconsumer.store.redis_store import RedisStore
-from pollconsumer.store.reservations import Holder
+from pollconsumer.store.reservations import Buried, Holder
 
 RETRY_EVERY = 1.0
 """Seconds between attempts to renew while the server does not answer."""
@@ -178,13 +178,21 @@ def _bury(progress: Progress, leases: Leases, store: RedisStore, tenure: Tenure)
                 in_hand = [message.id for message in here if not message.ended and not message.last]
                 ended = [message.id for message in here if message.ended and not message.last]
                 spent = [message.id for message in here if message.last]
-                store.give_up(acquired.holder, queue, in_hand, ended, spent)
+                store.give_up(acquired.holder, queue, in_hand, ended, spent, bury=_say_death)
             leases.release(acquired.holder, identity.role, identity.launch, entry)
             return
         except LeaseLost:
             return
         except PollConsumerError:
             time.sleep(RETRY_EVERY)
+
+
+def _say_death(buried: Buried) -> None:
+    """Of what the death of its launch made a dead letter."""
+    message, problem = buried
+    what = f"{shown(message.name)} ({message.handler}), attempt {message.attempt}: {problem}"
+    with suppress(OSError):
+        os.write(2, f"pollconsumer: warning: dead letter: {printable(what)}\n".encode())
 
 
 def _say(left_behind: list[Held]) -> None:

@@ -16,6 +16,7 @@ from pollconsumer.core.errors import LeaseLost, PermissionDenied, PollConsumerEr
 from pollconsumer.core.events import ConflictDropped, MessagesFound, OrphansRecovered, QueueLeftOut
 from pollconsumer.core.window import StopReason, Window
 from pollconsumer.runtime.progress import Counts
+from pollconsumer.runtime.settling import death_of
 from pollconsumer.store import outbox
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from pollconsumer.runtime.wake import Wake
     from pollconsumer.store.recurring import Recurring
     from pollconsumer.store.redis_store import RedisStore
-    from pollconsumer.store.reservations import Holder
+    from pollconsumer.store.reservations import Buried, Holder
 
 MAINTAIN_EVERY = 1.0
 MARGIN = 0.25
@@ -108,7 +109,7 @@ class Mover:
         live = self._live_fences()
         for queue in self.queues():
             with self._leaving_out(queue):
-                recovered = self._store.recover(queue, live)
+                recovered = self._store.recover(queue, live, bury=self._tell_death)
                 if recovered:
                     self._emit(OrphansRecovered(queue, recovered))
                 self._store.offer_places(queue)
@@ -120,6 +121,9 @@ class Mover:
         longest = max(0.0, min(self.options.idle_time, self.window.left(self.clock()) - MARGIN))
         self._wake.wait(longest if next_due is None else min(longest, next_due))
 
+    def _tell_death(self, buried: Buried) -> None:
+        self._emit(death_of(buried))
+
     def _tell_conflict(self, message_id: str, queue: str) -> None:
         self._emit(ConflictDropped(message_id, queue))
 
@@ -129,7 +133,7 @@ class Mover:
         for queue in queues:
             if queue not in self._announced and queue not in self._left_out:
                 with self._leaving_out(queue):
-                    self._store.announce(self._holder, queue)
+                    self._store.announce(self._holder, queue, bury=self._tell_death)
                     if found := self._store.audit(queue):
                         self._emit(MessagesFound(queue, found))
                     self._recurring.try_again(self._holder, queue)

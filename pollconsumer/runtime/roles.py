@@ -13,6 +13,7 @@ from pollconsumer.runtime.consumer import Consumer, ConsumerOptions
 from pollconsumer.runtime.deliveries import Deliveries
 from pollconsumer.runtime.executor import InlineExecutor, ThreadExecutor
 from pollconsumer.runtime.mover import Mover, MoverOptions
+from pollconsumer.runtime.settling import death_of
 from pollconsumer.runtime.wake import Wake
 from pollconsumer.store.redis_store import RedisStore
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from pollconsumer.runtime.executor import Executor
     from pollconsumer.runtime.handlers import Handler
     from pollconsumer.runtime.launch import HeldLaunch, Launch, LaunchPlan
-    from pollconsumer.store.reservations import Holder
+    from pollconsumer.store.reservations import Buried, Holder
 
 LAUNCHED_EVERY = 600.0
 """Seconds; consumers are launched so often at least, unless their settings say otherwise."""
@@ -99,10 +100,14 @@ def served_for(plan: LaunchPlan) -> float:
 
 def _announce(store: RedisStore, holder: Holder, queues: Sequence[str], launch: Launch) -> tuple[str, ...]:
     """Those of ``queues`` that can be served. StoreRefused where none can."""
+
+    def tell_death(buried: Buried) -> None:
+        launch.emit(death_of(buried))
+
     served, refused = list[str](), dict[str, StoreRefused]()
     for queue in queues:
         try:
-            recovered = store.announce(holder, queue, served_for=served_for(launch.plan))
+            recovered = store.announce(holder, queue, served_for=served_for(launch.plan), bury=tell_death)
             found = store.audit(queue)
         except StoreRefused as error:
             refused[queue] = error

@@ -12,7 +12,7 @@ from pollconsumer.core.retry import Dead, after_failure
 from pollconsumer.runtime.handlers import describe, text_of, trace
 from pollconsumer.runtime.hooks import Crashed
 from pollconsumer.store import outbox, rows
-from pollconsumer.store.reservations import Settlement, Share
+from pollconsumer.store.reservations import Buried, Settlement, Share
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -127,7 +127,7 @@ class Settling:
         """Take in a dead letter that the store made: hooks of its handler's application hear of it; where that is not
         known, those of all."""
         self.failed += 1
-        self._emit(AttemptFailed(message.name, message.handler or "?", message.attempt, problem, None))
+        self._emit(death_of(Buried(message, problem)))
         handler = self._handlers.get(message.handler)
         concerned = self._handlers.values() if handler is None else [handler]
         for hooks in {id(each.hooks): each.hooks for each in concerned}.values():
@@ -191,6 +191,12 @@ class Settling:
     def _add(self, reservation: Reservation, row: bytes, kind: str, delay_ms: int, problem: str) -> None:
         settlement = Settlement(reservation.id, reservation.row, row, kind, delay_ms, problem)
         self._share(reservation).settlements.append(settlement)
+
+
+def death_of(buried: Buried) -> AttemptFailed:
+    """What is to be said of a dead letter that the store made."""
+    message = buried.message
+    return AttemptFailed(message.name, message.handler or "?", message.attempt, buried.problem, None)
 
 
 def _kept(problem: str, traced: str) -> str:

@@ -184,7 +184,9 @@ class RedisStore:
             refuse_without(self.wire.call("register", keys, [queue, self.keys.queue(queue, "m"), *rights.split()]))
             self._registered.add(queue)
 
-    def announce(self, holder: Holder, queue: str, *, served_for: float = 0.0) -> int:
+    def announce(
+        self, holder: Holder, queue: str, *, served_for: float = 0.0, bury: Callable[[Buried], None] | None = None
+    ) -> int:
         """Refuse every earlier holder of the lease in ``queue``, and offer again what was reserved by one that is gone.
 
         A consumer says for how many seconds the queue counts as served: until the next launch can be expected. Returns
@@ -195,10 +197,16 @@ class RedisStore:
         call = f"{self.keys.queue(queue, 'sw')}:{holder.group}"
         keys = [self.keys.queue(queue, "t"), call, self.keys.queue(queue, "served")]
         self.wire.call("announce", keys, [holder.lineage, holder.fence, int(served_for * 1000)])
-        return self.recover(queue)
+        return self.recover(queue, bury=bury)
 
-    def recover(self, queue: str, live_fences: Sequence[bytes] | None = None) -> int:
-        """Offer orphans again. Returns how many there were.
+    def recover(
+        self,
+        queue: str,
+        live_fences: Sequence[bytes] | None = None,
+        *,
+        bury: Callable[[Buried], None] | None = None,
+    ) -> int:
+        """Offer orphans again. Returns how many there were. ``bury`` is told of those that are dead letters now.
 
         With ``live_fences``, under which leases are held now, also those past their hard end whose fence is none of
         them: reserved on a machine that vanished, for a launch that nobody follows.
@@ -208,8 +216,11 @@ class RedisStore:
         recovered = first = 0
         late = [0] if live_fences is None else [1, *live_fences]
         while True:
-            orphans, looked = self.wire.call(script, keys, [first, RECOVER_BATCH, *late])
+            orphans, looked, dead = self.wire.call(script, keys, [first, RECOVER_BATCH, *late])
             recovered += len(orphans)
+            if bury is not None:
+                for name, row, problem in zip(dead[::3], dead[1::3], dead[2::3], strict=True):
+                    bury(Buried(Reservation(queue, name, row, rows.bare_record(row), 0, 0.0), problem.decode()))
             first += looked - len(orphans)
             if looked < RECOVER_BATCH:
                 return recovered
@@ -235,6 +246,8 @@ class RedisStore:
         in_hand: Iterable[bytes],
         ended: Sequence[bytes] = (),
         spent: Sequence[bytes] = (),
+        *,
+        bury: Callable[[Buried], None] | None = None,
     ) -> None:
         """For a holder that died: give back, uncharged, what it had not started, and offer again what it had.
 
@@ -243,7 +256,7 @@ class RedisStore:
         """
         self.unreserve(holder, queue, in_hand, ended, spent)
         self.wire.call("retire", [self.keys.queue(queue, "t")], [holder.lineage, holder.fence])
-        self.recover(queue)
+        self.recover(queue, bury=bury)
 
     def step(
         self,

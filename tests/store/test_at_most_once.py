@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pollconsumer.store.inspector import Inspector
     from pollconsumer.store.interventions import Interventions
     from pollconsumer.store.redis_store import RedisStore
-    from pollconsumer.store.reservations import Reservation
+    from pollconsumer.store.reservations import Buried, Reservation
 
 
 def begun(launch: Launch) -> Reservation:
@@ -48,6 +48,17 @@ def test_what_was_taken_over_cannot_be_begun(store: RedisStore) -> None:
     (reservation,) = launch.reserve(lasts_ms=0)
     store.recover(QUEUE, [])
     assert launch.settle(begin(reservation)).stale == [b"a"]
+
+
+def test_who_recovers_hears_of_each_that_is_skipped(store: RedisStore) -> None:
+    store.enqueue([message("a", handler="send")])
+    begun(Launch(store))
+    told: list[Buried] = []
+    successor = Launch(store, fence=2, announced=False)
+    assert store.announce(successor.holder, QUEUE, bury=told.append) == 1
+    ((death, problem),) = told
+    assert (death.name, death.handler, death.attempt) == ("a", "send", 1)
+    assert problem.startswith("skipped: ")
 
 
 def test_a_death_while_it_is_handled_skips_it(store: RedisStore, look: Looking, inspector: Inspector) -> None:

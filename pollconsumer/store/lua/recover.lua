@@ -2,7 +2,7 @@
 -- are live, past the hard end of a launch that has none of those.
 -- KEYS b m r z f x e u c t k g w
 -- ARGV rank to begin at, most messages to look at, 1 to look at hard ends, live fences
--- Returns ids of the orphans, messages looked at
+-- Returns ids of the orphans, messages looked at, and of those that are dead letters now id, row, problem
 -- The attempt stays counted, and so does the death of the process: a message that kills it must run out of both. One that
 -- was begun for the only time is a dead letter.
 
@@ -15,14 +15,15 @@ redis.call('HLEN', g)
 redis.call('ZCARD', w)
 local first = tonumber(ARGV[1])
 local flight = redis.call('ZRANGE', f, first, first + tonumber(ARGV[2]) - 1, 'WITHSCORES')
-if #flight == 0 then return {{}, 0} end
+if #flight == 0 then return {{}, 0, {}} end
 local valid, live = {}, {}
 for _, fence in ipairs(redis.call('HVALS', t)) do valid[be6(tonumber(fence))] = true end
 for i = 4, #ARGV do live[be6(tonumber(ARGV[i]))] = true end
 local ids = {}
 for i = 1, #flight, 2 do ids[#ids + 1] = flight[i] end
 local rows = redis.call('HMGET', m, unpack(ids))
-local orphans, returning, freed = {}, {}, {}
+local orphans, returning, freed, dead = {}, {}, {}, {}
+local SKIPPED = 'skipped: its process died while it was handled, and it is delivered at most once'
 
 local function record_of(id)
   return readable(redis.call('HGET', b, id))
@@ -37,9 +38,12 @@ local function skip(id, row)
     freed[#freed + 1] = key
   end
   redis.call('HSET', m, id, sub(row, 1, 1) .. 'd' .. sub(row, 3, 26) .. be6(now) .. sub(row, 33))
-  redis.call('HSET', e, id, 'skipped: its process died while it was handled, and it is delivered at most once')
+  redis.call('HSET', e, id, SKIPPED)
   redis.call('ZADD', x, now, id)
   redis.call('HINCRBY', c, 'skipped', 1)
+  dead[#dead + 1] = id
+  dead[#dead + 1] = row
+  dead[#dead + 1] = SKIPPED
 end
 
 for i = #ids, 1, -1 do
@@ -70,4 +74,4 @@ end
 for i = #freed, 1, -1 do offer_places(freed[i]) end
 for i = 1, #returning, 2 do come_back(returning[i], returning[i + 1]) end
 if #orphans > 0 then wake(k) end
-return {orphans, #ids}
+return {orphans, #ids, dead}
