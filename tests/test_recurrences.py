@@ -184,6 +184,7 @@ def test_a_function_recurs_and_is_given_its_instant(site: Site) -> None:
         ("1m", {"timezone": "Europe/Lodon"}, "did you mean Europe/London?"),
         ("1m", {"timezone": None}, "timezone: None"),
         ("0.5s", {}, "every: 0.5s; must be 1s or more"),
+        ("99999999h", {}, "every: 99999999h; must be 1825d or less"),
         ("61 * * * *", {}, "cron: 61 * * * *; minute must be 0-59"),
         ("61\t*\t*\t*\t*", {}, "minute must be 0-59"),
         ("@daily", {}, "write five fields"),

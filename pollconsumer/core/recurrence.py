@@ -21,7 +21,7 @@ MOST_CAUGHT_UP = 100
 """Most missed occurrences that are made up for at once."""
 MOST_LOOKED_AT = 100_000
 """Most occurrences that are counted one by one; beyond them, what was missed is known to be at least so many."""
-LEAST_PERIOD = 1.0
+LEAST_PERIOD, MOST_PERIOD = 1.0, 5 * 365 * 86400.0
 MISSED, OVERLAP = ("skip", "once", "all"), ("skip", "allow")
 
 
@@ -116,8 +116,8 @@ def _check(recurrence: Recurrence) -> None:
         raise ValueError(f"cron is {cron!r}, not text")
     if cron is not None:
         Cron(cron)
-    if every is not None and (type(every) not in (int, float) or not LEAST_PERIOD <= every < float("inf")):
-        raise ValueError(f"every is {every!r}, not a number of seconds")
+    if every is not None and (type(every) not in (int, float) or not LEAST_PERIOD <= every <= MOST_PERIOD):
+        raise ValueError(f"every is {every!r}, not a number of seconds from 1 to {MOST_PERIOD:.0f}")
     for name, value, known in (("missed", recurrence.missed, MISSED), ("overlap", recurrence.overlap, OVERLAP)):
         if value not in known:
             raise ValueError(f"{name} is {value!r}, not one of {', '.join(known)}")

@@ -209,8 +209,13 @@ def _check_when(recurrence: RecurrenceSettings) -> None:
 
 
 def _check_period(text: str) -> None:
-    if parse_duration(text) < 1:
+    from pollconsumer.core.recurrence import LEAST_PERIOD, MOST_PERIOD
+
+    seconds = parse_duration(text)
+    if seconds < LEAST_PERIOD:
         raise ValueError("must be 1s or more")
+    if seconds > MOST_PERIOD:
+        raise ValueError("must be 1825d or less")
 
 
 def _check_payload(payload: object) -> None:
