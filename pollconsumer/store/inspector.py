@@ -9,6 +9,7 @@ from pollconsumer.core.errors import NotFound, UsageError
 from pollconsumer.core.lifecycle import LAST_MILLISECOND, State, Timestamps, durations_of, state_of
 from pollconsumer.core.message import Malformed, decode_payload
 from pollconsumer.store import rows
+from pollconsumer.store.counts import count_of
 from pollconsumer.store.id_text import id_bytes, id_text
 from pollconsumer.store.keys import Keys, queue_names
 from pollconsumer.store.load import Load, load_of
@@ -203,7 +204,7 @@ class Inspector:
         since = [at for at in ages if at is not None]
         return QueueCounts(
             name=queue,
-            ready=max(0, ready - int(left_over or 0) + ranked + in_line),
+            ready=max(0, ready - count_of(left_over) + ranked + in_line),
             reserved=reserved,
             scheduled=scheduled,
             completed=completed,
@@ -212,7 +213,7 @@ class Inspector:
             parked=parked,
             paused=bool(paused),
             overdue=overdue,
-            skipped=int(skipped or 0),
+            skipped=count_of(skipped),
             oldest_ready_seconds=max(0, now - min(since)) / 1000 if since else None,
             load=load_of(self._wire, self._keys, queue, now),
         )

@@ -28,6 +28,7 @@ from pollconsumer.core.events import (
 from pollconsumer.core.message import NewMessage
 from pollconsumer.core.recurrence import Recurrence, of_json, tick
 from pollconsumer.store import rows
+from pollconsumer.store.counts import count_of
 from pollconsumer.store.keys import Keys, queue_names
 from pollconsumer.store.rights import OPERATOR, demand
 
@@ -279,8 +280,8 @@ def _standing(
         owners=tuple(_text(owner) for owner in owners.get(name, b"").split(b"\n") if owner),
         next=following,
         paused=name + b":paused" in count,
-        enqueued=_number(count.get(name + b":enqueued")),
-        skipped=_number(count.get(name + b":skipped")),
+        enqueued=count_of(count.get(name + b":enqueued")),
+        skipped=count_of(count.get(name + b":skipped")),
         last=_text(last) if last else None,
         raw_name=name,
     )
@@ -288,10 +289,6 @@ def _standing(
 
 def _unheard(_: Event) -> None:
     """What is looked for has a name, and is not in a queue that cannot be looked into."""
-
-
-def _number(text: bytes | None) -> int:
-    return int(text) if text and text.isdigit() else 0
 
 
 def _text(name: bytes) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from pollconsumer.store.counts import count_of
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -35,7 +37,7 @@ def service_of(wire: Wire, keys: Keys, queues: Sequence[str]) -> dict[str, Servi
     found = {}
     for queue in queues:
         served, paused, ready, left_over, ranked, in_line = (next(answers) for _ in range(6))
-        found[queue] = Service(bool(served), bool(paused), ready - int(left_over or 0) + ranked + in_line)
+        found[queue] = Service(bool(served), bool(paused), ready - count_of(left_over) + ranked + in_line)
     return found
 
 

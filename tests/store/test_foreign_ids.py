@@ -9,6 +9,7 @@ import pytest
 
 from pollconsumer.core.lifecycle import State
 from pollconsumer.store.id_text import id_bytes, id_text
+from pollconsumer.store.service import service_of
 from tests.store.acting import QUEUE, Launch, Looking, message, names
 
 if TYPE_CHECKING:
@@ -125,3 +126,21 @@ def test_names_of_queues_and_leases_that_somebody_else_wrote_are_passed_over(
     assert [found.id for found in inspector.messages(None, None, 9)] == ["a"]
     assert [counts.name for counts in inspector.overview().queues] == [QUEUE]
     assert leases.live_fences() == []
+
+
+@pytest.mark.parametrize("text", ["garbage", "1e3", "9" * 400, "", "0x10", b"\xff"])
+@pytest.mark.parametrize(
+    "count", ["audited to", "id memory began", "left over", "sent on", "skipped", "stood in line", "tick"]
+)
+def test_a_count_that_is_no_number_is_shown_as_none_and_gone_with_the_next_launch(
+    store: RedisStore, look: Looking, inspector: Inspector, count: str, text: str | bytes
+) -> None:
+    launch = Launch(store)
+    store.enqueue([message("a"), message("b", concurrency="one at a time"), message("c", priority=3)])
+    store.wire.command("HSET", look.key("c"), count, text)
+    assert ready(inspector) == 3
+    assert service_of(store.wire, store.keys, [QUEUE])[QUEUE].ready == 3
+    assert store.audit(QUEUE) == 0
+    launch.complete(*launch.reserve(9))
+    assert launch.reserve(1) == []
+    assert ready(inspector) == 0
