@@ -265,6 +265,18 @@ def test_an_overdue_message_that_no_mover_sees_shows_in_status(site: Site) -> No
     assert site.json("status")["mover_seen_seconds_ago"] is None
 
 
+def test_a_server_that_says_nothing_does_not_keep_a_launch_beyond_its_grace(site: Site) -> None:
+    site.enqueue("record", name="a")
+    store, server = f"unix://{site.json('store', 'path')['socket']}", site.json("store", "status")["pid"]
+    os.kill(server, signal.SIGSTOP)
+    try:
+        # Where imports take longer than window and grace, the watchdog ends the launch: with more time, it must not.
+        flags = ["--store", store, "run", "--min-margin", "0s", "--grace", "1s", "--timeout"]
+        assert any(site.command(*flags, timeout).returncode == 69 for timeout in ("2s", "15s"))
+    finally:
+        os.kill(server, signal.SIGCONT)
+
+
 def test_a_wiped_store_is_refused_until_it_is_adopted(site: Site) -> None:
     site.enqueue("record", name="a")
     site.command("store", "stop")

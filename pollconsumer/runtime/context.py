@@ -88,7 +88,8 @@ class Context:
 
     @property
     def fence(self) -> int:
-        """Rises with every launch: a store that remembers the highest it has seen can refuse a stale one's writes."""
+        """Rises with every launch of the same queues, in the same instance: a database that remembers the highest it
+        has seen from these can refuse a stale one's writes. Launches of other groups have fences of their own."""
         return self.delivery.fence
 
     @property

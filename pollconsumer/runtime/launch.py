@@ -24,7 +24,7 @@ from pollconsumer.runtime.process import boot_time, started_at
 from pollconsumer.runtime.progress import Identity, Progress
 from pollconsumer.runtime.watchdog import EXIT_CODE, Watchdog
 from pollconsumer.store.leases import Group, Leases
-from pollconsumer.store.wire import Budget
+from pollconsumer.store.wire import COMMAND_TIMEOUT, Budget
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 HEARTBEAT_BUDGET = 2.0
 FAREWELL_BUDGET = 2.0
 """Seconds that an unreachable store may cost a launch whose window is over."""
+SHORTEST_TIMEOUT = 0.1
+"""Seconds for an answer to what is tried once more when these have passed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +108,10 @@ class WindowPatience:
 
     def pause(self, seconds: float) -> None:
         time.sleep(min(seconds, self.left()))
+
+    def for_one_answer(self) -> float:
+        """A server that says nothing must not keep the launch beyond its grace."""
+        return min(COMMAND_TIMEOUT, max(SHORTEST_TIMEOUT, self.left()))
 
 
 def run_launch(

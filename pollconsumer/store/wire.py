@@ -52,6 +52,9 @@ class Patience(Protocol):
     def pause(self, seconds: float) -> None:
         """Wait before another try."""
 
+    def for_one_answer(self) -> float:
+        """Seconds in which a server that is there must answer; COMMAND_TIMEOUT at most."""
+
 
 class Budget:
     """Patience for ``seconds`` from now on, on the monotonic clock."""
@@ -64,6 +67,9 @@ class Budget:
 
     def pause(self, seconds: float) -> None:
         time.sleep(min(seconds, self.left()))
+
+    def for_one_answer(self) -> float:
+        return COMMAND_TIMEOUT
 
 
 class Unanswered(Exception):
@@ -177,9 +183,9 @@ class Wire:
 
         A WAIT at the end waits for these, too.
         """
-        answers = []
+        answers, timeout = [], self.patience().for_one_answer()
         for _ in commands:
-            answers.append(self._answer(COMMAND_TIMEOUT + blocking))
+            answers.append(self._answer(timeout + blocking))
             if isinstance(answers[-1], exceptions.AuthenticationError):
                 _raise_if_error(answers[-1])  # redis-py hangs up after it
         loading = False
@@ -188,11 +194,11 @@ class Wire:
                 loading = True
                 script = next(s for s in self.scripts.known() if s.sha == commands[at][1])
                 self.send([("SCRIPT", "LOAD", script.code), commands[at]])
-                loaded, answers[at] = self._answer(COMMAND_TIMEOUT), self._answer(COMMAND_TIMEOUT)
+                loaded, answers[at] = self._answer(timeout), self._answer(timeout)
                 _raise_if_error(loaded)
         if loading and commands[-1][0] == "WAIT":
             self.send(commands[-1:])
-            answers[-1] = self._answer(COMMAND_TIMEOUT + blocking)
+            answers[-1] = self._answer(timeout + blocking)
         for answer in answers:
             _raise_if_error(answer)
         return answers
@@ -230,6 +236,7 @@ class Wire:
 
     def _connect(self) -> Any:
         connection = self._make()
+        connection.socket_connect_timeout = self.patience().for_one_answer()
         try:
             connection.connect()
         except exceptions.RedisError as error:

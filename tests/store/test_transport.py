@@ -15,7 +15,7 @@ from pollconsumer.core.errors import ConfigurationError, StoreUnreachable
 from pollconsumer.runtime.opening import StoreOpener
 from pollconsumer.runtime.own_files import OwnFiles
 from pollconsumer.store.transport import doubts
-from pollconsumer.store.wire import Budget, Wire
+from pollconsumer.store.wire import COMMAND_TIMEOUT, Budget, Wire
 from tests.store.encrypted import Encrypted
 
 if TYPE_CHECKING:
@@ -67,6 +67,9 @@ class OneMoreTry:
 
     def pause(self, seconds: float) -> None:
         """It is the number of tries that is looked at."""
+
+    def for_one_answer(self) -> float:
+        return COMMAND_TIMEOUT
 
 
 def ping(url: str, patience: Callable[[], Patience] = lambda: Budget(LONG)) -> object:

@@ -22,7 +22,7 @@ from pollconsumer.core.errors import (
 )
 from pollconsumer.store import wire as module
 from pollconsumer.store.redis_store import Enqueued, RedisStore
-from pollconsumer.store.wire import Budget, Unanswered, Wire
+from pollconsumer.store.wire import COMMAND_TIMEOUT, Budget, Unanswered, Wire
 from tests.conftest import NAMESPACE
 from tests.store.acting import QUEUE, Launch, Looking, message, names
 from tests.store.relay import Relay, answering
@@ -108,6 +108,9 @@ class Tries:
     def pause(self, seconds: float) -> None:
         assert seconds > 0
         self.pauses += 1
+
+    def for_one_answer(self) -> float:
+        return COMMAND_TIMEOUT
 
 
 @pytest.mark.parametrize("passing", [b"-LOADING\r\n", b"-READONLY\r\n", b"-BUSY\r\n", b"-OOM\r\n", b""])

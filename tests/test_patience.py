@@ -1,0 +1,52 @@
+"""How long a launch bears with a server that says nothing."""
+
+from __future__ import annotations
+
+import time
+
+from pollconsumer.core.window import Window
+from pollconsumer.runtime.launch import SHORTEST_TIMEOUT, WindowPatience
+from pollconsumer.store.wire import COMMAND_TIMEOUT, Wire
+from tests.store.relay import answering
+
+
+def patience(left: float, farewell: float) -> WindowPatience:
+    now = time.monotonic()
+    return WindowPatience(Window(now - 60, now + left), lambda: False, farewell)
+
+
+def test_an_answer_may_take_its_time_while_the_window_is_open() -> None:
+    assert patience(30, 1).for_one_answer() == COMMAND_TIMEOUT
+
+
+def test_an_answer_may_take_what_is_left_after_the_window_and_no_more() -> None:
+    over = patience(-1, 0.5)
+    assert SHORTEST_TIMEOUT <= over.for_one_answer() <= 0.5
+    assert patience(-1, 0).for_one_answer() == SHORTEST_TIMEOUT
+
+
+def test_a_connection_waits_for_an_answer_as_long_as_its_caller_can() -> None:
+    waited: list[float] = []
+
+    class Noting:
+        def left(self) -> float:
+            return 0.0
+
+        def pause(self, seconds: float) -> None: ...
+
+        def for_one_answer(self) -> float:
+            return 1.5
+
+    with answering(b"+PONG\r\n") as url:
+        wire = Wire(url, Noting)
+        wire.send([("PING",)])
+        read = wire._connection.read_response  # noqa: SLF001  what is waited for shows nowhere else
+
+        def note(timeout: float) -> object:
+            waited.append(timeout)
+            return read(timeout=timeout)
+
+        wire._connection.read_response = note  # noqa: SLF001
+        assert wire.receive([("PING",)]) == [b"PONG"]
+        wire.close()
+    assert waited == [1.5]
