@@ -70,6 +70,8 @@ def test_every_command_does_its_work_with_the_rights_that_are_documented(site: S
     assert set(site.notes()) >= {"now", "soon"}
     for looking in ("status", "list", "launches", "lease show", "dead list", "recurrences list"):
         run("operator", *looking.split())
+    for user in ("producer", "launch", "operator"):
+        run(user, "check")
     run("operator", "reschedule", later, "--in", "2h")
     run("operator", "cancel", later)
     run("operator", "dead", "redrive", dead)

@@ -57,7 +57,7 @@ def check(as_json: bool) -> None:
     state = settings.state_files().place()
     recurrences = load_recurrences(settings, handlers)
     wire = opener().wire(lambda: Budget(REACH_BUDGET))
-    wire.command("PING")
+    wire.command("TIME")
     now = datetime.now().astimezone()
     queues = served_queues(settings, handlers)
     _check_handlers(recurrences, handlers)
