@@ -246,3 +246,16 @@ def test_a_line_tells_of_what_is_delivered_at_most_once_and_died_with_its_proces
     assert (died.stderr + after.stderr).count(said) == 1
     assert site.state(message) == "dead"
     assert site.notes() == ["next"]
+
+
+def test_a_line_tells_that_a_launch_died_before_it_had_the_lease(site: Site) -> None:
+    message = site.enqueue("record", "--queue", "default", name="a")
+    module = (site.directory / "handlers.py").read_text()
+    (site.directory / "handlers.py").write_text("import os\nos._exit(7)\n")
+    done = site.drain()
+    assert done.returncode == 7
+    assert done.stderr.startswith("pollconsumer: error: launch died: before it had the lease, ")
+    assert done.stderr.count("\n") == 1
+    (site.directory / "handlers.py").write_text(module)
+    assert site.drain().returncode == 0
+    assert site.state(message) == "completed"

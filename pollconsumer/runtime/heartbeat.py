@@ -111,6 +111,8 @@ def _beat(
         signal.signal(number, signal.SIG_IGN)
     with os.fdopen(orders, "rb", buffering=0) as pipe:
         order = pipe.readline()
+        if not order and progress.ended()[0] is None and _leaves(parent):
+            _tell("error: launch died: before it had the lease, importing its modules or waiting")
         if order:
             identity, holder, slot, at, *times = json.loads(order)
             tenure = Tenure(Identity(*identity), Acquired(Holder(*holder), slot, at), *times)
@@ -131,6 +133,16 @@ def _beat(
             finally:
                 if died_holding:
                     _bury(progress, leases, store, tenure)
+
+
+def _leaves(parent: int) -> bool:
+    """Whether the launch, which closed its pipe, is about to be gone: a module may close what it did not open."""
+    until = time.monotonic() + RETRY_EVERY
+    while os.getppid() == parent:
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.01)
+    return True
 
 
 def _keep(ends: list[int], parent: int, progress: Progress, leases: Leases, tenure: Tenure) -> bool:
@@ -191,8 +203,7 @@ def _say_death(buried: Buried) -> None:
     """Of what the death of its launch made a dead letter."""
     message, problem = buried
     what = f"{shown(message.name)} ({message.handler}), attempt {message.attempt}: {problem}"
-    with suppress(OSError):
-        os.write(2, f"pollconsumer: warning: dead letter: {printable(what)}\n".encode())
+    _tell(f"warning: dead letter: {printable(what)}")
 
 
 def _say(left_behind: list[Held]) -> None:
@@ -204,5 +215,9 @@ def _say(left_behind: list[Held]) -> None:
     if len(in_hand) > MOST_NAMED:
         shown_ids.append(f"{len(in_hand) - MOST_NAMED} more")
     what = f"while handling {', '.join(shown_ids)}" if in_hand else "with nothing in hand"
+    _tell(f"error: launch died: {printable(what)}; the next launch goes on")
+
+
+def _tell(line: str) -> None:
     with suppress(OSError):
-        os.write(2, f"pollconsumer: error: launch died: {printable(what)}; the next launch goes on\n".encode())
+        os.write(2, f"pollconsumer: {line}\n".encode())
