@@ -59,6 +59,32 @@ def test_modules_in_a_directory_that_others_may_write_are_refused_sticky_or_not(
     refuse_writable_modules(tmp_path)
 
 
+def test_a_link_to_a_configuration_that_others_may_replace_is_refused(config: Path, tmp_path: Path) -> None:
+    link = tmp_path / "config.toml"
+    link.symlink_to(config)
+    assert load_settings(link)
+    config.parent.chmod(0o757)
+    with pytest.raises(ConfigurationError, match=r"configuration's directory is writable by others.*place"):
+        load_settings(link)
+
+
+@pytest.mark.parametrize("path", ["single.py", "package", "package/__init__.py", "package/inner.py"])
+def test_modules_that_others_may_write_are_refused(tmp_path: Path, path: str) -> None:
+    (tmp_path / "package").mkdir(mode=0o755)
+    for name in ("single.py", "package/__init__.py", "package/inner.py"):
+        (tmp_path / name).touch(0o644)
+    modules = ["elsewhere.absent", "single", "package.inner"]
+    refuse_writable_modules(tmp_path, modules)
+    (tmp_path / path).chmod(0o777)
+    with pytest.raises(ConfigurationError, match="handlers' module is writable by others"):
+        refuse_writable_modules(tmp_path, modules)
+
+
+def test_a_launch_refuses_a_module_that_others_may_write(site: Site) -> None:
+    (site.directory / "handlers.py").chmod(0o666)
+    assert site.command("run", "--until-empty").returncode == 78
+
+
 def test_where_modes_mean_nothing_they_are_not_looked_at(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writable, "modes_mean_nothing", lambda _: True)
     config.parent.chmod(0o777)

@@ -47,7 +47,7 @@ def import_handlers(settings: Settings) -> dict[str, Handler]:
     settings.
     """
     if settings.handlers and not settings.trust_writable:
-        refuse_writable_modules(settings.directory)
+        refuse_writable_modules(settings.directory, settings.handlers)
     directory = str(settings.directory)
     if sys.path[:1] != [directory]:
         sys.path.insert(0, directory)

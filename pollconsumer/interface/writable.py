@@ -13,6 +13,7 @@ from pollconsumer.core.errors import ConfigurationError
 from pollconsumer.runtime.file_systems import modes_mean_nothing
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
 ACCEPT = "or set POLLCONSUMER_TRUST_WRITABLE=true"
@@ -26,19 +27,35 @@ def refuse_writable_file(path: Path) -> None:
         return  # /dev/null, or a pipe of a shell, which is nobody else's
     if found.st_mode & stat.S_IWOTH and not modes_mean_nothing(path):
         raise ConfigurationError("configuration file is writable by others", path, f"chmod o-w it, {ACCEPT}")
-    place = path.parent.stat()
-    kept = place.st_mode & stat.S_ISVTX and found.st_uid in (0, os.geteuid())
-    if place.st_mode & stat.S_IWOTH and not kept and not modes_mean_nothing(path.parent):
-        raise ConfigurationError(
-            "configuration's directory is writable by others", path.parent, f"chmod o-w it, {ACCEPT}"
-        )
+    for directory in {path.parent: None, path.resolve().parent: None}:  # where the link is, and where it leads
+        place = directory.stat()
+        kept = place.st_mode & stat.S_ISVTX and found.st_uid in (0, os.geteuid())
+        if place.st_mode & stat.S_IWOTH and not kept and not modes_mean_nothing(directory):
+            raise ConfigurationError(
+                "configuration's directory is writable by others", directory, f"chmod o-w it, {ACCEPT}"
+            )
 
 
-def refuse_writable_modules(directory: Path) -> None:
+def refuse_writable_modules(directory: Path, modules: Iterable[str] = ()) -> None:
     """ConfigurationError for a directory of modules into which others may put one: it is imported before others of
-    that name, sticky or not."""
-    if directory.stat().st_mode & stat.S_IWOTH and not modes_mean_nothing(directory):
+    that name, sticky or not. And for one of ``modules`` in it, or its package, that others may write."""
+    if _others_may_write(directory):
         raise ConfigurationError("handlers' directory is writable by others", directory, f"chmod o-w it, {ACCEPT}")
+    for module in modules:
+        place = directory
+        for name in module.split("."):
+            place /= name
+            for path in (place, place / "__init__.py", place.with_name(f"{name}.py")):
+                if _others_may_write(path):
+                    raise ConfigurationError("handlers' module is writable by others", path, f"chmod o-w it, {ACCEPT}")
+
+
+def _others_may_write(path: Path) -> bool:
+    """False where there is none."""
+    try:
+        return bool(path.stat().st_mode & stat.S_IWOTH) and not modes_mean_nothing(path)
+    except (OSError, ValueError):
+        return False
 
 
 def group_writable(*paths: Path | None) -> list[Path]:
