@@ -8,9 +8,11 @@ import pytest
 
 from pollconsumer.core.durations import Average
 from pollconsumer.core.errors import StoreRefused
+from pollconsumer.store import redis_store
 from pollconsumer.store.leases import Acquired, Group
 from pollconsumer.store.reservations import Holder
 from tests.conftest import NAMESPACE
+from tests.store.acting import QUEUE, Launch, message
 
 if TYPE_CHECKING:
     from pollconsumer.store.inspector import Inspector
@@ -55,7 +57,7 @@ def test_a_lease_is_not_taken_where_a_key_has_another_type(leases: Leases, wire:
     assert everything(wire) == before
 
 
-@pytest.mark.parametrize("garbage", GARBAGE)
+@pytest.mark.parametrize("garbage", [*GARBAGE, str(2**48 - 1)])  # no row can hold the fence after that
 def test_a_lease_is_not_taken_where_the_last_fence_is_no_number(leases: Leases, wire: Wire, garbage: str) -> None:
     wire.command("HSET", control("fences"), "last", garbage)
     before = everything(wire)
@@ -106,3 +108,16 @@ def test_a_fence_that_is_no_number_counts_as_no_live_one(leases: Leases, wire: W
 def test_an_instant_at_which_the_mover_was_seen_that_is_none_counts_as_never(inspector: Inspector, wire: Wire) -> None:
     wire.command("HSET", control("seen"), "mover", "garbage")
     assert inspector.overview().mover_seen_seconds_ago is None
+
+
+@pytest.mark.parametrize("garbage", GARBAGE)
+def test_a_beginning_of_the_memory_of_ids_that_is_none_is_replaced(
+    store: RedisStore, wire: Wire, monkeypatch: pytest.MonkeyPatch, garbage: str
+) -> None:
+    monkeypatch.setattr(redis_store, "KEEP_FINISHED", 0)
+    store.enqueue([message("a")])
+    launch = Launch(store)
+    launch.complete(*launch.reserve(1))
+    wire.command("HSET", store.keys.queue(QUEUE, "c"), "id memory began", garbage)
+    assert store.trim(QUEUE) == 1
+    assert store.enqueue([message("a")])[0].duplicate

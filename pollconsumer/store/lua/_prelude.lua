@@ -189,7 +189,7 @@ end
 -- older one goes when the younger has lasted its time, or holds as many as it may.
 local function remember(ids, now, lasts, most)
   local size, before = redis.call('HLEN', id_memory), redis.call('HLEN', id_memory_before)
-  local began = tonumber(redis.call('HGET', c, 'id memory began') or 0)
+  local began = tonumber(redis.call('HGET', c, 'id memory began') or 0) or 0
   local over = now - began >= lasts or size >= most
   if over and size + before > 0 then
     redis.call('UNLINK', id_memory_before)

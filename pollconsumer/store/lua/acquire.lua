@@ -15,7 +15,7 @@ redis.call('SISMEMBER', leases, '')
 
 local now = now_ms()
 local last = redis.call('HGET', fences, 'last') or '0'
-if not whole(last) then return redis.error_reply('FOREIGN ' .. fences) end
+if not whole(last) or not whole(string.format('%.0f', tonumber(last) + 1)) then return redis.error_reply('FOREIGN ' .. fences) end
 local dead = {}
 for i = 8, #ARGV do dead[ARGV[i]] = true end
 local held, signs, lapse = {}, {}, -1
