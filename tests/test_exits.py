@@ -157,6 +157,14 @@ def test_a_function_registered_with_atexit_that_hangs_delays_the_end_until_the_h
     assert site.json("launches")[0]["stop_reason"] == "empty"
 
 
+@pytest.mark.ends_with(1)
+def test_a_function_registered_with_atexit_that_keeps_the_interpreters_lock_is_cut_off_too(site: Site) -> None:
+    add(site, "\nimport atexit, re\natexit.register(re.match, r'(a+)+$', 'a' * 60 + 'b')\n")
+    done = site.command("run", *SHORT, "--until-empty")
+    assert (done.returncode, "most recent call first" in done.stderr) == (1, True)
+    assert site.json("launches")[0]["stop_reason"] == "empty"
+
+
 STAND_DOWN = """
 import time
 from pollconsumer.runtime.watchdog import Watchdog
@@ -169,6 +177,22 @@ time.sleep(1.5)
 def test_a_watchdog_that_stood_down_does_not_strike() -> None:
     done = subprocess.run([sys.executable, "-c", STAND_DOWN], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [("--ndjson lines >&-", 0), ("--ndjson lines >&- 2>&-", 0), ("--ndjson - <&-", 65), ("record - <&-", 65)],
+)
+def test_a_standard_stream_that_is_closed_when_lines_are_enqueued_does_no_harm(
+    site: Site, arguments: str, code: int
+) -> None:
+    (site.directory / "lines").write_text('{"handler": "record", "payload": {"name": "a"}}\n')
+    script = f"exec '{sys.executable}' -m pollconsumer enqueue {arguments}"
+    process = site.start_program(["sh", "-c", script])
+    errors = process.communicate(timeout=30)[1]
+    assert process.returncode == code
+    assert "Traceback" not in errors
+    assert len(site.json("list")) == (code == 0)
 
 
 @pytest.mark.parametrize("command", ["run", "move", "status"])

@@ -9,6 +9,7 @@ have gathered), for a bounded time, and what stands in the buffers of the standa
 from __future__ import annotations
 
 import atexit
+import faulthandler
 import os
 import signal
 import sys
@@ -22,6 +23,9 @@ from pollconsumer.runtime.interruption import SIGNALS
 LEAVE_WITHIN = 5.0
 """Seconds for functions registered with ``atexit``."""
 AT_LEAST = 0.2
+WITHOUT_INTERPRETER_AFTER = 2.0
+"""Seconds later faulthandler's own thread ends the process, with 1: a function may hold the interpreter's lock. More
+than a busy machine needs to have the first thread run."""
 CUT_OFF = b"pollconsumer: warning: functions registered with atexit took too long; they were cut off\n"
 
 _gone_by: list[float] = []
@@ -37,8 +41,10 @@ def leave(code: int) -> NoReturn:
     for number in SIGNALS:
         signal.signal(number, lambda *_: os._exit(code))
     left = min(LEAVE_WITHIN, *(instant - time.monotonic() for instant in _gone_by), LEAVE_WITHIN)
+    left = max(AT_LEAST, left)
     with suppress(RuntimeError):  # no thread can be started
-        threading.Thread(target=_cut_off, args=(max(AT_LEAST, left), code), daemon=True).start()
+        threading.Thread(target=_cut_off, args=(left, code), daemon=True).start()
+        faulthandler.dump_traceback_later(left + WITHOUT_INTERPRETER_AFTER, exit=True, file=2)
     _flush()
     atexit._run_exitfuncs()  # noqa: SLF001  # has no public name; multiprocessing calls it, too
     _flush()

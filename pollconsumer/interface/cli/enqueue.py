@@ -21,7 +21,14 @@ from pollconsumer.core.errors import (
 from pollconsumer.core.message import MAX_PRIORITY
 from pollconsumer.interface.cli import current_settings
 from pollconsumer.interface.cli.opened import redis_store
-from pollconsumer.interface.cli.output import clear_progress, discard, print_lines, print_notice, print_progress
+from pollconsumer.interface.cli.output import (
+    clear_progress,
+    discard,
+    is_terminal,
+    print_lines,
+    print_notice,
+    print_progress,
+)
 from pollconsumer.interface.cli.types import DueTime, Duration, Once, QueueName
 from pollconsumer.interface.own_queue import OwnQueues
 from pollconsumer.runtime.messages import EPOCH, LONGEST_DELAY, milliseconds, new_message
@@ -74,7 +81,7 @@ def enqueue(
         given = [name for name, value in options.items() if value is not None]
         if handler is not None or given:
             raise UsageError("--ndjson", handler or given[0], "give handler and options as keys of each line")
-        _enqueue_lines(ndjson, skip, _Report(as_json, counting=sys.stdout.isatty()))
+        _enqueue_lines(ndjson, skip, _Report(as_json, counting=is_terminal(sys.stdout)))
         return
     if skip:
         raise UsageError("--skip", skip, "it passes over lines of --ndjson: give that, too")
@@ -211,6 +218,7 @@ def _instant(at_ms: int) -> datetime:
 
 
 def _standard_input() -> str:
+    _refuse_closed_input()
     if sys.stdin.isatty():
         print_notice("reading the payload from the terminal; end it with Ctrl-D")
     try:
@@ -219,7 +227,14 @@ def _standard_input() -> str:
         raise BadData("standard input", None, f"is not UTF-8: {error.reason} at byte {error.start}") from None
 
 
+def _refuse_closed_input() -> None:
+    if sys.stdin is None:
+        raise BadData("standard input", None, "is closed: redirect it from a file, or a pipe")
+
+
 def _opened(source: str) -> BinaryIO:
+    if source == "-":
+        _refuse_closed_input()
     try:
         return click.open_file(source, "rb")  # type: ignore[return-value]  # opened as bytes
     except OSError as error:
@@ -234,7 +249,7 @@ class _Report:
 
     def __init__(self, as_json: bool, *, counting: bool = False) -> None:
         self._as_json, self._counting = as_json, counting and not as_json
-        self._on = sys.stderr.isatty() and (self._counting or not sys.stdout.isatty())
+        self._on = is_terminal(sys.stderr) and (self._counting or not is_terminal(sys.stdout))
         self._began = self._shown = time.monotonic()
         self._duplicates = 0
         self.accepted = 0

@@ -117,4 +117,9 @@ def _json(value: Any) -> str:
 
 def _width() -> int | None:
     """Columns of the terminal that standard output is; None where it is none."""
-    return shutil.get_terminal_size().columns if sys.stdout is not None and sys.stdout.isatty() else None
+    return shutil.get_terminal_size().columns if is_terminal(sys.stdout) else None
+
+
+def is_terminal(stream: TextIO | None) -> bool:
+    """False for one that was closed before we were started."""
+    return stream is not None and stream.isatty()
