@@ -213,6 +213,16 @@ def test_garbage_is_taken_for_nothing(stored: bytes, now: float) -> None:
     streaks.encode(now)
 
 
+@pytest.mark.parametrize("launches", ["14", "0", "-3", "9" * 4300])
+@pytest.mark.parametrize("began", ["940.0", "-1e400", "1e400", "1e300"])
+def test_no_number_in_what_is_kept_ends_a_launch(launches: str, began: str) -> None:
+    stored = f'{{"a": ["failure", {launches}, {began}, 990.0, 980.0, true, false, "text", "before"]}}'.encode()
+    over = Streaks.decode(stored).end("now", 1000.0, worked=True)
+    assert over == (["over, after 14 launches in 50s: text"] if (launches, began) == ("14", "940.0") else [])
+    said = [Streaks.decode(stored).meet("a", "failure", "text", "now", now) for now in (1000.0, 9000.0)]
+    assert all(text is None or text.startswith("text") for text in said)
+
+
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=30))
 def test_a_clock_that_is_set_silences_nothing_for_longer(steps: list[float]) -> None:
     launches, said = Launches(), 0.0

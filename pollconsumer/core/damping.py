@@ -31,6 +31,9 @@ MET_AGAIN_WITHIN = 120.0
 MOST_STREAKS = 100
 MOST_CHARACTERS = 200
 """Of a streak's name, and of its text, which is kept to be shown when it is over."""
+MOST_LAUNCHES = 10**9
+LATEST = 1e12
+"""Beyond these a stored streak is not one of ours: there are numbers in JSON that cannot be printed."""
 
 
 class Streak(NamedTuple):
@@ -110,10 +113,14 @@ def _refuse(constant: str) -> None:
 
 
 def _read(fields: object) -> Streak | None:
-    """A streak as JSON writes it; None for anything else."""
+    """A streak as ``encode`` wrote it; None for anything else."""
     if not isinstance(fields, list) or [type(field) for field in fields] != _TYPES:
         return None
     streak = Streak(*fields)
+    if not 0 < streak.launches <= MOST_LAUNCHES:
+        return None
+    if not all(0 <= instant <= LATEST for instant in (streak.began, streak.met, streak.printed)):
+        return None
     return streak._replace(text=streak.text[:MOST_CHARACTERS])
 
 
