@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pollconsumer.core.errors import ConfigurationError, LeaseLost, StoreUnreachable
+from pollconsumer.core.errors import ConfigurationError, LeaseLost, StoreUnreachable, UsageError
 from pollconsumer.core.window import StopReason
 from pollconsumer.interface import logs
 from pollconsumer.interface.streaks import LaunchStreaks, name_of
@@ -110,6 +110,16 @@ def test_a_store_that_is_down_is_one_trouble_and_a_changed_configuration_another
         "store unreachable: a:1; refused", "embedded server: slow (2 launches in 1m)", "lease lost: fence 1",
         "lease lost: fence 2 (2 launches in 1m)", "unknown key: a", "unknown key: b",
     ]  # fmt: skip
+
+
+def test_wrong_usage_is_never_damped_and_another_number_in_the_configuration_is_news(
+    files: OwnFiles, clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number in range(4):
+        launched(files, clock)
+        logs.write_error(UsageError("--timeout", 0, "must be > 0"))
+        logs.write_error(ConfigurationError("consumer.concurrency", -number, "must be 1-256"))
+    assert len(capsys.readouterr().err.splitlines()) == 8
 
 
 @pytest.mark.parametrize(

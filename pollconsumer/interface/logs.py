@@ -14,7 +14,7 @@ import re
 import sys
 from typing import TYPE_CHECKING, Any
 
-from pollconsumer.core.errors import LeaseLost, PollConsumerError, StoreUnreachable
+from pollconsumer.core.errors import ConfigurationError, LeaseLost, PollConsumerError, StoreUnreachable, UsageError
 from pollconsumer.core.text import printable, printable_lines
 
 if TYPE_CHECKING:
@@ -122,13 +122,18 @@ def _damped(streak: tuple[str, str] | None, text: str) -> str | None:
     return text if streak is None or _streaks is None else _streaks.meet(*streak, text)
 
 
-def _streak_of(error: Exception) -> tuple[str, str]:
-    """What is wrong with the store is one trouble, in whatever words it comes; elsewhere other words are news."""
+def _streak_of(error: Exception) -> tuple[str, str] | None:
+    """What is wrong with the store is one trouble, in whatever words it comes; elsewhere other words are news. A wrong
+    command line is news each time: the person who wrote it is there."""
+    if isinstance(error, UsageError):
+        return None
     if isinstance(error, LeaseLost):
         return STANDING, "lease lost"
     if isinstance(error, StoreUnreachable):
         return FAILURE, "store unreachable"
-    return FAILURE, f"{type(error).__name__}: {_without_numbers(str(error))}"
+    # The numbers in a setting do not change by themselves.
+    text = str(error) if isinstance(error, ConfigurationError) else _without_numbers(str(error))
+    return FAILURE, f"{type(error).__name__}: {text}"
 
 
 def _without_numbers(text: str) -> str:
