@@ -389,6 +389,7 @@ def test_a_process_that_has_only_the_number_of_a_program_is_not_killed(launches:
     launch, program = launches.start("exec sleep 60")
     launch.kill()
     launch.wait()
+    time.sleep(2 / os.sysconf("SC_CLK_TCK"))  # what tells one from the other is the tick in which it was started
     innocent = subprocess.Popen(["/bin/sleep", "60"], start_new_session=True)
     try:
         rewrite(launches, lambda text: text.replace(f"[{program},", f"[{innocent.pid},"))

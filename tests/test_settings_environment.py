@@ -23,6 +23,9 @@ WRITTEN = {
     "handlers": ('["a", "b"]', "a,b"),
     "durability": ('"strict"', "strict"),
     "state": ('"none"', "none"),
+    "trust_writable": ("true", "true"),
+    "strict.replicas": ("2", "2"),
+    "strict.within": ('"1s"', "1s"),
     "consumer.queues": ('["mail"]', "mail"),
     "consumer.timeout": ('"30s"', "30s"),
     "consumer.schedule": ('"*/5 * * * *"', "*/5 * * * *"),
@@ -89,6 +92,8 @@ def with_what_it_needs(path: str) -> dict[str, tuple[str, str]]:
     """``path`` and its value, and the other keys without which its entry is refused."""
     table, *rest = path.split(".")
     wanted = {path: WRITTEN[path]}
+    if path == "strict.replicas":
+        wanted = {"store": WRITTEN["store"], path: WRITTEN[path]}  # the embedded server has none
     if table in TABLES:
         needed = dict(NEEDED[table])
         if rest[1] == "cron":

@@ -188,6 +188,7 @@ def test_commands_print_through_one_place_only() -> None:
     assert found == []
 
 
+@pytest.mark.ends_with(1, traceback=True)
 def test_a_bug_of_ours_shows_its_traceback_escaped(place: Path) -> None:
     (place / "sitecustomize.py").write_text(
         "import pollconsumer.interface.settings as s\n"

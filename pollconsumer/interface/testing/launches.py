@@ -36,6 +36,9 @@ class NoHeartbeat(Heartbeat):
     def __init__(self) -> None:
         """Nothing is forked: nothing can happen to a launch under test that it would not see."""
 
+    def hold(self, tenure: Tenure) -> None:
+        """The lease is there for as long as the launch is."""
+
     def is_alive(self) -> bool:
         return True
 
