@@ -87,16 +87,25 @@ class Outputs:
 
 
 class Sample:
-    """A descriptor of ours by which others are judged: what closes it closes more."""
+    """A descriptor of ours by which others are judged: what closes it closes more.
+
+    It is one end of a pipe, a file that nobody else can have open: /dev/null under the same number may be anybody's.
+    """
 
     def __init__(self) -> None:
-        self._opened = Opened.now(os.open(os.devnull, os.O_RDONLY))
+        self._opened = self._open()
+
+    @staticmethod
+    def _open() -> Opened:
+        end, other = os.pipe()
+        os.close(other)
+        return Opened.now(end)
 
     def was_closed(self) -> bool:
         """Since the last call."""
         if self._opened.is_open():
             return False
-        self._opened = Opened.now(os.open(os.devnull, os.O_RDONLY))
+        self._opened = self._open()
         return True
 
     def close(self) -> None:
