@@ -90,7 +90,7 @@ DOCTORED: list[tuple[str, dict[str, Any]]] = [
     ("unique_keys_have_one_holder", of_two({}, {}, key="k")),
     (
         "unique_keys_have_one_holder",
-        {"operations": [ASKED, ASKED._replace(id="b", outcome="duplicate", holder="a", invoked=LATE + 9000)]},
+        {"operations": [ASKED, ASKED._replace(id="b", outcome="duplicate", holder="a", invoked=LATE + 900_000)]},
     ),
     ("attempts_count_calls", two({"attempt": 1}, {"attempt": 1, "pid": 2})),
     ("attempts_count_calls", {"stored": [HELD._replace(attempts=0)]}),
