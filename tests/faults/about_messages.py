@@ -6,6 +6,7 @@ from collections import Counter
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from pollconsumer.store.rows import SPENT
 from tests.faults.handlers_known import AT_MOST_ONCE, BACKOFF_MS, MAX_ATTEMPTS, RECURRING
 from tests.faults.history import ENDED
 
@@ -165,7 +166,7 @@ def attempts_count_calls(history: History) -> Iterator[str]:
             yield f"{message.id} has {message.attempts} attempts, {MAX_ATTEMPTS} at most"
         if message.generation > redrives[message.queue, message.id]:
             yield f"{message.id} is in generation {message.generation}, and was redriven less often"
-        if message.crashes > MOST_CRASHES:
+        if message.crashes > MOST_CRASHES and not _spent(message):
             yield f"{message.id} is blamed for {message.crashes} deaths"
 
 
@@ -241,9 +242,16 @@ def ends_have_their_reasons(history: History) -> Iterator[str]:
         ours = [each for each in every if each.generation == message.generation]
         failures = sum(each.outcome not in ("ok", "Yield", None) for each in ours)
         fatal = any(each.outcome == "Fatal" for each in ours)
-        reasons = (fatal, failures > 0 and message.attempts >= MAX_ATTEMPTS, message.crashes >= MOST_CRASHES)
+        crashed = message.crashes == MOST_CRASHES or _spent(message)
+        reasons = (fatal, failures > 0 and message.attempts >= MAX_ATTEMPTS, crashed)
         if not any(reasons) and message.handler not in AT_MOST_ONCE:
             yield f"{message.id} is dead after {failures} failures and {message.crashes} deaths: {message.last_error}"
+
+
+def _spent(message: Stored) -> bool:
+    """Whether its launch died in its last attempt: no launch hands it to a handler again."""
+    in_the_last = message.attempts >= MAX_ATTEMPTS and message.handler not in AT_MOST_ONCE
+    return message.crashes == SPENT and in_the_last and message.state in ("dead", "cancelled")
 
 
 def _completing(message: Stored, executions: dict[tuple[str, str], list[Execution]]) -> Execution | None:

@@ -68,12 +68,13 @@ def first_in_is_first_out(history: History) -> Iterator[str]:
     """15. Equals are begun in the order in which they were accepted. (With one slot; of priority 0, due at once.)
 
     The order between priorities is the state machine's to check (tests/machine): here the clock has the last word.
+    A program or an isolated process may be killed before it has recorded that it began: when that was, nobody knows.
     """
     if not history.one_at_a_time:
         return
     changed = {(each.queue, each.id) for each in history.operations if each.what != "enqueue"}
     executions = history.of_message()
-    first = {key: calls[0].started for key, calls in executions.items()}
+    first = {key: calls[0].started for key, calls in executions.items() if calls[0].attempt == 1}
     # A producer's own messages: between two producers, and where a call was repeated, nobody knows the order.
     lines: dict[tuple[str, str], list[Operation]] = {}
     for each in sorted(history.enqueued(), key=lambda each: each.invoked):

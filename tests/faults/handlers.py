@@ -64,7 +64,7 @@ def later(context: Context, n: int, ms: float, fails: int, pad: str) -> None:
             raise RetryIn(0.1) from error
 
 
-@app.handler
+@app.handler(max_attempts=MAX_ATTEMPTS)
 def hopeless(context: Context, n: int, ms: float, fails: int, pad: str) -> None:
     with executing(context, {"n": n, "ms": ms, "fails": fails, "pad": pad}):
         raise Fatal("no attempt can help")

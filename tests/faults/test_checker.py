@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pollconsumer.store.rows import SPENT
 from tests.faults.checker import INVARIANTS, violations
 from tests.faults.history import Execution, History, Lease, Operation, Queue, Ran, Recurred, Stored
 
@@ -18,6 +19,7 @@ T = 1_800_000_000_000
 CALL = Execution("a", "plain", "default", 1, 0, 7, 100, "d", T * 1000, T * 1000 + 5000, "ok")
 ASKED = Operation("enqueue", "default", "a", T * 1000 - 9000, T * 1000 - 8000, "ok", "plain", "d")
 HELD = Stored("a", "default", "plain", "completed", 1, 0, 0, 7, T - 9, T, T + 5, "d", None, ("d",))
+BURIED = HELD._replace(state="dead", places=("x",))
 LAUNCH = Ran(("-q", "run"), 100, 2.0, 0, "", "")
 
 
@@ -44,7 +46,7 @@ def two(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
 def of_two(first: dict[str, Any], second: dict[str, Any], **asked: Any) -> dict[str, Any]:
     """Two messages that have ``asked`` in common, ``first`` and ``second`` being what their calls were."""
     calls = [CALL._replace(**first), CALL._replace(id="a-2", **second)]
-    held = [HELD._replace(fence=call.fence, id=call.id) for call in calls]
+    held = [HELD._replace(fence=call.fence, attempts=call.attempt, id=call.id) for call in calls]
     operations = [ASKED._replace(**asked), ASKED._replace(id="a-2", invoked=ASKED.invoked + 1, **asked)]
     queues = [Queue("default", {"completed": 2, "dead": 0}, {})]
     return {"executions": calls, "stored": held, "operations": operations, "queues": queues}
@@ -96,6 +98,8 @@ DOCTORED: list[tuple[str, dict[str, Any]]] = [
     ("attempts_count_calls", {"stored": [HELD._replace(attempts=0)]}),
     ("attempts_count_calls", {"stored": [HELD._replace(attempts=8)]}),
     ("attempts_count_calls", {"stored": [HELD._replace(crashes=4)]}),
+    ("attempts_count_calls", {"stored": [HELD._replace(attempts=4, crashes=SPENT)]}),
+    ("attempts_count_calls", {"stored": [BURIED._replace(attempts=3, crashes=SPENT)]}),
     ("attempts_count_calls", {"stored": [HELD._replace(generation=1)]}),
     ("every_message_stands_in_one_place", {"stored": [HELD._replace(places=("d", "x"))]}),
     ("every_message_stands_in_one_place", {"queues": [Queue("default", {"completed": 2}, {})]}),
@@ -111,13 +115,14 @@ DOCTORED: list[tuple[str, dict[str, Any]]] = [
         "follow_ups_come_with_the_completion",
         {
             "executions": [CALL._replace(follow_ups=(FOLLOW_UP,), outcome="Fatal")],
-            "stored": [HELD._replace(state="dead", places=("x",)), HELD._replace(id="kid")],
+            "stored": [BURIED, HELD._replace(id="kid")],
         },
     ),
     ("checkpoints_are_kept", two({"kept": 2}, {"found": 1})),
     ("what_was_cancelled_stays_so", {"operations": [ASKED, ASKED._replace(what="cancel")]}),
     ("what_was_cancelled_stays_so", {"stored": [HELD._replace(state="cancelled", places=("dx",))]}),
-    ("ends_have_their_reasons", {"stored": [HELD._replace(state="dead", places=("x",))]}),
+    ("ends_have_their_reasons", {"stored": [BURIED]}),
+    ("ends_have_their_reasons", {"stored": [BURIED._replace(attempts=3, crashes=SPENT)]}),
     ("places_are_not_exceeded", of_two({}, {}, concurrency_key="p")),
     ("quotas_hold", of_two({}, {}) | {"quota": ("default", 1, 10)}),
     ("exit_codes_are_those_of_the_contract", {"commands": [LAUNCH._replace(code=1)]}),
@@ -152,8 +157,21 @@ def test_every_invariant_is_tried() -> None:
         two({"fence": 6, "ended": LATE + 60_000}, {"fence": 7}),
         two({"fence": 6, "ended": None, "outcome": None}, {"fence": 7, "pid": 2}),
         two({"fence": 8}, {"fence": 7}) | {"stored": [HELD._replace(attempts=2)], "leases": OF_TWO_GROUPS},
+        of_two({"started": LATE, "ended": LATE + 1, "attempt": 2}, {}),
+        {
+            "executions": [CALL._replace(attempt=4, ended=None, outcome=None)],
+            "stored": [BURIED._replace(attempts=4, crashes=SPENT)],
+            "queues": [Queue("default", {"completed": 0, "dead": 1}, {})],
+        },
     ],
-    ids=["it yielded", "its reservation was lost while it went on", "its process died", "another group went on"],
+    ids=[
+        "it yielded",
+        "its reservation was lost while it went on",
+        "its process died",
+        "another group went on",
+        "its program was killed before it had recorded the first call",
+        "its process died in the last attempt",
+    ],
 )
 def test_what_may_happen_is_no_violation(changes: dict[str, Any]) -> None:
     assert violations(history(**changes)) == []
