@@ -50,6 +50,15 @@ def test_what_was_taken_over_cannot_be_begun(store: RedisStore) -> None:
     assert launch.settle(begin(reservation)).stale == [b"a"]
 
 
+def test_what_was_begun_is_not_given_back(store: RedisStore, look: Looking) -> None:
+    """Its launch may ask for that, where a reply was lost, or have died."""
+    store.enqueue([message("a")])
+    launch = Launch(store)
+    begun(launch)
+    assert store.unreserve(launch.holder, QUEUE, []) == 0
+    assert (look.ranked("f"), look.listed("r")) == (["a"], [])
+
+
 def test_who_recovers_hears_of_each_that_is_skipped(store: RedisStore) -> None:
     store.enqueue([message("a", handler="send")])
     begun(Launch(store))

@@ -255,6 +255,14 @@ def test_a_clock_that_goes_back_forgets_nothing(store: RedisStore, look: Looking
     assert len(look.hash("id_memory")) == OTHERS - 2
 
 
+def test_after_a_clock_that_went_back_ids_are_forgotten_in_their_time(store: RedisStore, look: Looking) -> None:
+    others_complete(store)
+    time_passes(store, -10 * ID_MEMORY_MS)
+    for _ in range(2):
+        time_passes(store, ID_MEMORY_MS)
+    assert (look.hash("id_memory"), look.hash("id_memory_before")) == ({}, {})
+
+
 def test_an_id_is_remembered_though_a_hundred_thousand_others_have_ended(valkey: Server) -> None:
     store = RedisStore(valkey.wire(), NAMESPACE)
     store.enqueue([chosen("a"), message("b")])

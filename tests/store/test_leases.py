@@ -256,6 +256,15 @@ def test_releasing_what_another_holds_by_now_takes_nothing_from_it(leases: Lease
     assert renew(leases, second, "two")
 
 
+def test_releasing_what_another_holds_by_now_leaves_it_its_right_to_revive(leases: Leases, wire: Wire) -> None:
+    first = take(leases, "one")
+    lapse(wire, first)
+    second = take(leases, "two")
+    assert not give_back(leases, first)
+    lapse(wire, second)
+    assert renew(leases, second, "two")
+
+
 def test_releasing_twice_is_harmless(leases: Leases) -> None:
     holder = take(leases, "one")
     assert [give_back(leases, holder), give_back(leases, holder)] == [True, False]

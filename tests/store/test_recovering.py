@@ -194,6 +194,15 @@ def test_an_overtaken_holder_gives_nothing_back(store: RedisStore) -> None:
     assert snapshot(store.wire) == before
 
 
+def test_who_gives_up_does_not_take_its_successors_word_out_of_the_queue(store: RedisStore) -> None:
+    store.enqueue([message("a")])
+    old, new = Launch(store, fence=1), Launch(store, fence=2)
+    reserved = new.reserve()
+    store.wire.call("retire", [store.keys.queue(QUEUE, "t")], [old.holder.lineage, old.holder.fence])
+    assert store.recover(QUEUE) == 0
+    assert new.complete(*reserved).stale == []
+
+
 def test_what_a_dead_holder_had_ended_is_charged_with_the_attempt_and_not_with_the_death(store: RedisStore) -> None:
     store.enqueue([message(name) for name in ("ended", "hand", "last", "ahead")])
     launch = Launch(store)

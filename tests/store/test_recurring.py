@@ -8,6 +8,7 @@ from itertools import product
 
 import pytest
 
+from pollconsumer.core.errors import LeaseLost
 from pollconsumer.core.events import (
     Event,
     QueueLeftOut,
@@ -15,15 +16,17 @@ from pollconsumer.core.events import (
     RecurrenceRemoved,
     RecurrenceUnreadable,
 )
+from pollconsumer.core.message import NewMessage
 from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.interface.testing.clock import VirtualClock
 from pollconsumer.interface.testing.memory import MemoryOpener
+from pollconsumer.store import rows
 from pollconsumer.store.recurring import BATCH, Recurring
 from pollconsumer.store.redis_store import RedisStore
 from pollconsumer.store.reservations import Holder
 from tests.conftest import NAMESPACE
-from tests.store.acting import HOUR, QUEUE, Looking
-from tests.store.servers import server_ms
+from tests.store.acting import HOUR, QUEUE, Launch, Looking
+from tests.store.servers import server_ms, snapshot
 
 MOVER = Holder("mover::0", "5", "mover:")
 HOURLY = Recurrence("x", "handler", every=3600.0, queue=QUEUE)
@@ -133,11 +136,27 @@ def test_what_only_an_absent_owner_defines_stays(act: Acting, look: Looking) -> 
     assert act.owners() == {"x": (FIRST,)}
 
 
-def test_an_owner_whose_name_is_part_of_another_owners_is_another_owner(act: Acting) -> None:
-    act.launch("consumer:a", HOURLY)
+def test_an_owner_whose_name_is_part_of_another_owners_is_another_owner(act: Acting, look: Looking) -> None:
     act.launch("consumer:a,b", HOURLY)
+    act.launch("consumer:a", HOURLY)
+    assert act.owners() == {"x": ("consumer:a,b", "consumer:a")}
     act.launch("consumer:a")
     assert act.owners() == {"x": ("consumer:a,b",)}
+    absent(look, "consumer:a,b", 24 * 30)
+    act.launch("consumer:a")
+    assert act.owners() == {"x": ("consumer:a,b",)}
+
+
+def test_defining_a_recurrence_as_it_was_changes_nothing_and_says_nothing(act: Acting, store: RedisStore) -> None:
+    def but_for_who_was_here() -> dict[str, object]:
+        return {key: held for key, held in snapshot(store.wire).items() if not key.endswith(":recurrence_owners_seen")}
+
+    act.launch(FIRST, HOURLY)
+    before = but_for_who_was_here()
+    for _ in range(3):
+        act.launch(FIRST, HOURLY)
+    assert but_for_who_was_here() == before
+    assert act.events == []
 
 
 def test_what_is_due_stays_due_in_another_queue(act: Acting, look: Looking, store: RedisStore) -> None:
@@ -156,6 +175,62 @@ def test_a_person_who_paused_is_obeyed_whatever_is_defined_meanwhile(act: Acting
         act.launch(FIRST, *recurrences)
         assert look.score("nz", "x") is None
     assert act.recurring.find("x").paused
+
+
+def test_a_pause_of_what_was_removed_meanwhile_holds_nothing_that_is_defined_later(act: Acting, look: Looking) -> None:
+    act.launch(FIRST, HOURLY)
+    seen = act.recurring.find("x")
+    act.launch(FIRST)
+    act.recurring.pause(seen)
+    act.launch(FIRST, HOURLY)
+    assert look.score("nz", "x") is not None
+    assert not act.recurring.find("x").paused
+
+
+@pytest.mark.parametrize("reserved", [False, True])
+def test_none_is_enqueued_while_the_one_before_is_unfinished_where_they_may_not_overlap(
+    act: Acting, look: Looking, store: RedisStore, reserved: bool
+) -> None:
+    act.launch(FIRST, replace(HOURLY, overlap="skip", missed="all"))
+    launch = Launch(store)
+    come_due(look, hours=3)
+    assert act.move() == 1
+    in_hand = launch.reserve() if reserved else []
+    come_due(look)
+    assert act.move() == 0
+    launch.complete(*(in_hand or launch.reserve()))
+    come_due(look)
+    assert act.move() == 1
+
+
+def recur(store: RedisStore, name: str, due: int) -> int:
+    """Enqueue an occurrence of a recurrence that was due at that instant when it was looked at."""
+    record = rows.new_record(NewMessage("", QUEUE, "handler", b"{}"))
+    script = store.wire.scripts["recur"]
+    arguments = [MOVER.lineage, MOVER.fence, name, due, due + HOUR, 0, 0, f"{name}@1", due, record]
+    enqueued: int = store.wire.call(script, store.keys.of_script(script, QUEUE), arguments)
+    return enqueued
+
+
+def test_what_loses_its_definition_between_look_and_enqueueing_yields_nothing(
+    act: Acting, look: Looking, store: RedisStore
+) -> None:
+    act.launch(FIRST, HOURLY)
+    due = come_due(look)
+    store.wire.command("HDEL", look.key("n"), "x")
+    assert recur(store, "x", due) == -1
+    assert look.listed("r") == []
+
+
+def test_what_is_put_right_between_look_and_putting_aside_is_not_put_aside(
+    act: Acting, look: Looking, store: RedisStore
+) -> None:
+    act.launch(FIRST, HOURLY)
+    following = look.score("nz", "x")
+    script = store.wire.scripts["set_aside"]
+    arguments = [MOVER.lineage, MOVER.fence, "x", 1]
+    store.wire.call(script, store.keys.of_script(script, QUEUE), arguments)
+    assert (look.score("nz", "x"), look.ranked("recurrences_unreadable")) == (following, [])
 
 
 def test_one_that_stands_still_or_too_far_ahead_goes_on_with_the_next_launch(act: Acting, look: Looking) -> None:
@@ -228,6 +303,41 @@ def test_a_definition_that_comes_back_after_more_than_an_hour_begins_anew() -> N
         recurring.define(FIRST, [QUEUE], recurrences, lambda _: None)
     assert recurring.tick(MOVER, QUEUE, lambda _: None) == 0
     assert recurring.find("x").next == int((start + timedelta(hours=25)).timestamp() * 1000)
+
+
+def test_what_was_replaced_is_kept_for_its_own_hour_whatever_is_replaced_meanwhile() -> None:
+    start = datetime(2025, 6, 1, tzinfo=UTC)
+    clock = VirtualClock(start)
+    wire = MemoryOpener(NAMESPACE, clock).wire()
+    store, recurring = RedisStore(wire, NAMESPACE), Recurring(wire, NAMESPACE)
+    store.announce(MOVER, QUEUE)
+    other = replace(at(22, 0), name="y")
+    for hours, recurrences in (
+        (0.0, [at(1, 0), other]),
+        (0.5, [at(23, 0), other]),
+        (1.25, [at(23, 0), replace(other, payload={"version": 2})]),
+        (2.0, [at(1, 0)]),
+    ):
+        clock.now_ms = int((start + timedelta(hours=hours)).timestamp() * 1000)
+        recurring.define(FIRST, [QUEUE], recurrences, lambda _: None)
+    assert recurring.find("x").next == int((start + timedelta(hours=25)).timestamp() * 1000)
+
+
+def test_what_was_replaced_is_forgotten_though_nothing_is_replaced_any_more(
+    act: Acting, look: Looking, store: RedisStore
+) -> None:
+    act.launch(FIRST, HOURLY)
+    act.launch(FIRST, CHANGED)
+    assert 0 < store.wire.command("PTTL", look.key("recurrences_replaced")) <= HOUR
+
+
+def test_definitions_that_differ_once_are_a_change_and_in_turn_are_contested(act: Acting) -> None:
+    for recurrence in (HOURLY, CHANGED, HOURLY):
+        act.launch(FIRST, recurrence)
+    assert act.events == []
+    for recurrence in (CHANGED, HOURLY):
+        act.launch(FIRST, recurrence)
+    assert act.events == [RecurrenceContested("x", QUEUE)]
 
 
 # What cannot be read
@@ -325,6 +435,33 @@ def test_a_later_launch_looks_again_and_what_was_due_is_still_due(
     act.recurring.try_again(MOVER, QUEUE)
     assert look.score("nz", "x") == due
     assert act.move() == 1
+
+
+@pytest.mark.parametrize("definition", ["", "garbage"])
+def test_an_overtaken_mover_enqueues_nothing_and_puts_nothing_aside(
+    act: Acting, store: RedisStore, look: Looking, definition: str
+) -> None:
+    act.launch(FIRST, HOURLY)
+    come_due(look)
+    if definition:
+        store.wire.command("HSET", look.key("n"), "x", definition)
+    store.announce(MOVER._replace(fence="6"), QUEUE)
+    before = snapshot(store.wire)
+    with pytest.raises(LeaseLost):
+        act.move()
+    assert snapshot(store.wire) == before
+
+
+def test_an_overtaken_mover_has_nothing_looked_at_again(act: Acting, store: RedisStore, look: Looking) -> None:
+    act.launch(FIRST, HOURLY)
+    come_due(look)
+    store.wire.command("HSET", look.key("n"), "x", "garbage")
+    act.move()
+    store.announce(MOVER._replace(fence="6"), QUEUE)
+    before = snapshot(store.wire)
+    with pytest.raises(LeaseLost):
+        act.recurring.try_again(MOVER, QUEUE)
+    assert snapshot(store.wire) == before
 
 
 def test_one_put_aside_is_paused_and_defined_anew_like_any_other(act: Acting, store: RedisStore, look: Looking) -> None:

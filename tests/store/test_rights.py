@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pollconsumer.core.errors import PermissionDenied
+from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.store import rights
 from pollconsumer.store.inspector import Inspector
 from pollconsumer.store.interventions import Interventions
 from pollconsumer.store.leases import Group, Leases
+from pollconsumer.store.recurring import Recurring
 from pollconsumer.store.redis_store import RedisStore, Strict
 from pollconsumer.store.suitability import Suitability
 from pollconsumer.store.wire import Budget, Wire
@@ -159,13 +161,16 @@ def test_without_any_single_right_a_role_changes_nothing_and_is_told_which(
     assert users.seen() == before
 
 
+@pytest.mark.parametrize("missing", ["ZADD", "ZREM"])
 @pytest.mark.parametrize("role", ["launch", "operator"])
-def test_a_queue_of_its_own_access_rule_is_not_begun_either(users: Users, valkey: Server, role: str) -> None:
+def test_a_queue_of_its_own_access_rule_is_not_begun_either(
+    users: Users, valkey: Server, role: str, missing: str
+) -> None:
     """A selector may give a user less in one queue than in the next."""
     wire = users.wire(role)
     wire.command("INFO")
     name = users._names[-1]  # noqa: SLF001  the fixture's own
-    rest = " ".join(f"+{command.lower()}" for command in ROLES[role] if command != "ZADD") + " +evalsha"
+    rest = " ".join(f"+{command.lower()}" for command in ROLES[role] if command != missing) + " +evalsha"
     valkey.wire().command(
         "ACL", "SETUSER", name, "resetkeys", f"~{{{NAMESPACE}}}:*", f"(~{{{NAMESPACE}:{QUEUE}}}:* {rest})"
     )
@@ -173,8 +178,38 @@ def test_a_queue_of_its_own_access_rule_is_not_begun_either(users: Users, valkey
     begin: Callable[[Wire], object] = operate
     if role == "launch":
         begin = lambda wire: Launch(RedisStore(wire, NAMESPACE))  # noqa: E731  said in place
-    with pytest.raises(PermissionDenied, match="zadd"):
+    with pytest.raises(PermissionDenied, match=missing.lower()):
         begin(wire)
+    assert users.seen() == before
+
+
+def break_lease(wire: Wire) -> None:
+    Leases(wire, NAMESPACE).break_("consumer:mail:0", "7")
+
+
+def remove_recurrence(wire: Wire) -> None:
+    Recurring(wire, NAMESPACE).remove("hourly")
+
+
+def pause_recurrence(wire: Wire) -> None:
+    recurring = Recurring(wire, NAMESPACE)
+    recurring.pause(recurring.find("hourly"))
+
+
+@pytest.mark.parametrize(
+    ("do", "missing"), [(break_lease, "PEXPIRE"), (remove_recurrence, "ZREM"), (pause_recurrence, "ZREM")]
+)
+def test_a_person_without_a_right_to_the_last_write_makes_none(
+    users: Users, valkey: Server, do: Callable[[Wire], None], missing: str
+) -> None:
+    near = RedisStore(valkey.wire(), NAMESPACE)
+    near.wire.command("HSET", near.keys.control("lease:consumer:mail:0"), "fence", "7")
+    Launch(near)
+    hourly = Recurrence("hourly", "handler", every=3600.0, queue=QUEUE)
+    Recurring(near.wire, NAMESPACE).define("owner", [QUEUE], [hourly], print)
+    before = users.seen()
+    with pytest.raises(PermissionDenied, match=missing.lower()):
+        do(users.wire("operator", without=missing))
     assert users.seen() == before
 
 

@@ -291,6 +291,21 @@ def test_a_step_whose_reply_is_lost_settles_once_and_reserves_uncharged(
     assert (look.finished(), look.ranked("f"), look.listed("r")) == (["a"], ["b"], ["c"])
 
 
+def test_a_step_whose_reply_is_lost_twice_reserves_once_all_the_same(
+    relay: Relay, distant: RedisStore, valkey: Server
+) -> None:
+    near = RedisStore(valkey.wire(), NAMESPACE)
+    near.enqueue([message(name) for name in ("a", "b", "c", "d")])
+    launch = Launch(distant)
+    first = launch.reserve()
+    relay.lose_reply_to(first[0].row, times=2)
+    stepped = launch.step(completed=first, claim=1)
+    assert relay.lost == 2
+    assert (names(stepped.reserved), stepped.stale) == (["b"], [])
+    look = Looking(near)
+    assert (look.finished(), look.ranked("f"), look.listed("r")) == (["a"], ["b"], ["c", "d"])
+
+
 # Connecting
 
 

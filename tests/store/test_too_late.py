@@ -1,0 +1,88 @@
+"""What a person asks for when the message is no longer where it would have to be: refused, with nothing changed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pollconsumer.core.errors import BadData
+from tests.store.acting import HOUR, QUEUE, Launch, Looking, die, finish, message, names, retry
+from tests.store.servers import snapshot
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pollconsumer.store.interventions import Interventions
+    from pollconsumer.store.redis_store import RedisStore
+    from pollconsumer.store.reservations import Reservation
+
+    Become = Callable[[Launch, Reservation], object]
+
+
+def _stays(_: Launch, __: Reservation) -> None:
+    """It stays reserved."""
+
+
+BECOMES: dict[str, Become] = {
+    "reserved": _stays,
+    "completed": lambda launch, reservation: launch.complete(reservation),
+    "completed with a result": lambda launch, reservation: launch.settle(finish(reservation, "1")),
+    "dead": lambda launch, reservation: launch.settle(die(reservation)),
+}
+
+
+def brought_to(store: RedisStore, become: Become) -> Reservation:
+    store.enqueue([message("a")])
+    launch = Launch(store)
+    (reservation,) = launch.reserve()
+    become(launch, reservation)
+    return reservation
+
+
+@pytest.mark.parametrize("become", BECOMES.values(), ids=BECOMES)
+def test_what_was_reserved_is_neither_cancelled_nor_rescheduled(
+    store: RedisStore, person: Interventions, become: Become
+) -> None:
+    brought_to(store, become)
+    before = snapshot(store.wire)
+    with pytest.raises(BadData):
+        person.cancel(QUEUE, "a")
+    for delay in (0, HOUR):
+        with pytest.raises(BadData):
+            person.reschedule(QUEUE, "a", delay=delay)
+    assert snapshot(store.wire) == before
+
+
+@pytest.mark.parametrize("become", list(BECOMES.values())[:3], ids=list(BECOMES)[:3])
+def test_what_is_no_dead_letter_is_neither_redriven_nor_purged(
+    store: RedisStore, look: Looking, person: Interventions, become: Become
+) -> None:
+    brought_to(store, become)
+    before = snapshot(store.wire)
+    assert person.redrive(QUEUE, ["a"]) == []
+    assert snapshot(store.wire) == before
+    assert person.purge(QUEUE, ["a"]) == []
+    assert snapshot(store.wire) | {look.key("c"): None} == before | {look.key("c"): None}
+
+
+def test_what_was_redriven_is_not_redriven_again(store: RedisStore, person: Interventions) -> None:
+    brought_to(store, BECOMES["dead"])
+    assert [person.redrive(QUEUE, ["a", "a"]), person.redrive(QUEUE, ["a"])] == [["a"], []]
+    assert names(Launch(store).reserve(9)) == ["a"]
+
+
+def test_what_waits_for_its_next_attempt_is_no_dead_letter(store: RedisStore, person: Interventions) -> None:
+    brought_to(store, lambda launch, reservation: launch.settle(retry(reservation, HOUR)))
+    assert person.redrive(QUEUE, ["a"]) == []
+
+
+@pytest.mark.parametrize("become", BECOMES.values(), ids=BECOMES)
+def test_an_id_that_somebody_else_scheduled_is_promoted_only_while_its_message_waits(
+    store: RedisStore, look: Looking, become: Become
+) -> None:
+    brought_to(store, become)
+    row = look.hash("m")["a"]
+    store.wire.command("ZADD", look.key("s"), 1, "a")
+    assert store.promote(Launch(store).holder, QUEUE, 9).moved == 1
+    assert (look.hash("m")["a"], look.listed("r"), look.ranked("s")) == (row, [], [])
