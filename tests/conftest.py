@@ -8,6 +8,7 @@ import signal
 import subprocess
 import tempfile
 import time
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -71,9 +72,9 @@ def _own_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
 
 
-@pytest.fixture(scope="session")
-def valkey_process() -> Iterator[Server]:
-    """A real server that keeps nothing, for all tests."""
+@contextmanager
+def real_server() -> Iterator[Server]:
+    """One that keeps nothing."""
     # A unix socket's path holds 107 bytes at most, fewer than pytest's own directories may take.
     directory = Path(tempfile.mkdtemp(prefix="pc-"))
     socket = directory / "s"
@@ -86,6 +87,13 @@ def valkey_process() -> Iterator[Server]:
         finally:
             process.kill()
     shutil.rmtree(directory)
+
+
+@pytest.fixture(scope="session")
+def valkey_process() -> Iterator[Server]:
+    """A real server for all tests."""
+    with real_server() as server:
+        yield server
 
 
 def _await(wire: Wire) -> None:

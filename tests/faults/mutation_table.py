@@ -1,6 +1,6 @@
 """The guards of the store: what is taken out of which file, by substituting one text that stands there exactly once.
 
-``PAIRS`` are guards that cover each other: without one of them there is no harm, without both there is.
+Each takes out a part of its own, so that any of them can be taken out together.
 """
 
 from __future__ import annotations
@@ -25,8 +25,16 @@ def _lua(script: str, name: str, old: str, new: str) -> Mutation:
     return Mutation(f"{script}: {name}", (Edit(f"lua/{script}.lua", old, new),))
 
 
+def _python(module: str, name: str, old: str, new: str) -> Mutation:
+    return Mutation(f"{module}: {name}", (Edit(f"{module}.py", old, new),))
+
+
 _FENCE = "local refusal = not_ours(ARGV[1], ARGV[2])"
 _NO_FENCE = "local refusal = nil"
+_OCCURRENCE_KNOWN = (
+    "elseif redis.call('HEXISTS', b, id) + redis.call('HEXISTS', m, id) + redis.call('HEXISTS', id_memory, id)\n"
+    "    + redis.call('HEXISTS', id_memory_before, id) == 0 then"
+)
 
 MUTATIONS: tuple[Mutation, ...] = (
     # What a stale launch may not do
@@ -41,6 +49,12 @@ MUTATIONS: tuple[Mutation, ...] = (
     _lua(
         "step", "a repeated failure is not stale", "elseif not held or sub(held, 1, 56) ~= sub(row, 1, 56) then", "else"
     ),
+    *(
+        _lua(name, "fence compare", "if redis.call('HGET', t, ARGV[1]) ~= ARGV[2] then", "if false then")
+        for name in ("set_aside", "try_again")
+    ),
+    _lua("announce", "a newer holder was here", "if seen and tonumber(seen) > tonumber(ARGV[2]) then", "if false then"),
+    _lua("retire", "owner compare", "if redis.call('HGET', t, ARGV[1]) == ARGV[2] then", "if true then"),
     _lua("checkpoint", "row compare", "if row ~= ARGV[4] and row ~= ARGV[5] then return 0 end", ""),
     _lua("unreserve", "fence of the row", "sub(row, 9, 14) == ARGV[3] and", "true and"),
     _lua("unreserve", "what the launch knows of", "not known[id] and redis.call", "redis.call"),
@@ -61,6 +75,9 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     _lua("promote", "state", "if state ~= 'scheduled' and state ~= 'ready' then", "if false then"),
     _lua("recover", "removed from flight", "      redis.call('ZREM', f, id)\n      row =", "      row ="),
+    _lua("unreserve", "removed from flight", "    redis.call('ZREM', f, id)\n", ""),
+    _lua("redrive", "removed from the dead letters", "    redis.call('ZREM', x, id)\n", ""),
+    _lua("_prelude", "cancelled leaves the schedule", "    redis.call('ZREM', s, id)\n    return\n", "    return\n"),
     _lua("recover", "orphans alone", "if late or not valid[fence] then", "if true then"),
     _lua("recover", "live fences", " and not live[fence]", ""),
     _lua("recover", "deaths counted", "char(math.min(byte(row, 7) + 1, 255))", "sub(row, 7, 7)"),
@@ -70,6 +87,13 @@ MUTATIONS: tuple[Mutation, ...] = (
     _lua("reschedule", "state", "if state ~= 'scheduled' and state ~= 'ready' then return state end", ""),
     _lua("redrive", "dead letters alone", "redis.call('ZSCORE', x, id) and readable", "readable"),
     _lua("purge", "dead letters alone", "if redis.call('ZSCORE', x, id) then", "if true then"),
+    *(
+        _lua(name, "records of a newer version", "if newer(record) then return 'newer' end", "")
+        for name in ("cancel", "reschedule")
+    ),
+    _lua("step", "records of a newer version", "elseif newer(records[i]) then", "elseif false then"),
+    _lua("audit", "records of a newer version", "if not newer(record) and put_in_place", "if put_in_place"),
+    _lua("trim", "what is kept", "if i > surplus and sub(entries[i], 1, 6) >= horizon then break end", ""),
     # Limits
     _lua("step", "places of a concurrency key", "has_place = taken[key] < most", "has_place = true"),
     _lua("step", "places given back", "      leave_place(key)\n      freed", "      freed"),
@@ -77,16 +101,24 @@ MUTATIONS: tuple[Mutation, ...] = (
     _lua("step", "most in flight", "tonumber(most) - redis.call('ZCARD', f)", "tonumber(most)"),
     _lua("step", "quota counted", "if slice and count > 0 then", "if false then"),
     # Ids and unique keys
+    _lua("enqueue", "id in the store", "holder = (rows[i] or records[i] or earlier", "holder = (earlier"),
+    _lua("enqueue", "id in the batch", "earlier = seen[id] or ", "earlier = "),
+    _lua("enqueue", "id in memory", "younger[i] or ", ""),
+    _lua("enqueue", "ids of the generation before", " or older[i]", ""),
+    _lua("enqueue", "received before", " or i <= known)", ")"),
+    _lua("purge", "ids remembered", "remember(forgotten, now_ms(), tonumber(ARGV[1]), tonumber(ARGV[2]))\n", ""),
+    _lua("trim", "ids remembered", "remember(ids, now, tonumber(ARGV[4]), tonumber(ARGV[5]))\n", ""),
+    _lua("_prelude", "ids last their time", "now - began >= lasts or ", "true or "),
+    _lua("_prelude", "ids last no longer", "now - began >= lasts or ", ""),
+    _lua("_prelude", "most ids of a generation", " or size >= most", ""),
+    _lua("_prelude", "a clock that went back", "if over or now < began then", "if over then"),
+    _lua("enqueue", "a number a day ahead", "if number > (now + 86400000) * 1000 then", "if false then"),
     _lua(
         "enqueue",
-        "id in the store",
-        "holder = (rows[i] or records[i] or earlier or i <= known) and id",
-        "holder = (earlier or i <= known) and id",
+        "the result of a forgotten id",
+        "  for i = 1, results > 0 and #new_records or 0, 2 do redis.call('HDEL', v, new_records[i]) end\n",
+        "",
     ),
-    _lua("enqueue", "id in the batch", "seen[id] or younger[i]", "younger[i]"),
-    _lua("enqueue", "id in memory", "younger[i] or older[i]", "nil"),
-    _lua("enqueue", "ids of the generation before", "younger[i] or older[i]", "younger[i]"),
-    _lua("enqueue", "received before", "or earlier or i <= known)", "or earlier)"),
     _lua("enqueue", "digest compare", "earlier ~= '' and earlier ~= chosen[i]", "false"),
     _lua("enqueue", "too late for a repetition", "now > tonumber(sub(ARGV[2], 2))", "false"),
     _lua("_prelude", "digest of a forgotten id", "digested and digested[i] or ''", "''"),
@@ -97,14 +129,16 @@ MUTATIONS: tuple[Mutation, ...] = (
         "redis.call('DEL', id_memory)",
     ),
     _lua("step", "numbers of an outbox rise", "tonumber(redis.call('HGET', c, 'sent on') or 0) + 1", "0"),
-    _lua("enqueue", "unique key in the store", "holder = keys[key] or holder_of(key, now)", "holder = keys[key]"),
-    _lua(
-        "enqueue",
-        "unique key in the batch",
-        "holder = keys[key] or holder_of(key, now)",
-        "holder = holder_of(key, now)",
-    ),
+    _lua("enqueue", "unique key in the store", " or holder_of(key, now)", ""),
+    _lua("enqueue", "unique key in the batch", "holder = keys[key] or ", "holder = "),
     _lua("redrive", "unique key of another", "if record and (not holder or holder == id) then", "if record then"),
+    _lua("step", "unique key freed at the end", "if unique then free_key(id, record) end", ""),
+    _lua(
+        "_prelude",
+        "what has ended holds no key",
+        "if row and sub(row, 2, 2) ~= '\\0' or not row and redis.call('HEXISTS', b, id) == 0 then return nil end",
+        "",
+    ),
     _lua("_prelude", "unique key lapses", "if lapses ~= '' and tonumber(lapses) <= now then return nil end", ""),
     _lua(
         "_prelude",
@@ -132,49 +166,136 @@ MUTATIONS: tuple[Mutation, ...] = (
     _lua("release", "owner compare", "if redis.call('HGET', lease, 'fence') ~= ARGV[3] then return 0 end", ""),
     _lua(
         "release",
+        "fence taken back",
+        "if redis.call('HGET', fences, ARGV[1]) == ARGV[3] then redis.call('HDEL', fences, ARGV[1]) end\n",
+        "",
+    ),
+    _lua(
+        "release",
         "fence taken back by its owner alone",
         "if redis.call('HGET', fences, ARGV[1]) == ARGV[3] then",
         "if true then",
     ),
+    _lua("withdraw", "owner compare", "if redis.call('GET', next) == ARGV[1] then", "if true then"),
+    _lua("break", "fence taken back", "redis.call('HDEL', fences, ARGV[1])\n", ""),
     _lua("break", "owner compare", "if redis.call('HGET', lease, 'fence') ~= ARGV[2] then return 0 end", ""),
+    # Recurrences
+    _lua("recur", "instant compare", "tonumber(due) ~= tonumber(ARGV[4])", "false"),
+    _lua("recur", "id of the occurrence", _OCCURRENCE_KNOWN, "else"),
+    _lua("recur", "its definition is there", " or not redis.call('HGET', n, name)", ""),
+    _lua("recur", "overlap", "if ARGV[7] == '1' and unfinished then", "if false then"),
+    _lua("set_aside", "instant compare", "if redis.call('ZSCORE', nz, ARGV[i]) == ARGV[i + 1] then", "if true then"),
+    _lua("hold", "its definition is there", "if redis.call('HEXISTS', n, ARGV[1]) == 0 then return 0 end", ""),
+    _lua("define", "one owner more", "if not find(owners, '\\n' .. owner .. '\\n', 1, true) then", "if true then"),
+    _lua(
+        "define",
+        "one owner more, by its whole name",
+        "if not find(owners, '\\n' .. owner .. '\\n', 1, true) then",
+        "if not find(owners, owner, 1, true) then",
+    ),
+    _lua(
+        "define",
+        "owners by whole names",
+        "find(owners, '\\n' .. owner .. '\\n', 1, true) and",
+        "find(owners, owner, 1, true) and",
+    ),
+    _lua(
+        "define",
+        "removed by its owner alone",
+        "find(owners, '\\n' .. owner .. '\\n', 1, true) and not named",
+        "not named",
+    ),
+    _lua("define", "what is named stays", ", 1, true) and not named[name] then", ", 1, true) then"),
+    _lua("define", "another owner keeps it", "if others ~= '\\n' then", "if false then"),
+    _lua(
+        "define", "an absent owner keeps nothing", "if other ~= owner and present[other] then", "if other ~= owner then"
+    ),
+    _lua("define", "absent after a day", "(tonumber(seen[i + 1]) or 0) > now - ABSENT_MS", "false"),
+    _lua("define", "one that is as it was goes on", "if held ~= definition then", "if true then"),
+    _lua(
+        "define",
+        "what is due stays due",
+        "    if instant and due and due <= now and due < instant then instant = due end\n",
+        "",
+    ),
+    _lua("define", "an instant to come is not due", "due and due <= now and due < instant", "due and due < instant"),
+    _lua(
+        "define",
+        "what was replaced goes on",
+        "    if instant and following and following < instant then instant = following end\n",
+        "",
+    ),
+    _lua("define", "replaced within the hour", "if not at or tonumber(at) < now - GOES_ON_MS then", "if not at then"),
+    _lua("define", "replaced ones lapse", "  redis.call('PEXPIRE', recurrences_replaced, GOES_ON_MS)\n", ""),
+    _lua("define", "contested from the second time", "if times and times > 1 then", "if times then"),
+    _lua("define", "pause", "if instant and redis.call('HEXISTS', nc, name .. ':paused') == 0 then", "if instant then"),
+    _lua("define", "instants that a rule yields", "and instant >= EARLIEST and instant < LATEST and", "and"),
+    _lua(
+        "define",
+        "one that stands still",
+        "elseif first and first > now and (not due or due > first) then",
+        "elseif false then",
+    ),
+    _lua("define", "what stands before its first instant", "and (not due or due > first) then", "then"),
+    _lua(
+        "undefine",
+        "others whose names begin alike",
+        "if sub(kept[i], 1, #ARGV[1] + 1) == ARGV[1] .. '\\n' then",
+        "if true then",
+    ),
+    # Rights and types, before the first write
+    _lua("_prelude", "rights", "if not (known and allowed) then", "if false then"),
+    _lua("register", "rights before a queue is known", "if #lacking == 0 and", "if"),
+    _python("rights", "refusal", "    if lacking:", "    if False:"),
+    _python("redis_store", "rights of a launch in a queue", "self._register(queue, LAUNCH)", "self._register(queue)"),
+    _python("redis_store", "rights of a producer in a queue", '"m"), *rights.split()]', '"m")]'),
+    _python("redis_store", "rights of one that waits for replicas", 'f"{PRODUCER} {WAIT}"', "PRODUCER"),
+    _python("leases", "rights of a launch", '            demand(self._wire, LAUNCH, control("fences"))\n', ""),
+    _python("leases", "rights to break", '        demand(self._wire, OPERATOR, control("fences"))\n', ""),
+    _python("interventions", "rights", '            demand(self._wire, OPERATOR, self._keys.queue(queue, "m"))\n', ""),
+    _python(
+        "recurring",
+        "rights to remove",
+        '                demand(self._wire, OPERATOR, self._keys.queue(standing.queue, "n"))\n',
+        "",
+    ),
+    _python(
+        "recurring",
+        "rights to hold",
+        '\n        demand(self._wire, OPERATOR, self._keys.queue(standing.queue, "n"))\n',
+        "\n",
+    ),
+    _python("redis_store", "types of a queue's keys", "        self._check_types(queue)\n", ""),
     # Between scripts
-    Mutation(
-        "outbox: sent before it is forgotten",
-        (
-            Edit(
-                "outbox.py",
-                "            sent += _send(",
-                '            store.wire.command("LREM", outbox, 1, entry)\n            sent += _send(',
-            ),
-        ),
+    _python(
+        "recurring",
+        "what is due stays due in another queue",
+        'self._wire.command("ZADD", self._keys.queue(homes[name], "nz"), "XX", "LT", int(due), name)',
+        "pass",
     ),
-    Mutation(
-        "redis_store: what a lost reply reserved is given back",
-        (
-            Edit(
-                "redis_store.py",
-                "        give_back()\n        return self.wire.all(commands, mend=give_back)",
-                "        return self.wire.all(commands)",
-            ),
-        ),
+    _python("redis_store", "a repetition has an end", "mend=bound, ", ""),
+    _python(
+        "outbox",
+        "what is left is not overtaken",
+        "Origin(queue, number, 0) if number and not left else None, packed",
+        "Origin(queue, number, 0) if number else None, packed",
     ),
-)
-
-_INSTANT = Edit("lua/recur.lua", "tonumber(due) ~= tonumber(ARGV[4])", "false")
-_OCCURRENCE = Edit(
-    "lua/recur.lua",
-    "elseif redis.call('HEXISTS', b, id) + redis.call('HEXISTS', m, id) + redis.call('HEXISTS', id_memory, id)\n"
-    "    + redis.call('HEXISTS', id_memory_before, id) == 0 then",
-    "else",
-)
-_HOLDER_ENDED = Edit(
-    "lua/_prelude.lua",
-    "if row and sub(row, 2, 2) ~= '\\0' or not row and redis.call('HEXISTS', b, id) == 0 then return nil end",
-    "",
-)
-_KEY_FREED = Edit("lua/step.lua", "if unique then free_key(id, record) end", "")
-
-PAIRS: tuple[Mutation, ...] = (
-    Mutation("recur: instant compare, and id of the occurrence", (_INSTANT, _OCCURRENCE)),
-    Mutation("unique keys: freed at the end, and no ended holder holds one", (_KEY_FREED, _HOLDER_ENDED)),
+    _python(
+        "outbox",
+        "sent before it is forgotten",
+        "            sent += _send(",
+        '            store.wire.command("LREM", outbox, 1, entry)\n            sent += _send(',
+    ),
+    _python(
+        "redis_store",
+        "what a lost reply reserved is given back",
+        "        give_back()\n        return",
+        "        return",
+    ),
+    _python(
+        "redis_store",
+        "what the next lost reply reserved is given back",
+        "return self.wire.all(commands, mend=give_back)",
+        "return self.wire.all(commands)",
+    ),
 )
