@@ -3,8 +3,28 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 
 from pollconsumer.runtime.descriptors import Sample
+
+OPENING = """
+import os
+from pollconsumer.runtime.descriptors import Outputs
+from pollconsumer.store.own_descriptors import above_standard
+
+outputs = Outputs()
+os.closerange(0, 3)
+with above_standard():
+    opened = os.pipe()
+outputs.put_back()
+print(min(opened) > 2, os.fstat(0).st_rdev == os.stat(os.devnull).st_rdev)
+"""
+
+
+def test_what_we_open_while_the_standard_descriptors_are_closed_does_not_get_their_numbers() -> None:
+    done = subprocess.run([sys.executable, "-c", OPENING], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("True True\n", "")
 
 
 def test_closing_a_sample_twice_closes_nothing_that_was_opened_in_between() -> None:

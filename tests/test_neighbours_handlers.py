@@ -197,12 +197,29 @@ def bad(how: str) -> None:
                 os.close(descriptor)
             except OSError:
                 pass
-    else:
+        closed.set()
+        return
+    try:
         misbehave(how)
+    finally:
+        closed.set()
+
+output = os.fstat(1)
+closed = threading.Event()
+
+def is_output(number):
+    try:
+        return os.path.samestat(os.fstat(number), output)
+    except OSError:
+        return False
 
 @app.handler
-def nap(name: str) -> None:
-    time.sleep(0.2)
+def nap(name: str, beside: bool) -> None:
+    # Beside the one that misbehaves, to its end and that of what it does to the process.
+    if beside:
+        assert closed.wait(30)
+        while not is_output(1):
+            time.sleep(0.005)
     print("printed", flush=True)
     note(name)
 """
@@ -219,13 +236,13 @@ def test_messages_beside_and_behind_a_handler_that_misbehaves_are_handled_once(
         handlers.write(HOOKED + MISBEHAVING)
     names = ["a", "b", "c", "d", "e", "f"]
     for name in names[:2]:
-        site.enqueue("nap", name=name)
+        site.enqueue("nap", name=name, beside=concurrency != "1")
     bad = site.enqueue("bad", how=how)
     for name in names[2:]:
-        site.enqueue("nap", name=name)
+        site.enqueue("nap", name=name, beside=concurrency != "1")
     done = site.drain("--concurrency", concurrency)
     assert done.returncode == 0
-    assert sorted(site.notes()) == [*names[:1], *sorted([*names[1:], "bad"])]
+    assert sorted(site.notes()) == sorted([*names, "bad"])
     assert site.state(bad) == ("dead" if how in ("hang", "raise", "exit", "interrupt") else "completed")
     assert done.stderr.count("pollconsumer: warning: dead letter: ") == (site.state(bad) == "dead")
     said = "pollconsumer: warning: descriptors closed that no handler had opened: by "

@@ -8,43 +8,11 @@ from __future__ import annotations
 import fcntl
 import os
 from contextlib import suppress
-from typing import NamedTuple
+
+from pollconsumer.store.own_descriptors import STANDARD, Opened, above_standard, changing_standard, is_open
 
 COPIES_FROM = 200
 """Copies get numbers from here on: what closes all there are mostly ends before."""
-
-
-class Opened(NamedTuple):
-    """A descriptor, and the file that it was opened for."""
-
-    number: int
-    file: tuple[int, int]
-
-    @classmethod
-    def now(cls, number: int) -> Opened:
-        status = os.fstat(number)
-        return cls(number, (status.st_dev, status.st_ino))
-
-    def is_open(self) -> bool:
-        try:
-            status = os.fstat(self.number)
-        except OSError:
-            return False
-        return (status.st_dev, status.st_ino) == self.file
-
-    def close(self) -> None:
-        """Unless it was closed, or is somebody else's by now."""
-        if self.is_open():
-            os.close(self.number)
-
-
-def is_open(number: int) -> bool:
-    """Whether anything is open under it."""
-    try:
-        os.get_inheritable(number)
-    except OSError:
-        return False
-    return True
 
 
 class Outputs:
@@ -60,23 +28,27 @@ class Outputs:
 
     def put_back(self) -> bool:
         """Those that were closed. Whether any was."""
-        if is_open(1) and is_open(2):
-            return False
-        for number in (0, 1, 2):
-            if not is_open(number):
-                with suppress(OSError):
-                    self._open(number)
+        with changing_standard:
+            if is_open(1) and is_open(2):
+                return False
+            for number in STANDARD:
+                if not is_open(number):
+                    with suppress(OSError):
+                        self._open(number)
         return True
 
     def _open(self, number: int) -> None:
+        """Unless a handler on another thread opens a file that gets the number first."""
         copy = self._copies.get(number)
-        if copy is not None and copy.is_open():
-            os.dup2(copy.number, number)
+        source = copy.number if copy is not None and copy.is_open() else os.open(os.devnull, os.O_RDWR)
+        if source == number:
+            os.set_inheritable(number, True)
             return
-        nowhere = os.open(os.devnull, os.O_RDWR)
-        os.dup2(nowhere, number)  # where it is that number already, it becomes inheritable
-        if nowhere != number:
-            os.close(nowhere)
+        given = fcntl.fcntl(source, fcntl.F_DUPFD, number)
+        if given != number:
+            os.close(given)
+        if copy is None or source != copy.number:
+            os.close(source)
 
     def close(self) -> None:
         for copy in self._copies.values():
@@ -97,7 +69,8 @@ class Sample:
 
     @staticmethod
     def _open() -> Opened:
-        end, other = os.pipe()
+        with above_standard():
+            end, other = os.pipe()
         os.close(other)
         return Opened.now(end)
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from pollconsumer.core.cut_short import HandlerTimeout
 from pollconsumer.runtime.handlers import Outcome
 from pollconsumer.runtime.timeouts import REPEAT, SAID
+from pollconsumer.store.own_descriptors import above_standard
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -150,7 +151,8 @@ class _Selector(DefaultSelector):
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:
-    return asyncio.SelectorEventLoop(_Selector())
+    with above_standard():
+        return asyncio.SelectorEventLoop(_Selector())
 
 
 def restart_timeout() -> None:

@@ -11,9 +11,10 @@ from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from pollconsumer.runtime.descriptors import Opened, Outputs, Sample
+from pollconsumer.runtime.descriptors import Outputs, Sample
 from pollconsumer.runtime.handlers import Outcome
 from pollconsumer.runtime.stray import end_stray
+from pollconsumer.store.own_descriptors import Opened, above_standard
 
 if TYPE_CHECKING:
     from pollconsumer.runtime.context import Context
@@ -218,7 +219,8 @@ class ThreadExecutor:
 
     def _make_bell(self) -> None:
         """The numbers of an earlier one are not ours to close: they may be somebody else's by now."""
-        bell, ring = os.pipe()
+        with above_standard():
+            bell, ring = os.pipe()
         os.set_blocking(bell, False)
         os.set_blocking(ring, False)
         self._bell, self._ring = Opened.now(bell), Opened.now(ring)

@@ -25,6 +25,7 @@ from pollconsumer.core.errors import (
     StoreUnreachable,
 )
 from pollconsumer.core.redaction import redacted
+from pollconsumer.store.own_descriptors import Opened, above_standard
 from pollconsumer.store.rights import refuse_without
 from pollconsumer.store.scripts import Scripts
 from pollconsumer.store.suitability import RESTORE
@@ -37,7 +38,28 @@ if TYPE_CHECKING:
 COMMAND_TIMEOUT = 2.0
 """Seconds in which a command that does not block must be answered."""
 
-_SCHEMES: dict[str, type] = {"redis": Connection, "rediss": SSLConnection, "unix": UnixDomainSocketConnection}
+
+class _Disowning:
+    """A connection that does not close its socket where a handler did: its number may be another file's by now."""
+
+    _sock: Any
+    _opened: Opened | None = None
+
+    def connect(self) -> None:
+        with above_standard():
+            super().connect()  # type: ignore[misc]  # mixed into redis-py's
+        self._opened = Opened.now(self._sock.fileno())
+
+    def disconnect(self, *arguments: Any, **options: Any) -> None:
+        if self._sock is not None and self._opened is not None and not self._opened.is_open():
+            self._sock.detach()
+        super().disconnect(*arguments, **options)  # type: ignore[misc]  # likewise
+
+
+_SCHEMES: dict[str, type] = {
+    scheme: type(kind.__name__, (_Disowning, kind), {})
+    for scheme, kind in (("redis", Connection), ("rediss", SSLConnection), ("unix", UnixDomainSocketConnection))
+}
 _PASSING = ("READONLY", "LOADING", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "BUSY", "OOM", "MISCONF", "NOREPLICAS")
 _REFUSED = ("NOAUTH", "WRONGPASS", "NOPERM")
 _REFUSED_IN_SCRIPT = ("ACL failure in script", "The user executing the script can't")

@@ -364,3 +364,17 @@ def test_every_new_connection_is_looked_at_and_one_that_is_refused_is_not_used(s
         wire.command("PING")
     assert wire.fileno() is None
     assert seen == [b"PONG", b"PONG"]
+
+
+def test_a_connection_does_not_close_the_file_that_has_its_number_since_a_handler_closed_it(
+    valkey: Server,
+) -> None:
+    wire = valkey.wire()
+    assert wire.command("PING")
+    number = wire.fileno()
+    assert number is not None
+    with Path(os.devnull).open() as theirs:
+        os.dup2(theirs.fileno(), number)
+    assert wire.command("PING")
+    assert os.fstat(number).st_rdev == Path(os.devnull).stat().st_rdev
+    os.close(number)

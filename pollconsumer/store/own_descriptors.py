@@ -1,0 +1,71 @@
+"""Descriptors that we open, in a process where handlers close what they did not open.
+
+The system gives a number that was closed to the file that is opened next: so ours may not be one of the standard three,
+where a connection would receive what a handler prints, and a number is closed only while it is still the same file.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager
+from threading import Lock
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+STANDARD = (0, 1, 2)
+
+changing_standard = Lock()
+"""Held by who opens one of them."""
+
+
+class Opened(NamedTuple):
+    """A descriptor, and the file that it was opened for."""
+
+    number: int
+    file: tuple[int, int]
+
+    @classmethod
+    def now(cls, number: int) -> Opened:
+        status = os.fstat(number)
+        return cls(number, (status.st_dev, status.st_ino))
+
+    def is_open(self) -> bool:
+        try:
+            status = os.fstat(self.number)
+        except OSError:
+            return False
+        return (status.st_dev, status.st_ino) == self.file
+
+    def close(self) -> None:
+        """Unless it was closed, or is another file by now."""
+        if self.is_open():
+            os.close(self.number)
+
+
+def is_open(number: int) -> bool:
+    """Whether any file is open under it."""
+    try:
+        os.get_inheritable(number)
+    except OSError:
+        return False
+    return True
+
+
+@contextmanager
+def above_standard() -> Iterator[None]:
+    """What is opened in this block gets numbers from 3 on."""
+    if all(map(is_open, STANDARD)):
+        yield
+        return
+    with changing_standard:
+        taken = []
+        while (number := os.open(os.devnull, os.O_RDWR)) in STANDARD:
+            taken.append(number)
+        os.close(number)
+        try:
+            yield
+        finally:
+            for number in taken:
+                os.close(number)
