@@ -22,7 +22,7 @@ def test_the_store_agrees_with_its_model_whatever_happens(server: Server) -> Non
         pass
 
     StoreMachine.server = server
-    examples = 150 if server.url else 50  # a real server is four times as fast
+    examples = settings().max_examples // (2 if server.url else 5)  # a real server is four times as fast
     run_state_machine_as_test(
         StoreMachine,
         settings=settings(
