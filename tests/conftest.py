@@ -25,6 +25,7 @@ from pollconsumer.store.redis_store import RedisStore
 from pollconsumer.store.scripts import Scripts
 from pollconsumer.store.wire import Budget, Wire
 from tests.exits import RUNS
+from tests.forks import FORKS
 from tests.site import Site
 from tests.store.servers import Server
 
@@ -52,6 +53,12 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
 
 
 RUNS.watch()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _forks() -> Iterator[None]:
+    yield
+    FORKS.close()
 
 
 @pytest.fixture(autouse=True)

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     import pytest
 
+    Process = subprocess.Popen[Any] | subprocess.CompletedProcess[Any]
+
 PATCHED = "patched.py"
 """A program of a test's own that runs the command."""
 DOCUMENTED = frozenset({0, 2, 65, 66, 69, 73, 75, 77, 78, 124, 130, 143})
@@ -36,7 +38,7 @@ class Runs:
 
     def __init__(self) -> None:
         self._seen: dict[int, Run] = {}
-        self._kept: list[subprocess.Popen[Any]] = []  # so that no other takes the place of one of them
+        self._kept: list[Process] = []  # so that no other takes the place of one of them
 
     def watch(self) -> None:
         """From now on, for the rest of the session."""
@@ -45,12 +47,13 @@ class Runs:
 
         def communicate(process: subprocess.Popen[Any], *args: Any, **keywords: Any) -> tuple[Any, Any]:
             output, errors = original(process, *args, **keywords)
-            runs._note(process, errors)
+            runs.note(process, errors)
             return output, errors
 
         subprocess.Popen.communicate = communicate  # type: ignore[method-assign, assignment]  # no plugin sees every process
 
-    def _note(self, process: subprocess.Popen[Any], errors: str | bytes | None) -> None:
+    def note(self, process: Process, errors: str | bytes | None) -> None:
+        """That a process ended, and what it printed."""
         if _is_ours(process.args):
             text = errors.decode(errors="replace") if isinstance(errors, bytes) else errors or ""
             self._seen[id(process)] = Run(str(process.args), process.returncode, text)

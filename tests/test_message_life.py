@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import threading
 from typing import TYPE_CHECKING, Any
@@ -94,11 +93,11 @@ def app(site: Site, monkeypatch: pytest.MonkeyPatch) -> PollConsumer:
 
 
 def shown(site: Site, message_id: str) -> Any:
-    return json.loads(site.command("status", message_id, "--json").stdout)
+    return site.json("status", message_id)
 
 
 def counts(site: Site, queue: str = "default") -> Any:
-    overview = json.loads(site.command("status", "--json").stdout)
+    overview = site.json("status")
     return next(entry for entry in overview["queues"] if entry["name"] == queue)
 
 
@@ -151,7 +150,7 @@ def test_the_last_error_is_kept_with_its_traceback(site: Site) -> None:
 def test_at_most_once_means_never_twice_whatever_happens(site: Site) -> None:
     fine, failing, dying = (site.enqueue("once", name=how, how=how) for how in ("fine", "fail", "die"))
     assert site.drain().returncode == -signal.SIGKILL
-    wait_until(lambda: not json.loads(site.command("lease", "show", "--json").stdout), "lease given back")
+    wait_until(lambda: not site.json("lease", "show"), "lease given back")
     site.drain()
     assert site.notes() == ["once fine", "once fail", "once die"]
     assert shown(site, fine)["state"] == "completed"
@@ -199,7 +198,7 @@ def test_a_checkpoint_carries_a_message_through_launches_uncharged(site: Site) -
 def test_a_checkpoint_survives_the_death_of_its_process(site: Site) -> None:
     site.enqueue("steps", how="die")
     assert site.drain().returncode == -signal.SIGKILL
-    wait_until(lambda: not json.loads(site.command("lease", "show", "--json").stdout), "lease given back")
+    wait_until(lambda: not site.json("lease", "show"), "lease given back")
     site.drain()
     assert site.notes() == ["step 0 attempt 1", "step 1 attempt 2"]
 
@@ -219,7 +218,7 @@ def test_messages_with_one_concurrency_key_are_handled_one_at_a_time(site: Site)
     site.enqueue("hold", name="free")
     launch = site.start("run", "--concurrency", "4")
     wait_until(lambda: {"begin 0", "begin free"} <= set(site.notes()), "both")
-    waiting = json.loads(site.command("list", "--state", "ready", "--json").stdout)
+    waiting = site.json("list", "--state", "ready")
     assert len(waiting) == 2
     assert counts(site)["ready"] == 2
     (site.directory / "gate").touch()
