@@ -213,15 +213,15 @@ class RedisStore:
         """
         script = self.wire.scripts["recover"]
         keys = self.keys.of_script(script, queue)
-        recovered = first = 0
+        recovered = standing = 0
         late = [0] if live_fences is None else [1, *live_fences]
-        while True:
-            orphans, looked, dead = self.wire.call(script, keys, [first, RECOVER_BATCH, *late])
+        while True:  # the last first, for each goes before those that were put back before it
+            orphans, looked, dead = self.wire.call(script, keys, [standing, RECOVER_BATCH, *late])
             recovered += len(orphans)
             if bury is not None:
                 for name, row, problem in zip(dead[::3], dead[1::3], dead[2::3], strict=True):
                     bury(Buried(Reservation(queue, name, row, rows.bare_record(row), 0, 0.0), problem.decode()))
-            first += looked - len(orphans)
+            standing += looked - len(orphans)
             if looked < RECOVER_BATCH:
                 return recovered
 

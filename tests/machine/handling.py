@@ -140,7 +140,7 @@ class Handling(Producing):
     @rule()
     def a_new_launch_takes_over(self) -> None:
         self.overtaken.append((self.launch, [self.reservation(name) for name in self.in_hand()]))
-        orphans = self.look.ranked("f")
+        orphans = self.model.reserved()
         self.fence += 1
         self.launch = Launch(self.store, self.fence)
         assert self.launch.recovered == len(orphans)
@@ -149,11 +149,11 @@ class Handling(Producing):
     @precondition(lambda self: self.in_hand())
     @rule()
     def the_launch_comes_to_its_hard_end(self) -> None:
-        orphans = self.look.ranked("f")
-        for name in orphans:
-            self.wire.command("ZADD", self.look.key("f"), 1, name)
+        orphans = self.model.reserved()
+        for place, name in enumerate(self.look.ranked("f")):
+            self.wire.command("ZADD", self.look.key("f"), 1 + place, name)
         assert self.store.recover(QUEUE, []) == len(orphans)
-        self.offered_again(sorted(orphans))
+        self.offered_again(orphans)
 
     def offered_again(self, orphans: list[str]) -> None:
         left, returned = [], []
@@ -170,7 +170,7 @@ class Handling(Producing):
     @precondition(lambda self: self.in_hand())
     @rule()
     def the_reply_to_a_step_is_lost(self) -> None:
-        unknown = [name for name in reversed(self.look.ranked("f")) if not self.model.messages[name].begun]
+        unknown = [name for name in reversed(self.model.reserved()) if not self.model.messages[name].begun]
         assert self.store.unreserve(self.launch.holder, QUEUE, []) == len(unknown)
         for name in unknown:
             self.model.messages[name].attempts -= 1

@@ -38,6 +38,8 @@ class Held:
     begun: bool = False
     checkpoint: bytes | None = None
     reservation: Reservation | None = None
+    turn: int = 0
+    """Its number among all that were ever reserved, where it is."""
     digest: str = ""
 
 
@@ -65,12 +67,17 @@ class Model:
     """Of the quota."""
     _tick: int = 0
     _number: int = 0
+    _turn: int = 0
     _back: int = 0
 
     # Questions
 
     def having(self, *states: State) -> list[str]:
         return [name for name, held in self.messages.items() if held.state in states]
+
+    def reserved(self) -> list[str]:
+        """In the order in which they were."""
+        return sorted(self.having(State.RESERVED), key=lambda name: self.messages[name].turn)
 
     def in_flight(self, key: str) -> int:
         return sum(h.state is State.RESERVED and h.concurrency == key for h in self.messages.values())
@@ -207,6 +214,8 @@ class Model:
                 self.lines[key].pop(name, None)
             held.state = State.RESERVED
             held.attempts += 1
+            self._turn += 1
+            held.turn = self._turn
             handed.append(name)
         if limits and limits.quota is not None:
             self.spent += len(handed)

@@ -9,8 +9,8 @@ import pytest
 from pollconsumer.core.errors import LeaseLost, StoreRefused
 from pollconsumer.core.lifecycle import State
 from pollconsumer.store import redis_store
-from tests.store.acting import QUEUE, Launch, Looking, die, message, names
-from tests.store.servers import snapshot
+from tests.store.acting import HOUR, QUEUE, Launch, Looking, die, message, names
+from tests.store.servers import server_ms, snapshot
 
 if TYPE_CHECKING:
     from pollconsumer.store.inspector import Inspector
@@ -30,6 +30,28 @@ def test_a_new_holder_offers_again_first_what_the_one_before_it_had_reserved(sto
     successor = Launch(store, fence=2)
     assert successor.recovered == 2
     assert names(successor.reserve(9)) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("priority", [0, 3])
+def test_orphans_come_back_in_the_order_in_which_they_were_reserved(store: RedisStore, priority: int) -> None:
+    ids = ["9", "10", "11", "2", "1"]
+    store.enqueue([message(name, priority=priority) for name in ids])
+    launch = Launch(store, fence=1)
+    (first,) = launch.reserve(1, lasts_ms=HOUR + 9)  # as of one whose request was long under way
+    while server_ms(store.wire) == first.reserved_at:
+        pass
+    launch.reserve(3)
+    assert names(Launch(store, fence=2).reserve(9)) == ids
+
+
+@pytest.mark.parametrize("priority", [0, 3])
+def test_what_a_lost_reply_had_reserved_comes_back_in_its_order(store: RedisStore, priority: int) -> None:
+    ids = ["9", "10", "11", "2", "1"]
+    store.enqueue([message(name, priority=priority) for name in ids])
+    launch = Launch(store)
+    launch.reserve(4)
+    assert store.unreserve(launch.holder, QUEUE, []) == 4
+    assert names(launch.reserve(9)) == ids
 
 
 def test_the_attempt_of_an_orphan_stays_counted(store: RedisStore, inspector: Inspector) -> None:
@@ -102,11 +124,11 @@ def test_more_orphans_than_a_batch_holds_are_all_recovered_in_order(
     store: RedisStore, look: Looking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(redis_store, "RECOVER_BATCH", 4)
-    ids = [f"m{n:02}" for n in range(11)]
+    ids = [f"m{n}" for n in range(11)]
     store.enqueue([message(name) for name in ids])
     Launch(store, fence=1).reserve(11)
     assert Launch(store, fence=2).recovered == 11
-    assert sorted(look.listed("r")) == ids
+    assert look.listed("r") == ids
     assert look.ranked("f") == []
 
 

@@ -274,6 +274,20 @@ local function leave_place(key)
   if redis.call('HINCRBY', g, key, -1) <= 0 then redis.call('HDEL', g, key) end
 end
 
+-- Ids of what is in flight, with their rows, in the order in which it was reserved; `ids` in that of their scores.
+local function by_reservation(ids, rows)
+  local order = {}
+  for i = 1, #ids do
+    local row = well_formed(rows[i])
+    order[i] = {id = ids[i], row = row, at = row and number6(row, 15) or 0, rank = i}
+  end
+  table.sort(order, function(one, other)
+    if one.at ~= other.at then return one.at < other.at end
+    return one.rank < other.rank
+  end)
+  return order
+end
+
 -- Back from being in flight, with its row as it is to be.
 local function come_back(id, row)
   local _, key = concurrency(has_flag(byte(row, 1), CONCURRENCY) and readable(redis.call('HGET', b, id)))

@@ -1,7 +1,7 @@
 -- Offer orphans again: messages reserved under a fence that no lease has any more; or, where the caller says which fences
 -- are live, past the hard end of a launch that has none of those.
 -- KEYS b m r z f x e u c t k g w
--- ARGV rank to begin at, most messages to look at, 1 to look at hard ends, live fences
+-- ARGV how many with the highest hard ends to leave out, most messages to look at, 1 to look at hard ends, live fences
 -- Returns ids of the orphans, messages looked at, and of those that are dead letters now id, row, problem
 -- The attempt stays counted, and so does the death of the process: a message that kills it must run out of both. One that
 -- was begun for the only time is a dead letter.
@@ -13,15 +13,18 @@ redis.call('LLEN', k)
 redis.call('HLEN', c)
 redis.call('HLEN', g)
 redis.call('ZCARD', w)
-local first = tonumber(ARGV[1])
-local flight = redis.call('ZRANGE', f, first, first + tonumber(ARGV[2]) - 1, 'WITHSCORES')
+local last = -1 - tonumber(ARGV[1])
+local flight = redis.call('ZRANGE', f, last - tonumber(ARGV[2]) + 1, last, 'WITHSCORES')
 if #flight == 0 then return {{}, 0, {}} end
 local valid, live = {}, {}
 for _, fence in ipairs(redis.call('HVALS', t)) do valid[be6(tonumber(fence))] = true end
 for i = 4, #ARGV do live[be6(tonumber(ARGV[i]))] = true end
-local ids = {}
-for i = 1, #flight, 2 do ids[#ids + 1] = flight[i] end
-local rows = redis.call('HMGET', m, unpack(ids))
+local ids, hard_ends = {}, {}
+for i = 1, #flight, 2 do
+  ids[#ids + 1] = flight[i]
+  hard_ends[flight[i]] = tonumber(flight[i + 1])
+end
+local order = by_reservation(ids, redis.call('HMGET', m, unpack(ids)))
 local orphans, returning, freed, dead = {}, {}, {}, {}
 local SKIPPED = 'skipped: its process died while it was handled, and it is delivered at most once'
 
@@ -46,8 +49,8 @@ local function skip(id, row)
   dead[#dead + 1] = SKIPPED
 end
 
-for i = #ids, 1, -1 do
-  local id, row = ids[i], well_formed(rows[i])
+for i = #order, 1, -1 do
+  local id, row = order[i].id, order[i].row
   if not row then
     -- For the step that reserves it to find out what it lacks.
     local _, key = concurrency(record_of(id))
@@ -57,7 +60,7 @@ for i = #ids, 1, -1 do
     orphans[#orphans + 1] = id
   else
     local fence = sub(row, 9, 14)
-    local late = ARGV[3] == '1' and tonumber(flight[2 * i]) <= now and not live[fence]
+    local late = ARGV[3] == '1' and hard_ends[id] <= now and not live[fence]
     if late or not valid[fence] then
       redis.call('ZREM', f, id)
       row = sub(row, 1, 6) .. char(math.min(byte(row, 7) + 1, 255)) .. sub(row, 8)

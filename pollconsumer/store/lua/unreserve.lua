@@ -21,20 +21,22 @@ local known_at = spent_at + 1 + tonumber(ARGV[spent_at])
 for i = 5, spent_at - 1 do ended[ARGV[i]] = true end
 for i = spent_at + 1, known_at - 1 do spent[ARGV[i]] = true end
 for i = known_at, #ARGV do known[ARGV[i]] = true end
-local ids = redis.call('ZRANGE', f, 0, -1)
-local given_back = 0
-for i = #ids, 1, -1 do
-  local id = ids[i]
-  local row = not known[id] and redis.call('HGET', m, id)
+local ids, rows = {}, {}
+for _, id in ipairs(redis.call('ZRANGE', f, 0, -1)) do
+  local row = not known[id] and well_formed(redis.call('HGET', m, id))
   if row and sub(row, 9, 14) == ARGV[3] and not has_flag(byte(row, 1), BEGUN) then
-    local high, low = byte(row, 5, 6)
-    local attempts, crashes = high * 256 + low, spent[id] and SPENT or byte(row, 7)
-    if not ended[id] and not spent[id] then attempts = math.max(attempts - 1, 0) end
-    redis.call('ZREM', f, id)
-    come_back(id, sub(row, 1, 4) .. char(floor(attempts / 256), attempts % 256, crashes) .. sub(row, 8, 14)
-      .. NEVER .. NEVER .. sub(row, 27))
-    given_back = given_back + 1
+    ids[#ids + 1], rows[#rows + 1] = id, row
   end
 end
-if given_back > 0 then wake(k) end
-return given_back
+local order = by_reservation(ids, rows)
+for i = #order, 1, -1 do
+  local id, row = order[i].id, order[i].row
+  local high, low = byte(row, 5, 6)
+  local attempts, crashes = high * 256 + low, spent[id] and SPENT or byte(row, 7)
+  if not ended[id] and not spent[id] then attempts = math.max(attempts - 1, 0) end
+  redis.call('ZREM', f, id)
+  come_back(id, sub(row, 1, 4) .. char(floor(attempts / 256), attempts % 256, crashes) .. sub(row, 8, 14)
+    .. NEVER .. NEVER .. sub(row, 27))
+end
+if #order > 0 then wake(k) end
+return #order
