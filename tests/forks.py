@@ -1,6 +1,7 @@
 """Commands in forks of one process that has imported them all: a tenth of the cost of a start.
 
-For what a test needs done and does not test. Launches, and commands that are the subject, are started as users do.
+Launches, and what else imports the user's modules, are started as users start them (tests/site.py). So is each command
+in test_text_from_outside.py, and those of test_exits.py.
 """
 
 from __future__ import annotations

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 PATIENCE = 30.0
 """Seconds after which what a test waits for is taken not to happen."""
 
+IMPORTING = frozenset({"run", "move", "check"})
+"""Commands that import the user's modules."""
+
 HANDLERS = '''
 import os, re, sys, threading, time
 from pathlib import Path
@@ -113,7 +116,7 @@ class Site:
                 process.send_signal(signal.SIGCONT)
                 process.kill()
             process.communicate()
-        self.ask("store", "stop")
+        self.command("store", "stop")
         shutil.rmtree(self.directory)
 
     def start(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
@@ -134,17 +137,21 @@ class Site:
         return process
 
     def command(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        """Run a command to its end."""
+        """Run a command to its end. It is started as users start it where it imports their modules, or where the
+        environment says something to the interpreter; otherwise it is forked."""
+        environment = self.environment | environment
+        if IMPORTING & {*arguments} or any(name.startswith("PYTHON") for name in environment):
+            return self.command_from_the_start(*arguments, **environment)
+        return FORKS.run(arguments, self.directory, environment)
+
+    def command_from_the_start(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        """Run a command to its end as a user does, where its start is the subject, too."""
         process = self.start(*arguments, **environment)
         output, errors = process.communicate(timeout=3 * PATIENCE)
         return subprocess.CompletedProcess(process.args, process.returncode, output, errors)
 
-    def ask(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run a command that is not the subject of the test: it costs a tenth."""
-        return FORKS.run(arguments, self.directory, self.environment)
-
     def enqueue(self, handler: str, *options: str, **payload: Any) -> str:
-        done = self.ask("enqueue", handler, json.dumps(payload), *options)
+        done = self.command("enqueue", handler, json.dumps(payload), *options)
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()
 
@@ -177,7 +184,7 @@ class Site:
         raise AssertionError(f"{begun!r} was not noted")
 
     def json(self, *arguments: str) -> Any:
-        done = self.ask(*arguments, "--json")
+        done = self.command(*arguments, "--json")
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 

@@ -55,7 +55,7 @@ def test_the_codes_of_the_readme_are_those_that_tests_demand() -> None:
     ],
 )
 def test_commands_end_with_the_code_that_is_documented(site: Site, arguments: list[str], code: int) -> None:
-    assert site.command(*arguments).returncode == code
+    assert site.command_from_the_start(*arguments).returncode == code
 
 
 def test_a_directory_that_cannot_be_created_is_73(site: Site) -> None:

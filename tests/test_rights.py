@@ -65,8 +65,11 @@ def test_every_command_does_its_work_with_the_rights_that_are_documented(site: S
     later = run("producer", "enqueue", "record", '{"name": "later"}', "--in", "1h")
     dead = run("producer", "enqueue", "fatal")
     run("launch", "run", "--until-empty", "--queue", "default", "--queue", "other")
-    run("launch", "move", "--timeout", "1500ms", "--idle-time", "100ms")
-    run("launch", "run", "--until-empty", "--queue", "default", "--queue", "other")
+    for window in ("1500ms", "8s", "30s"):  # of a busy machine the imports alone may take a second
+        run("launch", "move", "--timeout", window, "--idle-time", "100ms")
+        run("launch", "run", "--until-empty", "--queue", "default", "--queue", "other")
+        if "soon" in site.notes():
+            break
     assert set(site.notes()) >= {"now", "soon"}
     for looking in ("status", "list", "launches", "lease show", "dead list", "recurrences list"):
         run("operator", *looking.split())
