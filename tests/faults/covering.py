@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-from contextlib import contextmanager
+from itertools import combinations
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -23,7 +23,7 @@ from tests.faults.mutation_table import MUTATIONS, Mutation
 from tests.faults.promises import PROMISES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from tests.faults.promises import Promise
     from tests.store.servers import Server
@@ -32,61 +32,65 @@ LUA = Path(scripts.__file__).parent / "lua"
 GUARDS = {each.name: each for each in MUTATIONS if all(edit.file.startswith("lua/") for edit in each.edits)}
 
 
-def is_kept(promise: Promise, server: Server, without: Iterable[Mutation] = ()) -> bool:
-    """What two guards have in common is taken out with the first of them."""
-    with TemporaryDirectory(prefix="pc-covering-") as place:
-        shutil.copytree(LUA, Path(place) / "lua")
-        for edit in [edit for guard in without for edit in guard.edits]:
-            path = Path(place) / edit.file
+class Trial:
+    """A server that is emptied for each promise, and a copy of the scripts that guards are taken out of."""
+
+    def __init__(self, server: Server, place: Path) -> None:
+        self._wire, self._directory = server.wire(), place / "lua"
+        shutil.copytree(LUA, self._directory)
+
+    def keeps(self, promise: Promise, without: Collection[Mutation] = ()) -> bool:
+        """What two guards have in common is taken out with the first of them."""
+        edits = [edit for guard in without for edit in guard.edits]
+        for edit in edits:
+            path = self._directory.parent / edit.file
             path.write_text(path.read_text().replace(edit.old, edit.new, 1))
-        with _scripts_in(Path(place) / "lua"):
-            try:
-                return promise(RedisStore(server.wire(), NAMESPACE))
-            except PollConsumerError:
-                return False
-            finally:
-                server.wire().command("SCRIPT", "FLUSH")
-                server.clear()
+        before, scripts._DIRECTORY = scripts._DIRECTORY, self._directory  # noqa: SLF001  no user has another
+        try:
+            self._wire.scripts = scripts.Scripts()
+            return promise(RedisStore(self._wire, NAMESPACE))
+        except PollConsumerError:
+            return False
+        finally:
+            scripts._DIRECTORY = before  # noqa: SLF001
+            for command in (("FLUSHALL",), ("SCRIPT", "FLUSH")):
+                self._wire.command(*command)
+            for edit in edits:
+                shutil.copy(LUA.parent / edit.file, self._directory.parent / edit.file)
+
+    def of_use_to(self, promise: Promise) -> list[Mutation]:
+        """The guards in the scripts that a promise takes, each of which it can do without."""
+        assert self.keeps(promise)
+        files = {f"lua/{name}.lua" for name in ("_prelude", *self._wire.scripts._read)}  # noqa: SLF001  nobody else asks
+        guards = [guard for guard in GUARDS.values() if {edit.file for edit in guard.edits} <= files]
+        return [guard for guard in guards if self.keeps(promise, [guard])]
 
 
-@contextmanager
-def _scripts_in(directory: Path) -> Iterator[None]:
-    before, scripts._DIRECTORY = scripts._DIRECTORY, directory  # noqa: SLF001  no user has another
-    try:
-        yield
-    finally:
-        scripts._DIRECTORY = before  # noqa: SLF001
+def covering_sets(promise: Promise, trial: Trial) -> set[frozenset[str]]:
+    """Of more than one guard each, by name: all pairs, and of larger sets those that lie among what is left.
 
-
-def covering_sets(promise: Promise, server: Server) -> set[frozenset[str]]:
-    """Of more than one guard each, by name."""
-    found: set[frozenset[str]] = set()
+    Larger ones are looked for by taking out all, which finds none where the lack of one guard hides that of others.
+    """
+    guards = trial.of_use_to(promise)
+    found = {
+        frozenset((one.name, other.name))
+        for one, other in combinations(guards, 2)
+        if not trial.keeps(promise, [one, other])
+    }
     looked_at: set[frozenset[str]] = set()
-
-    def broken(without: Sequence[Mutation]) -> bool:
-        return not is_kept(promise, server, without)
 
     def search(candidates: list[Mutation], apart: frozenset[str]) -> None:
         """All that lie among ``candidates``: those without one guard or another of the first that is found."""
-        if apart in looked_at or not broken(candidates):
+        if apart in looked_at or trial.keeps(promise, candidates):
             return
         looked_at.add(apart)
-        least = _least(candidates, broken)
+        least = _least(candidates, lambda without: not trial.keeps(promise, without))
         found.add(frozenset(each.name for each in least))
         for guard in least:
             search([each for each in candidates if each is not guard], apart | {guard.name})
 
-    search([each for each in _of_use_to(promise, server) if is_kept(promise, server, [each])], frozenset())
+    search(guards, frozenset())
     return found
-
-
-def _of_use_to(promise: Promise, server: Server) -> list[Mutation]:
-    """The guards in the scripts that a promise takes."""
-    store = RedisStore(server.wire(), NAMESPACE)
-    assert promise(store)
-    files = {f"lua/{name}.lua" for name in ("_prelude", *store.wire.scripts._read)}  # noqa: SLF001  nobody else asks
-    server.clear()
-    return [guard for guard in GUARDS.values() if {edit.file for edit in guard.edits} <= files]
 
 
 def _least(
@@ -105,15 +109,16 @@ def _least(
 
 def main(words: Collection[str]) -> int:
     differing = 0
-    with real_server() as server:
+    with real_server() as server, TemporaryDirectory(prefix="pc-covering-") as place:
+        trial = Trial(server, Path(place))
         for name, promise in PROMISES.items():
             if words and not any(word in name for word in words):
                 continue
-            found, expected = covering_sets(promise, server), {frozenset(guards) for guards in COVERING.get(name, ())}
+            found, expected = covering_sets(promise, trial), {frozenset(guards) for guards in COVERING.get(name, ())}
             differing += found != expected
             for guards in sorted(found | expected, key=sorted):
                 said = "" if guards in found & expected else "NOT IN THE TABLE" if guards in found else "NOT FOUND"
-                print(f"{name}: {', '.join(sorted(guards))} {said}".rstrip(), flush=True)
+                print(f"{name}: {' | '.join(sorted(guards))} {said}".rstrip(), flush=True)
     print(f"{differing} promises that other guards keep than the table says")
     return 1 if differing else 0
 

@@ -40,4 +40,24 @@ COVERING: dict[str, tuple[tuple[str, ...], ...]] = {
         ("redrive: dead letters alone", "step: id popped twice"),
         ("redrive: removed from the dead letters", "step: id popped twice"),
     ),
+    "an instant seen twice is enqueued once": (("recur: id of the occurrence", "recur: instant compare"),),
+    "an instant that a stale mover has seen too is enqueued once": (
+        ("recur: fence compare", "recur: id of the occurrence", "recur: instant compare"),
+    ),
+    "what a stale mover could not read goes on where another could": (
+        ("set_aside: fence compare", "set_aside: instant compare"),
+    ),
+    "what another owner defines stays": (
+        ("define: absent after a day", "define: removed by its owner alone"),
+        ("define: another owner keeps it", "define: removed by its owner alone"),
+    ),
+    "what was replaced over an hour ago begins anew": (
+        ("define: replaced ones lapse", "define: replaced within the hour"),
+    ),
+    "a stale launch that releases takes no lease": (
+        ("release: fence taken back by its owner alone", "release: owner compare"),
+    ),
+    "a key of what has ended is free": (
+        ("_prelude: what has ended holds no key", "step: unique key freed at the end"),
+    ),
 }

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import NamedTuple
 
@@ -39,7 +39,7 @@ NEAREST_LONGEST = 90.0
 FAILED = re.compile(r"^(?:FAILED|ERROR) \S*?([^/\s]+::\S+)|^seed \d+: (\w+: .*)$", re.MULTILINE)
 
 NEAREST = {
-    "_prelude": ["unique_keys", "id_memory", "conflicts", "inspecting", "rights"],
+    "_prelude": ["unique_keys", "id_memory", "conflicts", "too_late", "rights"],
     "acquire": ["leases"],
     "announce": ["recovering"],
     "audit": ["newer_versions", "auditing"],
@@ -169,10 +169,12 @@ def main(names: list[str]) -> int:
     survived = stages = 0
     width = max(len(each.name) for each in chosen)
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        for mutation, found in zip(chosen, pool.map(noticed, chosen), strict=True):
+        running = {pool.submit(noticed, mutation): mutation for mutation in chosen}
+        for done in as_completed(running):
+            found = done.result()
             survived += found.by is None
             stages = max(stages, found.stage + 1)
-            print(f"{mutation.name:{width}} {found.seconds:5.0f} s  {found.by or 'SURVIVED'}", flush=True)
+            print(f"{running[done].name:{width}} {found.seconds:5.0f} s  {found.by or 'SURVIVED'}", flush=True)
     if (by := objection(stages)) is not None:
         print(f"with every guard in place: {by}")
         return 1

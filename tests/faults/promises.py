@@ -227,9 +227,9 @@ def _a_key_is_held_while_its_message_is_there(store: RedisStore) -> bool:
 
 
 def _who_took_over_a_key_keeps_it(store: RedisStore) -> bool:
-    store.enqueue([message("a", key="k", lifetime=1)])
-    while store.enqueue([message("b", key="k")])[0].duplicate:
-        pass
+    store.enqueue([message("a", key="k", lifetime=HOUR)])
+    store.wire.command("HSET", store.keys.queue(QUEUE, "u"), "k", "a\n1")
+    store.enqueue([message("b", key="k")])
     launch = Launch(store)
     launch.complete(*launch.reserve())
     return store.enqueue([message("c", key="k")])[0].id == "b"
@@ -347,8 +347,10 @@ def _what_another_took_stays_with_it(does: Callable[[Leases, Holder], object]) -
 
     def stays(store: RedisStore) -> bool:
         leases = Leases(store.wire, NAMESPACE)
-        first = _take(leases, "one")
+        first, at = _take(leases, "one"), server_ms(store.wire)
         _lapse(store)
+        while server_ms(store.wire) == at:
+            pass  # fences of one millisecond are told apart, or not, by a guard that is not looked at here
         second = _take(leases, "two")
         assert first
         does(leases, first)

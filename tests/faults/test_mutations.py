@@ -6,13 +6,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.faults.covering import GUARDS, is_kept
+from tests.faults.covering import GUARDS, Trial
 from tests.faults.covering_table import COVERING
 from tests.faults.mutation_table import MUTATIONS, Mutation
 from tests.faults.mutations import ROOT, edited, nearest
 from tests.faults.promises import PROMISES
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pollconsumer.store.redis_store import RedisStore
     from tests.store.servers import Server
 
 STORE = ROOT / "pollconsumer" / "store"
@@ -32,15 +35,16 @@ def test_every_mutation_has_a_name_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("promise", PROMISES)
-def test_the_store_keeps_its_promises(promise: str, server: Server) -> None:
-    assert is_kept(PROMISES[promise], server)
+def test_the_store_keeps_its_promises(promise: str, store: RedisStore) -> None:
+    assert PROMISES[promise](store)
 
 
 @pytest.mark.parametrize(("promise", "guards"), COVERED, ids=lambda value: value if isinstance(value, str) else "")
 def test_of_guards_that_cover_each_other_each_alone_is_enough_and_none_is_not(
-    promise: str, guards: tuple[str, ...], valkey: Server
+    promise: str, guards: tuple[str, ...], valkey: Server, tmp_path: Path
 ) -> None:
+    trial = Trial(valkey, tmp_path)
     for kept in guards:
         others = [GUARDS[name] for name in guards if name != kept]
-        assert is_kept(PROMISES[promise], valkey, others), kept
-    assert not is_kept(PROMISES[promise], valkey, [GUARDS[name] for name in guards])
+        assert trial.keeps(PROMISES[promise], others), kept
+    assert not trial.keeps(PROMISES[promise], [GUARDS[name] for name in guards])

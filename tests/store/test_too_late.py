@@ -77,6 +77,14 @@ def test_what_waits_for_its_next_attempt_is_no_dead_letter(store: RedisStore, pe
     assert person.redrive(QUEUE, ["a"]) == []
 
 
+def test_what_was_cancelled_stands_in_the_schedule_no_more(
+    store: RedisStore, look: Looking, person: Interventions
+) -> None:
+    store.enqueue([message("a", delay=HOUR)])
+    person.cancel(QUEUE, "a")
+    assert look.ranked("s") == []
+
+
 @pytest.mark.parametrize("become", BECOMES.values(), ids=BECOMES)
 def test_an_id_that_somebody_else_scheduled_is_promoted_only_while_its_message_waits(
     store: RedisStore, look: Looking, become: Become
