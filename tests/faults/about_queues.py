@@ -124,3 +124,11 @@ def quotas_hold(history: History) -> Iterator[str]:
     for first, last in zip(handed, handed[most:], strict=False):
         if last - first < period:
             yield f"{queue} handed out {most + 1} messages in {last - first} ms, {most} at most in {period}"
+
+
+def a_paused_queue_hands_out_nothing(history: History) -> Iterator[str]:
+    """26. Between a pause that was confirmed and its end. (As far as it shows: a message keeps its last hand-out.)"""
+    for queue, since, until in history.pauses:
+        for each in history.stored:
+            if each.queue == queue and each.reserved_at is not None and since <= each.reserved_at <= until:
+                yield f"{each.id} was handed out {each.reserved_at - since} ms after {queue} was paused"

@@ -37,6 +37,7 @@ INVARIANTS: tuple[Invariant, ...] = (
     about_messages.ends_have_their_reasons,
     about_queues.places_are_not_exceeded,
     about_queues.quotas_hold,
+    about_queues.a_paused_queue_hands_out_nothing,
     about_launches.exit_codes_are_those_of_the_contract,
     about_launches.nothing_is_printed_but_warnings,
 )

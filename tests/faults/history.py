@@ -114,8 +114,7 @@ class Lease(NamedTuple):
 
 @dataclass
 class History:
-    """``suspended``: whether anything was stopped for a while, so that times say nothing. ``secrets``: where in the
-    places looked at the store's password was found."""
+    """``secrets``: where in the places looked at the store's password was found."""
 
     executions: list[Execution] = field(default_factory=list)
     operations: list[Operation] = field(default_factory=list)
@@ -127,6 +126,10 @@ class History:
     strays: list[str] = field(default_factory=list)
     secrets: list[str] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
+    resumed: list[int] = field(default_factory=list)
+    """Epoch µs at which processes that had been suspended were let go on."""
+    pauses: list[tuple[str, int, int]] = field(default_factory=list)
+    """Queue, and in epoch ms since when and until when it was certainly paused."""
     one_at_a_time: bool = True
     """Whether launches have one slot, and one instance."""
     quota: tuple[str, int, int] | None = None

@@ -15,6 +15,7 @@ from redis import exceptions
 from pollconsumer.store.inspector import Inspector
 from pollconsumer.store.interventions import Interventions
 from tests.faults.installation import NAMESPACE
+from tests.faults.recording import now
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,6 +36,10 @@ class Nemesis:
         self.done: list[str] = []
         """Names of the faults so far, in order."""
         self.suspended: set[int] = set()
+        self.resumed: list[int] = []
+        """When they were let go on, in epoch µs."""
+        self.pauses: list[tuple[str, int, int]] = []
+        """Queue, and in epoch ms since when and until when it was certainly paused."""
 
     def faults(self) -> dict[str, Callable[[], object]]:
         return {
@@ -92,6 +97,7 @@ class Nemesis:
     def heal(self) -> None:
         """Resume what is suspended, and let everything through."""
         self._installation.proxy.heal()
+        self.resumed.append(now())
         for pid in self.suspended:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
@@ -166,6 +172,7 @@ class Nemesis:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGSTOP)
         time.sleep(self.chance.choice([0.1, 0.5, 2, 4]))
+        self.resumed.append(now())
         for pid in pids:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
@@ -214,8 +221,11 @@ class Nemesis:
 
     def pause_queue(self) -> None:
         queue = self.chance.choice(["default", "second"])
-        self._installation.run("queue", "pause", queue)
+        paused = self._installation.run("queue", "pause", queue)
+        since = now() // 1000 + 1
         time.sleep(0.5)
+        if paused.code == 0:
+            self.pauses.append((queue, since, now() // 1000 - 1))
         self._installation.run("queue", "resume", queue)
 
     def launch_storm(self) -> None:

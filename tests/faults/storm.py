@@ -117,6 +117,8 @@ class Storm:
             strays=strays,
             secrets=[*self._secrets, *self._leaked()],
             faults=nemesis.done,
+            resumed=nemesis.resumed,
+            pauses=nemesis.pauses,
             one_at_a_time=self._concurrency == self._instances == self._groups == 1,
             quota=("limited", QUOTA, int(QUOTA_PERIOD * 1000)),
         )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pollconsumer.core.recurrence import MOST_CAUGHT_UP
 from pollconsumer.store.rows import SPENT
 from tests.faults.checker import INVARIANTS, violations
 from tests.faults.history import Execution, History, Lease, Operation, Queue, Ran, Recurred, Stored
@@ -56,7 +57,25 @@ FOLLOW_UP = {"id": "kid", "queue": "default", "handler": "plain", "digest": "d"}
 OCCURRED = CALL._replace(id="each_second@1", handler="each_second", occurrence=T)
 HELD_OCCURRENCE = HELD._replace(id="each_second@1", handler="each_second")
 OF_TWO_GROUPS = [Lease("consumer:default:0", 7, T - 200), Lease("consumer:default,second:0", 8, T - 100)]
+COMPLETING = CALL._replace(attempt=2, fence=8)
+SECOND = {"stored": [HELD._replace(attempts=2, fence=8)]}
+"""It was completed in its second attempt."""
 SOON, LATE = CALL.started + 1000, CALL.started + 9000
+
+REDRIVEN = {"executions": [CALL._replace(generation=1)], "stored": [HELD._replace(generation=1)]}
+
+
+def recurred(times: int, *, gap: int, skipped: int) -> dict[str, Any]:
+    """One occurrence of each second, and so many after a gap of so many; the last number is what was counted."""
+    instants = [T, *(T + (gap + 1 + n) * 1000 for n in range(times))]
+    calls = [OCCURRED._replace(id=f"each_second@{at}", occurrence=at) for at in instants]
+    return {
+        "executions": [CALL, *calls],
+        "stored": [HELD, *(HELD_OCCURRENCE._replace(id=call.id) for call in calls)],
+        "recurrences": [Recurred("each_second", len(calls), skipped)],
+        "queues": [],
+    }
+
 
 DOCTORED: list[tuple[str, dict[str, Any]]] = [
     ("accepted_is_accounted_for", {"stored": [], "executions": [], "queues": []}),
@@ -65,6 +84,14 @@ DOCTORED: list[tuple[str, dict[str, Any]]] = [
     ("nothing_comes_from_nowhere", {"operations": [ASKED._replace(outcome="duplicate", holder="a")]}),
     ("nothing_follows_an_end", {"executions": [CALL, CALL._replace(attempt=2, started=LATE)]}),
     ("nothing_follows_an_end", {"executions": [CALL, CALL._replace(started=LATE, ended=LATE + 1, outcome="Yield")]}),
+    (
+        "nothing_follows_an_end",
+        {"executions": [CALL, CALL._replace(started=LATE, outcome="ValueError")], "resumed": [LATE - 9]},
+    ),
+    (
+        "nothing_follows_an_end",
+        {"executions": [COMPLETING, CALL._replace(started=LATE + 600_000)], "resumed": [LATE]} | SECOND,
+    ),
     ("completed_means_handled", {"executions": [CALL._replace(outcome="ValueError")]}),
     ("completed_means_handled", {"executions": [CALL._replace(fence=6)]}),
     ("completed_means_handled", {"executions": []}),
@@ -89,6 +116,8 @@ DOCTORED: list[tuple[str, dict[str, Any]]] = [
         "occurrences_are_unique_and_complete",
         {"executions": [OCCURRED, OCCURRED._replace(id="each_second@2", occurrence=T + 2000)]},
     ),
+    ("occurrences_are_unique_and_complete", recurred(MOST_CAUGHT_UP, gap=2, skipped=1)),
+    ("occurrences_are_unique_and_complete", recurred(MOST_CAUGHT_UP - 1, gap=2, skipped=2)),
     ("unique_keys_have_one_holder", of_two({}, {}, key="k")),
     (
         "unique_keys_have_one_holder",
@@ -101,6 +130,7 @@ DOCTORED: list[tuple[str, dict[str, Any]]] = [
     ("attempts_count_calls", {"stored": [HELD._replace(attempts=4, crashes=SPENT)]}),
     ("attempts_count_calls", {"stored": [BURIED._replace(attempts=3, crashes=SPENT)]}),
     ("attempts_count_calls", {"stored": [HELD._replace(generation=1)]}),
+    ("attempts_count_calls", {"operations": [ASKED, ASKED._replace(what="redrive")]}),
     ("every_message_stands_in_one_place", {"stored": [HELD._replace(places=("d", "x"))]}),
     ("every_message_stands_in_one_place", {"queues": [Queue("default", {"completed": 2}, {})]}),
     ("every_message_stands_in_one_place", {"queues": [Queue("default", {"completed": 1}, {"f": 1})]}),
@@ -124,6 +154,7 @@ DOCTORED: list[tuple[str, dict[str, Any]]] = [
     ("ends_have_their_reasons", {"stored": [BURIED]}),
     ("ends_have_their_reasons", {"stored": [BURIED._replace(attempts=3, crashes=SPENT)]}),
     ("places_are_not_exceeded", of_two({}, {}, concurrency_key="p")),
+    ("a_paused_queue_hands_out_nothing", {"pauses": [("default", T - 1, T + 1)]}),
     ("quotas_hold", of_two({}, {}) | {"quota": ("default", 1, 10)}),
     ("exit_codes_are_those_of_the_contract", {"commands": [LAUNCH._replace(code=1)]}),
     ("nothing_is_printed_but_warnings", {"commands": [LAUNCH._replace(code=75, errors="Traceback (most recent")]}),
@@ -158,6 +189,10 @@ def test_every_invariant_is_tried() -> None:
         two({"fence": 6, "ended": None, "outcome": None}, {"fence": 7, "pid": 2}),
         two({"fence": 8}, {"fence": 7}) | {"stored": [HELD._replace(attempts=2)], "leases": OF_TWO_GROUPS},
         of_two({"started": LATE, "ended": LATE + 1, "attempt": 2}, {}),
+        {"executions": [COMPLETING, CALL._replace(started=LATE, ended=None, outcome=None)], "resumed": [LATE - 9]}
+        | SECOND,
+        recurred(MOST_CAUGHT_UP, gap=2, skipped=2),
+        {"operations": [ASKED, ASKED._replace(what="redrive", outcome="refused")]} | REDRIVEN,
         {
             "executions": [CALL._replace(attempt=4, ended=None, outcome=None)],
             "stored": [BURIED._replace(attempts=4, crashes=SPENT)],
@@ -170,6 +205,9 @@ def test_every_invariant_is_tried() -> None:
         "its process died",
         "another group went on",
         "its program was killed before it had recorded the first call",
+        "its launch was suspended before the first call",
+        "more was missed than is made up for",
+        "the first reply to redriving it was lost",
         "its process died in the last attempt",
     ],
 )
