@@ -325,6 +325,43 @@ def test_hooks_are_called_as_ever(app: PollConsumer, sandbox: Sandbox) -> None:
     assert calls[2:] == [("before", 1), ("failure", zero, 10.0), ("before", 2), ("dead", zero)]
 
 
+def test_hooks_told_of_a_failure_enqueue_at_once_and_can_keep_no_checkpoint(
+    app: PollConsumer, sandbox: Sandbox, notes: Notes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    warnings: list[str] = []
+    monkeypatch.setattr(app.hooks, "_warn", warnings.append)
+
+    def alert(context: Context, error: BaseException, *_: float) -> None:
+        notes.note(context.enqueue("note", {"what": str(error)}, queue="alerts"))
+        context.checkpoint({"alerted": True})
+
+    app.on_failure(alert)
+    app.on_dead(alert)
+
+    @app.handler(max_attempts=2, retry=Backoff("10s"))
+    def fail(context: Context) -> None:
+        context.enqueue("note", {"what": "of the attempt"})
+        raise ValueError(context.attempt)
+
+    app.enqueue("fail")
+    sandbox.run_for("1m")
+    alerts = sandbox.messages(handler="note")
+    assert [alert.payload for alert in alerts] == [{"what": "1"}, {"what": "2"}]
+    assert notes.names() == [alert.id for alert in alerts]
+    assert [warning.split()[:2] for warning in warnings] == [["hook", "on_failure"], ["hook", "on_dead"]]
+    assert all("context.checkpoint: after the attempt; " in warning for warning in warnings)
+
+
+def test_hooks_told_that_a_message_is_malformed_can_enqueue(app: PollConsumer, sandbox: Sandbox) -> None:
+    app.on_dead(lambda context, _: context.enqueue("note", {"dead": context.id}, queue="alerts"))
+    handle = app.handler("ping")(lambda: None).enqueue()
+    store = sandbox.store_of(app)
+    store.wire.command("HSET", store.keys.queue("default", "b"), handle.id, "no record")
+    sandbox.run()
+    assert sandbox.message(handle).state == "dead"
+    assert [alert.payload for alert in sandbox.messages(handler="note")] == [{"dead": handle.id}]
+
+
 def test_at_most_once_is_settled_before_it_is_handled(app: PollConsumer, sandbox: Sandbox, notes: Notes) -> None:
     @app.handler(delivery="at_most_once")
     def once() -> None:

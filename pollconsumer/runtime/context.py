@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
-from pollconsumer.core.errors import BadData
+from pollconsumer.core.errors import BadData, UsageError
 from pollconsumer.core.message import encode_payload
 from pollconsumer.runtime.messages import SendOptions, new_message
 from pollconsumer.runtime.unbroken import Unbroken
@@ -39,7 +39,8 @@ class Delivery(NamedTuple):
 class Situation(NamedTuple):
     """What a launch lets its handlers know and do. ``stop_before`` is an instant of the monotonic clock.
 
-    ``save`` keeps a checkpoint; ``queue_of`` gives the queue that a handler's messages go to by default.
+    ``save`` keeps a checkpoint; ``queue_of`` gives the queue that a handler's messages go to by default. ``send``
+    enqueues a message at once and returns its id; only hooks that are called after the settlement need it.
     """
 
     stop_before: float
@@ -47,18 +48,24 @@ class Situation(NamedTuple):
     save: Callable[[bytes], None]
     queue_of: Callable[[str], str]
     clock: Callable[[], float] = time.monotonic
+    send: Callable[[NewMessage], str] | None = None
 
 
 class Context:
     """The message in hand, from its handler's point of view."""
 
-    def __init__(self, delivery: Delivery, situation: Situation) -> None:
+    def __init__(self, delivery: Delivery, situation: Situation, *, settled: bool = False) -> None:
         self.delivery = delivery
         self.deadline = situation.stop_before
         """Instant of the monotonic clock: the end of the window or, before that, of the handler's timeout."""
         self.enqueued: list[NewMessage] = []
         """What is to be enqueued together with the completion."""
         self._situation = situation
+        self._settled = settled
+
+    def after_settlement(self) -> Context:
+        """For hooks that are told of a settlement. Another one: a thread that the handler left must not enqueue."""
+        return Context(self.delivery, self._situation, settled=True)
 
     def limit(self, seconds: float) -> None:
         """The handler's timeout begins now."""
@@ -116,9 +123,14 @@ class Context:
 
         Nothing is enqueued when the handler raises. Options and errors are those of ``PollConsumer.enqueue``; a
         duplicate, by id or by key, is passed over. BadData for more than 1000 messages, or 16 MiB of payloads.
+
+        In ``on_failure`` and ``on_dead``, when this message is settled, it is enqueued at once.
         """
         options["queue"] = options.get("queue") or self._situation.queue_of(handler)
         message = new_message(handler, payload or {}, **options)
+        if self._settled and self._situation.send is not None:
+            with Unbroken():
+                return self._situation.send(message)
         size = sum(len(each.payload) for each in self.enqueued) + len(message.payload)
         if len(self.enqueued) == MOST_ENQUEUED or size > MOST_BYTES:
             rule = f"at most {MOST_ENQUEUED} messages and {MOST_BYTES} bytes go with one completion"
@@ -130,8 +142,11 @@ class Context:
         """Keep ``state``, a JSON object of at most 1 MiB, for whoever handles this message next.
 
         It survives the death of the process. ``raise Yield`` after it gives the message back, uncharged, and the next
-        launch goes on with it. LeaseLost where the message is no longer this launch's.
+        launch goes on with it. LeaseLost where the message is no longer this launch's, UsageError in ``on_failure``
+        and ``on_dead``.
         """
+        if self._settled:
+            raise UsageError("context.checkpoint", "after the attempt", "save it in the handler, before that ends")
         state = dict(state)
         encoded = encode_payload(state)
         with Unbroken():

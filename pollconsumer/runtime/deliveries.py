@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING
@@ -13,8 +13,9 @@ from pollconsumer.runtime.process import boot_time
 from pollconsumer.store.redis_store import RedisStore
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
+    from pollconsumer.core.message import NewMessage
     from pollconsumer.runtime.handlers import Handler
     from pollconsumer.runtime.launch import HeldLaunch
     from pollconsumer.store.reservations import Reservation
@@ -44,16 +45,25 @@ class Deliveries:
         )
         save = partial(self._save, reservation)
         stop_before, clock = self._launch.window.stop_before, self._launch.clock
-        return Context(delivery, Situation(stop_before, self._cancelled, save, self._queue_of, clock))
+        return Context(delivery, Situation(stop_before, self._cancelled, save, self._queue_of, clock, self._send))
 
     def _save(self, reservation: Reservation, state: bytes) -> None:
-        """On a connection of its own: the handler runs on a thread, and may be stopped anywhere."""
+        with self._store_of_handlers() as store:
+            store.checkpoint(self._holder, reservation, state)
+
+    def _send(self, message: NewMessage) -> str:
+        with self._store_of_handlers() as store:
+            return store.enqueue([message])[0].id
+
+    @contextmanager
+    def _store_of_handlers(self) -> Iterator[RedisStore]:
+        """On a connection of its own: a handler runs on a thread, and it or a hook may be stopped anywhere."""
         with self._lock:
             if self._own_store is None:
                 wire = self._launch.opener.bare_wire(self._launch.patience)
                 self._own_store = RedisStore(wire, self._launch.opener.namespace)
             try:
-                self._own_store.checkpoint(self._holder, reservation, state)
+                yield self._own_store
             except BaseException:
                 self._own_store.wire.close()  # a reply may still be on its way
                 raise

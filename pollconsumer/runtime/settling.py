@@ -114,7 +114,8 @@ class Settling:
         self._watched.append((reservation.id, tell))
 
     def _context(self, handled: Handled) -> Context:
-        return handled.attempt.context or self._context_of(handled.attempt.reservation)
+        context = handled.attempt.context or self._context_of(handled.attempt.reservation)
+        return context.after_settlement()
 
     def bury(self, reservation: Reservation, handler: Handler, error: Exception, now: int) -> None:
         """Make a dead letter of what cannot be handled. An attempt that was too many is not counted."""
@@ -135,7 +136,7 @@ class Settling:
                 self._watch_death(hooks, message, Malformed(problem))
 
     def _watch_death(self, hooks: Hooks, reservation: Reservation, error: Exception) -> None:
-        self._watch(reservation, partial(hooks.dead, partial(self._context_of, reservation), error))
+        self._watch(reservation, partial(hooks.dead, lambda: self._context_of(reservation).after_settlement(), error))
 
     def _dead(
         self, reservation: Reservation, problem: str, started: int, ended: int, traced: str, *, counted: bool = True
