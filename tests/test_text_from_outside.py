@@ -161,6 +161,20 @@ def test_no_command_prints_what_could_act_on_a_terminal(
     assert any(escaped in printed for escaped in ESCAPED), f"{command} showed nothing of what it was given"
 
 
+def test_a_payload_and_a_result_are_shown_as_json_that_can_be_copied(
+    valkey: Server, place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    del place
+    store, value = RedisStore(valkey.wire(), NAMESPACE), {LINE: [None, True, 1.5, "Zoë"]}
+    store.enqueue([message("m", payload=encode_payload(value))])
+    launch = Launch(store)
+    launch.settle(finish(launch.reserve()[0], json.dumps(value)))
+    assert cli.main(["--store", valkey.url, "--namespace", NAMESPACE, "status", "m"]) == 0
+    shown = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
+    assert json.loads(shown["payload"]) == json.loads(shown["result"]) == value
+    assert "Zoë" in shown["payload"]
+
+
 @pytest.mark.parametrize("role", ["run", "move"])
 def test_no_launch_prints_what_could_act_on_a_terminal(role: str, attacked: Server, place: Path) -> None:
     wire = attacked.wire()

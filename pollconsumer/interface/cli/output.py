@@ -79,6 +79,12 @@ def clear_progress() -> None:
     click.echo(f"\r{' ' * PROGRESS_COLUMNS}\r", nl=False, err=True)
 
 
+def json_text(value: object) -> str:
+    """``value`` as JSON for a person, to read and to copy: only what is invisible is escaped, in the ways of JSON."""
+    text = json.dumps(value, ensure_ascii=False)
+    return text if printable(text) == text else "".join(c if printable(c) == c else _json(c)[1:-1] for c in text)
+
+
 def iso(epoch_ms: int) -> str:
     """ISO 8601 in UTC with milliseconds, as in ``2030-01-31T09:00:00.000Z``; the last there is for what lies beyond."""
     return (

@@ -10,7 +10,7 @@ from pollconsumer.core.errors import UsageError
 from pollconsumer.core.timespan import format_duration
 from pollconsumer.interface.cli.launches import launch_as_json, ledger_table
 from pollconsumer.interface.cli.opened import inspector
-from pollconsumer.interface.cli.output import iso, print_json, print_line, print_quoted, print_table
+from pollconsumer.interface.cli.output import iso, json_text, print_json, print_line, print_quoted, print_table
 from pollconsumer.interface.cli.types import Once, QueueName
 
 if TYPE_CHECKING:
@@ -78,9 +78,10 @@ def describe(message: Message) -> dict[str, Any]:
 
 def print_message(details: dict[str, Any]) -> None:
     """One message, a line a fact."""
-    rows = [(name, details[name]) for name in ("queue", "handler", "state", "priority", "attempts", "payload")]
+    rows = [(name, details[name]) for name in ("queue", "handler", "state", "priority", "attempts")]
+    rows += [("payload", None if details["payload"] is None else json_text(details["payload"]))]
     rows += [("last error", details["last_error"])] if details["last_error"] else []
-    rows += [("result", details["result"])] if details["result"] is not None else []
+    rows += [("result", json_text(details["result"]))] if details["result"] is not None else []
     rows += [("waits for", "its concurrency key")] if details["waits_for_concurrency_key"] else []
     rows += [("raw", details["raw"])] if details.get("raw") else []
     rows += [(name, at) for name, at in details["timestamps"].items() if at]
