@@ -29,6 +29,7 @@ from pollconsumer.core.message import NewMessage
 from pollconsumer.core.recurrence import Recurrence, of_json, tick
 from pollconsumer.store import rows
 from pollconsumer.store.counts import count_of
+from pollconsumer.store.id_text import id_bytes, id_text
 from pollconsumer.store.keys import Keys, queue_names
 from pollconsumer.store.rights import OPERATOR, demand
 
@@ -89,11 +90,11 @@ class Recurring:
         for queue, (removed, contested) in self._each(queues, commands, emit):
             for name, due in zip(removed[::2], removed[1::2], strict=True):
                 if name not in homes:
-                    emit(RecurrenceRemoved(_text(name)))
+                    emit(RecurrenceRemoved(id_text(name)))
                 elif due:
                     self._wire.command("ZADD", self._keys.queue(homes[name], "nz"), "XX", "LT", int(due), name)
             for name in contested:
-                emit(RecurrenceContested(_text(name), queue))
+                emit(RecurrenceContested(id_text(name), queue))
 
     def _each(
         self, queues: Sequence[str], commands: Sequence[tuple[Any, ...]], emit: Callable[[Event], None]
@@ -136,7 +137,7 @@ class Recurring:
                 recurrence, told = _told(name, instant, definition, now)
             except ValueError as error:
                 unreadable += (name, instant)
-                emit(RecurrenceUnreadable(_text(name), queue, str(error)))
+                emit(RecurrenceUnreadable(id_text(name), queue, str(error)))
                 continue
             args: list[Any] = [
                 holder.lineage, holder.fence, name, instant, "" if told.next is None else told.next, told.skipped,
@@ -173,7 +174,7 @@ class Recurring:
     def find(self, name: str) -> Standing:
         """Raises NotFound."""
         for standing in self.standing(_unheard):
-            if standing.name == name:
+            if standing.raw_name == id_bytes(name):
                 return standing
         raise NotFound("no such recurrence", name, "recurrences list shows those there are, once a launch defined them")
 
@@ -182,7 +183,7 @@ class Recurring:
         self.find(name)
         script = self._wire.scripts["undefine"]
         for standing in self.standing(_unheard):
-            if standing.name == name:
+            if standing.raw_name == id_bytes(name):
                 demand(self._wire, OPERATOR, self._keys.queue(standing.queue, "n"))
                 self._wire.call(script, self._keys.of_script(script, standing.queue), [standing.raw_name])
 
@@ -273,23 +274,19 @@ def _standing(
         error = str(refused)
     last = count.get(name + b":last")
     return Standing(
-        name=_text(name),
+        name=id_text(name),
         queue=queue,
         recurrence=recurrence,
         error=error,
-        owners=tuple(_text(owner) for owner in owners.get(name, b"").split(b"\n") if owner),
+        owners=tuple(id_text(owner) for owner in owners.get(name, b"").split(b"\n") if owner),
         next=following,
         paused=name + b":paused" in count,
         enqueued=count_of(count.get(name + b":enqueued")),
         skipped=count_of(count.get(name + b":skipped")),
-        last=_text(last) if last else None,
+        last=id_text(last) if last else None,
         raw_name=name,
     )
 
 
 def _unheard(_: Event) -> None:
     """What is looked for has a name, and is not in a queue that cannot be looked into."""
-
-
-def _text(name: bytes) -> str:
-    return name.decode("utf-8", "backslashreplace")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import product
@@ -406,6 +407,20 @@ def test_one_that_cannot_be_read_is_said_once_shown_and_removed_and_others_go_on
     assert reason in (shown[event.recurrence].error or "")
     act.recurring.remove(event.recurrence)
     assert [standing.name for standing in act.recurring.standing(lambda _: None)] == ["good"]
+
+
+def test_names_that_are_no_text_are_told_apart_and_removed_by_what_is_shown_or_by_their_bytes(
+    act: Acting, store: RedisStore, look: Looking
+) -> None:
+    for name in (b"\xff", rb"\xff", b"\xfe"):
+        garbage(store, look, name, "?", 1)
+    shown = [standing.name for standing in act.recurring.standing(lambda _: None)]
+    assert shown == [r"\x5cxff", r"\xfe", r"\xff"]
+    act.recurring.remove(shown[0])
+    assert set(store.wire.command("HKEYS", look.key("n"))) == {b"\xfe", b"\xff"}
+    act.recurring.remove(shown[1])
+    act.recurring.remove(os.fsdecode(b"\xff"))
+    assert look.hash("n") == {}
 
 
 def test_those_that_cannot_be_read_do_not_starve_those_behind_them(
