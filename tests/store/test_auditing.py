@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pollconsumer.core.lifecycle import State
-from tests.store.acting import HOUR, QUEUE, Launch, Looking, die, message, names
+from tests.store.acting import HOUR, QUEUE, Launch, Looking, die, message, names, park
 from tests.store.servers import server_ms, snapshot
 
 if TYPE_CHECKING:
@@ -140,3 +140,34 @@ def test_what_somebody_else_wrote_as_a_record_becomes_a_dead_letter(store: Redis
     assert launch.reserve() == []
     assert look.ranked("x") == ["foreign"]
     assert store.audit(QUEUE) == 0
+
+
+def test_what_waits_for_nothing_and_what_is_not_parked_is_counted_no_more(
+    store: RedisStore, look: Looking, inspector: Inspector
+) -> None:
+    everything(store)
+    (reserved,) = (launch := Launch(store, 2)).reserve(1)
+    launch.settle(park(reserved))
+
+    def counts() -> tuple[int, ...]:
+        (queue,) = inspector.overview().queues
+        return queue.ready, queue.scheduled, queue.reserved, queue.parked
+
+    before = counts()
+    ghosts = (b"no line", b"key\0", b"key\0" + b"0" * 19 + b"nobody", b"key\0" + b"0" * 19 + b"v", b"\xff\0" * 9)
+    for ghost in ghosts:
+        store.wire.command("ZADD", look.key("w"), 0, ghost)
+    store.wire.command("SADD", look.key("p"), "nobody", "last", b"\xff")
+    assert counts() != before
+    store.audit(QUEUE)
+    assert counts() == before
+
+
+def test_those_in_line_behind_what_is_no_message_are_offered_its_place(store: RedisStore, look: Looking) -> None:
+    store.enqueue([message(name, concurrency="key") for name in "ab"])
+    launch = Launch(store)
+    a, *_ = launch.reserve(9)
+    store.wire.command("ZADD", look.key("w"), 0, b"key\0" + b"0" * 19 + b"nobody")
+    launch.complete(a)
+    store.audit(QUEUE)
+    assert names(launch.reserve(9)) == ["b"]

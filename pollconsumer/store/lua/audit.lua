@@ -1,11 +1,13 @@
 -- Look for messages that stand nowhere, and put them where their row says: a script that was cut short in between, by an
 -- access rule, has written a record and nothing more.
--- KEYS b m r z s f d dx x w c k ks
+-- KEYS b m r z s f d dx x w c k ks g p
 -- ARGV most records to look at, more or less
 -- Returns messages put in place; 1 while there are more records than places, so that others are missing; and 1 when all
 --   records have been looked at
 -- Goes on where the call before ended. What cannot be told at little cost, whether an id is somewhere in a long list, is
 -- left for a time when the list is shorter, or all before the message has been handled.
+-- A few of those that wait for a concurrency key, or are parked, are looked at, too: what is no such message is taken out,
+-- or it would be counted for ever.
 
 local EXACTLY_UP_TO, AT_ALL_UP_TO = 1000, 10000
 local now = now_ms()
@@ -13,6 +15,8 @@ local length = redis.call('LLEN', r)
 redis.call('LLEN', k)
 redis.call('LLEN', ks)
 redis.call('ZCARD', w)
+redis.call('HLEN', g)
+local parked = redis.call('SRANDMEMBER', p, ARGV[1])
 
 -- Scripts count on these, and stop where one is no number: somebody else wrote it. They begin anew without it.
 local MOST_DIGITS = 16
@@ -21,6 +25,38 @@ local counted = redis.call('HMGET', c, unpack(COUNTS))
 for i, name in ipairs(COUNTS) do
   local digits = counted[i] and string.match(counted[i], '^%-?(%d+)$')
   if counted[i] and not (digits and #digits <= MOST_DIGITS) then redis.call('HDEL', c, name) end
+end
+
+local function row_and_record(id)
+  return well_formed(redis.call('HGET', m, id)), redis.call('HGET', b, id)
+end
+
+for _, id in ipairs(parked) do
+  local row, record = row_and_record(id)
+  if not newer(record) and not (row and record and has_flag(byte(row, 1), PARKED)) then redis.call('SREM', p, id) end
+end
+
+local function stands_in_line(entry, key, id)
+  local row, record = row_and_record(id)
+  if newer(record) then return true end
+  local _, own_key = concurrency(readable(record))
+  return row and own_key == key and state_of(row) == 'ready' and in_line(row) and line_entry(id, row, key) == entry
+end
+
+local lines = redis.call('ZCARD', w)
+local first = lines > tonumber(ARGV[1]) and now % lines or 0
+local keys = {}
+for _, entry in ipairs(redis.call('ZRANGE', w, first, first + ARGV[1] - 1)) do
+  local ends = find(entry, '\0', 1, true) or 0
+  local key = sub(entry, 1, ends - 1)
+  if ends == 0 or not stands_in_line(entry, key, sub(entry, ends + 20)) then
+    redis.call('ZREM', w, entry)
+  end
+  keys[key] = true
+end
+-- A place may have been offered to what is no message, and was then taken out by the step that found that out.
+for key in pairs(keys) do
+  if offer_places(key) > 0 then wake(k) end
 end
 
 local function places()
