@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+TYPE_CHECKING = False
+"""Not from typing: until ``__main__`` is reached Ctrl-C prints a traceback, and importing it takes that long."""
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from pollconsumer.core.cut_short import HandlerTimeout, ProcessDied
     from pollconsumer.core.errors import (
         BadData,

@@ -2,14 +2,32 @@
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]  # the part of signal that is loaded already: the whole takes a while
 import os
-import signal
 import sys
-from typing import NoReturn
+
+
+def _leave(number: int, _frame: object) -> NoReturn:
+    os._exit(130 if number == _signal.SIGINT else 0)  # nothing is in hand yet
+
+
+if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:  # else it is ignored, as in a background process
+    _signal.signal(_signal.SIGINT, _leave)
+
+import signal  # noqa: E402  Ctrl-C prints no traceback from here on
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import NoReturn
+
+
+FEWEST_DESCRIPTORS = 16
+"""With fewer not all modules can be imported, or a launch cannot connect."""
 
 
 def main() -> NoReturn:
     """Run the command that ``sys.argv`` names and end with its code."""
+    _refuse_few_descriptors()
     try:
         from pollconsumer.interface.command_line import LAUNCHES, command_in
 
@@ -17,6 +35,8 @@ def main() -> NoReturn:
             # Before the slow imports: as PID 1 a SIGTERM without a handler is discarded by the kernel.
             for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
                 signal.signal(number, _leave)
+        elif signal.getsignal(signal.SIGINT) is _leave:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         _open_standard_descriptors()
         from pollconsumer.interface.cli import main as run_command
 
@@ -33,6 +53,16 @@ def main() -> NoReturn:
     leave(code)
 
 
+def _refuse_few_descriptors() -> None:
+    """Printed without any module of ours: importing takes descriptors."""
+    limit = os.sysconf("SC_OPEN_MAX")
+    if 0 <= limit < FEWEST_DESCRIPTORS:
+        fix = f"at least {FEWEST_DESCRIPTORS} are needed, raise the limit (ulimit -n)"
+        sys.stderr.write(f"pollconsumer: error: most open files: {limit}; {fix}\n")
+        sys.stderr.flush()
+        os._exit(78)
+
+
 def _open_standard_descriptors() -> None:
     """Where 0, 1 or 2 is closed, put /dev/null: else the store's socket would get that number, and stray output."""
     for descriptor in (0, 1, 2):
@@ -40,10 +70,6 @@ def _open_standard_descriptors() -> None:
             os.fstat(descriptor)
         except OSError:
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
-
-
-def _leave(number: int, _frame: object) -> NoReturn:
-    os._exit(130 if number == signal.SIGINT else 0)  # nothing is in hand yet
 
 
 if __name__ == "__main__":

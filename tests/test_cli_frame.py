@@ -324,6 +324,36 @@ def test_a_signal_during_the_imports_ends_a_launch_at_once(
     assert time.monotonic() - began < 1
 
 
+def test_ctrl_c_before_the_command_is_known_prints_nothing(tmp_path: Path) -> None:
+    """At the first import of what is not there already; while the interpreter starts it is the interpreter's."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os, sys\n"
+        "class Interrupting:\n"
+        "    reached = False\n"
+        "    def find_spec(self, name, path, target=None):\n"
+        "        if self.reached:\n"
+        "            os.kill(os.getpid(), 2)\n"
+        "        self.reached = name == 'pollconsumer.__main__'\n"
+        "        if self.reached:\n"
+        "            sys.modules.pop('signal', None), sys.modules.pop('typing', None)\n"
+        "sys.meta_path.insert(0, Interrupting())\n"
+    )
+    command = [sys.executable, "-c", "from pollconsumer.__main__ import main; main()", "status"]
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (130, "")
+
+
+@pytest.mark.parametrize("command", ["run", "status"])
+def test_a_limit_of_open_files_with_which_nothing_works_is_named(command: str) -> None:
+    script = f"ulimit -n 6; exec {sys.executable} -m pollconsumer {command}"
+    done = subprocess.run(["/bin/sh", "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 78
+    assert done.stderr.startswith("pollconsumer: error: most open files: 6; ")
+    assert done.stderr.endswith(" (ulimit -n)\n")
+    assert done.stderr.count("\n") == 1
+
+
 # Help and start
 
 

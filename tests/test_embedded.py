@@ -599,11 +599,20 @@ def test_a_first_start_that_was_cut_short_is_no_reason_to_refuse(server: Embedde
 
 def test_a_server_that_ends_while_starting_is_reported_with_its_last_words(server: EmbeddedServer) -> None:
     few = "import resource\nresource.setrlimit(resource.RLIMIT_NOFILE, (20, 20))\n"
+    few += "from pollconsumer.runtime import embedded_start\nembedded_start.FEWEST_DESCRIPTORS = 0\n"
     catch = "\nexcept Exception as error: print(type(error).__name__, error)"
     code = few + "try:\n" + "".join(f"    {line}\n" for line in ENSURE.strip().split("\n")) + catch
     said = run_python(code)
     assert said.startswith("StoreUnreachable embedded server ended while starting: Your current 'ulimit -n' of 20")
     assert str(server.log) in said
+
+
+def test_a_limit_of_open_files_that_is_too_low_for_it_is_named(
+    server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.sysconf", {"SC_OPEN_MAX": 63}.get)
+    with pytest.raises(StoreRefused, match=r"^most open files: 63; .* raise the limit \(ulimit -n\)$"):
+        server.ensure_running()
 
 
 def test_a_large_log_is_set_aside_by_the_next_start(server: EmbeddedServer) -> None:

