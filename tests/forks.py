@@ -23,7 +23,7 @@ from tests.exits import RUNS
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-ENDS_WITHIN = 90
+ENDS_WITHIN = 180
 """Seconds after which a command is ended by a signal."""
 
 

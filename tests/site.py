@@ -18,7 +18,7 @@ from tests.forks import FORKS
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-PATIENCE = 30.0
+PATIENCE = 90.0
 """Seconds after which what a test waits for is taken not to happen."""
 
 IMPORTING = frozenset({"run", "move", "check"})
@@ -147,7 +147,7 @@ class Site:
     def command_from_the_start(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
         """Run a command to its end as a user does, where its start is the subject, too."""
         process = self.start(*arguments, **environment)
-        output, errors = process.communicate(timeout=3 * PATIENCE)
+        output, errors = process.communicate(timeout=2 * PATIENCE)
         return subprocess.CompletedProcess(process.args, process.returncode, output, errors)
 
     def enqueue(self, handler: str, *options: str, **payload: Any) -> str:

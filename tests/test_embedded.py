@@ -329,7 +329,7 @@ def test_the_server_keeps_nothing_of_the_process_that_started_it(server: Embedde
 
 def test_a_reader_of_the_starters_output_sees_its_end_while_the_server_lives(server: EmbeddedServer) -> None:
     starter = subprocess.Popen([sys.executable, "-c", ENSURE], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    out, err = starter.communicate(timeout=20)
+    out, err = starter.communicate(timeout=30)
     assert (starter.returncode, err) == (0, b"")
     assert status_of(server).pid == int(out)
 

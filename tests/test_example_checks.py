@@ -224,7 +224,7 @@ def test_a_check_whose_process_is_killed_is_run_again_and_logged_once(monitor: M
     monitor.await_results(["slow"], 2, ok=True)
     for process in (launch, mover):
         process.terminate()
-        assert process.wait(20) == 0
+        assert process.wait(30) == 0
     rows = list(monitor.results("slow"))
     again = site.json("status", f"slow@{rows[0]:%Y-%m-%dT%H:%M:%SZ}")
     assert (again["state"], again["attempts"]) == ("completed", 2)

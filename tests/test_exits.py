@@ -74,7 +74,7 @@ def test_a_lost_lease_is_75(site: Site) -> None:
     launch = site.start("run")
     site.await_holder(launch.pid)
     assert site.command("lease", "break", "--yes").returncode == 0
-    assert launch.wait(20) == 75
+    assert launch.wait(30) == 75
     assert launch.communicate()[1].count("\n") == 1
 
 
@@ -117,7 +117,7 @@ launch.run_launch = run_launch
 @pytest.mark.ends_with(1, traceback=True)
 def test_a_bug_of_ours_is_1_with_its_traceback_and_ends_the_process_all_the_same(site: Site) -> None:
     launch = patched(site, BUG, "run")
-    _, errors = launch.communicate(timeout=20)
+    _, errors = launch.communicate(timeout=30)
     assert launch.returncode == 1
     assert errors.rstrip().endswith("RuntimeError: ours")
 
@@ -148,21 +148,29 @@ def test_functions_registered_with_atexit_are_run_and_what_they_print_is_kept(si
     assert site.notes() == ["goodbye"]
 
 
+def drained_in_short(site: Site) -> subprocess.CompletedProcess[str]:
+    """A launch that found its queues empty, in the shortest window in which this machine, however busy, lets it."""
+    for seconds in (4, 16, 64):
+        window = ["--timeout", f"{seconds}s", "--min-margin", "500ms", "--estimated-duration", "1ms"]
+        done = site.command("run", *window, "--grace", f"{seconds // 4}s", "--until-empty")
+        if site.json("launches")[0]["stop_reason"] == "empty":
+            return done
+    raise AssertionError("no launch had time enough")
+
+
 def test_a_function_registered_with_atexit_that_hangs_delays_the_end_until_the_hard_end_at_most(site: Site) -> None:
     add(site, "\nimport atexit\natexit.register(threading.Event().wait)\n")
     site.enqueue("record", name="a")
-    done = site.command("run", *SHORT, "--until-empty")
+    done = drained_in_short(site)
     assert done.returncode == 0
     assert done.stderr.startswith("pollconsumer: warning: functions registered with atexit took too long")
-    assert site.json("launches")[0]["stop_reason"] == "empty"
 
 
 @pytest.mark.ends_with(1)
 def test_a_function_registered_with_atexit_that_keeps_the_interpreters_lock_is_cut_off_too(site: Site) -> None:
     add(site, "\nimport atexit, re\natexit.register(re.match, r'(a+)+$', 'a' * 60 + 'b')\n")
-    done = site.command("run", *SHORT, "--until-empty")
+    done = drained_in_short(site)
     assert (done.returncode, "most recent call first" in done.stderr) == (1, True)
-    assert site.json("launches")[0]["stop_reason"] == "empty"
 
 
 STAND_DOWN = """
@@ -232,10 +240,10 @@ def test_a_launch_that_slept_through_its_window_has_lost_its_lease(site: Site) -
     site.await_note("begin a", 2)  # at which the window of the first is over
     site.open_gate()
     first.send_signal(signal.SIGCONT)
-    assert first.wait(20) == 75
+    assert first.wait(30) == 75
     assert first.communicate()[1].startswith("pollconsumer: error: lease lost; ")
     second.terminate()
-    assert second.wait(20) == 0
+    assert second.wait(30) == 0
 
 
 def test_a_store_that_is_emptied_under_a_launch_is_named_as_the_reason(site: Site) -> None:
@@ -273,7 +281,7 @@ IMPATIENT = "from pollconsumer.interface.cli import check; check.IMPORT_WITHIN =
 def test_a_module_whose_import_hangs_ends_check(site: Site) -> None:
     add(site, "\nthreading.Event().wait()\n")
     check = patched(site, IMPATIENT, "check")
-    _, errors = check.communicate(timeout=20)
+    _, errors = check.communicate(timeout=30)
     assert check.returncode == 124
     assert errors.startswith("pollconsumer: error: handlers: handlers: import exceeded 0.5s; its stacks follow\n")
     assert "handlers.py" in errors

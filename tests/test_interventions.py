@@ -36,7 +36,7 @@ def test_what_is_reserved_or_ended_can_be_neither_cancelled_nor_rescheduled(site
         assert (refused.returncode, refused.stderr.count("\n")) == (65, 1)
         assert "reserved" in refused.stderr
     site.open_gate()
-    assert launch.wait(20) == 0
+    assert launch.wait(30) == 0
     refused = site.command("cancel", message)
     assert refused.returncode == 65
     assert "completed" in refused.stderr
@@ -112,7 +112,7 @@ def test_a_paused_queue_hands_out_nothing_until_it_is_resumed(site: Site) -> Non
     launch = site.start("run", "--idle-time", "50s", "--max-messages", "1")
     site.await_holder(launch.pid)
     assert site.command("queue", "resume", "default").returncode == 0
-    assert launch.wait(20) == 0
+    assert launch.wait(30) == 0
     assert site.notes() == ["a"]
 
 

@@ -38,17 +38,21 @@ def test_status_shows_the_last_launches_as_the_ledger_does(site: Site) -> None:
 
 
 def test_a_launch_is_gone_before_its_window_ends(site: Site) -> None:
-    assert site.command("run", "--timeout", "3s", "--idle-time", "200ms", "--estimated-duration", "1ms").returncode == 0
-    (entry,) = site.json("launches")
-    assert entry["stop_reason"] in ("no_time_to_handle", "no_time_to_idle")
-    assert entry["running_seconds"] < 3
+    options = ["--idle-time", "200ms", "--estimated-duration", "1ms"]
+    for seconds in (3, 12, 50):  # a machine may be so busy that an end alone takes the two seconds of the margin
+        assert site.command("run", "--timeout", f"{seconds}s", *options).returncode == 0
+        entry = site.json("launches")[0]
+        assert entry["stop_reason"] in ("no_time_to_handle", "no_time_to_idle")
+        if entry["running_seconds"] < seconds:
+            break
+    assert entry["running_seconds"] < seconds
 
 
 def test_an_idle_launch_is_woken_by_an_enqueue(site: Site) -> None:
     launch = site.start("run", "--idle-time", "50s", "--max-messages", "1")
     site.await_holder(launch.pid)
     site.enqueue("record", name="woken")
-    assert launch.wait(20) == 0
+    assert launch.wait(30) == 0
     assert site.notes() == ["woken"]
 
 
@@ -62,8 +66,8 @@ def test_of_three_launches_one_works_one_waits_and_the_third_leaves_at_once(site
     assert first.poll() is None
     assert second.poll() is None
     first.terminate()
-    assert first.wait(20) == 0
-    assert second.wait(20) == 0
+    assert first.wait(30) == 0
+    assert second.wait(30) == 0
     assert [entry["stop_reason"] for entry in site.json("launches")] == ["empty", "interrupted"]
 
 
@@ -80,7 +84,7 @@ def test_a_successor_goes_on_where_its_predecessor_was_killed(site: Site) -> Non
     first.kill()
     site.await_note("begin a", 2)
     site.open_gate()
-    assert second.wait(20) == 0
+    assert second.wait(30) == 0
     status = site.json("status", message)
     assert (status["state"], status["attempts"]) == ("completed", 2)
     assert [entry["stop_reason"] for entry in site.json("launches")] == ["empty", "died"]
@@ -103,7 +107,7 @@ def test_an_idle_launch_obeys_a_signal(site: Site, number: signal.Signals) -> No
     launch = site.start("run", "--idle-time", "50s")
     site.await_holder(launch.pid)
     launch.send_signal(number)
-    assert launch.wait(10) == 0
+    assert launch.wait(30) == 0
     assert site.json("launches")[0]["stop_reason"] == "interrupted"
     assert site.json("lease", "show") == []
 
@@ -117,7 +121,7 @@ def test_a_signal_lets_what_is_in_hand_finish_and_gives_the_rest_back_uncharged(
     site.await_note("begin a")
     launch.terminate()
     site.open_gate()
-    assert launch.wait(20) == 0
+    assert launch.wait(30) == 0
     assert site.notes() == ["quick", "begin a", "end a"]
     assert site.state(held) == "completed"
     for message in rest:
@@ -151,10 +155,10 @@ def test_a_launch_that_was_suspended_beyond_its_lease_changes_nothing(site: Site
     second = site.start("run", "--until-empty")
     site.await_note("begin a", 2)
     site.open_gate()
-    assert second.wait(20) == 0
+    assert second.wait(30) == 0
     assert site.json("status", message)["attempts"] == 2
     first.send_signal(signal.SIGCONT)
-    assert first.wait(20) == 75
+    assert first.wait(30) == 75
     assert "lease lost" in first.communicate()[1]
     status = site.json("status", message)
     assert (status["state"], status["attempts"]) == ("completed", 2)
@@ -187,7 +191,7 @@ def test_the_embedded_server_is_started_again_when_it_dies_under_a_launch(site: 
     site.await_note("before")
     os.kill(site.json("store", "status")["pid"], signal.SIGKILL)
     site.enqueue("record", name="after")
-    assert launch.wait(20) == 0
+    assert launch.wait(30) == 0
     assert site.notes() == ["before", "after"]
 
 
@@ -238,8 +242,8 @@ def test_under_the_baton_a_launch_works_on_until_its_successor_waits(site: Site)
     first = site.start("run", "--handoff", "baton", "--timeout", "20s", "--idle-time", "15s")
     site.await_holder(first.pid)
     second = site.start("run", "--handoff", "baton", "--until-empty")
-    assert first.wait(10) == 0
-    assert second.wait(10) == 0
+    assert first.wait(30) == 0
+    assert second.wait(30) == 0
     second_entry, first_entry = site.json("launches")
     assert first_entry["stop_reason"] == "handed_over"
     assert second_entry["gap_seconds"] < 1
@@ -253,7 +257,7 @@ def test_a_scheduled_message_is_moved_when_due_and_not_before(site: Site) -> Non
     mover = site.start("move", "--timeout", "20s")
     wait_until(lambda: site.state(message) == "ready", "promotion")
     mover.terminate()
-    assert mover.wait(10) == 0
+    assert mover.wait(30) == 0
     times = site.json("status", message)["timestamps"]
     assert times["due_at"] <= times["enqueued_at"]
 
@@ -271,8 +275,11 @@ def test_a_server_that_says_nothing_does_not_keep_a_launch_beyond_its_grace(site
     os.kill(server, signal.SIGSTOP)
     try:
         # Where imports take longer than window and grace, the watchdog ends the launch: with more time, it must not.
-        flags = ["--store", store, "run", "--min-margin", "0s", "--grace", "1s", "--timeout"]
-        assert any(site.command(*flags, timeout).returncode == 69 for timeout in ("2s", "15s"))
+        flags = ["--store", store, "run", "--min-margin", "0s"]
+        windows = [("2s", "1s"), ("15s", "5s"), ("30s", "30s")]
+        assert any(
+            site.command(*flags, "--timeout", timeout, "--grace", grace).returncode == 69 for timeout, grace in windows
+        )
     finally:
         os.kill(server, signal.SIGCONT)
 
@@ -308,7 +315,7 @@ def test_instances_share_a_queue(site: Site) -> None:
     site.await_note("begin a")
     site.await_note("begin b")
     site.open_gate()
-    assert [launch.wait(20) for launch in launches] == [0, 0]
+    assert [launch.wait(30) for launch in launches] == [0, 0]
 
 
 def test_the_embedded_server_is_started_again_while_a_handler_is_busy(site: Site) -> None:
@@ -320,7 +327,7 @@ def test_the_embedded_server_is_started_again_while_a_handler_is_busy(site: Site
     # By its heartbeat: the launch itself is in the handler.
     wait_until(lambda: site.json("store", "status").get("pid", server) != server, "another server")
     site.open_gate()
-    assert launch.wait(20) == 0
+    assert launch.wait(30) == 0
     assert site.state(message) == "completed"
 
 
@@ -339,7 +346,7 @@ def test_breaking_a_lease_ends_its_holder(site: Site) -> None:
     assert refused.returncode == 2
     assert launch.poll() is None
     assert site.command("lease", "break", "--yes").returncode == 0
-    assert launch.wait(20) == 75
+    assert launch.wait(30) == 75
     assert site.command("lease", "break", "--yes").returncode == 66
 
 
@@ -349,7 +356,7 @@ def test_the_baton_can_be_passed_on_and_on(site: Site) -> None:
     for _ in range(3):
         site.await_holder(launch.pid)
         successor = site.start(*flags)
-        assert launch.wait(10) == 0
+        assert launch.wait(30) == 0
         launch = successor
     site.await_holder(launch.pid)
     site.enqueue("record", name="a")
@@ -361,10 +368,10 @@ def test_movers_pass_the_baton_too(site: Site) -> None:
     first = site.start("move", "--handoff", "baton", "--timeout", "20s")
     site.await_holder(first.pid)
     second = site.start("move", "--handoff", "baton", "--timeout", "20s")
-    assert first.wait(10) == 0
+    assert first.wait(30) == 0
     site.await_holder(second.pid)
     second.terminate()
-    assert second.wait(10) == 0
+    assert second.wait(30) == 0
     assert [entry["stop_reason"] for entry in site.json("launches")] == ["interrupted", "handed_over"]
 
 

@@ -130,9 +130,9 @@ def test_waiting_tells_how_a_message_ended_otherwise(site: Site, app: PollConsum
     site.command("cancel", cancelled.id)
     site.drain()
     with pytest.raises(NotCompleted, match="dead: Fatal: never again"):
-        dead.wait(10)
+        dead.wait(30)
     with pytest.raises(NotCompleted) as ended:
-        cancelled.wait(10)
+        cancelled.wait(30)
     assert ended.value.state == "cancelled"
 
 
@@ -208,7 +208,7 @@ def test_a_handler_is_told_that_the_launch_should_stop(site: Site) -> None:
     launch = site.start("run")
     wait_until(lambda: site.notes() == ["waiting"], "handler")
     launch.send_signal(signal.SIGTERM)
-    assert launch.wait(10) == 0
+    assert launch.wait(30) == 0
     assert site.notes()[-1] == "cancelled with True"
 
 
@@ -216,7 +216,7 @@ def test_messages_with_one_concurrency_key_are_handled_one_at_a_time(site: Site)
     for n in range(3):
         site.enqueue("hold", "--concurrency-key", "customer", name=str(n))
     site.enqueue("hold", name="free")
-    launch = site.start("run", "--concurrency", "4")
+    launch = site.start("run", "--concurrency", "4", "--timeout", "10m")
     wait_until(lambda: {"begin 0", "begin free"} <= set(site.notes()), "both")
     waiting = site.json("list", "--state", "ready")
     assert len(waiting) == 2
@@ -224,7 +224,7 @@ def test_messages_with_one_concurrency_key_are_handled_one_at_a_time(site: Site)
     (site.directory / "gate").touch()
     wait_until(lambda: "end 2" in site.notes(), "the last of them")
     launch.terminate()
-    assert launch.wait(10) == 0
+    assert launch.wait(30) == 0
     assert [note for note in site.notes() if "free" not in note] == [
         f"{what} {n}" for n in range(3) for what in ("begin", "end")
     ]
