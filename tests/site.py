@@ -142,7 +142,11 @@ class Site:
         environment = self.environment | environment
         if IMPORTING & {*arguments} or any(name.startswith("PYTHON") for name in environment):
             return self.command_from_the_start(*arguments, **environment)
-        return FORKS.run(arguments, self.directory, environment)
+        return self.forked(*arguments, **environment)
+
+    def forked(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        """Run a command to its end in a fork: one that imports none of the user's modules, or ends before it would."""
+        return FORKS.run(arguments, self.directory, self.environment | environment)
 
     def command_from_the_start(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
         """Run a command to its end as a user does, where its start is the subject, too."""

@@ -323,7 +323,7 @@ def test_check_shows_commands_and_timeouts_that_no_launch_can_grant(site: Site) 
 def test_a_command_that_cannot_be_run_is_named_before_anything_is_handled(site: Site, section: str, said: str) -> None:
     (site.directory / "plain").touch(0o600)
     (site.directory / "config.toml").write_text(f"[commands.x]\n{section}\n")
-    done = site.command("run")
+    done = site.forked("run")
     assert done.returncode == 78
     assert said in done.stderr
     assert done.stderr.count("\n") == 1

@@ -275,5 +275,5 @@ def test_options_that_make_no_sense_alone_are_refused(site: Site) -> None:
 def test_limits_that_cannot_be_meant_are_refused(site: Site, section: str, problem: str) -> None:
     with (site.directory / "config.toml").open("a") as config:
         config.write(section)
-    refused = site.command("check")
+    refused = site.forked("check")
     assert (refused.returncode, refused.stderr) == (78, f"pollconsumer: error: {problem}\n")
