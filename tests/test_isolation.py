@@ -350,15 +350,30 @@ def test_where_the_store_is_and_its_password_are_known_there_and_shown_to_nobody
     assert "secretword" not in shown
 
 
+class FakeLease:
+    """That of the launch that there is none of."""
+
+    lost = False
+
+    def check(self) -> None:
+        if self.lost:
+            raise LeaseLost("lease", "it", "is another's")
+
+
 @pytest.fixture
-def handlers(site: Site, monkeypatch: pytest.MonkeyPatch) -> Iterator[Mapping[str, Handler]]:
+def lease() -> FakeLease:
+    return FakeLease()
+
+
+@pytest.fixture
+def handlers(site: Site, lease: FakeLease, monkeypatch: pytest.MonkeyPatch) -> Iterator[Mapping[str, Handler]]:
     """Isolated handlers, called without a launch."""
     monkeypatch.setattr(PollConsumer, "instances", [])
     monkeypatch.setattr(PollConsumer, "command_settings", None)
     monkeypatch.setattr(sys, "path", [str(site.directory), *sys.path])
     settings = load_settings(site.directory / "config.toml")
     try:
-        with isolating(load_handlers(settings), settings) as handlers:
+        with isolating(load_handlers(settings), settings, lease.check) as handlers:
             yield handlers
     finally:
         del sys.modules["handlers"]
@@ -416,6 +431,17 @@ def test_a_process_that_died_idle_costs_no_message(site: Site, handlers: Mapping
     os.kill(int(first.split()[0]), signal.SIGKILL)
     assert handlers["pid"].handle({}).error is None
     assert len(set(site.notes())) == 2
+
+
+def test_nothing_begins_where_the_lease_was_lost_while_its_process_started(
+    site: Site, lease: FakeLease, handlers: Mapping[str, Handler]
+) -> None:
+    lease.lost = True
+    assert isinstance(handlers["pid"].handle({}).error, Yield)
+    assert site.notes() == []
+    lease.lost = False
+    assert handlers["pid"].handle({}).error is None
+    assert len(site.notes()) == 1
 
 
 def test_a_fork_of_the_launch_does_not_keep_them_alive(site: Site) -> None:

@@ -13,14 +13,16 @@ from pollconsumer.interface.settings import as_values
 from pollconsumer.runtime.isolation import Processes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from pollconsumer.interface.settings import Settings
     from pollconsumer.runtime.handlers import Handler
 
 
 @contextmanager
-def isolating(handlers: Mapping[str, Handler], settings: Settings) -> Iterator[Mapping[str, Handler]]:
+def isolating(
+    handlers: Mapping[str, Handler], settings: Settings, check_lease: Callable[[], None]
+) -> Iterator[Mapping[str, Handler]]:
     """``handlers``, of which the isolated ones run in processes that end with the block."""
     streaks = damped_by()
     introduction = {
@@ -33,7 +35,7 @@ def isolating(handlers: Mapping[str, Handler], settings: Settings) -> Iterator[M
         "streaks": streaks and {"name": streaks.name, "launch": streaks.launch},
         "queues": {name: handler.queue for name, handler in handlers.items()},
     }
-    processes = Processes(Path(__file__).with_name("isolated.py"), introduction)
+    processes = Processes(Path(__file__).with_name("isolated.py"), introduction, check_lease)
     try:
         yield processes.around(handlers)
     finally:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from pollconsumer.core.cut_short import HandlerTimeout, ProcessDied
 from pollconsumer.core.errors import PollConsumerError
+from pollconsumer.core.retry import Yield
 from pollconsumer.runtime.telling import (
     Connection,
     hear_messages,
@@ -29,7 +30,7 @@ from pollconsumer.runtime.telling import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from pollconsumer.runtime.context import Context
@@ -45,10 +46,11 @@ POLITE = 1.0
 
 class Processes:
     """``program`` is the file that a process runs; ``introduction`` is what it is told first, by its connection, since
-    it may hold secrets."""
+    it may hold secrets. ``check_lease`` returns when the lease can be trusted, and raises where it is another's."""
 
-    def __init__(self, program: Path, introduction: dict[str, Any]) -> None:
+    def __init__(self, program: Path, introduction: dict[str, Any], check_lease: Callable[[], None]) -> None:
         self._program, self._introduction, self._directory = program, introduction, os.getcwd()  # noqa: PTH109
+        self._check_lease = check_lease
         self._lock = threading.Lock()
         self._idle: list[_Process] = []
         self._all: set[_Process] = set()
@@ -83,6 +85,11 @@ class Processes:
         def run(payload: dict[str, Any], context: Context | None) -> Any:
             process, outcome = self._take(), None
             while outcome is None:
+                try:
+                    self._check_lease()  # a process may take long to start, and the launch may be suspended meanwhile
+                except PollConsumerError:
+                    self._give_back(process)
+                    raise Yield from None  # it has not begun; the launch finds the same out for itself
                 try:
                     outcome = process.handle(handler, payload, context)
                 except BaseException as error:

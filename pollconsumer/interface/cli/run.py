@@ -24,7 +24,7 @@ from pollconsumer.runtime.schedule import next_launches
 from pollconsumer.store.leases import Group
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from pollconsumer.core.recurrence import Recurrence
     from pollconsumer.core.window import StopReason
@@ -89,7 +89,7 @@ def run(until_empty: bool, max_messages: int | None, with_mover: bool, **flags: 
     def work(held: HeldLaunch) -> StopReason:
         queues = served_queues(settings, handlers)
         options = consumer_options(settings, queues, until_empty=until_empty, max_messages=max_messages)
-        with _ready(handlers, settings, programs) as ready:
+        with _ready(handlers, settings, programs, held.watch.check) as ready:
             return consume(held, options, ready, recurrences, chosen.concurrency)
 
     with companion(*_mover(flags)) if with_mover else nullcontext():
@@ -109,7 +109,7 @@ def _programs(settings: Settings) -> Programs | None:
 
 @contextmanager
 def _ready(
-    handlers: dict[str, Handler], settings: Settings, programs: Programs | None
+    handlers: dict[str, Handler], settings: Settings, programs: Programs | None, check_lease: Callable[[], None]
 ) -> Iterator[Mapping[str, Handler]]:
     """``handlers``, with the processes that some of them want; what those and programs leave behind ends with the
     block."""
@@ -119,7 +119,7 @@ def _ready(
         if any(handler.isolated for handler in handlers.values()):
             from pollconsumer.interface.isolating import isolating
 
-            with isolating(handlers, settings) as ready:
+            with isolating(handlers, settings, check_lease) as ready:
                 yield ready
         else:
             yield handlers
