@@ -52,7 +52,7 @@ def secrets_are_kept(history: History) -> Iterator[str]:
 def exit_codes_are_those_of_the_contract(history: History) -> Iterator[str]:
     """24. Every command ends with a code of the contract, or by the signal that it was sent."""
     for ran in history.commands:
-        killed = ran.code in BEFORE_OUR_FIRST_LINE
+        killed = ran.code in BEFORE_OUR_FIRST_LINE or _interrupted_in_site(ran)
         if ran.code not in CODES and not killed and ran.code != HANG_UP and not _struck(ran):
             yield f"{' '.join(ran.arguments)} ended with {ran.code}: {ran.errors}"
 
@@ -60,6 +60,8 @@ def exit_codes_are_those_of_the_contract(history: History) -> Iterator[str]:
 def nothing_is_printed_but_warnings(history: History) -> Iterator[str]:
     """25. No traceback; launches print nothing on stdout, and on stderr lines that begin with our name."""
     for ran in history.commands:
+        if _interrupted_in_site(ran):
+            continue
         if "Traceback" in ran.errors:
             yield f"{' '.join(ran.arguments)} ended with a traceback: {ran.errors}"
         if ran.output and ("run" in ran.arguments or "move" in ran.arguments):
@@ -67,6 +69,12 @@ def nothing_is_printed_but_warnings(history: History) -> Iterator[str]:
         for line in ran.errors.splitlines():
             if not LINE.match(line) and not STACKS.match(line):
                 yield f"{' '.join(ran.arguments)} said {line!r}"
+
+
+def _interrupted_in_site(ran: Ran) -> bool:
+    """The interpreter itself says so where SIGINT comes while it imports what is installed, before any line of ours."""
+    began, ended = ran.errors.startswith("Fatal Python error: init_import_site"), ran.errors.rstrip().splitlines()[-1:]
+    return ran.code == 1 and began and ended == ["KeyboardInterrupt"] and not ran.output
 
 
 def _struck(ran: Ran) -> bool:

@@ -21,6 +21,9 @@ CALL = Execution("a", "plain", "default", 1, 0, 7, 100, "d", T * 1000, T * 1000 
 ASKED = Operation("enqueue", "default", "a", T * 1000 - 9000, T * 1000 - 8000, "ok", "plain", "d")
 HELD = Stored("a", "default", "plain", "completed", 1, 0, 0, 7, T - 9, T, T + 5, "d", None, ("d",))
 BURIED = HELD._replace(state="dead", places=("x",))
+IN_SITE = Ran(
+    ("-q", "run"), 100, 0.1, 1, "", "Fatal Python error: init_import_site: Failed\nTraceback\nKeyboardInterrupt\n"
+)
 LAUNCH = Ran(("-q", "run"), 100, 2.0, 0, "", "")
 
 
@@ -158,6 +161,8 @@ DOCTORED: list[tuple[str, dict[str, Any]]] = [
     ("quotas_hold", of_two({}, {}) | {"quota": ("default", 1, 10)}),
     ("exit_codes_are_those_of_the_contract", {"commands": [LAUNCH._replace(code=1)]}),
     ("nothing_is_printed_but_warnings", {"commands": [LAUNCH._replace(code=75, errors="Traceback (most recent")]}),
+    ("exit_codes_are_those_of_the_contract", {"commands": [IN_SITE._replace(errors=IN_SITE.errors + "OSError")]}),
+    ("nothing_is_printed_but_warnings", {"commands": [IN_SITE._replace(output="hello")]}),
     ("nothing_is_printed_but_warnings", {"commands": [LAUNCH._replace(output="hello")]}),
     ("nothing_is_printed_but_warnings", {"commands": [LAUNCH._replace(errors="warning of a library")]}),
 ]
@@ -193,6 +198,7 @@ def test_every_invariant_is_tried() -> None:
         | SECOND,
         recurred(MOST_CAUGHT_UP, gap=2, skipped=2),
         {"operations": [ASKED, ASKED._replace(what="redrive", outcome="refused")]} | REDRIVEN,
+        {"commands": [IN_SITE]},
         {
             "executions": [CALL._replace(attempt=4, ended=None, outcome=None)],
             "stored": [BURIED._replace(attempts=4, crashes=SPENT)],
@@ -208,6 +214,7 @@ def test_every_invariant_is_tried() -> None:
         "its launch was suspended before the first call",
         "more was missed than is made up for",
         "the first reply to redriving it was lost",
+        "it was interrupted before our first line",
         "its process died in the last attempt",
     ],
 )
