@@ -65,7 +65,7 @@ def move_until_it_enqueued(site: Site, **environment: str) -> tuple[int, list[st
 
 
 def test_recurrences_that_no_mover_can_read_cost_the_others_nothing(site: Site, redis: Redis) -> None:
-    good: dict[str, Any] = json.loads(redis.hget(key("n"), "good"))  # type: ignore[arg-type]  # no coroutine
+    good: dict[str, Any] = json.loads(redis.hget(key("recurrences"), "good"))  # type: ignore[arg-type]  # no coroutine
     spoilt: dict[str, tuple[str, str]] = {
         "a-score": (json.dumps(good | {"name": "a-score"}), "-inf"),
         "b-score": (json.dumps(good | {"name": "b-score"}), "-1"),
@@ -80,9 +80,9 @@ def test_recurrences_that_no_mover_can_read_cost_the_others_nothing(site: Site, 
         "h-never": (json.dumps(good | {"name": "h-never"}), "+inf"),
     }
     for name, (definition, score) in spoilt.items():
-        redis.hset(key("n"), name, definition)
-        redis.zadd(key("nz"), {name: float(score)})
-    redis.zadd(key("nz"), {"i-alone": 1})
+        redis.hset(key("recurrences"), name, definition)
+        redis.zadd(key("next_instants"), {name: float(score)})
+    redis.zadd(key("next_instants"), {"i-alone": 1})
     code, lines = move_until_it_enqueued(site)
     assert code == 0
     said = sorted(line.split()[3] for line in lines)
@@ -109,7 +109,7 @@ def test_a_mover_that_knows_no_time_zones_goes_on_with_what_needs_none_and_the_r
     config.write_text('handlers = ["handlers"]\n')
     (site.directory / "tzdata.py").write_text("raise ImportError\n")  # hides the package that zoneinfo looks into last
     with Redis(unix_socket_path=site.json("store", "path")["socket"]) as redis:
-        redis.zadd(key("nz"), {"paris": 1_600_000_000_000})
+        redis.zadd(key("next_instants"), {"paris": 1_600_000_000_000})
         code, lines = move_until_it_enqueued(site, **NO_ZONES)
         assert code == 0
         assert [line.partition("is left out: ")[2] for line in lines] == [
@@ -117,7 +117,7 @@ def test_a_mover_that_knows_no_time_zones_goes_on_with_what_needs_none_and_the_r
         ]
         (site.directory / "tzdata.py").unlink()
         assert move_until_it_enqueued(site, **NO_ZONES) == (0, [])
-        assert redis.hget(key("nc"), "paris:enqueued") == b"1"
+        assert redis.hget(key("recurrence_counters"), "paris:enqueued") == b"1"
 
 
 def test_a_configuration_whose_zones_are_not_known_here_says_what_to_install(site: Site) -> None:
@@ -147,8 +147,8 @@ def test_a_queue_with_a_key_of_another_type_costs_other_queues_nothing(site: Sit
 
 
 def test_a_mover_that_can_look_after_no_queue_is_refused(site: Site, redis: Redis) -> None:
-    redis.delete(key("s"))
-    redis.set(key("s"), "somebody else's")
+    redis.delete(key("schedule"))
+    redis.set(key("schedule"), "somebody else's")
     refused = site.command("move", "--timeout", "5s")
     assert refused.returncode == 78
     assert "key of a wrong type" in refused.stderr

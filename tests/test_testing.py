@@ -356,7 +356,7 @@ def test_hooks_told_that_a_message_is_malformed_can_enqueue(app: PollConsumer, s
     app.on_dead(lambda context, _: context.enqueue("note", {"dead": context.id}, queue="alerts"))
     handle = app.handler("ping")(lambda: None).enqueue()
     store = sandbox.store_of(app)
-    store.wire.command("HSET", store.keys.queue("default", "b"), handle.id, "no record")
+    store.wire.command("HSET", store.keys.queue("default", "records"), handle.id, "no record")
     sandbox.run()
     assert sandbox.message(handle).state == "dead"
     assert [alert.payload for alert in sandbox.messages(handler="note")] == [{"dead": handle.id}]

@@ -57,7 +57,7 @@ def consume(
     wanted = set(options.queues)
     options = replace(options, queues=_announce(store, holder, options.queues, launch))
     define(store, holder.group, recurrences, launch.emit, wanted - set(options.queues))
-    markers = [store.keys.queue(queue, "k") for queue in options.queues]
+    markers = [store.keys.queue(queue, "ready_marker") for queue in options.queues]
     durations = Durations(held.leases.learned(handlers))
     executor = executor or (InlineExecutor() if concurrency == 1 else ThreadExecutor(concurrency))
     try:
@@ -162,7 +162,10 @@ def mover(held: HeldLaunch, options: MoverOptions) -> Mover:
     held.leases.take_call(held.acquired.holder)  # it was ours
 
     def markers() -> list[str]:
-        return [*(store.keys.queue(queue, "ks") for queue in moving.queues()), store.keys.control("kq")]
+        return [
+            *(store.keys.queue(queue, "schedule_marker") for queue in moving.queues()),
+            store.keys.control("queues_marker"),
+        ]
 
     moving = Mover(
         options,

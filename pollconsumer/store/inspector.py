@@ -11,7 +11,7 @@ from pollconsumer.core.message import Malformed, decode_payload
 from pollconsumer.store import rows
 from pollconsumer.store.counts import count_of
 from pollconsumer.store.id_text import id_bytes, id_text
-from pollconsumer.store.keys import Keys, queue_names
+from pollconsumer.store.keys import QUEUE_KEYS, Keys, queue_names
 from pollconsumer.store.load import Load, load_of
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ class Inspector:
     def _having(self, message_id: str) -> list[str]:
         """The queues that have a message of that id."""
         queues, stored = self.queues(), id_bytes(message_id)
-        commands = [("HEXISTS", self._keys.queue(name, key), stored) for name in queues for key in ("m", "b")]
+        commands = [("HEXISTS", self._keys.queue(name, key), stored) for name in queues for key in ("rows", "records")]
         held = self._wire.all(commands) if commands else []
         return [name for name, row, record in zip(queues, held[::2], held[1::2], strict=True) if row or record]
 
@@ -136,7 +136,7 @@ class Inspector:
                 for key, page in self._ids(name, index):
                     for message in self._messages(name, page, index):
                         # What is offered a place stands among the ready ones, and in line too.
-                        if message.state is not index or message.row.waiting != (key == "w"):
+                        if message.state is not index or message.row.waiting != (key == "waiting_for_place"):
                             continue
                         if left == 0:
                             return
@@ -180,21 +180,21 @@ class Inspector:
         key = self._keys.queue
         counts = self._wire.all(
             [
-                ("LLEN", key(queue, "r")),
-                ("HGET", key(queue, "c"), "left over"),
-                ("ZCARD", key(queue, "z")),
-                ("ZCARD", key(queue, "w")),
-                ("ZCARD", key(queue, "f")),
-                ("ZCARD", key(queue, "s")),
-                ("LLEN", key(queue, "d")),
-                ("ZCARD", key(queue, "x")),
-                ("LLEN", key(queue, "dx")),
-                ("SCARD", key(queue, "p")),
-                ("EXISTS", key(queue, "q")),
-                ("ZCOUNT", key(queue, "s"), "-inf", now),
-                ("HGET", key(queue, "c"), "skipped"),
-                ("LRANGE", key(queue, "r"), 0, HEADS - 1),
-                ("ZRANGE", key(queue, "z"), 0, 0),
+                ("LLEN", key(queue, "ready")),
+                ("HGET", key(queue, "counters"), "left over"),
+                ("ZCARD", key(queue, "ready_by_priority")),
+                ("ZCARD", key(queue, "waiting_for_place")),
+                ("ZCARD", key(queue, "in_flight")),
+                ("ZCARD", key(queue, "schedule")),
+                ("LLEN", key(queue, "completed")),
+                ("ZCARD", key(queue, "dead_letters")),
+                ("LLEN", key(queue, "cancelled")),
+                ("SCARD", key(queue, "parked")),
+                ("EXISTS", key(queue, "paused")),
+                ("ZCOUNT", key(queue, "schedule"), "-inf", now),
+                ("HGET", key(queue, "counters"), "skipped"),
+                ("LRANGE", key(queue, "ready"), 0, HEADS - 1),
+                ("ZRANGE", key(queue, "ready_by_priority"), 0, 0),
             ]
         )
         *numbers, paused, overdue, skipped, heads, ranked_heads = counts
@@ -226,7 +226,7 @@ class Inspector:
         if not ids:
             return
         key = self._keys.queue
-        found = self._wire.all([("HMGET", key(queue, name), *ids) for name in ("m", "b", "e", "v")])
+        found = self._wire.all([("HMGET", key(queue, name), *ids) for name in ("rows", "records", "errors", "results")])
         for stored_id, row, record, error, result in zip(ids, *found, strict=True):
             message_id = id_text(stored_id)
             if record is None and row is None:
@@ -257,16 +257,15 @@ class Inspector:
         read = rows.read_row(row)
         found = state_of(read.timestamps)
         if found in (State.SCHEDULED, State.READY):
-            aside = self._wire.command("ZSCORE", self._keys.queue(queue, "s"), stored_id) is not None
+            aside = self._wire.command("ZSCORE", self._keys.queue(queue, "schedule"), stored_id) is not None
             found = index or (State.SCHEDULED if aside else State.READY)
         return Message(id_text(stored_id), queue, read, None, "written by a newer pollconsumer", found=found)
 
     def _ids(self, queue: str, state: State) -> Iterator[tuple[str, list[bytes]]]:
         """Pages of the ids that an index holds, with its key; what moves meanwhile may be missed or seen twice."""
-        for name, kind in _INDEXES[state]:
-            first = 0
+        for name in _INDEXES[state]:
+            first, command = 0, "LRANGE" if QUEUE_KEYS[name].type == "list" else "ZRANGE"
             while True:
-                command = "LRANGE" if kind == "list" else "ZRANGE"
                 entries = self._wire.command(command, self._keys.queue(queue, name), first, first + PAGE - 1)
                 if not entries:
                     break
@@ -274,21 +273,21 @@ class Inspector:
                 first += len(entries)
 
 
-_INDEXES: dict[State, list[tuple[str, str]]] = {
-    State.SCHEDULED: [("s", "zset")],
-    State.READY: [("z", "zset"), ("r", "list"), ("w", "zset")],
-    State.RESERVED: [("f", "zset")],
-    State.COMPLETED: [("d", "list")],
-    State.DEAD: [("x", "zset")],
-    State.CANCELLED: [("dx", "list")],
+_INDEXES: dict[State, list[str]] = {
+    State.SCHEDULED: ["schedule"],
+    State.READY: ["ready_by_priority", "ready", "waiting_for_place"],
+    State.RESERVED: ["in_flight"],
+    State.COMPLETED: ["completed"],
+    State.DEAD: ["dead_letters"],
+    State.CANCELLED: ["cancelled"],
 }
 
 
 def _id_in(key: str, entry: bytes) -> bytes:
     """What stands before an id: of finished messages the time of their end; of those in line their key and place."""
-    if key in ("d", "dx"):
+    if key in ("completed", "cancelled"):
         return entry[6:]
-    return entry[entry.find(b"\0") + 20 :] if key == "w" else entry
+    return entry[entry.find(b"\0") + 20 :] if key == "waiting_for_place" else entry
 
 
 _NUMBERS = ("running_seconds", "handled", "failed", "released", "yielded", "average_seconds", "margin_seconds")

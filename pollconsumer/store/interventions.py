@@ -50,7 +50,9 @@ class Interventions:
         """
         self._demand(queue)
         if paused:
-            self._wire.call("register", [self._keys.control("queues"), self._keys.control("kq")], [queue, "-"])
+            self._wire.call(
+                "register", [self._keys.control("queues"), self._keys.control("queues_marker")], [queue, "-"]
+            )
         elif not self._wire.command("SISMEMBER", self._keys.control("queues"), queue):
             raise NotFound("no such queue", queue, "status lists those there are")
         script = self._wire.scripts["pause"]
@@ -59,7 +61,7 @@ class Interventions:
     def _demand(self, queue: str) -> None:
         """The rights of an operator, before the first write to a queue."""
         if queue not in self._allowed:
-            demand(self._wire, OPERATOR, self._keys.queue(queue, "m"))
+            demand(self._wire, OPERATOR, self._keys.queue(queue, "rows"))
             self._allowed.add(queue)
 
     def _settle_with(self, name: str, queue: str, message_id: str, args: list[str]) -> None:

@@ -117,13 +117,16 @@ class Leases:
 
     def call_for_hand_over(self, group: Group, seconds: float) -> None:
         """Let one holder of the group know, at its next step, that a successor waits, for ``seconds`` at most."""
-        calls = [(self._keys.queue(queue, "sw"), self._keys.queue(queue, "k")) for queue in group.queues]
-        for sign, marker in calls or [(self._keys.control("sw"), self._keys.control("kq"))]:
+        calls = [
+            (self._keys.queue(queue, "successor_waits"), self._keys.queue(queue, "ready_marker"))
+            for queue in group.queues
+        ]
+        for sign, marker in calls or [(self._keys.control("successor_waits"), self._keys.control("queues_marker"))]:
             self._wire.call("nudge", [f"{sign}:{group.name}", marker], [max(1, int(seconds * 1000))])
 
     def take_call(self, holder: Holder) -> bool:
         """Whether a mover's successor has called since the last time. A consumer's shows in the answer to its steps."""
-        return bool(self._wire.command("DEL", f"{self._keys.control('sw')}:{holder.group}"))
+        return bool(self._wire.command("DEL", f"{self._keys.control('successor_waits')}:{holder.group}"))
 
     def live_fences(self) -> list[bytes]:
         """Those under which some lease is held now."""

@@ -31,12 +31,12 @@ class Load(NamedTuple):
 
 def load_of(wire: Wire, keys: Keys, queue: str, now: int) -> Load:
     """``now`` in epoch ms of the server's clock."""
-    entries = wire.command("LRANGE", keys.queue(queue, "d"), -COUNTED, -1)
+    entries = wire.command("LRANGE", keys.queue(queue, "completed"), -COUNTED, -1)
     ended = [int.from_bytes(entry[:6], "big") for entry in entries]
     recent = [at for at in ended if at > now - MINUTE]
     span = max(1, now - recent[0]) if len(recent) == COUNTED else MINUTE
     ids = [entry[6:] for entry in entries[-LOOKED_AT:]]
-    found = wire.command("HMGET", keys.queue(queue, "m"), *ids) if ids else []
+    found = wire.command("HMGET", keys.queue(queue, "rows"), *ids) if ids else []
     times = [read_row(row).timestamps for row in found if row]
     spans = [durations_of(t) for t in times]
     late = [max(0, t.enqueued_at - t.due_at) / 1000 for t in times if t.due_at and t.enqueued_at]

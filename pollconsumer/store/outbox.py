@@ -48,7 +48,7 @@ def send(store: RedisStore, queue: str, conflicting: Callable[[str, str], object
     What has the id of a message with another handler or payload is dropped; ``conflicting`` is told id and queue. What
     a newer version wrote stays there for one: sent without what is unknown here, it would be another message.
     """
-    outbox, sent, left = store.keys.queue(queue, "o"), 0, 0
+    outbox, sent, left = store.keys.queue(queue, "outbox"), 0, 0
     while entries := store.wire.command("LRANGE", outbox, left, left + BATCH - 1):
         for entry in entries:
             number, packed = _numbered(entry)

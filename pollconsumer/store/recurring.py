@@ -92,7 +92,8 @@ class Recurring:
                 if name not in homes:
                     emit(RecurrenceRemoved(id_text(name)))
                 elif due:
-                    self._wire.command("ZADD", self._keys.queue(homes[name], "nz"), "XX", "LT", int(due), name)
+                    elsewhere = self._keys.queue(homes[name], "next_instants")
+                    self._wire.command("ZADD", elsewhere, "XX", "LT", int(due), name)
             for name in contested:
                 emit(RecurrenceContested(id_text(name), queue))
 
@@ -157,7 +158,9 @@ class Recurring:
     def standing(self, emit: Callable[[Event], None]) -> Iterator[Standing]:
         """Every recurrence, by queue and name, of the queues whose keys are as they are to be."""
         for queue in queue_names(self._wire.command("SMEMBERS", self._keys.control("queues"))):
-            names = ("n", "nz", "recurrences_unreadable", "nc", "recurrence_owners")
+            names = (
+                "recurrences", "next_instants", "recurrences_unreadable", "recurrence_counters", "recurrence_owners",
+            )  # fmt: skip
             keys = [self._keys.queue(queue, name) for name in names]
             try:
                 found = self._wire.all(
@@ -184,7 +187,7 @@ class Recurring:
         script = self._wire.scripts["undefine"]
         for standing in self.standing(_unheard):
             if standing.raw_name == id_bytes(name):
-                demand(self._wire, OPERATOR, self._keys.queue(standing.queue, "n"))
+                demand(self._wire, OPERATOR, self._keys.queue(standing.queue, "recurrences"))
                 self._wire.call(script, self._keys.of_script(script, standing.queue), [standing.raw_name])
 
     def pause(self, standing: Standing) -> None:
@@ -200,7 +203,7 @@ class Recurring:
         self._hold(standing, "" if following is None else following)
 
     def _hold(self, standing: Standing, instant: int | str) -> None:
-        demand(self._wire, OPERATOR, self._keys.queue(standing.queue, "n"))
+        demand(self._wire, OPERATOR, self._keys.queue(standing.queue, "recurrences"))
         script = self._wire.scripts["hold"]
         self._wire.call(script, self._keys.of_script(script, standing.queue), [standing.raw_name, instant])
 

@@ -15,7 +15,7 @@ from pollconsumer.core.errors import (
 )
 from pollconsumer.store import rows
 from pollconsumer.store.batches import as_arguments, conflict, ids_of, round_trips
-from pollconsumer.store.keys import ID_MEMORY_MS, MOST_REMEMBERED, QUEUE_TYPES, Keys, queue_names
+from pollconsumer.store.keys import ID_MEMORY_MS, MOST_REMEMBERED, QUEUE_KEYS, Keys, queue_names
 from pollconsumer.store.reservations import Buried, Reservation, Share, Stepped
 from pollconsumer.store.rights import LAUNCH, PRODUCER, WAIT, refuse_without
 from pollconsumer.store.wire import Unanswered
@@ -138,7 +138,7 @@ class RedisStore:
         if wanted:
             # WAIT is for what its own connection wrote last; a repeated message may have been written by another.
             awaiting = [
-                ("HSET", self.keys.queue(trip[-1][0], "c"), "replicated", 1),
+                ("HSET", self.keys.queue(trip[-1][0], "counters"), "replicated", 1),
                 ("WAIT", wanted, max(1, round(within * 1000))),
             ]
         commands = self._commands(trip, origin, done, "") + awaiting
@@ -180,8 +180,8 @@ class RedisStore:
         """
         if queue not in self._registered:
             rights = rights or (PRODUCER if self._strict is None else f"{PRODUCER} {WAIT}")
-            keys = [self.keys.control("queues"), self.keys.control("kq")]
-            refuse_without(self.wire.call("register", keys, [queue, self.keys.queue(queue, "m"), *rights.split()]))
+            keys = [self.keys.control("queues"), self.keys.control("queues_marker")]
+            refuse_without(self.wire.call("register", keys, [queue, self.keys.queue(queue, "rows"), *rights.split()]))
             self._registered.add(queue)
 
     def announce(
@@ -194,8 +194,8 @@ class RedisStore:
         """
         self._check_types(queue)
         self._register(queue, LAUNCH)
-        call = f"{self.keys.queue(queue, 'sw')}:{holder.group}"
-        keys = [self.keys.queue(queue, "t"), call, self.keys.queue(queue, "served")]
+        call = f"{self.keys.queue(queue, 'successor_waits')}:{holder.group}"
+        keys = [self.keys.queue(queue, "announced"), call, self.keys.queue(queue, "served")]
         self.wire.call("announce", keys, [holder.lineage, holder.fence, int(served_for * 1000)])
         return self.recover(queue, bury=bury)
 
@@ -255,7 +255,7 @@ class RedisStore:
         whose handler had ``ended``. Those that have no attempt left are ``spent``, in hand or ended.
         """
         self.unreserve(holder, queue, in_hand, ended, spent)
-        self.wire.call("retire", [self.keys.queue(queue, "t")], [holder.lineage, holder.fence])
+        self.wire.call("retire", [self.keys.queue(queue, "announced")], [holder.lineage, holder.fence])
         self.recover(queue, bury=bury)
 
     def step(
@@ -291,7 +291,7 @@ class RedisStore:
             commands.append(self.wire.script(script, keys, args))
         try:
             if wait > 0:
-                markers = [self.keys.queue(share.queue, "k") for share in shares]
+                markers = [self.keys.queue(share.queue, "ready_marker") for share in shares]
                 blocking = ("BLPOP", *markers, f"{max(0.001, wait):.3f}")
                 answers = self.wire.once([blocking, *commands], blocking=wait)[1:]
             else:
@@ -361,7 +361,9 @@ class RedisStore:
         reservation.row = row
 
     def last_checkpoint(self, reservation: Reservation) -> bytes | None:
-        state: bytes | None = self.wire.command("HGET", self.keys.queue(reservation.queue, "y"), reservation.id)
+        state: bytes | None = self.wire.command(
+            "HGET", self.keys.queue(reservation.queue, "checkpoints"), reservation.id
+        )
         return state
 
     def offer_places(self, queue: str) -> int:
@@ -384,7 +386,7 @@ class RedisStore:
         """
         args = [KEEP_FINISHED, KEEP_FINISHED_MS, TRIM_BATCH, ID_MEMORY_MS, MOST_REMEMBERED]
         forgotten = 0
-        for ended in ("d", "dx"):
+        for ended in ("completed", "cancelled"):
             keys = [self.keys.queue(queue, name) for name in trimmed_keys(ended)]
             forgotten += self.wire.call("trim", keys, args)
         return forgotten
@@ -408,7 +410,7 @@ class RedisStore:
         self.wire.command("SREM", self.keys.control("recurring"), owner)
 
     def _check_types(self, queue: str) -> None:
-        kinds = {self.keys.queue(queue, name): kind for name, kind in QUEUE_TYPES.items()}
+        kinds = {self.keys.queue(queue, name): key.type for name, key in QUEUE_KEYS.items()}
         answers = self.wire.all([("TYPE", name) for name in kinds])
         for (name, kind), answer in zip(kinds.items(), answers, strict=True):
             found = answer.decode()
@@ -420,4 +422,7 @@ class RedisStore:
 
 def trimmed_keys(ended: str) -> tuple[str, ...]:
     """As `trim.lua` takes them, for one of the lists of what has ended."""
-    return ("b", "m", ended, "e", "y", "v", "vx", "c", "digests", "id_memory", "id_memory_before")
+    return (
+        "records", "rows", ended, "errors", "checkpoints", "results", "result_ends", "counters", "digests", "id_memory",
+        "id_memory_before",
+    )  # fmt: skip

@@ -45,25 +45,25 @@ class Reservation:
     @property
     def crashes(self) -> int:
         """How often its process died while it was in flight, or beside one that was; more than that where `spent`."""
-        return self.row[6]
+        return rows.crashes(self.row)
 
     @property
     def spent(self) -> bool:
         """Whether its launch died before its last attempt was settled."""
-        return self.row[6] == rows.SPENT
+        return self.crashes == rows.SPENT
 
     @property
     def generation(self) -> int:
         """How often it was redriven."""
-        return self.row[7]
+        return self.row[rows.GENERATION]
 
     @property
     def fence(self) -> int:
-        return int.from_bytes(self.row[8:14], "big")
+        return rows.fence(self.row)
 
     @property
     def has_checkpoint(self) -> bool:
-        return bool(self.row[0] & rows.CHECKPOINT)
+        return bool(self.row[rows.FLAGS] & rows.CHECKPOINT)
 
     def server_ms(self, monotonic: float) -> int:
         return self.reserved_at + int((monotonic - self._read_at) * 1000)

@@ -1,4 +1,4 @@
-"""The packed rows and records of `lua/_prelude.lua`, read and rewritten.
+"""Packed rows and records, read and rewritten. Their layout is shared with `lua/parts/rows.lua`.
 
 A settled row is made here, from the row as it was reserved, and put in place by comparing the whole of it: whatever
 happened to the message meanwhile, whoever did it, shows as a difference.
@@ -20,8 +20,10 @@ TRACE_FOLLOWS = "\0"
 UNIQUE_KEY, PARKED, CONCURRENCY_KEY, WAITING, BEGUN, CHECKPOINT = 2, 4, 8, 16, 32, 64
 SPENT = 255
 """Deaths of what has no attempt left."""
-_FIXED = 62
-BLANK = b"\0\0\x80".ljust(_FIXED, b"\0")
+FLAGS, ENDING, PRIORITY, ATTEMPTS, CRASHES, GENERATION, FENCE = 0, 1, 2, 4, 6, 7, 8
+RESERVED, STARTED, ENDED, SCHEDULED, DUE, ENQUEUED, FAILED, NEXT_ATTEMPT, HANDLER = 14, 20, 26, 32, 38, 44, 50, 56, 62
+"""Where the fields of a row begin."""
+BLANK = b"\0\0\x80".ljust(HANDLER, b"\0")
 """The row of what has none, as people see it."""
 _RECORD_HEADER = 11
 
@@ -48,7 +50,7 @@ def new_record(message: NewMessage) -> bytes:
 
 def bare_record(row: bytes) -> bytes:
     """A record that says no more than whose handler's it is."""
-    return b"A".ljust(_RECORD_HEADER, b"\0") + row[_FIXED:] + b"\n"
+    return b"A".ljust(_RECORD_HEADER, b"\0") + row[HANDLER:] + b"\n"
 
 
 def content(record: bytes) -> tuple[str, bytes]:
@@ -61,59 +63,70 @@ def content(record: bytes) -> tuple[str, bytes]:
 
 
 def attempts(row: bytes) -> int:
-    return row[4] << 8 | row[5]
+    return row[ATTEMPTS] << 8 | row[ATTEMPTS + 1]
+
+
+def crashes(row: bytes) -> int:
+    return row[CRASHES]
+
+
+def fence(row: bytes) -> int:
+    return int.from_bytes(row[FENCE:RESERVED], "big")
 
 
 def completed(row: bytes, started: int, ended: int) -> bytes:
-    return b"%bc%b%b%b%b" % (row[:1], row[2:20], pack6(started), pack6(ended), row[32:])
+    # Once for each message: in one piece.
+    return b"%bc%b%b%b%b" % (row[:ENDING], row[PRIORITY:STARTED], pack6(started), pack6(ended), row[SCHEDULED:])
 
 
 def begun(row: bytes) -> bytes:
     """Reserved, and handled for the only time."""
-    return bytes([row[0] | BEGUN]) + row[1:]
+    return _set(row, (FLAGS, bytes([row[FLAGS] | BEGUN])))
 
 
 def checkpointed(row: bytes) -> bytes:
-    return bytes([row[0] | CHECKPOINT]) + row[1:]
+    return _set(row, (FLAGS, bytes([row[FLAGS] | CHECKPOINT])))
 
 
 def retrying(row: bytes, failed: int) -> bytes:
     """Back into the schedule; the script adds the due time of the next attempt."""
-    row = _unbegun(row)
-    return b"%b%b%b%b%b" % (row[:14], NEVER * 3, row[32:44], NEVER, pack6(failed) + NEVER + row[62:])
+    return _set(_unbegun(row), *_OUT_OF_FLIGHT, (ENDED, NEVER), (ENQUEUED, NEVER), (FAILED, pack6(failed)), _NO_NEXT)
 
 
 def dead(row: bytes, started: int, failed: int) -> bytes:
     ended = pack6(failed)
-    return b"%bd%b%b%b%b%b%b" % (row[:1], row[2:20], pack6(started), ended, row[32:50], ended, row[56:])
+    return _set(row, (ENDING, b"d"), (STARTED, pack6(started)), (ENDED, ended), (FAILED, ended))
 
 
 def released(row: bytes) -> bytes:
     """Ready again, as if it had not been reserved: the attempt is not counted."""
-    row = _unbegun(row)
-    return b"%b%b%b%b%b" % (row[:4], _uncharged(row), row[6:14], NEVER * 2, row[26:])
+    return _set(unstarted(_unbegun(row)), *_OUT_OF_FLIGHT)
 
 
 def parked(row: bytes) -> bytes:
     """Back into the schedule, uncharged, until a consumer knows its handler."""
-    flags = bytes([row[0] | PARKED])
-    return b"%b%b%b%b%b%b%b" % (
-        flags, row[1:4], _uncharged(row), row[6:14], NEVER * 3, row[32:44], NEVER + row[50:56] + NEVER + row[62:]
-    )  # fmt: skip
+    flags = (FLAGS, bytes([row[FLAGS] | PARKED]))
+    return _set(unstarted(row), flags, *_OUT_OF_FLIGHT, (ENDED, NEVER), (ENQUEUED, NEVER), _NO_NEXT)
 
 
 def unstarted(row: bytes) -> bytes:
     """Reserved, and not to be handled: the attempt is not counted."""
-    return b"%b%b%b" % (row[:4], _uncharged(row), row[6:])
+    return _set(row, (ATTEMPTS, (attempts(row) - 1).to_bytes(2, "big")))
 
 
 def _unbegun(row: bytes) -> bytes:
     """For what is to be handled again: its process may die before that begins."""
-    return bytes([row[0] & ~BEGUN]) + row[1:]
+    return _set(row, (FLAGS, bytes([row[FLAGS] & ~BEGUN])))
 
 
-def _uncharged(row: bytes) -> bytes:
-    return (attempts(row) - 1).to_bytes(2, "big")
+_OUT_OF_FLIGHT = ((RESERVED, NEVER), (STARTED, NEVER))
+_NO_NEXT = (NEXT_ATTEMPT, NEVER)
+
+
+def _set(row: bytes, *changes: tuple[int, bytes]) -> bytes:
+    for field, value in changes:
+        row = row[:field] + value + row[field + len(value) :]
+    return row
 
 
 class Row(NamedTuple):
@@ -132,12 +145,12 @@ _ROW = struct.Struct(">BcHHBB" + "HI" * 9)
 
 
 def read_row(row: bytes) -> Row:
-    row = row.ljust(_FIXED, b"\0")  # whatever somebody else wrote there can be shown
-    flags, ending, priority, attempted, _crashes, generation, *halves = _ROW.unpack(row[:_FIXED])
+    row = row.ljust(HANDLER, b"\0")  # whatever somebody else wrote there can be shown
+    flags, ending, priority, attempted, _crashes, generation, *halves = _ROW.unpack(row[:HANDLER])
     instants = [(high << 32 | low) or None for high, low in zip(halves[::2], halves[1::2], strict=True)]
     _fence, reserved, started, ended, scheduled, due, enqueued, failed, next_attempt = instants
     return Row(
-        handler=row[_FIXED:].decode("utf-8", "replace"),
+        handler=row[HANDLER:].decode("utf-8", "replace"),
         priority=priority - 32768,
         attempts=attempted,
         generation=generation,

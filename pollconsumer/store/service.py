@@ -27,11 +27,11 @@ def service_of(wire: Wire, keys: Keys, queues: Sequence[str]) -> dict[str, Servi
     for queue in queues:
         commands += [
             ("EXISTS", keys.queue(queue, "served")),
-            ("EXISTS", keys.queue(queue, "q")),
-            ("LLEN", keys.queue(queue, "r")),
-            ("HGET", keys.queue(queue, "c"), "left over"),
-            ("ZCARD", keys.queue(queue, "z")),
-            ("ZCARD", keys.queue(queue, "w")),
+            ("EXISTS", keys.queue(queue, "paused")),
+            ("LLEN", keys.queue(queue, "ready")),
+            ("HGET", keys.queue(queue, "counters"), "left over"),
+            ("ZCARD", keys.queue(queue, "ready_by_priority")),
+            ("ZCARD", keys.queue(queue, "waiting_for_place")),
         ]
     answers = iter(wire.all(commands))
     found = {}

@@ -61,7 +61,8 @@ class Trial:
     def of_use_to(self, promise: Promise) -> list[Mutation]:
         """The guards in the scripts that a promise takes, each of which it can do without."""
         assert self.keeps(promise)
-        files = {f"lua/{name}.lua" for name in ("_prelude", *self._wire.scripts._read)}  # noqa: SLF001  nobody else asks
+        files = {f"lua/{name}.lua" for name in self._wire.scripts._read}  # noqa: SLF001  nobody else asks
+        files |= {f"lua/parts/{path.name}" for path in (LUA / "parts").glob("*.lua")}
         guards = [guard for guard in GUARDS.values() if {edit.file for edit in guard.edits} <= files]
         return [guard for guard in guards if self.keeps(promise, [guard])]
 

@@ -22,17 +22,18 @@ class Mutation(NamedTuple):
 
 
 def _lua(script: str, name: str, old: str, new: str) -> Mutation:
-    return Mutation(f"{script}: {name}", (Edit(f"lua/{script}.lua", old, new),))
+    return Mutation(f"{script.removeprefix('parts/')}: {name}", (Edit(f"lua/{script}.lua", old, new),))
 
 
 def _python(module: str, name: str, old: str, new: str) -> Mutation:
     return Mutation(f"{module}: {name}", (Edit(f"{module}.py", old, new),))
 
 
-_FENCE = "local refusal = not_ours(ARGV[1], ARGV[2])"
+_FENCE = "local refusal = refusal_of(ARGV[1], ARGV[2])"
 _NO_FENCE = "local refusal = nil"
 _OCCURRENCE_KNOWN = (
-    "elseif redis.call('HEXISTS', b, id) + redis.call('HEXISTS', m, id) + redis.call('HEXISTS', id_memory, id)\n"
+    "elseif redis.call('HEXISTS', records, id) + redis.call('HEXISTS', rows, id)"
+    " + redis.call('HEXISTS', id_memory, id)\n"
     "    + redis.call('HEXISTS', id_memory_before, id) == 0 then"
 )
 
@@ -42,111 +43,138 @@ MUTATIONS: tuple[Mutation, ...] = (
         _lua(name, "fence compare", _FENCE, _NO_FENCE)
         for name in ("step", "promote", "unreserve", "checkpoint", "recur")
     ),
-    _lua("step", "row compare, completed", "if rows[i] == ARGV[at + 1] then", "if rows[i] then"),
-    _lua("step", "row compare, settled otherwise", "elseif held == ARGV[at + 1] then", "elseif held then"),
-    _lua("step", "row compare, begun", "if held == ARGV[at + 1] and kind", "if kind"),
-    _lua("step", "a repeated completion is not stale", "elseif rows[i] ~= row then", "else"),
+    _lua("parts/settle", "row compare, completed", "if found_rows[i] == ARGV[at + 1] then", "if found_rows[i] then"),
+    _lua("parts/settle", "row compare, settled otherwise", "elseif held == ARGV[at + 1] then", "elseif held then"),
+    _lua("parts/settle", "row compare, begun", "if held == ARGV[at + 1] and kind", "if kind"),
+    _lua("parts/settle", "a repeated completion is not stale", "elseif found_rows[i] ~= row then", "else"),
     _lua(
-        "step", "a repeated failure is not stale", "elseif not held or sub(held, 1, 56) ~= sub(row, 1, 56) then", "else"
+        "parts/settle",
+        "a repeated failure is not stale",
+        "elseif not held or sub(held, 1, NEXT_ATTEMPT - 1) ~= sub(row, 1, NEXT_ATTEMPT - 1) then",
+        "else",
     ),
     *(
-        _lua(name, "fence compare", "if redis.call('HGET', t, ARGV[1]) ~= ARGV[2] then", "if false then")
+        _lua(name, "fence compare", "if redis.call('HGET', announced, ARGV[1]) ~= ARGV[2] then", "if false then")
         for name in ("set_aside", "try_again")
     ),
     _lua("announce", "a newer holder was here", "if seen and tonumber(seen) > tonumber(ARGV[2]) then", "if false then"),
-    _lua("retire", "owner compare", "if redis.call('HGET', t, ARGV[1]) == ARGV[2] then", "if true then"),
+    _lua("retire", "owner compare", "if redis.call('HGET', announced, ARGV[1]) == ARGV[2] then", "if true then"),
     _lua("checkpoint", "row compare", "if row ~= ARGV[4] and row ~= ARGV[5] then return 0 end", ""),
-    _lua("unreserve", "fence of the row", "sub(row, 9, 14) == ARGV[3] and", "true and"),
+    _lua("unreserve", "fence of the row", "six(row, FENCE) == ARGV[3] and", "true and"),
     _lua("unreserve", "what the launch knows of", "not known[id] and well_formed", "well_formed"),
-    _lua("unreserve", "what was begun for the only time", "and not has_flag(byte(row, 1), BEGUN)", ""),
+    _lua("unreserve", "what was begun for the only time", "and not has_flag(byte(row, FLAGS), BEGUN)", ""),
     # One place for each message
-    _lua("step", "completed leaves flight", "    redis.call('ZREM', f, unpack(gone))\n", ""),
+    _lua("parts/settle", "completed leaves flight", "    redis.call('ZREM', in_flight, unpack(gone))\n", ""),
     _lua(
-        "step", "settled leaves flight", "    settled = true\n    redis.call('ZREM', f, id)\n", "    settled = true\n"
+        "parts/settle",
+        "settled leaves flight",
+        "    settled = true\n    redis.call('ZREM', in_flight, id)\n",
+        "    settled = true\n",
     ),
-    _lua("step", "state of what is popped", "state_of(row) ~= 'ready' or has_flag", "has_flag"),
-    _lua("step", "id popped twice", "if seen[id] or row and", "if row and"),
-    _lua("promote", "removed from the schedule", "  redis.call('ZREM', s, unpack(ids))\n", ""),
+    _lua("parts/reserve", "state of what is popped", "state_of(row) ~= 'ready' or has_flag", "has_flag"),
+    _lua("parts/reserve", "id popped twice", "if seen[id] or row and", "if row and"),
+    _lua("promote", "removed from the schedule", "  redis.call('ZREM', schedule, unpack(ids))\n", ""),
     _lua(
         "promote",
         "what is due alone",
-        "redis.call('ZRANGEBYSCORE', s, '-inf', now,",
-        "redis.call('ZRANGEBYSCORE', s, '-inf', '+inf',",
+        "redis.call('ZRANGEBYSCORE', schedule, '-inf', now,",
+        "redis.call('ZRANGEBYSCORE', schedule, '-inf', '+inf',",
     ),
     _lua("promote", "state", "if state ~= 'scheduled' and state ~= 'ready' then", "if false then"),
-    _lua("recover", "removed from flight", "      redis.call('ZREM', f, id)\n      row =", "      row ="),
-    _lua("unreserve", "removed from flight", "  redis.call('ZREM', f, id)\n", ""),
-    _lua("_prelude", "order of reservation", "if one.at ~= other.at then return one.at < other.at end", ""),
-    _lua("step", "order within a batch", "hard_end + at / 2, id", "hard_end, id"),
-    _lua("redrive", "removed from the dead letters", "    redis.call('ZREM', x, id)\n", ""),
-    _lua("_prelude", "cancelled leaves the schedule", "    redis.call('ZREM', s, id)\n    return\n", "    return\n"),
+    _lua(
+        "recover",
+        "removed from flight",
+        "      redis.call('ZREM', in_flight, id)\n      row =",
+        "      row =",
+    ),
+    _lua("unreserve", "removed from flight", "  redis.call('ZREM', in_flight, id)\n", ""),
+    _lua("parts/reservations", "order of reservation", "if one.at ~= other.at then return one.at < other.at end", ""),
+    _lua("parts/reserve", "order within a batch", "hard_end + at / 2, id", "hard_end, id"),
+    _lua("redrive", "removed from the dead letters", "    redis.call('ZREM', dead_letters, id)\n", ""),
+    _lua(
+        "parts/taking_out",
+        "cancelled leaves the schedule",
+        "    redis.call('ZREM', schedule, id)\n    return\n",
+        "    return\n",
+    ),
     _lua("recover", "orphans alone", "if late or not valid[fence] then", "if true then"),
     _lua("recover", "live fences", " and not live[fence]", ""),
-    _lua("recover", "deaths counted", "char(math.min(byte(row, 7) + 1, 255))", "sub(row, 7, 7)"),
-    _lua("recover", "begun for the only time", "      if has_flag(byte(row, 1), BEGUN) then", "      if false then"),
-    _lua("step", "attempts counted", "math.min(high * 256 + low + 1, 65535)", "math.min(high * 256 + low, 65535)"),
+    _lua("recover", "deaths counted", "char(math.min(byte(row, CRASHES) + 1, 255))", "sub(row, CRASHES, CRASHES)"),
+    _lua(
+        "recover", "begun for the only time", "      if has_flag(byte(row, FLAGS), BEGUN) then", "      if false then"
+    ),
+    _lua(
+        "parts/reserve",
+        "attempts counted",
+        "math.min(attempts_of(row) + 1, 65535)",
+        "math.min(attempts_of(row), 65535)",
+    ),
     _lua("cancel", "state", "if state ~= 'scheduled' and state ~= 'ready' then return state end", ""),
     _lua("reschedule", "state", "if state ~= 'scheduled' and state ~= 'ready' then return state end", ""),
-    _lua("redrive", "dead letters alone", "redis.call('ZSCORE', x, id) and readable", "readable"),
-    _lua("purge", "dead letters alone", "if redis.call('ZSCORE', x, id) then", "if true then"),
+    _lua("redrive", "dead letters alone", "redis.call('ZSCORE', dead_letters, id) and readable", "readable"),
+    _lua("purge", "dead letters alone", "if redis.call('ZSCORE', dead_letters, id) then", "if true then"),
     *(
         _lua(name, "records of a newer version", "if newer(record) then return 'newer' end", "")
         for name in ("cancel", "reschedule")
     ),
-    _lua("step", "records of a newer version", "elseif newer(records[i]) then", "elseif false then"),
+    _lua("parts/reserve", "records of a newer version", "elseif newer(found_records[i]) then", "elseif false then"),
     _lua("audit", "records of a newer version", "if not newer(record) and put_in_place", "if put_in_place"),
     _lua("trim", "what is kept", "if i > surplus and sub(entries[i], 1, 6) >= horizon then break end", ""),
     # Limits
-    _lua("step", "places of a concurrency key", "has_place = taken[key] < most", "has_place = true"),
-    _lua("step", "places given back", "      leave_place(key)\n      freed", "      freed"),
-    _lua("step", "pause", "wanted > 0 and redis.call('EXISTS', q) == 0", "wanted > 0"),
-    _lua("step", "most in flight", "tonumber(most) - redis.call('ZCARD', f)", "tonumber(most)"),
-    _lua("step", "quota counted", "if slice and count > 0 then", "if false then"),
+    _lua("parts/reserve", "places of a concurrency key", "has_place = taken[key] < most", "has_place = true"),
+    _lua("parts/settle", "places given back", "      leave_place(key)\n      freed", "      freed"),
+    _lua("parts/reserve", "pause", "wanted > 0 and redis.call('EXISTS', paused) == 0", "wanted > 0"),
+    _lua("parts/reserve", "most in flight", "tonumber(most) - redis.call('ZCARD', in_flight)", "tonumber(most)"),
+    _lua("parts/reserve", "quota counted", "if sixtieth and count > 0 then", "if false then"),
     # Ids and unique keys
-    _lua("enqueue", "id in the store", "holder = (rows[i] or records[i] or earlier", "holder = (earlier"),
+    _lua("enqueue", "id in the store", "holder = (found_rows[i] or found_records[i] or earlier", "holder = (earlier"),
     _lua("enqueue", "id in the batch", "earlier = seen[id] or ", "earlier = "),
     _lua("enqueue", "id in memory", "younger[i] or ", ""),
     _lua("enqueue", "ids of the generation before", " or older[i]", ""),
     _lua("enqueue", "received before", " or i <= known)", ")"),
     _lua("purge", "ids remembered", "remember(forgotten, now_ms(), tonumber(ARGV[1]), tonumber(ARGV[2]))\n", ""),
     _lua("trim", "ids remembered", "remember(ids, now, tonumber(ARGV[4]), tonumber(ARGV[5]))\n", ""),
-    _lua("_prelude", "ids last their time", "now - began >= lasts or ", "true or "),
-    _lua("_prelude", "ids last no longer", "now - began >= lasts or ", ""),
-    _lua("_prelude", "most ids of a generation", " or size >= most", ""),
-    _lua("_prelude", "a clock that went back", "if over or now < began then", "if over then"),
+    _lua("parts/id_memory", "ids last their time", "now - began >= lasts or ", "true or "),
+    _lua("parts/id_memory", "ids last no longer", "now - began >= lasts or ", ""),
+    _lua("parts/id_memory", "most ids of a generation", " or size >= most", ""),
+    _lua("parts/id_memory", "a clock that went back", "if over or now < began then", "if over then"),
     _lua("enqueue", "a number a day ahead", "if number > (now + 86400000) * 1000 then", "if false then"),
     _lua(
         "enqueue",
         "the result of a forgotten id",
-        "  for i = 1, results > 0 and #new_records or 0, 2 do redis.call('HDEL', v, new_records[i]) end\n",
+        "  for i = 1, result_count > 0 and #new_records or 0, 2 do redis.call('HDEL', results, new_records[i]) end\n",
         "",
     ),
     _lua("enqueue", "digest compare", "earlier ~= '' and earlier ~= chosen[i]", "false"),
     _lua("enqueue", "too late for a repetition", "now > tonumber(sub(ARGV[2], 2))", "false"),
-    _lua("_prelude", "digest of a forgotten id", "digested and digested[i] or ''", "''"),
+    _lua("parts/id_memory", "digest of a forgotten id", "digested and digested[i] or ''", "''"),
     _lua(
-        "_prelude",
+        "parts/id_memory",
         "two generations of ids",
         "redis.call('RENAME', id_memory, id_memory_before)",
         "redis.call('DEL', id_memory)",
     ),
-    _lua("step", "numbers of an outbox rise", "tonumber(redis.call('HGET', c, 'sent on') or 0) + 1", "0"),
+    _lua(
+        "parts/settle", "numbers of an outbox rise", "tonumber(redis.call('HGET', counters, 'sent on') or 0) + 1", "0"
+    ),
     _lua("enqueue", "unique key in the store", " or holder_of(key, now)", ""),
     _lua("enqueue", "unique key in the batch", "holder = keys[key] or ", "holder = "),
     _lua("redrive", "unique key of another", "if record and (not holder or holder == id) then", "if record then"),
-    _lua("step", "unique key freed at the end", "if unique then free_key(id, record) end", ""),
+    _lua("parts/settle", "unique key freed at the end", "if unique then free_key(id, record) end", ""),
     _lua(
-        "_prelude",
+        "parts/unique_keys",
         "what has ended holds no key",
-        "if row and sub(row, 2, 2) ~= '\\0' or not row and redis.call('HEXISTS', b, id) == 0 then return nil end",
-        "",
+        "if row and sub(row, ENDING, ENDING) ~= '\\0' or not row and",
+        "if false and",
     ),
-    _lua("_prelude", "unique key lapses", "if lapses ~= '' and tonumber(lapses) <= now then return nil end", ""),
     _lua(
-        "_prelude",
+        "parts/unique_keys", "unique key lapses", "if lapses ~= '' and tonumber(lapses) <= now then return nil end", ""
+    ),
+    _lua(
+        "parts/unique_keys",
         "freed by its holder alone",
-        "if holds_key(id, key) then redis.call('HDEL', u, key) end",
-        "redis.call('HDEL', u, key)",
+        "if held and (held == id or sub(held, 1, #id + 1) == id .. '\\n') then",
+        "if held then",
     ),
     # Leases
     _lua("acquire", "held by another", "if not sign or dead[sign] then", "if true then"),
@@ -184,10 +212,17 @@ MUTATIONS: tuple[Mutation, ...] = (
     # Recurrences
     _lua("recur", "instant compare", "tonumber(due) ~= tonumber(ARGV[4])", "false"),
     _lua("recur", "id of the occurrence", _OCCURRENCE_KNOWN, "else"),
-    _lua("recur", "its definition is there", " or not redis.call('HGET', n, name)", ""),
+    _lua("recur", "its definition is there", " or not redis.call('HGET', recurrences, name)", ""),
     _lua("recur", "overlap", "if ARGV[7] == '1' and unfinished then", "if false then"),
-    _lua("set_aside", "instant compare", "if redis.call('ZSCORE', nz, ARGV[i]) == ARGV[i + 1] then", "if true then"),
-    _lua("hold", "its definition is there", "if redis.call('HEXISTS', n, ARGV[1]) == 0 then return 0 end", ""),
+    _lua(
+        "set_aside",
+        "instant compare",
+        "if redis.call('ZSCORE', next_instants, ARGV[i]) == ARGV[i + 1] then",
+        "if true then",
+    ),
+    _lua(
+        "hold", "its definition is there", "if redis.call('HEXISTS', recurrences, ARGV[1]) == 0 then return 0 end", ""
+    ),
     _lua("define", "one owner more", "if not find(owners, '\\n' .. owner .. '\\n', 1, true) then", "if true then"),
     _lua(
         "define",
@@ -230,7 +265,12 @@ MUTATIONS: tuple[Mutation, ...] = (
     _lua("define", "replaced within the hour", "if not at or tonumber(at) < now - GOES_ON_MS then", "if not at then"),
     _lua("define", "replaced ones lapse", "  redis.call('PEXPIRE', recurrences_replaced, GOES_ON_MS)\n", ""),
     _lua("define", "contested from the second time", "if times and times > 1 then", "if times then"),
-    _lua("define", "pause", "if instant and redis.call('HEXISTS', nc, name .. ':paused') == 0 then", "if instant then"),
+    _lua(
+        "define",
+        "pause",
+        "if instant and redis.call('HEXISTS', recurrence_counters, name .. ':paused') == 0 then",
+        "if instant then",
+    ),
     _lua("define", "instants that a rule yields", "and instant >= EARLIEST and instant < LATEST and", "and"),
     _lua(
         "define",
@@ -246,25 +286,27 @@ MUTATIONS: tuple[Mutation, ...] = (
         "if true then",
     ),
     # Rights and types, before the first write
-    _lua("_prelude", "rights", "if not (known and allowed) then", "if false then"),
+    _lua("parts/rights", "rights", "if not (known and allowed) then", "if false then"),
     _lua("register", "rights before a queue is known", "if #lacking == 0 and", "if"),
     _python("rights", "refusal", "    if lacking:", "    if False:"),
     _python("redis_store", "rights of a launch in a queue", "self._register(queue, LAUNCH)", "self._register(queue)"),
-    _python("redis_store", "rights of a producer in a queue", '"m"), *rights.split()]', '"m")]'),
+    _python("redis_store", "rights of a producer in a queue", '"rows"), *rights.split()]', '"m")]'),
     _python("redis_store", "rights of one that waits for replicas", 'f"{PRODUCER} {WAIT}"', "PRODUCER"),
     _python("leases", "rights of a launch", '            demand(self._wire, LAUNCH, control("fences"))\n', ""),
     _python("leases", "rights to break", '        demand(self._wire, OPERATOR, control("fences"))\n', ""),
-    _python("interventions", "rights", '            demand(self._wire, OPERATOR, self._keys.queue(queue, "m"))\n', ""),
+    _python(
+        "interventions", "rights", '            demand(self._wire, OPERATOR, self._keys.queue(queue, "rows"))\n', ""
+    ),
     _python(
         "recurring",
         "rights to remove",
-        '                demand(self._wire, OPERATOR, self._keys.queue(standing.queue, "n"))\n',
+        '                demand(self._wire, OPERATOR, self._keys.queue(standing.queue, "recurrences"))\n',
         "",
     ),
     _python(
         "recurring",
         "rights to hold",
-        '\n        demand(self._wire, OPERATOR, self._keys.queue(standing.queue, "n"))\n',
+        '\n        demand(self._wire, OPERATOR, self._keys.queue(standing.queue, "recurrences"))\n',
         "\n",
     ),
     _python("redis_store", "types of a queue's keys", "        self._check_types(queue)\n", ""),
@@ -272,7 +314,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     _python(
         "recurring",
         "what is due stays due in another queue",
-        'self._wire.command("ZADD", self._keys.queue(homes[name], "nz"), "XX", "LT", int(due), name)',
+        'self._wire.command("ZADD", elsewhere, "XX", "LT", int(due), name)',
         "pass",
     ),
     _python("redis_store", "a repetition has an end", "mend=bound, ", ""),

@@ -120,7 +120,7 @@ def _an_entry_sent_again_after_its_end_is_not_handed_out_again(store: RedisStore
 
 def _what_is_promoted_is_handed_out_once(store: RedisStore) -> bool:
     store.enqueue([message("a", delay=HOUR)])
-    store.wire.command("ZADD", store.keys.queue(QUEUE, "s"), 1, "a")
+    store.wire.command("ZADD", store.keys.queue(QUEUE, "schedule"), 1, "a")
     launch = Launch(store)
     for _ in range(2):
         store.promote(launch.holder, QUEUE, 9)
@@ -130,7 +130,7 @@ def _what_is_promoted_is_handed_out_once(store: RedisStore) -> bool:
 def _what_is_promoted_after_its_end_is_not_handed_out_again(store: RedisStore) -> bool:
     store.enqueue([message("a")])
     _handed_out(store)
-    store.wire.command("ZADD", store.keys.queue(QUEUE, "s"), 1, "a")
+    store.wire.command("ZADD", store.keys.queue(QUEUE, "schedule"), 1, "a")
     store.promote(Launch(store).holder, QUEUE, 9)
     return _handed_out(store) == []
 
@@ -228,7 +228,7 @@ def _a_key_is_held_while_its_message_is_there(store: RedisStore) -> bool:
 
 def _who_took_over_a_key_keeps_it(store: RedisStore) -> bool:
     store.enqueue([message("a", key="k", lifetime=HOUR)])
-    store.wire.command("HSET", store.keys.queue(QUEUE, "u"), "k", "a\n1")
+    store.wire.command("HSET", store.keys.queue(QUEUE, "unique_keys"), "k", "a\n1")
     store.enqueue([message("b", key="k")])
     launch = Launch(store)
     launch.complete(*launch.reserve())
@@ -241,8 +241,8 @@ def _who_took_over_a_key_keeps_it(store: RedisStore) -> bool:
 def _recurrence(store: RedisStore, mover: Holder) -> Looking:
     look = Looking(store)
     store.announce(mover, QUEUE)
-    store.wire.command("HSET", look.key("n"), "hourly", "{}")
-    store.wire.command("ZADD", look.key("nz"), HOUR, "hourly")
+    store.wire.command("HSET", look.key("recurrences"), "hourly", "{}")
+    store.wire.command("ZADD", look.key("next_instants"), HOUR, "hourly")
     return look
 
 
@@ -259,7 +259,7 @@ def _an_instant_seen_twice_is_enqueued_once(store: RedisStore) -> bool:
     look = _recurrence(store, mover)
     for _ in range(2):
         _recur(store, mover)
-    return look.listed("r") == ["hourly@1"]
+    return look.listed("ready") == ["hourly@1"]
 
 
 def _an_instant_that_a_stale_mover_has_seen_too_is_enqueued_once(store: RedisStore) -> bool:
@@ -269,7 +269,7 @@ def _an_instant_that_a_stale_mover_has_seen_too_is_enqueued_once(store: RedisSto
     _recur(store, mover)
     with suppress(LeaseLost):
         _recur(store, stale)
-    return look.listed("r") == ["hourly@1"]
+    return look.listed("ready") == ["hourly@1"]
 
 
 def _what_a_stale_mover_could_not_read_goes_on_where_another_could(store: RedisStore) -> bool:
@@ -281,7 +281,7 @@ def _what_a_stale_mover_could_not_read_goes_on_where_another_could(store: RedisS
     with suppress(LeaseLost):
         keys = store.keys.of_script(script, QUEUE)
         store.wire.call(script, keys, [stale.lineage, stale.fence, "hourly", HOUR])
-    return look.score("nz", "hourly") == 2 * HOUR
+    return look.score("next_instants", "hourly") == 2 * HOUR
 
 
 def _define(store: RedisStore, owner: str, *names_: str) -> None:
@@ -295,16 +295,16 @@ def _define(store: RedisStore, owner: str, *names_: str) -> None:
 def _what_another_owner_defines_stays(store: RedisStore) -> bool:
     _define(store, "one", "hourly")
     _define(store, "two", "daily")
-    return Looking(store).hash("n").keys() == {"hourly", "daily"}
+    return Looking(store).hash("recurrences").keys() == {"hourly", "daily"}
 
 
 def _what_two_owners_define_stays_until_both_have_it_no_more(store: RedisStore) -> bool:
     for owner in ("one", "two"):
         _define(store, owner, "hourly")
     _define(store, "one")
-    stayed = Looking(store).hash("n").keys() == {"hourly"}
+    stayed = Looking(store).hash("recurrences").keys() == {"hourly"}
     _define(store, "two")
-    return stayed and Looking(store).hash("n") == {}
+    return stayed and Looking(store).hash("recurrences") == {}
 
 
 def _what_was_replaced_over_an_hour_ago_begins_anew(store: RedisStore) -> bool:
@@ -317,7 +317,7 @@ def _what_was_replaced_over_an_hour_ago_begins_anew(store: RedisStore) -> bool:
             store.wire.command("DEL", replaced)
         for name in look.hash("recurrences_replaced"):
             store.wire.command("HSET", replaced, name, f"{now + HOUR} {now - 2 * HOUR} 1")
-    return look.score("nz", "hourly") == now + 3 * HOUR
+    return look.score("next_instants", "hourly") == now + 3 * HOUR
 
 
 # Leases

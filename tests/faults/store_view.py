@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pollconsumer.store.inspector import Inspector
-from pollconsumer.store.keys import QUEUE_TYPES, Keys
+from pollconsumer.store.keys import QUEUE_KEYS, Keys
 from pollconsumer.store.recurring import Recurring
+from pollconsumer.store.rows import CRASHES, fence
 from tests.faults.history import Lease, Queue, Recurred, Stored
 from tests.faults.recording import digest
 from tests.store.servers import snapshot
@@ -17,9 +18,28 @@ if TYPE_CHECKING:
     from pollconsumer.store.inspector import Message
     from pollconsumer.store.wire import Wire
 
-INDEXES = {"s": 0, "r": 0, "z": 0, "f": 0, "d": 6, "dx": 6, "x": 0}
+INDEXES = {
+    "schedule": 0,
+    "ready": 0,
+    "ready_by_priority": 0,
+    "in_flight": 0,
+    "completed": 6,
+    "cancelled": 6,
+    "dead_letters": 0,
+}
 """Keys that hold ids, and how many bytes stand before each."""
-EMPTY_WHEN_DRAINED = ("r", "z", "s", "f", "p", "k", "w", "g", "u", "o")
+EMPTY_WHEN_DRAINED = (
+    "ready",
+    "ready_by_priority",
+    "schedule",
+    "in_flight",
+    "parked",
+    "ready_marker",
+    "waiting_for_place",
+    "places_taken",
+    "unique_keys",
+    "outbox",
+)
 """Of a queue that has been drained: nothing ready, scheduled, in flight, parked, in line, unique, or to be sent."""
 MOST = 10**9
 
@@ -29,9 +49,9 @@ def stored(wire: Wire, namespace: str) -> list[Stored]:
     found = []
     for queue in inspector.queues():
         places = _places(wire, keys, queue)
-        ids = {name.decode() for name in wire.command("HKEYS", keys.queue(queue, "m"))}
-        ids |= {name.decode() for name in wire.command("HKEYS", keys.queue(queue, "b"))}
-        rows = _hash(wire, keys.queue(queue, "m"))
+        ids = {name.decode() for name in wire.command("HKEYS", keys.queue(queue, "rows"))}
+        ids |= {name.decode() for name in wire.command("HKEYS", keys.queue(queue, "records"))}
+        rows = _hash(wire, keys.queue(queue, "rows"))
         for name in sorted(ids | places.keys()):
             message = inspector.message(name, queue)
             found.append(_stored(message, rows.get(name, b""), places.get(name, [])))
@@ -43,11 +63,11 @@ def queues(wire: Wire, namespace: str) -> list[Queue]:
     content = snapshot(wire)
     for counts in Inspector(wire, namespace).overview().queues:
         leftovers = {
-            f"{name} ({QUEUE_TYPES[name]})": len(content[keys.queue(counts.name, name)])
+            f"{name} ({QUEUE_KEYS[name].type})": len(content[keys.queue(counts.name, name)])
             for name in EMPTY_WHEN_DRAINED
-            if name != "k" and content.get(keys.queue(counts.name, name))
+            if name != "ready_marker" and content.get(keys.queue(counts.name, name))
         }
-        left_over = int(content.get(keys.queue(counts.name, "c"), {}).get(b"left over", 0))
+        left_over = int(content.get(keys.queue(counts.name, "counters"), {}).get(b"left over", 0))
         if left_over:
             leftovers["counted as left over"] = left_over
         states = ("ready", "reserved", "scheduled", "completed", "dead", "cancelled")
@@ -79,8 +99,8 @@ def _stored(message: Message, row: bytes, places: list[str]) -> Stored:
         state=message.state.value,
         attempts=message.attempts,
         generation=message.row.generation,
-        crashes=row[6] if row else 0,
-        fence=int.from_bytes(row[8:14], "big"),
+        crashes=row[CRASHES] if row else 0,
+        fence=fence(row),
         scheduled_at=at.scheduled_at,
         reserved_at=at.reserved_at,
         ended_at=at.completed_at or at.dead_at or at.cancelled_at,
@@ -93,7 +113,7 @@ def _stored(message: Message, row: bytes, places: list[str]) -> Stored:
 def _places(wire: Wire, keys: Keys, queue: str) -> dict[str, list[str]]:
     places: dict[str, list[str]] = {}
     for name, skipped in INDEXES.items():
-        command = "LRANGE" if QUEUE_TYPES[name] == "list" else "ZRANGE"
+        command = "LRANGE" if QUEUE_KEYS[name].type == "list" else "ZRANGE"
         for entry in wire.command(command, keys.queue(queue, name), 0, -1):
             places.setdefault(entry[skipped:].decode(), []).append(name)
     return places

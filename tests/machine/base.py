@@ -60,11 +60,11 @@ class Base(RuleBasedStateMachine):
 
     def stamp(self, name: str) -> int:
         """When a message became ready; whether that is a moment ago, we can tell."""
-        row = self.wire.command("HGET", self.look.key("m"), name)
+        row = self.wire.command("HGET", self.look.key("rows"), name)
         stamp = (
             rows.read_row(row).timestamps.enqueued_at
             if row
-            else int.from_bytes(self.wire.command("HGET", self.look.key("b"), name)[4:10], "big")
+            else int.from_bytes(self.wire.command("HGET", self.look.key("records"), name)[4:10], "big")
         )
         assert stamp is not None
         assert self.began <= stamp <= self.soon

@@ -92,7 +92,7 @@ class Handling(Producing):
                 self.model.end(held, State.DEAD)
             else:
                 delay = 0 if way == "retry" else HOUR
-                due = self.look.score("s", name)
+                due = self.look.score("schedule", name)
                 assert due is not None
                 assert before + delay <= due <= after + delay
                 held.state, held.due, held.reservation = State.SCHEDULED, due, None
@@ -130,7 +130,7 @@ class Handling(Producing):
         """A launch that begins, or that was told to come again now, asks without being woken."""
         self.limits = limits
         if a_period_passes:
-            self.wire.command("DEL", self.look.key("h"))
+            self.wire.command("DEL", self.look.key("handed_out"))
             self.model.spent = 0
         self.reserved(most, self.step(claim=most))
 
@@ -150,8 +150,8 @@ class Handling(Producing):
     @rule()
     def the_launch_comes_to_its_hard_end(self) -> None:
         orphans = self.model.reserved()
-        for place, name in enumerate(self.look.ranked("f")):
-            self.wire.command("ZADD", self.look.key("f"), 1 + place, name)
+        for place, name in enumerate(self.look.ranked("in_flight")):
+            self.wire.command("ZADD", self.look.key("in_flight"), 1 + place, name)
         assert self.store.recover(QUEUE, []) == len(orphans)
         self.offered_again(orphans)
 

@@ -104,7 +104,9 @@ class Intervening(Handling):
         assert snapshot(self.wire) == before
 
     @precondition(lambda self: self.model.having(State.COMPLETED, State.CANCELLED))
-    @rule(ended=st.sampled_from(["d", "dx"]), keep=st.integers(0, 2), most=FEW, old_ids_too=st.booleans())
+    @rule(
+        ended=st.sampled_from(["completed", "cancelled"]), keep=st.integers(0, 2), most=FEW, old_ids_too=st.booleans()
+    )
     def trim(self, ended: str, keep: int, most: int, old_ids_too: bool) -> None:
         finished = self.look.finished(ended)
         keys = [self.look.key(name) for name in trimmed_keys(ended)]

@@ -14,14 +14,16 @@ class Invariants(Intervening):
     @invariant()
     def every_message_is_in_exactly_the_index_of_its_state(self) -> None:
         look = self.look
-        ready = [name for name in dict.fromkeys(look.listed("r")) if self.model.can_be_popped(name)]
+        ready = [name for name in dict.fromkeys(look.listed("ready")) if self.model.can_be_popped(name)]
         indexes = {
-            State.READY: ready + look.ranked("z") + [name for name in self.look.lined() if look.row(name).waiting],
-            State.SCHEDULED: look.ranked("s"),
-            State.RESERVED: look.ranked("f"),
+            State.READY: ready
+            + look.ranked("ready_by_priority")
+            + [name for name in self.look.lined() if look.row(name).waiting],
+            State.SCHEDULED: look.ranked("schedule"),
+            State.RESERVED: look.ranked("in_flight"),
             State.COMPLETED: look.finished(),
-            State.DEAD: look.ranked("x"),
-            State.CANCELLED: look.finished("dx"),
+            State.DEAD: look.ranked("dead_letters"),
+            State.CANCELLED: look.finished("cancelled"),
         }
         assert sorted(name for index in indexes.values() for name in index) == sorted(self.model.messages)
         for state, index in indexes.items():
@@ -47,16 +49,16 @@ class Invariants(Intervening):
 
     @invariant()
     def ready_messages_stand_in_the_order_in_which_they_will_be_handed_out(self) -> None:
-        assert self.look.listed("r") == self.model.queue
-        ranked = self.look.ranked("z")
+        assert self.look.listed("ready") == self.model.queue
+        ranked = self.look.ranked("ready_by_priority")
         sooner = [name for name in ranked if self.model.messages[name].priority < 0]
-        standing = [name for name in dict.fromkeys(self.look.listed("r")) if self.model.can_be_popped(name)]
+        standing = [name for name in dict.fromkeys(self.look.listed("ready")) if self.model.can_be_popped(name)]
         assert sooner + standing + ranked[len(sooner) :] == self.model.ready()
 
     @invariant()
     def no_more_are_in_flight_with_a_concurrency_key_than_may_be(self) -> None:
         in_flight = {key: self.model.in_flight(key) for key in LIMITS}
-        assert self.look.hash("g") == {key: str(count).encode() for key, count in in_flight.items() if count}
+        assert self.look.hash("places_taken") == {key: str(count).encode() for key, count in in_flight.items() if count}
         assert all(count <= LIMITS[key] for key, count in in_flight.items())
 
     @invariant()
@@ -70,7 +72,7 @@ class Invariants(Intervening):
 
     @invariant()
     def a_unique_key_has_one_holder_that_has_not_ended(self) -> None:
-        assert {key: value.decode().partition("\n")[0] for key, value in self.look.hash("u").items()} == {
+        assert {key: value.decode().partition("\n")[0] for key, value in self.look.hash("unique_keys").items()} == {
             key: name for key, (name, _) in self.model.keys.items()
         }
         for key, (name, _) in self.model.keys.items():
@@ -80,7 +82,7 @@ class Invariants(Intervening):
 
     @invariant()
     def a_marker_is_there_at_most_once_and_whenever_something_can_be_handed_out(self) -> None:
-        assert self.look.marker("ks") <= 1
+        assert self.look.marker("schedule_marker") <= 1
         assert self.look.marker() <= 1
         if self.model.paused or self.model.room(self.limits) <= 0:
             return
@@ -92,11 +94,11 @@ class Invariants(Intervening):
     @invariant()
     def nothing_is_kept_of_what_is_forgotten(self) -> None:
         known = set(self.model.messages)
-        assert set(self.look.hash("b")) == known
-        assert set(self.look.hash("m")) <= known
-        assert set(self.look.hash("e")) <= known
+        assert set(self.look.hash("records")) == known
+        assert set(self.look.hash("rows")) <= known
+        assert set(self.look.hash("errors")) <= known
         checkpoints = {name: held.checkpoint for name, held in self.model.messages.items() if held.checkpoint}
-        assert self.look.hash("y") == checkpoints
+        assert self.look.hash("checkpoints") == checkpoints
 
     @invariant()
     def ids_are_remembered_with_what_they_were_chosen_for(self) -> None:
@@ -107,5 +109,5 @@ class Invariants(Intervening):
 
     @invariant()
     def results_are_those_of_the_last_that_finished(self) -> None:
-        assert self.look.hash("v") == {name: result.encode() for name, result in self.model.results.items()}
-        assert int(self.look.hash("c").get("skipped", 0)) == self.model.skipped
+        assert self.look.hash("results") == {name: result.encode() for name, result in self.model.results.items()}
+        assert int(self.look.hash("counters").get("skipped", 0)) == self.model.skipped

@@ -73,7 +73,7 @@ class Producing(Base):
     @precondition(lambda self: self.outbox)
     @rule()
     def a_sender_dies_before_it_says_that_it_has_sent(self) -> None:
-        (entry,) = self.wire.command("LRANGE", self.look.key("o"), 0, 0)
+        (entry,) = self.wire.command("LRANGE", self.look.key("outbox"), 0, 0)
         told: list[tuple[str, str]] = []
         assert outbox.send_entry(self.store, QUEUE, entry, lambda *which: told.append(which)) == len(self.outbox[0])
         assert told == self.sent(self.outbox[0])
@@ -113,12 +113,12 @@ class Producing(Base):
         for name in self.model.having(State.SCHEDULED):
             held = self.model.messages[name]
             held.due -= hours * HOUR
-            self.wire.command("ZADD", self.look.key("s"), f"{held.due:.0f}", name)
+            self.wire.command("ZADD", self.look.key("schedule"), f"{held.due:.0f}", name)
         for key, (name, left) in self.model.keys.items():
             self.model.keys[key] = (name, left - hours)
-            _, lapses = self.look.hash("u")[key].decode().split("\n") if left < 100 else ("", "")
+            _, lapses = self.look.hash("unique_keys")[key].decode().split("\n") if left < 100 else ("", "")
             if lapses:
-                self.wire.command("HSET", self.look.key("u"), key, f"{name}\n{int(lapses) - hours * HOUR}")
+                self.wire.command("HSET", self.look.key("unique_keys"), key, f"{name}\n{int(lapses) - hours * HOUR}")
 
     # Recurrences
 
@@ -150,13 +150,13 @@ class Producing(Base):
         removed = {RecurrenceRemoved(gone) for gone in self.recurrences.keys() - kept.keys()}
         assert (set(told), len(told)) == (removed, len(removed))
         self.recurrences = kept | {name: new}
-        first = self.look.score("nz", name)
+        first = self.look.score("next_instants", name)
         assert first is not None
         assert 0 <= first - server_ms(self.wire) <= hours * HOUR
         self.next = {kept_name: self.next[kept_name] for kept_name in kept} | {name: first - late * hours * HOUR}
         self.tally = {kept_name: self.tally[kept_name] for kept_name in kept} | {name: [0, 0]}
         self.last = {kept_name: last for kept_name, last in self.last.items() if kept_name in kept}
-        self.wire.command("ZADD", self.look.key("nz"), self.next[name], name)
+        self.wire.command("ZADD", self.look.key("next_instants"), self.next[name], name)
 
     @precondition(lambda self: self.recurrences)
     @rule()
@@ -222,7 +222,11 @@ class Producing(Base):
 
     @invariant()
     def what_is_to_be_sent_waits_and_what_was_sent_there_is_there_once(self) -> None:
-        assert len(self.look.listed("o")) == len(self.outbox)
-        listed = self.look_there.listed("r") + self.look_there.ranked("z") + self.look_there.ranked("s")
+        assert len(self.look.listed("outbox")) == len(self.outbox)
+        listed = (
+            self.look_there.listed("ready")
+            + self.look_there.ranked("ready_by_priority")
+            + self.look_there.ranked("schedule")
+        )
         assert sorted(listed) == sorted(self.sent_there)
-        assert sorted(self.look_there.hash("b")) == sorted(self.sent_there)
+        assert sorted(self.look_there.hash("records")) == sorted(self.sent_there)

@@ -123,14 +123,14 @@ class Looking:
 
     def lined(self) -> list[str]:
         """Those in line for their concurrency keys, line by line."""
-        entries = self._wire.command("ZRANGE", self.key("w"), 0, -1)
+        entries = self._wire.command("ZRANGE", self.key("waiting_for_place"), 0, -1)
         return [entry[entry.index(b"\0") + 20 :].decode() for entry in entries]
 
     def score(self, name: str, id: str) -> int | None:  # noqa: A002
         found = self._wire.command("ZSCORE", self.key(name), id)
         return None if found is None else int(float(found))
 
-    def finished(self, name: str = "d") -> list[str]:
+    def finished(self, name: str = "completed") -> list[str]:
         """Without the time of their end, which stands before each."""
         return [entry[6:].decode() for entry in self._wire.command("LRANGE", self.key(name), 0, -1)]
 
@@ -139,25 +139,25 @@ class Looking:
         return {field.decode(): value for field, value in zip(found[::2], found[1::2], strict=True)}
 
     def time_passes_for_ids(self, ms: int) -> None:
-        began = self.hash("c").get("id memory began")
+        began = self.hash("counters").get("id memory began")
         if began is not None:
-            self._wire.command("HSET", self.key("c"), "id memory began", int(began) - ms)
+            self._wire.command("HSET", self.key("counters"), "id memory began", int(began) - ms)
 
     def forget_ids(self) -> None:
         self._wire.command("DEL", self.key("id_memory"), self.key("id_memory_before"))
 
     def row(self, id: str) -> rows.Row:  # noqa: A002
-        return rows.read_row(self._wire.command("HGET", self.key("m"), id))
+        return rows.read_row(self._wire.command("HGET", self.key("rows"), id))
 
     def enqueued_at(self, id: str) -> int:  # noqa: A002
         """Of a message that is ready: as its row says or, where it has none yet, its record."""
-        row, record = (self._wire.command("HGET", self.key(name), id) for name in ("m", "b"))
+        row, record = (self._wire.command("HGET", self.key(name), id) for name in ("rows", "records"))
         read = rows.read_row(row) if row is not None else rows.read_record(record)
         return read.timestamps.enqueued_at or 0
 
-    def marker(self, name: str = "k") -> int:
+    def marker(self, name: str = "ready_marker") -> int:
         length: int = self._wire.command("LLEN", self.key(name))
         return length
 
-    def take_marker(self, name: str = "k") -> None:
+    def take_marker(self, name: str = "ready_marker") -> None:
         self._wire.command("DEL", self.key(name))

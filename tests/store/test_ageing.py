@@ -17,7 +17,7 @@ TICKS = 1024
 def have_waited(store: RedisStore, look: Looking, ms: int, *ids: str) -> None:
     """Make messages of another priority than 0 that many ms older."""
     for name in ids:
-        store.wire.command("ZINCRBY", look.key("z"), -ms * TICKS, name)
+        store.wire.command("ZINCRBY", look.key("ready_by_priority"), -ms * TICKS, name)
 
 
 def test_smaller_is_sooner_and_first_in_first_out_among_equals(store: RedisStore) -> None:
@@ -66,7 +66,7 @@ def test_nothing_starves_however_many_come_that_are_sooner(store: RedisStore, lo
     store.enqueue([message("patient", priority=3)])
     launch, handed_out = Launch(store), list[str]()
     for half_hour in range(20):
-        have_waited(store, look, HOUR // 2, *look.ranked("z"))
+        have_waited(store, look, HOUR // 2, *look.ranked("ready_by_priority"))
         store.enqueue([message(f"{half_hour}-{n}", priority=-1) for n in range(2)])
         handed_out += names(launch.reserve(1))
     assert "patient" in handed_out
@@ -77,14 +77,14 @@ def test_what_is_cancelled_or_forgotten_at_the_head_does_not_hide_the_rest(
     store: RedisStore, look: Looking, inspector: Inspector
 ) -> None:
     store.enqueue([message("gone"), message("ranked", priority=1), message("after")])
-    store.wire.command("HDEL", look.key("b"), "gone")
+    store.wire.command("HDEL", look.key("records"), "gone")
     assert names(Launch(store).reserve(3)) == ["after", "ranked"]
     assert inspector.message("gone").last_error == "malformed: its record is missing"
 
 
 def test_one_that_cannot_be_read_does_not_take_the_place_of_one_that_can(store: RedisStore, look: Looking) -> None:
     store.enqueue([message("junk"), message("sound")])
-    store.wire.command("HSET", look.key("b"), "junk", "junk")
+    store.wire.command("HSET", look.key("records"), "junk", "junk")
     assert names(Launch(store).step(claim=1, wait=5.0).reserved) == ["sound"]
 
 

@@ -27,7 +27,7 @@ def test_what_was_begun_is_completed_as_any_other(store: RedisStore, look: Looki
     store.enqueue([message("a")])
     launch = Launch(store)
     reservation = begun(launch)
-    assert look.ranked("f") == ["a"]
+    assert look.ranked("in_flight") == ["a"]
     assert launch.complete(reservation).stale == []
     assert look.finished() == ["a"]
 
@@ -56,7 +56,7 @@ def test_what_was_begun_is_not_given_back(store: RedisStore, look: Looking) -> N
     launch = Launch(store)
     begun(launch)
     assert store.unreserve(launch.holder, QUEUE, []) == 0
-    assert (look.ranked("f"), look.listed("r")) == (["a"], [])
+    assert (look.ranked("in_flight"), look.listed("ready")) == (["a"], [])
 
 
 def test_who_recovers_hears_of_each_that_is_skipped(store: RedisStore) -> None:
@@ -82,8 +82,8 @@ def test_a_death_while_it_is_handled_skips_it(store: RedisStore, look: Looking, 
     assert found.state is State.DEAD
     assert found.last_error is not None
     assert found.last_error.startswith("skipped: ")
-    assert look.hash("c")["skipped"] == b"1"
-    assert look.ranked("x") == ["a"]
+    assert look.hash("counters")["skipped"] == b"1"
+    assert look.ranked("dead_letters") == ["a"]
 
 
 def test_past_its_hard_end_it_is_skipped_too(store: RedisStore, look: Looking) -> None:
@@ -92,7 +92,7 @@ def test_past_its_hard_end_it_is_skipped_too(store: RedisStore, look: Looking) -
     (reservation,) = launch.reserve(lasts_ms=0)
     launch.settle(begin(reservation))
     assert store.recover(QUEUE, []) == 1
-    assert look.ranked("x") == ["a"]
+    assert look.ranked("dead_letters") == ["a"]
 
 
 def test_what_was_skipped_may_be_redriven_and_is_handled_afresh(store: RedisStore, person: Interventions) -> None:

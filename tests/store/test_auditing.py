@@ -17,33 +17,33 @@ if TYPE_CHECKING:
 
 def lose(store: RedisStore, look: Looking, key: str, id: str) -> None:  # noqa: A002  its name
     """Take an id out of the index where it stands, and leave the rest."""
-    remove = ("LREM", look.key(key), 0, id) if key == "r" else ("ZREM", look.key(key), id)
+    remove = ("LREM", look.key(key), 0, id) if key == "ready" else ("ZREM", look.key(key), id)
     assert store.wire.command(*remove) == 1
 
 
 @pytest.mark.parametrize(
     ("options", "key", "state"),
     [
-        ({}, "r", State.READY),
-        ({"priority": -3}, "z", State.READY),
-        ({"key": "unique"}, "r", State.READY),
-        ({"concurrency": "one at a time"}, "r", State.READY),
-        ({"delay": HOUR}, "s", State.SCHEDULED),
+        ({}, "ready", State.READY),
+        ({"priority": -3}, "ready_by_priority", State.READY),
+        ({"key": "unique"}, "ready", State.READY),
+        ({"concurrency": "one at a time"}, "ready", State.READY),
+        ({"delay": HOUR}, "schedule", State.SCHEDULED),
     ],
 )
 def test_a_message_that_was_accepted_and_never_became_ready_is_handled_once(
     store: RedisStore, look: Looking, inspector: Inspector, options: dict[str, Any], key: str, state: State
 ) -> None:
     store.enqueue([message("half", **options)])
-    score = look.score("s", "half") if key == "s" else None
+    score = look.score("schedule", "half") if key == "schedule" else None
     lose(store, look, key, "half")
     launch = Launch(store)
     assert store.enqueue([message("half", **options)])[0].duplicate
     assert store.audit(QUEUE) == 1
     assert store.audit(QUEUE) == 0
     assert [found.id for found in inspector.messages(state, QUEUE, 9)] == ["half"]
-    if key == "s":
-        assert look.score("s", "half") == score
+    if key == "schedule":
+        assert look.score("schedule", "half") == score
     else:
         reserved = launch.reserve(9)
         assert names(reserved) == ["half"]
@@ -55,7 +55,7 @@ def test_a_message_that_was_accepted_and_never_became_ready_is_handled_once(
 def test_a_reservation_that_stands_nowhere_is_an_orphan_like_others(store: RedisStore, look: Looking) -> None:
     store.enqueue([message("a")])
     Launch(store).reserve()
-    lose(store, look, "f", "a")
+    lose(store, look, "in_flight", "a")
     assert store.audit(QUEUE) == 1
     assert Launch(store, 2).recovered == 1
 
@@ -66,10 +66,10 @@ def test_a_dead_letter_that_stands_nowhere_is_listed_again(
     store.enqueue([message("a")])
     launch = Launch(store)
     launch.settle(die(launch.reserve()[0]))
-    died = look.score("x", "a")
-    lose(store, look, "x", "a")
+    died = look.score("dead_letters", "a")
+    lose(store, look, "dead_letters", "a")
     assert store.audit(QUEUE) == 1
-    assert look.score("x", "a") == died
+    assert look.score("dead_letters", "a") == died
     assert [found.id for found in inspector.messages(State.DEAD, QUEUE, 9)] == ["a"]
 
 
@@ -94,9 +94,9 @@ def test_where_everything_has_its_place_nothing_changes(store: RedisStore) -> No
 
 def test_finished_messages_without_a_record_do_not_hide_one_that_is_lost(store: RedisStore, look: Looking) -> None:
     everything(store)
-    lose(store, look, "r", "last")
+    lose(store, look, "ready", "last")
     assert store.audit(QUEUE) == 1
-    assert look.listed("r") == ["last"]
+    assert look.listed("ready") == ["last"]
 
 
 def test_one_that_is_lost_among_many_is_found_by_one_launch_after_the_other(
@@ -104,30 +104,30 @@ def test_one_that_is_lost_among_many_is_found_by_one_launch_after_the_other(
 ) -> None:
     monkeypatch.setattr("pollconsumer.store.redis_store.AUDIT_PAGES", 2)
     store.enqueue([message(f"{n}", payload=b'{"a": "%s"}' % (b"x" * 100)) for n in range(900)])
-    lose(store, look, "r", "700")
+    lose(store, look, "ready", "700")
     found = [store.audit(QUEUE)]
     while found[-1] == 0:
         found.append(store.audit(QUEUE))
         assert len(found) <= 9
-    assert sorted(look.listed("r"), key=int) == [str(n) for n in range(900)]
+    assert sorted(look.listed("ready"), key=int) == [str(n) for n in range(900)]
     assert store.audit(QUEUE) == 0
 
 
 def test_in_a_long_list_it_is_found_once_all_before_it_are_handled(store: RedisStore, look: Looking) -> None:
     store.enqueue([message("lost")])
-    lose(store, look, "r", "lost")
+    lose(store, look, "ready", "lost")
     accepted = server_ms(store.wire)
     while server_ms(store.wire) <= accepted:
         pass
     store.enqueue([message(f"{n}") for n in range(1100)])
     assert store.audit(QUEUE) == 1
-    assert look.listed("r")[-1] == "lost"
+    assert look.listed("ready")[-1] == "lost"
 
 
 def test_what_a_newer_version_wrote_is_left_where_it_is(store: RedisStore, look: Looking) -> None:
     store.enqueue([message("newer")])
-    lose(store, look, "r", "newer")
-    store.wire.command("HSET", look.key("b"), "newer", b"Bof a form that is not known here")
+    lose(store, look, "ready", "newer")
+    store.wire.command("HSET", look.key("records"), "newer", b"Bof a form that is not known here")
     before = snapshot(store.wire)
     assert store.audit(QUEUE) == 0
     assert snapshot(store.wire) == before
@@ -135,10 +135,10 @@ def test_what_a_newer_version_wrote_is_left_where_it_is(store: RedisStore, look:
 
 def test_what_somebody_else_wrote_as_a_record_becomes_a_dead_letter(store: RedisStore, look: Looking) -> None:
     launch = Launch(store)
-    store.wire.command("HSET", look.key("b"), "foreign", b"{}")
+    store.wire.command("HSET", look.key("records"), "foreign", b"{}")
     assert store.audit(QUEUE) == 1
     assert launch.reserve() == []
-    assert look.ranked("x") == ["foreign"]
+    assert look.ranked("dead_letters") == ["foreign"]
     assert store.audit(QUEUE) == 0
 
 
@@ -156,8 +156,8 @@ def test_what_waits_for_nothing_and_what_is_not_parked_is_counted_no_more(
     before = counts()
     ghosts = (b"no line", b"key\0", b"key\0" + b"0" * 19 + b"nobody", b"key\0" + b"0" * 19 + b"v", b"\xff\0" * 9)
     for ghost in ghosts:
-        store.wire.command("ZADD", look.key("w"), 0, ghost)
-    store.wire.command("SADD", look.key("p"), "nobody", "last", b"\xff")
+        store.wire.command("ZADD", look.key("waiting_for_place"), 0, ghost)
+    store.wire.command("SADD", look.key("parked"), "nobody", "last", b"\xff")
     assert counts() != before
     store.audit(QUEUE)
     assert counts() == before
@@ -167,7 +167,7 @@ def test_those_in_line_behind_what_is_no_message_are_offered_its_place(store: Re
     store.enqueue([message(name, concurrency="key") for name in "ab"])
     launch = Launch(store)
     a, *_ = launch.reserve(9)
-    store.wire.command("ZADD", look.key("w"), 0, b"key\0" + b"0" * 19 + b"nobody")
+    store.wire.command("ZADD", look.key("waiting_for_place"), 0, b"key\0" + b"0" * 19 + b"nobody")
     launch.complete(a)
     store.audit(QUEUE)
     assert names(launch.reserve(9)) == ["b"]

@@ -75,9 +75,9 @@ def test_it_ends_with_the_message(
         person.cancel(QUEUE, "a")
     else:
         launch.settle(die(reservation))
-        assert look.hash("y") == {"a": b"7"}
+        assert look.hash("checkpoints") == {"a": b"7"}
         person.purge(QUEUE, ["a"])
-    assert look.hash("y") == {}
+    assert look.hash("checkpoints") == {}
 
 
 def test_trimming_leaves_none_behind(
@@ -85,9 +85,9 @@ def test_trimming_leaves_none_behind(
 ) -> None:
     monkeypatch.setattr("pollconsumer.store.redis_store.KEEP_FINISHED", 0)
     launch.complete(*launch.reserve())
-    store.wire.command("HSET", look.key("y"), "a", "stray")
+    store.wire.command("HSET", look.key("checkpoints"), "a", "stray")
     store.trim(QUEUE)
-    assert look.hash("y") == {}
+    assert look.hash("checkpoints") == {}
 
 
 def test_an_overtaken_launch_writes_none(store: RedisStore, launch: Launch) -> None:
@@ -105,7 +105,7 @@ def test_nor_does_one_whose_message_was_not_offered_to_another_yet(
 ) -> None:
     """A launch announces itself before it recovers: in between the row is as it was, and the fence alone tells."""
     (reservation,) = launch.reserve()
-    store.wire.command("HSET", look.key("t"), launch.holder.lineage, "2")
+    store.wire.command("HSET", look.key("announced"), launch.holder.lineage, "2")
     before = snapshot(store.wire)
     with pytest.raises(LeaseLost):
         store.checkpoint(launch.holder, reservation, b"7")

@@ -45,12 +45,12 @@ def test_no_more_are_in_flight_than_the_limit_and_first_come_first(
     launch, handed_out = Launch(store), list[str]()
     reserved = launch.reserve(9)
     while reserved:
-        assert len(look.ranked("f")) <= limit
-        assert look.hash("g") == {"k": str(len(look.ranked("f"))).encode()}
+        assert len(look.ranked("in_flight")) <= limit
+        assert look.hash("places_taken") == {"k": str(len(look.ranked("in_flight"))).encode()}
         handed_out += names(reserved)
         reserved = launch.step(completed=reserved, claim=9).reserved
     assert handed_out == ids
-    assert look.hash("g") == {}
+    assert look.hash("places_taken") == {}
     assert look.lined() == []
 
 
@@ -109,7 +109,7 @@ def test_what_a_launch_that_died_had_in_flight_leaves_its_place(store: RedisStor
     store.enqueue(keyed("a", "b", "c"))
     Launch(store).reserve(9)
     successor = Launch(store, fence=2)
-    assert look.hash("g") == {}
+    assert look.hash("places_taken") == {}
     order = []
     while reserved := successor.reserve(9):
         order += names(reserved)
@@ -129,7 +129,7 @@ def test_what_was_reserved_unknown_to_its_holder_leaves_its_place(store: RedisSt
     launch = Launch(store)
     launch.reserve(9)
     assert store.unreserve(launch.holder, QUEUE, []) == 1
-    assert look.hash("g") == {}
+    assert look.hash("places_taken") == {}
     assert names(launch.reserve(9)) == ["a"]
 
 
@@ -203,16 +203,16 @@ def test_counts_that_went_wrong_are_healed(store: RedisStore, look: Looking, cou
     store.enqueue(keyed("a", "b", "c") + keyed("p", "q", "r", key="2", limit=2))
     launch = Launch(store)
     reserved = launch.reserve(9)
-    store.wire.command("HDEL", look.key("b"), "a")
+    store.wire.command("HDEL", look.key("records"), "a")
     launch.complete(*reserved[:1])
-    assert look.hash("g") == {"k": b"1", "2": b"2"}  # nobody could tell which key it was that had one less
+    assert look.hash("places_taken") == {"k": b"1", "2": b"2"}  # nobody could tell which key it was that had one less
     look.take_marker()
     if counted is None:
-        store.wire.command("DEL", look.key("g"))
+        store.wire.command("DEL", look.key("places_taken"))
     else:
-        store.wire.command("HSET", look.key("g"), "2", counted)
+        store.wire.command("HSET", look.key("places_taken"), "2", counted)
     assert store.offer_places(QUEUE) == 1
-    assert look.hash("g") == {"2": b"2"}
+    assert look.hash("places_taken") == {"2": b"2"}
     assert look.marker() == 1
     assert names(launch.reserve(9)) == ["b"]
 
@@ -223,9 +223,9 @@ def test_with_too_many_in_flight_the_counts_are_trusted(
     monkeypatch.setattr("pollconsumer.store.redis_store.MOST_COUNTED", 1)
     store.enqueue(keyed("a", "b", "c", limit=2))
     Launch(store).reserve(9)
-    store.wire.command("HSET", look.key("g"), "k", 1)
+    store.wire.command("HSET", look.key("places_taken"), "k", 1)
     assert store.offer_places(QUEUE) == 1
-    assert look.hash("g") == {"k": b"1"}
+    assert look.hash("places_taken") == {"k": b"1"}
 
 
 def test_more_keys_than_one_call_looks_at_are_all_healed(
@@ -235,8 +235,8 @@ def test_more_keys_than_one_call_looks_at_are_all_healed(
     for n in range(10):
         store.enqueue(keyed(f"{n}a", f"{n}b", key=f"k{n}"))
     Launch(store).reserve(99)
-    for name in look.ranked("f"):
-        store.wire.command("ZREM", look.key("f"), name)
+    for name in look.ranked("in_flight"):
+        store.wire.command("ZREM", look.key("in_flight"), name)
     offered = 0
     for _ in range(10_000):
         offered += store.offer_places(QUEUE)
@@ -249,8 +249,8 @@ def test_a_line_whose_first_has_vanished_moves_on(store: RedisStore, look: Looki
     store.enqueue(keyed("a", "no row", "no record", "nothing", "b"))
     launch = Launch(store)
     reserved = launch.reserve(9)
-    store.wire.command("HDEL", look.key("m"), "no row", "nothing")
-    store.wire.command("HDEL", look.key("b"), "no record", "nothing")
+    store.wire.command("HDEL", look.key("rows"), "no row", "nothing")
+    store.wire.command("HDEL", look.key("records"), "no record", "nothing")
     launch.complete(*reserved)
     order = []
     for _ in range(9):

@@ -99,7 +99,7 @@ def test_nothing_behind_a_batch_with_a_conflict_is_accepted(store: RedisStore) -
         store.enqueue(wanted)
     assert caught.value.at == 2 * most + 5
     assert caught.value.accepted == [each.id for each in wanted[: 2 * most]]
-    assert Looking(store).listed("r") == ["a", *caught.value.accepted]
+    assert Looking(store).listed("ready") == ["a", *caught.value.accepted]
 
 
 def test_the_same_id_in_another_queue_is_another_message(store: RedisStore) -> None:
@@ -121,8 +121,8 @@ def test_what_conflicts_in_an_outbox_is_dropped_and_told_and_the_rest_is_sent(st
     outbox.send(store, QUEUE, tell)
     assert told == [("a", QUEUE)]
     look = Looking(store)
-    assert (look.listed("r"), look.listed("o")) == (["b", "c"], [])
-    assert Looking(store, "other").listed("r") == ["a"]
+    assert (look.listed("ready"), look.listed("outbox")) == (["b", "c"], [])
+    assert Looking(store, "other").listed("ready") == ["a"]
 
 
 def test_an_index_of_digests_holds_none_of_what_is_forgotten(

@@ -102,7 +102,7 @@ def test_the_end_of_a_late_holder_does_not_free_the_key_of_the_next(store: Redis
     launch.complete(first)
     store.enqueue([message("b", key="k")])
     launch.complete(first)
-    assert Looking(store).hash("u") == {"k": b"b"}
+    assert Looking(store).hash("unique_keys") == {"k": b"b"}
 
 
 def test_a_due_time_ahead_is_scheduled_and_one_in_the_past_is_ready_now(store: RedisStore) -> None:
@@ -110,16 +110,16 @@ def test_a_due_time_ahead_is_scheduled_and_one_in_the_past_is_ready_now(store: R
     store.enqueue([message("later", due=now + HOUR), message("late", due=now - HOUR), message("epoch", due=1)])
     store.enqueue([message("in-two-hours", delay=2 * HOUR), message("in-no-time", delay=0)])
     look = Looking(store)
-    assert look.ranked("s") == ["later", "in-two-hours"]
-    assert look.score("s", "later") == now + HOUR
-    assert look.listed("r") == ["late", "epoch", "in-no-time"]
+    assert look.ranked("schedule") == ["later", "in-two-hours"]
+    assert look.score("schedule", "later") == now + HOUR
+    assert look.listed("ready") == ["late", "epoch", "in-no-time"]
 
 
 def test_a_delay_counts_from_the_clock_of_the_server(store: RedisStore) -> None:
     before = server_ms(store.wire)
     store.enqueue([message("a", delay=HOUR)])
     after = server_ms(store.wire)
-    due = Looking(store).score("s", "a")
+    due = Looking(store).score("schedule", "a")
     assert due is not None
     assert before + HOUR <= due <= after + HOUR
 
@@ -134,7 +134,7 @@ def test_messages_of_several_queues_arrive_in_theirs(store: RedisStore) -> None:
 def test_more_messages_than_a_batch_holds_are_all_accepted_in_order(store: RedisStore) -> None:
     ids = [f"m{n:04}" for n in range(2 * batches.ENQUEUE_BATCH + 1)]
     assert [held.id for held in store.enqueue([message(name) for name in ids])] == ids
-    assert Looking(store).listed("r") == ids
+    assert Looking(store).listed("ready") == ids
 
 
 def test_large_payloads_are_sent_in_batches_of_bounded_size(store: RedisStore) -> None:
@@ -149,12 +149,12 @@ def test_large_payloads_are_sent_in_batches_of_bounded_size(store: RedisStore) -
     store.wire.call = counting  # type: ignore[method-assign, assignment]
     store.enqueue([message(f"m{n}", payload=payload) for n in range(3)])
     assert max(sent) < 2 * batches.ENQUEUE_BYTES
-    assert Looking(store).listed("r") == ["m0", "m1", "m2"]
+    assert Looking(store).listed("ready") == ["m0", "m1", "m2"]
 
 
 def test_a_batch_is_refused_whole_with_nothing_written(store: RedisStore) -> None:
     store.enqueue([message("first")])
-    store.wire.command("SET", store.keys.queue(QUEUE, "z"), "another program's")
+    store.wire.command("SET", store.keys.queue(QUEUE, "ready_by_priority"), "another program's")
     before = snapshot(store.wire)
     with pytest.raises(StoreRefused):
         store.enqueue([message("a"), message("b", priority=1), message("c", delay=HOUR, key="k")])
@@ -177,9 +177,9 @@ def test_a_duplicate_wakes_nobody(store: RedisStore) -> None:
     store.enqueue([message("a"), message("b", delay=HOUR)])
     look = Looking(store)
     look.take_marker()
-    look.take_marker("ks")
+    look.take_marker("schedule_marker")
     store.enqueue([message("a"), message("b", delay=1)])
-    assert (look.marker(), look.marker("ks")) == (0, 0)
+    assert (look.marker(), look.marker("schedule_marker")) == (0, 0)
 
 
 def test_the_marker_of_the_schedule_is_set_only_by_an_earlier_head(store: RedisStore) -> None:
@@ -187,20 +187,20 @@ def test_the_marker_of_the_schedule_is_set_only_by_an_earlier_head(store: RedisS
     set_by = []
     for name, delay in [("first", 2 * HOUR), ("later", 3 * HOUR), ("earlier", HOUR), ("last", 4 * HOUR)]:
         store.enqueue([message(name, delay=delay)])
-        if look.marker("ks"):
+        if look.marker("schedule_marker"):
             set_by.append(name)
-        look.take_marker("ks")
+        look.take_marker("schedule_marker")
     assert set_by == ["first", "earlier"]
 
 
 def test_the_marker_of_the_schedule_is_never_set_twice(store: RedisStore) -> None:
     for delay in (3 * HOUR, 2 * HOUR, HOUR):
         store.enqueue([message(f"m{delay}", delay=delay)])
-    assert Looking(store).marker("ks") == 1
+    assert Looking(store).marker("schedule_marker") == 1
 
 
 def test_the_mover_is_told_of_a_queue_with_its_first_message_and_only_then(store: RedisStore) -> None:
-    marker = store.keys.control("kq")
+    marker = store.keys.control("queues_marker")
     store.enqueue([message("a")])
     assert store.wire.command("LLEN", marker) == 1
     store.wire.command("DEL", marker)

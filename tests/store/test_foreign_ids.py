@@ -30,7 +30,7 @@ def test_an_id_pushed_twice_is_handled_once_and_counted_right_after_that(
     store: RedisStore, look: Looking, inspector: Inspector, priority: int
 ) -> None:
     store.enqueue([message("a", priority=priority), message("b", priority=priority)])
-    store.wire.command("RPUSH", look.key("r"), "a", "a", "b")
+    store.wire.command("RPUSH", look.key("ready"), "a", "a", "b")
     launch = Launch(store)
     reserved = launch.reserve(9)
     assert sorted(names(reserved)) == ["a", "b"]
@@ -45,19 +45,19 @@ def test_an_id_pushed_twice_beside_a_cancelled_one_leaves_no_wrong_count(
 ) -> None:
     store.enqueue([message("a"), message("gone"), message("b")])
     person.cancel(QUEUE, "gone")
-    store.wire.command("RPUSH", look.key("r"), "a")
+    store.wire.command("RPUSH", look.key("ready"), "a")
     launch = Launch(store)
     launch.complete(*launch.reserve(9))
     assert launch.reserve(1) == []
     assert ready(inspector) == 0
-    assert look.hash("c").get("left over", b"0") == b"0"
+    assert look.hash("counters").get("left over", b"0") == b"0"
 
 
 def test_a_count_of_what_is_left_over_ends_with_the_ready_messages(
     store: RedisStore, look: Looking, inspector: Inspector
 ) -> None:
     launch = Launch(store)
-    store.wire.command("HSET", look.key("c"), "left over", 7)
+    store.wire.command("HSET", look.key("counters"), "left over", 7)
     assert launch.reserve(1) == []
     store.enqueue([message("a")])
     assert ready(inspector) == 1
@@ -67,7 +67,7 @@ def test_every_id_that_was_set_aside_is_listed_and_purged_by_the_name_that_is_sh
     store: RedisStore, look: Looking, inspector: Inspector, person: Interventions
 ) -> None:
     launch = Launch(store)
-    store.wire.command("RPUSH", look.key("r"), *STRANGE)
+    store.wire.command("RPUSH", look.key("ready"), *STRANGE)
     assert launch.reserve(99) == []
     assert inspector.overview().queues[0].dead == len(STRANGE)
     listed = [letter.id for letter in inspector.messages(State.DEAD, QUEUE, 99)]
@@ -81,7 +81,7 @@ def test_a_dead_letter_of_which_nothing_is_stored_is_listed_and_purged(
     store: RedisStore, look: Looking, inspector: Inspector, person: Interventions
 ) -> None:
     Launch(store)
-    store.wire.command("ZADD", look.key("x"), 5, b"ghost\xff")
+    store.wire.command("ZADD", look.key("dead_letters"), 5, b"ghost\xff")
     (letter,) = inspector.messages(State.DEAD, QUEUE, 99)
     assert (letter.state, letter.last_error) == (State.DEAD, "nothing is stored of it")
     assert person.purge(QUEUE, [letter.id]) == [letter.id]
@@ -108,12 +108,12 @@ def test_what_somebody_else_scheduled_leaves_a_reservation_as_it_is(
     (reservation,) = launch.reserve()
     if settle:
         launch.complete(reservation)
-    store.wire.command("ZADD", look.key("s"), 5, "a")
-    row = store.wire.command("HGET", look.key("m"), "a")
+    store.wire.command("ZADD", look.key("schedule"), 5, "a")
+    row = store.wire.command("HGET", look.key("rows"), "a")
     store.promote(launch.holder, QUEUE, 9)
-    assert look.ranked("s") == []
-    assert look.listed("r") == []
-    assert store.wire.command("HGET", look.key("m"), "a") == row
+    assert look.ranked("schedule") == []
+    assert look.listed("ready") == []
+    assert store.wire.command("HGET", look.key("rows"), "a") == row
 
 
 def test_names_of_queues_and_leases_that_somebody_else_wrote_are_passed_over(
@@ -137,7 +137,7 @@ def test_a_count_that_is_no_number_is_shown_as_none_and_gone_with_the_next_launc
 ) -> None:
     launch = Launch(store)
     store.enqueue([message("a"), message("b", concurrency="one at a time"), message("c", priority=3)])
-    store.wire.command("HSET", look.key("c"), count, text)
+    store.wire.command("HSET", look.key("counters"), count, text)
     assert ready(inspector) == 3
     assert service_of(store.wire, store.keys, [QUEUE])[QUEUE].ready == 3
     assert store.audit(QUEUE) == 0

@@ -71,7 +71,7 @@ def test_a_call_repeated_within_the_time_makes_no_second_message(store: RedisSto
     complete(store, len(wanted))
     assert store.enqueue(wanted) == duplicates
     others_complete(store)
-    assert not Looking(store).hash("b").keys() & {each.id for each in wanted}
+    assert not Looking(store).hash("records").keys() & {each.id for each in wanted}
     assert store.enqueue(wanted) == duplicates  # after others
     time_passes(store, ID_MEMORY_MS - 1000)
     assert store.enqueue(wanted) == duplicates  # just before
@@ -105,7 +105,7 @@ def test_scheduled_messages_are_remembered_from_their_end(store: RedisStore, loo
     for _ in range(3):
         time_passes(store, ID_MEMORY_MS)
     assert store.enqueue([message("a", delay=HOUR)]) == [Enqueued("a", duplicate=True)]
-    store.wire.command("ZADD", look.key("s"), 1, "a")
+    store.wire.command("ZADD", look.key("schedule"), 1, "a")
     launch = Launch(store)
     store.promote(launch.holder, QUEUE, 9)
     launch.complete(*launch.reserve())
@@ -141,7 +141,7 @@ def test_an_entry_of_an_outbox_is_received_once_however_late_it_is_sent_again(
     (parent,) = launch.reserve()
     there = [message("there", queue="other"), chosen("chosen", queue="other")]
     launch.settle(finish(parent, outgoing=outbox.pack([message("a"), *there, message("b")], 0)))
-    (entry,) = store.wire.command("LRANGE", look.key("o"), 0, -1)
+    (entry,) = store.wire.command("LRANGE", look.key("outbox"), 0, -1)
     outbox.send(store, QUEUE, print)
     send_late(store, entry)
     complete(store, 2)
@@ -151,41 +151,41 @@ def test_an_entry_of_an_outbox_is_received_once_however_late_it_is_sent_again(
     before = snapshot(store.wire)
     send_late(store, entry)
     assert snapshot(store.wire) == before
-    assert Looking(store, "other").listed("r") == ["there", "chosen"]
+    assert Looking(store, "other").listed("ready") == ["there", "chosen"]
 
 
 def test_entries_of_an_outbox_are_numbered_in_their_order_even_where_the_clock_goes_back(
     store: RedisStore, look: Looking
 ) -> None:
-    store.wire.command("HSET", look.key("c"), "sent on", (server_ms(store.wire) + HOUR) * 1000)
+    store.wire.command("HSET", look.key("counters"), "sent on", (server_ms(store.wire) + HOUR) * 1000)
     store.enqueue([message("p"), message("q")])
     launch = Launch(store)
     outgoing = [outbox.pack([message(name)], 0) for name in ("a", "b")]
     parents = launch.reserve(2)
     launch.settle(*[finish(parent, outgoing=each) for parent, each in zip(parents, outgoing, strict=True)])
-    first, second = (int(entry.partition("\n")[0]) for entry in look.listed("o"))
+    first, second = (int(entry.partition("\n")[0]) for entry in look.listed("outbox"))
     assert second == first + 1
     assert outbox.send(store, QUEUE, print) == 2
-    assert look.listed("r") == ["a", "b"]
+    assert look.listed("ready") == ["a", "b"]
 
 
 def test_a_number_that_somebody_else_made_up_swallows_nothing(store: RedisStore, look: Looking) -> None:
     forged = outbox.pack([message("forged")], 0)
-    store.wire.command("RPUSH", look.key("o"), b"9007199254740991\n" + forged)
+    store.wire.command("RPUSH", look.key("outbox"), b"9007199254740991\n" + forged)
     store.wire.command("HSET", look.key("received"), QUEUE, "garbage")
     store.enqueue([message("parent")])
     launch = Launch(store)
     (parent,) = launch.reserve()
     launch.settle(finish(parent, outgoing=outbox.pack([message("child")], 0)))
     assert outbox.send(store, QUEUE, print) == 2
-    assert look.listed("r") == ["forged", "child"]
+    assert look.listed("ready") == ["forged", "child"]
 
 
 def test_an_occurrence_is_enqueued_once_though_nobody_remembers_its_id(store: RedisStore, look: Looking) -> None:
     recurring = Recurring(store.wire, NAMESPACE)
     recurrence = Recurrence("tick", "handler", every=60.0, queue=QUEUE)
     recurring.define("owner", [QUEUE], [recurrence], print)
-    due = look.score("nz", "tick")
+    due = look.score("next_instants", "tick")
     assert due is not None
     launch = Launch(store)
     script = store.wire.scripts["recur"]
@@ -213,9 +213,9 @@ def test_an_occurrence_whose_id_is_remembered_is_not_enqueued_when_its_instant_c
     recurring.define("owner", [QUEUE], [recurrence], print)
     launch = Launch(store)
     for expected in (1, 0):
-        store.wire.command("ZADD", look.key("nz"), server_ms(store.wire) // 60_000 * 60_000, "tick")
-        store.wire.command("DEL", look.key("nc"))
-        instant = look.score("nz", "tick")
+        store.wire.command("ZADD", look.key("next_instants"), server_ms(store.wire) // 60_000 * 60_000, "tick")
+        store.wire.command("DEL", look.key("recurrence_counters"))
+        instant = look.score("next_instants", "tick")
         assert recurring.tick(launch.holder, QUEUE, print) == expected
         complete(store, expected)
         others_complete(store)
@@ -270,7 +270,7 @@ def test_an_id_is_remembered_though_a_hundred_thousand_others_have_ended(valkey:
     stamp = rows.pack6(server_ms(store.wire))
     for first in range(0, 100_000, 1000):
         entries = [stamp + b"other-%d" % n for n in range(first, first + 1000)]
-        store.wire.command("RPUSH", store.keys.queue(QUEUE, "d"), *entries)
+        store.wire.command("RPUSH", store.keys.queue(QUEUE, "completed"), *entries)
     while store.trim(QUEUE):
         pass
     assert store.wire.command("HLEN", store.keys.queue(QUEUE, "id_memory")) == 100_000
@@ -313,7 +313,7 @@ def test_a_lost_reply_is_asked_for_again_and_the_messages_are_no_duplicates(
     store.enqueue([message("first")])  # makes the queue known
     lose_reply(lambda: None)
     assert store.enqueue(wanted) == [Enqueued(each.id, duplicate=False) for each in wanted]
-    assert look.listed("r") == ["first", *(each.id for each in wanted)]
+    assert look.listed("ready") == ["first", *(each.id for each in wanted)]
 
 
 def test_a_process_that_was_stopped_for_longer_than_ids_are_remembered_repeats_nothing(
@@ -328,14 +328,16 @@ def test_a_process_that_was_stopped_for_longer_than_ids_are_remembered_repeats_n
         clock.now += ID_MEMORY_MS / 1000
         complete(store, 1)
         others = [f"other-{n}" for n in range(9)]
-        RedisStore(store.wire, NAMESPACE).wire.command("RPUSH", look.key("d"), *["\0" * 6 + name for name in others])
+        RedisStore(store.wire, NAMESPACE).wire.command(
+            "RPUSH", look.key("completed"), *["\0" * 6 + name for name in others]
+        )
         for _ in range(3):
             time_passes(store, ID_MEMORY_MS)
 
     lose_reply(stopped)
     with pytest.raises(OutcomeUnknown, match="outcome unknown: a"):
         store.enqueue([message("a")])
-    assert look.listed("r") == []
+    assert look.listed("ready") == []
 
 
 @pytest.mark.parametrize("ms_late", [0, 1])
@@ -357,8 +359,8 @@ def test_an_entry_that_is_left_for_a_newer_version_is_not_taken_for_received_the
 ) -> None:
     newer = outbox.pack([message("newer")], 0).replace(b'"key"', b'"unknown": 1, "key"')
     for number, packed in ((1, outbox.pack([message("a")], 0)), (2, newer), (3, outbox.pack([message("b")], 0))):
-        store.wire.command("RPUSH", look.key("o"), b"%d\n%b" % (number, packed))
+        store.wire.command("RPUSH", look.key("outbox"), b"%d\n%b" % (number, packed))
     assert outbox.send(store, QUEUE, print) == 2
-    (left,) = store.wire.command("LRANGE", look.key("o"), 0, -1)
+    (left,) = store.wire.command("LRANGE", look.key("outbox"), 0, -1)
     assert outbox.send_entry(store, QUEUE, left.replace(b'"unknown": 1, ', b""), print) == 1
-    assert look.listed("r") == ["a", "b", "newer"]
+    assert look.listed("ready") == ["a", "b", "newer"]

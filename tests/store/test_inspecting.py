@@ -60,12 +60,12 @@ def test_each_state_lists_its_messages(one_of_each: RedisStore, inspector: Inspe
 
 def test_the_counts_of_a_queue_are_what_its_indexes_hold(one_of_each: RedisStore, inspector: Inspector) -> None:
     look = Looking(one_of_each)
-    one_of_each.wire.command("ZADD", look.key("s"), 1, "scheduled")
+    one_of_each.wire.command("ZADD", look.key("schedule"), 1, "scheduled")
     (counts,) = inspector.overview().queues
     assert counts.oldest_ready_seconds is not None
     assert counts[:10] == (QUEUE, 3, 1, 3, 1, 1, 0, 1, False, 1)
     assert counts.skipped == 0
-    assert counts.ready == len(look.listed("r")) + len(look.ranked("z"))
+    assert counts.ready == len(look.listed("ready")) + len(look.ranked("ready_by_priority"))
     assert inspector.overview().overdue == 1
 
 
@@ -84,9 +84,9 @@ def test_the_oldest_ready_message_is_found_in_either_index(store: RedisStore, in
     assert inspector.overview().queues == []
     store.enqueue([message("a"), message("ranked", priority=1)])
     for name, ago in (("a", 7_000_000), ("ranked", 9_000_000)):
-        record = store.wire.command("HGET", look.key("b"), name)
+        record = store.wire.command("HGET", look.key("records"), name)
         accepted = (server_ms(store.wire) - ago).to_bytes(6, "big")
-        store.wire.command("HSET", look.key("b"), name, record[:4] + accepted + record[10:])
+        store.wire.command("HSET", look.key("records"), name, record[:4] + accepted + record[10:])
     found = inspector.overview().queues[0].oldest_ready_seconds
     assert found is not None
     assert 9000 <= found < 9100

@@ -26,9 +26,9 @@ def fill(store: RedisStore, count: int) -> None:
 def age(store: RedisStore, look: Looking, ms: int) -> None:
     """Have what was handed out of an hourly quota have been handed out that much earlier."""
     slices = ms // (HOUR // 60)
-    for field, count in look.hash("h").items():
-        store.wire.command("HDEL", look.key("h"), field)
-        store.wire.command("HINCRBY", look.key("h"), int(field) - slices, int(count))
+    for field, count in look.hash("handed_out").items():
+        store.wire.command("HDEL", look.key("handed_out"), field)
+        store.wire.command("HINCRBY", look.key("handed_out"), int(field) - slices, int(count))
 
 
 def test_no_more_are_in_flight_than_the_limit(store: RedisStore, look: Looking) -> None:
@@ -39,7 +39,7 @@ def test_no_more_are_in_flight_than_the_limit(store: RedisStore, look: Looking) 
     assert launch.step(claim=9, limits=TWO).reserved == []
     second = launch.step(completed=first.reserved[:1], claim=9, limits=TWO)
     assert names(second.reserved) == ["m02"]
-    assert len(look.ranked("f")) == 2
+    assert len(look.ranked("in_flight")) == 2
 
 
 def test_what_another_launch_has_in_flight_counts(store: RedisStore) -> None:
@@ -135,7 +135,7 @@ def test_another_period_or_a_clock_set_back_begins_anew(store: RedisStore, look:
     launch.step(claim=3, limits=THREE_AN_HOUR)
     assert len(launch.step(claim=2, limits=Limits(quota=2, period_ms=1000)).reserved) == 2
     ahead = (server_ms(store.wire) + 100 * HOUR) // 60_000
-    store.wire.command("HSET", look.key("h"), ahead, 1000)
+    store.wire.command("HSET", look.key("handed_out"), ahead, 1000)
     assert len(launch.step(claim=9, limits=THREE_AN_HOUR).reserved) == 3
 
 
@@ -145,7 +145,7 @@ def test_the_tally_of_a_quota_does_not_grow(store: RedisStore, look: Looking) ->
         store.enqueue([message(f"m{n}")])
         launch.complete(*launch.step(claim=1, limits=Limits(quota=9, period_ms=HOUR)).reserved)
         age(store, look, 2 * 60_000)
-    assert len(look.hash("h")) <= 62
+    assert len(look.hash("handed_out")) <= 62
 
 
 def test_the_marker_stays_down_while_a_quota_keeps_everything_back(store: RedisStore, look: Looking) -> None:

@@ -23,19 +23,19 @@ RECORD = b"Bof a form that is not known here"
 def newer(store: RedisStore, look: Looking) -> bytes:
     """The record of a ready message, which is of a newer version."""
     store.enqueue([message("newer")])
-    record: bytes = store.wire.command("HGET", look.key("b"), "newer")
-    store.wire.command("HSET", look.key("b"), "newer", RECORD)
+    record: bytes = store.wire.command("HGET", look.key("records"), "newer")
+    store.wire.command("HSET", look.key("records"), "newer", RECORD)
     return record
 
 
 def due_in(store: RedisStore, look: Looking, id: str = "newer") -> int:  # noqa: A002  its name
-    due = look.score("s", id)
+    due = look.score("schedule", id)
     assert due is not None
     return due - server_ms(store.wire)
 
 
 def make_due(store: RedisStore, look: Looking) -> None:
-    store.wire.command("ZADD", look.key("s"), 5, "newer")
+    store.wire.command("ZADD", look.key("schedule"), 5, "newer")
 
 
 @pytest.mark.usefixtures("newer")
@@ -45,16 +45,16 @@ def test_a_message_of_a_newer_version_is_set_aside_for_a_minute_as_it_is(store: 
     assert names(stepped.reserved) == ["plain"]
     assert stepped.newer == (QUEUE,)
     assert 50_000 < due_in(store, look) <= 60_000
-    assert look.hash("b")["newer"] == RECORD
-    assert "newer" not in look.hash("m")
-    assert look.ranked("x") == []
+    assert look.hash("records")["newer"] == RECORD
+    assert "newer" not in look.hash("rows")
+    assert look.ranked("dead_letters") == []
 
 
 def test_a_newer_consumer_handles_what_was_set_aside(store: RedisStore, look: Looking, newer: bytes) -> None:
     launch = Launch(store)
     assert launch.reserve() == []
     make_due(store, look)
-    store.wire.command("HSET", look.key("b"), "newer", newer)  # readable, as to a newer version it is
+    store.wire.command("HSET", look.key("records"), "newer", newer)  # readable, as to a newer version it is
     store.promote(launch.holder, QUEUE, 9)
     assert names(launch.reserve()) == ["newer"]
 
@@ -73,13 +73,13 @@ def test_what_was_set_aside_is_looked_at_once_a_minute(store: RedisStore, look: 
 @pytest.mark.parametrize("options", [{"delay": 1}, {"priority": 7, "delay": 1}])
 def test_one_that_has_a_row_keeps_it(store: RedisStore, look: Looking, options: dict[str, Any]) -> None:
     store.enqueue([message("newer", **options)])
-    store.wire.command("HSET", look.key("b"), "newer", RECORD)
+    store.wire.command("HSET", look.key("records"), "newer", RECORD)
     launch = Launch(store)
     while store.promote(launch.holder, QUEUE, 9).moved == 0:
         pass
-    row = look.hash("m")["newer"]
+    row = look.hash("rows")["newer"]
     assert launch.step(claim=1).newer == (QUEUE,)
-    assert look.hash("m")["newer"] == row
+    assert look.hash("rows")["newer"] == row
     make_due(store, look)
     assert store.promote(launch.holder, QUEUE, 9).moved == 1
     assert launch.step(claim=1).newer == (QUEUE,)
@@ -88,7 +88,7 @@ def test_one_that_has_a_row_keeps_it(store: RedisStore, look: Looking, options: 
 def test_many_of_them_do_not_keep_others_waiting(store: RedisStore, look: Looking) -> None:
     several = [f"newer-{n}" for n in range(250)]
     store.enqueue([message(name) for name in [*several, "plain"]])
-    store.wire.command("HSET", look.key("b"), *(part for name in several for part in (name, RECORD)))
+    store.wire.command("HSET", look.key("records"), *(part for name in several for part in (name, RECORD)))
     launch = Launch(store)
     reserved: list[str] = []
     while not reserved:
@@ -101,9 +101,9 @@ def test_many_of_them_do_not_keep_others_waiting(store: RedisStore, look: Lookin
 @pytest.mark.usefixtures("newer")
 def test_it_wakes_a_mover_that_would_sleep_longer(store: RedisStore, look: Looking) -> None:
     store.enqueue([message("later", delay=HOUR)])
-    look.take_marker("ks")
+    look.take_marker("schedule_marker")
     Launch(store).reserve()
-    assert look.marker("ks") == 1
+    assert look.marker("schedule_marker") == 1
 
 
 @pytest.mark.usefixtures("newer")
@@ -125,7 +125,7 @@ def test_it_can_neither_be_cancelled_nor_rescheduled(store: RedisStore, look: Lo
             person.cancel(QUEUE, "newer")
         with pytest.raises(BadData, match="newer pollconsumer"):
             person.reschedule(QUEUE, "newer", delay=1)
-        assert look.hash("b")["newer"] == RECORD
+        assert look.hash("records")["newer"] == RECORD
         Launch(store).reserve()
 
 
@@ -133,12 +133,12 @@ def test_it_can_neither_be_cancelled_nor_rescheduled(store: RedisStore, look: Lo
 def test_repeating_its_id_makes_no_second_message(store: RedisStore, look: Looking) -> None:
     Launch(store).reserve()
     assert store.enqueue([message("newer")])[0].duplicate
-    assert look.hash("b")["newer"] == RECORD
-    assert look.listed("r") == []
+    assert look.hash("records")["newer"] == RECORD
+    assert look.listed("ready") == []
 
 
 def test_a_first_byte_that_is_no_version_is_malformed(store: RedisStore, look: Looking) -> None:
     store.enqueue([message("broken")])
-    store.wire.command("HSET", look.key("b"), "broken", b"{no record of ours\n")
+    store.wire.command("HSET", look.key("records"), "broken", b"{no record of ours\n")
     assert Launch(store).reserve() == []
-    assert look.ranked("x") == ["broken"]
+    assert look.ranked("dead_letters") == ["broken"]

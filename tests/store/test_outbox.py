@@ -33,10 +33,10 @@ def test_a_result_is_kept_for_its_time_and_forgotten_then(
     complete_with(store, result='{"n":1}')
     assert inspector.message("parent").result == {"n": 1}
     assert store.trim(QUEUE) == 0
-    assert look.hash("v") == {"parent": b'{"n":1}'}
-    store.wire.command("ZADD", look.key("vx"), 1, "parent")
+    assert look.hash("results") == {"parent": b'{"n":1}'}
+    store.wire.command("ZADD", look.key("result_ends"), 1, "parent")
     store.trim(QUEUE)
-    assert (look.hash("v"), look.ranked("vx")) == ({}, [])
+    assert (look.hash("results"), look.ranked("result_ends")) == ({}, [])
     assert inspector.message("parent").result is None
 
 
@@ -44,7 +44,7 @@ def test_a_result_outlives_its_message(store: RedisStore, look: Looking, monkeyp
     monkeypatch.setattr("pollconsumer.store.redis_store.KEEP_FINISHED", 0)
     complete_with(store, result="1")
     assert store.trim(QUEUE) == 1
-    assert look.hash("v") == {"parent": b"1"}
+    assert look.hash("results") == {"parent": b"1"}
 
 
 def test_a_result_is_not_that_of_a_later_message_with_the_same_id(
@@ -69,7 +69,7 @@ def test_settling_again_after_a_lost_reply_sends_nothing_twice(store: RedisStore
     before = snapshot(store.wire)
     assert launch.settle(settlement).stale == []
     assert snapshot(store.wire) == before
-    assert len(look.listed("o")) == 1
+    assert len(look.listed("outbox")) == 1
 
 
 def test_what_was_taken_over_sends_nothing(store: RedisStore, look: Looking) -> None:
@@ -78,7 +78,7 @@ def test_what_was_taken_over_sends_nothing(store: RedisStore, look: Looking) -> 
     (parent,) = launch.reserve(lasts_ms=0)
     store.recover(QUEUE, [])
     launch.settle(finish(parent, "1", outgoing=outbox.pack([message("child")], 0)))
-    assert (look.listed("o"), look.hash("v")) == ([], {})
+    assert (look.listed("outbox"), look.hash("results")) == ([], {})
 
 
 @pytest.mark.parametrize("settle", [retry, die])
@@ -88,7 +88,7 @@ def test_an_attempt_that_failed_sends_nothing(store: RedisStore, look: Looking, 
     launch = Launch(store)
     (parent,) = launch.reserve()
     launch.settle(settle(parent)._replace(outgoing=outbox.pack([message("child")], 0)))
-    assert look.listed("o") == []
+    assert look.listed("outbox") == []
 
 
 def test_what_is_sent_arrives_in_its_own_queue_whole(store: RedisStore, look: Looking, inspector: Inspector) -> None:
@@ -98,40 +98,40 @@ def test_what_is_sent_arrives_in_its_own_queue_whole(store: RedisStore, look: Lo
         message("later", queue=OTHER, delay=HOUR),
     ]
     complete_with(store, *children)
-    assert look.ranked("z") == []
+    assert look.ranked("ready_by_priority") == []
     assert outbox.send(store, QUEUE, print) == 3
-    assert look.listed("o") == []
+    assert look.listed("outbox") == []
     same = inspector.message("same")
     assert (same.payload, same.row.priority, same.queue) == ({"x": "ü"}, 3, QUEUE)
     assert store.enqueue([message("probe", key="k")])[0].id == "same"
     other = Looking(store, OTHER)
-    assert other.listed("r") == ["else"]
-    due = other.score("s", "later")
+    assert other.listed("ready") == ["else"]
+    due = other.score("schedule", "later")
     assert due is not None
     assert due <= server_ms(store.wire) + HOUR
     Launch(store, queue=OTHER).reserve()
-    assert other.hash("g") == {"c": b"1"}
+    assert other.hash("places_taken") == {"c": b"1"}
 
 
 def test_a_sender_that_dies_between_sending_and_saying_so_sends_nothing_twice(
     store: RedisStore, look: Looking, inspector: Inspector
 ) -> None:
     complete_with(store, message("child", queue=OTHER), message("sibling"))
-    (entry,) = store.wire.command("LRANGE", look.key("o"), 0, -1)
+    (entry,) = store.wire.command("LRANGE", look.key("outbox"), 0, -1)
     assert outbox.send(store, QUEUE, print) == 2
     launch = Launch(store, queue=OTHER)
     launch.complete(*launch.reserve())
-    store.wire.command("RPUSH", look.key("o"), entry)
+    store.wire.command("RPUSH", look.key("outbox"), entry)
     assert outbox.send(store, QUEUE, print) == 2
     assert inspector.message("child").state == "completed"
-    assert Looking(store, OTHER).listed("r") == []
-    assert look.listed("r") == ["sibling"]
+    assert Looking(store, OTHER).listed("ready") == []
+    assert look.listed("ready") == ["sibling"]
 
 
 def test_two_senders_at_once_send_everything_once(store: RedisStore, look: Looking) -> None:
     for n in range(50):
         entry = outbox.pack([message(f"m{n}", queue=OTHER)], 0)
-        store.wire.command("RPUSH", look.key("o"), b"%d\n%b" % (n + 1, entry))
+        store.wire.command("RPUSH", look.key("outbox"), b"%d\n%b" % (n + 1, entry))
     enqueue, rivals = store.enqueue, 0
 
     def rivalled(*messages: object) -> object:
@@ -143,16 +143,16 @@ def test_two_senders_at_once_send_everything_once(store: RedisStore, look: Looki
 
     store.enqueue = rivalled  # type: ignore[assignment, method-assign]
     outbox.send(store, QUEUE, print)
-    assert look.listed("o") == []
-    assert Looking(store, OTHER).listed("r") == [f"m{n}" for n in range(50)]
+    assert look.listed("outbox") == []
+    assert Looking(store, OTHER).listed("ready") == [f"m{n}" for n in range(50)]
 
 
 def test_a_child_with_a_key_that_is_held_is_a_duplicate(store: RedisStore, look: Looking) -> None:
     store.enqueue([message("holder", key="k", delay=HOUR)])
     complete_with(store, message("child", key="k"))
     outbox.send(store, QUEUE, print)
-    assert look.listed("r") == []
-    assert look.listed("o") == []
+    assert look.listed("ready") == []
+    assert look.listed("outbox") == []
 
 
 GOOD = {"id": "i", "queue": "q", "handler": "h", "payload": "{}"}
@@ -196,19 +196,19 @@ GOOD = {"id": "i", "queue": "q", "handler": "h", "payload": "{}"}
 def test_what_somebody_else_wrote_there_is_dropped_and_holds_up_nothing(
     store: RedisStore, look: Looking, garbage: bytes
 ) -> None:
-    store.wire.command("RPUSH", look.key("o"), garbage, outbox.pack([message("child")], 0))
+    store.wire.command("RPUSH", look.key("outbox"), garbage, outbox.pack([message("child")], 0))
     assert outbox.send(store, QUEUE, print) == 1
-    assert (look.listed("r"), look.listed("o")) == (["child"], [])
+    assert (look.listed("ready"), look.listed("outbox")) == (["child"], [])
 
 
 def test_what_a_newer_version_is_to_send_on_is_left_for_it_and_holds_nothing_up(
     store: RedisStore, look: Looking
 ) -> None:
     complete_with(store, message("old", queue=OTHER))
-    (entry,) = store.wire.command("LRANGE", look.key("o"), 0, -1)
+    (entry,) = store.wire.command("LRANGE", look.key("outbox"), 0, -1)
     (given,) = json.loads(entry.partition(b"\n")[2])
     newer = json.dumps([given | {"id": "new", "of a later version": 1}]).encode()
-    store.wire.command("LPUSH", look.key("o"), *[newer] * 30)
+    store.wire.command("LPUSH", look.key("outbox"), *[newer] * 30)
     assert outbox.send(store, QUEUE, print) == 1
-    assert look.listed("o") == [newer.decode()] * 30
-    assert Looking(store, OTHER).listed("r") == ["old"]
+    assert look.listed("outbox") == [newer.decode()] * 30
+    assert Looking(store, OTHER).listed("ready") == ["old"]

@@ -28,7 +28,7 @@ def schedule(store: RedisStore, look: Looking, due: dict[str, int], priority: in
     now = server_ms(store.wire)
     store.enqueue([message(name, delay=HOUR, priority=priority) for name in due])
     for name, ago in due.items():
-        store.wire.command("ZADD", look.key("s"), now - ago, name)
+        store.wire.command("ZADD", look.key("schedule"), now - ago, name)
 
 
 def test_what_is_not_due_stays_and_the_mover_learns_when_it_will_be(
@@ -39,7 +39,7 @@ def test_what_is_not_due_stays_and_the_mover_learns_when_it_will_be(
     assert moved == 0
     assert next_due is not None
     assert HOUR / 1000 - 60 < next_due <= HOUR / 1000
-    assert look.ranked("s") == ["a", "b"]
+    assert look.ranked("schedule") == ["a", "b"]
 
 
 def test_an_empty_schedule_has_no_next_due_time(store: RedisStore, mover: Holder) -> None:
@@ -52,7 +52,7 @@ def test_a_message_is_never_promoted_before_its_due_time_by_the_clock_of_the_ser
     for n in range(5):
         due = server_ms(store.wire) + 15
         store.enqueue([message(f"m{n}", due=due)])  # on a slow machine it is due, and ready, by then
-        while look.score("s", f"m{n}") is not None:
+        while look.score("schedule", f"m{n}") is not None:
             store.promote(mover, QUEUE, 100)
         assert server_ms(store.wire) >= due
         assert look.enqueued_at(f"m{n}") >= due
@@ -61,8 +61,8 @@ def test_a_message_is_never_promoted_before_its_due_time_by_the_clock_of_the_ser
 def test_due_messages_are_promoted_by_due_time_then_id(store: RedisStore, look: Looking, mover: Holder) -> None:
     schedule(store, look, {"late": 1000, "b": 5000, "c": 5000, "a": 5000, "latest": 10})
     assert store.promote(mover, QUEUE, 100) == Promoted(5, None, recurring=False)
-    assert look.listed("r") == ["a", "b", "c", "late", "latest"]
-    assert look.ranked("s") == []
+    assert look.listed("ready") == ["a", "b", "c", "late", "latest"]
+    assert look.ranked("schedule") == []
 
 
 def test_promoted_messages_of_another_priority_keep_that_order_too(
@@ -79,7 +79,7 @@ def test_a_batch_is_bounded_and_takes_the_oldest_due_times(store: RedisStore, lo
     schedule(store, look, {f"m{n}": 1000 - n for n in range(7)})
     moved, next_due, _ = store.promote(mover, QUEUE, 3)
     assert (moved, next_due) == (3, 0.0)
-    assert look.listed("r") == ["m0", "m1", "m2"]
+    assert look.listed("ready") == ["m0", "m1", "m2"]
     assert store.promote(mover, QUEUE, 100) == Promoted(4, None, recurring=False)
 
 
@@ -87,9 +87,9 @@ def test_many_messages_with_the_same_due_time_all_arrive_once(store: RedisStore,
     ids = [f"m{n:03}" for n in range(450)]
     due = server_ms(store.wire) - 1
     store.enqueue([message(name, delay=HOUR) for name in ids])
-    store.wire.command("ZADD", look.key("s"), *(part for name in ids for part in (due, name)))
+    store.wire.command("ZADD", look.key("schedule"), *(part for name in ids for part in (due, name)))
     assert [store.promote(mover, QUEUE, 100).moved for _ in range(6)] == [100, 100, 100, 100, 50, 0]
-    assert look.listed("r") == ids
+    assert look.listed("ready") == ids
 
 
 def test_promoting_says_when_the_message_became_ready_and_wakes_the_consumer(
@@ -127,4 +127,4 @@ def test_a_mover_that_did_not_announce_itself_moves_nothing(store: RedisStore, l
     schedule(store, look, {"a": 1000})
     with pytest.raises(StoreRefused):
         store.promote(Holder("mover::0", "5", "mover:"), QUEUE, 100)
-    assert look.ranked("s") == ["a"]
+    assert look.ranked("schedule") == ["a"]

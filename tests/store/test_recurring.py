@@ -66,9 +66,9 @@ def act(recurring: Recurring) -> Acting:
 
 def come_due(look: Looking, name: str = "x", hours: int = 2) -> int:
     """Let so many hours pass, as far as a recurrence can tell."""
-    due = look.score("nz", name)
+    due = look.score("next_instants", name)
     assert due is not None
-    look._wire.command("ZADD", look.key("nz"), due - hours * HOUR, name)  # noqa: SLF001
+    look._wire.command("ZADD", look.key("next_instants"), due - hours * HOUR, name)  # noqa: SLF001
     return due - hours * HOUR
 
 
@@ -85,7 +85,7 @@ def test_what_is_due_stays_due_in_any_order_of_launches_of_two_groups_and_two_ve
         due = come_due(look, f"x{n}")
         for owner, recurrence in def_of[1:]:
             act.recurring.define(owner, [QUEUE], [recurrence], act.events.append)
-            assert look.score("nz", f"x{n}") == due, order
+            assert look.score("next_instants", f"x{n}") == due, order
         assert act.move() == 1, order
         for owner in (FIRST, SECOND):
             act.recurring.define(owner, [QUEUE], [], act.events.append)
@@ -96,7 +96,7 @@ def test_groups_that_share_a_configuration_share_its_recurrences(act: Acting, lo
     due = come_due(look, hours=4)
     act.launch(SECOND, HOURLY)
     act.launch(FIRST, HOURLY)
-    assert look.score("nz", "x") == due
+    assert look.score("next_instants", "x") == due
     assert act.owners() == {"x": (FIRST, SECOND)}
 
 
@@ -109,7 +109,7 @@ def test_a_recurrence_goes_when_its_last_owner_does(act: Acting, look: Looking) 
     act.launch(SECOND)
     assert act.owners() == {}
     assert act.events == [RecurrenceRemoved("x")]
-    assert look.score("nz", "x") is None
+    assert look.score("next_instants", "x") is None
 
 
 def absent(look: Looking, owner: str, hours: int) -> None:
@@ -164,7 +164,7 @@ def test_what_is_due_stays_due_in_another_queue(act: Acting, look: Looking, stor
     act.launch(FIRST, HOURLY)
     due = come_due(look)
     act.launch(FIRST, ELSEWHERE)
-    assert Looking(store, "elsewhere").score("nz", "x") == due
+    assert Looking(store, "elsewhere").score("next_instants", "x") == due
     assert act.move("elsewhere") == 1
     assert act.events[0] != RecurrenceRemoved("x")
 
@@ -174,7 +174,7 @@ def test_a_person_who_paused_is_obeyed_whatever_is_defined_meanwhile(act: Acting
     act.recurring.pause(act.recurring.find("x"))
     for recurrences in ([CHANGED], [], [HOURLY]):
         act.launch(FIRST, *recurrences)
-        assert look.score("nz", "x") is None
+        assert look.score("next_instants", "x") is None
     assert act.recurring.find("x").paused
 
 
@@ -184,8 +184,20 @@ def test_a_pause_of_what_was_removed_meanwhile_holds_nothing_that_is_defined_lat
     act.launch(FIRST)
     act.recurring.pause(seen)
     act.launch(FIRST, HOURLY)
-    assert look.score("nz", "x") is not None
+    assert look.score("next_instants", "x") is not None
     assert not act.recurring.find("x").paused
+
+
+def test_removing_a_recurrence_leaves_what_others_were_before_though_their_names_begin_alike(
+    act: Acting, look: Looking
+) -> None:
+    longer = replace(HOURLY, name="x longer")
+    act.launch(FIRST, HOURLY, longer)
+    due = come_due(look, "x longer", hours=0)
+    act.launch(FIRST, HOURLY, replace(longer, every=7200.0))
+    act.recurring.remove("x")
+    act.launch(FIRST, longer)
+    assert look.score("next_instants", "x longer") == due
 
 
 @pytest.mark.parametrize("reserved", [False, True])
@@ -218,35 +230,35 @@ def test_what_loses_its_definition_between_look_and_enqueueing_yields_nothing(
 ) -> None:
     act.launch(FIRST, HOURLY)
     due = come_due(look)
-    store.wire.command("HDEL", look.key("n"), "x")
+    store.wire.command("HDEL", look.key("recurrences"), "x")
     assert recur(store, "x", due) == -1
-    assert look.listed("r") == []
+    assert look.listed("ready") == []
 
 
 def test_what_is_put_right_between_look_and_putting_aside_is_not_put_aside(
     act: Acting, look: Looking, store: RedisStore
 ) -> None:
     act.launch(FIRST, HOURLY)
-    following = look.score("nz", "x")
+    following = look.score("next_instants", "x")
     script = store.wire.scripts["set_aside"]
     arguments = [MOVER.lineage, MOVER.fence, "x", 1]
     store.wire.call(script, store.keys.of_script(script, QUEUE), arguments)
-    assert (look.score("nz", "x"), look.ranked("recurrences_unreadable")) == (following, [])
+    assert (look.score("next_instants", "x"), look.ranked("recurrences_unreadable")) == (following, [])
 
 
 def test_one_that_stands_still_or_too_far_ahead_goes_on_with_the_next_launch(act: Acting, look: Looking) -> None:
     act.launch(FIRST, HOURLY)
     wire = act.recurring._wire  # noqa: SLF001
     for spoil in (
-        ("ZREM", look.key("nz"), "x"),
-        ("ZADD", look.key("nz"), "+inf", "x"),
-        ("ZADD", look.key("nz"), "1e300", "x"),
-        ("ZADD", look.key("nz"), "-inf", "x"),
-        ("ZADD", look.key("nz"), "-1", "x"),
+        ("ZREM", look.key("next_instants"), "x"),
+        ("ZADD", look.key("next_instants"), "+inf", "x"),
+        ("ZADD", look.key("next_instants"), "1e300", "x"),
+        ("ZADD", look.key("next_instants"), "-inf", "x"),
+        ("ZADD", look.key("next_instants"), "-1", "x"),
     ):
         wire.command(*spoil)
         act.launch(FIRST, HOURLY)
-        assert HOURLY.next_after(server_ms(wire)) == look.score("nz", "x"), spoil
+        assert HOURLY.next_after(server_ms(wire)) == look.score("next_instants", "x"), spoil
 
 
 # Two versions that take turns, while an upgrade is under way
@@ -346,8 +358,8 @@ def test_definitions_that_differ_once_are_a_change_and_in_turn_are_contested(act
 
 def garbage(store: RedisStore, look: Looking, name: str | bytes, definition: str | bytes | None, score: object) -> None:
     if definition is not None:
-        store.wire.command("HSET", look.key("n"), name, definition)
-    store.wire.command("ZADD", look.key("nz"), str(score), name)
+        store.wire.command("HSET", look.key("recurrences"), name, definition)
+    store.wire.command("ZADD", look.key("next_instants"), str(score), name)
 
 
 GARBAGE: list[tuple[str | bytes, str | bytes | None, object, str]] = [
@@ -417,10 +429,10 @@ def test_names_that_are_no_text_are_told_apart_and_removed_by_what_is_shown_or_b
     shown = [standing.name for standing in act.recurring.standing(lambda _: None)]
     assert shown == [r"\x5cxff", r"\xfe", r"\xff"]
     act.recurring.remove(shown[0])
-    assert set(store.wire.command("HKEYS", look.key("n"))) == {b"\xfe", b"\xff"}
+    assert set(store.wire.command("HKEYS", look.key("recurrences"))) == {b"\xfe", b"\xff"}
     act.recurring.remove(shown[1])
     act.recurring.remove(os.fsdecode(b"\xff"))
-    assert look.hash("n") == {}
+    assert look.hash("recurrences") == {}
 
 
 def test_those_that_cannot_be_read_do_not_starve_those_behind_them(
@@ -443,12 +455,12 @@ def test_a_later_launch_looks_again_and_what_was_due_is_still_due(
     """One of a newer version, say, or on a machine that knows the time zone."""
     act.launch(FIRST, HOURLY)
     due = come_due(look)
-    store.wire.command("HSET", look.key("n"), "x", "of a newer version")
+    store.wire.command("HSET", look.key("recurrences"), "x", "of a newer version")
     act.move()
-    assert look.score("nz", "x") is None
-    store.wire.command("HSET", look.key("n"), "x", HOURLY.as_json())
+    assert look.score("next_instants", "x") is None
+    store.wire.command("HSET", look.key("recurrences"), "x", HOURLY.as_json())
     act.recurring.try_again(MOVER, QUEUE)
-    assert look.score("nz", "x") == due
+    assert look.score("next_instants", "x") == due
     assert act.move() == 1
 
 
@@ -459,7 +471,7 @@ def test_an_overtaken_mover_enqueues_nothing_and_puts_nothing_aside(
     act.launch(FIRST, HOURLY)
     come_due(look)
     if definition:
-        store.wire.command("HSET", look.key("n"), "x", definition)
+        store.wire.command("HSET", look.key("recurrences"), "x", definition)
     store.announce(MOVER._replace(fence="6"), QUEUE)
     before = snapshot(store.wire)
     with pytest.raises(LeaseLost):
@@ -470,7 +482,7 @@ def test_an_overtaken_mover_enqueues_nothing_and_puts_nothing_aside(
 def test_an_overtaken_mover_has_nothing_looked_at_again(act: Acting, store: RedisStore, look: Looking) -> None:
     act.launch(FIRST, HOURLY)
     come_due(look)
-    store.wire.command("HSET", look.key("n"), "x", "garbage")
+    store.wire.command("HSET", look.key("recurrences"), "x", "garbage")
     act.move()
     store.announce(MOVER._replace(fence="6"), QUEUE)
     before = snapshot(store.wire)
@@ -482,15 +494,15 @@ def test_an_overtaken_mover_has_nothing_looked_at_again(act: Acting, store: Redi
 def test_one_put_aside_is_paused_and_defined_anew_like_any_other(act: Acting, store: RedisStore, look: Looking) -> None:
     act.launch(FIRST, HOURLY)
     due = come_due(look)
-    store.wire.command("HSET", look.key("n"), "x", "?")
+    store.wire.command("HSET", look.key("recurrences"), "x", "?")
     act.move()
     act.launch(FIRST, HOURLY)
-    assert look.score("nz", "x") == due
-    store.wire.command("HSET", look.key("n"), "x", "?")
+    assert look.score("next_instants", "x") == due
+    store.wire.command("HSET", look.key("recurrences"), "x", "?")
     act.move()
     act.recurring.pause(act.recurring.find("x"))
     act.recurring.try_again(MOVER, QUEUE)
-    assert look.score("nz", "x") is None
+    assert look.score("next_instants", "x") is None
 
 
 @pytest.mark.parametrize("score", ["+inf", "1e300", "1e15"])
@@ -508,7 +520,7 @@ def test_an_instant_that_never_comes_leaves_the_mover_a_wait(
 def test_counts_that_are_no_numbers_stop_nothing(act: Acting, store: RedisStore, look: Looking) -> None:
     act.launch(FIRST, replace(HOURLY, missed="skip"))
     come_due(look, hours=5)
-    store.wire.command("HSET", look.key("nc"), "x:enqueued", "many", "x:skipped", "1e9999")
+    store.wire.command("HSET", look.key("recurrence_counters"), "x:enqueued", "many", "x:skipped", "1e9999")
     assert [standing.enqueued for standing in act.recurring.standing(lambda _: None)] == [0]
     act.move()
     assert act.recurring.find("x").skipped >= 4
@@ -516,7 +528,15 @@ def test_counts_that_are_no_numbers_stop_nothing(act: Acting, store: RedisStore,
 
 @pytest.mark.parametrize(
     "key",
-    ["n", "nz", "nc", "recurrence_owners", "recurrence_owners_seen", "recurrences_replaced", "recurrences_unreadable"],
+    [
+        "recurrences",
+        "next_instants",
+        "recurrence_counters",
+        "recurrence_owners",
+        "recurrence_owners_seen",
+        "recurrences_replaced",
+        "recurrences_unreadable",
+    ],
 )
 def test_a_queue_whose_keys_are_not_ours_is_left_out_and_recurrences_of_others_are_defined(
     act: Acting, store: RedisStore, look: Looking, key: str
@@ -524,5 +544,5 @@ def test_a_queue_whose_keys_are_not_ours_is_left_out_and_recurrences_of_others_a
     store.wire.command("SET", look.key(key), "somebody else's")
     act.launch(FIRST, HOURLY, replace(ELSEWHERE, name="y"))
     assert [type(event) for event in act.events] == [QueueLeftOut]
-    assert Looking(store, "elsewhere").score("nz", "y") is not None
-    assert set(look.hash("n") if key != "n" else ()) == set()
+    assert Looking(store, "elsewhere").score("next_instants", "y") is not None
+    assert set(look.hash("recurrences") if key != "recurrences" else ()) == set()

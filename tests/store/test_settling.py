@@ -34,7 +34,7 @@ def test_one_step_settles_and_reserves(store: RedisStore, look: Looking) -> None
     stepped = launch.step(completed=first, claim=1)
     assert names(stepped.reserved) == ["b"]
     assert look.finished() == ["a"]
-    assert look.ranked("f") == ["b"]
+    assert look.ranked("in_flight") == ["b"]
 
 
 def test_a_step_reserves_no_more_than_asked_for(store: RedisStore, look: Looking) -> None:
@@ -42,7 +42,7 @@ def test_a_step_reserves_no_more_than_asked_for(store: RedisStore, look: Looking
     launch = Launch(store)
     assert len(launch.reserve(4)) == 4
     assert launch.step(claim=0).reserved == []
-    assert len(look.ranked("f")) == 4
+    assert len(look.ranked("in_flight")) == 4
 
 
 def test_a_reservation_charges_the_attempt_and_lasts_until_the_hard_end(store: RedisStore, look: Looking) -> None:
@@ -51,7 +51,7 @@ def test_a_reservation_charges_the_attempt_and_lasts_until_the_hard_end(store: R
     (reservation,) = Launch(store, fence=77).reserve(lasts_ms=5000)
     after = server_ms(store.wire)
     assert before <= reservation.reserved_at <= after
-    assert look.score("f", "a") == reservation.reserved_at + 5000
+    assert look.score("in_flight", "a") == reservation.reserved_at + 5000
     row = look.row("a")
     assert row.attempts == reservation.attempt == 1
     assert row.timestamps.reserved_at == reservation.reserved_at
@@ -70,11 +70,11 @@ def test_completing_drops_a_large_record(
     store: RedisStore, inspector: Inspector, look: Looking, delay: int | None
 ) -> None:
     store.enqueue([message("a", payload=b'{"x":"%b"}' % (b"x" * 2000), delay=delay)])
-    store.wire.command("ZADD", look.key("s"), "XX", 1, "a")
+    store.wire.command("ZADD", look.key("schedule"), "XX", 1, "a")
     launch = Launch(store)
     store.promote(launch.holder, QUEUE, 1)
     launch.complete(*launch.reserve())
-    assert look.hash("b") == {}
+    assert look.hash("records") == {}
     assert (inspector.message("a").state, inspector.message("a").payload) == (State.COMPLETED, None)
 
 
@@ -85,14 +85,14 @@ def test_a_retry_waits_in_the_schedule_for_its_delay(store: RedisStore, look: Lo
     before = server_ms(store.wire)
     launch.settle(retry(reservation, HOUR, "ValueError: again"))
     after = server_ms(store.wire)
-    due = look.score("s", "a")
+    due = look.score("schedule", "a")
     assert due is not None
     assert before + HOUR <= due <= after + HOUR
-    assert (look.ranked("f"), look.listed("r")) == ([], [])
+    assert (look.ranked("in_flight"), look.listed("ready")) == ([], [])
     row = look.row("a")
     assert (row.attempts, row.timestamps.next_attempt_at, row.timestamps.reserved_at) == (1, due, None)
     assert row.timestamps.failed_at == reservation.reserved_at
-    assert look.hash("e") == {"a": b"ValueError: again"}
+    assert look.hash("errors") == {"a": b"ValueError: again"}
 
 
 def test_a_retry_wakes_the_mover_only_as_the_new_head_of_the_schedule(store: RedisStore, look: Looking) -> None:
@@ -100,10 +100,10 @@ def test_a_retry_wakes_the_mover_only_as_the_new_head_of_the_schedule(store: Red
     launch = Launch(store)
     a, b = launch.reserve(2)
     launch.settle(retry(a, HOUR))
-    assert look.marker("ks") == 1
-    look.take_marker("ks")
+    assert look.marker("schedule_marker") == 1
+    look.take_marker("schedule_marker")
     launch.settle(retry(b, 2 * HOUR))
-    assert look.marker("ks") == 0
+    assert look.marker("schedule_marker") == 0
 
 
 def test_the_attempts_of_a_retried_message_go_on_counting(store: RedisStore) -> None:
@@ -123,9 +123,9 @@ def test_a_dead_letter_is_set_aside_with_its_error(store: RedisStore, look: Look
     launch = Launch(store)
     (reservation,) = launch.reserve()
     launch.settle(die(reservation, "Fatal: no"))
-    assert (look.ranked("x"), look.score("x", "a")) == (["a"], reservation.reserved_at)
-    assert (look.ranked("f"), look.ranked("s"), look.finished()) == ([], [], [])
-    assert look.hash("e") == {"a": b"Fatal: no"}
+    assert (look.ranked("dead_letters"), look.score("dead_letters", "a")) == (["a"], reservation.reserved_at)
+    assert (look.ranked("in_flight"), look.ranked("schedule"), look.finished()) == ([], [], [])
+    assert look.hash("errors") == {"a": b"Fatal: no"}
     assert look.row("a").timestamps.dead_at == reservation.reserved_at
 
 
@@ -137,7 +137,7 @@ def test_a_parked_message_waits_uncharged_and_is_marked_until_it_is_reserved_aga
     launch.settle(*[park(r) for r in launch.reserve()])
     row = look.row("a")
     assert (row.parked, row.attempts, inspector.overview().queues[0].parked) == (True, 0, 1)
-    assert look.ranked("s") == ["a"]
+    assert look.ranked("schedule") == ["a"]
     store.promote(launch.holder, QUEUE, 1)
     (reservation,) = launch.reserve()
     assert (reservation.attempt, look.row("a").parked) == (1, False)
@@ -248,9 +248,9 @@ def test_a_message_whose_record_is_missing_becomes_a_malformed_dead_letter(
     store: RedisStore, inspector: Inspector, look: Looking, priority: int
 ) -> None:
     store.enqueue([message("a", priority=priority), message("b", priority=priority)])
-    store.wire.command("HDEL", look.key("b"), "a")
+    store.wire.command("HDEL", look.key("records"), "a")
     assert names(Launch(store).reserve(2)) == ["b"]
-    assert (look.ranked("x"), look.ranked("f")) == (["a"], ["b"])
+    assert (look.ranked("dead_letters"), look.ranked("in_flight")) == (["a"], ["b"])
     found = inspector.message("a")
     assert (found.state, found.last_error) == (State.DEAD, "malformed: its record is missing")
 
@@ -262,7 +262,7 @@ def test_a_retried_message_whose_record_is_missing_keeps_what_its_row_says(
     launch = Launch(store)
     launch.settle(*map(retry, launch.reserve()))
     store.promote(launch.holder, QUEUE, 1)
-    store.wire.command("HDEL", look.key("b"), "a")
+    store.wire.command("HDEL", look.key("records"), "a")
     assert launch.reserve() == []
     row = inspector.message("a").row
     assert (row.priority, row.handler, row.attempts) == (3, "mail.send", 1)
@@ -273,8 +273,8 @@ def test_attempts_are_counted_no_further_than_the_row_has_room_for(store: RedisS
     store.enqueue([message("a")])
     launch = Launch(store)
     launch.settle(*map(retry, launch.reserve()))
-    row = store.wire.command("HGET", look.key("m"), "a")
-    store.wire.command("HSET", look.key("m"), "a", row[:4] + b"\xff\xff" + row[6:])
+    row = store.wire.command("HGET", look.key("rows"), "a")
+    store.wire.command("HSET", look.key("rows"), "a", row[:4] + b"\xff\xff" + row[6:])
     store.promote(launch.holder, QUEUE, 1)
     assert launch.reserve()[0].attempt == 65535
 
@@ -293,9 +293,9 @@ def test_an_overtaken_holder_changes_nothing_and_puts_the_marker_back(store: Red
 
 def test_a_step_tells_of_a_successor_of_its_own_group_only(store: RedisStore) -> None:
     launch = Launch(store)
-    store.wire.command("SET", f"{store.keys.queue(QUEUE, 'sw')}:consumer:{QUEUE},other", 1)
+    store.wire.command("SET", f"{store.keys.queue(QUEUE, 'successor_waits')}:consumer:{QUEUE},other", 1)
     assert not launch.step().successor
-    store.wire.command("SET", f"{store.keys.queue(QUEUE, 'sw')}:{launch.holder.group}", 1)
+    store.wire.command("SET", f"{store.keys.queue(QUEUE, 'successor_waits')}:{launch.holder.group}", 1)
     assert launch.step().successor
 
 
@@ -329,16 +329,16 @@ def test_a_completed_row_tells_when_its_handler_started_and_ended(store: RedisSt
     timestamps = look.row("a").timestamps
     assert timestamps.started_at == r.reserved_at + 3
     assert timestamps.completed_at == r.reserved_at + 9
-    ended_at = store.wire.command("LINDEX", look.key("d"), 0)[:6]
+    ended_at = store.wire.command("LINDEX", look.key("completed"), 0)[:6]
     assert int.from_bytes(ended_at, "big") == r.reserved_at + 9
 
 
 def test_the_step_tells_of_the_dead_letters_that_it_makes(store: RedisStore, look: Looking) -> None:
     store.enqueue([message("lost", handler="send"), message("behind")])
-    store.wire.command("RPUSH", look.key("r"), "ghost")
+    store.wire.command("RPUSH", look.key("ready"), "ghost")
     launch = Launch(store)
     launch.settle(release(launch.reserve()[0]))  # so that it has a row
-    store.wire.command("HDEL", look.key("b"), "lost")
+    store.wire.command("HDEL", look.key("records"), "lost")
     stepped = launch.step(claim=9)
     assert names(stepped.reserved) == ["behind"]
     told = [(buried.message.name, buried.message.handler, buried.problem) for buried in stepped.buried]

@@ -63,7 +63,7 @@ def test_what_is_no_dead_letter_is_neither_redriven_nor_purged(
     assert person.redrive(QUEUE, ["a"]) == []
     assert snapshot(store.wire) == before
     assert person.purge(QUEUE, ["a"]) == []
-    assert snapshot(store.wire) | {look.key("c"): None} == before | {look.key("c"): None}
+    assert snapshot(store.wire) | {look.key("counters"): None} == before | {look.key("counters"): None}
 
 
 def test_what_was_redriven_is_not_redriven_again(store: RedisStore, person: Interventions) -> None:
@@ -82,7 +82,7 @@ def test_what_was_cancelled_stands_in_the_schedule_no_more(
 ) -> None:
     store.enqueue([message("a", delay=HOUR)])
     person.cancel(QUEUE, "a")
-    assert look.ranked("s") == []
+    assert look.ranked("schedule") == []
 
 
 @pytest.mark.parametrize("become", BECOMES.values(), ids=BECOMES)
@@ -90,7 +90,7 @@ def test_an_id_that_somebody_else_scheduled_is_promoted_only_while_its_message_w
     store: RedisStore, look: Looking, become: Become
 ) -> None:
     brought_to(store, become)
-    row = look.hash("m")["a"]
-    store.wire.command("ZADD", look.key("s"), 1, "a")
+    row = look.hash("rows")["a"]
+    store.wire.command("ZADD", look.key("schedule"), 1, "a")
     assert store.promote(Launch(store).holder, QUEUE, 9).moved == 1
-    assert (look.hash("m")["a"], look.listed("r"), look.ranked("s")) == (row, [], [])
+    assert (look.hash("rows")["a"], look.listed("ready"), look.ranked("schedule")) == (row, [], [])

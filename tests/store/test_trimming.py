@@ -39,7 +39,7 @@ def test_the_oldest_beyond_the_number_kept_are_forgotten(
     finish(store, dict.fromkeys(["a", "b", "c", "d"], 0))
     assert store.trim(QUEUE) == 2
     assert look.finished() == ["c", "d"]
-    assert sorted(look.hash("m")) == sorted(look.hash("b")) == ["c", "d"]
+    assert sorted(look.hash("rows")) == sorted(look.hash("records")) == ["c", "d"]
     assert store.trim(QUEUE) == 0
 
 
@@ -57,7 +57,7 @@ def test_one_call_forgets_a_bounded_number(store: RedisStore, look: Looking, mon
     monkeypatch.setattr(redis_store, "TRIM_BATCH", 2)
     finish(store, dict.fromkeys(["a", "b", "c"], 0))
     assert [store.trim(QUEUE) for _ in range(3)] == [2, 1, 0]
-    assert look.hash("m") == {}
+    assert look.hash("rows") == {}
 
 
 def test_a_forgotten_message_leaves_no_trace_and_its_neighbours_theirs(
@@ -73,5 +73,5 @@ def test_a_forgotten_message_leaves_no_trace_and_its_neighbours_theirs(
     assert store.trim(QUEUE) == 1
     with pytest.raises(NotFound):
         inspector.message("tried")
-    assert look.hash("e") == {"dead": b"Fatal: kept"}
-    assert sorted(look.hash("m")) == sorted(look.hash("b")) == ["dead", "waiting"]
+    assert look.hash("errors") == {"dead": b"Fatal: kept"}
+    assert sorted(look.hash("rows")) == sorted(look.hash("records")) == ["dead", "waiting"]

@@ -26,7 +26,7 @@ def test_a_lifetime_ends_while_the_message_goes_on(store: RedisStore, look: Look
     while held_by(store) == "a" and time.monotonic() < until:
         time.sleep(0.005)
     assert held_by(store) == "probe"
-    assert look.listed("r") == ["a", "probe"]
+    assert look.listed("ready") == ["a", "probe"]
 
 
 def test_within_its_lifetime_a_key_is_held(store: RedisStore) -> None:
@@ -36,7 +36,7 @@ def test_within_its_lifetime_a_key_is_held(store: RedisStore) -> None:
 
 def test_a_lapsed_holder_that_ends_leaves_the_key_to_the_next(store: RedisStore, look: Looking) -> None:
     store.enqueue([message("a", key="k", lifetime=HOUR)])
-    store.wire.command("HSET", look.key("u"), "k", "a\n1")
+    store.wire.command("HSET", look.key("unique_keys"), "k", "a\n1")
     store.enqueue([message("b", key="k")])
     launch = Launch(store)
     (a,) = launch.reserve()
@@ -62,7 +62,7 @@ def test_a_key_is_free_when_its_message_has_ended(
             Launch(store, fence=2)
         else:
             launch.settle(finish(a) if end == "finish" else die(a))
-    assert look.hash("u") == {}
+    assert look.hash("unique_keys") == {}
     assert held_by(store) == "probe"
 
 
@@ -79,13 +79,13 @@ def test_any_text_may_be_a_key(store: RedisStore, look: Looking, key: str) -> No
     assert held_by(store, key, HOUR) == "a"
     launch = Launch(store)
     launch.complete(*launch.reserve())
-    assert look.hash("u") == {}
+    assert look.hash("unique_keys") == {}
 
 
 def test_an_id_that_begins_like_the_holders_frees_nothing(store: RedisStore) -> None:
     store.enqueue([message("ab", key="k", lifetime=HOUR), message("a", key="k")])
     store.enqueue([message("a", key="other")])
-    store.wire.command("HSET", store.keys.queue(QUEUE, "u"), "other", "ab\n9999999999999")
+    store.wire.command("HSET", store.keys.queue(QUEUE, "unique_keys"), "other", "ab\n9999999999999")
     launch = Launch(store)
     ab, a = launch.reserve(2)
     assert names([ab, a]) == ["ab", "a"]
@@ -98,7 +98,7 @@ def test_a_key_that_stands_for_nobody_swallows_nothing(store: RedisStore, look: 
     store.enqueue([message("ended")])
     launch = Launch(store)
     launch.complete(*launch.reserve())
-    store.wire.command("HSET", look.key("u"), "k", holder)
+    store.wire.command("HSET", look.key("unique_keys"), "k", holder)
     assert held_by(store) == "probe"
 
 
@@ -136,8 +136,8 @@ def test_a_dead_letter_that_lost_its_row_does_not_stand_in_its_own_way(
     store.enqueue([message("a", key="k")])
     launch = Launch(store)
     launch.settle(*map(die, launch.reserve()))
-    store.wire.command("HDEL", look.key("m"), "a")
-    store.wire.command("HSET", look.key("u"), "k", "a")
+    store.wire.command("HDEL", look.key("rows"), "a")
+    store.wire.command("HSET", look.key("unique_keys"), "k", "a")
     assert person.redrive(QUEUE, ["a"]) == ["a"]
 
 
@@ -145,12 +145,12 @@ def test_what_is_buried_for_its_row_frees_its_key_and_may_return(
     store: RedisStore, look: Looking, person: Interventions
 ) -> None:
     store.enqueue([message("a", key="k", concurrency="c")])
-    store.wire.command("HSET", look.key("m"), "a", "junk")
+    store.wire.command("HSET", look.key("rows"), "a", "junk")
     launch = Launch(store)
     assert launch.reserve() == []
-    assert look.hash("u") == {}
+    assert look.hash("unique_keys") == {}
     assert person.redrive(QUEUE, ["a"]) == ["a"]
     (a,) = launch.reserve()
-    assert look.hash("g") == {"c": b"1"}
+    assert look.hash("places_taken") == {"c": b"1"}
     launch.complete(a)
-    assert (look.hash("u"), look.hash("g")) == ({}, {})
+    assert (look.hash("unique_keys"), look.hash("places_taken")) == ({}, {})

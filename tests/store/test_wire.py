@@ -217,10 +217,10 @@ def test_several_forgotten_scripts_in_one_write_are_answered_each_in_its_place(s
     answers = store.wire.once(
         [
             ("ECHO", "first"),
-            store.wire.script("nudge", [keys.queue(QUEUE, "sw"), keys.queue(QUEUE, "k")], [9]),
+            store.wire.script("nudge", [keys.queue(QUEUE, "successor_waits"), keys.queue(QUEUE, "ready_marker")], [9]),
             ("ECHO", "second"),
             store.wire.script("learn", [keys.control("durations")], [100]),
-            store.wire.script("register", [keys.control("queues"), keys.control("kq")], [QUEUE, "-"]),
+            store.wire.script("register", [keys.control("queues"), keys.control("queues_marker")], [QUEUE, "-"]),
         ]
     )
     assert answers == [b"first", 1, b"second", 1, []]
@@ -250,7 +250,7 @@ def test_an_enqueue_whose_reply_is_lost_is_repeated_and_doubles_nothing(
     relay.lose_reply_to(b"accepted")
     assert distant.enqueue([message("accepted")]) == [Enqueued("accepted", duplicate=False)]
     assert relay.lost == 1
-    assert Looking(RedisStore(valkey.wire(), NAMESPACE)).listed("r") == ["accepted"]
+    assert Looking(RedisStore(valkey.wire(), NAMESPACE)).listed("ready") == ["accepted"]
 
 
 def test_an_enqueue_whose_every_reply_is_lost_ends_with_the_ids_to_repeat_it_with(
@@ -265,7 +265,7 @@ def test_an_enqueue_whose_every_reply_is_lost_ends_with_the_ids_to_repeat_it_wit
         Enqueued("accepted", duplicate=True),
         Enqueued("too", duplicate=True),
     ]
-    assert Looking(near).listed("r") == ["accepted", "too"]
+    assert Looking(near).listed("ready") == ["accepted", "too"]
 
 
 def test_an_enqueue_that_never_reached_the_server_is_not_of_unknown_outcome() -> None:
@@ -288,7 +288,7 @@ def test_a_step_whose_reply_is_lost_settles_once_and_reserves_uncharged(
     assert (names(stepped.reserved), stepped.stale) == (["b"], [])
     assert stepped.reserved[0].attempt == 1
     look = Looking(near)
-    assert (look.finished(), look.ranked("f"), look.listed("r")) == (["a"], ["b"], ["c"])
+    assert (look.finished(), look.ranked("in_flight"), look.listed("ready")) == (["a"], ["b"], ["c"])
 
 
 def test_a_step_whose_reply_is_lost_twice_reserves_once_all_the_same(
@@ -303,7 +303,7 @@ def test_a_step_whose_reply_is_lost_twice_reserves_once_all_the_same(
     assert relay.lost == 2
     assert (names(stepped.reserved), stepped.stale) == (["b"], [])
     look = Looking(near)
-    assert (look.finished(), look.ranked("f"), look.listed("r")) == (["a"], ["b"], ["c", "d"])
+    assert (look.finished(), look.ranked("in_flight"), look.listed("ready")) == (["a"], ["b"], ["c", "d"])
 
 
 # Connecting

@@ -28,6 +28,7 @@ from pollconsumer.runtime.mover import MoverOptions
 from pollconsumer.runtime.roles import consume, define, mover
 from pollconsumer.store.inspector import Inspector
 from pollconsumer.store.redis_store import RedisStore
+from pollconsumer.store.service import service_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -284,15 +285,8 @@ class Sandbox:
 
     def _anything_ready(self, queues: Sequence[str]) -> bool:
         """Whether a launch would find something, or be held back by a limit."""
-        for queue in queues:
-            key = self._store.keys.queue
-            ready, left_over, ranked, paused = self._store.wire.all(
-                [("LLEN", key(queue, "r")), ("HGET", key(queue, "c"), "left over"), ("ZCARD", key(queue, "z")),
-                 ("EXISTS", key(queue, "q"))]
-            )  # fmt: skip
-            if not paused and ready - int(left_over or 0) + ranked > 0:
-                return True
-        return False
+        services = service_of(self._store.wire, self._store.keys, queues).values()
+        return any(service.ready and not service.paused for service in services)
 
     def _advance_to(self, instant: int) -> None:
         if not self._launching:

@@ -1,5 +1,6 @@
 -- Take a free slot of a lease, or become the one that waits for it.
 -- KEYS fences next baton leases launches ledger ... slots
+-- NEEDS whole types
 -- ARGV launch, ttl in ms, ms that a successor's claim lasts, lineage of slot 0 less its number, launches to remember,
 --   holder and ledger entry as JSON, holders thought dead: 'fence:seq' where the caller saw no renewal for too long
 -- Returns {1, slot, fence, now} when taken; {0, ms until the first lease may lapse, 'fence:seq' of each slot} for the
@@ -9,13 +10,13 @@
 -- A fence is above every earlier one and not below the server's clock, so that a restored backup repeats none.
 
 redis.call('GET', next)  -- a key of another type is refused before anything is written
-redis.call('LLEN', launches)
-redis.call('HLEN', ledger)
+expect('LLEN', launches)
+expect('HLEN', ledger)
 redis.call('SISMEMBER', leases, '')
 
 local now = now_ms()
 local last = redis.call('HGET', fences, 'last') or '0'
-if not whole(last) or not whole(string.format('%.0f', tonumber(last) + 1)) then return redis.error_reply('FOREIGN ' .. fences) end
+if not whole(last) or not whole(decimal(tonumber(last) + 1)) then return redis.error_reply('FOREIGN ' .. fences) end
 local dead = {}
 for i = 8, #ARGV do dead[ARGV[i]] = true end
 local held, signs, lapse = {}, {}, -1
@@ -30,7 +31,7 @@ for i = 1, #slots do
   local lease = held[i]
   local sign = lease[1] and lease[1] .. ':' .. lease[2]
   if not sign or dead[sign] then
-    local fence = string.format('%.0f', math.max(tonumber(last) + 1, now))
+    local fence = decimal(math.max(tonumber(last) + 1, now))
     local lineage = ARGV[4] .. (i - 1)
     redis.call('HSET', fences, 'last', fence, lineage, fence)
     redis.call('DEL', slots[i])

@@ -1,14 +1,15 @@
 -- Make a queue refuse every earlier holder of a lease, from here on.
--- KEYS t sw served
+-- KEYS announced successor_waits served
+-- NEEDS whole
 -- ARGV lineage, fence, ms for which the queue counts as served from now on ('0' where it is not)
 -- Refusals: FENCED when a newer holder was here first; FOREIGN with the key that somebody else wrote to
 
-for _, fence in ipairs(redis.call('HVALS', t)) do
-  if not whole(fence) then return redis.error_reply('FOREIGN ' .. t) end
+for _, fence in ipairs(redis.call('HVALS', announced)) do
+  if not whole(fence) then return redis.error_reply('FOREIGN ' .. announced) end
 end
-local seen = redis.call('HGET', t, ARGV[1])
+local seen = redis.call('HGET', announced, ARGV[1])
 if seen and tonumber(seen) > tonumber(ARGV[2]) then return redis.error_reply('FENCED ' .. ARGV[1]) end
-redis.call('HSET', t, ARGV[1], ARGV[2])
-redis.call('DEL', sw)  -- the holder before has made way: the call was ours
+redis.call('HSET', announced, ARGV[1], ARGV[2])
+redis.call('DEL', successor_waits)  -- the holder before has made way: the call was ours
 if ARGV[3] ~= '0' then redis.call('SET', served, 1, 'PX', ARGV[3]) end
 return 1

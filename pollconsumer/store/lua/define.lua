@@ -2,16 +2,18 @@
 -- has not been here for a day keeps none that another takes out of its definitions. One that is as it was goes on. A new or changed one begins with its first instant from now on, but what is due stays due, and a
 -- definition that was replaced or removed less than an hour ago goes on where it was: launches of two versions may
 -- take turns, and none of them must keep the other's occurrences from ever coming.
--- KEYS n nz nc ks recurrence_owners recurrence_owners_seen recurrences_replaced recurrences_unreadable
+-- KEYS recurrences next_instants recurrence_counters schedule_marker recurrence_owners recurrence_owners_seen
+-- KEYS recurrences_replaced recurrences_unreadable
+-- NEEDS types markers numbers
 -- ARGV owner; for each: name, definition as JSON, first instant in epoch ms ('' for none)
 -- Returns names removed, each with the instant at which it was due or '' where it was not; names of those whose
 --   definition came back more than once
 
 local GOES_ON_MS, ABSENT_MS, EARLIEST, LATEST = 3600000, 86400000, 0, 1e14
 local owner, now = ARGV[1], now_ms()
-for _, hash in ipairs({n, nc, recurrence_owners, recurrence_owners_seen, recurrences_replaced}) do redis.call('HLEN', hash) end
-for _, sorted in ipairs({nz, recurrences_unreadable}) do redis.call('ZCARD', sorted) end
-redis.call('LLEN', ks)
+expect('HLEN', recurrences, recurrence_counters, recurrence_owners, recurrence_owners_seen, recurrences_replaced)
+expect('ZCARD', next_instants, recurrences_unreadable)
+expect('LLEN', schedule_marker)
 local removed, contested, named = {}, {}, {}
 
 -- Of a definition that was replaced: its next instant ('' for none), when that was, how often it has been.
@@ -24,13 +26,13 @@ end
 
 -- The instant at which it is due next; nil for one that no rule of ours can have set.
 local function next_instant(name)
-  local instant = tonumber(redis.call('ZSCORE', nz, name) or redis.call('ZSCORE', recurrences_unreadable, name) or nil)
+  local instant = tonumber(redis.call('ZSCORE', next_instants, name) or redis.call('ZSCORE', recurrences_unreadable, name) or nil)
   return instant and instant >= EARLIEST and instant < LATEST and instant or nil
 end
 
 local function keep_replaced(name, definition, following)
   local _, times = replaced(name, definition)
-  local value = (following and string.format('%.0f', following) or '') .. ' ' .. string.format('%.0f', now) .. ' '
+  local value = (following and decimal(following) or '') .. ' ' .. decimal(now) .. ' '
     .. ((times or 0) + 1)
   redis.call('HSET', recurrences_replaced, name .. '\n' .. definition, value)
   redis.call('PEXPIRE', recurrences_replaced, GOES_ON_MS)
@@ -38,15 +40,15 @@ end
 
 local function begin(name, instant)
   redis.call('ZREM', recurrences_unreadable, name)
-  if instant and redis.call('HEXISTS', nc, name .. ':paused') == 0 then
-    redis.call('ZADD', nz, string.format('%.0f', instant), name)
-    wake(ks)
+  if instant and redis.call('HEXISTS', recurrence_counters, name .. ':paused') == 0 then
+    redis.call('ZADD', next_instants, decimal(instant), name)
+    wake(schedule_marker)
   else
-    redis.call('ZREM', nz, name)
+    redis.call('ZREM', next_instants, name)
   end
 end
 
-redis.call('HSET', recurrence_owners_seen, owner, string.format('%.0f', now))
+redis.call('HSET', recurrence_owners_seen, owner, decimal(now))
 local seen = redis.call('HGETALL', recurrence_owners_seen)
 local present = {}
 for i = 1, #seen, 2 do
@@ -70,12 +72,12 @@ for i = 2, #ARGV, 3 do
   if not find(owners, '\n' .. owner .. '\n', 1, true) then
     redis.call('HSET', recurrence_owners, name, owners .. owner .. '\n')
   end
-  local held, due = redis.call('HGET', n, name), next_instant(name)
+  local held, due = redis.call('HGET', recurrences, name), next_instant(name)
   if held ~= definition then
     local following, times = replaced(name, definition)
     if times and times > 1 then contested[#contested + 1] = name end
     if held then keep_replaced(name, held, due) end
-    redis.call('HSET', n, name, definition)
+    redis.call('HSET', recurrences, name, definition)
     local instant = first
     if instant and following and following < instant then instant = following end
     if instant and due and due <= now and due < instant then instant = due end
@@ -92,15 +94,15 @@ for i = 1, #owned, 2 do
     if others ~= '\n' then
       redis.call('HSET', recurrence_owners, name, others)
     else
-      local due, definition = next_instant(name), redis.call('HGET', n, name)
+      local due, definition = next_instant(name), redis.call('HGET', recurrences, name)
       if definition then keep_replaced(name, definition, due) end
       redis.call('HDEL', recurrence_owners, name)
-      redis.call('HDEL', n, name)
-      redis.call('ZREM', nz, name)
+      redis.call('HDEL', recurrences, name)
+      redis.call('ZREM', next_instants, name)
       redis.call('ZREM', recurrences_unreadable, name)
-      redis.call('HDEL', nc, name .. ':skipped', name .. ':enqueued', name .. ':last')
+      redis.call('HDEL', recurrence_counters, name .. ':skipped', name .. ':enqueued', name .. ':last')
       removed[#removed + 1] = name
-      removed[#removed + 1] = due and due <= now and string.format('%.0f', due) or ''
+      removed[#removed + 1] = due and due <= now and decimal(due) or ''
     end
   end
 end

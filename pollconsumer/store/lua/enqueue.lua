@@ -1,5 +1,7 @@
 -- Accept messages: into the queue, or into the schedule where a due time lies ahead. All of them, or none.
--- KEYS b m r z s u c k ks v id_memory id_memory_before digests received
+-- KEYS records rows ready ready_by_priority schedule unique_keys counters ready_marker schedule_marker results
+-- KEYS id_memory id_memory_before digests received
+-- NEEDS ready unique_keys markers types
 --   (the last two only where an id was chosen by the user, or an outbox is named)
 -- ARGV count; for a repetition '@' and the last instant at which it is accepted, or the outbox that this comes from: its
 --   queue, the number of its entry, the place in that of the first message here; else '';
@@ -17,11 +19,11 @@ local stamp = be6(now)
 local ids = {}
 for i = 1, count do ids[i] = ARGV[5 * i - 2] end
 
-local rows = redis.call('HMGET', m, unpack(ids))
-local records = redis.call('HMGET', b, unpack(ids))
-local results = redis.call('HLEN', v)
-local NONE = {}
-local younger, older, chosen, digested = NONE, NONE, NONE, NONE
+local found_rows = redis.call('HMGET', rows, unpack(ids))
+local found_records = redis.call('HMGET', records, unpack(ids))
+local result_count = redis.call('HLEN', results)
+local none = {}
+local younger, older, chosen, digested = none, none, none, none
 if redis.call('EXISTS', id_memory, id_memory_before) > 0 then
   younger, older = redis.call('HMGET', id_memory, unpack(ids)), redis.call('HMGET', id_memory_before, unpack(ids))
 end
@@ -34,14 +36,14 @@ end
 -- Entries of an outbox are numbered, and sent in that order by whoever sends them: what does not lie behind the last one that was
 -- received has been received. A number that lies a day ahead is none of ours.
 local known = 0  -- how many of these, from the first, were received before
-local outbox, number, first
-if ARGV[2] ~= '' then outbox, number, first = string.match(ARGV[2], '^(%S+) (%d+) (%d+)$') end
-if outbox then
+local sender, number, first
+if ARGV[2] ~= '' then sender, number, first = string.match(ARGV[2], '^(%S+) (%d+) (%d+)$') end
+if sender then
   number, first = tonumber(number), tonumber(first)
   if number > (now + 86400000) * 1000 then
-    outbox = nil
+    sender = nil
   else
-    local entry, place = string.match(redis.call('HGET', received, outbox) or '', '^(%d+) (%d+)$')
+    local entry, place = string.match(redis.call('HGET', received, sender) or '', '^(%d+) (%d+)$')
     if entry then
       known = number < tonumber(entry) and count or number > tonumber(entry) and 0 or tonumber(place) + 1 - first
     end
@@ -49,12 +51,12 @@ if outbox then
 end
 
 local held, seen, keys = {}, {}, {}
-local new_records, new_rows, ready, ranked, scheduled, unique, new_digests = {}, {}, {}, {}, {}, {}, chosen == NONE and NONE or {}
+local new_records, new_rows, new_ready, new_ranked, scheduled, unique, new_digests = {}, {}, {}, {}, {}, {}, chosen == none and none or {}
 for i = 1, count do
   local at = 5 * i - 2
   local id, when, key = ids[i], ARGV[at + 1], ARGV[at + 2]
   local earlier = seen[id] or younger[i] or older[i]
-  local holder = (rows[i] or records[i] or earlier or i <= known) and id
+  local holder = (found_rows[i] or found_records[i] or earlier or i <= known) and id
   if holder and chosen[i] and i > known then
     earlier = digested[i] or earlier or ''
     if earlier ~= '' and earlier ~= chosen[i] then return i end
@@ -80,7 +82,7 @@ for i = 1, count do
       new_digests[#new_digests + 1] = chosen[i]
     end
     local priority, body = tonumber(ARGV[at + 3]), ARGV[at + 4]
-    local record = sub(body, 1, 4) .. stamp .. sub(body, 5)
+    local record = sub(body, 1, RECORD_SCHEDULED - 1) .. stamp .. sub(body, RECORD_SCHEDULED)
     new_records[#new_records + 1] = id
     new_records[#new_records + 1] = record
     local due = 0
@@ -89,59 +91,54 @@ for i = 1, count do
       if sub(when, 1, 1) == '+' then due = now + due end
     end
     if due > now then
-      local at = handler_at(record)
-      local large = #record > 1024 and LARGE or 0
       new_rows[#new_rows + 1] = id
-      new_rows[#new_rows + 1] = char(byte(record, 2) + large) .. '\0' .. sub(record, 3, 4) .. '\0\0\0\0' .. NEVER
-        .. NEVER .. NEVER .. NEVER .. stamp .. be6(due) .. NEVER .. NEVER .. NEVER
-        .. sub(record, at, find(record, '\n', at, true) - 1)
-      scheduled[#scheduled + 1] = string.format('%.0f', due)
+      new_rows[#new_rows + 1] = fresh_row(record, due)
+      scheduled[#scheduled + 1] = decimal(due)
       scheduled[#scheduled + 1] = id
     elseif priority == 0 then
-      ready[#ready + 1] = id
+      new_ready[#new_ready + 1] = id
     else
-      ranked[#ranked + 1] = priority
-      ranked[#ranked + 1] = id
+      new_ranked[#new_ranked + 1] = priority
+      new_ranked[#new_ranked + 1] = id
     end
   end
 end
 
--- Whatever is written below is of its type, or all of this is refused before the first write.
-if #ready + #ranked > 0 then redis.call('LLEN', k) end
-if #ready > 0 then redis.call('LLEN', r) end
-if #ranked > 0 then
-  redis.call('ZCARD', z)
-  redis.call('HLEN', c)
+if #new_ready + #new_ranked > 0 then expect('LLEN', ready_marker) end
+if #new_ready > 0 then expect('LLEN', ready) end
+if #new_ranked > 0 then
+  expect('ZCARD', ready_by_priority)
+  expect('HLEN', counters)
 end
 if #scheduled > 0 then
-  redis.call('ZCARD', s)
-  redis.call('LLEN', ks)
+  expect('ZCARD', schedule)
+  expect('LLEN', schedule_marker)
 end
 
 if #new_records > 0 then
-  redis.call('HSET', b, unpack(new_records))
+  redis.call('HSET', records, unpack(new_records))
   -- The result of a message that had the same id, and is forgotten, is not theirs.
-  for i = 1, results > 0 and #new_records or 0, 2 do redis.call('HDEL', v, new_records[i]) end
+  for i = 1, result_count > 0 and #new_records or 0, 2 do redis.call('HDEL', results, new_records[i]) end
 end
 if #new_digests > 0 then redis.call('HSET', digests, unpack(new_digests)) end
-if outbox and known < count then
-  redis.call('HSET', received, outbox, string.format('%.0f %.0f', number, first + count - 1))
+if sender and known < count then
+  redis.call('HSET', received, sender, string.format('%.0f %.0f', number, first + count - 1))
 end
-if #unique > 0 then redis.call('HSET', u, unpack(unique)) end
-if #ready > 0 then redis.call('RPUSH', r, unpack(ready)) end
-if #ranked > 0 then
-  local tick = next_ticks(#ranked / 2, now)
-  for i = 1, #ranked, 2 do
-    ranked[i] = ready_score(ranked[i], tick)
+if #unique > 0 then redis.call('HSET', unique_keys, unpack(unique)) end
+if #new_ready > 0 then redis.call('RPUSH', ready, unpack(new_ready)) end
+if #new_ranked > 0 then
+  local tick = next_ticks(#new_ranked / 2, now)
+  for i = 1, #new_ranked, 2 do
+    new_ranked[i] = ready_score(new_ranked[i], tick)
     tick = tick + 1
   end
-  redis.call('ZADD', z, unpack(ranked))
+  redis.call('ZADD', ready_by_priority, unpack(new_ranked))
 end
-if #ready > 0 or #ranked > 0 then wake(k) end
+if #new_ready > 0 or #new_ranked > 0 then wake(ready_marker) end
 if #scheduled > 0 then
-  local head = redis.call('ZRANGE', s, 0, 0, 'WITHSCORES')[2]
-  redis.call('HSET', m, unpack(new_rows))
-  redis.call('ZADD', s, unpack(scheduled))
-  if not head or tonumber(redis.call('ZRANGE', s, 0, 0, 'WITHSCORES')[2]) < tonumber(head) then wake(ks) end
+  local head = redis.call('ZRANGE', schedule, 0, 0, 'WITHSCORES')[2]
+  redis.call('HSET', rows, unpack(new_rows))
+  redis.call('ZADD', schedule, unpack(scheduled))
+  if not head or tonumber(redis.call('ZRANGE', schedule, 0, 0, 'WITHSCORES')[2]) < tonumber(head) then wake(schedule_marker) end
 end
 return held

@@ -1,7 +1,8 @@
 -- Say that a successor waits, and wake whoever idles at a marker.
--- KEYS sw k
+-- KEYS successor_waits ready_marker
+-- NEEDS markers
 -- ARGV ms for which it waits at most
 
-redis.call('SET', sw, 1, 'PX', ARGV[1])
-wake(k)
+redis.call('SET', successor_waits, 1, 'PX', ARGV[1])
+wake(ready_marker)
 return 1

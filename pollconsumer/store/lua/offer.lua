@@ -1,36 +1,35 @@
 -- Count anew what is in flight with each concurrency key, and offer the places that are free: messages in flight may have
 -- vanished with a record that somebody deleted, and with them the word that they have left.
--- KEYS b m r z f c k g w
+-- KEYS records rows ready ready_by_priority in_flight counters ready_marker places_taken waiting_for_place
+-- NEEDS types places
 -- ARGV most messages in flight to count, above which the counts are trusted; most keys to look at
 -- Returns messages offered
 -- Where there are more keys than that, any run of them is looked at: sooner or later all are.
 
-local standing = redis.call('ZCARD', w)
+local standing = redis.call('ZCARD', waiting_for_place)
 if standing == 0 then return 0 end
-redis.call('LLEN', r)
-redis.call('ZCARD', z)
-redis.call('HLEN', c)
-redis.call('LLEN', k)
-redis.call('HLEN', g)
-if redis.call('ZCARD', f) <= tonumber(ARGV[1]) then
+expect('LLEN', ready, ready_marker)
+expect('HLEN', counters, places_taken)
+expect('ZCARD', ready_by_priority)
+if redis.call('ZCARD', in_flight) <= tonumber(ARGV[1]) then
   local counts = {}
-  for _, id in ipairs(redis.call('ZRANGE', f, 0, -1)) do
-    local row = well_formed(redis.call('HGET', m, id))
-    if row and has_flag(byte(row, 1), CONCURRENCY) then
-      local _, key = concurrency(readable(redis.call('HGET', b, id)))
+  for _, id in ipairs(redis.call('ZRANGE', in_flight, 0, -1)) do
+    local row = well_formed(redis.call('HGET', rows, id))
+    if row and has_flag(byte(row, FLAGS), CONCURRENCY) then
+      local _, key = concurrency(readable(redis.call('HGET', records, id)))
       if key then counts[key] = (counts[key] or 0) + 1 end
     end
   end
-  redis.call('DEL', g)
-  for key, count in pairs(counts) do redis.call('HSET', g, key, count) end
+  redis.call('DEL', places_taken)
+  for key, count in pairs(counts) do redis.call('HSET', places_taken, key, count) end
 end
 local keys, from, offered = tonumber(ARGV[2]), '-', 0
 if standing > keys then
-  local any = redis.call('ZRANGE', w, now_ms() % standing, now_ms() % standing)[1]
+  local any = redis.call('ZRANGE', waiting_for_place, now_ms() % standing, now_ms() % standing)[1]
   from = any and '[' .. sub(any, 1, (find(any, '\0', 1, true) or 1) - 1) or from
 end
 for _ = 1, keys do
-  local entry = redis.call('ZRANGEBYLEX', w, from, '+', 'LIMIT', 0, 1)[1]
+  local entry = redis.call('ZRANGEBYLEX', waiting_for_place, from, '+', 'LIMIT', 0, 1)[1]
   if not entry then
     if from == '-' or standing <= keys then break end
     standing, from = 0, '-'
@@ -40,5 +39,5 @@ for _ = 1, keys do
     from = '[' .. key .. '\1'
   end
 end
-if offered > 0 then wake(k) end
+if offered > 0 then wake(ready_marker) end
 return offered

@@ -1,8 +1,9 @@
 -- Let a queue hand out nothing, or go on.
--- KEYS q k
+-- KEYS paused ready_marker
+-- NEEDS markers numbers
 -- ARGV 1 to pause, 0 to resume
 -- Returns 1 when that changed anything
 
-if ARGV[1] == '1' then return redis.call('SETNX', q, now_ms()) end
-wake(k)
-return redis.call('DEL', q)
+if ARGV[1] == '1' then return redis.call('SETNX', paused, now_ms()) end
+wake(ready_marker)
+return redis.call('DEL', paused)

@@ -1,5 +1,6 @@
 -- Give a lease back, wake the successor, close the launch's ledger entry.
 -- KEYS lease baton fences seen ledger
+-- NEEDS numbers
 -- ARGV lineage, role, fence, launch, ledger entry as JSON
 -- Returns 1; 0 when the lease was another's already (the ledger is written all the same)
 -- A renewal that is still under way finds its fence gone, and cannot revive what was given back.

@@ -1,5 +1,6 @@
 -- Go on holding a lease, and say how the launch fares.
 -- KEYS lease fences seen ledger
+-- NEEDS numbers
 -- ARGV lineage, role, fence, ttl in ms, launch, holder as JSON, ledger entry as JSON
 -- Returns 1; 0 when the lease is another's, or was broken; -1 when the store has forgotten every lease there was
 -- A lease that lapsed unclaimed is revived under its fence: nobody has taken a higher one.

@@ -1,6 +1,6 @@
 -- Take the word of a holder that is gone out of a queue: what it still has reserved there is an orphan from here on.
--- KEYS t
+-- KEYS announced
 -- ARGV lineage, fence
 
-if redis.call('HGET', t, ARGV[1]) == ARGV[2] then redis.call('HDEL', t, ARGV[1]) end
+if redis.call('HGET', announced, ARGV[1]) == ARGV[2] then redis.call('HDEL', announced, ARGV[1]) end
 return 1

@@ -1,5 +1,6 @@
 -- Look whether the caller may use commands, before any of them is used.
 -- KEYS key
+-- NEEDS rights
 -- ARGV commands, those with a part of their own as SCRIPT|LOAD
 -- Returns those that the caller may not use on the key
 

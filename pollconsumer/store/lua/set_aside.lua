@@ -1,13 +1,14 @@
 -- Put recurrences aside that cannot be read, with their instants, so that they do not stand before those that can.
--- KEYS t nz recurrences_unreadable
+-- KEYS announced next_instants recurrences_unreadable
+-- NEEDS types
 -- ARGV lineage, fence; for each: name, instant that was due
 -- Refusals: FENCED
 
-if redis.call('HGET', t, ARGV[1]) ~= ARGV[2] then return redis.error_reply('FENCED ' .. ARGV[1]) end
-redis.call('ZCARD', recurrences_unreadable)
+if redis.call('HGET', announced, ARGV[1]) ~= ARGV[2] then return redis.error_reply('FENCED ' .. ARGV[1]) end
+expect('ZCARD', recurrences_unreadable)
 for i = 3, #ARGV, 2 do
-  if redis.call('ZSCORE', nz, ARGV[i]) == ARGV[i + 1] then
-    redis.call('ZREM', nz, ARGV[i])
+  if redis.call('ZSCORE', next_instants, ARGV[i]) == ARGV[i + 1] then
+    redis.call('ZREM', next_instants, ARGV[i])
     redis.call('ZADD', recurrences_unreadable, ARGV[i + 1], ARGV[i])
   end
 end

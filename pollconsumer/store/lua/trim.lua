@@ -1,13 +1,13 @@
 -- Forget completed or cancelled messages beyond what is kept, oldest first; and results whose time is over.
--- KEYS b m ended e y v vx c digests id_memory id_memory_before
+-- KEYS records rows ended errors checkpoints results result_ends counters digests id_memory id_memory_before
+-- NEEDS types id_memory
 -- ARGV messages to keep at most, ms to keep them at most, most messages to forget now; ms to remember their ids at least, most
 --   ids in a generation of these
 -- Returns messages forgotten
 
 local now = now_ms()
 local length = redis.call('LLEN', ended)
-redis.call('HLEN', e)
-redis.call('HLEN', digests)
+expect('HLEN', errors, digests)
 local surplus = math.max(0, length - tonumber(ARGV[1]))
 local most = tonumber(ARGV[3])
 local entries = redis.call('LRANGE', ended, 0, most - 1)
@@ -20,14 +20,14 @@ end
 remember(ids, now, tonumber(ARGV[4]), tonumber(ARGV[5]))
 if #ids > 0 then
   redis.call('LPOP', ended, #ids)
-  redis.call('HDEL', m, unpack(ids))
-  redis.call('HDEL', b, unpack(ids))
-  redis.call('HDEL', e, unpack(ids))
-  redis.call('HDEL', y, unpack(ids))
+  redis.call('HDEL', rows, unpack(ids))
+  redis.call('HDEL', records, unpack(ids))
+  redis.call('HDEL', errors, unpack(ids))
+  redis.call('HDEL', checkpoints, unpack(ids))
 end
-local lapsed = redis.call('ZRANGEBYSCORE', vx, '-inf', now, 'LIMIT', 0, most)
+local lapsed = redis.call('ZRANGEBYSCORE', result_ends, '-inf', now, 'LIMIT', 0, most)
 if #lapsed > 0 then
-  redis.call('ZREM', vx, unpack(lapsed))
-  redis.call('HDEL', v, unpack(lapsed))
+  redis.call('ZREM', result_ends, unpack(lapsed))
+  redis.call('HDEL', results, unpack(lapsed))
 end
 return #ids

@@ -1,11 +1,11 @@
 -- Have recurrences that could not be read looked at again, at the instants at which they were due.
--- KEYS t nz recurrences_unreadable
+-- KEYS announced next_instants recurrences_unreadable
 -- ARGV lineage, fence
 -- Returns how many there are
 -- Refusals: FENCED
 
-if redis.call('HGET', t, ARGV[1]) ~= ARGV[2] then return redis.error_reply('FENCED ' .. ARGV[1]) end
+if redis.call('HGET', announced, ARGV[1]) ~= ARGV[2] then return redis.error_reply('FENCED ' .. ARGV[1]) end
 local aside = redis.call('ZRANGE', recurrences_unreadable, 0, -1, 'WITHSCORES')
-for i = 1, #aside, 2 do redis.call('ZADD', nz, aside[i + 1], aside[i]) end
+for i = 1, #aside, 2 do redis.call('ZADD', next_instants, aside[i + 1], aside[i]) end
 redis.call('DEL', recurrences_unreadable)
 return #aside / 2

@@ -1,0 +1,26 @@
+-- Numbers and instants (epoch milliseconds) in six bytes, big-endian.
+
+local byte, char, floor, sub, find = string.byte, string.char, math.floor, string.sub, string.find
+local NEVER = '\0\0\0\0\0\0'
+
+local function be6(n)
+  local low = n % 16777216
+  local high = (n - low) / 16777216
+  return char(floor(high / 65536), floor(high / 256) % 256, high % 256,
+    floor(low / 65536), floor(low / 256) % 256, low % 256)
+end
+
+local function number6(s, at)
+  local a, b, c, d, e, f = byte(s, at, at + 5)
+  return ((((a * 256 + b) * 256 + c) * 256 + d) * 256 + e) * 256 + f
+end
+
+-- In full: tostring would round instants to 14 digits.
+local function decimal(n)
+  return string.format('%.0f', n)
+end
+
+local function now_ms()
+  local time = redis.call('TIME')
+  return tonumber(time[1]) * 1000 + floor(tonumber(time[2]) / 1000)
+end

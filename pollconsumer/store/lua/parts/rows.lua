@@ -1,0 +1,94 @@
+-- NEEDS numbers
+-- The layout of rows and records, which docs/architecture.md describes and store/rows.py shares.
+
+-- Where the fields of a row begin. Instants and the fence take six bytes, priority and attempts two, all others one; the
+-- handler's name ends the row.
+local FLAGS, ENDING, PRIORITY, ATTEMPTS, CRASHES, GENERATION, FENCE = 1, 2, 3, 5, 7, 8, 9
+local RESERVED, STARTED, ENDED, SCHEDULED, DUE, ENQUEUED, FAILED, NEXT_ATTEMPT, HANDLER = 15, 21, 27, 33, 39, 45, 51, 57, 63
+local NUMBER_IN_LINE = 21  -- as STARTED, while the message is ready and stands in line for a concurrency key
+
+local LARGE, UNIQUE, PARKED, CONCURRENCY, WAITING, BEGUN, CHECKPOINT = 1, 2, 4, 8, 16, 32, 64
+local SPENT = 255  -- crashes of a message that died, or ended unsettled, in its last attempt
+
+-- Where the fields of a record begin: version, flags, priority in two bytes, the instant of its enqueueing in six, the
+-- length of the unique key, that key. Where it has a concurrency key: most messages in flight with it, its length, itself.
+-- Then the handler's name, a line feed, the payload.
+local RECORD_VERSION, RECORD_FLAGS, RECORD_PRIORITY, RECORD_SCHEDULED, RECORD_UNIQUE_KEY = 1, 2, 3, 5, 11
+local VERSION, LAST_VERSION = 65, 90
+
+local function has_flag(flags, flag)
+  return floor(flags / flag) % 2 == 1
+end
+
+local function without_flag(flags, flag)
+  return has_flag(flags, flag) and flags - flag or flags
+end
+
+-- A row with fields changed: set(row, FIELD, bytes, FIELD, bytes, ...).
+local function set(row, ...)
+  for i = 1, select('#', ...), 2 do
+    local field, bytes = select(i, ...)
+    row = sub(row, 1, field - 1) .. bytes .. sub(row, field + #bytes)
+  end
+  return row
+end
+
+local function six(row, field)
+  return sub(row, field, field + 5)
+end
+
+local function priority_of(s)
+  local high, low = byte(s, PRIORITY, PRIORITY + 1)
+  return high * 256 + low - 32768
+end
+
+local function attempts_of(row)
+  local high, low = byte(row, ATTEMPTS, ATTEMPTS + 1)
+  return high * 256 + low
+end
+
+local function attempts_bytes(attempts)
+  return char(floor(attempts / 256), attempts % 256)
+end
+
+-- A row that can be taken apart; another program may have written anything.
+local function well_formed(row)
+  return row and #row >= HANDLER - 1 and row or nil
+end
+
+-- Where the handler's name begins in a record; beyond its end where that is cut short.
+local function handler_at(record)
+  local at = RECORD_UNIQUE_KEY + 1 + byte(record, RECORD_UNIQUE_KEY)
+  if has_flag(byte(record, RECORD_FLAGS), CONCURRENCY) then at = at + 2 + (byte(record, at + 1) or #record) end
+  return at
+end
+
+-- Nothing else is known of records of later versions: they are left as they are.
+local function newer(record)
+  local version = record and byte(record, RECORD_VERSION)
+  return version and version > VERSION and version <= LAST_VERSION
+end
+
+local function readable(record)
+  if not record or #record <= RECORD_UNIQUE_KEY or byte(record, RECORD_VERSION) ~= VERSION then return nil end
+  local at = byte(record, RECORD_FLAGS) < CONCURRENCY and RECORD_UNIQUE_KEY + 1 + byte(record, RECORD_UNIQUE_KEY)
+    or handler_at(record)
+  return find(record, '\n', at, true) and record or nil
+end
+
+local function state_of(row)
+  local ending = sub(row, ENDING, ENDING)
+  if ending == 'c' then return 'completed' elseif ending == 'd' then return 'dead' elseif ending == 'x' then
+    return 'cancelled'
+  end
+  if six(row, RESERVED) ~= NEVER then return 'reserved' end
+  return six(row, ENQUEUED) ~= NEVER and 'ready' or 'scheduled'
+end
+
+-- The row of a message that has none yet, because it is ready and was never reserved; or, with a due time, scheduled.
+local function fresh_row(record, due)
+  local at, scheduled = handler_at(record), six(record, RECORD_SCHEDULED)
+  return char(byte(record, RECORD_FLAGS) + (#record > 1024 and LARGE or 0)) .. '\0' .. sub(record, RECORD_PRIORITY, RECORD_PRIORITY + 1)
+    .. '\0\0\0\0' .. NEVER .. NEVER .. NEVER .. NEVER .. scheduled .. (due and be6(due) or NEVER)
+    .. (due and NEVER or scheduled) .. NEVER .. NEVER .. sub(record, at, (find(record, '\n', at, true) or #record + 1) - 1)
+end

@@ -1,0 +1,59 @@
+"""The scripts as texts: what they bind, what they name, and that they share the layout of a row with Python."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from pollconsumer.store import rows
+from pollconsumer.store.keys import QUEUE_KEYS
+from pollconsumer.store.scripts import Scripts
+from tests.store.commands_used import LUA, scripts
+
+KNOWN = (
+    "and break do else elseif end false for function if in ipairs local math nil not or pairs pcall "
+    "redis return select string table then tonumber tostring true unpack while KEYS ARGV"
+)
+DECLARED = re.compile(
+    r"local function (\w+)\(([^)]*)\)|local ([\w, ]+?)(?= =|\n|$)|for ([\w, ]+?) (?:=|in)|function ?\(([^)]*)\)"
+)
+FIELDS = "FLAGS ENDING PRIORITY ATTEMPTS CRASHES GENERATION FENCE RESERVED STARTED ENDED SCHEDULED DUE ENQUEUED FAILED"
+
+
+def words(code: str) -> str:
+    """Without comments, texts and the names of fields."""
+    code = re.sub(r"^#!.*|--.*", "", code, flags=re.MULTILINE)
+    code = re.sub(r"'(\\.|[^'\\])*'", "''", code)
+    code = re.sub(r"\{[^{}]*\}", lambda table: re.sub(r"\b\w+ =(?!=)", " ", table[0]), code)
+    return re.sub(r"\.\w+", " ", code.replace("..", ","))
+
+
+@pytest.mark.parametrize("name", sorted(scripts()))
+def test_a_script_binds_every_name_that_it_and_the_parts_which_it_needs_use(name: str) -> None:
+    code = words(Scripts()[name].code.decode())
+    declared = {each.strip() for found in DECLARED.findall(code) for group in found for each in group.split(",")}
+    assert set(re.findall(r"\b[A-Za-z_]\w*", code)) - declared - set(KNOWN.split()) == set()
+
+
+@pytest.mark.parametrize("name", sorted(scripts()))
+def test_a_script_is_given_no_key_that_it_does_not_use(name: str) -> None:
+    script = Scripts()[name]
+    code = words(script.code.decode())
+    assert [key for key in script.keys if key != "..." and len(re.findall(rf"\b{key}\b", code)) < 2] == []
+
+
+def test_scripts_and_python_agree_where_the_fields_of_a_row_begin() -> None:
+    text = (LUA / "parts" / "rows.lua").read_text("utf-8")
+    found: dict[str, int] = {}
+    for names, numbers in re.findall(r"^local ([A-Z_, ]+) = ([\d, ]+)", text, re.MULTILINE):
+        found.update(zip(names.split(", "), map(int, numbers.split(", ")), strict=True))
+    fields = [*FIELDS.split(), "NEXT_ATTEMPT", "HANDLER"]
+    assert {name: found[name] - 1 for name in fields} == {name: getattr(rows, name) for name in fields}
+    flags = {"UNIQUE": "UNIQUE_KEY", "CONCURRENCY": "CONCURRENCY_KEY"}
+    for name in ("UNIQUE", "PARKED", "CONCURRENCY", "WAITING", "BEGUN", "CHECKPOINT", "SPENT"):
+        assert found[name] == getattr(rows, flags.get(name, name)), name
+
+
+def test_no_two_keys_of_a_queue_are_stored_under_one_name() -> None:
+    assert len({key.suffix for key in QUEUE_KEYS.values()}) == len(QUEUE_KEYS)
