@@ -16,13 +16,14 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import NamedTuple
 
-from pollconsumer.core.errors import LeaseLost, PollConsumerError, shown
+from pollconsumer.core.errors import LeaseLost, PollConsumerError, StoreRefused, StoreUnreachable, shown
 from pollconsumer.core.text import printable
 from pollconsumer.core.window import StopReason
 from pollconsumer.runtime.interruption import SIGNALS
 from pollconsumer.runtime.process import boot_time, is_stopped
 from pollconsumer.runtime.progress import EMPTIED, LOST, Held, Identity, Progress
 from pollconsumer.store.leases import RENEW_EVERY, TRUSTED_FOR, Acquired, Leases
+from pollconsumer.store.own_descriptors import Opened
 from pollconsumer.store.redis_store import RedisStore
 from pollconsumer.store.reservations import Buried, Holder
 
@@ -58,29 +59,31 @@ class Heartbeat:
     ) -> None:
         """Forks. ``open_store`` is called in the new process: nothing open is shared with it but the progress; and
         there ``bereaved`` is called, with its number, when the launch dies, before its lease is given back."""
-        orders, self._orders = os.pipe()
+        orders, inlet = os.pipe()
         parent = os.getpid()
         self._pid = os.fork()
         if self._pid == 0:
             code = 1
             try:
-                os.close(self._orders)
-                _beat(orders, parent, progress, open_store, bereaved)
+                _beat((orders, inlet), parent, progress, open_store, bereaved)
                 code = 0
             finally:
                 os._exit(code)
         os.close(orders)
+        self._inlet, self._outlet = Opened.now(inlet), orders
         self._progress = progress
         self._stopped = False
 
     def hold(self, tenure: Tenure) -> None:
-        """Begin to renew. LeaseLost where the process is gone: it may be killed while the user's modules are imported,
-        and what they do to descriptors is theirs."""
+        """Begin to renew. LeaseLost where the process is gone: it may be killed while the user's modules are
+        imported."""
         self._progress.trust_until(tenure.asked + TRUSTED_FOR)
         identity, acquired, *times = tenure
         order = json.dumps([identity, acquired.holder, acquired.slot, acquired.at, *times])
         try:
-            os.write(self._orders, order.encode() + b"\n")
+            if not self._inlet.is_open():  # a module has closed it; the process has it open, too
+                self._inlet = Opened.now(os.open(f"/proc/{self._pid}/fd/{self._outlet}", os.O_WRONLY))
+            os.write(self._inlet.number, order.encode() + b"\n")
         except OSError:
             raise LeaseLost("lease not renewed", None, GONE) from None
 
@@ -98,41 +101,54 @@ class Heartbeat:
         if not self._stopped:
             self._stopped = True
             os.kill(self._pid, signal.SIGKILL)
-            with suppress(OSError):  # a handler may have closed it, or waited for what it did not start
-                os.close(self._orders)
+            self._inlet.close()
+            with suppress(OSError):  # a handler may have waited for what it did not start
                 os.waitpid(self._pid, 0)
 
 
 def _beat(
-    orders: int, parent: int, progress: Progress, open_store: OpenStore, bereaved: Callable[[int], None] | None
+    pipe: tuple[int, int],
+    parent: int,
+    progress: Progress,
+    open_store: OpenStore,
+    bereaved: Callable[[int], None] | None,
 ) -> None:
     for number in SIGNALS:
         # A terminal or a platform signals the whole group: the launch decides, its heartbeat follows.
         signal.signal(number, signal.SIG_IGN)
-    with os.fdopen(orders, "rb", buffering=0) as pipe:
-        order = pipe.readline()
-        if not order and progress.ended()[0] is None and _leaves(parent):
-            _tell("error: launch died: before it had the lease, importing its modules or waiting")
-        if order:
-            identity, holder, slot, at, *times = json.loads(order)
-            tenure = Tenure(Identity(*identity), Acquired(Holder(*holder), slot, at), *times)
-            # A process that a handler forked keeps the pipe open, and a handler may close what it did not open: so the
-            # launch itself is watched, where the system can.
-            ends = [pipe.fileno()]
-            if hasattr(os, "pidfd_open"):
-                with suppress(OSError):
-                    ends = [os.pidfd_open(parent)]
-            leases, store = open_store()
-            died_holding = _keep(ends, parent, progress, leases, tenure)
-            try:
-                if bereaved is not None:
-                    if not died_holding:  # it may be there for a while, not knowing yet
-                        while os.getppid() == parent and not select.select(ends, [], [], RETRY_EVERY)[0]:
-                            pass
-                    bereaved(parent)
-            finally:
-                if died_holding:
-                    _bury(progress, leases, store, tenure)
+    orders, inlet = pipe
+    # A process that a module or a handler forked keeps the pipe open, and either may close what it did not open: so the
+    # launch itself is watched, where the system can.
+    ends = [orders]
+    if hasattr(os, "pidfd_open"):
+        with suppress(OSError):
+            ends = [os.pidfd_open(parent)]
+    if orders in ends:
+        os.close(inlet)
+    order = _await_order(orders, ends)
+    if not order and progress.ended()[0] is None and _leaves(parent):
+        _tell("error: launch died: before it had the lease, importing its modules or waiting")
+    if order:
+        identity, holder, slot, at, *times = json.loads(order)
+        tenure = Tenure(Identity(*identity), Acquired(Holder(*holder), slot, at), *times)
+        leases, store = open_store()
+        _keep(ends, parent, progress, leases, tenure)
+        try:
+            if bereaved is not None:
+                bereaved(parent)
+        finally:
+            if progress.trusted_until() != EMPTIED:
+                _bury(progress, leases, store, tenure)
+
+
+def _await_order(orders: int, ends: list[int]) -> bytes:
+    """What the launch sends when it has the lease; nothing where it is gone before."""
+    order = b""
+    while not order.endswith(b"\n"):
+        if orders not in select.select([orders, *ends], [], [])[0] or not (part := os.read(orders, 65536)):
+            return b""
+        order += part
+    return order
 
 
 def _leaves(parent: int) -> bool:
@@ -145,31 +161,29 @@ def _leaves(parent: int) -> bool:
     return True
 
 
-def _keep(ends: list[int], parent: int, progress: Progress, leases: Leases, tenure: Tenure) -> bool:
-    """Renew until the launch is gone: True; or until its lease is another's: False."""
-    identity, acquired, pause = tenure.identity, tenure.acquired, 0.0
+def _keep(ends: list[int], parent: int, progress: Progress, leases: Leases, tenure: Tenure) -> None:
+    """Renew until the launch is gone. Where its lease is another's, it may be there for a while, not knowing yet."""
+    identity, acquired, pause, lost = tenure.identity, tenure.acquired, 0.0, False
     while not select.select(ends, [], [], pause)[0] and os.getppid() == parent:
-        asked = boot_time()
-        if is_stopped(parent):
-            # A suspended launch must lose its lease as a frozen machine would: it cannot tell how long it was away.
-            pause = RETRY_EVERY
+        asked, pause = boot_time(), RETRY_EVERY
+        # A suspended launch must lose its lease as a frozen machine would: it cannot tell how long it was away. And
+        # what is there beyond the hard end is another program, which a handler made of the launch.
+        if lost or is_stopped(parent) or asked > tenure.hard_end + FAREWELL:
             continue
         entry = identity.entry(acquired, tenure.waited, asked - tenure.since, progress)
-        try:
+        with suppress(PollConsumerError):
             held = leases.renew(acquired.holder, identity.role, identity.launch, identity.description(), entry)
-        except PollConsumerError:
-            pause = RETRY_EVERY
-            continue
-        if not held:
-            progress.trust_until(EMPTIED if held is None else LOST)
-            return False
-        progress.trust_until(asked + TRUSTED_FOR)
-        pause = RENEW_EVERY
-    return True
+            if held:
+                progress.trust_until(asked + TRUSTED_FOR)
+                pause = RENEW_EVERY
+            else:
+                progress.trust_until(EMPTIED if held is None else LOST)
+                lost = True
 
 
 def _bury(progress: Progress, leases: Leases, store: RedisStore, tenure: Tenure) -> None:
-    """The launch is gone without having stopped its heartbeat. Release what it held, and close its ledger entry.
+    """The launch is gone without having stopped its heartbeat. Release what it held, and close its ledger entry: that
+    is written where the lease is another's by now, too.
 
     What it was handling is charged with the attempt and the death; what had ended and was not settled, with the attempt
     alone; what it had merely reserved, with neither.
@@ -190,13 +204,15 @@ def _bury(progress: Progress, leases: Leases, store: RedisStore, tenure: Tenure)
                 in_hand = [message.id for message in here if not message.ended and not message.last]
                 ended = [message.id for message in here if message.ended and not message.last]
                 spent = [message.id for message in here if message.last]
-                store.give_up(acquired.holder, queue, in_hand, ended, spent, bury=_say_death)
+                # Another recovers it; or the launch had left the queue out, or died before it announced itself there.
+                with suppress(LeaseLost, StoreRefused):
+                    store.give_up(acquired.holder, queue, in_hand, ended, spent, bury=_say_death)
             leases.release(acquired.holder, identity.role, identity.launch, entry)
             return
-        except LeaseLost:
-            return
-        except PollConsumerError:
+        except StoreUnreachable:
             time.sleep(RETRY_EVERY)
+        except PollConsumerError:  # no further attempt can help: the lease lapses by itself
+            return
 
 
 def _say_death(buried: Buried) -> None:
