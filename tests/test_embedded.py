@@ -526,6 +526,42 @@ def test_stop_after_a_crash_finds_none_running(server: EmbeddedServer) -> None:
     assert server.stop() is False
 
 
+@LINUX_ONLY
+def test_a_server_whose_socket_was_removed_is_ended_and_started_again_with_every_write(server: EmbeddedServer) -> None:
+    server.ensure_running(durability="strict")
+    say(server, "SET a 1")
+    pid = status_of(server).pid
+    server.socket.unlink()
+    with pytest.raises(StoreUnreachable, match=f"socket is gone: process {pid}"):
+        server.status()
+    server.ensure_running()
+    assert status_of(server).pid != pid
+    assert say(server, "GET a") == ["1"]
+
+
+@LINUX_ONLY
+def test_a_server_whose_socket_was_removed_can_be_stopped(server: EmbeddedServer) -> None:
+    server.ensure_running()
+    server.socket.unlink()
+    assert server.stop() is True
+    assert lock_is_free(server.directory)
+    assert server.status() is None
+
+
+@LINUX_ONLY
+def test_a_process_that_does_not_hold_the_lock_is_never_ended_in_the_servers_place(server: EmbeddedServer) -> None:
+    server.directory.mkdir(mode=0o700)
+    lock = take_lock(server.directory)
+    assert lock is not None
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as stranger:
+        (server.directory / PID).write_text(f"{stranger.pid}\n")  # of a server that died, its number given away
+        with pytest.raises(StoreUnreachable):
+            server.ensure_running(budget=0.8)
+        assert stranger.poll() is None
+        stranger.communicate(b"\n")
+    os.close(lock)
+
+
 # Durability and data
 
 

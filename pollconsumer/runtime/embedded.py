@@ -8,7 +8,9 @@ started it; when it has died, the next process that needs it starts it again, wi
 from __future__ import annotations
 
 import os
+import signal
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,6 +24,7 @@ from pollconsumer.runtime.embedded_place import (
     check_directory,
     create_directory,
     link_address,
+    process_without_socket,
     socket_address,
     take_lock,
 )
@@ -34,6 +37,8 @@ APPENDFSYNC = {"everysec": "everysec", "strict": "always"}
 STATUS_BUDGET = 2.0
 LONG = 2.0
 """Seconds after which somebody at a terminal wonders."""
+GONE = 0.5
+"""Seconds after which a socket that is missing is not about to be made, nor removed by a server that ends."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.002, 0.05  # a cold start takes about 0.05 s, the reading of a large file many seconds
 
 
@@ -105,6 +110,7 @@ class EmbeddedServer:
         pause = FIRST_PAUSE
         log_began: int | None = None
         said = False
+        cut_off = _CutOff(self.directory, address)
         while True:
             replies = self._ask(address, commands, deadline)
             answer = replies[0] if replies else "nothing"
@@ -116,8 +122,11 @@ class EmbeddedServer:
                 if raised == ["+OK"]:
                     return
                 answer = f"{raised} to appendfsync {appendfsync}"
-            if not replies and (lock := take_lock(self.directory)) is not None:
-                log_began = self._start(address, appendfsync, lock, deadline, log_began)
+            if not replies:
+                if (lock := take_lock(self.directory)) is not None:
+                    log_began = self._start(address, appendfsync, lock, deadline, log_began)
+                else:
+                    cut_off.end()
             if answer[:8] == "-LOADING":
                 deadline = began + max(budget, patience)
                 if not said and time.monotonic() - began > LONG:
@@ -138,6 +147,7 @@ class EmbeddedServer:
             return False
         deadline = time.monotonic() + budget
         address, told = self._linked_address(), ""
+        cut_off = _CutOff(self.directory, address)
         while (lock := take_lock(self.directory)) is None:
             info = self._info(address, ["INFO server"], deadline)
             running = info.get("process_id", "")
@@ -146,6 +156,8 @@ class EmbeddedServer:
             if running:
                 self._ask(address, ["SHUTDOWN"], deadline)
                 told = running
+            else:
+                told = cut_off.end() or told
             if time.monotonic() >= deadline:
                 raise self._unanswered("still there after SHUTDOWN" if told else f"nothing from {address}")
             time.sleep(FIRST_PAUSE)
@@ -155,13 +167,17 @@ class EmbeddedServer:
     def status(self) -> ServerStatus | None:
         """What the running server says about itself; None when none is running. Starts nothing.
 
-        StoreUnreachable when a server is alive and says nothing for 2 s.
+        StoreUnreachable when a server is alive and says nothing for 2 s, or its socket is gone.
         """
         if not check_directory(self.directory):
             return None
         address = self._linked_address()
         info = self._info(address, ["INFO", "CONFIG GET appendfsync"], time.monotonic() + STATUS_BUDGET)
         if not info:
+            pid = process_without_socket(self.directory, address)
+            if pid is not None:
+                fix = "the next launch starts it again, or stop it (pollconsumer store stop)"
+                raise StoreUnreachable("embedded server's socket is gone", f"process {pid}, {address}", fix)
             return None
         valkey, appendfsync = info.get("valkey_version"), info["appendfsync"]
         return ServerStatus(
@@ -232,3 +248,25 @@ class EmbeddedServer:
             process = "the process that holds its lock"
         fix = f"see {self.log} and whether {process} is stopped or overloaded"
         return StoreUnreachable("embedded server does not answer", found, fix)
+
+
+class _CutOff:
+    """A server whose socket was removed while it runs: told to end, by SIGTERM, which keeps all its data."""
+
+    def __init__(self, directory: Path, address: Path) -> None:
+        self._directory, self._address = directory, address
+        self._since: tuple[int, float] | None = None
+        self._told = ""
+
+    def end(self) -> str:
+        """To be called while nobody listens and the lock is held. The process that was told to end, once."""
+        pid = None if self._told else process_without_socket(self._directory, self._address)
+        if pid is None:
+            self._since = None
+        elif self._since is None or self._since[0] != pid:
+            self._since = pid, time.monotonic()
+        elif time.monotonic() - self._since[1] >= GONE:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM)
+            self._told = str(pid)
+        return self._told

@@ -79,6 +79,20 @@ def take_lock(directory: Path) -> int | None:
     return lock
 
 
+def process_without_socket(directory: Path, address: Path) -> int | None:
+    """The server, where it holds the lock and its socket is gone: nobody reaches it again. A server that is just
+    starting, or ending, looks the same for a moment. None where the system does not tell what a process has open."""
+    if address.exists():
+        return None
+    try:
+        pid = int((directory / PID).read_text())
+        lock = (directory / LOCK).stat()
+        with os.scandir(f"/proc/{pid}/fd") as opened:
+            return pid if any(os.path.samestat(entry.stat(), lock) for entry in opened) else None
+    except (OSError, ValueError):
+        return None
+
+
 def socket_address(directory: Path) -> Path:
     """Path under which to bind and connect to the server's socket: at most 107 bytes, for the kernel takes no more.
 
