@@ -189,11 +189,12 @@ def test_a_pause_of_what_was_removed_meanwhile_holds_nothing_that_is_defined_lat
 
 
 def test_removing_a_recurrence_leaves_what_others_were_before_though_their_names_begin_alike(
-    act: Acting, look: Looking
+    act: Acting, look: Looking, store: RedisStore
 ) -> None:
     longer = replace(HOURLY, name="x longer")
     act.launch(FIRST, HOURLY, longer)
-    due = come_due(look, "x longer", hours=0)
+    due = server_ms(store.wire) + 60_000
+    store.wire.command("ZADD", look.key("next_instants"), due, "x longer")
     act.launch(FIRST, HOURLY, replace(longer, every=7200.0))
     act.recurring.remove("x")
     act.launch(FIRST, longer)
