@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from tests.faults.history import Execution, History, Operation
 
-PLACES = {"completed": "d", "dead": "x", "cancelled": "dx"}
+PLACES = {"completed": "completed", "dead": "dead_letters", "cancelled": "cancelled"}
 
 
 RECKONED_LATE = 500

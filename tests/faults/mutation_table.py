@@ -290,7 +290,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     _lua("register", "rights before a queue is known", "if #lacking == 0 and", "if"),
     _python("rights", "refusal", "    if lacking:", "    if False:"),
     _python("redis_store", "rights of a launch in a queue", "self._register(queue, LAUNCH)", "self._register(queue)"),
-    _python("redis_store", "rights of a producer in a queue", '"rows"), *rights.split()]', '"m")]'),
+    _python("redis_store", "rights of a producer in a queue", '"rows"), *rights.split()]', '"rows")]'),
     _python("redis_store", "rights of one that waits for replicas", 'f"{PRODUCER} {WAIT}"', "PRODUCER"),
     _python("leases", "rights of a launch", '            demand(self._wire, LAUNCH, control("fences"))\n', ""),
     _python("leases", "rights to break", '        demand(self._wire, OPERATOR, control("fences"))\n', ""),

@@ -19,8 +19,8 @@ T = 1_800_000_000_000
 """An instant in epoch ms."""
 CALL = Execution("a", "plain", "default", 1, 0, 7, 100, "d", T * 1000, T * 1000 + 5000, "ok")
 ASKED = Operation("enqueue", "default", "a", T * 1000 - 9000, T * 1000 - 8000, "ok", "plain", "d")
-HELD = Stored("a", "default", "plain", "completed", 1, 0, 0, 7, T - 9, T, T + 5, "d", None, ("d",))
-BURIED = HELD._replace(state="dead", places=("x",))
+HELD = Stored("a", "default", "plain", "completed", 1, 0, 0, 7, T - 9, T, T + 5, "d", None, ("completed",))
+BURIED = HELD._replace(state="dead", places=("dead_letters",))
 IN_SITE = Ran(
     ("-q", "run"), 100, 0.1, 1, "", "Fatal Python error: init_import_site: Failed\nTraceback\nKeyboardInterrupt\n"
 )
@@ -134,9 +134,9 @@ DOCTORED: list[tuple[str, dict[str, Any]]] = [
     ("attempts_count_calls", {"stored": [BURIED._replace(attempts=3, crashes=SPENT)]}),
     ("attempts_count_calls", {"stored": [HELD._replace(generation=1)]}),
     ("attempts_count_calls", {"operations": [ASKED, ASKED._replace(what="redrive")]}),
-    ("every_message_stands_in_one_place", {"stored": [HELD._replace(places=("d", "x"))]}),
+    ("every_message_stands_in_one_place", {"stored": [HELD._replace(places=("completed", "dead_letters"))]}),
     ("every_message_stands_in_one_place", {"queues": [Queue("default", {"completed": 2}, {})]}),
-    ("every_message_stands_in_one_place", {"queues": [Queue("default", {"completed": 1}, {"f": 1})]}),
+    ("every_message_stands_in_one_place", {"queues": [Queue("default", {"completed": 1}, {"in_flight": 1})]}),
     ("payloads_are_unchanged", {"executions": [CALL._replace(digest="e")]}),
     ("payloads_are_unchanged", {"stored": [HELD._replace(digest="e")]}),
     ("no_process_stays", {"strays": ["4711: sleep"]}),
@@ -153,7 +153,7 @@ DOCTORED: list[tuple[str, dict[str, Any]]] = [
     ),
     ("checkpoints_are_kept", two({"kept": 2}, {"found": 1})),
     ("what_was_cancelled_stays_so", {"operations": [ASKED, ASKED._replace(what="cancel")]}),
-    ("what_was_cancelled_stays_so", {"stored": [HELD._replace(state="cancelled", places=("dx",))]}),
+    ("what_was_cancelled_stays_so", {"stored": [HELD._replace(state="cancelled", places=("cancelled",))]}),
     ("ends_have_their_reasons", {"stored": [BURIED]}),
     ("ends_have_their_reasons", {"stored": [BURIED._replace(attempts=3, crashes=SPENT)]}),
     ("places_are_not_exceeded", of_two({}, {}, concurrency_key="p")),
