@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
 
+NEEDED = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGALRM, signal.SIGCHLD}
+"""What stops a launch, ends its handlers in time, and tells it of its children. Whoever started us may have blocked
+them, and a mask is inherited."""
 FEWEST_DESCRIPTORS = 16
 """With fewer not all modules can be imported, or a launch cannot connect."""
 
@@ -35,6 +38,7 @@ def main() -> NoReturn:
             # Before the slow imports: as PID 1 a SIGTERM without a handler is discarded by the kernel.
             for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
                 signal.signal(number, _leave)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, NEEDED)
         elif signal.getsignal(signal.SIGINT) is _leave:
             signal.signal(signal.SIGINT, signal.default_int_handler)
         _open_standard_descriptors()

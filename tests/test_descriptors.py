@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
 import sys
+
+import pytest
 
 from pollconsumer.runtime.descriptors import Sample
 
@@ -34,3 +37,30 @@ def test_closing_a_sample_twice_closes_nothing_that_was_opened_in_between() -> N
     sample.close()
     for descriptor in opened:
         os.close(descriptor)
+
+
+HIGH = """
+import os, resource, sys
+from pollconsumer.runtime.descriptors import Outputs
+
+limit, low, high = map(int, sys.argv[1:])
+resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
+outputs = Outputs()
+os.closerange(low, high)
+outputs.put_back()
+print("heard", flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("limit", "low", "high"), [(20000, 0, 1024), (4096, 0, 1024), (20000, 3, 4096), (1024, 0, 1000), (96, 0, 64)]
+)
+def test_standard_output_returns_where_a_handler_closed_what_other_programs_have(
+    limit: int, low: int, high: int
+) -> None:
+    if limit > resource.getrlimit(resource.RLIMIT_NOFILE)[1]:
+        pytest.skip("the limit of open files is lower here")
+    done = subprocess.run(
+        [sys.executable, "-c", HIGH, *map(str, (limit, low, high))], capture_output=True, text=True, check=False
+    )
+    assert (done.stdout, done.stderr) == ("heard\n", "")

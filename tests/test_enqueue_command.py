@@ -82,6 +82,12 @@ def test_a_span_that_is_too_long_for_a_line_has_the_name_that_the_line_gives_it(
     assert "error: line 1: in: 99999999d; at most 1000 years; 0 " in site.command("enqueue", "--ndjson", "lines").stderr
 
 
+def test_an_instant_of_a_line_before_the_first_year_is_due_now(site: Site) -> None:
+    write(site, '{"handler": "record", "payload": {"name": "old"}, "at": "0001-01-01T00:00:00+14:00"}')
+    (message,) = site.command("enqueue", "--ndjson", "lines").stdout.split()
+    assert site.state(message) == "ready"
+
+
 def test_an_id_that_two_queues_have_is_acted_on_in_the_one_that_is_named(site: Site) -> None:
     for queue in ("a", "b"):
         site.enqueue("fatal", "--id", "same", "--queue", queue)

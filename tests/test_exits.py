@@ -303,3 +303,20 @@ def test_the_reason_of_a_failed_import_is_cut(site: Site) -> None:
             "pollconsumer: error: handlers: handlers; importing it raised ValueError: longlong"
         )
         assert len(refused.stderr) < 250
+
+
+def test_a_launch_whose_starter_blocked_its_signals_ends_handlers_in_time_and_stops_when_asked(site: Site) -> None:
+    with (site.directory / "handlers.py").open("a") as handlers:
+        handlers.write('\n@app.handler(timeout="100ms", max_attempts=1)\ndef nap() -> None:\n    time.sleep(300)\n')
+    slow = site.enqueue("nap")
+    site.enqueue("record", name="next")
+    block = (
+        "import os, signal, sys; signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals());"
+        "os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
+    )
+    launch = site.start_program([sys.executable, "-c", block, "-m", "pollconsumer", "run", "--timeout", "60s"])
+    site.await_note("next")
+    launch.send_signal(signal.SIGTERM)
+    launch.communicate(timeout=30)
+    assert launch.returncode == 0
+    assert site.state(slow) == "dead"

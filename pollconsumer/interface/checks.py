@@ -71,7 +71,7 @@ def check_exit_codes(value: object) -> object:
 
 def check_store(url: str) -> None:
     """ValueError, without any part of ``url`` in it, when that cannot be a store."""
-    from urllib.parse import parse_qs, urlsplit
+    from urllib.parse import parse_qs, unquote, urlsplit
 
     if url == "embedded":
         return
@@ -88,6 +88,11 @@ def check_store(url: str) -> None:
     if not port_fits:
         quoting = ", and write / ? # @ in a password as %2F %3F %23 %40" if "@" in url else ""
         raise ValueError(f"the port must be 1-65535{quoting}")
+    try:
+        if scheme != "unix" and parts.hostname:
+            unquote(parts.hostname).encode("idna")
+    except UnicodeError:
+        raise ValueError("the host is no name: its parts, between dots, have 1 to 63 characters each") from None
     if scheme == "unix" and (not parts.path or parts.netloc.rpartition("@")[2]):
         raise ValueError("name the socket by its whole path, as in unix:///run/valkey.sock")
     databases = parse_qs(parts.query).get("db", [])

@@ -11,8 +11,12 @@ from contextlib import suppress
 
 from pollconsumer.store.own_descriptors import STANDARD, Opened, above_standard, changing_standard, is_open
 
-COPIES_FROM = 200
-"""Copies get numbers from here on: what closes all there are mostly ends before."""
+HIGHEST = 8192
+"""Copies get numbers just below this or, where fewer are allowed, just below the limit: what closes all there are
+mostly ends before. The system's table of descriptors, which each fork copies, is as long as the highest number."""
+COPIES = 16
+LOWEST = 64
+"""Where no more descriptors than this are allowed, none is spent on a copy."""
 
 
 class Outputs:
@@ -21,9 +25,11 @@ class Outputs:
 
     def __init__(self) -> None:
         self._copies: dict[int, Opened] = {}
+        limit = os.sysconf("SC_OPEN_MAX")
+        highest = min(limit, HIGHEST) if limit >= 0 else HIGHEST
         for number in (1, 2):
             with suppress(OSError):  # closed, or fewer descriptors are allowed
-                copy = fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, COPIES_FROM)
+                copy = fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, max(LOWEST, highest - COPIES))
                 self._copies[number] = Opened.now(copy)
 
     def put_back(self) -> bool:

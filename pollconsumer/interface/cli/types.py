@@ -101,7 +101,7 @@ class DueTime(_Value):
         milliseconds = -(-microseconds // 1000)
         if milliseconds > LAST_MILLISECOND:
             raise ValueError(too_late)
-        return milliseconds
+        return max(1, milliseconds)  # what is past is due now, before the first year too, where no datetime can be
 
 
 class Cron(_Value):
