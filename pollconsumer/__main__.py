@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _signal  # type: ignore[import-not-found]  # the part of signal that is loaded already: the whole takes a while
+import errno
 import os
 import sys
 
@@ -48,6 +49,8 @@ def main() -> NoReturn:
     except KeyboardInterrupt:
         code = 130
     except Exception as error:
+        if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+            _end_without_descriptors()
         from pollconsumer.interface.logs import write_traceback
 
         write_traceback(error)
@@ -65,6 +68,14 @@ def _refuse_few_descriptors() -> None:
         sys.stderr.write(f"pollconsumer: error: most open files: {limit}; {fix}\n")
         sys.stderr.flush()
         os._exit(78)
+
+
+def _end_without_descriptors() -> NoReturn:
+    """What says more of it could not be imported."""
+    fix = "have handlers and their modules close what they open, or raise the limit (ulimit -n)"
+    sys.stderr.write(f"pollconsumer: error: too many open files: {os.sysconf('SC_OPEN_MAX')}; {fix}\n")
+    sys.stderr.flush()
+    os._exit(73)
 
 
 def _open_standard_descriptors() -> None:

@@ -42,6 +42,17 @@ def close_all(first: int, last: int) -> None:
     os.closerange(first, last)
     note("closed")
 
+kept = []
+
+@app.handler(max_attempts=2, retry=Backoff(first="1h", most="1h"))
+def leak(quietly: bool) -> None:
+    try:
+        while True:
+            kept.append(os.open(os.devnull, os.O_RDONLY))
+    except OSError:
+        if not quietly:
+            raise
+
 @app.handler
 def split() -> str:
     pid = os.fork()
@@ -143,6 +154,62 @@ def test_a_handler_that_closes_every_file_costs_the_launch_nothing_but_a_connect
     assert f"{message} (close_all)" in line
     assert site.notes() == ["closed", "next"]
     assert site.json("lease", "show") == []
+
+
+def run_with_few_descriptors(site: Site, *options: str) -> subprocess.CompletedProcess[str]:
+    limit = (
+        "import os, resource, sys; resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256));"
+        "os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
+    )
+    command = [sys.executable, "-c", limit, "-m", "pollconsumer", "run", "--until-empty", *options]
+    launch = site.start_program(command)
+    output, errors = launch.communicate(timeout=60)
+    return subprocess.CompletedProcess(command, launch.returncode, output, errors)
+
+
+@pytest.mark.parametrize("concurrency", ["1", "2"])
+@pytest.mark.parametrize("quietly", [True, False])
+def test_a_handler_that_leaves_no_descriptor_costs_the_launch_its_rest_and_no_other_message(
+    site: Site, quietly: bool, concurrency: str
+) -> None:
+    leaking = site.enqueue("leak", quietly=quietly)
+    done = run_with_few_descriptors(site, "--concurrency", concurrency)
+    assert done.returncode == 0, done.stderr
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("pollconsumer: warning: as many files are open as the limit allows, after ")
+    assert f"{leaking} (leak)" in line
+    assert site.json("launches")[0]["stop_reason"] == "descriptors"
+    assert site.state(leaking) == ("completed" if quietly else "scheduled")
+
+
+def test_what_is_ready_behind_a_handler_that_leaves_no_descriptor_is_handled_by_the_next_launch(site: Site) -> None:
+    site.enqueue("leak", quietly=True)
+    after = site.enqueue("record", name="next")
+    assert run_with_few_descriptors(site).returncode == 0
+    assert (site.state(after), site.json("status", after)["attempts"]) == ("ready", 0)
+    assert site.drain().returncode == 0
+    assert site.notes() == ["next"]
+
+
+def test_a_module_that_leaves_no_descriptor_is_named(site: Site) -> None:
+    with (site.directory / "handlers.py").open("a") as handlers:
+        handlers.write("\nopened = []\nwhile True:\n    opened.append(os.open(os.devnull, os.O_RDONLY))\n")
+    done = run_with_few_descriptors(site)
+    assert done.returncode == 78
+    (line,) = done.stderr.splitlines()
+    assert "handlers; importing it raised OSError: [Errno 24] Too many open files" in line
+
+
+def test_where_no_descriptor_is_left_for_us_a_command_ends_with_one_line() -> None:
+    program = (
+        "import errno; from pollconsumer.interface import cli; from pollconsumer.__main__ import main\n"
+        "def leaking(_): raise OSError(errno.EMFILE, 'Too many open files')\n"
+        "cli._invoke = leaking; main()"
+    )
+    done = subprocess.run([sys.executable, "-c", program, "run"], capture_output=True, text=True, check=False)
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("pollconsumer: error: too many open files: ")
+    assert done.returncode == 73
 
 
 @pytest.mark.parametrize("leave", [True, False])

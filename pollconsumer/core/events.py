@@ -84,6 +84,13 @@ class DescriptorsClosed(NamedTuple):
     handler: str
 
 
+class DescriptorsUsedUp(NamedTuple):
+    """As many files are open as the system allows, after this handler, or what ran beside it. The launch ends."""
+
+    id: str
+    handler: str
+
+
 class WindowTooShort(NamedTuple):
     """No time to handle anything, from the launch's beginning on; both in seconds."""
 
@@ -148,6 +155,7 @@ Event = (
     | QueueUnserved
     | ConflictDropped
     | DescriptorsClosed
+    | DescriptorsUsedUp
     | WindowTooShort
     | OccurrencesSkipped
     | RecurrenceRemoved

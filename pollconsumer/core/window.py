@@ -19,6 +19,8 @@ class StopReason(StrEnum):
     """Nothing can be handed out, but messages are ready: a limit, a pause or a concurrency key holds them back."""
     MAX_MESSAGES = "max_messages"
     MEMORY = "memory"
+    DESCRIPTORS = "descriptors"
+    """Handlers have left open as many files as the system allows: a later launch begins with none."""
     INTERRUPTED = "interrupted"
     HANDED_OVER = "handed_over"
     LEASE_HELD = "lease_held"

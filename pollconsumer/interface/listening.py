@@ -8,6 +8,7 @@ from pollconsumer.core.events import (
     AttemptFailed,
     ConflictDropped,
     DescriptorsClosed,
+    DescriptorsUsedUp,
     Event,
     LaunchEnded,
     MessageParked,
@@ -97,6 +98,12 @@ def listener() -> Callable[[Event], None]:
                 log.warning(
                     "descriptors closed that no handler had opened: by %s (%s), or what ran beside it",
                     event.id, event.handler, extra=about("descriptors closed", event.handler),
+                )  # fmt: skip
+            case DescriptorsUsedUp():
+                log.warning(
+                    "as many files are open as the limit allows, after %s (%s): the launch ends; have handlers close "
+                    "theirs, or raise the limit (ulimit -n)",
+                    event.id, event.handler, extra=about("descriptors used up", event.handler),
                 )  # fmt: skip
             case WindowTooShort():
                 margin, left = format_duration(event.margin), format_duration(event.left)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pollconsumer.core import durations
-from pollconsumer.core.events import DescriptorsClosed, WindowTooShort
+from pollconsumer.core.events import DescriptorsClosed, DescriptorsUsedUp, WindowTooShort
 from pollconsumer.core.message import Malformed, decode_payload
 from pollconsumer.core.retry import Yield
 from pollconsumer.core.window import StopReason, Window
@@ -298,6 +298,9 @@ class Consumer:
             attempt = handled.attempt
             if handled.closed:
                 self._emit(DescriptorsClosed(attempt.reservation.name, attempt.reservation.handler))
+            if handled.leaking:
+                self._emit(DescriptorsUsedUp(attempt.reservation.name, attempt.reservation.handler))
+                self._asked = self._asked or StopReason.DESCRIPTORS
             if isinstance(handled.outcome.error, Yield):
                 self._flight.leave(attempt.reservation)
                 self._exchange.put_off(attempt.reservation)

@@ -1,10 +1,12 @@
 """Descriptors of ours that a handler closes though it did not open them: code that makes daemons closes all there are.
+And those that it opens and never closes, until there are none for us.
 
 A number that was closed is given away again, so that open is not enough: it must still be the same file.
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 from contextlib import suppress
@@ -16,7 +18,9 @@ HIGHEST = 8192
 mostly ends before. The system's table of descriptors, which each fork copies, is as long as the highest number."""
 COPIES = 16
 LOWEST = 64
-"""Where no more descriptors than this are allowed, none is spent on a copy."""
+"""Where no more descriptors than this are allowed, none is spent on a copy, nor kept."""
+SPARE = 8
+USED_UP = (errno.EMFILE, errno.ENFILE)
 
 
 class Outputs:
@@ -89,5 +93,47 @@ class Sample:
 
     def close(self) -> None:
         self._opened.close()
+
+    __del__ = close
+
+
+class Spare:
+    """Descriptors that are kept for the launch's own end, for which modules and scripts are read: what handlers leak is
+    open for as long as the process lives."""
+
+    def __init__(self) -> None:
+        self._held = self._open()
+
+    @staticmethod
+    def _open() -> list[Opened]:
+        """Ends of a pipe of their own, as in `Sample`."""
+        held: list[Opened] = []
+        if 0 <= os.sysconf("SC_OPEN_MAX") <= LOWEST:
+            return held
+        with above_standard(), suppress(OSError):
+            end, other = os.pipe()
+            os.close(other)
+            held.append(Opened.now(end))
+            while len(held) < SPARE:
+                held.append(Opened.now(os.dup(end)))
+        return held
+
+    def given_up(self) -> bool:
+        """Give them up where there is no other one left. Whether this call did."""
+        try:
+            if self._held:
+                os.close(os.dup(self._held[-1].number))
+        except OSError as error:
+            if error.errno in USED_UP:
+                self.close()
+                return True
+            self.close()  # a handler closed them
+            self._held = self._open()
+        return False
+
+    def close(self) -> None:
+        held, self._held = self._held, []
+        for each in held:
+            each.close()
 
     __del__ = close

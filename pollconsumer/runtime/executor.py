@@ -11,7 +11,7 @@ from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from pollconsumer.runtime.descriptors import Outputs, Sample
+from pollconsumer.runtime.descriptors import Outputs, Sample, Spare
 from pollconsumer.runtime.handlers import Outcome
 from pollconsumer.runtime.stray import end_stray
 from pollconsumer.store.own_descriptors import Opened, above_standard
@@ -41,13 +41,15 @@ class Attempt(NamedTuple):
 
 class Handled(NamedTuple):
     """An attempt that has ended: when it ran, on the monotonic clock in seconds, and what came of it; and whether
-    descriptors of ours were ``closed`` meanwhile, by it or by what ran beside it."""
+    descriptors of ours were ``closed`` meanwhile, by it or by what ran beside it. ``leaking``: as many are open now as
+    the system allows."""
 
     attempt: Attempt
     started: float
     ended: float
     outcome: Outcome
     closed: bool = False
+    leaking: bool = False
 
 
 class Executor(Protocol):
@@ -84,7 +86,7 @@ class InlineExecutor:
         self._clock = clock
         self._finished: list[Handled] = []
         self._loop: EventLoop | None = None
-        self._outputs, self._sample = Outputs(), Sample()
+        self._outputs, self._sample, self._spare = Outputs(), Sample(), Spare()
         self._pid = os.getpid()
 
     def busy(self) -> int:
@@ -97,7 +99,8 @@ class InlineExecutor:
         end_stray(self._pid, outcome.error)
         ended = self._clock()
         put_back, closed = self._outputs.put_back(), self._sample.was_closed()
-        self._finished.append(Handled(attempt, started, ended, outcome, put_back or closed))
+        leaking = self._spare.given_up()
+        self._finished.append(Handled(attempt, started, ended, outcome, put_back or closed, leaking))
 
     def finished(self) -> list[Handled]:
         finished, self._finished = self._finished, []
@@ -111,6 +114,7 @@ class InlineExecutor:
             self._loop.close()
         self._outputs.close()
         self._sample.close()
+        self._spare.close()
 
     def _turn(self, attempt: Attempt) -> Outcome:
         try:
@@ -133,7 +137,7 @@ class ThreadExecutor:
         self._given: SimpleQueue[Attempt] = SimpleQueue()
         self._done: SimpleQueue[Handled] = SimpleQueue()
         self._loop: EventLoop | None = None
-        self._outputs = Outputs()
+        self._outputs, self._spare = Outputs(), Spare()
         self._mending = threading.Lock()
         self._closed = False
         self._make_bell()
@@ -180,6 +184,7 @@ class ThreadExecutor:
         if self._loop is not None:
             self._loop.close()
         self._outputs.close()
+        self._spare.close()
 
     def _serve(self) -> None:
         while True:
@@ -211,8 +216,9 @@ class ThreadExecutor:
                 self._make_bell()
                 self._closed = True
             closed, self._closed = closed or self._closed, False
-        if closed:
-            handled = handled._replace(closed=True)
+            leaking = self._spare.given_up()
+        if closed or leaking:
+            handled = handled._replace(closed=closed, leaking=leaking)
         self._done.put(handled)
         with suppress(OSError):  # a full pipe rings as it is; one that was closed is noticed by who waits
             os.write(self._ring.number, b"\0")

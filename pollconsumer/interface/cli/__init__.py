@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import re
@@ -134,7 +135,7 @@ def main(arguments: Sequence[str]) -> int:
     except Exception as error:
         if isinstance(error, OSError) and was_printing(error):
             code, failure = 0, error
-        elif logs.is_news(error):
+        elif getattr(error, "errno", None) in (errno.EMFILE, errno.ENFILE) or logs.is_news(error):
             raise
         else:
             code = 1
