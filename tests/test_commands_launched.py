@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
+import re
 import signal
 import sys
 from pathlib import Path
@@ -302,8 +304,13 @@ def test_check_shows_commands_and_timeouts_that_no_launch_can_grant(site: Site) 
     }
     assert report["commands"]["work"]["command"] == [str(site.directory / "work")]
     shown = site.command("check").stdout
-    assert "timeout of work" in shown
+    assert re.search(r"timeout of work +none: the watchdog ends it after the 1m 10s of window and grace,", shown)
     assert "timeout of slow" not in shown
+    config = site.directory / "config.toml"
+    config.write_text(config.read_text().replace('timeout = "200ms"', 'timeout = "2h"'))
+    shown = site.command("check").stdout
+    longer = r"timeout of slow +2h, longer than the 1m 10s of window and grace: the watchdog ends it before,"
+    assert re.search(longer, shown)
 
 
 @pytest.mark.parametrize(
@@ -316,7 +323,10 @@ def test_check_shows_commands_and_timeouts_that_no_launch_can_grant(site: Site) 
         ('command = ["/nowhere/backup"]', "commands.x.command: /nowhere/backup; No such file or directory (errno 2)"),
         ('command = ["./plain"]', "/plain; Permission denied (errno 13)"),
         ('command = ["/tmp"]', "commands.x.command: /tmp; Is a directory (errno 21)"),
-        ('command = ["no-such-program"]', "no-such-program; No such file or directory (errno 2) in PATH, /"),
+        (
+            'command = ["no-such-program"]',
+            "No such file or directory (errno 2) in any directory of PATH\n",
+        ),
         ('command = ["true"]\ndirectory = "nowhere"', "nowhere; No such file or directory (errno 2)"),
     ],
 )
@@ -336,3 +346,25 @@ def test_a_name_that_is_a_function_and_a_command_is_refused(site: Site) -> None:
         assert done.returncode == 78
         assert "handler registered twice: record" in done.stderr
     assert site.command("enqueue", "record", "{}").returncode == 0
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "sleep 30 &",
+        "(exec </dev/null >/dev/null 2>&1; setsid sleep 30) & sleep 30 & disown -a 2>/dev/null; kill -9 $$",
+        "head -c 300000 /dev/urandom; printf '\\377\\000\\033[31m\\r\\n'",
+        "head -c 300000 /dev/urandom; exit 3",
+    ],
+)
+def test_a_program_that_leaves_a_daemon_or_prints_garbage_costs_other_messages_nothing(site: Site, script: str) -> None:
+    config = site.directory / "config.toml"
+    command = json.dumps(["sh", "-c", script])
+    config.write_text(f"{config.read_text()}[commands.odd]\ncommand = {command}\nmax_attempts = 1\n")
+    odd = site.enqueue("odd")
+    other = site.enqueue("record", name="other")
+    assert site.drain().returncode == 0
+    assert site.notes() == ["other"]
+    assert site.state(other) == "completed"
+    assert site.state(odd) == ("dead" if "kill" in script or "exit" in script else "completed")
+    assert site.json("lease", "show") == []

@@ -57,6 +57,7 @@ def test_a_user_without_a_home_is_told_where_the_embedded_server_could_live(home
 def test_a_wiped_store_is_refused_though_the_state_directory_cannot_be_written(site: Site) -> None:
     site.environment["XDG_STATE_HOME"] = "/proc/nope"
     assert site.json("check")["state"] == str(site.directory / "data" / "pollconsumer")
+    site.drain()
     _wipe(site)
     refused = site.command("run")
     assert (refused.returncode, "store replaced" in refused.stderr) == (78, True)

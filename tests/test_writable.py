@@ -116,6 +116,32 @@ def test_modules_that_others_may_add_to_are_refused_though_no_file_is_configured
     assert site.command("run", "--until-empty", **named).returncode == 0
 
 
+def test_what_lies_below_a_directory_that_others_may_write_is_refused(config: Path, tmp_path: Path) -> None:
+    tmp_path.chmod(0o777)
+    with pytest.raises(ConfigurationError, match=f"configuration's directory is writable by others: {tmp_path};"):
+        load_settings(config)
+    with pytest.raises(ConfigurationError, match=f"handlers' directory is writable by others: {tmp_path};"):
+        refuse_writable_modules(config.parent)
+    tmp_path.chmod(0o1777)
+    assert load_settings(config)
+    refuse_writable_modules(config.parent)
+    os.chown(config.parent, 12345, -1)
+    with pytest.raises(ConfigurationError, match=f"configuration's directory is writable by others: {tmp_path};"):
+        load_settings(config)
+
+
+def test_a_device_in_place_of_a_configuration_is_not_called_writable_by_a_group(site: Site) -> None:
+    assert site.json("--config", os.devnull, "check")["group_writable"] == []
+
+
+def test_check_creates_no_directory_for_state(site: Site) -> None:
+    config = site.directory / "config.toml"
+    config.write_text(f'state = "kept"\n{config.read_text()}[commands.x]\ncommand = ["true"]\n')
+    before = {path.name for path in site.directory.iterdir()}
+    assert site.json("check")["state"] == str(site.directory / "kept")
+    assert {path.name for path in site.directory.iterdir()} - before <= {"data", "cache", "__pycache__"}
+
+
 def test_check_names_what_a_group_may_write(site: Site) -> None:
     (site.directory / "config.toml").chmod(0o664)
     assert site.json("check")["group_writable"] == [str(site.directory / "config.toml")]

@@ -125,7 +125,7 @@ def _program(name: str, word: str, directory: Path) -> str:
             return str(Path(place, word))
         if problem not in (errno.ENOENT, errno.ENOTDIR):
             raise ConfigurationError(f"commands.{name}.command", Path(place, word), _described(problem))
-    raise ConfigurationError(f"commands.{name}.command", word, f"{_described(errno.ENOENT)} in PATH, {places}")
+    raise ConfigurationError(f"commands.{name}.command", word, f"{_described(errno.ENOENT)} in any directory of PATH")
 
 
 def _why_not(path: Path) -> int:

@@ -10,6 +10,7 @@ from pollconsumer.store.redis_store import Strict
 
 if TYPE_CHECKING:
     from pollconsumer.interface.settings import Settings
+    from pollconsumer.runtime.own_files import OwnFiles
 
 
 def strict_of(settings: Settings) -> Strict | None:
@@ -17,8 +18,7 @@ def strict_of(settings: Settings) -> Strict | None:
     return Strict(settings.strict.replicas, settings.strict.within) if settings.durability == "strict" else None
 
 
-def opener_of(settings: Settings) -> StoreOpener:
-    """What makes connections to it. Nothing is opened yet."""
-    return StoreOpener(
-        settings.store, settings.namespace, settings.durability, warn_of_store, files=settings.state_files()
-    )
+def opener_of(settings: Settings, files: OwnFiles | None = None) -> StoreOpener:
+    """What makes connections to it. Nothing is opened yet. ``files`` where they are others than the settings say."""
+    files = files or settings.state_files()
+    return StoreOpener(settings.store, settings.namespace, settings.durability, warn_of_store, files=files)

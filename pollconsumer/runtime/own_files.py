@@ -135,13 +135,23 @@ class OwnFiles:
                 (directory / name).unlink()
 
     def place(self) -> Path | None:
-        """The directory that can be written, created if need be; None where there is none."""
-        for directory in self.directories:
-            with suppress(OSError):
-                make_directory(directory)
-                if os.access(directory, os.W_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids):
-                    return directory
-        return None
+        """The first directory that can be written, once it is created where there is none; None where no one can."""
+        return next((directory for directory in self.directories if _can_be_written(directory)), None)
+
+
+def _can_be_written(directory: Path) -> bool:
+    if directory.is_dir():
+        return os.access(directory, os.W_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids)
+    place = directory
+    while not os.path.lexists(place):
+        place = place.parent
+    probe = place / f".{NAME}-{os.urandom(8).hex()}"  # a mode does not tell whether a directory can be created there
+    try:
+        probe.mkdir(0o700)
+        probe.rmdir()
+    except OSError:
+        return False
+    return place != directory
 
 
 def is_ours(directory: Path) -> bool:

@@ -325,7 +325,7 @@ def _read_entry(stored: bytes) -> dict[str, Any] | None:
     texts = (entry["role"], entry["stop_reason"] or "", entry.get("lineage") or "")
     sound = (
         all(isinstance(text, str) for text in texts)
-        and all(type(entry[name]) in (int, float) for name in _NUMBERS)
+        and all(type(entry[name]) in (int, float) and abs(entry[name]) <= LAST_MILLISECOND for name in _NUMBERS)
         and all(_is_instant(entry[name]) for name in _INSTANTS if name in entry)
     )
     return entry if sound else None

@@ -235,8 +235,11 @@ def test_what_somebody_else_wrote_into_ledger_and_leases_is_passed_over(
     store: RedisStore, inspector: Inspector
 ) -> None:
     control = store.keys.control
-    store.wire.command("LPUSH", control("launches"), "a", "b", "c")
+    store.wire.command("LPUSH", control("launches"), *"abcde")
     store.wire.command("HSET", control("ledger"), "a", "junk", "b", "[]", "c", "{}")
+    for launch, long in (("d", "1e300"), ("e", "9" * 300)):  # no table could show them
+        entry = f'{{"launch_id": "{launch}", "stop_reason": "empty", "handled": {long}}}'
+        store.wire.command("HSET", control("ledger"), launch, entry)
     store.wire.command("SADD", control("leases"), "consumer:mail:0", "mover::0")
     store.wire.command("HSET", control("lease:consumer:mail:0"), "fence", "x")
     store.wire.command("HSET", control("lease:mover::0"), "holder", "junk")

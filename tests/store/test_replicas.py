@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pollconsumer.core.errors import NotReplicated, OutcomeUnknown
+from pollconsumer.core.errors import Conflict, NotReplicated, OutcomeUnknown
 from pollconsumer.runtime.embedded_start import find_program
 from pollconsumer.store.redis_store import RedisStore, Strict
 from pollconsumer.store.suitability import Suitability
 from pollconsumer.store.wire import Budget, Unanswered, Wire
 from tests.conftest import NAMESPACE
-from tests.store.acting import Launch, message, names
+from tests.store.acting import Launch, chosen, message, names
 from tests.store.test_suitability import Memo
 
 if TYPE_CHECKING:
@@ -164,3 +164,15 @@ def test_a_server_without_replicas_is_not_waited_for_unless_told(pair: Pair) -> 
     assert not pair.store().enqueue([message("a")])[0].duplicate
     with pytest.raises(NotReplicated, match="0 of 1"):
         pair.store(replicas=1, within=0.01).enqueue([message("b")])
+
+
+def test_a_conflict_is_no_word_about_the_replica_and_changes_nothing_there(pair: Pair) -> None:
+    store = pair.store(within=10.0)
+    store.enqueue([chosen("a", b'{"n":1}')])
+    with pair.replica_stopped(), pytest.raises(Conflict) as caught:
+        store.enqueue([chosen("a", b'{"n":2}')])
+    assert (caught.value.exit_code, caught.value.id) == (65, "a")
+    replica = pair.wire(pair.url("replica"), greeted=False)
+    replica.command("REPLICAOF", "NO", "ONE")
+    (reservation,) = Launch(RedisStore(replica, NAMESPACE)).reserve(9)
+    assert reservation.payload == b'{"n":1}'

@@ -15,15 +15,16 @@ from pollconsumer.core.timespan import format_duration
 from pollconsumer.core.window import predict_stop
 from pollconsumer.interface.app import PollConsumer
 from pollconsumer.interface.cli import current_settings
-from pollconsumer.interface.cli.opened import opener
 from pollconsumer.interface.cli.output import iso, print_json, print_table
 from pollconsumer.interface.launching import served_queues
 from pollconsumer.interface.loading import load_handlers
 from pollconsumer.interface.logs import log
 from pollconsumer.interface.recurrences import load_recurrences
 from pollconsumer.interface.settings import NO_STATE
+from pollconsumer.interface.store_opener import opener_of
 from pollconsumer.interface.writable import group_writable
 from pollconsumer.runtime.commands import Command
+from pollconsumer.runtime.own_files import OwnFiles
 from pollconsumer.runtime.schedule import next_launches
 from pollconsumer.runtime.watchdog import Watchdog
 from pollconsumer.store.keys import Keys
@@ -44,6 +45,13 @@ IMPORT_WITHIN = 20.0
 """Seconds for the user's modules, where no window bounds their import."""
 
 
+class OnlyRead(OwnFiles):
+    """The launches' files: what is checked stays as it is."""
+
+    def write(self, name: str, content: bytes) -> bool:  # noqa: ARG002  nothing is made of them
+        return False
+
+
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def check(as_json: bool) -> None:
@@ -54,9 +62,10 @@ def check(as_json: bool) -> None:
     handlers = load_handlers(settings)
     watchdog.stand_down()
     unchecked = _unchecked_arguments()
-    state = settings.state_files().place()
+    files = OnlyRead(settings.state_files().directories)
+    state = files.place()
     recurrences = load_recurrences(settings, handlers)
-    wire = opener().wire(lambda: Budget(REACH_BUDGET))
+    wire = opener_of(settings, files).wire(lambda: Budget(REACH_BUDGET))
     wire.command("TIME")
     now = datetime.now().astimezone()
     queues = served_queues(settings, handlers)
@@ -195,8 +204,14 @@ def _print(
     commands = report["commands"]
     assert isinstance(commands, dict)
     rows += [(f"command {name}", shlex.join(command["command"])) for name, command in commands.items()]
-    limit = f"none, or longer than the {format_duration(longest)} of window and grace: then the watchdog ends it"
-    rows += [(f"timeout of {name}", limit) for name, command in commands.items() if not command["fits"]]
+    most = f"the {format_duration(longest)} of window and grace"
+    for name, command in commands.items():
+        seconds = command["timeout_seconds"]
+        if seconds is None:
+            rows.append((f"timeout of {name}", f"none: the watchdog ends it after {most}, with its launch"))
+        elif not command["fits"]:
+            longer = f"{format_duration(seconds)}, longer than {most}: the watchdog ends it before, with its launch"
+            rows.append((f"timeout of {name}", longer))
     recurrences = report["recurrences"]
     assert isinstance(recurrences, list)
     if recurrences:
