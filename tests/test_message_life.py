@@ -183,6 +183,41 @@ def test_what_a_handler_enqueues_goes_nowhere_when_it_fails_or_dies(site: Site) 
     assert counts(site)["scheduled"] == 0
 
 
+OUTLIVING = """
+kept = []
+
+@app.handler(isolation="process")
+def keep_apart(context: Context) -> None:
+    kept.append(context)
+
+@app.handler(isolation="process")
+def enqueue_late_apart() -> None:
+    try:
+        kept[0].enqueue("record", {"name": "lost"})
+    except Exception as error:
+        note(f"{type(error).__name__}: {error}")
+
+@app.handler
+def keep(context: Context) -> None:
+    keep_apart(context)
+
+@app.handler
+def enqueue_late() -> None:
+    enqueue_late_apart()
+"""
+
+
+@pytest.mark.parametrize("apart", ["", "_apart"])
+def test_what_outlives_an_attempt_is_told_that_it_cannot_enqueue_with_its_completion(site: Site, apart: str) -> None:
+    with (site.directory / "handlers.py").open("a") as handlers:
+        handlers.write(OUTLIVING)
+    site.enqueue(f"keep{apart}")
+    site.enqueue(f"enqueue_late{apart}")
+    assert site.drain().returncode == 0
+    (note,) = site.notes()
+    assert note.startswith("UsageError: context.enqueue: after the attempt; ")
+
+
 def test_a_checkpoint_carries_a_message_through_launches_uncharged(site: Site) -> None:
     message_id = site.enqueue("steps")
     site.enqueue("record", name="other work")

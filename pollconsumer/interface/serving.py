@@ -93,7 +93,10 @@ class _Serving:
         # The launch has its timeout, and will not ask twice.
         outcome = replace(handler, timeout=None).handle(given["payload"], context)
         end_stray(self._pid, outcome.error)
-        enqueued = tell_messages(context.enqueued) if context is not None else []
+        enqueued = []
+        if context is not None:
+            context.end()
+            enqueued = tell_messages(context.enqueued)
         return tell_outcome(outcome, handler.fatal) | {"enqueued": enqueued}
 
     def _save(self, state: bytes) -> None:

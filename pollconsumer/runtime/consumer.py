@@ -296,6 +296,8 @@ class Consumer:
     def _collect(self) -> None:
         for handled in self.executor.finished():
             attempt = handled.attempt
+            if attempt.context is not None:
+                attempt.context.end()
             if handled.closed:
                 self._emit(DescriptorsClosed(attempt.reservation.name, attempt.reservation.handler))
             if handled.leaking:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from threading import Lock
 from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 from pollconsumer.core.errors import BadData, UsageError
@@ -62,10 +63,16 @@ class Context:
         """What is to be enqueued together with the completion."""
         self._situation = situation
         self._settled = settled
+        self._adding, self._ended = Lock(), False
 
     def after_settlement(self) -> Context:
         """For hooks that are told of a settlement. Another one: a thread that the handler left must not enqueue."""
         return Context(self.delivery, self._situation, settled=True)
+
+    def end(self) -> None:
+        """The attempt has ended: what is enqueued from now on, by a thread that it left behind, would be lost."""
+        with self._adding:
+            self._ended = True
 
     def limit(self, seconds: float) -> None:
         """The handler's timeout begins now."""
@@ -122,7 +129,8 @@ class Context:
         """Have a message enqueued in one step with the completion of this one, or not at all. Returns its id.
 
         Nothing is enqueued when the handler raises. Options and errors are those of ``PollConsumer.enqueue``; a
-        duplicate, by id or by key, is passed over. BadData for more than 1000 messages, or 16 MiB of payloads.
+        duplicate, by id or by key, is passed over. BadData for more than 1000 messages, or 16 MiB of payloads;
+        UsageError in a thread that outlives the attempt.
 
         In ``on_failure`` and ``on_dead``, when this message is settled, it is enqueued at once.
         """
@@ -131,12 +139,18 @@ class Context:
         if self._settled and self._situation.send is not None:
             with Unbroken():
                 return self._situation.send(message)
+        with Unbroken(), self._adding:
+            self._add(message)
+        return message.id
+
+    def _add(self, message: NewMessage) -> None:
+        if self._ended:
+            raise UsageError("context.enqueue", "after the attempt", "enqueue in the handler, before that ends")
         size = sum(len(each.payload) for each in self.enqueued) + len(message.payload)
         if len(self.enqueued) == MOST_ENQUEUED or size > MOST_BYTES:
             rule = f"at most {MOST_ENQUEUED} messages and {MOST_BYTES} bytes go with one completion"
             raise BadData("context.enqueue", f"message {len(self.enqueued) + 1}, {size} bytes", rule)
         self.enqueued.append(message)
-        return message.id
 
     def checkpoint(self, state: Mapping[str, Any]) -> None:
         """Keep ``state``, a JSON object of at most 1 MiB, for whoever handles this message next.
