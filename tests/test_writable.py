@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pollconsumer.core.errors import ConfigurationError
+from pollconsumer.core.errors import ConfigurationError, shown
 from pollconsumer.interface import writable
 from pollconsumer.interface.settings import load_settings
 from pollconsumer.interface.writable import refuse_writable_modules
@@ -78,6 +78,67 @@ def test_modules_that_others_may_write_are_refused(tmp_path: Path, path: str) ->
     (tmp_path / path).chmod(0o777)
     with pytest.raises(ConfigurationError, match="handlers' module is writable by others"):
         refuse_writable_modules(tmp_path, modules)
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["beside.py", "bare.pyc", "__pycache__", "__pycache__/single.pyc", "package/__pycache__", "package/beside.py"],
+)
+def test_what_a_module_may_import_from_beside_it_is_refused_too(tmp_path: Path, path: str) -> None:
+    for place in (tmp_path, tmp_path / "package"):
+        (place / "__pycache__").mkdir(mode=0o755, parents=True)
+        for name in ("__init__.py", "single.py", "beside.py", "bare.pyc", "__pycache__/single.pyc", "notes.txt"):
+            (place / name).touch(0o644)
+        (place / "notes.txt").chmod(0o666)
+    (tmp_path / "dangling.py").symlink_to(tmp_path / "absent.py")
+    refuse_writable_modules(tmp_path, ["single", "package.single"])
+    (tmp_path / path).chmod(0o777)
+    with pytest.raises(ConfigurationError, match=f"handlers' module is writable by others: {shown(tmp_path / path)};"):
+        refuse_writable_modules(tmp_path, ["single", "package.single"])
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o755])
+def test_a_module_that_is_a_link_into_a_directory_that_others_may_write_is_refused(tmp_path: Path, mode: int) -> None:
+    place, elsewhere = tmp_path / "place", tmp_path / "elsewhere"
+    place.mkdir(mode=0o755)
+    elsewhere.mkdir()
+    elsewhere.chmod(mode)
+    (elsewhere / "handlers.py").touch(0o644)
+    (place / "handlers.py").symlink_to(elsewhere / "handlers.py")
+    if mode == 0o755:
+        refuse_writable_modules(place, ["handlers"])
+        return
+    with pytest.raises(ConfigurationError, match=f"handlers' module is writable by others: {shown(elsewhere)};"):
+        refuse_writable_modules(place, ["handlers"])
+
+
+def test_a_directory_of_pythonpath_that_others_may_write_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, mode in (("place", 0o755), ("path", 0o757)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name).chmod(mode)
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path / 'absent'}:{tmp_path / 'path'}")
+    with pytest.raises(ConfigurationError, match="directory of PYTHONPATH is writable by others: "):
+        refuse_writable_modules(tmp_path / "place")
+
+
+def test_a_program_that_others_may_write_or_replace_is_refused(site: Site) -> None:
+    place = site.directory / "programs"
+    place.mkdir()
+    place.chmod(0o755)
+    program = place / "backup"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    with (site.directory / "config.toml").open("a") as config:
+        config.write('[commands.backup]\ncommand = ["programs/backup"]\n')
+    assert site.command("check").returncode == 0
+    place.chmod(0o757)
+    assert "command's program is writable by others" in site.command("check").stderr
+    place.chmod(0o755)
+    program.chmod(0o757)
+    assert site.command("check").returncode == 78
+    assert site.command("check", POLLCONSUMER_TRUST_WRITABLE="true").returncode == 0
 
 
 def test_a_launch_refuses_a_module_that_others_may_write(site: Site) -> None:

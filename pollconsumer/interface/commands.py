@@ -18,6 +18,7 @@ from pollconsumer.core.timespan import parse_duration
 from pollconsumer.interface.checks import NAME, NAME_RULE
 from pollconsumer.interface.logs import log
 from pollconsumer.interface.settings import refusal
+from pollconsumer.interface.writable import refuse_writable_program
 from pollconsumer.runtime.commands import Command
 from pollconsumer.runtime.handlers import Handler
 from pollconsumer.runtime.opening import EMBEDDED
@@ -85,8 +86,11 @@ def load_commands(settings: Settings, programs: Programs) -> dict[str, Handler]:
         if not directory.is_dir():
             problem = errno.ENOTDIR if directory.exists() else errno.ENOENT
             raise ConfigurationError(f"commands.{name}.directory", directory, _described(problem))
+        program = _program(name, command.command[0], settings.directory)
+        if not settings.trust_writable:
+            refuse_writable_program(Path(program))
         run = Command(
-            (_program(name, command.command[0], settings.directory), *command.command[1:]),
+            (program, *command.command[1:]),
             programs,
             directory=directory,
             timeout=command.timeout,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import stat
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pollconsumer.core.errors import ConfigurationError
@@ -14,9 +15,9 @@ from pollconsumer.runtime.file_systems import modes_mean_nothing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from pathlib import Path
 
 ACCEPT = "or set POLLCONSUMER_TRUST_WRITABLE=true"
+COMPILED, IMPORTED = "__pycache__", (".py", ".pyc", ".so")
 
 
 def refuse_writable_file(path: Path) -> None:
@@ -33,16 +34,53 @@ def refuse_writable_file(path: Path) -> None:
 
 def refuse_writable_modules(directory: Path, modules: Iterable[str] = ()) -> None:
     """ConfigurationError for a directory of modules into which others may put one: it is imported before others of
-    that name, sticky or not. And for one of ``modules`` in it, or its package, that others may write."""
+    that name, sticky or not; so it is with PYTHONPATH. And for what others may write, or replace by way of a link, of
+    the packages of ``modules`` and of what lies beside these: it is imported where one of them asks for it."""
     if loose := directory if _others_may_write(directory) else _directory_to_replace_it_in(directory):
         raise ConfigurationError("handlers' directory is writable by others", loose, f"chmod o-w it, {ACCEPT}")
+    for entry in filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)):
+        if _others_may_write(Path(entry)):
+            raise ConfigurationError("directory of PYTHONPATH is writable by others", entry, f"chmod o-w it, {ACCEPT}")
+    places = {directory: None}
     for module in modules:
         place = directory
         for name in module.split("."):
             place /= name
-            for path in (place, place / "__init__.py", place.with_name(f"{name}.py")):
-                if _others_may_write(path):
-                    raise ConfigurationError("handlers' module is writable by others", path, f"chmod o-w it, {ACCEPT}")
+            places[place] = None
+    for place in places:
+        if loose := _others_may_decide(place) or _loose_in(place):
+            raise ConfigurationError("handlers' module is writable by others", loose, f"chmod o-w it, {ACCEPT}")
+
+
+def refuse_writable_program(path: Path) -> None:
+    """ConfigurationError for a program that others may write or replace."""
+    if loose := _others_may_decide(path) or _directory_to_replace_it_in(path):
+        raise ConfigurationError("command's program is writable by others", loose, f"chmod o-w it, {ACCEPT}")
+
+
+def _loose_in(place: Path | str) -> Path | None:
+    """What can be imported from the directory ``place``, compiled or not, and is others' to write or replace."""
+    try:
+        with os.scandir(place) as entries:
+            for entry in entries:
+                if (entry.name == COMPILED or entry.name.endswith(IMPORTED)) and (loose := _loose(entry)):
+                    return loose
+    except (OSError, ValueError):  # none there, or not ours to read: then nothing is imported from it
+        pass
+    return None
+
+
+def _loose(entry: os.DirEntry[str]) -> Path | None:
+    if entry.is_symlink() or entry.stat().st_mode & stat.S_IWOTH:  # a link may lead nowhere
+        return _others_may_decide(Path(entry.path))
+    return _loose_in(entry.path) if entry.name == COMPILED else None
+
+
+def _others_may_decide(path: Path) -> Path | None:
+    """Itself where others may write it; of a link, the directory in which they may replace what it leads to."""
+    if _others_may_write(path):
+        return path
+    return _directory_to_replace_it_in(path) if path.is_symlink() and path.exists() else None
 
 
 def _directory_to_replace_it_in(path: Path) -> Path | None:
