@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from benchmarks.place import handler, notes, place, start, summary
 from pollconsumer.interface.cli.opened import COMMAND_BUDGET
-from pollconsumer.interface.settings import load_settings
+from pollconsumer.interface.settings.load import load_settings
 from pollconsumer.interface.store_opener import opener_of
 from pollconsumer.store.inspector import Inspector
 from pollconsumer.store.wire import Budget

@@ -11,7 +11,7 @@ from typing import Any
 
 from benchmarks.place import handler, place, run, start
 from pollconsumer.interface.cli.opened import COMMAND_BUDGET
-from pollconsumer.interface.settings import load_settings
+from pollconsumer.interface.settings.load import load_settings
 from pollconsumer.interface.store_opener import opener_of
 from pollconsumer.store import scripts
 from pollconsumer.store.inspector import Inspector

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from pollconsumer.interface.app import HandlerFunction
+    from pollconsumer.interface.api.app import HandlerFunction
 
 HANDLERS = '''
 import os, time
@@ -62,7 +62,7 @@ def place(store: str = "embedded") -> Iterator[Path]:
 @contextlib.contextmanager
 def tcp_server() -> Iterator[str]:
     """URL of a server on loopback that keeps nothing."""
-    from pollconsumer.runtime.embedded_start import find_program
+    from pollconsumer.runtime.embedded.start import find_program
 
     port = 16379
     process = subprocess.Popen(

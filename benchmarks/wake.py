@@ -41,7 +41,7 @@ def main() -> None:
 def _bare() -> list[float]:
     from redis import Redis
 
-    from pollconsumer.runtime.embedded import EmbeddedServer
+    from pollconsumer.runtime.embedded.server import EmbeddedServer
     from pollconsumer.runtime.own_files import data_directory
 
     socket = str(EmbeddedServer(data_directory()).socket)

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
         StoreUnreachable,
     )
     from pollconsumer.core.retry import Backoff, Fatal, RetryIn, Yield
-    from pollconsumer.interface.app import PollConsumer
-    from pollconsumer.interface.handle import Handle
-    from pollconsumer.runtime.context import Context
+    from pollconsumer.interface.api.app import PollConsumer
+    from pollconsumer.interface.api.handle import Handle
+    from pollconsumer.runtime.handling.context import Context
 
 __all__ = [
     "Backoff",
@@ -47,15 +47,15 @@ __all__ = [
 ]
 
 _HOMES = {
-    "PollConsumer": "pollconsumer.interface.app",
+    "PollConsumer": "pollconsumer.interface.api.app",
     "Backoff": "pollconsumer.core.retry",
     "Fatal": "pollconsumer.core.retry",
     "HandlerTimeout": "pollconsumer.core.cut_short",
     "ProcessDied": "pollconsumer.core.cut_short",
     "RetryIn": "pollconsumer.core.retry",
     "Yield": "pollconsumer.core.retry",
-    "Context": "pollconsumer.runtime.context",
-    "Handle": "pollconsumer.interface.handle",
+    "Context": "pollconsumer.runtime.handling.context",
+    "Handle": "pollconsumer.interface.api.handle",
 }
 
 

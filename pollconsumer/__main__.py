@@ -55,7 +55,7 @@ def main() -> NoReturn:
 
         write_traceback(error)
         code = 1
-    from pollconsumer.runtime.leaving import leave
+    from pollconsumer.runtime.launch.leaving import leave
 
     leave(code)
 

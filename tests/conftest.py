@@ -17,8 +17,8 @@ import pytest
 from hypothesis import settings
 
 from pollconsumer.core.errors import StoreUnreachable
-from pollconsumer.interface.app import PollConsumer
-from pollconsumer.runtime.embedded_start import find_program
+from pollconsumer.interface.api.app import PollConsumer
+from pollconsumer.runtime.embedded.start import find_program
 from pollconsumer.store.inspector import Inspector
 from pollconsumer.store.leases import Leases
 from pollconsumer.store.redis_store import RedisStore

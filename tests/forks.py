@@ -91,10 +91,10 @@ def _import_commands() -> None:
     for module in {target.partition(":")[0] for target, _ in COMMANDS.values()}:
         import_module(f"pollconsumer.interface.cli.{module}")
     for lazily in (
-        "interface.reading",
-        "interface.remembering",
-        "runtime.embedded",
-        "runtime.embedded_start",
+        "interface.settings.sources",
+        "interface.settings.cache",
+        "runtime.embedded.server",
+        "runtime.embedded.start",
         "store.inspector",
     ):
         import_module(f"pollconsumer.{lazily}")

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pollconsumer.core.errors import ConfigurationError
-from pollconsumer.runtime.arguments import MOST_CHARACTERS, Arguments, BadArguments, Mismatch, NotOfJson
-from pollconsumer.runtime.context import Context  # noqa: TC001  annotations are read at run time
-from pollconsumer.runtime.handlers import Handler, calling
+from pollconsumer.runtime.handling.arguments import MOST_CHARACTERS, Arguments, BadArguments, Mismatch, NotOfJson
+from pollconsumer.runtime.handling.context import Context  # noqa: TC001  annotations are read at run time
+from pollconsumer.runtime.handling.handler import Handler, calling
 from tests.test_core_message import PAYLOADS
 
 if TYPE_CHECKING:

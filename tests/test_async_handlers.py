@@ -11,15 +11,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pollconsumer import HandlerTimeout, PollConsumer, RetryIn
-from pollconsumer.runtime.arguments import BadArguments
-from pollconsumer.runtime.context import Context, Delivery, Situation
-from pollconsumer.runtime.executor import Attempt, InlineExecutor, ThreadExecutor
-from pollconsumer.runtime.handlers import Handler, Outcome, describe
+from pollconsumer.runtime.handling.arguments import BadArguments
+from pollconsumer.runtime.handling.context import Context, Delivery, Situation
+from pollconsumer.runtime.handling.executor import Attempt, InlineExecutor, ThreadExecutor
+from pollconsumer.runtime.handling.outcome import Outcome, describe
 from tests.site import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from pollconsumer.runtime.handling.handler import Handler
     from tests.site import Site
 
     Executor = InlineExecutor | ThreadExecutor
@@ -96,7 +97,7 @@ def test_a_timeout_stops_it_where_it_awaits(executor: Executor) -> None:
 
 
 def test_no_except_clause_makes_a_success_of_a_timeout(executor: Executor, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pollconsumer.runtime.event_loop.REPEAT", 0.02)
+    monkeypatch.setattr("pollconsumer.runtime.handling.event_loop.REPEAT", 0.02)
     swallowed = []
 
     async def shameless() -> str:

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pytest
 
 from pollconsumer.core.retry import Fatal
-from pollconsumer.interface.settings import ABOUT_MESSAGE, MESSAGE_VARIABLE
-from pollconsumer.runtime.commands import KEPT, Command, CommandFailed
-from pollconsumer.runtime.context import Context, Delivery, Situation
-from pollconsumer.runtime.process import birth
-from pollconsumer.runtime.programs import Programs
-from pollconsumer.runtime.settling import MAX_RESULT_BYTES
+from pollconsumer.interface.settings.model import ABOUT_MESSAGE, MESSAGE_VARIABLE
+from pollconsumer.runtime.consuming.settling import MAX_RESULT_BYTES
+from pollconsumer.runtime.handling.context import Context, Delivery, Situation
+from pollconsumer.runtime.launch.process import birth
+from pollconsumer.runtime.programs.command import KEPT, Command, CommandFailed
+from pollconsumer.runtime.programs.notes import Programs
 from tests.site import wait_until
 
 if TYPE_CHECKING:
@@ -268,8 +268,8 @@ def test_a_child_that_ignores_the_signal_dies_though_its_parent_obeyed(run: Run,
 LAUNCH = """
 import sys, time
 from pathlib import Path
-from pollconsumer.runtime.commands import Command
-from pollconsumer.runtime.programs import Programs
+from pollconsumer.runtime.programs.command import Command
+from pollconsumer.runtime.programs.notes import Programs
 from tests.test_commands import DELIVERY, context
 place = Path(sys.argv[1])
 delivery = DELIVERY._replace(fence=int(sys.argv[2]))

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pollconsumer.core.errors import ConfigurationError
-from pollconsumer.interface import reading
-from pollconsumer.interface.commands import load_commands
-from pollconsumer.interface.settings import CommandSettings, load_settings
-from pollconsumer.runtime.programs import Programs
+from pollconsumer.interface.assembly.programs import load_commands
+from pollconsumer.interface.settings import sources as reading
+from pollconsumer.interface.settings.load import load_settings
+from pollconsumer.interface.settings.model import CommandSettings
+from pollconsumer.runtime.programs.notes import Programs
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -21,8 +21,8 @@ from typing_extensions import TypedDict
 from pollconsumer import PollConsumer
 from pollconsumer.core.errors import BadData
 from pollconsumer.core.message import decode_payload, encode_payload
-from pollconsumer.interface.app import _converting
-from pollconsumer.runtime.arguments import MOST_CHARACTERS, Arguments, BadArguments
+from pollconsumer.interface.api.app import _converting
+from pollconsumer.runtime.handling.arguments import MOST_CHARACTERS, Arguments, BadArguments
 from tests.test_core_message import TEXT
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from pollconsumer.core.cron import EPOCH, Cron
-from pollconsumer.interface.checks import check_cron
-from pollconsumer.runtime.schedule import LocalZone, next_launches
+from pollconsumer.interface.settings.values import check_cron
+from pollconsumer.runtime.launch.next_launches import LocalZone, next_launches
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

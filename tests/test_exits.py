@@ -106,7 +106,7 @@ def test_a_second_signal_is_130_or_143(site: Site, number: signal.Signals, code:
 
 BUG = """
 import threading
-from pollconsumer.runtime import launch
+from pollconsumer.runtime.launch import frame as launch
 def run_launch(*args, **keywords):
     threading.Thread(target=threading.Event().wait).start()
     raise RuntimeError("ours")
@@ -175,7 +175,7 @@ def test_a_function_registered_with_atexit_that_keeps_the_interpreters_lock_is_c
 
 STAND_DOWN = """
 import time
-from pollconsumer.runtime.watchdog import Watchdog
+from pollconsumer.runtime.launch.watchdog import Watchdog
 watchdog = Watchdog(0.2, lambda: "struck")
 watchdog.stand_down()
 time.sleep(1.5)

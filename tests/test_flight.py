@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pollconsumer.runtime.progress import Flight, Held, Progress
+from pollconsumer.runtime.launch.progress import Flight, Held, Progress
 from pollconsumer.store.reservations import Reservation
 
 

@@ -18,12 +18,12 @@ import pytest
 
 from pollconsumer import PollConsumer
 from pollconsumer.core.errors import ConfigurationError
-from pollconsumer.runtime import hooks as hooks_of_runtime
-from pollconsumer.runtime.context import Context, Delivery, Situation
-from pollconsumer.runtime.executor import Attempt, ThreadExecutor
-from pollconsumer.runtime.handlers import Handler
-from pollconsumer.runtime.hooks import Crashed, Hooks, hooked_coroutine, with_hooks
-from pollconsumer.runtime.timeouts import limited
+from pollconsumer.runtime.handling import hooks as hooks_of_runtime
+from pollconsumer.runtime.handling.context import Context, Delivery, Situation
+from pollconsumer.runtime.handling.executor import Attempt, ThreadExecutor
+from pollconsumer.runtime.handling.handler import Handler, with_hooks
+from pollconsumer.runtime.handling.hooks import Crashed, Hooks, hooked_coroutine
+from pollconsumer.runtime.handling.timeouts import limited
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

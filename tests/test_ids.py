@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any
 
-    from pollconsumer.interface.app import HandlerFunction
+    from pollconsumer.interface.api.app import HandlerFunction
     from tests.site import Site
 
 

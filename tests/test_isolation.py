@@ -15,23 +15,23 @@ from redis import Redis
 
 from pollconsumer import PollConsumer, Yield
 from pollconsumer.core.errors import LeaseLost
-from pollconsumer.interface.isolating import isolating
-from pollconsumer.interface.loading import load_handlers
-from pollconsumer.interface.settings import load_settings
-from pollconsumer.runtime.context import Context, Delivery, Situation
-from pollconsumer.runtime.handlers import Outcome, trace
+from pollconsumer.interface.assembly.handlers import load_handlers
+from pollconsumer.interface.isolation.launch_side import isolating
+from pollconsumer.interface.settings.load import load_settings
+from pollconsumer.runtime.handling.context import Context, Delivery, Situation
+from pollconsumer.runtime.handling.outcome import Outcome, trace
 from tests.site import Site, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from pollconsumer.runtime.handlers import Handler
+    from pollconsumer.runtime.handling.handler import Handler
 
 HANDLERS = '''
 import asyncio, ctypes, os, re, signal, subprocess, sys, time
 from pathlib import Path
 from pollconsumer import Backoff, Fatal, HandlerTimeout, PollConsumer, RetryIn, Yield
-from pollconsumer.runtime.context import Context
+from pollconsumer.runtime.handling.context import Context
 
 app = PollConsumer()
 HERE = Path(__file__).parent
@@ -346,7 +346,7 @@ def test_where_the_store_is_and_its_password_are_known_there_and_shown_to_nobody
             client.config_set("requirepass", "")
             config.write_text(before)
     shown, _ = site.notes()
-    assert "isolated.py" in shown
+    assert "child_main.py" in shown
     assert "secretword" not in shown
 
 

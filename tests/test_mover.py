@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pollconsumer.core.window import Window
+from pollconsumer.runtime.launch.progress import Progress
 from pollconsumer.runtime.mover import MARGIN, Mover, MoverOptions
-from pollconsumer.runtime.progress import Progress
 from pollconsumer.store.reservations import Holder
 
 if TYPE_CHECKING:
-    from pollconsumer.runtime.wake import Wake
+    from pollconsumer.runtime.consuming.wake import Wake
 
 
 class Waits:

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.ends_with(1, 7)
 HOOKED = """
 import itertools, os, sys, time
 from pollconsumer import Backoff, PollConsumer
-from pollconsumer.runtime import hooks
+from pollconsumer.runtime.handling import hooks
 
 hooks.HOOK_TIMEOUT = 0.3
 

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pollconsumer.core.errors import ConfigurationError
-from pollconsumer.interface.app import PollConsumer
-from pollconsumer.interface.launching import consumer_options, served_queues
-from pollconsumer.interface.own_queue import OwnQueues
-from pollconsumer.interface.recurrences import load_recurrences
-from pollconsumer.interface.settings import (
+from pollconsumer.interface.api.app import PollConsumer
+from pollconsumer.interface.assembly.options import consumer_options, served_queues
+from pollconsumer.interface.assembly.own_queue import OwnQueues
+from pollconsumer.interface.assembly.recurrences import load_recurrences
+from pollconsumer.interface.settings.model import (
     CommandSettings,
     ConsumerSettings,
     QueueSettings,
     RecurrenceSettings,
     Settings,
 )
-from pollconsumer.runtime.handlers import Handler
+from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.testing import Sandbox
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ def test_a_command_and_an_installation_without_modules_import_nothing(monkeypatc
     def fail(_: Settings) -> Any:
         raise ConfigurationError("imported")
 
-    monkeypatch.setattr("pollconsumer.interface.loading.import_handlers", fail)
+    monkeypatch.setattr("pollconsumer.interface.assembly.handlers.import_handlers", fail)
     commands = {"backup": CommandSettings(command=("true",), queue="long")}
     settings = Settings(handlers=("nowhere",), commands=commands)
     assert OwnQueues(settings).of("backup") == "long"

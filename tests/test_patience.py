@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from pollconsumer.core.window import Window
-from pollconsumer.runtime.launch import SHORTEST_TIMEOUT, WindowPatience
+from pollconsumer.runtime.launch.frame import SHORTEST_TIMEOUT, WindowPatience
 from pollconsumer.store.wire import COMMAND_TIMEOUT, Wire
 from tests.store.relay import answering
 

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pollconsumer.runtime.handlers import Handler
-from pollconsumer.runtime.launch import LaunchPlan
+from pollconsumer.runtime.handling.handler import Handler
+from pollconsumer.runtime.launch.frame import LaunchPlan
+from pollconsumer.runtime.launch.unserved import tell_unknown, tell_unserved
 from pollconsumer.runtime.roles import served_for
-from pollconsumer.runtime.unserved import tell_unknown, tell_unserved
 from pollconsumer.store.interventions import Interventions
 from pollconsumer.store.service import Service, service_of, unknown_queues
 from tests.conftest import NAMESPACE

@@ -21,17 +21,12 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from pollconsumer.core.errors import ConfigurationError, PermissionDenied, PollConsumerError, UsageError, shown
-from pollconsumer.interface import reading
-from pollconsumer.interface import settings as module
-from pollconsumer.interface.checks import check_cron, parse_memory
-from pollconsumer.interface.settings import (
-    ConsumerSettings,
-    MoverSettings,
-    Settings,
-    load_settings,
-    validate,
-    with_flags,
-)
+from pollconsumer.interface.settings import load as module
+from pollconsumer.interface.settings import sources as reading
+from pollconsumer.interface.settings.load import load_settings, with_flags
+from pollconsumer.interface.settings.model import VERSION, ConsumerSettings, MoverSettings, Settings
+from pollconsumer.interface.settings.rules import validate
+from pollconsumer.interface.settings.values import check_cron, parse_memory
 
 
 @pytest.fixture(autouse=True)
@@ -147,7 +142,7 @@ def test_links_of_a_kubernetes_service_named_like_us_are_no_settings(monkeypatch
 
 
 def test_the_version_is_that_of_the_package() -> None:
-    assert version("pollconsumer") == module.VERSION
+    assert version("pollconsumer") == VERSION
 
 
 def test_a_printed_settings_object_does_not_show_the_store() -> None:
@@ -451,7 +446,7 @@ def test_remembered_settings_equal_those_that_were_read(text: str) -> None:
 
 def test_a_second_start_imports_neither_pydantic_nor_click(place: Path) -> None:
     script = (
-        "import sys; from pollconsumer.interface.settings import load_settings; load_settings()\n"
+        "import sys; from pollconsumer.interface.settings.load import load_settings; load_settings()\n"
         "print(*sorted({'pydantic', 'pydantic_settings', 'tomllib', 'click', 'cronsim'} & set(sys.modules)))"
     )
     (place / "config.toml").write_text('[consumer]\nschedule = "* * * * *"\n')

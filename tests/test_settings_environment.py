@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pollconsumer.core.errors import ConfigurationError
-from pollconsumer.interface import settings as module
-from pollconsumer.interface.settings import PLACE, SECTIONS, TABLES, QueueSettings, Settings, load_settings, variable
+from pollconsumer.interface.settings import load as module
+from pollconsumer.interface.settings.load import load_settings
+from pollconsumer.interface.settings.model import PLACE, SECTIONS, TABLES, QueueSettings, Settings
+from pollconsumer.interface.settings.rules import variable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -223,13 +225,13 @@ def test_a_limit_that_is_no_number_is_refused_in_the_file(place: Path) -> None:
         load_settings()
 
 
-@pytest.mark.parametrize("name", ["settings.py", "reading.py", "environment.py", "checks.py", "commands.py"])
+@pytest.mark.parametrize("name", ["model.py", "rules.py", "values.py", "sources.py", "environment.py"])
 def test_settings_are_read_anew_when_a_module_that_validates_them_has_changed(
     name: str, tmp_path: Path, reads: Callable[[], int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for each in module.READERS:
         (tmp_path / each).touch()
-    monkeypatch.setattr(module, "__file__", str(tmp_path / "settings.py"))
+    monkeypatch.setattr(module, "__file__", str(tmp_path / "load.py"))
     load_settings()
     load_settings()
     assert reads() == 1
@@ -241,7 +243,7 @@ def test_settings_are_read_anew_when_a_module_that_validates_them_has_changed(
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
     """How often settings were read rather than remembered."""
-    from pollconsumer.interface import reading
+    from pollconsumer.interface.settings import sources as reading
 
     calls: list[object] = []
     original = reading.read

@@ -13,12 +13,13 @@ import pytest
 from pollconsumer import Fatal, HandlerTimeout, PollConsumer, RetryIn
 from pollconsumer.core.cut_short import TimeIsUp
 from pollconsumer.core.errors import ConfigurationError
-from pollconsumer.runtime import timeouts
-from pollconsumer.runtime.context import Context, Delivery, Situation
-from pollconsumer.runtime.executor import Attempt, ThreadExecutor
-from pollconsumer.runtime.handlers import Handler, Outcome, describe
-from pollconsumer.runtime.timeouts import limited
-from pollconsumer.runtime.unbroken import Unbroken, in_force
+from pollconsumer.runtime.handling import timeouts
+from pollconsumer.runtime.handling.context import Context, Delivery, Situation
+from pollconsumer.runtime.handling.executor import Attempt, ThreadExecutor
+from pollconsumer.runtime.handling.handler import Handler
+from pollconsumer.runtime.handling.outcome import Outcome, describe
+from pollconsumer.runtime.handling.shield import Unbroken, in_force
+from pollconsumer.runtime.handling.timeouts import limited
 from tests.site import PATIENCE
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pollconsumer.core.errors import ConfigurationError, shown
-from pollconsumer.interface import writable
-from pollconsumer.interface.settings import load_settings
-from pollconsumer.interface.writable import refuse_writable_modules
+from pollconsumer.interface.settings import writable
+from pollconsumer.interface.settings.load import load_settings
+from pollconsumer.interface.settings.writable import refuse_writable_modules
 
 if TYPE_CHECKING:
     from pathlib import Path

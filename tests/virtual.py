@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, cast
 from pollconsumer.core.durations import Durations
 from pollconsumer.core.window import StopReason, Window
 from pollconsumer.runtime.consumer import Consumer, ConsumerOptions
-from pollconsumer.runtime.executor import Attempt, Handled, InlineExecutor
-from pollconsumer.runtime.handlers import Handler
-from pollconsumer.runtime.progress import Progress
+from pollconsumer.runtime.handling.executor import Attempt, Handled, InlineExecutor
+from pollconsumer.runtime.handling.handler import Handler
+from pollconsumer.runtime.launch.progress import Progress
 from pollconsumer.store import rows
 from pollconsumer.store.reservations import Holder, Reservation, Share, Stepped
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from pollconsumer.core.events import Event
-    from pollconsumer.runtime.executor import Executor
+    from pollconsumer.runtime.handling.executor import Executor
 
 TICK = 2.0**-10
 QUEUE = "mail"

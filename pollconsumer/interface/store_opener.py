@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pollconsumer.interface.logs import warn_of_store
-from pollconsumer.runtime.opening import StoreOpener
+from pollconsumer.runtime.store_opener import StoreOpener
 from pollconsumer.store.redis_store import Strict
 
 if TYPE_CHECKING:
-    from pollconsumer.interface.settings import Settings
+    from pollconsumer.interface.settings.model import Settings
     from pollconsumer.runtime.own_files import OwnFiles
 
 

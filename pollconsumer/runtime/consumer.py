@@ -16,22 +16,22 @@ from pollconsumer.core.events import DescriptorsClosed, DescriptorsUsedUp, Windo
 from pollconsumer.core.message import Malformed, decode_payload
 from pollconsumer.core.retry import Yield
 from pollconsumer.core.window import StopReason, Window
-from pollconsumer.runtime.exchange import Exchange
-from pollconsumer.runtime.executor import Attempt
-from pollconsumer.runtime.hooks import Crashed
-from pollconsumer.runtime.process import resident_bytes
-from pollconsumer.runtime.progress import Counts
-from pollconsumer.runtime.settling import Settling
+from pollconsumer.runtime.consuming.exchange import Exchange
+from pollconsumer.runtime.consuming.settling import Settling
+from pollconsumer.runtime.handling.executor import Attempt
+from pollconsumer.runtime.handling.hooks import Crashed
+from pollconsumer.runtime.launch.process import resident_bytes
+from pollconsumer.runtime.launch.progress import Counts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from pollconsumer.core.events import Event
-    from pollconsumer.runtime.context import Context
-    from pollconsumer.runtime.executor import Executor
-    from pollconsumer.runtime.handlers import Handler
-    from pollconsumer.runtime.progress import Progress
-    from pollconsumer.runtime.wake import Wake
+    from pollconsumer.runtime.consuming.wake import Wake
+    from pollconsumer.runtime.handling.context import Context
+    from pollconsumer.runtime.handling.executor import Executor
+    from pollconsumer.runtime.handling.handler import Handler
+    from pollconsumer.runtime.launch.progress import Progress
     from pollconsumer.store.redis_store import RedisStore
     from pollconsumer.store.reservations import Holder, Limits, Reservation
 

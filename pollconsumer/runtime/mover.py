@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING
 from pollconsumer.core.errors import LeaseLost, PermissionDenied, PollConsumerError, StoreUnreachable
 from pollconsumer.core.events import ConflictDropped, MessagesFound, OrphansRecovered, QueueLeftOut
 from pollconsumer.core.window import StopReason, Window
-from pollconsumer.runtime.progress import Counts
-from pollconsumer.runtime.settling import death_of
+from pollconsumer.runtime.consuming.settling import death_of
+from pollconsumer.runtime.launch.progress import Counts
 from pollconsumer.store import outbox
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from pollconsumer.core.events import Event
-    from pollconsumer.runtime.progress import Progress
-    from pollconsumer.runtime.wake import Wake
+    from pollconsumer.runtime.consuming.wake import Wake
+    from pollconsumer.runtime.launch.progress import Progress
     from pollconsumer.store.recurring import Recurring
     from pollconsumer.store.redis_store import RedisStore
     from pollconsumer.store.reservations import Buried, Holder

@@ -10,11 +10,11 @@ from pollconsumer.core.durations import Durations
 from pollconsumer.core.errors import StoreRefused
 from pollconsumer.core.events import MessagesFound, OrphansRecovered, QueueLeftOut
 from pollconsumer.runtime.consumer import Consumer, ConsumerOptions
-from pollconsumer.runtime.deliveries import Deliveries
-from pollconsumer.runtime.executor import InlineExecutor, ThreadExecutor
+from pollconsumer.runtime.consuming.contexts import Deliveries
+from pollconsumer.runtime.consuming.settling import death_of
+from pollconsumer.runtime.consuming.wake import Wake
+from pollconsumer.runtime.handling.executor import InlineExecutor, ThreadExecutor
 from pollconsumer.runtime.mover import Mover, MoverOptions
-from pollconsumer.runtime.settling import death_of
-from pollconsumer.runtime.wake import Wake
 from pollconsumer.store.redis_store import RedisStore
 
 if TYPE_CHECKING:
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from pollconsumer.core.events import Event
     from pollconsumer.core.recurrence import Recurrence
     from pollconsumer.core.window import StopReason
-    from pollconsumer.runtime.executor import Executor
-    from pollconsumer.runtime.handlers import Handler
-    from pollconsumer.runtime.launch import HeldLaunch, Launch, LaunchPlan
+    from pollconsumer.runtime.handling.executor import Executor
+    from pollconsumer.runtime.handling.handler import Handler
+    from pollconsumer.runtime.launch.frame import HeldLaunch, Launch, LaunchPlan
     from pollconsumer.store.reservations import Buried, Holder
 
 LAUNCHED_EVERY = 600.0
@@ -51,7 +51,7 @@ def consume(
     holder = held.acquired.holder
     named = {handler.queue for handler in handlers.values()} | {each.queue for each in recurrences}
     if unnamed := [queue for queue in options.queues if queue not in named and queue != "default"]:
-        from pollconsumer.runtime.unserved import tell_unknown
+        from pollconsumer.runtime.launch.unserved import tell_unknown
 
         tell_unknown(store, unnamed, launch.emit)
     wanted = set(options.queues)
@@ -79,7 +79,7 @@ def consume(
             chance=chance,
         ).run()
         if elsewhere := sorted({handler.queue for handler in handlers.values()} - wanted):
-            from pollconsumer.runtime.unserved import tell_unserved
+            from pollconsumer.runtime.launch.unserved import tell_unserved
 
             tell_unserved(store, elsewhere, handlers, launch.emit)
         return reason

@@ -11,7 +11,8 @@ from pollconsumer.core.message import Malformed, decode_payload
 from pollconsumer.store import rows
 from pollconsumer.store.counts import count_of
 from pollconsumer.store.id_text import id_bytes, id_text
-from pollconsumer.store.keys import QUEUE_KEYS, Keys, queue_names
+from pollconsumer.store.keys import Keys, queue_names
+from pollconsumer.store.keyspace import QUEUE_KEYS
 from pollconsumer.store.load import Load, load_of
 
 if TYPE_CHECKING:

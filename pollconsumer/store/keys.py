@@ -1,78 +1,18 @@
-"""The keyspace. A queue's keys share one hash tag, and so do those of a namespace: no script touches two slots.
-
-Code and scripts use words; what is stored are short suffixes, since every call sends them.
-"""
+"""Names of keys. A queue's keys share one hash tag, and so do those of a namespace: no script touches two slots."""
 
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from pollconsumer.core.errors import BadData
 from pollconsumer.core.message import check_queue
+from pollconsumer.store.keyspace import CONTROL_SUFFIXES, suffix
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from pollconsumer.store.scripts import Script
-
-
-class Key(NamedTuple):
-    """What is stored under ``{namespace:queue}:suffix``."""
-
-    suffix: str
-    type: str
-    content: str
-
-
-QUEUE_KEYS = {
-    "records": Key("b", "hash", "id → handler, payload, priority, due time; written once"),
-    "rows": Key("m", "hash", "id → state, attempts, fence, times; absent until a message is first reserved"),
-    "ready": Key("r", "list", "ids of priority 0, next first"),
-    "ready_by_priority": Key("z", "zset", "ids of other priorities by aged rank"),
-    "schedule": Key("s", "zset", "ids by due time"),
-    "in_flight": Key("f", "zset", "reserved ids by the hard end of their reservation"),
-    "completed": Key("d", "list", "time of completion and id, oldest first"),
-    "cancelled": Key("dx", "list", "time of cancellation and id, oldest first"),
-    "dead_letters": Key("x", "zset", "ids by time of death"),
-    "errors": Key("e", "hash", "id → error of its last failed attempt"),
-    "unique_keys": Key("u", "hash", "unique key → id that holds it, and when that lapses"),
-    "counters": Key("c", "hash", "duplicates in ready, ticks, numbers of outbox entries"),
-    "announced": Key("t", "hash", "lineage of a lease → fence of its newest holder here"),
-    "ready_marker": Key("k", "list", "one element while consumers are to wake"),
-    "schedule_marker": Key("ks", "list", "one element while the mover is to wake"),
-    "parked": Key("p", "set", "ids whose handler is unknown here"),
-    "paused": Key("q", "string", "since when nothing is handed out"),
-    "places_taken": Key("g", "hash", "concurrency key → messages in flight with it"),
-    "waiting_for_place": Key("w", "zset", "messages in line for a place, by concurrency key and rank"),
-    "handed_out": Key("h", "hash", "sixtieth of the quota's period → messages handed out"),
-    "outbox": Key("o", "list", "follow-ups to other queues, not sent yet"),
-    "results": Key("v", "hash", "id → result"),
-    "result_ends": Key("vx", "zset", "ids by the time at which their result is forgotten"),
-    "checkpoints": Key("y", "hash", "id → checkpoint"),
-    "recurrences": Key("n", "hash", "name → definition"),
-    "next_instants": Key("nz", "zset", "names by next instant"),
-    "recurrence_counters": Key("nc", "hash", "name:what → count, last id, paused"),
-    "served": Key("served", "string", "present while a consumer can be expected"),
-    "recurrence_owners": Key("recurrence_owners", "hash", "name → groups that define it"),
-    "recurrence_owners_seen": Key("recurrence_owners_seen", "hash", "group → when it last launched"),
-    "recurrences_replaced": Key("recurrences_replaced", "hash", "name and definition → next instant it had"),
-    "recurrences_unreadable": Key("recurrences_unreadable", "zset", "names by instant that could not be read"),
-    "digests": Key("digests", "hash", "id of the user's choice → digest of handler and payload"),
-    "id_memory": Key("id_memory", "hash", "forgotten id → digest, younger generation"),
-    "id_memory_before": Key("id_memory_before", "hash", "forgotten id → digest, older generation"),
-    "received": Key("received", "hash", "sending queue → last outbox entry received"),
-}
-
-CALLS_BY_GROUP = {"successor_waits": "sw"}
-"""With the name of a group behind it: present while a launch waits for this one's lease."""
-
-CONTROL_SUFFIXES = {"queues_marker": "kq", **CALLS_BY_GROUP}
-
-ID_MEMORY_MS = 600_000
-"""So long at least the ids of forgotten messages are kept: until then, none of them makes a second message."""
-MOST_REMEMBERED = 3_000_000
-"""Ids in each of two generations: where more are forgotten in that time, they are kept for less."""
 
 
 def queue_names(stored: Iterable[bytes]) -> list[str]:
@@ -98,8 +38,3 @@ class Keys:
     def control(self, name: str) -> str:
         """A key of the namespace itself: leases, ledger, durations."""
         return f"{{{self.namespace}}}:{CONTROL_SUFFIXES.get(name, name)}"
-
-
-def suffix(name: str) -> str:
-    key = QUEUE_KEYS.get(name)
-    return key.suffix if key else CALLS_BY_GROUP[name]

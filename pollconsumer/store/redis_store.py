@@ -15,7 +15,9 @@ from pollconsumer.core.errors import (
 )
 from pollconsumer.store import rows
 from pollconsumer.store.batches import as_arguments, conflict, ids_of, round_trips
-from pollconsumer.store.keys import ID_MEMORY_MS, MOST_REMEMBERED, QUEUE_KEYS, Keys, queue_names
+from pollconsumer.store.id_memory import ID_MEMORY_MS, MOST_REMEMBERED
+from pollconsumer.store.keys import Keys, queue_names
+from pollconsumer.store.keyspace import QUEUE_KEYS
 from pollconsumer.store.reservations import Buried, Reservation, Share, Stepped
 from pollconsumer.store.rights import LAUNCH, PRODUCER, WAIT, refuse_without
 from pollconsumer.store.wire import Unanswered

@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pollconsumer.store.keys import suffix
+from pollconsumer.store.keyspace import suffix
 
 if TYPE_CHECKING:
     from collections.abc import Callable

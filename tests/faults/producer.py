@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from pollconsumer import OutcomeUnknown, PollConsumer, StoreUnreachable
 from pollconsumer.core.errors import BadData, NotFound
-from pollconsumer.interface.settings import load_settings
+from pollconsumer.interface.settings.load import load_settings
 from pollconsumer.store.interventions import Interventions
 from pollconsumer.store.wire import Budget, Wire
 from tests.faults.recording import append, digest, now

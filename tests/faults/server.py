@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from redis import Redis, exceptions
 
-from pollconsumer.runtime.embedded_start import find_program
+from pollconsumer.runtime.embedded.start import find_program
 from pollconsumer.store.wire import Budget, Wire
 
 if TYPE_CHECKING:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pollconsumer.store.inspector import Inspector
-from pollconsumer.store.keys import QUEUE_KEYS, Keys
+from pollconsumer.store.keys import Keys
+from pollconsumer.store.keyspace import QUEUE_KEYS
 from pollconsumer.store.recurring import Recurring
 from pollconsumer.store.rows import CRASHES, fence
 from tests.faults.history import Lease, Queue, Recurred, Stored

@@ -10,7 +10,7 @@ import pytest
 from pollconsumer.core.errors import OutcomeUnknown
 from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.store import outbox, redis_store, rows
-from pollconsumer.store.keys import ID_MEMORY_MS, MOST_REMEMBERED
+from pollconsumer.store.id_memory import ID_MEMORY_MS, MOST_REMEMBERED
 from pollconsumer.store.recurring import Recurring, occurrence_id, occurrence_record
 from pollconsumer.store.redis_store import Enqueued, RedisStore
 from pollconsumer.store.wire import Unanswered

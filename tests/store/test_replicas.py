@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pollconsumer.core.errors import Conflict, NotReplicated, OutcomeUnknown
-from pollconsumer.runtime.embedded_start import find_program
+from pollconsumer.runtime.embedded.start import find_program
 from pollconsumer.store.redis_store import RedisStore, Strict
 from pollconsumer.store.suitability import Suitability
 from pollconsumer.store.wire import Budget, Unanswered, Wire

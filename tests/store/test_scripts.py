@@ -7,7 +7,7 @@ import re
 import pytest
 
 from pollconsumer.store import rows
-from pollconsumer.store.keys import QUEUE_KEYS
+from pollconsumer.store.keyspace import QUEUE_KEYS
 from pollconsumer.store.scripts import Scripts
 from tests.store.commands_used import LUA, scripts
 

@@ -12,8 +12,8 @@ import pytest
 import trustme
 
 from pollconsumer.core.errors import ConfigurationError, StoreUnreachable
-from pollconsumer.runtime.opening import StoreOpener
 from pollconsumer.runtime.own_files import OwnFiles
+from pollconsumer.runtime.store_opener import StoreOpener
 from pollconsumer.store.transport import doubts
 from pollconsumer.store.wire import COMMAND_TIMEOUT, Budget, Wire
 from tests.store.encrypted import Encrypted

@@ -19,7 +19,8 @@ from pollconsumer.interface import logs
 from pollconsumer.interface.cli.output import discard, was_printing
 from pollconsumer.interface.cli.types import Once, QueueName
 from pollconsumer.interface.command_line import LAUNCHES, command_in
-from pollconsumer.interface.settings import PREFIX, VERSION, Settings, load_settings
+from pollconsumer.interface.settings.load import load_settings
+from pollconsumer.interface.settings.model import PREFIX, VERSION, Settings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -13,20 +13,20 @@ from pollconsumer.core.errors import ConfigurationError, shown
 from pollconsumer.core.redaction import redacted
 from pollconsumer.core.timespan import format_duration
 from pollconsumer.core.window import predict_stop
-from pollconsumer.interface.app import PollConsumer
+from pollconsumer.interface.api.app import PollConsumer
+from pollconsumer.interface.assembly.handlers import load_handlers
+from pollconsumer.interface.assembly.options import served_queues
+from pollconsumer.interface.assembly.recurrences import load_recurrences
 from pollconsumer.interface.cli import current_settings
 from pollconsumer.interface.cli.output import iso, print_json, print_table
-from pollconsumer.interface.launching import served_queues
-from pollconsumer.interface.loading import load_handlers
 from pollconsumer.interface.logs import log
-from pollconsumer.interface.recurrences import load_recurrences
-from pollconsumer.interface.settings import NO_STATE
+from pollconsumer.interface.settings.model import NO_STATE
+from pollconsumer.interface.settings.writable import group_writable
 from pollconsumer.interface.store_opener import opener_of
-from pollconsumer.interface.writable import group_writable
-from pollconsumer.runtime.commands import Command
+from pollconsumer.runtime.launch.next_launches import next_launches
+from pollconsumer.runtime.launch.watchdog import Watchdog
 from pollconsumer.runtime.own_files import OwnFiles
-from pollconsumer.runtime.schedule import next_launches
-from pollconsumer.runtime.watchdog import Watchdog
+from pollconsumer.runtime.programs.command import Command
 from pollconsumer.store.keys import Keys
 from pollconsumer.store.service import service_of
 from pollconsumer.store.wire import Budget
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pollconsumer.core.recurrence import Recurrence
-    from pollconsumer.interface.settings import ConsumerSettings, MoverSettings, Settings
-    from pollconsumer.runtime.handlers import Handler
+    from pollconsumer.interface.settings.model import ConsumerSettings, MoverSettings, Settings
+    from pollconsumer.runtime.handling.handler import Handler
     from pollconsumer.store.service import Service
 
 LAUNCHES_SHOWN = 5

@@ -19,6 +19,7 @@ from pollconsumer.core.errors import (
     UsageError,
 )
 from pollconsumer.core.message import MAX_PRIORITY
+from pollconsumer.interface.assembly.own_queue import OwnQueues
 from pollconsumer.interface.cli import current_settings
 from pollconsumer.interface.cli.opened import redis_store
 from pollconsumer.interface.cli.output import (
@@ -30,7 +31,6 @@ from pollconsumer.interface.cli.output import (
     print_progress,
 )
 from pollconsumer.interface.cli.types import DueTime, Duration, Once, QueueName
-from pollconsumer.interface.own_queue import OwnQueues
 from pollconsumer.runtime.messages import EPOCH, LONGEST_DELAY, milliseconds, new_message
 
 if TYPE_CHECKING:

@@ -8,18 +8,18 @@ import click
 
 from pollconsumer.interface.cli import current_settings
 from pollconsumer.interface.cli.types import Cron, Duration, Once
-from pollconsumer.interface.listening import listener
-from pollconsumer.interface.settings import with_flags
+from pollconsumer.interface.event_log import listener
+from pollconsumer.interface.settings.load import with_flags
 from pollconsumer.interface.store_opener import opener_of
 from pollconsumer.runtime import roles
-from pollconsumer.runtime.launch import LaunchPlan, run_launch
+from pollconsumer.runtime.launch.frame import LaunchPlan, run_launch
+from pollconsumer.runtime.launch.next_launches import next_launches
 from pollconsumer.runtime.mover import MoverOptions
-from pollconsumer.runtime.schedule import next_launches
 from pollconsumer.store.leases import Group
 
 if TYPE_CHECKING:
     from pollconsumer.core.window import StopReason
-    from pollconsumer.runtime.launch import HeldLaunch
+    from pollconsumer.runtime.launch.frame import HeldLaunch
 
 positive = Duration(positive=True)
 

@@ -14,7 +14,7 @@ from pollconsumer.store.redis_store import RedisStore
 from pollconsumer.store.wire import Budget, Wire
 
 if TYPE_CHECKING:
-    from pollconsumer.runtime.opening import StoreOpener
+    from pollconsumer.runtime.store_opener import StoreOpener
 
 COMMAND_BUDGET = 5.0
 """Seconds for which a command bears with a store that does not answer."""

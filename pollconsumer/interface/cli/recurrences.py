@@ -13,7 +13,7 @@ from pollconsumer.core.recurrence import zone_of
 from pollconsumer.core.timespan import format_duration
 from pollconsumer.interface.cli.opened import recurring, redis_store
 from pollconsumer.interface.cli.output import iso, print_json, print_line, print_table
-from pollconsumer.interface.listening import listener
+from pollconsumer.interface.event_log import listener
 from pollconsumer.runtime.messages import new_id
 from pollconsumer.store.recurring import occurrence_payload, readable
 

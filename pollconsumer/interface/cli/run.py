@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from pollconsumer.interface.assembly.handlers import load_handlers
+from pollconsumer.interface.assembly.options import consumer_options, served_queues
+from pollconsumer.interface.assembly.recurrences import load_recurrences
 from pollconsumer.interface.cli import current_settings
 from pollconsumer.interface.cli.types import Cron, Duration, MemorySize, Once, QueueName
-from pollconsumer.interface.launching import consumer_options, served_queues
-from pollconsumer.interface.listening import listener
-from pollconsumer.interface.loading import load_handlers
+from pollconsumer.interface.event_log import listener
 from pollconsumer.interface.logs import STANDING, about, log
-from pollconsumer.interface.recurrences import load_recurrences
-from pollconsumer.interface.settings import with_flags
+from pollconsumer.interface.settings.load import with_flags
 from pollconsumer.interface.store_opener import opener_of
-from pollconsumer.runtime.companion import companion
-from pollconsumer.runtime.launch import LaunchPlan, run_launch
+from pollconsumer.runtime.launch.frame import LaunchPlan, run_launch
+from pollconsumer.runtime.launch.mover_process import companion
+from pollconsumer.runtime.launch.next_launches import next_launches
 from pollconsumer.runtime.roles import consume
-from pollconsumer.runtime.schedule import next_launches
 from pollconsumer.store.leases import Group
 
 if TYPE_CHECKING:
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
     from pollconsumer.core.recurrence import Recurrence
     from pollconsumer.core.window import StopReason
-    from pollconsumer.interface.settings import Settings
-    from pollconsumer.runtime.handlers import Handler
-    from pollconsumer.runtime.launch import HeldLaunch
-    from pollconsumer.runtime.programs import Programs
+    from pollconsumer.interface.settings.model import Settings
+    from pollconsumer.runtime.handling.handler import Handler
+    from pollconsumer.runtime.launch.frame import HeldLaunch
+    from pollconsumer.runtime.programs.notes import Programs
 
 positive = Duration(positive=True)
 
@@ -102,7 +102,7 @@ def _programs(settings: Settings) -> Programs | None:
     """Where programs that run for messages are noted; None where no handler is one."""
     if not settings.commands:
         return None
-    from pollconsumer.interface.commands import running_programs
+    from pollconsumer.interface.assembly.programs import running_programs
 
     return running_programs(settings)
 
@@ -117,7 +117,7 @@ def _ready(
         programs.clear()
     try:
         if any(handler.isolated for handler in handlers.values()):
-            from pollconsumer.interface.isolating import isolating
+            from pollconsumer.interface.isolation.launch_side import isolating
 
             with isolating(handlers, settings, check_lease) as ready:
                 yield ready

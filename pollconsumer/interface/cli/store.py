@@ -10,7 +10,7 @@ from pollconsumer.core.timespan import format_duration
 from pollconsumer.interface.cli import current_settings
 from pollconsumer.interface.cli.opened import COMMAND_BUDGET, opener
 from pollconsumer.interface.cli.output import print_json, print_line, print_table
-from pollconsumer.runtime.embedded import EmbeddedServer
+from pollconsumer.runtime.embedded.server import EmbeddedServer
 from pollconsumer.runtime.own_files import data_directory
 from pollconsumer.store.wire import Budget
 

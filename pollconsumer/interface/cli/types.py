@@ -12,7 +12,7 @@ import click
 from pollconsumer.core.errors import shown
 from pollconsumer.core.lifecycle import LAST_MILLISECOND
 from pollconsumer.core.timespan import format_duration, parse_duration
-from pollconsumer.interface.checks import NAME, NAME_RULE, YEAR, check_cron, parse_memory
+from pollconsumer.interface.settings.values import NAME, NAME_RULE, YEAR, check_cron, parse_memory
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

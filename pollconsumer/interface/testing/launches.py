@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 from pollconsumer.core.retry import Fatal, RetryIn, Yield
 from pollconsumer.core.window import Window
-from pollconsumer.runtime.arguments import BadArguments
-from pollconsumer.runtime.executor import InlineExecutor
-from pollconsumer.runtime.heartbeat import Heartbeat, Tenure
-from pollconsumer.runtime.launch import HeldLaunch, Launch, LaunchPlan
-from pollconsumer.runtime.process import boot_time
-from pollconsumer.runtime.progress import Identity
+from pollconsumer.runtime.handling.arguments import BadArguments
+from pollconsumer.runtime.handling.executor import InlineExecutor
+from pollconsumer.runtime.launch.frame import HeldLaunch, Launch, LaunchPlan
+from pollconsumer.runtime.launch.heartbeat import Heartbeat, Tenure
+from pollconsumer.runtime.launch.process import boot_time
+from pollconsumer.runtime.launch.progress import Identity
 from pollconsumer.store.leases import Acquired, Group, Leases
 
 if TYPE_CHECKING:
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from pollconsumer.core.events import Event
     from pollconsumer.interface.testing.clock import VirtualClock
     from pollconsumer.interface.testing.memory import MemoryOpener
-    from pollconsumer.runtime.executor import Handled
-    from pollconsumer.runtime.interruption import Interruption
+    from pollconsumer.runtime.handling.executor import Handled
+    from pollconsumer.runtime.launch.signals import Interruption
 
 CONSUMER, MOVER = Group("consumer", (), 1), Group("mover", (), 1)
 FORESEEN = (Fatal, RetryIn, Yield)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from pollconsumer.runtime.opening import StoreOpener
+from pollconsumer.runtime.store_opener import StoreOpener
 from pollconsumer.store.scripts import Scripts
 from pollconsumer.store.wire import Budget, Wire
 

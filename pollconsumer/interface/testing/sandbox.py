@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.timespan import parse_duration
-from pollconsumer.interface.app import PollConsumer
-from pollconsumer.interface.handle import Handle
-from pollconsumer.interface.launching import consumer_options, served_queues
-from pollconsumer.interface.listening import listener
-from pollconsumer.interface.loading import load_handlers, registered_handlers
+from pollconsumer.interface.api.app import PollConsumer
+from pollconsumer.interface.api.handle import Handle
+from pollconsumer.interface.assembly.handlers import load_handlers, registered_handlers
+from pollconsumer.interface.assembly.options import consumer_options, served_queues
+from pollconsumer.interface.assembly.recurrences import load_recurrences
+from pollconsumer.interface.event_log import listener
 from pollconsumer.interface.logs import log
-from pollconsumer.interface.recurrences import load_recurrences
-from pollconsumer.interface.settings import Settings, read_settings
+from pollconsumer.interface.settings.load import read_settings
+from pollconsumer.interface.settings.model import Settings
 from pollconsumer.interface.testing.clock import VirtualClock, whole_ms
 from pollconsumer.interface.testing.launches import CONSUMER, MOVER, WatchedExecutor, hold, interrupt
 from pollconsumer.interface.testing.memory import MemoryOpener
@@ -36,9 +37,9 @@ if TYPE_CHECKING:
 
     from pollconsumer.core.recurrence import Recurrence
     from pollconsumer.core.window import StopReason
-    from pollconsumer.runtime.handlers import Handler
-    from pollconsumer.runtime.launch import HeldLaunch
-    from pollconsumer.runtime.programs import Programs
+    from pollconsumer.runtime.handling.handler import Handler
+    from pollconsumer.runtime.launch.frame import HeldLaunch
+    from pollconsumer.runtime.programs.notes import Programs
     from pollconsumer.store.inspector import Message
 
 FOREVER = 1e12
@@ -202,7 +203,7 @@ class Sandbox:
         """Where commands are noted, if there are any: away from the notes on those that run for the real store."""
         if not self._settings.commands:
             return None
-        from pollconsumer.runtime.programs import Programs
+        from pollconsumer.runtime.programs.notes import Programs
 
         return Programs(Path(self._until_left.enter_context(TemporaryDirectory())), log.warning)
 

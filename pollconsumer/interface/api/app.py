@@ -1,0 +1,289 @@
+"""The Python API: handlers, and enqueueing from any process."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Generic,
+    Literal,
+    ParamSpec,
+    Protocol,
+    TypeVar,
+    Unpack,
+    cast,
+    overload,
+)
+
+from pollconsumer.core.errors import ConfigurationError
+from pollconsumer.core.message import check_handler, digest_of, encode_payload
+from pollconsumer.interface.api.handle import Handle
+from pollconsumer.interface.api.handler_options import HandlerOptions, check_options, handler_of, refuse_second
+from pollconsumer.interface.api.hooks import Hooking
+from pollconsumer.interface.logs import log
+from pollconsumer.interface.settings.load import load_settings
+from pollconsumer.interface.settings.model import RecurrenceSettings, Settings
+from pollconsumer.interface.settings.rules import check_recurrence
+from pollconsumer.runtime.handling.arguments import Arguments
+from pollconsumer.runtime.handling.hooks import Hooks
+from pollconsumer.runtime.handling.shield import Unbroken
+from pollconsumer.runtime.messages import SendOptions, new_id, new_message
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from pollconsumer.core.message import NewMessage
+    from pollconsumer.runtime.handling.context import Context
+    from pollconsumer.runtime.handling.handler import Handler
+    from pollconsumer.store.inspector import Message
+    from pollconsumer.store.redis_store import RedisStore
+
+P = ParamSpec("P")
+Q = ParamSpec("Q")
+R = TypeVar("R")
+
+ENQUEUE_BUDGET = 5.0
+"""Seconds for which enqueueing bears with a store that does not answer."""
+
+
+class StandIn(Protocol):
+    """What takes the place of every application's store, under test."""
+
+    def store_of(self, app: PollConsumer) -> RedisStore: ...
+
+    def pause(self, seconds: float) -> None:
+        """Between two looks at a message that is waited for."""
+
+
+class PollConsumer(Hooking):
+    """Handlers, and the store that messages for them go to.
+
+    Settings are those of the command that imports the module, else they are read as the command line reads them: from
+    the environment, ``config.toml`` and defaults. ``store`` and ``namespace`` take precedence. Nothing is opened before
+    the first message is enqueued; an instance may be shared by threads, and used on both sides of a fork.
+    """
+
+    instances: list[PollConsumer] = []  # noqa: RUF012  one registry for all, so that modules need not agree on one
+    command_settings: Settings | None = None
+    stand_in: StandIn | None = None
+
+    def __init__(self, *, store: str | None = None, namespace: str | None = None) -> None:
+        self.place = self._store_url, self._namespace = store, namespace
+        self.handlers: dict[str, HandlerFunction[..., ..., Any]] = {}
+        self.recurrences: dict[str, RecurrenceSettings] = {}
+        self.hooks = Hooks(log.warning)
+        self._store: RedisStore | None = None
+        self._own_settings: Settings | None = None
+        self._lock = threading.Lock()
+        os.register_at_fork(after_in_child=self._begin_anew)  # another thread may hold the lock at that moment
+        PollConsumer.instances.append(self)
+
+    def _begin_anew(self) -> None:
+        self._lock, self._store = threading.Lock(), None
+
+    @overload
+    def handler(
+        self, name: Callable[Concatenate[Context, P], R], /
+    ) -> HandlerFunction[P, Concatenate[Context, P], R]: ...
+
+    @overload
+    def handler(self, name: Callable[P, R], /) -> HandlerFunction[P, P, R]: ...
+
+    @overload
+    def handler(self, name: str | None = None, /, **options: Unpack[HandlerOptions]) -> Register: ...
+
+    def handler(self, name: Any = None, /, **options: Unpack[HandlerOptions]) -> Any:
+        """Register a function as the handler of messages of that name; without one, its own.
+
+        It returns: the message is completed, and what it returned is kept as its result. It raises: the message is
+        tried again, until ``max_attempts``; then, or for Fatal and the exceptions in ``fatal``, it becomes a dead
+        letter.
+        """
+        if callable(name):
+            return self.handler()(name)
+        checked = check_options(options)
+
+        def register(function: Callable[..., Any]) -> HandlerFunction[..., ..., Any]:
+            chosen = check_handler(name or getattr(function, "__name__", None))
+            if chosen in self.handlers:
+                refuse_second(chosen, self.handlers[chosen].function, function)
+            arguments = Arguments(function, _converting)
+            handler = handler_of(chosen, function, arguments, checked)
+            registered = self.handlers[chosen] = HandlerFunction(self, handler, function, arguments)
+            return registered
+
+        return register
+
+    def every(
+        self,
+        when: str,
+        /,
+        *,
+        name: str | None = None,
+        timezone: str = "UTC",
+        missed: Literal["skip", "once", "all"] = "once",
+        overlap: Literal["skip", "allow"] = "allow",
+        enabled: bool = True,
+        priority: int = 0,
+        **options: Unpack[HandlerOptions],
+    ) -> Register:
+        """Register a function as a handler that recurs: by a cron expression in ``timezone``, or every ``90s``.
+
+        A parameter ``occurrence: datetime`` receives the instant at which it was due. ``missed`` says what becomes of
+        occurrences that nobody was there to enqueue; with ``overlap="skip"`` none is enqueued while the one before is
+        unfinished. With ``enabled=False`` it is listed and does not recur.
+        """
+        is_cron = isinstance(when, str) and (len(when.split()) > 1 or when.startswith("@"))
+        cron, every = (when, None) if is_cron else (None, when)
+
+        def register(function: Callable[..., Any]) -> HandlerFunction[..., ..., Any]:
+            registered = self.handler(name, **options)(function)
+            chosen = registered.definition.name
+            recurrence = RecurrenceSettings(
+                handler=chosen,
+                cron=cron,
+                every=every,
+                timezone=timezone,
+                queue=registered.definition.queue,
+                priority=priority,
+                missed=missed,
+                overlap=overlap,
+                enabled=enabled,
+            )
+            try:
+                check_recurrence(chosen, recurrence)
+            except ValueError as error:
+                raise ConfigurationError(f"recurrences.{chosen}: {error}") from None
+            self.recurrences[chosen] = recurrence
+            return registered
+
+        return cast("Register", register)
+
+    def enqueue(self, handler: str, payload: Mapping[str, Any] | None = None, **options: Unpack[SendOptions]) -> Handle:
+        """Enqueue a message by its handler's name, whose code need not be at hand.
+
+        ValueError or TypeError for what cannot be a message, OutcomeUnknown when the reply was lost, StoreUnreachable;
+        Conflict, a ValueError, where ``id`` belongs to a message with another handler or payload.
+        """
+        if options.get("queue") is None:
+            options["queue"] = self._queue_of(handler)
+        return self.enqueue_messages([new_message(handler, payload or {}, **options)])[0]
+
+    def _queue_of(self, handler: str) -> str:
+        """Of one that is registered in this process for the same store, or a command; else ``default``."""
+        for app in (self, *PollConsumer.instances):
+            if handler in app.handlers and app.place == self.place:
+                return app.handlers[handler].definition.queue
+        return self._settings().queue_of(handler)
+
+    def enqueue_messages(self, messages: Sequence[NewMessage]) -> list[Handle]:
+        """Enqueue messages made before, a few hundred in a round trip."""
+        with Unbroken(), self._lock:
+            held = self._opened().enqueue(messages)
+        pause = time.sleep if PollConsumer.stand_in is None else PollConsumer.stand_in.pause
+        return [
+            Handle(entry.id, message.queue, self._look, duplicate=entry.duplicate, pause=pause)
+            for entry, message in zip(held, messages, strict=True)
+        ]
+
+    def _look(self, queue: str, message_id: str) -> Message:
+        from pollconsumer.store.inspector import Inspector
+
+        with Unbroken(), self._lock:
+            store = self._opened()
+            return Inspector(store.wire, store.keys.namespace).message(message_id, queue)
+
+    def _opened(self) -> RedisStore:
+        if PollConsumer.stand_in is not None:
+            return PollConsumer.stand_in.store_of(self)
+        if self._store is None:
+            self._store = self._open()
+        return self._store
+
+    def _settings(self) -> Settings:
+        if PollConsumer.command_settings is not None and not self._store_url and not self._namespace:
+            return PollConsumer.command_settings
+        if self._own_settings is None:
+            self._own_settings = load_settings(store=self._store_url, namespace=self._namespace)
+        return self._own_settings
+
+    def _open(self) -> RedisStore:
+        from pollconsumer.interface.store_opener import opener_of, strict_of
+        from pollconsumer.store.redis_store import RedisStore
+        from pollconsumer.store.wire import Budget
+
+        settings = self._settings()
+        wire = opener_of(settings).wire(lambda: Budget(ENQUEUE_BUDGET))
+        return RedisStore(wire, settings.namespace, strict_of(settings))
+
+
+def _converting(hint: Any) -> Callable[[Any], Any]:
+    from pollconsumer.interface.api.conversion import converting
+
+    return converting(hint)
+
+
+class Register(Protocol):
+    """Makes a handler of a function. What it is enqueued by is its own parameters, less a first one for the context."""
+
+    @overload
+    def __call__(
+        self, function: Callable[Concatenate[Context, P], R], /
+    ) -> HandlerFunction[P, Concatenate[Context, P], R]: ...
+
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> HandlerFunction[P, P, R]: ...
+
+
+class HandlerFunction(Generic[P, Q, R]):
+    """A function that is a handler: still called as before, by the parameters Q, and enqueued by P."""
+
+    def __init__(self, app: PollConsumer, handler: Handler, function: Callable[Q, R], arguments: Arguments) -> None:
+        self.app, self.definition, self.function, self.arguments = app, handler, function, arguments
+        self.__name__ = getattr(function, "__name__", handler.name)
+        self.__doc__, self.__module__ = function.__doc__, function.__module__
+        self.__wrapped__ = function
+        self._plain: Sending[P] | None = None
+
+    def __call__(self, *args: Q.args, **kwargs: Q.kwargs) -> R:
+        return self.function(*args, **kwargs)
+
+    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle:
+        """Enqueue a message that calls the function with these arguments. TypeError where they do not fit it."""
+        self._plain = self._plain or self.using()
+        return self._plain.enqueue(*args, **kwargs)
+
+    def enqueue_many(self, payloads: Iterable[Mapping[str, Any]]) -> list[Handle]:
+        """Enqueue one message for each set of arguments, a few hundred in a round trip."""
+        return self.using().enqueue_many(payloads)
+
+    def using(self, **options: Unpack[SendOptions]) -> Sending[P]:
+        """How to send what is enqueued next."""
+        options["queue"] = options.get("queue") or self.definition.queue
+        return Sending(self, options)
+
+
+class Sending(Generic[P]):
+    """A handler together with the options that its messages are sent with."""
+
+    def __init__(self, handler: HandlerFunction[P, ..., Any], options: SendOptions) -> None:
+        self._handler, self._options = handler, options
+        self._first = new_message(handler.definition.name, {}, **options)
+
+    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle:
+        """Enqueue a message. TypeError where the arguments do not fit the function."""
+        return self._handler.app.enqueue_messages([self._message(args, kwargs)])[0]
+
+    def enqueue_many(self, payloads: Iterable[Mapping[str, Any]]) -> list[Handle]:
+        """Enqueue one message for each set of arguments, a few hundred in a round trip."""
+        return self._handler.app.enqueue_messages([self._message((), payload) for payload in payloads])
+
+    def _message(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> NewMessage:
+        payload = encode_payload(self._handler.arguments.of_call(args, kwargs))
+        if self._first.digest:
+            return self._first._replace(payload=payload, digest=digest_of(self._first.handler, payload))
+        return self._first._replace(id=new_id(), payload=payload)

@@ -1,0 +1,134 @@
+"""What may be said of a handler when it is registered, and the handler that comes of it."""
+
+from __future__ import annotations
+
+from inspect import iscoroutinefunction, unwrap
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn, TypedDict
+
+from pollconsumer.core.errors import ConfigurationError
+from pollconsumer.core.message import check_queue
+from pollconsumer.core.retry import Backoff
+from pollconsumer.core.timespan import parse_duration
+from pollconsumer.interface.settings.values import parse_timeout
+from pollconsumer.runtime.handling.handler import MAX_ATTEMPTS, RESULT_TTL, Handler, calling
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pollconsumer.runtime.handling.arguments import Arguments
+
+
+class HandlerOptions(TypedDict, total=False):
+    """How a handler's messages are handled.
+
+    ``queue``: where they go unless told otherwise. ``max_attempts`` (5), with ``retry``'s delays between them; none
+    after one of the exceptions in ``fatal``. ``timeout``, seconds or text such as ``30s``: what has not ended by then
+    is stopped, and has failed. ``isolation="process"``: it runs in a process of its own, which is killed then, whatever
+    it does. ``result_ttl``: how long a result is kept (a day), 0 for not at all. ``delivery="at_most_once"``: a message
+    is settled before it is handled, and never handled a second time; a dead letter where that failed, or its process
+    died.
+    """
+
+    queue: str
+    max_attempts: int
+    retry: Backoff | None
+    fatal: type[BaseException] | tuple[type[BaseException], ...]
+    timeout: str | float | None
+    isolation: Literal["none", "process"]
+    result_ttl: str | float
+    delivery: Literal["at_least_once", "at_most_once"]
+
+
+class Checked(NamedTuple):
+    """Options that can be meant; durations in seconds."""
+
+    queue: str
+    max_attempts: int
+    retry: Backoff
+    fatal: tuple[type[BaseException], ...]
+    timeout: float | None
+    isolated: bool
+    result_ttl: float
+    at_most_once: bool
+
+
+def check_options(options: HandlerOptions) -> Checked:
+    """ConfigurationError for a value that cannot be meant, TypeError for an option that does not exist."""
+    if unknown := options.keys() - HandlerOptions.__annotations__.keys():
+        raise TypeError(f"unknown option: {', '.join(sorted(unknown))}")
+    max_attempts = options.get("max_attempts", MAX_ATTEMPTS)
+    if not isinstance(max_attempts, int) or isinstance(max_attempts, bool) or not 1 <= max_attempts <= 10_000:
+        raise ConfigurationError("max_attempts", repr(max_attempts), "a whole number from 1 to 10000")
+    retry = options.get("retry")
+    if retry is not None and not isinstance(retry, Backoff):
+        raise ConfigurationError("retry", repr(retry), "a Backoff, as in Backoff(first='1s', most='10m')")
+    fatal = options.get("fatal", ())
+    fatal = (fatal,) if isinstance(fatal, type) else tuple(fatal)
+    if not all(isinstance(kind, type) and issubclass(kind, BaseException) for kind in fatal):
+        raise ConfigurationError("fatal", repr(fatal), "exception classes, as in (ValueError,)")
+    for name, values in (("isolation", ("none", "process")), ("delivery", ("at_least_once", "at_most_once"))):
+        if options.get(name, values[0]) not in values:
+            raise ConfigurationError(name, repr(options.get(name)), " or ".join(values))
+    at_most_once = options.get("delivery") == "at_most_once"
+    timeout, result_ttl = options.get("timeout"), options.get("result_ttl", RESULT_TTL)
+    return Checked(
+        check_queue(options.get("queue", "default")),
+        1 if at_most_once else max_attempts,
+        retry or Backoff(),
+        fatal,
+        None if timeout is None else _seconds("timeout", timeout, parse_timeout),
+        options.get("isolation") == "process",
+        _seconds("result_ttl", result_ttl, parse_duration),
+        at_most_once,
+    )
+
+
+def _seconds(name: str, value: str | float, parse: Callable[[str | float], float]) -> float:
+    try:
+        return parse(value)
+    except (TypeError, ValueError) as error:
+        raise ConfigurationError(name, repr(value), str(error)) from None
+
+
+def place_of(function: Callable[..., Any]) -> str:
+    """``FILE:LINE`` where ``function`` is written, else the name under which it can be found."""
+    inner = unwrap(function)
+    code = getattr(inner, "__code__", None) or getattr(type(inner).__call__, "__code__", None)
+    if code is None:
+        return f"{getattr(inner, '__module__', None)}.{getattr(inner, '__qualname__', type(inner).__qualname__)}"
+    return f"{code.co_filename}:{code.co_firstlineno}"
+
+
+def refuse_second(name: str, first: Callable[..., Any], second: Callable[..., Any]) -> NoReturn:
+    """Raise the ConfigurationError for two handlers of one name."""
+    places = place_of(first), place_of(second)
+    modules = sorted({str(getattr(function, "__module__", None)) for function in (first, second)})
+    if places[0] == places[1] and len(modules) == 2:
+        fix = f"{places[0]} was imported as {' and as '.join(modules)}; import it under one name"
+    else:
+        fix = f"at {places[0]} and at {places[1]}; give one of them another name"
+    raise ConfigurationError("handler registered twice", name, fix)
+
+
+def handler_of(name: str, function: Callable[..., Any], arguments: Arguments, checked: Checked) -> Handler:
+    """``function`` as the handler of that name."""
+    run, asynchronous = calling(function, arguments), iscoroutinefunction(function)
+    if checked.timeout is not None and not asynchronous and not checked.isolated:
+        from pollconsumer.runtime.handling.timeouts import limited
+
+        run = limited(run, checked.timeout)
+    return Handler(
+        name,
+        run,
+        checked.max_attempts,
+        checked.retry,
+        checked.fatal,
+        queue=checked.queue,
+        takes_context=arguments.takes_context,
+        takes_occurrence=arguments.takes_occurrence,
+        timeout=checked.timeout,
+        result_ttl=checked.result_ttl,
+        at_most_once=checked.at_most_once,
+        asynchronous=asynchronous,
+        isolated=checked.isolated,
+    )

@@ -1,0 +1,58 @@
+"""The hooks of an application, as it registers them."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pollconsumer.core.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pollconsumer.runtime.handling.context import Context
+    from pollconsumer.runtime.handling.hooks import Hooks
+
+H = TypeVar("H", bound="Callable[..., object]")
+Before = TypeVar("Before", bound="Callable[[Context], object]")
+After = TypeVar("After", bound="Callable[[Context, Any], object]")
+OnFailure = TypeVar("OnFailure", bound="Callable[[Context, BaseException, float], object]")
+OnDead = TypeVar("OnDead", bound="Callable[[Context, BaseException], object]")
+
+
+class Hooking:
+    """They apply to all handlers of the application, those registered before them too.
+
+    Hooks only watch: what one raises is logged in a line, and changes nothing. ConfigurationError for a function that
+    cannot be called as a hook.
+    """
+
+    hooks: Hooks
+
+    def before(self, hook: Before) -> Before:
+        """Have ``hook(context)`` called before each handler of this application runs, on its thread."""
+        return _hook(self.hooks.before, hook, 1)
+
+    def after(self, hook: After) -> After:
+        """Have ``hook(context, result)`` called when a handler has returned, on its thread."""
+        return _hook(self.hooks.after, hook, 2)
+
+    def on_failure(self, hook: OnFailure) -> OnFailure:
+        """Have ``hook(context, error, delay)`` called when an attempt failed: the next is in ``delay`` seconds."""
+        return _hook(self.hooks.on_failure, hook, 3)
+
+    def on_dead(self, hook: OnDead) -> OnDead:
+        """Have ``hook(context, error)`` called when a message became a dead letter, whether it was handled or not."""
+        return _hook(self.hooks.on_dead, hook, 2)
+
+
+def _hook(hooks: list[Any], hook: H, parameters: int) -> H:
+    name = getattr(hook, "__qualname__", type(hook).__name__)
+    if inspect.iscoroutinefunction(hook):
+        raise ConfigurationError("hook", name, "make it a plain function, not an async one")
+    try:
+        inspect.signature(hook).bind(*[None] * parameters)
+    except (TypeError, ValueError) as error:
+        raise ConfigurationError("hook", name, f"it is given {parameters} arguments: {error}") from None
+    hooks.append(hook)
+    return hook

@@ -1,0 +1,98 @@
+"""Importing the modules that register handlers."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from pollconsumer.core.errors import ConfigurationError, PollConsumerError, shown
+from pollconsumer.interface.api.app import PollConsumer
+from pollconsumer.interface.api.handler_options import place_of, refuse_second
+from pollconsumer.interface.settings.writable import refuse_writable_modules
+from pollconsumer.runtime.handling.handler import with_hooks
+from pollconsumer.runtime.handling.outcome import describe, text_of
+from pollconsumer.runtime.handling.stray_forks import end_stray
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pollconsumer.interface.settings.model import Settings
+    from pollconsumer.runtime.handling.handler import Handler
+    from pollconsumer.runtime.programs.notes import Programs
+
+
+def load_handlers(settings: Settings, programs: Programs | None = None) -> dict[str, Handler]:
+    """Handlers by name: of the modules that ``settings`` name, and its commands, which are noted in ``programs`` when
+    they run. ConfigurationError for one that cannot be imported, or run."""
+    handlers = import_handlers(settings)
+    if settings.commands:
+        from pollconsumer.interface.assembly.programs import load_commands, running_programs
+
+        for name, handler in load_commands(settings, programs or running_programs(settings)).items():
+            if name in handlers:
+                (function,) = (app.handlers[name].function for app in PollConsumer.instances if name in app.handlers)
+                places = f"as a function at {place_of(function)} and as a command in the configuration"
+                raise ConfigurationError("handler registered twice", name, f"{places}; rename one")
+            handlers[name] = handler
+    return handlers
+
+
+def import_handlers(settings: Settings) -> dict[str, Handler]:
+    """Handlers by name, of the modules that ``settings`` name. ConfigurationError for one that cannot be imported.
+
+    The directory of the configuration file stands first on the path, and a ``PollConsumer()`` made in them has these
+    settings.
+    """
+    if settings.handlers and not settings.trust_writable:
+        refuse_writable_modules(settings.directory, settings.handlers)
+    directory = str(settings.directory)
+    if sys.path[:1] != [directory]:
+        sys.path.insert(0, directory)
+    PollConsumer.command_settings = settings
+    for module in settings.handlers:
+        _import(module)
+    return registered_handlers()
+
+
+def registered_handlers() -> dict[str, Handler]:
+    """Handlers of the applications there are in this process, by name."""
+    handlers: dict[str, Handler] = {}
+    functions: dict[str, Callable[..., Any]] = {}
+    for app in PollConsumer.instances:
+        for name, registered in app.handlers.items():
+            if name in handlers:
+                refuse_second(name, functions[name], registered.function)
+            handlers[name] = with_hooks(registered.definition, app.hooks)
+            functions[name] = registered.function
+    return handlers
+
+
+def _import(module: str) -> None:
+    pid = os.getpid()
+    try:
+        _import_here(module)
+    except BaseException as error:
+        end_stray(pid, error)
+        raise
+    end_stray(pid, None)
+
+
+def _import_here(module: str) -> None:
+    try:
+        import_module(module)
+    except ConfigurationError:
+        raise
+    except PollConsumerError as error:
+        raise ConfigurationError(f"handlers: {module}: {error}") from None
+    except SystemExit:
+        raise ConfigurationError("handlers", module, "the module exits when it is imported") from None
+    except ModuleNotFoundError as error:
+        reason = f"{shown(text_of(error))}; is it beside the configuration file?"
+        raise ConfigurationError("handlers", module, reason) from None
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt) and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            raise  # a person's; launches take signals otherwise
+        raise ConfigurationError("handlers", module, f"importing it raised {shown(describe(error))}") from None

@@ -1,0 +1,54 @@
+"""What a launch of the consumer goes by, taken from the settings."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pollconsumer.interface.settings.values import parse_quota
+from pollconsumer.runtime.consumer import ConsumerOptions
+from pollconsumer.store.reservations import Limits
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pollconsumer.interface.settings.model import QueueSettings, Settings
+    from pollconsumer.runtime.handling.handler import Handler
+
+
+def served_queues(settings: Settings, handlers: Mapping[str, Handler]) -> tuple[str, ...]:
+    """The queues that a launch with these handlers serves, in this order: those that are set, else ``default`` and the
+    handlers' own."""
+    if settings.consumer.queues:
+        return tuple(dict.fromkeys(settings.consumer.queues))
+    return ("default", *sorted({handler.queue for handler in handlers.values()} - {"default"}))
+
+
+def consumer_options(
+    settings: Settings, queues: tuple[str, ...], *, until_empty: bool, max_messages: int | None
+) -> ConsumerOptions:
+    chosen = settings.consumer
+    return ConsumerOptions(
+        queues=queues,
+        idle_time=chosen.idle_time,
+        estimated_duration=chosen.estimated_duration,
+        tolerance_factor=chosen.tolerance_factor,
+        min_margin=chosen.min_margin,
+        grace=chosen.grace,
+        baton=chosen.handoff == "baton",
+        until_empty=until_empty,
+        max_messages=max_messages,
+        memory_limit=chosen.memory_limit,
+        limits={name: _limits(settings.queues[name]) for name in queues if name in settings.queues},
+        weights=_weights(queues, settings.queues),
+    )
+
+
+def _limits(queue: QueueSettings) -> Limits:
+    quota, period_ms = parse_quota(queue.quota) if queue.quota else (None, None)
+    return Limits(queue.max_in_flight, quota, period_ms)
+
+
+def _weights(served: Sequence[str], queues: Mapping[str, QueueSettings]) -> dict[str, int]:
+    """By queue, where any of those served has one; the others count 1."""
+    weights = {name: queues[name].weight or 1 for name in served if name in queues}
+    return weights if any(queues[name].weight for name in weights) else {}

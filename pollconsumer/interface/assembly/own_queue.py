@@ -1,0 +1,44 @@
+"""Where messages go whose producer names no queue: to their handler's own."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import redirect_stdout
+from typing import TYPE_CHECKING
+
+from pollconsumer.core.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pollconsumer.interface.settings.model import Settings
+    from pollconsumer.runtime.handling.handler import Handler
+
+
+class OwnQueues:
+    """Imports the modules that the settings name, once, for the first handler that only they can know."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._registered: Mapping[str, Handler] | None = None
+
+    def of(self, handler: str) -> str:
+        """The queue of ``handler``; ``default`` for one that is not known here.
+
+        ConfigurationError where the modules cannot be imported.
+        """
+        if handler in self._settings.commands or not self._settings.handlers:
+            return self._settings.queue_of(handler)
+        if self._registered is None:
+            self._registered = self._import()
+        registered = self._registered.get(handler)
+        return "default" if registered is None else registered.queue
+
+    def _import(self) -> Mapping[str, Handler]:
+        from pollconsumer.interface.assembly.handlers import import_handlers
+
+        try:
+            with redirect_stdout(sys.stderr):  # ids are what is printed there
+                return import_handlers(self._settings)
+        except ConfigurationError as error:
+            raise ConfigurationError(f"{error}; or name the queue, with --queue: then no module is imported") from None

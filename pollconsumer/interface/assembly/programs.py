@@ -1,0 +1,93 @@
+"""Programs as handlers, as the configuration's ``[commands.NAME]`` gives them."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import stat
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pollconsumer.core.errors import ConfigurationError
+from pollconsumer.core.redaction import redacted
+from pollconsumer.interface.logs import log
+from pollconsumer.interface.settings.rules import backoff_of
+from pollconsumer.interface.settings.writable import refuse_writable_program
+from pollconsumer.runtime.handling.handler import Handler
+from pollconsumer.runtime.own_files import data_directory
+from pollconsumer.runtime.programs.command import Command
+from pollconsumer.runtime.programs.notes import Programs
+from pollconsumer.runtime.store_opener import EMBEDDED
+
+if TYPE_CHECKING:
+    from pollconsumer.interface.settings.model import Settings
+
+
+def load_commands(settings: Settings, programs: Programs) -> dict[str, Handler]:
+    """The handlers that are programs. ConfigurationError for one that cannot be run."""
+    handlers = {}
+    for name, command in settings.commands.items():
+        directory = settings.directory / (command.directory or "")
+        if not directory.is_dir():
+            problem = errno.ENOTDIR if directory.exists() else errno.ENOENT
+            raise ConfigurationError(f"commands.{name}.directory", directory, _described(problem))
+        program = _program(name, command.command[0], settings.directory)
+        if not settings.trust_writable:
+            refuse_writable_program(Path(program))
+        run = Command(
+            (program, *command.command[1:]),
+            programs,
+            directory=directory,
+            timeout=command.timeout,
+            kill_after=command.kill_after,
+            fatal=command.fatal,
+            environment=command.environment,
+        )
+        handlers[name] = Handler(
+            name, run, command.max_attempts, backoff_of(command.retry), queue=command.queue, takes_context=True
+        )
+    return handlers
+
+
+def running_programs(settings: Settings) -> Programs:
+    """The notes of programs that run for this store and namespace, in the user's state directory; none where that is
+    what the settings ask for."""
+    store = str(data_directory()) if settings.store == EMBEDDED else redacted(settings.store)
+    name = hashlib.sha256(f"{store}\n{settings.namespace}".encode()).hexdigest()[:32]
+    files = settings.state_files()
+    place = files.place() or next(iter(files.directories), None)
+    return Programs(None if place is None else place / "programs" / name, log.warning)
+
+
+def _program(name: str, word: str, directory: Path) -> str:
+    """The whole path of the program that ``word`` names: found by PATH, or from the configuration's directory."""
+    if "/" in word:
+        path = directory / word
+        problem = _why_not(path)
+        if problem:
+            raise ConfigurationError(f"commands.{name}.command", path, _described(problem))
+        return str(path)
+    places = os.environ.get("PATH", os.defpath)
+    for place in filter(os.path.isabs, places.split(os.pathsep)):
+        problem = _why_not(Path(place, word))
+        if not problem:
+            return str(Path(place, word))
+        if problem not in (errno.ENOENT, errno.ENOTDIR):
+            raise ConfigurationError(f"commands.{name}.command", Path(place, word), _described(problem))
+    raise ConfigurationError(f"commands.{name}.command", word, f"{_described(errno.ENOENT)} in any directory of PATH")
+
+
+def _why_not(path: Path) -> int:
+    """Error number of what keeps ``path`` from being run; 0 where nothing seems to."""
+    try:
+        mode = path.stat().st_mode
+    except OSError as error:
+        return error.errno or errno.EIO
+    if stat.S_ISDIR(mode):
+        return errno.EISDIR
+    return 0 if stat.S_ISREG(mode) and os.access(path, os.X_OK) else errno.EACCES
+
+
+def _described(problem: int) -> str:
+    return f"{os.strerror(problem)} (errno {problem})"

@@ -1,0 +1,57 @@
+"""Recurrences as the configuration and ``app.every`` give them, checked and made into rules."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pollconsumer.core.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pollconsumer.core.recurrence import Recurrence
+    from pollconsumer.interface.settings.model import RecurrenceSettings, Settings
+    from pollconsumer.runtime.handling.handler import Handler
+
+
+def load_recurrences(settings: Settings, handlers: Mapping[str, Handler]) -> list[Recurrence]:
+    """Those of the configuration and of the imported modules; the former before the latter, name by name.
+
+    ConfigurationError for one that cannot be meant.
+    """
+    from pollconsumer.interface.api.app import PollConsumer
+
+    chosen: dict[str, RecurrenceSettings] = {}
+    for app in PollConsumer.instances:
+        chosen |= app.recurrences
+    chosen |= settings.recurrences
+    if not chosen:
+        return []
+    from pollconsumer.core.recurrence import Recurrence
+    from pollconsumer.core.timespan import parse_duration
+    from pollconsumer.interface.settings.rules import check_recurrence
+
+    recurrences = []
+    for name, given in chosen.items():
+        try:
+            check_recurrence(name, given)
+        except ValueError as error:
+            raise ConfigurationError(f"recurrences.{name}: {error}") from None
+        handler = handlers.get(given.handler)
+        recurrences.append(
+            Recurrence(
+                name=name,
+                handler=given.handler,
+                cron=given.cron,
+                every=None if given.every is None else parse_duration(given.every),
+                timezone=given.timezone,
+                queue=given.queue or ("default" if handler is None else handler.queue),
+                payload=given.payload,
+                priority=given.priority,
+                missed=given.missed,
+                overlap=given.overlap,
+                enabled=given.enabled,
+                occurrence_wanted=handler is not None and handler.takes_occurrence,
+            )
+        )
+    return recurrences

@@ -1,0 +1,110 @@
+"""What a process of isolated handlers does: it imports the launch's modules, then handles what it is given."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any
+
+from pollconsumer.core.errors import PollConsumerError
+from pollconsumer.interface import logs
+from pollconsumer.interface.assembly.handlers import load_handlers
+from pollconsumer.interface.settings.load import from_values
+from pollconsumer.interface.streaks import LaunchStreaks
+from pollconsumer.runtime.handling.context import Context, Delivery, Situation
+from pollconsumer.runtime.handling.stray_forks import end_stray
+from pollconsumer.runtime.isolation.protocol import Connection, hear_refusal, tell_messages, tell_outcome
+
+if TYPE_CHECKING:
+    import socket
+
+    from pollconsumer.runtime.handling.handler import Handler
+
+
+def serve(launch: socket.socket, introduction: dict[str, Any]) -> None:
+    """Until the launch hangs up."""
+    connection = Connection(launch)
+    logs.configure(introduction["verbosity"], quiet=introduction["quiet"])
+    config = introduction["config"]
+    settings = from_values(introduction["settings"], Path(introduction["directory"]), Path(config) if config else None)
+    if (told := introduction["streaks"]) is not None:
+        logs.damp(LaunchStreaks(told["name"], settings.state_files(), launch=told["launch"]))
+    try:
+        handlers = load_handlers(settings)
+    except PollConsumerError as error:
+        connection.send({"unready": str(error)})
+        return
+    connection.send({"ready": True})
+    _Serving(connection, handlers, introduction["queues"]).serve()
+
+
+class _Serving:
+    def __init__(self, connection: Connection, handlers: dict[str, Handler], queues: dict[str, str]) -> None:
+        self._connection, self._handlers, self._queues = connection, handlers, queues
+        self._attempts: SimpleQueue[dict[str, Any] | None] = SimpleQueue()
+        self._replies: SimpleQueue[dict[str, Any]] = SimpleQueue()
+        self._asking = threading.Lock()
+        self._busy = self._cancelled = False
+        self._pid = os.getpid()
+        threading.Thread(target=self._listen, name="launch", daemon=True).start()
+
+    def serve(self) -> None:
+        while (given := self._attempts.get()) is not None:
+            answer = self._handle(given)
+            for stream in (sys.stdout, sys.stderr):
+                with suppress(Exception):  # closed by a handler, or full
+                    stream.flush()
+            self._busy = False
+            try:
+                self._connection.send(answer)
+            except OSError:  # the handler closed it, or the launch is gone
+                return
+
+    def _listen(self) -> None:
+        """The launch may say something while a handler runs. That it is gone, is a reason to be gone too."""
+        try:
+            while (frame := self._connection.receive()) is not None:
+                if "attempt" in frame:
+                    self._busy, self._cancelled = True, False
+                    self._connection.send({"began": True})  # from here on a death is the message's
+                    self._attempts.put(frame["attempt"])
+                elif "cancelled" in frame:
+                    self._cancelled = True
+                else:
+                    self._replies.put(frame)
+        except OSError:
+            if self._busy:
+                os.killpg(0, signal.SIGKILL)
+        self._attempts.put(None)
+
+    def _handle(self, given: dict[str, Any]) -> dict[str, Any]:
+        handler = self._handlers[given["handler"]]
+        context = None
+        if "delivery" in given:
+            situation = Situation(given["deadline"], lambda: self._cancelled, self._save, self._queue_of)
+            context = Context(Delivery(*given["delivery"]), situation)
+        # The launch has its timeout, and will not ask twice.
+        outcome = replace(handler, timeout=None).handle(given["payload"], context)
+        end_stray(self._pid, outcome.error)
+        enqueued = []
+        if context is not None:
+            context.end()
+            enqueued = tell_messages(context.enqueued)
+        return tell_outcome(outcome, handler.fatal) | {"enqueued": enqueued}
+
+    def _save(self, state: bytes) -> None:
+        with self._asking:
+            self._connection.send({"checkpoint": json.loads(state)})
+            reply = self._replies.get()
+        if "refused" in reply:
+            raise hear_refusal(reply["refused"])
+
+    def _queue_of(self, handler: str) -> str:
+        return self._queues.get(handler, "default")

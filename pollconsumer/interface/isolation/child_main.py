@@ -1,0 +1,64 @@
+"""The program of a process in which isolated handlers run. It is started by its path, with the numbers of two inherited
+descriptors: the connection to its launch, and its lifeline. ``runtime/isolation/pool.py`` is the other side.
+
+Until it has been told the launch's module path, it imports nothing but the standard library.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import select
+import signal
+import socket
+import sys
+
+SET_SIGNAL = 10
+"""F_SETSIG on Linux; elsewhere the connection's end is noticed by a thread."""
+
+
+def hold(lifeline: int) -> None:
+    """Have the system kill this process and all that it starts when the launch is gone: the end of the pipe counts as
+    readable, of which the whole group is told by SIGKILL. No handler can delay that, whatever it holds.
+
+    Not PR_SET_PDEATHSIG: it kills this process alone, a moment before, and what that started would live on.
+    """
+    os.set_inheritable(lifeline, False)
+    if not sys.platform.startswith("linux"):
+        return
+    fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpgrp())
+    fcntl.fcntl(lifeline, SET_SIGNAL, signal.SIGKILL)
+    fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
+    if select.select([lifeline], [], [], 0)[0]:  # gone before we held it
+        os.killpg(0, signal.SIGKILL)
+
+
+def main(connection: int, lifeline: int) -> None:
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        # A platform may signal every process there is; the launch decides. What is ignored would be inherited.
+        signal.signal(number, lambda *_: None)
+    hold(lifeline)
+    os.set_inheritable(connection, False)
+    launch = socket.socket(fileno=connection)
+    with launch.makefile("rb", buffering=0) as file:
+        size = int.from_bytes(_exactly(file, 4), "big")
+        introduction = json.loads(_exactly(file, size))
+    sys.path[:] = introduction["path"]
+    from pollconsumer.interface.isolation.child import serve
+
+    serve(launch, introduction)
+
+
+def _exactly(file: object, size: int) -> bytes:
+    got = b""
+    while len(got) < size:
+        part = file.read(size - len(got))  # type: ignore[attr-defined]
+        if not part:
+            raise SystemExit
+        got += part
+    return got
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]))

@@ -1,0 +1,42 @@
+"""Isolated handlers on the launch's side: what their processes must know of it."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pollconsumer.interface.logs import damped_by, log
+from pollconsumer.interface.settings.load import as_values
+from pollconsumer.runtime.isolation.pool import Processes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from pollconsumer.interface.settings.model import Settings
+    from pollconsumer.runtime.handling.handler import Handler
+
+
+@contextmanager
+def isolating(
+    handlers: Mapping[str, Handler], settings: Settings, check_lease: Callable[[], None]
+) -> Iterator[Mapping[str, Handler]]:
+    """``handlers``, of which the isolated ones run in processes that end with the block."""
+    streaks = damped_by()
+    introduction = {
+        "path": sys.path,
+        "settings": as_values(settings),
+        "directory": str(settings.directory),
+        "config": settings.config and str(settings.config),
+        "verbosity": {logging.INFO: 1, logging.DEBUG: 2}.get(log.level, 0),
+        "quiet": log.level == logging.ERROR,
+        "streaks": streaks and {"name": streaks.name, "launch": streaks.launch},
+        "queues": {name: handler.queue for name, handler in handlers.items()},
+    }
+    processes = Processes(Path(__file__).with_name("child_main.py"), introduction, check_lease)
+    try:
+        yield processes.around(handlers)
+    finally:
+        processes.close()

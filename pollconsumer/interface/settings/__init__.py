@@ -1,0 +1,1 @@
+"""Settings: what they are, what they may be, where they come from."""

@@ -1,0 +1,177 @@
+"""How a start gets its settings, without reading them anew.
+
+A launch starts 1,440 times a day and its settings hardly ever change. Reading and checking them takes pydantic, which
+costs more to import than the rest of the start; so valid ones are kept in the user's cache directory, and
+``sources.py`` is imported only when the file, the environment or pollconsumer itself has changed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from pollconsumer.core.errors import ConfigurationError, PermissionDenied
+from pollconsumer.core.redaction import redacted
+from pollconsumer.interface.logs import log
+from pollconsumer.interface.settings.model import (
+    ABOUT_MESSAGE,
+    CONFIG_VARIABLE,
+    MESSAGE_VARIABLE,
+    PLACE,
+    PREFIX,
+    SECTIONS,
+    TABLES,
+    TRUST_VARIABLE,
+    TRUSTED,
+    VERSION,
+    Settings,
+)
+from pollconsumer.interface.settings.rules import validate
+from pollconsumer.interface.settings.writable import refuse_writable_file
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+READERS = ("model.py", "rules.py", "values.py", "sources.py", "environment.py")
+"""Modules that say what settings there are and which values are valid: those remembered are as old as the modules."""
+
+
+def load_settings(config: Path | None = None, *, store: str | None = None, namespace: str | None = None) -> Settings:
+    """Settings from flags (the arguments), environment, file and defaults, the earlier before the later.
+
+    ConfigurationError (78) for a file, variable, key or value that cannot be meant, and for a ``store`` that cannot be
+    one; UsageError (2) for a ``namespace`` that cannot be one; PermissionDenied (77) for a file that may not be read.
+    """
+    variables = {name: value for name, value in os.environ.items() if name.startswith(PREFIX)}
+    if variables.pop(MESSAGE_VARIABLE, None) is not None:
+        variables = {name: value for name, value in variables.items() if name not in ABOUT_MESSAGE}
+    for name in (name for name, value in variables.items() if not value):
+        log.debug("%s is empty: taken as unset", name)
+    path, content = _find(config, variables)
+    key = _key(path, content, variables)
+    settings = _recalled(key, path) if key else None
+    if settings is None:
+        from pollconsumer.interface.settings.sources import read
+
+        settings = _assemble(read(path if content else None, variables), path)
+        validate(settings)
+        # The file is read twice on the way here; what changed in between must not be remembered for what it was.
+        if key and redacted(settings.store) == settings.store and key == _key(*_find(config, variables), variables):
+            from pollconsumer.interface.settings.cache import remember
+
+            remember(key, as_values(settings))
+    flags = {name: value for name, value in (("store", store), ("namespace", namespace)) if value is not None}
+    if flags:
+        settings = replace(settings, **flags)  # type: ignore[arg-type]  # both are str
+        validate(settings, flags)
+    return settings
+
+
+def read_settings(config: Path) -> Settings:
+    """Settings of that file and defaults alone: the environment plays no part, and nothing is remembered.
+
+    ConfigurationError as with `load_settings`.
+    """
+    from pollconsumer.interface.settings.sources import read
+
+    path, content = _find(config, {})
+    settings = _assemble(read(path if content else None, {}), path)
+    validate(settings)
+    return settings
+
+
+def with_flags(settings: Settings, section: Literal["consumer", "mover"], flags: Mapping[str, object]) -> Settings:
+    """``settings`` with those of ``flags`` (setting → value) that were given, None and () being those that were not.
+
+    Errors as those of ``validate``.
+    """
+    given: dict[str, Any] = {name: value for name, value in flags.items() if value not in (None, ())}
+    if not given:
+        return settings
+    changed: Any = replace(getattr(settings, section), **given)
+    settings = replace(settings, **{section: changed})
+    validate(settings, [f"{section}.{name}" for name in given])
+    return settings
+
+
+def _find(config: Path | None, variables: Mapping[str, str]) -> tuple[Path | None, bytes]:
+    """The configuration file, absolute, and its bytes; None and none when there is none."""
+    named = config or variables.get(CONFIG_VARIABLE) or None
+    try:
+        path = Path(named or "config.toml").absolute()
+    except OSError as error:
+        raise ConfigurationError("current directory", error.strerror, "start in one that exists") from None
+    try:
+        content = path.read_bytes()
+        if variables.get(TRUST_VARIABLE, "").lower() != TRUSTED:
+            refuse_writable_file(path)
+        return path, content
+    except (FileNotFoundError, NotADirectoryError):
+        if named is None:
+            return None, b""
+        raise ConfigurationError("configuration file not found", path, "create it, or name another one") from None
+    except IsADirectoryError:
+        raise ConfigurationError("configuration file is a directory", path, "name the file in it") from None
+    except PermissionError:
+        raise PermissionDenied("configuration file", path, "permission denied: let this user read it") from None
+    except OSError as error:
+        raise ConfigurationError("configuration file", path, str(error.strerror)) from None
+
+
+def _assemble(values: dict[str, Any], path: Path | None) -> Settings:
+    """Settings of plain ``values``, as they come from the reading or, with lists for tuples, from what was remembered.
+
+    KeyError or TypeError when they do not fit.
+    """
+    sections: dict[str, Any] = {name: kind(**_tupled(values[name])) for name, kind in SECTIONS.items()}
+    for name, kind in TABLES.items():
+        sections[name] = {key: kind(**_tupled(entry)) for key, entry in values[name].items()}
+    plain = {name: value for name, value in values.items() if name not in sections}
+    place = {"directory": path.parent if path else Path.cwd(), "config": path}
+    return Settings(**_tupled(plain), **sections, **place)  # type: ignore[arg-type]
+
+
+def _tupled(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+
+
+def _plain(settings: Any) -> dict[str, Any]:
+    kept = [each.name for each in fields(settings) if each.name not in PLACE or not isinstance(settings, Settings)]
+    return {name: getattr(settings, name) for name in kept}
+
+
+def _key(path: Path | None, content: bytes, variables: Mapping[str, str]) -> str | None:
+    """What the settings depend on, as a file name; None where that cannot be told, or nothing can be remembered."""
+    try:
+        ours = [Path(__file__).with_name(name).stat().st_mtime_ns for name in READERS]
+    except OSError:
+        return None
+    depends = (VERSION, sys.version, ours, os.fspath(path or ""), content, sorted(variables.items()))
+    return hashlib.sha256(repr(depends).encode()).hexdigest()
+
+
+def _recalled(key: str, path: Path | None) -> Settings | None:
+    from pollconsumer.interface.settings.cache import recall
+
+    values = recall(key)
+    try:
+        return None if values is None else _assemble(values, path)
+    except (KeyError, TypeError):
+        return None
+
+
+def as_values(settings: Settings) -> dict[str, Any]:
+    """``settings`` as JSON can hold them, for ``from_values``: without the place where they were found."""
+    values = _plain(settings) | {name: _plain(getattr(settings, name)) for name in SECTIONS}
+    for name in TABLES:
+        values[name] = {key: _plain(entry) for key, entry in getattr(settings, name).items()}
+    return values
+
+
+def from_values(values: dict[str, Any], directory: Path, config: Path | None) -> Settings:
+    """Settings that were written with ``as_values``."""
+    return replace(_assemble(values, directory / "config.toml"), config=config)

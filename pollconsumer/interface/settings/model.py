@@ -1,0 +1,153 @@
+"""The settings that there are, with their defaults."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pollconsumer.core.timespan import parse_duration
+from pollconsumer.interface.settings.values import check_argv, check_exit_codes, parse_memory
+
+if TYPE_CHECKING:
+    from pollconsumer.runtime.own_files import OwnFiles
+
+VERSION = "0.1.0"
+PREFIX = "POLLCONSUMER_"
+CONFIG_VARIABLE = f"{PREFIX}CONFIG"
+ABOUT_MESSAGE = frozenset(
+    PREFIX + name
+    for name in ("HANDLER", "QUEUE", "ATTEMPT", "GENERATION", "FENCE", "IDEMPOTENCY_KEY", "DEADLINE", "SECONDS_LEFT")
+)
+NO_STATE = "none"
+TRUST_VARIABLE, TRUSTED = f"{PREFIX}TRUST_WRITABLE", "true"
+"""Of the environment alone: a file that others may write cannot vouch for itself."""
+MESSAGE_VARIABLE = f"{PREFIX}MESSAGE_ID"
+"""What a program that runs for a message finds in its environment: no settings, should it call us in its turn."""
+
+Duration = Annotated[float, parse_duration]
+"""Seconds, read by the function that it is annotated with."""
+NoDuration = Annotated[float | None, parse_duration]
+"""Seconds, or None for no end."""
+Argv = Annotated[tuple[str, ...], check_argv]
+ExitCodes = Annotated[tuple[int, ...], check_exit_codes]
+Memory = Annotated[int | None, parse_memory]
+"""Bytes, or None for no limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerSettings:
+    """What bounds and paces a launch of the consumer. Without ``queues`` it serves those of its handlers."""
+
+    queues: tuple[str, ...] = ()
+    timeout: Duration = 60.0
+    schedule: str | None = None
+    idle_time: Duration = 5.0
+    estimated_duration: Duration = 2.0
+    tolerance_factor: float = 5.0
+    min_margin: Duration = 2.0
+    concurrency: int = 1
+    grace: Duration = 10.0
+    handoff: Literal["deadline", "baton"] = "deadline"
+    instances: int = 1
+    memory_limit: Memory = None
+
+
+@dataclass(frozen=True, slots=True)
+class MoverSettings:
+    """What bounds and paces a launch of the mover."""
+
+    timeout: Duration = 60.0
+    schedule: str | None = None
+    idle_time: Duration = 1.0
+    batch_size: int = 100
+    grace: Duration = 10.0
+    handoff: Literal["deadline", "baton"] = "deadline"
+
+
+@dataclass(frozen=True, slots=True)
+class StrictSettings:
+    """What ``durability = "strict"`` asks of a server's replicas. ``replicas`` unset: of one, where it has any."""
+
+    replicas: int | None = None
+    within: Duration = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class QueueSettings:
+    """What a queue hands out at most, in a period and at one time; and its weight among other queues."""
+
+    quota: str | None = None
+    max_in_flight: int | None = None
+    weight: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RecurrenceSettings:
+    """What recurs: a handler's message, by ``cron`` in ``timezone`` or every so often; in the handler's own queue
+    unless ``queue`` is another."""
+
+    handler: str = ""
+    cron: str | None = None
+    every: str | None = None
+    timezone: str = "UTC"
+    queue: str | None = None
+    payload: dict[str, Any] = field(default_factory=dict)
+    priority: int = 0
+    missed: Literal["skip", "once", "all"] = "once"
+    overlap: Literal["skip", "allow"] = "allow"
+    enabled: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class CommandSettings:
+    """A handler that is a program."""
+
+    command: Argv = ()
+    timeout: NoDuration = None
+    kill_after: Duration = 5.0
+    queue: str = "default"
+    max_attempts: int = 5
+    retry: dict[str, Any] = field(default_factory=dict)
+    fatal: ExitCodes = ()
+    environment: tuple[str, ...] = ()
+    directory: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """All settings. ``directory`` is that of the configuration file ``config``, else the current one."""
+
+    namespace: str = "pollconsumer"
+    store: str = field(default="embedded", repr=False)
+    handlers: tuple[str, ...] = ()
+    durability: Literal["everysec", "strict"] = "everysec"
+    state: str | None = None
+    trust_writable: bool = False
+    consumer: ConsumerSettings = field(default_factory=ConsumerSettings)
+    mover: MoverSettings = field(default_factory=MoverSettings)
+    strict: StrictSettings = field(default_factory=StrictSettings)
+    queues: dict[str, QueueSettings] = field(default_factory=dict)
+    recurrences: dict[str, RecurrenceSettings] = field(default_factory=dict)
+    commands: dict[str, CommandSettings] = field(default_factory=dict)
+    directory: Path = field(default_factory=Path.cwd)
+    config: Path | None = None
+
+    def queue_of(self, handler: str) -> str:
+        """Where messages go whose producer names no queue, and has not the handler's code either."""
+        return self.commands[handler].queue if handler in self.commands else "default"
+
+    def state_files(self) -> OwnFiles:
+        """Where what outlives a launch is kept: below ``state``, unless that is none, or in the user's directories."""
+        from pollconsumer.runtime.own_files import OwnFiles, state_directories
+
+        if self.state is None:
+            return OwnFiles(state_directories())
+        return OwnFiles([] if self.state == NO_STATE else [self.directory / Path(self.state).expanduser()])
+
+
+SECTIONS = {"consumer": ConsumerSettings, "mover": MoverSettings, "strict": StrictSettings}
+TABLES = {"queues": QueueSettings, "recurrences": RecurrenceSettings, "commands": CommandSettings}
+"""Sections whose keys are names of the user's choice."""
+PLACE = ("directory", "config")
+"""Fields of Settings that say where the others were found: no keys of the file."""

@@ -1,0 +1,264 @@
+"""What settings must be, alone and to each other, and what is said of one that is invalid."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pollconsumer.core.errors import BadData, ConfigurationError, PollConsumerError, UsageError
+from pollconsumer.core.message import check_handler, check_priority, encode_payload
+from pollconsumer.core.redaction import redacted
+from pollconsumer.core.retry import Backoff
+from pollconsumer.core.timespan import parse_duration
+from pollconsumer.interface.settings.model import PREFIX
+from pollconsumer.interface.settings.values import (
+    NAME,
+    NAME_RULE,
+    YEAR,
+    check_cron,
+    check_store,
+    check_zone,
+    parse_quota,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator
+
+    from pollconsumer.interface.settings.model import CommandSettings, QueueSettings, RecurrenceSettings, Settings
+
+VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+RETRY = ("first", "factor", "most", "jitter")
+
+
+def validate(settings: Settings, flags: Collection[str] = ()) -> None:
+    """Check every value and what they must be to each other.
+
+    ConfigurationError (78), named after the key or the environment variable; UsageError (2) for what one of ``flags``
+    set, given as paths such as ``consumer.timeout``. A store is always a ConfigurationError.
+    """
+    for path, value, holds, rule in _rules(settings, flags):
+        if not holds:
+            raise refusal(path, value, rule, flags)
+    tables: dict[str, Callable[[str, Any], None]] = {"queues": check_limits, "recurrences": check_recurrence}
+    for table, check_entry in tables.items():
+        for name, entry in getattr(settings, table).items():
+            try:
+                check_entry(name, entry)
+            except ValueError as error:
+                raise _entry_refusal(table, name, str(error)) from None
+    for name, command in settings.commands.items():
+        check_command(name, command)
+    checks = {"store": check_store, "consumer.schedule": check_cron, "mover.schedule": check_cron}
+    for path, check in checks.items():
+        value = _at(settings, path)
+        if value is not None:
+            try:
+                check(value)
+            except ValueError as error:
+                raise refusal(path, value, str(error), flags) from None
+
+
+def _rules(settings: Settings, flags: Collection[str]) -> Iterator[tuple[str, object, bool, str]]:
+    """Path, value, whether it holds, and what it must be."""
+    consumer = settings.consumer
+    yield "namespace", settings.namespace, bool(NAME.fullmatch(settings.namespace)), NAME_RULE
+    yield "state", settings.state, _is_place(settings.state), "name a directory, or none to keep nothing"
+    for queue in consumer.queues:
+        yield "consumer.queues", queue, bool(NAME.fullmatch(queue)), NAME_RULE
+    for section, names in (
+        ("consumer", ("timeout", "idle_time", "estimated_duration", "min_margin", "grace")),
+        ("mover", ("timeout", "idle_time", "grace")),
+    ):
+        for path in (f"{section}.{name}" for name in names):
+            value = _at(settings, path)
+            if path.endswith("grace"):
+                yield path, value, value >= 0.5, "must be 500ms or more"
+            if path.endswith(("timeout", "idle_time")):
+                yield path, value, value > 0, "must be > 0"
+            yield path, value, 0 <= value <= YEAR, "must be between 0 and 365d"
+    factor = consumer.tolerance_factor
+    yield "consumer.tolerance_factor", factor, 0 < factor <= 1e6, "must be > 0, and at most 1000000"
+    for path, most in (("consumer.concurrency", 256), ("consumer.instances", 64), ("mover.batch_size", 500)):
+        value = _at(settings, path)
+        yield path, value, 1 <= value <= most, f"must be 1-{most}"
+    replicas, within = settings.strict.replicas, settings.strict.within
+    yield "strict.replicas", replicas, replicas is None or 1 <= replicas <= 99, "must be 1-99"
+    rule = "the embedded server has none: leave it unset, or name a store of yours"
+    yield "strict.replicas", replicas, replicas is None or settings.store != "embedded", rule
+    yield "strict.within", within, 0.001 <= within <= 60, "must be between 1ms and 60s"
+    margin, timeout = consumer.min_margin, consumer.timeout
+    if "consumer.timeout" in flags and "consumer.min_margin" not in flags:
+        rule = f"no time left to work, as min_margin is {margin:.15g}s; give a longer timeout or a smaller min_margin"
+        yield "consumer.timeout", timeout, margin < timeout, rule
+    rule = f"no time left to work, as timeout is {timeout:.15g}s; give a smaller min_margin or a longer timeout"
+    yield "consumer.min_margin", margin, margin < timeout, rule
+
+
+def _is_place(state: str | None) -> bool:
+    try:
+        return state is None or bool(state and "\0" not in state and Path(state).expanduser())
+    except RuntimeError:  # no home to expand ~ with
+        return False
+
+
+def refusal(path: str, value: object, rule: str, flags: Collection[str] = ()) -> PollConsumerError:
+    """What is wrong with the setting at ``path``, in the name under which the user gave it."""
+    shown = f"{value:.15g}" if isinstance(value, float) else str(value)
+    if path == "store" or "://" in shown:
+        shown = redacted(shown)
+    if path in flags:
+        error = ConfigurationError if path == "store" else UsageError
+        return error("--" + path.rpartition(".")[2].replace("_", "-"), shown, rule)
+    name = variable(path)
+    return ConfigurationError(name if os.environ.get(name) else path, shown, rule)
+
+
+def _entry_refusal(table: str, name: str, problem: str) -> ConfigurationError:
+    """``problem`` begins with the key that it is about."""
+    key = problem.partition(";")[0].partition(":")[0]
+    given = variable(f"{table}.{name}.{key}")
+    return ConfigurationError(given + problem[len(key) :] if os.environ.get(given) else f"{table}.{name}: {problem}")
+
+
+def variable(path: str) -> str:
+    """The environment variable of the setting at ``path``."""
+    return PREFIX + path.replace(".", "__").upper()
+
+
+def _at(settings: Settings, path: str) -> Any:
+    value: Any = settings
+    for name in path.split("."):
+        value = getattr(value, name)
+    return value
+
+
+def check_limits(queue: str, limits: QueueSettings) -> None:
+    """ValueError with what is wrong with the limits of a queue."""
+    if not NAME.fullmatch(queue):
+        raise ValueError(f"its name; {NAME_RULE}")
+    if limits.quota is not None:
+        try:
+            parse_quota(limits.quota)
+        except ValueError as error:
+            raise ValueError(f"quota: {limits.quota}; {error}") from None
+    for name, value, most in (("max_in_flight", limits.max_in_flight, 1_000_000), ("weight", limits.weight, 1000)):
+        if value is not None and not 1 <= value <= most:
+            raise ValueError(f"{name}: {value}; must be 1-{most}")
+
+
+def check_recurrence(name: str, recurrence: RecurrenceSettings) -> None:
+    """ValueError with what is wrong with a recurrence, wherever it is defined."""
+    if not isinstance(name, str) or not NAME.fullmatch(name):
+        raise ValueError(f"its name; {NAME_RULE}")
+    try:
+        check_handler(recurrence.handler)
+    except ValueError as error:
+        raise ValueError(f"handler; name the one that its messages are for: {error}") from None
+    if recurrence.queue is not None and not (isinstance(recurrence.queue, str) and NAME.fullmatch(recurrence.queue)):
+        raise ValueError(f"queue; {NAME_RULE}")
+    check_priority(recurrence.priority)
+    for key, allowed in (
+        ("missed", ("skip", "once", "all")),
+        ("overlap", ("skip", "allow")),
+        ("enabled", (True, False)),
+    ):
+        value = getattr(recurrence, key)
+        if not any(value is known or (isinstance(value, str) and value == known) for known in allowed):
+            rule = "true or false" if key == "enabled" else f"one of {', '.join(map(str, allowed))}"
+            raise ValueError(f"{key}: {value!r}; {rule}")
+    _check_when(recurrence)
+    check_zone(recurrence.timezone)
+    _check_payload(recurrence.payload)
+
+
+def _check_when(recurrence: RecurrenceSettings) -> None:
+    if (recurrence.cron is None) == (recurrence.every is None):
+        raise ValueError("when; give cron or every, one of them")
+    rules: tuple[tuple[str, str | None, Callable[[str], object]], ...] = (
+        ("cron", recurrence.cron, check_cron),
+        ("every", recurrence.every, _check_period),
+    )
+    for key, text, check in rules:
+        if text is not None:
+            try:
+                if not isinstance(text, str):
+                    raise ValueError("must be text")
+                check(text)
+            except ValueError as error:
+                raise ValueError(f"{key}: {text}; {error}") from None
+
+
+def _check_period(text: str) -> None:
+    from pollconsumer.core.recurrence import LEAST_PERIOD, MOST_PERIOD
+
+    seconds = parse_duration(text)
+    if seconds < LEAST_PERIOD:
+        raise ValueError("must be 1s or more")
+    if seconds > MOST_PERIOD:
+        raise ValueError("must be 1825d or less")
+
+
+def _check_payload(payload: object) -> None:
+    """ValueError, with its place, for what JSON cannot say: a configuration has no types to read it back by."""
+    if not isinstance(payload, dict):
+        raise ValueError(f"payload: {payload!r}; must be a table")
+    for path, value in _leaves(payload, "payload"):
+        if value is not None and not isinstance(value, str | int | float):
+            raise ValueError(f"{path}: {value}; JSON has no such value, write it as text")
+    encode_payload(payload)
+
+
+def _leaves(value: object, path: str) -> Iterator[tuple[str, object]]:
+    if isinstance(value, dict):
+        for name, part in value.items():
+            yield from _leaves(part, f"{path}.{name}")
+    elif isinstance(value, list | tuple):
+        for at, part in enumerate(value):
+            yield from _leaves(part, f"{path}[{at}]")
+    else:
+        yield path, value
+
+
+def check_command(name: str, command: CommandSettings) -> None:
+    """ConfigurationError with what is wrong in a command's section. Files are not looked at: a producer has none."""
+    try:
+        check_handler(name)
+    except BadData as error:
+        raise ConfigurationError(f"commands: {error}") from None
+    for key, value, holds, rule in _rules_of(command):
+        if not holds:
+            raise refusal(f"commands.{name}.{key}", value, rule)
+    try:
+        backoff_of(command.retry)
+    except ValueError as error:
+        raise ConfigurationError(f"commands.{name}.retry: {error}") from None
+
+
+def _rules_of(command: CommandSettings) -> Iterator[tuple[str, object, bool, str]]:
+    argv, timeout, attempts = command.command, command.timeout, command.max_attempts
+    yield "command", list(argv), bool(argv and argv[0]), 'empty: name a program, as in ["/usr/local/bin/backup", "-v"]'
+    yield "command", list(argv), not any("\0" in word for word in argv), "no argument can hold a NUL character"
+    yield "timeout", timeout, timeout is None or 0 < timeout <= YEAR, "must be > 0, and at most 365d"
+    yield "kill_after", command.kill_after, command.kill_after <= YEAR, "must be between 0 and 365d"
+    yield "queue", command.queue, bool(NAME.fullmatch(command.queue)), NAME_RULE
+    yield "max_attempts", attempts, 1 <= attempts <= 10_000, "must be 1-10000"
+    for variable in command.environment:
+        rule = "name variables to pass on, without values"
+        yield "environment", variable.partition("=")[0], bool(VARIABLE.fullmatch(variable)), rule
+
+
+def backoff_of(retry: dict[str, Any]) -> Backoff:
+    """ValueError, naming the key that is wrong."""
+    for key, value in retry.items():
+        if key not in RETRY:
+            raise ValueError(f"unknown key {key!r}; known here: {', '.join(RETRY)}")
+        if key in ("first", "most"):
+            try:
+                parse_duration(value)
+            except (TypeError, ValueError):
+                raise ValueError(f"{key}: {value}; write a duration, as in 500ms, 2s or 1m30s") from None
+        elif not isinstance(value, int | float) or isinstance(value, bool):
+            raise ValueError(f"{key}: {value}; expected a number")
+    return Backoff(**retry)

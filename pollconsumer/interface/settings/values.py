@@ -1,0 +1,173 @@
+"""What single values may be. Each check raises ValueError with the rule that the value breaks."""
+
+from __future__ import annotations
+
+import re
+
+from pollconsumer.core.timespan import parse_duration
+
+NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+NAME_RULE = "use 1 to 64 of the characters A-Z a-z 0-9 _ . -"
+MEBIBYTE = 1024**2
+LEAST_PERIOD, MOST_PERIOD = 0.1, 31 * 86400.0
+YEAR = 365 * 86400.0
+SCHEMES = ("redis", "rediss", "unix")
+LATER_SCHEMES = ("redis+sentinel", "redis+cluster")
+STORE_RULE = "use embedded, redis://, rediss:// or unix://"
+CRON_FIELDS = (
+    ("minute", "0-59"),
+    ("hour", "0-23"),
+    ("day of month", "1-31"),
+    ("month", "1-12"),
+    ("day of week", "0-7"),
+)
+COUNTS = ("no", "one", "two", "three", "four", "five", "six", "seven")
+_MEMORY = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([KMG])(i?)B?|B?)", re.IGNORECASE)
+
+
+def parse_memory(value: str | int) -> int:
+    """Bytes in ``value``: a number of bytes or text such as ``256MB`` (millions) or ``256MiB`` (1024²).
+
+    ValueError for what is none, and for less than 1 MiB, which only a forgotten unit can mean.
+    """
+    found = None if isinstance(value, bool) else _MEMORY.fullmatch(str(value).strip())
+    if found is None:
+        raise ValueError("write bytes or a unit, as in 256MB or 1GiB")
+    power = " KMG".index((found[2] or " ").upper())
+    size = int(float(found[1]) * (1024 if found[3] else 1000) ** power)
+    if size < MEBIBYTE:
+        raise ValueError("too little for any process; write a unit, as in 256MB")
+    return size
+
+
+def parse_timeout(value: str | float) -> float:
+    """Seconds in ``value``. ValueError for what no handler could keep, or no clock count."""
+    seconds = parse_duration(value)
+    if not 0 < seconds <= YEAR:
+        raise ValueError("must be > 0, and at most 365d")
+    return seconds
+
+
+def check_argv(value: object) -> object:
+    """``value``, where it is a list; ValueError for a command line, which only a shell could take apart."""
+    if not isinstance(value, list | tuple):
+        raise ValueError('need argv list, as in ["/usr/local/bin/backup", "--incremental"]; there is no shell')
+    return value
+
+
+def check_exit_codes(value: object) -> object:
+    """``value``, where it is a list of exit codes that a program can end with other than in success."""
+    if not isinstance(value, list | tuple) or not all(type(code) is int and 1 <= code <= 255 for code in value):
+        raise ValueError("expected a list of exit codes from 1 to 255, as in [64, 65]")
+    return value
+
+
+def check_store(url: str) -> None:
+    """ValueError, without any part of ``url`` in it, when that cannot be a store."""
+    from urllib.parse import parse_qs, unquote, urlsplit
+
+    if url == "embedded":
+        return
+    scheme, separator, _ = url.partition("://")
+    if scheme in LATER_SCHEMES:
+        raise ValueError(f"not supported in this version; {STORE_RULE}")
+    if not separator or scheme not in SCHEMES:
+        raise ValueError(STORE_RULE)
+    try:
+        parts = urlsplit(url)
+        port_fits = scheme == "unix" or parts.port != 0
+    except ValueError:
+        port_fits = False
+    if not port_fits:
+        quoting = ", and write / ? # @ in a password as %2F %3F %23 %40" if "@" in url else ""
+        raise ValueError(f"the port must be 1-65535{quoting}")
+    try:
+        if scheme != "unix" and parts.hostname:
+            unquote(parts.hostname).encode("idna")
+    except UnicodeError:
+        raise ValueError("the host is no name: its parts, between dots, have 1 to 63 characters each") from None
+    if scheme == "unix" and (not parts.path or parts.netloc.rpartition("@")[2]):
+        raise ValueError("name the socket by its whole path, as in unix:///run/valkey.sock")
+    databases = parse_qs(parts.query).get("db", [])
+    if scheme != "unix":
+        databases.append(parts.path.removeprefix("/") or "0")
+    if not all(database.isdecimal() and database.isascii() for database in databases):
+        raise ValueError("the database must be an integer, as in redis://host:6379/0")
+
+
+def check_cron(expression: str) -> None:
+    """ValueError, saying which field is wrong and how, unless ``expression`` is a cron expression of five fields."""
+    parts = expression.split()
+    if expression.lstrip().startswith("@"):
+        raise ValueError("@ names are not supported here, write five fields")
+    if len(parts) != len(CRON_FIELDS):
+        count = COUNTS[len(parts)] if len(parts) < len(COUNTS) else str(len(parts))
+        raise ValueError(f"{count} field{'' if len(parts) == 1 else 's'}, need five")
+    for index, (part, (name, values)) in enumerate(zip(parts, CRON_FIELDS, strict=True)):
+        alone = ["*"] * len(CRON_FIELDS)
+        alone[index] = part
+        if not _is_cron(alone):
+            raise ValueError(f"{_cron_reason(part, name, values)}, field {index + 1}")
+    if not _is_cron(parts):
+        raise ValueError("no such day ever comes")
+
+
+def _is_cron(parts: list[str]) -> bool:
+    """Whether it can be read, and comes in this century."""
+    from datetime import UTC
+
+    from pollconsumer.core.cron import Cron
+
+    try:
+        ahead = Cron(" ".join(parts)).instants(0, UTC)
+    except ValueError:
+        return False
+    return next(ahead, None) is not None
+
+
+def _cron_reason(part: str, name: str, values: str) -> str:
+    for term in part.split(","):
+        spans, _, step = term.partition("/")
+        if step.isdecimal() and int(step) == 0:
+            return f"{name} step must be 1 or more"
+        first, dash, last = spans.partition("-")
+        if dash and first.isdecimal() and last.isdecimal() and int(last) < int(first):
+            return f"{name} has a reversed range"
+    return f"{name} must be {values}"
+
+
+def parse_quota(quota: str) -> tuple[int, int]:
+    """Messages and milliseconds of the period in ``quota``, written ``100/1m``. ValueError for another text."""
+    count, slash, period = quota.partition("/")
+    if not slash or not re.fullmatch(r"[0-9]{1,9}", count.strip()) or int(count) == 0:
+        raise ValueError("write messages / period, as in 100/1m")
+    try:
+        seconds = parse_duration(period.strip())
+    except ValueError as error:
+        raise ValueError(f"its period: {error}") from None
+    if not LEAST_PERIOD <= seconds <= MOST_PERIOD:
+        raise ValueError("its period must be between 100ms and 31d")
+    return int(count), int(seconds * 1000)
+
+
+def check_zone(name: str) -> None:
+    """ValueError for a time zone that is not known here."""
+    from pollconsumer.core.recurrence import zone_of
+
+    if not isinstance(name, str):
+        raise ValueError(f"timezone: {name!r}; use an IANA name such as Europe/Paris")
+    try:
+        zone_of(name)
+    except ValueError:
+        raise ValueError(f"timezone: {name}; {_zone_rule(name)}") from None
+
+
+def _zone_rule(name: str) -> str:
+    from difflib import get_close_matches
+    from zoneinfo import available_timezones
+
+    known = {zone.lower(): zone for zone in available_timezones()}
+    if not known:
+        return "no time zones are known here: install tzdata"
+    close = get_close_matches(name.lower(), known, n=1)
+    return f"did you mean {known[close[0]]}?" if close else "use an IANA name such as Europe/Paris"

@@ -1,0 +1,1 @@
+"""What the consumer exchanges with the store: reservations, settlements, contexts, waiting."""

@@ -1,0 +1,75 @@
+"""The contexts that a launch gives its handlers."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager, suppress
+from functools import partial
+from threading import Lock
+from typing import TYPE_CHECKING
+
+from pollconsumer.core.message import Malformed, decode_payload
+from pollconsumer.runtime.handling.context import Context, Delivery, Situation
+from pollconsumer.runtime.launch.process import boot_time
+from pollconsumer.store.redis_store import RedisStore
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from pollconsumer.core.message import NewMessage
+    from pollconsumer.runtime.handling.handler import Handler
+    from pollconsumer.runtime.launch.frame import HeldLaunch
+    from pollconsumer.store.reservations import Reservation
+
+
+class Deliveries:
+    def __init__(self, held: HeldLaunch, store: RedisStore, handlers: Mapping[str, Handler]) -> None:
+        self._launch, self._holder, self._handlers = held.launch, held.acquired.holder, handlers
+        self._store = store
+        self._own_store: RedisStore | None = None
+        self._lock = Lock()
+
+    def context_of(self, reservation: Reservation) -> Context:
+        state = None
+        if reservation.has_checkpoint:
+            with suppress(Malformed):  # what somebody else wrote there is none of ours
+                state = decode_payload(self._store.last_checkpoint(reservation) or b"")
+        delivery = Delivery(
+            self._launch.opener.namespace,
+            reservation.queue,
+            reservation.name,
+            reservation.handler,
+            reservation.attempt,
+            reservation.generation,
+            reservation.fence,
+            state,
+        )
+        save = partial(self._save, reservation)
+        stop_before, clock = self._launch.window.stop_before, self._launch.clock
+        return Context(delivery, Situation(stop_before, self._cancelled, save, self._queue_of, clock, self._send))
+
+    def _save(self, reservation: Reservation, state: bytes) -> None:
+        with self._store_of_handlers() as store:
+            store.checkpoint(self._holder, reservation, state)
+
+    def _send(self, message: NewMessage) -> str:
+        with self._store_of_handlers() as store:
+            return store.enqueue([message])[0].id
+
+    @contextmanager
+    def _store_of_handlers(self) -> Iterator[RedisStore]:
+        """On a connection of its own: a handler runs on a thread, and it or a hook may be stopped anywhere."""
+        with self._lock:
+            if self._own_store is None:
+                wire = self._launch.opener.bare_wire(self._launch.patience)
+                self._own_store = RedisStore(wire, self._launch.opener.namespace)
+            try:
+                yield self._own_store
+            except BaseException:
+                self._own_store.wire.close()  # a reply may still be on its way
+                raise
+
+    def _cancelled(self) -> bool:
+        return self._launch.interrupted() or self._launch.progress.trusted_until() < boot_time()
+
+    def _queue_of(self, handler: str) -> str:
+        return self._handlers[handler].queue if handler in self._handlers else "default"

@@ -1,0 +1,176 @@
+"""What a launch exchanges with the store: it settles what is done and reserves what comes next, in one round trip."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from pollconsumer.core.events import ConflictDropped, NewerMessagesFound, ReservationsLost
+from pollconsumer.core.turns import Turns
+from pollconsumer.store import outbox, rows
+from pollconsumer.store.id_text import id_text
+from pollconsumer.store.reservations import Settlement, Share
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from pollconsumer.core.events import Event
+    from pollconsumer.runtime.consuming.settling import Settling
+    from pollconsumer.store.redis_store import RedisStore
+    from pollconsumer.store.reservations import Holder, Limits, Reservation, Stepped
+
+TRIM_EVERY = 500
+
+
+class Exchange:
+    """``batch`` says how many messages to reserve, ``lasts`` for how many seconds a reservation is meant at most,
+    ``in_flight`` which messages of
+    a queue are; ``settled`` is called when all has been settled that was done."""
+
+    def __init__(
+        self,
+        store: RedisStore,
+        holder: Holder,
+        settling: Settling,
+        queues: Sequence[str],
+        limits: Mapping[str, Limits],
+        weights: Mapping[str, int],
+        *,
+        batch: Callable[[], int],
+        lasts: Callable[[], float],
+        in_flight: Callable[[str], Iterable[bytes]],
+        settled: Callable[[], None],
+        clock: Callable[[], float],
+        emit: Callable[[Event], None],
+    ) -> None:
+        self._store, self._holder, self._settling, self._queues = store, holder, settling, queues
+        self._limits = {queue: limits[queue].packed() for queue in limits}
+        self._turns = Turns(queues, weights)
+        self._batch, self._lasts, self._in_flight, self._clock, self._emit = batch, lasts, in_flight, clock, emit
+        self._all_settled = settled
+        self._reserved: deque[Reservation] = deque()
+        self._put_off: list[Reservation] = []
+        self._untrimmed = 0
+        self._newer: set[str] = set()
+        self.successor = False
+        """Whether the next launch has been seen to wait for the lease."""
+        self.more_in: float | None = None
+        """Seconds from the last claim until limits let more be handed out; None where that is not known."""
+        self.held_back = False
+        """Whether the last claim left messages in line that are ready."""
+        self.sent_on = 0
+        """Messages sent on from outboxes, their own queues being among ours or not."""
+
+    def next(self) -> Reservation | None:
+        """The next message that was reserved ahead."""
+        return self._reserved.popleft() if self._reserved else None
+
+    def __bool__(self) -> bool:
+        """Whether any was."""
+        return bool(self._reserved)
+
+    def reserve(self) -> bool:
+        """Settle what is done; reserve what is expected to fit, from the first queue that has any."""
+        shares, self.more_in, self.held_back = self._settling.take(), None, False
+        for queue in self._turns.order():
+            share = shares.pop(queue, None) or Share(queue)
+            self._claim(share)
+            stepped = self._send([share, *shares.values()])
+            self._all_settled()
+            shares = {}
+            if stepped.reserved:
+                self._turns.served(queue, len(stepped.reserved))
+                return True
+        return False
+
+    def reserve_when_woken(self, wait: float) -> None:
+        """As soon as there is a message in any queue, at most ``wait`` seconds from now."""
+        self.settle()  # what is done must not wait with us
+        self.more_in, self.held_back = None, False
+        shares = [Share(queue) for queue in self._queues]
+        for share in shares:
+            self._claim(share)
+        for reservation in self._send(shares, wait).reserved:
+            self._turns.served(reservation.queue, 1)
+
+    def settle(self) -> list[bytes]:
+        """What is done, and reserve nothing. Returns ids of what was no longer ours to settle."""
+        shares = self._settling.take()
+        if not shares:
+            return []
+        stale = self._send(list(shares.values())).stale
+        self._all_settled()
+        return stale
+
+    def begin(self, reservation: Reservation) -> bool:
+        """Settle before it is handled that this is the only time. False where it is no longer ours to handle."""
+        row = rows.begun(reservation.row)
+        share = Share(reservation.queue)
+        share.settlements.append(Settlement(reservation.id, reservation.row, row, "begin"))
+        if self._send([share]).stale:
+            return False
+        reservation.row = row
+        return True
+
+    def put_off(self, reservation: Reservation) -> None:
+        """Keep it for the next launch: given back now, it would be handed to this one again."""
+        self._put_off.append(reservation)
+
+    def send_on(self) -> None:
+        """What waits in the outboxes of our queues: a launch that died may have left it there."""
+        for queue in self._queues:
+            self.sent_on += outbox.send(self._store, queue, self._tell_conflict)
+
+    def clear(self) -> None:
+        """Release what was not started; settle that, and what is done."""
+        self._release_reserved()
+        self.settle()
+
+    def give_back(self) -> None:
+        """Release what was not started, and what was put off before that; settle all of it."""
+        self._release_reserved()
+        while self._put_off:
+            self._settling.put_back(self._put_off.pop())
+        self.settle()
+        for queue in self._queues:
+            self._store.trim(queue)
+
+    def _release_reserved(self) -> None:
+        while self._reserved:
+            self._settling.release(self._reserved.pop())  # each goes before the one released before it
+
+    def _claim(self, share: Share) -> None:
+        share.claim, share.limits = self._batch(), self._limits.get(share.queue, "")
+
+    def _send(self, shares: list[Share], wait: float = 0.0) -> Stepped:
+        stepped = self._store.step(
+            self._holder, shares, lasts_ms=int(self._lasts() * 1000), now=self._clock, wait=wait, known=self._known
+        )
+        self._reserved += stepped.reserved
+        self.successor = self.successor or stepped.successor
+        self.held_back = self.held_back or stepped.held_back
+        if stepped.more_in is not None and (self.more_in is None or stepped.more_in < self.more_in):
+            self.more_in = stepped.more_in
+        for queue in set(stepped.newer) - self._newer:
+            self._newer.add(queue)
+            self._emit(NewerMessagesFound(queue))
+        for message, problem in stepped.buried:
+            self._settling.buried(message, problem)
+        if stepped.stale:
+            self._emit(ReservationsLost(tuple(map(id_text, stepped.stale))))
+        for share in shares:
+            self._untrimmed += len(share.completed)
+            if any(settlement.outgoing for settlement in share.settlements):
+                self.sent_on += outbox.send(self._store, share.queue, self._tell_conflict)
+        if self._untrimmed >= TRIM_EVERY:
+            self._untrimmed = 0
+            for share in shares:
+                self._store.trim(share.queue)
+        return stepped
+
+    def _tell_conflict(self, message_id: str, queue: str) -> None:
+        self._emit(ConflictDropped(message_id, queue))
+
+    def _known(self, queue: str) -> set[bytes]:
+        held = {reservation.id for reservation in (*self._reserved, *self._put_off) if reservation.queue == queue}
+        return held.union(self._in_flight(queue))

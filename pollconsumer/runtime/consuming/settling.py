@@ -1,0 +1,205 @@
+"""What has been handled and waits to be settled with the next step; and what becomes of failures."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from typing import TYPE_CHECKING
+
+from pollconsumer.core.events import AttemptFailed, MessageParked, ResultDropped
+from pollconsumer.core.message import Malformed
+from pollconsumer.core.retry import Dead, after_failure
+from pollconsumer.runtime.handling.hooks import Crashed
+from pollconsumer.runtime.handling.outcome import describe, text_of, trace
+from pollconsumer.store import outbox, rows
+from pollconsumer.store.reservations import Buried, Settlement, Share
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+
+    from pollconsumer.core.events import Event
+    from pollconsumer.runtime.handling.context import Context
+    from pollconsumer.runtime.handling.executor import Handled
+    from pollconsumer.runtime.handling.handler import Handler
+    from pollconsumer.runtime.handling.hooks import Hooks
+    from pollconsumer.store.reservations import Reservation
+
+PARKED_FOR = 60.0
+"""Seconds until a message for an unknown handler is offered again, to a consumer that may know it by then."""
+MAX_ERROR_CHARACTERS = 500
+MAX_RESULT_BYTES = 64 * 1024
+LONGEST_DELAY = 10 * 365 * 86400.0
+
+
+class Settling:
+    def __init__(
+        self,
+        emit: Callable[[Event], None],
+        chance: Callable[[], float],
+        context_of: Callable[[Reservation], Context],
+        handlers: Mapping[str, Handler],
+    ) -> None:
+        self._emit, self._chance, self._context_of = emit, chance, context_of
+        self._handlers = handlers
+        self._shares: dict[str, Share] = {}
+        self.since: float | None = None
+        """When the oldest attempt among them ended, on the monotonic clock; None when there is nothing to settle."""
+        self._watched: list[tuple[bytes, Callable[[], None]]] = []
+        """What hooks are to be told, by message, once the store has accepted what it says."""
+        self.handled = self.failed = self.released = self.yielded = 0
+
+    def settle(self, handled: Handled) -> None:
+        """Take in an attempt that has ended."""
+        reservation, error = handled.attempt.reservation, handled.outcome.error
+        started, ended = reservation.server_ms(handled.started), reservation.server_ms(handled.ended)
+        if self.since is None:
+            self.since = handled.ended
+        if error is None:
+            self.handled += 1
+            row = reservation.row
+            completed = rows.completed(row, started, ended)
+            attempt, result = handled.attempt, handled.outcome.result
+            if result is None and (attempt.context is None or not attempt.context.enqueued):
+                self._share(reservation).completed.append((reservation.id, row, completed))
+            else:
+                ttl_ms = int(attempt.handler.result_ttl * 1000)
+                text = self._encoded(handled) if result is not None and ttl_ms > 0 else ""
+                outgoing = outbox.pack(attempt.context.enqueued, ended) if attempt.context else b""
+                settlement = Settlement(reservation.id, row, completed, "complete", ttl_ms, text, outgoing)
+                self._share(reservation).settlements.append(settlement)
+        else:
+            self._fail(handled, error, started, ended)
+
+    def _encoded(self, handled: Handled) -> str:
+        """The result as JSON; nothing for one that cannot be kept."""
+        reservation = handled.attempt.reservation
+        try:
+            text = json.dumps(handled.outcome.result, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+            size = len(text.encode())
+        except BaseException as error:  # it may be of the user's classes, or be changed meanwhile by a thread of his
+            self._emit(ResultDropped(reservation.name, reservation.handler, f"it is no JSON: {text_of(error)}"[:200]))
+            return ""
+        if size > MAX_RESULT_BYTES:
+            reason = f"{size} bytes of JSON, {MAX_RESULT_BYTES} at most"
+            self._emit(ResultDropped(reservation.name, reservation.handler, reason))
+            return ""
+        return text
+
+    def _fail(self, handled: Handled, error: BaseException, started: int, ended: int) -> None:
+        reservation, handler = handled.attempt.reservation, handled.attempt.handler
+        outcome = after_failure(
+            error,
+            reservation.attempt,
+            max_attempts=handler.max_attempts,
+            backoff=handler.backoff,
+            fatal=handler.fatal,
+            chance=self._chance(),
+        )
+        if isinstance(outcome, Dead):
+            self._dead(reservation, describe(error), started, ended, trace(error))
+            if handler.hooks is not None:
+                self._watch(reservation, partial(handler.hooks.dead, partial(self._context, handled), error))
+            return
+        self.failed += 1
+        problem = describe(error)[:MAX_ERROR_CHARACTERS]
+        row = rows.retrying(reservation.row, ended)
+        delay_ms = int(min(outcome.delay, LONGEST_DELAY) * 1000)
+        self._add(reservation, row, "retry", delay_ms, _kept(problem, trace(error)))
+        self._emit(AttemptFailed(reservation.name, reservation.handler, reservation.attempt, problem, outcome.delay))
+        if handler.hooks is not None:
+            failed = partial(handler.hooks.failed, partial(self._context, handled), error, outcome.delay)
+            self._watch(reservation, failed)
+
+    def _watch(self, reservation: Reservation, tell: Callable[[], None]) -> None:
+        self._watched.append((reservation.id, tell))
+
+    def _context(self, handled: Handled) -> Context:
+        context = handled.attempt.context or self._context_of(handled.attempt.reservation)
+        return context.after_settlement()
+
+    def bury(self, reservation: Reservation, handler: Handler, error: Exception, now: int) -> None:
+        """Make a dead letter of what cannot be handled. An attempt that was too many is not counted."""
+        counted = not isinstance(error, Crashed)
+        self._dead(reservation, str(error), reservation.reserved_at, now, "", counted=counted)
+        if handler.hooks is not None:
+            self._watch_death(handler.hooks, reservation, error)
+
+    def buried(self, message: Reservation, problem: str) -> None:
+        """Take in a dead letter that the store made: hooks of its handler's application hear of it; where that is not
+        known, those of all."""
+        self.failed += 1
+        self._emit(death_of(Buried(message, problem)))
+        handler = self._handlers.get(message.handler)
+        concerned = self._handlers.values() if handler is None else [handler]
+        for hooks in {id(each.hooks): each.hooks for each in concerned}.values():
+            if hooks is not None:
+                self._watch_death(hooks, message, Malformed(problem))
+
+    def _watch_death(self, hooks: Hooks, reservation: Reservation, error: Exception) -> None:
+        self._watch(reservation, partial(hooks.dead, lambda: self._context_of(reservation).after_settlement(), error))
+
+    def _dead(
+        self, reservation: Reservation, problem: str, started: int, ended: int, traced: str, *, counted: bool = True
+    ) -> None:
+        self.failed += 1
+        problem = problem[:MAX_ERROR_CHARACTERS]
+        row = reservation.row if counted else rows.unstarted(reservation.row)
+        self._add(reservation, rows.dead(row, started, ended), "dead", 0, _kept(problem, traced))
+        self._emit(AttemptFailed(reservation.name, reservation.handler, rows.attempts(row), problem, None))
+
+    def park(self, reservation: Reservation) -> None:
+        """Set it aside, uncharged, until a consumer knows its handler."""
+        problem = f"unknown_handler: no handler named {reservation.handler} here"[:MAX_ERROR_CHARACTERS]
+        self._add(reservation, rows.parked(reservation.row), "park", int(PARKED_FOR * 1000), problem)
+        self._emit(MessageParked(reservation.name, reservation.handler, PARKED_FOR))
+
+    def release(self, reservation: Reservation) -> None:
+        """Give it back, uncharged: it was not started."""
+        self.released += 1
+        self._give_back(reservation)
+
+    def put_back(self, reservation: Reservation) -> None:
+        """Give back, uncharged, what its handler yielded."""
+        self.yielded += 1
+        self._give_back(reservation)
+
+    def _give_back(self, reservation: Reservation) -> None:
+        self._add(reservation, rows.released(reservation.row), "release", 0, "")
+
+    @property
+    def watched(self) -> bool:
+        """Whether hooks wait for what is to be settled."""
+        return bool(self._watched)
+
+    def tell_hooks(self, stale: Collection[bytes]) -> None:
+        """What was taken has been settled, all but the ``stale``: that was not for us to decide."""
+        watched, self._watched = self._watched, []
+        for message_id, tell in watched:
+            if message_id not in stale:
+                tell()
+
+    def take(self) -> dict[str, Share]:
+        """What is to be settled, by queue; from here on it is the caller's."""
+        shares, self._shares, self.since = self._shares, {}, None
+        return shares
+
+    def _share(self, reservation: Reservation) -> Share:
+        share = self._shares.get(reservation.queue)
+        if share is None:
+            share = self._shares[reservation.queue] = Share(reservation.queue)
+        return share
+
+    def _add(self, reservation: Reservation, row: bytes, kind: str, delay_ms: int, problem: str) -> None:
+        settlement = Settlement(reservation.id, reservation.row, row, kind, delay_ms, problem)
+        self._share(reservation).settlements.append(settlement)
+
+
+def death_of(buried: Buried) -> AttemptFailed:
+    """What is to be said of a dead letter that the store made."""
+    message = buried.message
+    return AttemptFailed(message.name, message.handler or "?", message.attempt, buried.problem, None)
+
+
+def _kept(problem: str, traced: str) -> str:
+    """Error and traceback, as they are kept with the message."""
+    return f"{problem}{rows.TRACE_FOLLOWS}{traced}" if traced else problem

@@ -1,0 +1,47 @@
+"""Waiting for a marker on a connection of its own, while another goes on taking commands."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pollconsumer.store.wire import Unanswered
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pollconsumer.runtime.handling.executor import Executor
+    from pollconsumer.store.wire import Wire
+
+BLOCK = 5.0
+"""Seconds for which the server is asked to block: a client that vanished unseen can swallow a marker for so long."""
+
+
+class Wake:
+    """The time of a wait is kept here and not by the server, which ends a blocking read up to 0.1 s late."""
+
+    def __init__(self, wire: Wire, markers: Callable[[], Sequence[str]]) -> None:
+        self._wire, self._markers = wire, markers
+        self.pending = False
+
+    def wait(self, seconds: float, executor: Executor | None = None) -> bool:
+        """Until a marker is set, something has been handled, or ``seconds`` have passed. True for a marker."""
+        try:
+            if not self.pending:
+                self._wire.send([("BLPOP", *self._markers(), BLOCK)])
+                self.pending = True
+            if executor is not None:
+                executor.wait(seconds, self._wire.fileno())
+                seconds = 0.0
+            if not self._wire.readable(seconds):
+                return False
+            self.pending = False
+            return self._wire.receive([()])[0] is not None
+        except Unanswered:
+            self.close()
+            if executor is None:
+                self._wire.patience().pause(min(seconds, 0.2))
+            return True
+
+    def close(self) -> None:
+        self._wire.close()
+        self.pending = False

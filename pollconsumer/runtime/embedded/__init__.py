@@ -1,0 +1,1 @@
+"""The embedded server: a Valkey of the user's own, shared by all of his processes."""

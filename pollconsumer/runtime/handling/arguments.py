@@ -1,0 +1,283 @@
+"""A payload as the arguments of a handler's function, held against its signature."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pollconsumer.core.errors import ConfigurationError, shown
+from pollconsumer.core.retry import Fatal
+from pollconsumer.runtime.handling.annotations import JSON_KINDS, Annotations, plain
+from pollconsumer.runtime.handling.context import Context
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    Convert = Callable[[Any], Any]
+    """A value of JSON to what a parameter is annotated with. Mismatch for one that does not fit."""
+    Kinds = tuple[type, ...] | None
+    """Types whose values are accepted; None for any."""
+
+MOST_NAMED = 5
+MOST_CHARACTERS = 300
+
+
+class BadArguments(Fatal):
+    """The payload does not fit the handler's parameters; it will not fit next time either."""
+
+
+class Mismatch(ValueError):
+    """A value does not fit. ``problems``: each a path from the argument on, and what is wrong there; no value."""
+
+    def __init__(self, problems: list[str]) -> None:
+        self.problems = problems
+        super().__init__("; ".join(problems))
+
+
+class NotOfJson(Exception):
+    """No value of JSON can become what a parameter is annotated with."""
+
+
+class _Plan(NamedTuple):
+    """What is known of each parameter, and of those that ``**kwargs`` takes, which stand under no name."""
+
+    kinds: dict[str, Kinds]
+    others: Kinds
+    hints: dict[str, Any]
+    """Annotations that take more than a comparison."""
+    unchecked: dict[str, str]
+    """Annotations that nothing can be done with, and why."""
+
+
+class _Ready(NamedTuple):
+    """What `bind` goes by. A payload of ``every`` arguments that are all known misses none."""
+
+    kinds: dict[str, Kinds]
+    others: Kinds
+    converts: dict[str, Convert]
+    every: int
+
+
+class Arguments:
+    """How a function takes its payload.
+
+    What JSON has is compared here. For any other annotation ``converter`` makes a conversion when the first message
+    comes, for what it needs is slow to import; it raises NotOfJson, or anything else where it knows no conversion: then
+    that parameter is not checked. ConfigurationError for a function that no payload can call.
+    """
+
+    def __init__(self, function: Callable[..., Any], converter: Callable[[Any], Convert]) -> None:
+        self._converter = converter
+        self._function = getattr(function, "__qualname__", type(function).__name__)
+        self._annotations = annotations = Annotations(function)
+        try:
+            signature = inspect.signature(function)
+        except (TypeError, ValueError, NameError) as error:
+            raise ConfigurationError(f"parameters of {self._function}", str(error), "wrap it in a function") from None
+        parameters = signature.parameters
+        self.takes_context = "context" in parameters and annotations.mean(parameters["context"].annotation, Context)
+        self.takes_occurrence = "occurrence" in parameters and annotations.mean(
+            parameters["occurrence"].annotation, datetime
+        )
+        for parameter in parameters.values():
+            self._check(parameter)
+        payable = [p for p in parameters.values() if not (self.takes_context and p.name == "context")]
+        self._signature = signature.replace(parameters=payable)
+        self._named = {p.name: p for p in payable if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+        self._required = frozenset(p.name for p in self._named.values() if p.default is p.empty)
+        self._rest = next((p for p in payable if p.kind is p.VAR_KEYWORD), None)
+        self._plan: _Plan | None = None
+        self._ready: _Ready | None = None
+
+    def bind(self, payload: dict[str, Any]) -> dict[str, Any]:
+        """Arguments by name, less the context. BadArguments where ``payload`` does not fit."""
+        kinds_of, others, converts, every = self._ready or self._get_ready()
+        for name, value in payload.items():
+            kinds = kinds_of.get(name, others)
+            if kinds is not None and type(value) not in kinds:
+                raise self._refusal(payload, kinds_of, others)
+        if len(payload) < every and not payload.keys() >= self._required:
+            raise self._refusal(payload, kinds_of, others)
+        return _converted(payload, kinds_of, converts) if converts else payload
+
+    def of_call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """The payload that makes the handler be called with these arguments. TypeError where they do not fit."""
+        names = kwargs.keys()
+        payload = dict(kwargs)
+        if args or not names <= self._named.keys() or not names >= self._required:
+            payload = self._by_name(args, payload)
+        kinds_of, others, _, _ = self._planned()
+        for name, value in payload.items():
+            kinds = kinds_of.get(name, others)
+            if kinds is not None and type(value) not in kinds and _kind(value) not in (*kinds, None):
+                raise TypeError(f"{name} of {self._function}() is {type(value).__name__}, not {_any_of(kinds)}")
+        return payload
+
+    def problems(self) -> tuple[dict[str, str], dict[str, str]]:
+        """Required parameters that no payload can give, and parameters that are not checked; with the reasons."""
+        plan = self._planned()
+        impossible, unchecked = {}, dict(plan.unchecked)
+        for name, hint in plan.hints.items():
+            try:
+                self._converter(hint)
+            except NotOfJson as error:
+                if name in self._required:
+                    impossible[name] = str(error)
+            except Exception as error:
+                unchecked[name] = _reason(error)
+        return impossible, unchecked
+
+    def _check(self, parameter: inspect.Parameter) -> None:
+        what = f"parameter {parameter.name} of {self._function}"
+        is_context = parameter.name == "context" and self.takes_context
+        if parameter.kind is parameter.POSITIONAL_ONLY and (parameter.default is parameter.empty or is_context):
+            raise ConfigurationError(what, None, "arguments come by name: leave out the /")
+        if not is_context and self._annotations.mean(parameter.annotation, Context, at_its_word=False):
+            raise ConfigurationError(what, None, "name it context, for that is how a Context is given")
+
+    def _by_name(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        if self.takes_context and "context" in kwargs:
+            raise TypeError(f"context of {self._function}() is given to it when it handles the message")
+        arguments = self._signature.bind(*args, **kwargs).arguments
+        for name, parameter in self._signature.parameters.items():
+            if parameter.kind is parameter.VAR_KEYWORD:
+                arguments |= arguments.pop(name, {})
+            elif name in arguments and parameter.kind in (parameter.VAR_POSITIONAL, parameter.POSITIONAL_ONLY):
+                raise TypeError(f"{name} of {self._function}() must be passed by name")
+        return arguments
+
+    def _planned(self) -> _Plan:
+        """Made when it is needed: annotations may name what is defined later."""
+        if self._plan is None:
+            plan = _Plan({}, (), {}, {})
+            for name, parameter in self._named.items():
+                plan.kinds[name] = self._look_at(name, parameter.annotation, plan)
+            if self._rest is not None:
+                plan = plan._replace(others=self._look_at(f"**{self._rest.name}", self._rest.annotation, plan))
+                if self.takes_context:
+                    plan.kinds["context"] = ()
+            self._plan = plan
+        return self._plan
+
+    def _look_at(self, name: str, annotation: Any, plan: _Plan) -> Kinds:
+        if name == "occurrence" and self.takes_occurrence:
+            return None
+        try:
+            hint = self._annotations.resolve(annotation)
+        except Exception as error:  # what only a type checker can see, or what was never meant for one
+            plan.unchecked[name] = _reason(error)
+            return None
+        kinds = plain(hint)
+        if kinds == ():
+            plan.hints[name] = hint
+            return None
+        return kinds
+
+    def _get_ready(self) -> _Ready:
+        plan = self._planned()
+        converts: dict[str, Convert] = {"occurrence": _instant} if self.takes_occurrence else {}
+        for name, hint in plan.hints.items():
+            try:
+                convert = self._converter(hint)
+            except NotOfJson as error:
+                convert = _refusing(str(error))
+            except Exception:  # `check` says so
+                continue
+            converts[name if name in self._named else ""] = convert
+        every = sys.maxsize if self._rest else len(plan.kinds)
+        self._ready = _Ready(plan.kinds, plan.others, converts, every)
+        return self._ready
+
+    def _refusal(self, payload: dict[str, Any], kinds_of: dict[str, Kinds], others: Kinds) -> BadArguments:
+        problems = []
+        if missing := self._required - payload.keys():
+            problems.append(f"missing {_listed(sorted(missing))}")
+        wrong = []
+        unexpected = []
+        for name, value in payload.items():
+            kinds = kinds_of.get(name, others)
+            if kinds == ():
+                unexpected.append(name)
+            elif kinds is not None and type(value) not in kinds:
+                wrong.append(f"{shown(name)} is {_name_of(type(value))}, not {_any_of(kinds)}")
+        if unexpected:
+            problems.append(f"unexpected {_listed(unexpected)}")
+        return _bad([*problems, *wrong])
+
+
+def _converted(payload: dict[str, Any], kinds_of: dict[str, Kinds], converts: dict[str, Convert]) -> dict[str, Any]:
+    arguments, problems = dict(payload), []
+    rest = converts.get("")
+    for name, value in payload.items():
+        convert = converts.get(name) if name in kinds_of else rest
+        if convert is not None:
+            try:
+                arguments[name] = convert(value)
+            except Mismatch as mismatch:
+                problems += [f"{shown(name)}{problem}" for problem in mismatch.problems]
+    if problems:
+        raise _bad(problems)
+    return arguments
+
+
+def _instant(value: Any) -> datetime | None:
+    """The nominal instant of an occurrence, which the mover writes; read without the conversions of other types."""
+    if value is None:
+        return None
+    try:
+        return datetime.fromisoformat(value)
+    except (TypeError, ValueError):
+        raise Mismatch([": not an instant of ISO 8601"]) from None
+
+
+def _refusing(reason: str) -> Convert:
+    def refuse(_: Any) -> Any:
+        raise Mismatch([f": {reason}"])
+
+    return refuse
+
+
+def _kind(value: Any) -> type | None:
+    """What of JSON ``value`` becomes; None for what it cannot, which is found when it is encoded."""
+    from pollconsumer.core.values import plain as in_json
+
+    for _ in range(2):
+        if isinstance(value, bool):
+            return bool
+        for kind in JSON_KINDS:
+            if isinstance(value, kind):
+                return kind
+        if isinstance(value, tuple):
+            return list
+        try:
+            value = in_json(value)
+        except (TypeError, ValueError):
+            return None
+    return None
+
+
+def _bad(problems: list[str]) -> BadArguments:
+    if len(problems) > MOST_NAMED:
+        problems = [*problems[:MOST_NAMED], f"and {len(problems) - MOST_NAMED} more"]
+    text = f"bad_arguments: {'; '.join(problems)}"
+    return BadArguments(text if len(text) <= MOST_CHARACTERS else f"{text[: MOST_CHARACTERS - 1]}…")
+
+
+def _listed(names: Iterable[str]) -> str:
+    texts = [shown(name) for name in names]
+    more = len(texts) - MOST_NAMED
+    return ", ".join([*texts[:MOST_NAMED], f"and {more} more"] if more > 0 else texts)
+
+
+def _any_of(kinds: tuple[type, ...]) -> str:
+    return " or ".join(_name_of(kind) for kind in kinds) or "anything"
+
+
+def _name_of(kind: type) -> str:
+    return "None" if kind is type(None) else kind.__name__
+
+
+def _reason(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}".partition("\n")[0]

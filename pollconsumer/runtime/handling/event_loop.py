@@ -1,0 +1,218 @@
+"""The one event loop on which the ``async def`` handlers of a launch run.
+
+In the launch's own thread it turns while a message is handled; beside handler threads it turns in one of its own.
+Nothing that a handler or what it leaves behind raises ends the loop. One whose descriptors a handler has closed is
+replaced; what ran on it has failed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import threading
+from contextlib import suppress
+from contextvars import ContextVar
+from queue import Empty, SimpleQueue
+from selectors import DefaultSelector
+from typing import TYPE_CHECKING, Any
+
+from pollconsumer.core.cut_short import HandlerTimeout
+from pollconsumer.runtime.handling.outcome import Outcome
+from pollconsumer.runtime.handling.timeouts import REPEAT, SAID
+from pollconsumer.store.own_descriptors import above_standard
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    End = Callable[[Outcome], None]
+
+FAREWELL = 1.0
+"""Seconds for what handlers left running, once it is told to end."""
+LONGEST_SELECT = 1.0
+"""Seconds after which a loop looks for itself: what is to wake it may have been closed."""
+
+_BROKEN: list[asyncio.AbstractEventLoop] = []
+"""Kept: the numbers of their descriptors may be somebody else's by now, and a loop that is forgotten closes them."""
+
+
+class EventLoop:
+    """``thread``: turn in a thread of its own. Else RuntimeError where another loop turns in this one."""
+
+    def __init__(self, *, thread: bool) -> None:
+        if not thread and asyncio._get_running_loop() is not None:  # noqa: SLF001  the one that asks without raising
+            raise RuntimeError("another event loop runs in this thread")
+        self._loop = _new_loop()
+        self._given: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._begun: dict[_Handling, End] = {}
+        self._thread: threading.Thread | None = None
+        self._closing = False
+        if thread:
+            self._thread = threading.Thread(target=self._turn, name="event-loop", daemon=True)
+            self._thread.start()
+
+    def handle(self, coroutine: Coroutine[Any, Any, Any], timeout: float | None) -> Outcome:
+        """Run what a handler returned to its end, here, within so many seconds."""
+        handling = _Handling(self._loop, coroutine, timeout)
+        task = handling.task
+        intruder: BaseException | None = None
+        while not task.done():
+            try:
+                self._loop.run_until_complete(task)
+            except OSError:
+                self._replace()
+                break
+            except BaseException as error:
+                # SystemExit and KeyboardInterrupt of a task that the handler made come out here, not there.
+                intruder = intruder or error
+                task.cancel()
+        outcome = handling.outcome()
+        return Outcome(intruder) if intruder is not None and outcome.error is not None else outcome
+
+    def start(self, begin: Callable[[], Coroutine[Any, Any, Any]], timeout: float | None, end: End) -> None:
+        """Have a handler, that ``begin`` calls, run in the loop's thread. ``end`` is called there with the outcome."""
+
+        def start() -> None:
+            try:
+                handling = _Handling(self._loop, begin(), timeout)
+            except BaseException as error:  # the arguments did not fit
+                end(Outcome(error))
+                return
+            self._begun[handling] = end
+            handling.task.add_done_callback(lambda _: self._end(handling))
+
+        self._given.put(start)
+        self._loop.call_soon_threadsafe(self._take)  # one that is broken leaves it to the next
+
+    def _take(self) -> None:
+        with suppress(Empty):
+            while True:
+                self._given.get_nowait()()
+
+    def _end(self, handling: _Handling) -> None:
+        if (end := self._begun.pop(handling, None)) is not None:
+            end(handling.outcome())
+
+    def _replace(self) -> None:
+        """The loop cannot turn any more."""
+        _BROKEN.append(self._loop)
+        self._loop = _new_loop()
+
+    def close(self) -> None:
+        """End it. What handlers left running is cancelled, and has a second to obey."""
+        if self._thread is None:
+            if self._run(self._farewell()):
+                self._loop.close()
+            return
+        asyncio.run_coroutine_threadsafe(self._farewell(), self._loop)
+        self._thread.join(2 * FAREWELL)
+        if not self._thread.is_alive():
+            self._loop.close()
+
+    def _turn(self) -> None:
+        while not self._closing:
+            try:
+                self._loop.run_forever()
+            except OSError:
+                self._replace()
+                for handling in list(self._begun):
+                    self._end(handling)
+                self._loop.call_soon(self._take)
+            except BaseException:
+                pass  # SystemExit and KeyboardInterrupt of a task
+
+    def _run(self, coroutine: Any) -> bool:
+        """To its end. False where the loop cannot turn any more."""
+        task = self._loop.create_task(coroutine)
+        while not task.done():
+            try:
+                self._loop.run_until_complete(task)
+            except OSError:
+                self._replace()
+                return False
+            except BaseException:
+                pass  # as above
+        return True
+
+    async def _farewell(self) -> None:
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in left:
+            task.cancel()
+        if left:
+            await asyncio.wait(left, timeout=FAREWELL)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._loop.shutdown_asyncgens(), FAREWELL)
+        self._closing = True
+        self._loop.stop()
+
+
+class _Selector(DefaultSelector):
+    def select(self, timeout: float | None = None) -> Any:
+        return super().select(LONGEST_SELECT if timeout is None else min(timeout, LONGEST_SELECT))
+
+
+def _new_loop() -> asyncio.AbstractEventLoop:
+    with above_standard():
+        return asyncio.SelectorEventLoop(_Selector())
+
+
+def restart_timeout() -> None:
+    """Have the timeout of the handler whose task this is begin now."""
+    handling = _handling.get(None)
+    if handling is not None:
+        handling.restart()
+
+
+class _Handling:
+    """One message, and the timeout of its handler."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, Any], timeout: float | None
+    ) -> None:
+        self._loop, self._coroutine, self._timeout = loop, coroutine, timeout
+        self._timer: asyncio.TimerHandle | None = None
+        self._fired = False
+        self.task = loop.create_task(self.run())
+
+    async def run(self) -> Outcome:
+        _handling.set(self)
+        self.restart()
+        try:
+            return Outcome(result=await self._coroutine)
+        except BaseException as error:
+            return Outcome(error)
+        finally:
+            if self._timer is not None:
+                self._timer.cancel()
+
+    def restart(self) -> None:
+        task = asyncio.current_task()
+        if self._timeout is None or task is None:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_later(self._timeout, self._stop, task)
+
+    def _stop(self, task: asyncio.Task[Any]) -> None:
+        self._fired = True
+        task.cancel()
+        self._timer = self._loop.call_later(REPEAT, self._stop, task)  # for one that does not obey
+
+    def outcome(self) -> Outcome:
+        task = self.task
+        if not task.done():
+            task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001  # as asyncio.gather does: we say it
+            with suppress(BaseException):  # what it does at its end may need the loop, or raise
+                self._coroutine.close()
+            return Outcome(OSError(errno.EBADF, "descriptors of the event loop were closed; no handler may do that"))
+        if task.cancelled():
+            self._coroutine.close()  # it may not even have begun
+        outcome = Outcome(asyncio.CancelledError()) if task.cancelled() else task.result()
+        if not self._fired or isinstance(outcome.error, SAID):
+            return outcome
+        assert self._timeout is not None
+        timeout = HandlerTimeout(self._timeout)
+        timeout.__cause__ = outcome.error
+        return Outcome(timeout)
+
+
+_handling: ContextVar[_Handling] = ContextVar("handling")

@@ -1,0 +1,232 @@
+"""Where handlers run: in the launch's own thread for one slot, on threads for more."""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import threading
+import time
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from pollconsumer.runtime.handling.descriptors import Outputs, Sample, Spare
+from pollconsumer.runtime.handling.outcome import Outcome
+from pollconsumer.runtime.handling.stray_forks import end_stray
+from pollconsumer.store.own_descriptors import Opened, above_standard
+
+if TYPE_CHECKING:
+    from pollconsumer.runtime.handling.context import Context
+    from pollconsumer.runtime.handling.event_loop import EventLoop
+    from pollconsumer.runtime.handling.handler import Handler
+    from pollconsumer.store.reservations import Reservation
+
+
+class Attempt(NamedTuple):
+    """One delivery of a message to its handler."""
+
+    reservation: Reservation
+    handler: Handler
+    payload: dict[str, Any]
+    context: Context | None = None
+
+    def handle(self) -> Outcome:
+        return self.handler.handle(self.payload, self.context)
+
+    def begin(self) -> Any:
+        """The coroutine of an asynchronous handler."""
+        return self.handler.begin(self.payload, self.context)
+
+
+class Handled(NamedTuple):
+    """An attempt that has ended: when it ran, on the monotonic clock in seconds, and what came of it; and whether
+    descriptors of ours were ``closed`` meanwhile, by it or by what ran beside it. ``leaking``: as many are open now as
+    the system allows."""
+
+    attempt: Attempt
+    started: float
+    ended: float
+    outcome: Outcome
+    closed: bool = False
+    leaking: bool = False
+
+
+class Executor(Protocol):
+    slots: int
+
+    def busy(self) -> int:
+        """Messages being handled."""
+
+    def start(self, attempt: Attempt) -> None:
+        """Handle a message. There must be a free slot."""
+
+    def finished(self) -> list[Handled]:
+        """What has been handled since the last call."""
+
+    def wait(self, seconds: float, descriptor: int | None = None) -> None:
+        """Until something has been handled, ``descriptor`` is readable, or ``seconds`` have passed."""
+
+    def close(self) -> None:
+        """Nothing more will be started."""
+
+
+def _event_loop(*, thread: bool) -> EventLoop:
+    from pollconsumer.runtime.handling.event_loop import EventLoop
+
+    return EventLoop(thread=thread)
+
+
+class InlineExecutor:
+    """One slot: `start` returns when the message has been handled."""
+
+    slots = 1
+
+    def __init__(self, clock: Any = time.monotonic) -> None:
+        self._clock = clock
+        self._finished: list[Handled] = []
+        self._loop: EventLoop | None = None
+        self._outputs, self._sample, self._spare = Outputs(), Sample(), Spare()
+        self._pid = os.getpid()
+
+    def busy(self) -> int:
+        return 0
+
+    def start(self, attempt: Attempt) -> None:
+        started = self._clock()
+        handler = attempt.handler
+        outcome = self._turn(attempt) if handler.asynchronous else handler.handle(attempt.payload, attempt.context)
+        end_stray(self._pid, outcome.error)
+        ended = self._clock()
+        put_back, closed = self._outputs.put_back(), self._sample.was_closed()
+        leaking = self._spare.given_up()
+        self._finished.append(Handled(attempt, started, ended, outcome, put_back or closed, leaking))
+
+    def finished(self) -> list[Handled]:
+        finished, self._finished = self._finished, []
+        return finished
+
+    def wait(self, seconds: float, descriptor: int | None = None) -> None:  # noqa: ARG002
+        raise AssertionError("nothing runs beside the loop")
+
+    def close(self) -> None:
+        if self._loop is not None:
+            self._loop.close()
+        self._outputs.close()
+        self._sample.close()
+        self._spare.close()
+
+    def _turn(self, attempt: Attempt) -> Outcome:
+        try:
+            if self._loop is None:
+                self._loop = _event_loop(thread=False)
+            coroutine = attempt.begin()
+        except BaseException as error:
+            return Outcome(error)
+        return self._loop.handle(coroutine, attempt.handler.timeout)
+
+
+class ThreadExecutor:
+    """n slots, each a thread or, for ``async def`` handlers, a task of one event loop beside them. The threads are
+    daemons: one that hangs must not keep the process from its end."""
+
+    def __init__(self, slots: int) -> None:
+        self.slots = slots
+        self._pid = os.getpid()
+        self._busy = 0
+        self._given: SimpleQueue[Attempt] = SimpleQueue()
+        self._done: SimpleQueue[Handled] = SimpleQueue()
+        self._loop: EventLoop | None = None
+        self._outputs, self._spare = Outputs(), Spare()
+        self._mending = threading.Lock()
+        self._closed = False
+        self._make_bell()
+        for n in range(slots):
+            threading.Thread(target=self._serve, name=f"handler-{n}", daemon=True).start()
+
+    def busy(self) -> int:
+        return self._busy
+
+    def start(self, attempt: Attempt) -> None:
+        self._busy += 1
+        if attempt.handler.asynchronous:
+            self._turn(attempt)
+        else:
+            self._given.put(attempt)
+
+    def finished(self) -> list[Handled]:
+        finished: list[Handled] = []
+        try:
+            while True:
+                finished.append(self._done.get_nowait())
+        except Empty:
+            self._busy -= len(finished)
+            return finished
+
+    def wait(self, seconds: float, descriptor: int | None = None) -> None:
+        bell = self._bell.number
+        watched = [bell] if descriptor is None else [bell, descriptor]
+        with self._mending:
+            if not self._bell.is_open():
+                self._make_bell()
+                self._closed = True  # for whom ends next to say
+                return  # what has ended meanwhile rang the other one
+        try:
+            if bell in select.select(watched, [], [], seconds)[0]:
+                os.read(bell, 65536)
+        except BlockingIOError:
+            pass
+        except OSError as error:  # closed by a handler meanwhile
+            if error.errno != errno.EBADF:
+                raise
+
+    def close(self) -> None:
+        if self._loop is not None:
+            self._loop.close()
+        self._outputs.close()
+        self._spare.close()
+
+    def _serve(self) -> None:
+        while True:
+            attempt = self._given.get()
+            started = time.monotonic()
+            outcome = attempt.handle()
+            self._end(Handled(attempt, started, time.monotonic(), outcome))
+
+    def _turn(self, attempt: Attempt) -> None:
+        if self._loop is None:
+            self._loop = _event_loop(thread=True)
+        started = time.monotonic()
+
+        def begin() -> Any:
+            nonlocal started
+            started = time.monotonic()
+            return attempt.begin()
+
+        def end(outcome: Outcome) -> None:
+            self._end(Handled(attempt, started, time.monotonic(), outcome))
+
+        self._loop.start(begin, attempt.handler.timeout, end)
+
+    def _end(self, handled: Handled) -> None:
+        end_stray(self._pid, handled.outcome.error)
+        closed = self._outputs.put_back()
+        with self._mending:
+            if not self._ring.is_open():
+                self._make_bell()
+                self._closed = True
+            closed, self._closed = closed or self._closed, False
+            leaking = self._spare.given_up()
+        if closed or leaking:
+            handled = handled._replace(closed=closed, leaking=leaking)
+        self._done.put(handled)
+        with suppress(OSError):  # a full pipe rings as it is; one that was closed is noticed by who waits
+            os.write(self._ring.number, b"\0")
+
+    def _make_bell(self) -> None:
+        """The numbers of an earlier one are not ours to close: they may be somebody else's by now."""
+        with above_standard():
+            bell, ring = os.pipe()
+        os.set_blocking(bell, False)
+        os.set_blocking(ring, False)
+        self._bell, self._ring = Opened.now(bell), Opened.now(ring)

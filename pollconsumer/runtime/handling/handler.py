@@ -1,0 +1,101 @@
+"""Handlers as the consumer sees them: what runs under a name, and what its failures mean."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from inspect import iscoroutine
+from typing import TYPE_CHECKING, Any
+
+from pollconsumer.core.retry import Backoff
+from pollconsumer.runtime.handling.hooks import hooked, hooked_coroutine
+from pollconsumer.runtime.handling.outcome import DONE, Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    from pollconsumer.runtime.handling.arguments import Arguments
+    from pollconsumer.runtime.handling.context import Context
+    from pollconsumer.runtime.handling.hooks import Hooks
+
+MAX_ATTEMPTS = 5
+RESULT_TTL = 86400.0
+
+
+@dataclass(frozen=True, slots=True)
+class Handler:
+    """``run`` takes the payload, and the context where ``takes_context`` says so; it returns a result, or raises.
+
+    ``result_ttl``: the seconds for which a result is kept, 0 for not at all. ``at_most_once``: its messages are settled
+    before they are handled, and never tried again. ``timeout`` in seconds, None for none. ``run`` keeps it by itself,
+    except where it is ``asynchronous`` and returns a coroutine, and where it is ``isolated``, to be called in a process
+    that can be killed.
+    """
+
+    name: str
+    run: Callable[[dict[str, Any], Context | None], Any]
+    max_attempts: int = MAX_ATTEMPTS
+    backoff: Backoff = field(default_factory=Backoff)
+    fatal: tuple[type[BaseException], ...] = ()
+    queue: str = "default"
+    takes_context: bool = False
+    takes_occurrence: bool = False
+    timeout: float | None = None
+    result_ttl: float = RESULT_TTL
+    at_most_once: bool = False
+    hooks: Hooks | None = None
+    asynchronous: bool = False
+    isolated: bool = False
+
+    def handle(self, payload: dict[str, Any], context: Context | None = None) -> Outcome:
+        """Run it. The outcome holds what was raised, whatever that is: no handler ends a launch by raising."""
+        try:
+            result = self.run(payload, context) if self.timeout is None else self.begin(payload, context)
+            if result is None:
+                return DONE
+            if not iscoroutine(result):
+                return Outcome(result=result)
+            if self.asynchronous:
+                return _on_loop(self, result)
+            result.close()
+            raise TypeError("it returned a coroutine; a handler that does must be declared with async def")
+        except BaseException as error:
+            return Outcome(error)
+
+    def begin(self, payload: dict[str, Any], context: Context | None) -> Any:
+        """What ``run`` returns: a coroutine where it is asynchronous. Its timeout begins now."""
+        if self.timeout is not None and context is not None:
+            context.limit(self.timeout)
+        return self.run(payload, context)
+
+
+def _on_loop(handler: Handler, coroutine: Coroutine[Any, Any, Any]) -> Outcome:
+    """On a loop that is made for this one message: whoever has one calls ``run`` himself."""
+    from pollconsumer.runtime.handling.event_loop import EventLoop
+
+    try:
+        loop = EventLoop(thread=False)
+    except BaseException:
+        coroutine.close()
+        raise
+    try:
+        return loop.handle(coroutine, handler.timeout)
+    finally:
+        loop.close()
+
+
+def calling(function: Callable[..., Any], arguments: Arguments) -> Callable[[dict[str, Any], Context | None], Any]:
+    """What runs a handler that is a function."""
+    if arguments.takes_context:
+        return lambda payload, context: function(**arguments.bind(payload), context=context)
+    return lambda payload, _: function(**arguments.bind(payload))
+
+
+def with_hooks(handler: Handler, hooks: Hooks) -> Handler:
+    """``handler`` as an application with these hooks has it run: itself, where there are none."""
+    if not hooks:
+        return handler
+    changes: dict[str, Any] = {"hooks": hooks}
+    if hooks.before or hooks.after:
+        around = hooked_coroutine if handler.asynchronous else hooked
+        changes |= {"takes_context": True, "run": around(handler.run, hooks, handler.timeout)}
+    return replace(handler, **changes)

@@ -1,0 +1,58 @@
+"""What running a handler came to: its result, or its error, as text for people."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pollconsumer.core.message import Malformed
+from pollconsumer.runtime.handling.arguments import BadArguments
+
+_OURS = str(Path(__file__).parents[2] / "_")[:-1]
+MAX_TRACE_CHARACTERS = 4000
+
+
+class Outcome(NamedTuple):
+    """What a handler returned, or raised."""
+
+    error: BaseException | None = None
+    result: Any = None
+
+
+DONE = Outcome()
+"""It returned nothing, as most do."""
+
+
+def trace(error: BaseException) -> str:
+    """Where ``error`` was raised, as far as that lies in the user's code; the end of it, where it is long."""
+    text = getattr(error, "trace", None)  # of one that was raised in another process
+    if isinstance(text, str):
+        return text[-MAX_TRACE_CHARACTERS:]
+    traced = error.__traceback__
+    while traced is not None and traced.tb_frame.f_code.co_filename.startswith(_OURS):
+        traced = traced.tb_next
+    if traced is None:
+        return trace(error.__cause__) if error.__cause__ is not None else ""
+    from traceback import format_exception
+
+    try:
+        text = "".join(format_exception(type(error), error, traced))
+    except BaseException:  # it is made of the user's code
+        return ""
+    return text[-MAX_TRACE_CHARACTERS:].encode("utf-8", "backslashreplace").decode()
+
+
+def text_of(error: BaseException) -> str:
+    """What it says of itself, where it can."""
+    try:
+        return str(error)
+    except BaseException as failure:
+        return f"(its text raised {type(failure).__name__})"
+
+
+def describe(error: BaseException) -> str:
+    """``error`` as it is kept with the message, whatever it is made of."""
+    text = text_of(error)
+    if not isinstance(error, Malformed | BadArguments):
+        text = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    return text.encode("utf-8", "backslashreplace").decode()

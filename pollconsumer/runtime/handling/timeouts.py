@@ -1,0 +1,236 @@
+"""The timeout of a handler or a hook that runs in this process: an exception is raised in it, wherever it is.
+
+In the main thread a signal does it, which also ends what blocks in the operating system: a sleep, a read. In another
+thread the interpreter is asked to raise at its next instruction; a call that blocks there is not ended. What swallows
+the exception gets another one a second later.
+
+Nothing is raised but beneath `_inside`, and never in an `Unbroken` block: a message that was handled just in time must
+not cost the next one, and none may leave half an answer of the store's unread.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from pollconsumer.core.cut_short import HandlerTimeout, TimeIsUp
+from pollconsumer.core.retry import Fatal, RetryIn, Yield
+from pollconsumer.runtime.handling.shield import in_force
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType
+
+    from pollconsumer.runtime.handling.context import Context
+
+    Run = Callable[[dict[str, Any], Context | None], Any]
+
+REPEAT = 1.0
+"""Seconds after which what is still running is stopped again: time to clean up."""
+SOON = 0.01
+"""Seconds after which to look again at what could not be stopped where it was."""
+SAID = (Fatal, RetryIn, Yield)
+"""What a stopped handler may still say about the next attempt."""
+
+
+def limited(run: Run, seconds: float) -> Run:
+    """``run`` within so many seconds: HandlerTimeout when it was stopped, whatever it made of that."""
+
+    def call(payload: dict[str, Any], context: Context | None) -> Any:
+        limit = _limit(seconds)
+        try:
+            result = limit.run(run, payload, context)
+        except SAID:
+            raise
+        except BaseException as error:
+            if limit.fired:
+                raise HandlerTimeout(seconds) from error
+            raise
+        if limit.fired:
+            raise HandlerTimeout(seconds)
+        return result
+
+    return call
+
+
+def call_within(
+    seconds: float, function: Callable[..., object], *arguments: Any, when_stopped: Callable[[], None]
+) -> bool:
+    """Call it. False where it was stopped, whatever it made of that; what else it raises is raised here.
+
+    ``when_stopped`` is called when the time is over, though the call may not have ended: from a signal handler, or in
+    another thread.
+    """
+    limit = _limit(seconds, when_stopped)
+    try:
+        limit.run(function, *arguments)
+    except BaseException:
+        if limit.fired:
+            return False
+        raise
+    return not limit.fired
+
+
+def _limit(seconds: float, when_fired: Callable[[], None] | None = None) -> _Limit:
+    kind = _Alarm if threading.current_thread() is threading.main_thread() else _Strike
+    return kind(seconds, when_fired)
+
+
+def _inside(function: Callable[..., Any], *arguments: Any) -> Any:
+    return function(*arguments)
+
+
+def _in_handler(frame: FrameType | None) -> bool:
+    """Whether what runs in ``frame`` was called by the handler: beneath `_inside`, not there."""
+    frame = frame and frame.f_back
+    while frame is not None:
+        if frame.f_code is _inside.__code__:
+            return True
+        frame = frame.f_back
+    return False
+
+
+class _Limit:
+    def __init__(self, seconds: float, when_fired: Callable[[], None] | None) -> None:
+        self.seconds, self._when_fired = seconds, when_fired
+        self.fired = self.over = self.sparing = False
+
+    def run(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        raise NotImplementedError
+
+    def fire(self) -> None:
+        if not self.fired and self._when_fired is not None:
+            self._when_fired()
+        self.fired = True
+
+    def spare(self) -> None:
+        self.sparing = True
+
+
+class _Alarm(_Limit):
+    """For the main thread. Whatever handler and timer there was for SIGALRM is put back."""
+
+    def run(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        began = time.monotonic()
+        before = signal.signal(signal.SIGALRM, self._ring)
+        thread = threading.get_ident()
+        in_force[thread] = self
+        left, interval = signal.setitimer(signal.ITIMER_REAL, self.seconds, REPEAT)
+        try:
+            return _inside(function, *arguments)
+        finally:
+            self.over = True
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            del in_force[thread]
+            # One that has arrived and was not yet seen is seen by this call, before the change.
+            signal.signal(signal.SIGALRM, signal.SIG_DFL if before is None else before)
+            if left:
+                left = max(SOON, left - (time.monotonic() - began))
+                signal.setitimer(signal.ITIMER_REAL, left, interval)
+
+    def _ring(self, _number: int, frame: FrameType | None) -> None:
+        if self.over:
+            return
+        if self.sparing or not _in_handler(frame):
+            signal.setitimer(signal.ITIMER_REAL, SOON, REPEAT)
+            return
+        self.fire()
+        raise TimeIsUp
+
+
+class _Strike(_Limit):
+    """For other threads."""
+
+    def run(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        self.thread, self.pid = threading.get_ident(), os.getpid()
+        self.due = time.monotonic() + self.seconds
+        in_force[self.thread] = self
+        striker = _Striker.started()
+        striker.watch(self)
+        try:
+            return _inside(function, *arguments)
+        finally:
+            self.over = True
+            # From here on one exception can still come, that which was decided on a moment ago; no second.
+            try:
+                striker.forget(self)
+            except TimeIsUp:
+                striker.forget(self)
+
+    def spare(self) -> None:
+        _Striker.started().spare(self)
+
+
+class _Striker:
+    """The thread that stops handlers in the others."""
+
+    _one: _Striker | None = None
+
+    def __init__(self) -> None:
+        import ctypes
+
+        # A PyDLL keeps the interpreter's lock during the call.
+        raise_in = ctypes.pythonapi.PyThreadState_SetAsyncExc
+        raise_in.argtypes = (ctypes.c_ulong, ctypes.py_object)
+        self._raise_in, self._nothing = raise_in, ctypes.py_object()
+        # In the handlers' threads the lock is used alone: an exception that arrives in the middle of the condition's
+        # own Python code would leave it locked.
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        self._limits: set[_Strike] = set()
+        self._wakes = 0.0
+        threading.Thread(target=self._watch, name="timeouts", daemon=True).start()
+
+    @classmethod
+    def started(cls) -> _Striker:
+        if cls._one is None:
+            with _starting:
+                cls._one = cls._one or cls()
+        return cls._one
+
+    def watch(self, limit: _Strike) -> None:
+        with self._lock:
+            self._limits.add(limit)
+            if limit.due < self._wakes:
+                self._changed.notify()
+
+    def forget(self, limit: _Strike) -> None:
+        """Called in the limit's own thread: whatever is on its way to it is taken back."""
+        if os.getpid() != limit.pid:
+            return  # forked by what was called: nobody strikes here, and the lock may have been copied in use
+        with self._lock:
+            self._limits.discard(limit)
+            self._raise_in(limit.thread, self._nothing)
+            in_force.pop(limit.thread, None)
+
+    def spare(self, limit: _Strike) -> None:
+        with self._lock:
+            self._raise_in(limit.thread, self._nothing)
+            limit.sparing = True
+
+    def _watch(self) -> None:
+        with self._changed:
+            while True:
+                now = time.monotonic()
+                frames = sys._current_frames()  # noqa: SLF001  documented, and there is no other way
+                for limit in self._limits:
+                    if limit.due <= now and not limit.over:
+                        limit.due = now + self._strike(limit, frames.get(limit.thread))
+                del frames
+                self._wakes = min((limit.due for limit in self._limits if not limit.over), default=now + 3600)
+                self._changed.wait(max(0.0, self._wakes - time.monotonic()))
+
+    def _strike(self, limit: _Strike, frame: FrameType | None) -> float:
+        """Seconds until the next time."""
+        if limit.sparing or not _in_handler(frame):
+            return SOON
+        limit.fire()
+        self._raise_in(limit.thread, TimeIsUp)
+        return REPEAT
+
+
+_starting = threading.Lock()

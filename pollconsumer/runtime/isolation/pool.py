@@ -1,0 +1,289 @@
+"""Handlers in processes of their own, that can be killed whatever they do.
+
+One process for each slot in use, started when the first message for such a handler comes and kept for the next ones.
+It is started by exec: at that moment this process has threads, whose locks a fork would copy as they are. Each leads a
+session, so that all it started can be killed with it; and each holds the end of a pipe, its lifeline, of which this
+process has the other: when we are gone, however that happened, the system kills them.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from pollconsumer.core.cut_short import HandlerTimeout, ProcessDied
+from pollconsumer.core.errors import PollConsumerError
+from pollconsumer.core.retry import Yield
+from pollconsumer.runtime.isolation.protocol import (
+    Connection,
+    hear_messages,
+    hear_outcome,
+    tell_refusal,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from pollconsumer.runtime.handling.context import Context
+    from pollconsumer.runtime.handling.handler import Handler
+    from pollconsumer.runtime.handling.outcome import Outcome
+
+READY_WITHIN = 60.0
+"""Seconds in which a process must have imported the handlers' modules."""
+SLICE = 0.1
+"""Longest wait in seconds before the process and the launch are looked at."""
+POLITE = 1.0
+"""Seconds for an idle process to end by itself."""
+
+
+class Processes:
+    """``program`` is the file that a process runs; ``introduction`` is what it is told first, by its connection, since
+    it may hold secrets. ``check_lease`` returns when the lease can be trusted, and raises where it is another's."""
+
+    def __init__(self, program: Path, introduction: dict[str, Any], check_lease: Callable[[], None]) -> None:
+        self._program, self._introduction, self._directory = program, introduction, os.getcwd()  # noqa: PTH109
+        self._check_lease = check_lease
+        self._lock = threading.Lock()
+        self._idle: list[_Process] = []
+        self._all: set[_Process] = set()
+        self._closed = False
+        os.register_at_fork(after_in_child=self._let_go)
+
+    def around(self, handlers: Mapping[str, Handler]) -> dict[str, Handler]:
+        """``handlers``, the isolated ones run here."""
+        return {name: self._isolated(handler) if handler.isolated else handler for name, handler in handlers.items()}
+
+    def close(self) -> None:
+        """End them all: those that are idle may end by themselves, within a second."""
+        with self._lock:
+            self._closed = True
+            idle, every = self._idle, self._all
+            self._idle, self._all = [], set()
+        until = time.monotonic() + POLITE
+        for process in idle:
+            process.hang_up()
+        for process in idle:
+            process.await_end(until)
+        for process in every:
+            process.kill()
+
+    def _let_go(self) -> None:
+        """In a process that a handler forks: it must not hold our processes' lifelines when we are gone."""
+        for process in self._all:
+            with suppress(OSError):
+                process.let_go()
+
+    def _isolated(self, handler: Handler) -> Handler:
+        def run(payload: dict[str, Any], context: Context | None) -> Any:
+            process, outcome = self._take(), None
+            while outcome is None:
+                try:
+                    self._check_lease()  # a process may take long to start, and the launch may be suspended meanwhile
+                except PollConsumerError:
+                    self._give_back(process)
+                    raise Yield from None  # it has not begun; the launch finds the same out for itself
+                try:
+                    outcome = process.handle(handler, payload, context)
+                except BaseException as error:
+                    self._end(process)
+                    if not isinstance(error, ProcessDied) or process.began or not process.used:
+                        raise
+                    process = self._take()  # it died with nothing in hand: the message is not to blame
+            self._give_back(process)
+            if outcome.error is not None:
+                raise outcome.error
+            return outcome.result
+
+        return replace(handler, run=run, asynchronous=False)
+
+    def _take(self) -> _Process:
+        while True:
+            with self._lock:
+                process = self._idle.pop() if self._idle else None
+            if process is None:
+                break
+            if process.is_alive():
+                return process
+            self._end(process)
+        process = _Process(self._program, self._directory)
+        with self._lock:
+            self._all.add(process)
+            closed = self._closed
+        try:
+            if closed:
+                raise ProcessDied("the launch is over")
+            process.introduce(self._introduction)
+        except BaseException:
+            self._end(process)
+            raise
+        return process
+
+    def _give_back(self, process: _Process) -> None:
+        with self._lock:
+            self._idle.append(process)
+
+    def _end(self, process: _Process) -> None:
+        with self._lock:
+            self._all.discard(process)
+        process.kill()
+
+
+class _Process:
+    def __init__(self, program: Path, directory: str) -> None:
+        ours, theirs = socket.socketpair()
+        lifeline, self._lifeline = os.pipe()
+        self.began = self.used = False
+        """Whether it began what it was given last; whether it has ever handled anything."""
+        self._killing, self._killed = threading.Lock(), False
+        try:
+            numbers = (theirs.fileno(), lifeline)
+            self._popen = subprocess.Popen(
+                # -P: with nothing on the path that is not there for every program; it is told ours.
+                [sys.executable, "-P", os.fspath(program), *map(str, numbers)],
+                stdin=subprocess.DEVNULL,
+                cwd=directory,
+                pass_fds=numbers,
+                start_new_session=True,
+            )
+        except BaseException:
+            ours.close()
+            os.close(self._lifeline)
+            raise
+        finally:
+            theirs.close()
+            os.close(lifeline)
+        self._connection = Connection(ours)
+
+    def introduce(self, introduction: dict[str, Any]) -> None:
+        """Raises ProcessDied unless it gets ready."""
+        until = time.monotonic() + READY_WITHIN
+        with suppress(TimeoutError):
+            self._send(introduction, until)
+            while (left := until - time.monotonic()) > 0:
+                answer = self._receive(left)
+                if answer is not None:
+                    if "unready" in answer:
+                        raise ProcessDied(f"it could not start: {answer['unready']}")
+                    return
+        raise ProcessDied(f"it was not ready after {READY_WITHIN:g}s")
+
+    def handle(self, handler: Handler, payload: dict[str, Any], context: Context | None) -> Outcome:
+        """The outcome. HandlerTimeout, ProcessDied when there is none; then it is of no more use."""
+        until = None if handler.timeout is None else time.monotonic() + handler.timeout
+        if handler.timeout is not None and context is not None:
+            context.limit(handler.timeout)  # it was waited for until now
+        given: dict[str, Any] = {"handler": handler.name, "payload": payload}
+        if context is not None:
+            given |= {"delivery": context.delivery, "deadline": context.deadline}
+        told = self.began = False
+        try:
+            self._send({"attempt": given}, until)
+            while until is None or time.monotonic() < until:
+                answer = self._receive(SLICE if until is None else max(0.0, min(SLICE, until - time.monotonic())))
+                if answer is None:
+                    if context is not None and context.cancelled and not told:
+                        self._send({"cancelled": True}, until)
+                        told = True
+                elif "began" in answer:
+                    self.began = True
+                elif "checkpoint" in answer:
+                    self._send(_keep(context, answer["checkpoint"]), until)
+                else:
+                    if context is not None:
+                        context.enqueued += hear_messages(answer["enqueued"])
+                    self.used = True
+                    return hear_outcome(answer)
+        except TimeoutError:  # of the connection
+            pass
+        assert handler.timeout is not None
+        raise HandlerTimeout(handler.timeout)
+
+    def is_alive(self) -> bool:
+        """Whether it waits for a message."""
+        try:
+            return self._connection.receive(0) is None and not self._has_ended()
+        except OSError:
+            return False
+
+    def hang_up(self) -> None:
+        self._connection.close()
+
+    def await_end(self, until: float) -> None:
+        while not self._has_ended() and time.monotonic() < until:
+            time.sleep(0.005)
+
+    def kill(self) -> None:
+        """End it, and what it has started. It may have ended long ago: until it is waited for, its group's number is
+        nobody else's."""
+        with self._killing:
+            if self._killed:
+                return
+            self._killed = True
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._popen.pid, signal.SIGKILL)
+            with suppress(subprocess.TimeoutExpired):  # one that hangs in the kernel
+                self._popen.wait(POLITE)
+            self.let_go()
+
+    def let_go(self) -> None:
+        self._connection.close()
+        os.close(self._lifeline)
+
+    def _send(self, frame: dict[str, Any], until: float | None) -> None:
+        try:
+            self._connection.send(frame, until)
+        except TimeoutError:
+            raise
+        except OSError:
+            raise self._death() from None
+
+    def _receive(self, seconds: float) -> dict[str, Any] | None:
+        try:
+            frame = self._connection.receive(seconds)
+            if frame is None and self._has_ended():
+                frame = self._connection.receive(0)  # its last words
+                if frame is None:
+                    raise self._death()
+        except OSError:
+            raise self._death() from None
+        return frame
+
+    def _has_ended(self) -> bool:
+        """Without waiting for it: its number stays its own."""
+        try:
+            return os.waitid(os.P_PID, self._popen.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+        except ChildProcessError:  # a handler waited for what it did not start
+            return True
+
+    def _death(self) -> ProcessDied:
+        until = time.monotonic() + POLITE
+        self.await_end(until)  # the connection goes a moment before
+        lived = not self._has_ended()
+        self.kill()
+        code = self._popen.returncode
+        if lived:
+            return ProcessDied("it closed its connection")
+        if code is not None and code < 0:
+            try:
+                return ProcessDied(f"signal {signal.Signals(-code).name}")
+            except ValueError:
+                return ProcessDied(f"signal {-code}")
+        return ProcessDied(f"exit code {code}")
+
+
+def _keep(context: Context | None, state: dict[str, Any]) -> dict[str, Any]:
+    try:
+        if context is not None:
+            context.checkpoint(state)
+    except PollConsumerError as error:
+        return {"refused": tell_refusal(error)}
+    return {"kept": True}

@@ -1,0 +1,136 @@
+"""What happened to an attempt, told from one process to another as JSON: never pickled, nothing in it is run."""
+
+from __future__ import annotations
+
+import json
+import select
+import time
+from typing import TYPE_CHECKING, Any
+
+from pollconsumer.core import errors
+from pollconsumer.core.errors import PollConsumerError
+from pollconsumer.core.message import NewMessage
+from pollconsumer.core.retry import Fatal, RetryIn, Yield
+from pollconsumer.runtime.handling.arguments import BadArguments
+from pollconsumer.runtime.handling.outcome import Outcome, text_of, trace
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Iterable
+
+KINDS: dict[str, type[Exception]] = {
+    "bad_arguments": BadArguments,
+    "fatal": Fatal,
+    "retry": RetryIn,
+    "yield": Yield,
+    "plain": Exception,
+}
+MOST_TEXT = 65_536
+"""Characters of an error's text."""
+MOST_BYTES = 32 * 1024**2
+"""Of one frame."""
+
+
+def tell_outcome(outcome: Outcome, fatal: tuple[type[BaseException], ...]) -> dict[str, Any]:
+    """``fatal``: exceptions after which no attempt can help, beside Fatal."""
+    if outcome.error is not None:
+        return {"error": tell_error(outcome.error, fatal)}
+    try:
+        fits = len(json.dumps(outcome.result)) < MOST_BYTES // 2
+    except BaseException:  # it may be of the user's classes
+        fits = False
+    return {"result": outcome.result} if fits else {"dropped": type(outcome.result).__name__}
+
+
+def tell_error(error: BaseException, fatal: tuple[type[BaseException], ...] = ()) -> dict[str, Any]:
+    kind = next((name for name, base in KINDS.items() if isinstance(error, base)), "plain")
+    if kind == "plain" and isinstance(error, fatal):
+        kind = "fatal"
+    return {
+        "kind": kind,
+        "class": type(error).__name__,
+        "text": text_of(error)[:MOST_TEXT],
+        "trace": trace(error),
+        "seconds": error.seconds if isinstance(error, RetryIn) else None,
+    }
+
+
+def hear_outcome(told: dict[str, Any]) -> Outcome:
+    if "error" in told:
+        return Outcome(hear_error(told["error"]))
+    if "dropped" in told:
+        # No more of it than its name: as little JSON as the original, and to be dropped in the same words.
+        return Outcome(result=type(told["dropped"], (), {})())
+    return Outcome(result=told["result"])
+
+
+def hear_error(told: dict[str, Any]) -> BaseException:
+    """An exception of the same name, text and meaning, that carries the other process's traceback."""
+    base = KINDS[told["kind"]]
+    kind: Any = base if told["class"] == base.__name__ else type(told["class"], (base,), {"__module__": __name__})
+    error: BaseException = kind.__new__(kind, told["text"])
+    if isinstance(error, RetryIn):
+        error.seconds = told["seconds"]
+    error.trace = told["trace"]  # type: ignore[attr-defined]  # for `handlers.trace`
+    return error
+
+
+def tell_refusal(error: PollConsumerError) -> dict[str, str]:
+    return {"class": type(error).__name__, "text": str(error)}
+
+
+def hear_refusal(told: dict[str, str]) -> PollConsumerError:
+    """The same exception again, where it is one of ours."""
+    kind = getattr(errors, told["class"], PollConsumerError)
+    error: PollConsumerError = kind.__new__(kind, told["text"])
+    return error
+
+
+def tell_messages(messages: Iterable[NewMessage]) -> list[dict[str, Any]]:
+    return [message._asdict() | {"payload": message.payload.decode()} for message in messages]
+
+
+def hear_messages(told: Iterable[dict[str, Any]]) -> list[NewMessage]:
+    return [NewMessage(**fields | {"payload": fields["payload"].encode()}) for fields in told]
+
+
+class Connection:
+    """Frames of JSON, each after its length in four bytes, over a socket. ConnectionError where there is none."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._socket = connection
+        self._buffer = bytearray()
+        self._poll = select.poll()
+        self._poll.register(connection, select.POLLIN)
+
+    def send(self, frame: dict[str, Any], until: float | None = None) -> None:
+        """TimeoutError when it is not taken ``until`` then, on the monotonic clock."""
+        body = json.dumps(frame).encode()
+        self._socket.settimeout(None if until is None else max(0.001, until - time.monotonic()))
+        self._socket.sendall(len(body).to_bytes(4, "big") + body)
+
+    def receive(self, seconds: float | None = None) -> dict[str, Any] | None:
+        """The next frame, None when it has not come within so many seconds."""
+        until = None if seconds is None else time.monotonic() + seconds
+        while True:
+            size = int.from_bytes(self._buffer[:4], "big")
+            if size > MOST_BYTES:
+                raise ConnectionError("not a frame")
+            if self._buffer and len(self._buffer) >= 4 + size:
+                body = self._buffer[4 : 4 + size]
+                del self._buffer[: 4 + size]
+                try:
+                    frame: dict[str, Any] = json.loads(body)
+                except (ValueError, RecursionError):
+                    raise ConnectionError("not a frame") from None
+                return frame
+            left = None if until is None else max(0.0, until - time.monotonic())
+            if not self._poll.poll(None if left is None else left * 1000):
+                return None
+            part = self._socket.recv(65536)
+            if not part:
+                raise ConnectionError("closed")
+            self._buffer += part
+
+    def close(self) -> None:
+        self._socket.close()

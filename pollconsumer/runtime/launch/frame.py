@@ -1,0 +1,217 @@
+"""One launch, from its start to its exit code: what the consumer and the mover have in common.
+
+The order matters. Signals first, so that none finds the process unprepared. Then the heartbeat's fork, before there is
+a connection or a thread. Then the user's modules, while an earlier launch still holds the lease, so that the hand-off
+costs no import. Then the lease; and only its holder touches a message.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pollconsumer.core.errors import LeaseLost, PollConsumerError, StoreUnreachable
+from pollconsumer.core.events import LaunchEnded
+from pollconsumer.core.window import StopReason, Window, predict_stop
+from pollconsumer.runtime.launch.heartbeat import Heartbeat, Tenure
+from pollconsumer.runtime.launch.lease import LeaseWatch, take
+from pollconsumer.runtime.launch.leaving import leave_by
+from pollconsumer.runtime.launch.process import boot_time, started_at
+from pollconsumer.runtime.launch.progress import Identity, Progress
+from pollconsumer.runtime.launch.signals import Interruption
+from pollconsumer.runtime.launch.watchdog import EXIT_CODE, Watchdog
+from pollconsumer.store.leases import Group, Leases
+from pollconsumer.store.wire import COMMAND_TIMEOUT, Budget
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pollconsumer.core.events import Event
+    from pollconsumer.runtime.store_opener import StoreOpener
+    from pollconsumer.store.wire import Wire
+
+HEARTBEAT_BUDGET = 2.0
+FAREWELL_BUDGET = 2.0
+"""Seconds that an unreachable store may cost a launch whose window is over."""
+SHORTEST_TIMEOUT = 0.1
+"""Seconds for an answer to what is tried once more when these have passed."""
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchPlan:
+    """What bounds a launch; durations in seconds. ``next_launches`` counts from now."""
+
+    timeout: float
+    grace: float
+    baton: bool
+    next_launches: tuple[float, float] | None
+
+
+class Launch:
+    """What the work of a launch is given. ``clock`` is the one that its window is counted by, in seconds."""
+
+    def __init__(
+        self,
+        plan: LaunchPlan,
+        opener: StoreOpener,
+        emit: Callable[[Event], None],
+        *,
+        window: Window | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Without a ``window`` given, it is that of this process."""
+        self.window = window or _window(plan)
+        self.plan, self.opener, self.emit, self.clock = plan, opener, emit, clock
+        self.interruption = Interruption()
+        self.progress = Progress()
+        self.id = secrets.token_hex(8)
+        self.farewell = min(FAREWELL_BUDGET, plan.grace / 2)
+        self._patience = WindowPatience(self.window, self.interrupted, self.farewell)
+
+    def interrupted(self) -> bool:
+        return bool(self.interruption)
+
+    def outlived(self) -> str:
+        """Note that the watchdog ends the launch. Returns what it is to say."""
+        self.progress.end(StopReason.WATCHDOG, EXIT_CODE)
+        return "watchdog: the launch outlived its window and grace"
+
+    def patience(self) -> WindowPatience:
+        return self._patience
+
+
+def _window(plan: LaunchPlan) -> Window:
+    start, now = started_at(), time.monotonic()
+    ahead = plan.next_launches and (now + plan.next_launches[0], now + plan.next_launches[1])
+    return Window(start, predict_stop(start, plan.timeout, ahead or None, baton=plan.baton))
+
+
+class WindowPatience:
+    """Bear with the server for as long as the window is open and no signal has come, and a little longer, once for all
+    that a launch has to do at its end."""
+
+    def __init__(self, window: Window, interrupted: Callable[[], bool], farewell: float) -> None:
+        self._window, self._interrupted, self._farewell = window, interrupted, farewell
+        self._until: float | None = None
+
+    def left(self) -> float:
+        now = time.monotonic()
+        if self._until is None:
+            left = self._window.left(now)
+            if left > 0 and not self._interrupted():
+                return left + self._farewell
+            self._until = now + self._farewell
+        return max(0.0, self._until - now)
+
+    def pause(self, seconds: float) -> None:
+        time.sleep(min(seconds, self.left()))
+
+    def for_one_answer(self) -> float:
+        """A server that says nothing must not keep the launch beyond its grace."""
+        return min(COMMAND_TIMEOUT, max(SHORTEST_TIMEOUT, self.left()))
+
+
+def run_launch(
+    plan: LaunchPlan,
+    opener: StoreOpener,
+    emit: Callable[[Event], None],
+    prepare: Callable[[], Group],
+    work: Callable[[HeldLaunch], StopReason],
+    bereaved: Callable[[int], None] | None = None,
+) -> None:
+    """Run one launch. ``prepare`` imports what the work needs, and returns whose lease it takes; ``work`` gets to hold
+    the lease. ``bereaved`` is called in another process, with the number of this one, should it die at work.
+
+    Raises what ended the launch otherwise than normally, after the lease was given back: LeaseLost, StoreUnreachable,
+    errors of configuration.
+    """
+    launch = Launch(plan, opener, emit)
+    launch.interruption.install()
+    heartbeat = Heartbeat(launch.progress, lambda: opener.for_heartbeat(lambda: Budget(HEARTBEAT_BUDGET)), bereaved)
+    hard_end = launch.window.left(time.monotonic()) + plan.grace
+    watchdog = Watchdog(hard_end, launch.outlived)
+    leave_by(time.monotonic() + hard_end)
+    held = None
+    try:
+        group = prepare()
+        wire = opener.wire(launch.patience)
+        held = _take_lease(launch, group, wire, heartbeat)
+        if held is None:
+            running = time.monotonic() - launch.window.start
+            emit(LaunchEnded(group.role, StopReason.LEASE_HELD, running, 0, 0, 0, 0))
+        else:
+            held.work(work)
+    finally:
+        if held is None or held.released:
+            heartbeat.stop()
+        # Else the store did not answer. The heartbeat sees us go, and says goodbye for us if it comes back in time.
+        watchdog.stand_down()
+
+
+def _take_lease(launch: Launch, group: Group, wire: Wire, heartbeat: Heartbeat) -> HeldLaunch | None:
+    leases = Leases(wire, launch.opener.namespace)
+    identity = Identity.of_this_process(launch.id, group.role, group.queues)
+    taken = take(
+        leases,
+        group,
+        launch.id,
+        launch.window,
+        description=identity.description(),
+        entry=identity.entry(None, 0.0, 0.0, launch.progress),
+        baton=launch.plan.baton,
+        interrupted=launch.interrupted,
+    )
+    if taken is None:
+        return None
+    acquired, asked = taken
+    now, since = time.monotonic(), boot_time()
+    hard_end = since + launch.window.left(now) + launch.plan.grace
+    tenure = Tenure(identity, acquired, now - launch.window.start, asked, since, hard_end)
+    return HeldLaunch(launch, wire, leases, tenure, heartbeat)
+
+
+class HeldLaunch:
+    """A launch that holds the lease."""
+
+    def __init__(
+        self,
+        launch: Launch,
+        wire: Wire,
+        leases: Leases,
+        tenure: Tenure,
+        heartbeat: Heartbeat,
+    ) -> None:
+        self.launch, self.wire, self.leases, self.acquired = launch, wire, leases, tenure.acquired
+        self.watch = LeaseWatch(launch.progress, heartbeat, launch.window, launch.interrupted, launch.farewell)
+        self.released = False
+        self._tenure, self._heartbeat = tenure, heartbeat
+
+    def work(self, work: Callable[[HeldLaunch], StopReason]) -> None:
+        """Do it, and give the lease back however it ends."""
+        reason, code = StopReason.DIED, 1
+        try:
+            self._heartbeat.hold(self._tenure)
+            reason, code = work(self), 0
+        except PollConsumerError as error:
+            reason, code = _REASONS.get(type(error), StopReason.DIED), error.exit_code
+            raise
+        finally:
+            self._end(reason, code)
+
+    def _end(self, reason: StopReason, code: int) -> None:
+        launch, tenure = self.launch, self._tenure
+        identity, held = tenure.identity, boot_time() - tenure.since
+        launch.progress.end(reason, code)
+        entry = identity.entry(self.acquired, tenure.waited, held, launch.progress)
+        with suppress(StoreUnreachable):  # the lease then lapses by itself
+            self.leases.release(self.acquired.holder, identity.role, launch.id, entry)
+            self.released = True
+        counts, running = launch.progress.counts(), tenure.waited + held
+        numbers = (counts.handled, counts.failed, counts.released, counts.yielded)
+        launch.emit(LaunchEnded(identity.role, reason, running, *numbers))
+
+
+_REASONS = {LeaseLost: StopReason.LEASE_LOST, StoreUnreachable: StopReason.STORE_UNREACHABLE}

@@ -1,0 +1,64 @@
+"""The end of a process whose work is done: at once, and with its own code.
+
+The interpreter's own way out waits for every thread that a handler left behind, for as long as those run, and takes
+apart what the system is about to take apart anyway, which costs more than many a launch's work. What must not be
+skipped is done here: functions that modules registered with ``atexit`` (Sentry and OpenTelemetry send there what they
+have gathered), for a bounded time, and what stands in the buffers of the standard streams.
+"""
+
+from __future__ import annotations
+
+import atexit
+import faulthandler
+import os
+import signal
+import sys
+import threading
+import time
+from contextlib import suppress
+from typing import NoReturn
+
+from pollconsumer.runtime.launch.signals import SIGNALS
+
+LEAVE_WITHIN = 5.0
+"""Seconds for functions registered with ``atexit``."""
+AT_LEAST = 0.2
+WITHOUT_INTERPRETER_AFTER = 2.0
+"""Seconds later faulthandler's own thread ends the process, with 1: a function may hold the interpreter's lock. More
+than a busy machine needs to have the first thread run."""
+CUT_OFF = b"pollconsumer: warning: functions registered with atexit took too long; they were cut off\n"
+
+_gone_by: list[float] = []
+
+
+def leave_by(instant: float) -> None:
+    """Have a later `leave` end by ``instant`` on the monotonic clock: a launch's hard end."""
+    _gone_by[:] = [instant]
+
+
+def leave(code: int) -> NoReturn:
+    """End this process with ``code``."""
+    for number in SIGNALS:
+        signal.signal(number, lambda *_: os._exit(code))
+    left = min(LEAVE_WITHIN, *(instant - time.monotonic() for instant in _gone_by), LEAVE_WITHIN)
+    left = max(AT_LEAST, left)
+    with suppress(RuntimeError):  # no thread can be started
+        threading.Thread(target=_cut_off, args=(left, code), daemon=True).start()
+        faulthandler.dump_traceback_later(left + WITHOUT_INTERPRETER_AFTER, exit=True, file=2)
+    _flush()
+    atexit._run_exitfuncs()  # noqa: SLF001  # has no public name; multiprocessing calls it, too
+    _flush()
+    os._exit(code)
+
+
+def _cut_off(seconds: float, code: int) -> None:
+    time.sleep(seconds)
+    with suppress(OSError):
+        os.write(2, CUT_OFF)
+    os._exit(code)
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(Exception):  # closed, full, or a user's object
+            stream.flush()

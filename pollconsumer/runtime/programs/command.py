@@ -1,0 +1,306 @@
+"""Programs as handlers: how one is started, fed, heard out, and ended when its time is over.
+
+The payload is a file on its standard input, which need not be read; its output is taken as it comes and mostly
+forgotten. Both so that nothing a program does, or leaves undone, can hold it up or fill our memory.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import select
+import signal
+import time
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from pollconsumer.core.retry import Fatal
+from pollconsumer.runtime.consuming.settling import MAX_RESULT_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+    from pathlib import Path
+
+    from pollconsumer.runtime.handling.context import Context
+    from pollconsumer.runtime.programs.notes import Note, Programs
+
+PASSED_ON = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR")
+PASSED_ON_PREFIXES = ("LC_", "XDG_")
+"""What a program finds in its environment without being named: nothing that people keep secrets in."""
+KEPT = 8192
+"""Bytes of output that are kept from the beginning, and again from the end."""
+CHUNK, MOST_CHUNKS = 65536, 32
+"""Bytes in a read; and how many reads may follow a program's exit, as a process it left behind may go on printing."""
+LAST_LINES, LAST_CHARACTERS = 5, 400
+LONGEST_WAIT = 3600.0
+LOOK_EVERY = 0.02
+"""Seconds between looks for the exit, where the system has no descriptors for processes."""
+
+
+class CommandFailed(Exception):
+    """The program could not be started, exited with another code than 0, or had to be ended."""
+
+
+class FatalExit(CommandFailed, Fatal):
+    """It exited with a code that says that no further attempt can help."""
+
+
+class Command:
+    """What runs a handler that is a program. ``argv`` begins with the program's whole path; durations in seconds.
+
+    ``timeout`` is enforced here, with SIGTERM and, ``kill_after`` later, SIGKILL for the program's process group.
+    """
+
+    def __init__(
+        self,
+        argv: Sequence[str],
+        programs: Programs,
+        *,
+        directory: Path,
+        timeout: float | None = None,
+        kill_after: float = 5.0,
+        fatal: Collection[int] = (),
+        environment: Collection[str] = (),
+    ) -> None:
+        self.argv, self.timeout, self.kill_after = tuple(argv), timeout, kill_after
+        self._programs, self._directory = programs, directory
+        self._fatal, self._names = frozenset(fatal), frozenset((*PASSED_ON, *environment))
+
+    def __call__(self, payload: dict[str, Any], context: Context | None) -> dict[str, Any]:
+        """Run it to its end. CommandFailed, StillRunning."""
+        assert context is not None
+        note = self._programs.begin(context.delivery)
+        try:
+            if self.timeout is not None:
+                context.deadline = min(context.deadline, time.monotonic() + self.timeout)
+            running = self._start(payload, context, note)
+            try:
+                in_time = running.wait(self.timeout)
+                if not in_time:
+                    running.signal(signal.SIGTERM)
+                    running.wait(self.kill_after, until_silent=True)
+            except BaseException:
+                in_time = False
+                raise
+            finally:
+                code = running.end(kill=not in_time)
+        finally:
+            note.close()
+        return self._outcome(code, running.output, in_time=in_time)
+
+    def _start(self, payload: dict[str, Any], context: Context, note: Note) -> _Running:
+        from subprocess import STDOUT, Popen
+
+        stdin = _file_of(payload)
+        outlet, inlet = os.pipe()
+        try:
+            process = Popen(
+                self.argv,
+                stdin=stdin,
+                stdout=inlet,
+                stderr=STDOUT,
+                cwd=self._directory,
+                env=self._environment(context),
+                start_new_session=True,
+                pass_fds=() if note.descriptor is None else (note.descriptor,),
+            )
+        except OSError as error:
+            os.close(outlet)
+            raise CommandFailed(f"cannot start {error.filename or self.argv[0]}: {error.strerror}") from None
+        except BaseException:
+            os.close(outlet)
+            raise
+        finally:
+            os.close(stdin)
+            os.close(inlet)
+        note.started(process.pid)
+        return _Running(process, outlet)
+
+    def _environment(self, context: Context) -> dict[str, str]:
+        left = context.time_left()
+        deadline = datetime.now(UTC) + timedelta(seconds=left)
+        passed_on = {
+            name: value
+            for name, value in os.environ.items()
+            if name in self._names or name.startswith(PASSED_ON_PREFIXES)
+        }
+        return passed_on | {
+            "POLLCONSUMER_MESSAGE_ID": context.id,
+            "POLLCONSUMER_HANDLER": context.handler,
+            "POLLCONSUMER_QUEUE": context.queue,
+            "POLLCONSUMER_ATTEMPT": str(context.attempt),
+            "POLLCONSUMER_GENERATION": str(context.generation),
+            "POLLCONSUMER_FENCE": str(context.fence),
+            "POLLCONSUMER_IDEMPOTENCY_KEY": context.idempotency_key,
+            "POLLCONSUMER_DEADLINE": deadline.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "POLLCONSUMER_SECONDS_LEFT": str(int(left)),
+        }
+
+    def _outcome(self, code: int | None, output: Output, *, in_time: bool) -> dict[str, Any]:
+        if not in_time:
+            how = f"timeout of {self.timeout:g}s"
+        elif code == 0:
+            return _result(output)
+        elif code is None:
+            how = "exit code unknown, as something else here waited for its end"
+        else:
+            how = f"exit code {code}" if code > 0 else f"killed by {_signal_name(-code)}"
+        last = output.last_lines()
+        kind = FatalExit if in_time and code in self._fatal else CommandFailed
+        raise kind(f"{how}: {last}" if last else how)
+
+
+class Output:
+    """The first and the last of what a program printed."""
+
+    def __init__(self) -> None:
+        self._first, self._last, self._size = bytearray(), b"", 0
+
+    def add(self, data: bytes) -> None:
+        self._size += len(data)
+        if room := KEPT - len(self._first):
+            self._first += data[:room]
+            data = data[room:]
+        self._last = (self._last + data)[-KEPT:]
+
+    def text(self) -> str:
+        left_out = self._size - len(self._first) - len(self._last)
+        between = f"\n[{left_out} bytes left out]\n".encode() if left_out else b""
+        return (bytes(self._first) + between + self._last).decode("utf-8", "replace")
+
+    def head(self) -> str:
+        """The first of it alone."""
+        return f"{self._first.decode('utf-8', 'replace')}\n[{self._size - len(self._first)} bytes left out]\n"
+
+    def last_lines(self) -> str:
+        lines = [line for line in self.text().splitlines() if line.strip()]
+        return "\n".join(lines[-LAST_LINES:])[-LAST_CHARACTERS:]
+
+
+def _result(output: Output) -> dict[str, Any]:
+    """What is kept of a program that completed its message: of binary output, which is long as JSON, the head alone."""
+    result = {"exit_code": 0, "output": output.text()}
+    if len(json.dumps(result, ensure_ascii=False).encode()) > MAX_RESULT_BYTES:
+        result["output"] = output.head()
+    return result
+
+
+class _Running:
+    """A program that has been started, until it has ended. Its number stays its own: it is waited for last."""
+
+    def __init__(self, process: Any, outlet: int) -> None:
+        self.output = Output()
+        self._process, self._outlet = process, outlet
+        self._exited = self._silent = False
+        self._code: int | None = None
+        self._poll = select.poll()
+        os.set_blocking(outlet, False)
+        self._poll.register(outlet, select.POLLIN)
+        self._handle: int | None = None
+        with suppress(AttributeError, OSError):
+            self._handle = os.pidfd_open(process.pid)
+            self._poll.register(self._handle, select.POLLIN)
+
+    def wait(self, seconds: float | None, *, until_silent: bool = False) -> bool:
+        """Take in its output until it has exited: True; or until ``seconds`` have passed: False.
+
+        Whoever else holds its output open does not count, unless ``until_silent``.
+        """
+        until = None if seconds is None else time.monotonic() + seconds
+        while not self._exited or (until_silent and not self._silent):
+            left = LONGEST_WAIT if until is None else until - time.monotonic()
+            if left <= 0:
+                return False
+            self._attend(min(left, LONGEST_WAIT))
+        return True
+
+    def signal(self, number: signal.Signals) -> None:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, number)
+
+    def end(self, *, kill: bool) -> int | None:
+        """The exit code, negative for a signal; None where nobody can tell any more.
+
+        With ``kill``, the whole group is killed first. What is left in the pipe is taken along.
+        """
+        if kill:
+            self.signal(signal.SIGKILL)
+        while not self._exited:
+            self._attend(LONGEST_WAIT)
+        if not self._silent:
+            for _ in range(MOST_CHUNKS):
+                if not self._read():
+                    break
+        os.close(self._outlet)
+        if self._handle is not None:
+            os.close(self._handle)
+            self._reap(0)
+        # Popen would take a program that something else waited for to have exited with 0.
+        self._process.returncode = -1 if self._code is None else self._code
+        return self._code
+
+    def _attend(self, seconds: float) -> None:
+        """Until it prints, exits, or ``seconds`` have passed."""
+        if self._handle is None:
+            seconds = min(seconds, LOOK_EVERY)
+        for descriptor, _ in self._poll.poll(math.ceil(seconds * 1000)):
+            if descriptor == self._outlet:
+                self._read()
+            else:
+                self._exited = True
+                self._poll.unregister(descriptor)
+        if self._handle is None and not self._exited:
+            self._reap(os.WNOHANG)
+
+    def _read(self) -> bool:
+        try:
+            data = os.read(self._outlet, CHUNK)
+        except BlockingIOError:
+            return False
+        self.output.add(data)
+        if not data:
+            self._silent = True
+            self._poll.unregister(self._outlet)
+        return bool(data)
+
+    def _reap(self, options: int) -> None:
+        try:
+            pid, status = os.waitpid(self._process.pid, options)
+        except ChildProcessError:
+            self._exited = True
+            return
+        if pid:
+            self._exited, self._code = True, os.waitstatus_to_exitcode(status)
+
+
+def _file_of(payload: dict[str, Any]) -> int:
+    """A descriptor to read ``payload`` from: one line of JSON. A pipe would wait for a reader that may never come."""
+    try:
+        line = json.dumps(payload, ensure_ascii=False, separators=(",", ":")).encode()
+    except UnicodeEncodeError:  # a lone surrogate, which only an escape can say
+        line = json.dumps(payload, separators=(",", ":")).encode()
+    try:
+        descriptor = os.memfd_create("payload")
+    except (AttributeError, OSError):
+        from tempfile import TemporaryFile
+
+        with TemporaryFile() as file:
+            descriptor = os.dup(file.fileno())
+    try:
+        view = memoryview(line + b"\n")
+        while view:
+            view = view[os.write(descriptor, view) :]
+        os.lseek(descriptor, 0, os.SEEK_SET)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

@@ -1,0 +1,256 @@
+"""Notes of the programs that run for messages, where whoever comes after a launch that was killed finds them.
+
+Each program has a file, which says whose it is, and holds it locked: an ``flock`` on a descriptor that it inherits, and
+its children from it. So the note is true for exactly as long as any of them lives, whatever became of the launch. A
+program whose launch is gone is killed before its message is handled again: nobody would hear of its outcome, and a
+message must not be run twice at one time.
+
+Nothing is killed that is not known to be that program: by its number and the instant of its start, or by the file that
+it holds open in the session that was made for it. A number alone may be another's by now.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import signal
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from pollconsumer.runtime.launch.process import birth
+from pollconsumer.runtime.own_files import is_ours, make_directory
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pollconsumer.runtime.handling.context import Delivery
+
+KILLED_WITHIN = 5.0
+"""Seconds in which what was killed must be gone."""
+UNKNOWN_FOR = 0.2
+"""Seconds in which who holds a note that nobody is known to hold must have let it go."""
+LOOK_EVERY = 0.01
+UNFINISHED, STALE_AFTER = ".", 3600.0
+"""How names of notes begin that are not written yet, and after how many seconds they never will be."""
+
+
+class StillRunning(Exception):
+    """The program of an earlier attempt at the same message is alive, and cannot be killed from here."""
+
+
+class Process(NamedTuple):
+    pid: int
+    birth: str | None
+
+    def is_alive(self) -> bool:
+        """Where births cannot be told, a number in use is taken for alive."""
+        if self.birth is not None:
+            return birth(self.pid) == self.birth
+        try:
+            os.kill(self.pid, 0)
+        except ProcessLookupError:
+            return False
+        except PermissionError:
+            return True
+        return True
+
+
+class Noted(NamedTuple):
+    """What a note says. ``program`` leads a session of its own; None until it was started."""
+
+    path: Path
+    message: str
+    fence: int
+    launch: Process
+    program: Process | None
+
+    @classmethod
+    def read(cls, path: Path) -> Noted | None:
+        """None where there is no such note any more, or something else under its name."""
+        try:
+            first, second, *_ = path.read_bytes().split(b"\n")
+            content = json.loads(first)
+            program = Process(*json.loads(second)) if second else None
+            return cls(path, str(content["message"]), int(content["fence"]), Process(*content["launch"]), program)
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    def is_alive(self) -> bool:
+        """Whether the program, or one that it started, is there."""
+        return (self.program is not None and self.program.birth is not None and self.program.is_alive()) or self._held()
+
+    def kill(self) -> bool:
+        """Kill what is known to belong to the program, with its group. False where nothing is."""
+        killed = False
+        if self.program is not None and self.program.birth is not None:
+            with suppress(ProcessLookupError, PermissionError):
+                if self.program.is_alive():
+                    os.killpg(self.program.pid, signal.SIGKILL)
+                    return True
+                for pid in self._heirs():
+                    os.kill(pid, signal.SIGKILL)
+                    killed = True
+        return killed
+
+    def _held(self) -> bool:
+        try:
+            descriptor = os.open(self.path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except OSError:
+            return False
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return True
+        finally:
+            os.close(descriptor)
+        return False
+
+    def _heirs(self) -> Iterator[int]:
+        """Processes of the program's session that hold the note open. While one lives, nobody else gets its number."""
+        assert self.program is not None
+        with suppress(OSError):
+            ours = self.path.stat()
+            for process in [path for path in Path("/proc").iterdir() if path.name.isdecimal()]:
+                with suppress(OSError):
+                    if os.getsid(int(process.name)) == self.program.pid and any(
+                        os.path.samestat(ours, opened.stat()) for opened in (process / "fd").iterdir()
+                    ):
+                        yield int(process.name)
+
+
+class Note:
+    """The note of one program, from before it is started until it has ended."""
+
+    def __init__(self, path: Path | None = None, descriptor: int | None = None) -> None:
+        self.path, self.descriptor = path, descriptor
+        """What the program is to inherit; None where there is no note."""
+
+    def started(self, pid: int) -> None:
+        """The program holds the note from now on."""
+        if self.descriptor is not None:
+            with suppress(OSError):  # the disk is full: the lock tells nearly as much
+                line = json.dumps(Process(pid, birth(pid))) + "\n"
+                os.pwrite(self.descriptor, line.encode(), os.fstat(self.descriptor).st_size)
+            self._let_go()
+
+    def close(self) -> None:
+        if self.path is not None:
+            with suppress(OSError):
+                self.path.unlink()
+        self._let_go()
+
+    def _let_go(self) -> None:
+        if self.descriptor is not None:
+            os.close(self.descriptor)
+            self.descriptor = None
+
+
+class Programs:
+    """The notes in ``directory``. Where none can be written, programs run without, after one warning; with None they
+    run without, silently."""
+
+    def __init__(self, directory: Path | None, warn: Callable[[str], None]) -> None:
+        self._directory, self._warn = directory or Path(os.devnull), warn
+        self._usable: bool | None = None if directory else False
+
+    def begin(self, delivery: Delivery) -> Note:
+        """A note for a program that is about to be started. It is made before others are looked for, so that of two
+        launches that begin together one at least sees the other.
+
+        StillRunning where the program of an earlier attempt cannot be killed, or is that of a younger launch.
+        """
+        digest = hashlib.sha256(f"{delivery.queue}\n{delivery.id}".encode(errors="surrogatepass")).hexdigest()[:32]
+        note = self._make(f"{digest}-{os.urandom(8).hex()}", delivery)
+        try:
+            for path in self._paths(digest):
+                if path != note.path and (earlier := Noted.read(path)):
+                    if earlier.launch.is_alive() and earlier.fence >= delivery.fence:
+                        raise StillRunning("another launch handles it")
+                    if not self._end(earlier):
+                        raise StillRunning(f"the program of an earlier attempt: {_named(earlier)}")
+        except BaseException:
+            note.close()
+            raise
+        return note
+
+    def clear(self, launch: int | None = None) -> None:
+        """Kill what launches left behind that are gone, or what ``launch`` is about to: a process that dies has closed
+        its files, by which others know of it, before the system calls it dead."""
+        for noted in [noted for path in self._paths() if (noted := Noted.read(path))]:
+            if noted.launch.pid == launch or not noted.launch.is_alive():
+                self._end(noted)
+
+    def _end(self, noted: Noted) -> bool:
+        """See to it that the program has ended, and forget it. False where it could not be killed."""
+        survived = alive = noted.is_alive()
+        until = time.monotonic() + KILLED_WITHIN
+        while alive and time.monotonic() < until:
+            if not noted.kill():
+                until = min(until, time.monotonic() + UNKNOWN_FOR)
+            time.sleep(LOOK_EVERY)
+            alive = noted.is_alive()
+        if survived:
+            done = "it cannot be killed from here, its message waits" if alive else "killed, its outcome would be lost"
+            self._warn(f"program of message {noted.message} still running: {_named(noted)}; {done}")
+        if not alive:
+            with suppress(OSError):
+                noted.path.unlink()
+        return not alive
+
+    def _make(self, name: str, delivery: Delivery) -> Note:
+        launch = Process(os.getpid(), birth(os.getpid()))
+        content = {"message": delivery.id, "fence": delivery.fence, "launch": launch}
+        path, unfinished = self._directory / name, self._directory / (UNFINISHED + name)
+        try:
+            if not self._is_usable():
+                return Note()
+            descriptor = os.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            try:
+                if descriptor < 3:  # a handler has closed stdio: the program's own would take the place of the note
+                    low, descriptor = descriptor, fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 3)
+                    os.close(low)
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+                os.write(descriptor, json.dumps(content).encode() + b"\n")
+                unfinished.rename(path)
+            except BaseException:
+                os.close(descriptor)
+                raise
+        except OSError as error:
+            self._give_up(error.strerror or str(error))
+            return Note()
+        return Note(path, descriptor)
+
+    def _paths(self, prefix: str = "") -> Iterator[Path]:
+        try:
+            if not self._is_usable():
+                return
+            for path in list(self._directory.iterdir()):
+                if path.name.startswith(UNFINISHED):
+                    with suppress(OSError):
+                        if path.stat().st_mtime < time.time() - STALE_AFTER:
+                            path.unlink()
+                elif path.name.startswith(prefix):
+                    yield path
+        except OSError as error:
+            self._give_up(error.strerror or str(error))
+
+    def _is_usable(self) -> bool:
+        if self._usable is None:
+            make_directory(self._directory)
+            self._usable = is_ours(self._directory)
+            if not self._usable:
+                self._give_up("others can write there")
+        return self._usable
+
+    def _give_up(self, reason: str) -> None:
+        self._usable = False
+        fix = "set XDG_STATE_HOME to a directory of your own"
+        self._warn(f"running programs cannot be noted in {self._directory}: {reason}; {fix}")
+
+
+def _named(noted: Noted) -> str:
+    return "pid unknown" if noted.program is None else f"pid {noted.program.pid}"
