@@ -53,6 +53,8 @@ def snapshot(wire: Wire) -> dict[str, Any]:
     content: dict[str, Any] = {}
     for key in sorted(wire.command("KEYS", "*")):
         kind = wire.command("TYPE", key)
+        if kind == b"none":  # it has expired since
+            continue
         before, after = _CONTENT[kind]
         found = wire.command(*before, key, *after)
         if kind == b"set":
