@@ -1,4 +1,4 @@
-"""Failures that are not raised by a handler but come over it."""
+"""Failures imposed on a handler: its timeout, or the death of its process."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def plain(value: Any) -> Any:
-    """``value`` said in JSON, whatever it holds not yet. TypeError for what cannot be, ValueError for what must not.
+    """``value`` as JSON can hold it. TypeError for a type that it cannot, ValueError for a value that it must not.
 
     What a handler annotated with the type of ``value`` reads back as an equal one.
     """

@@ -236,7 +236,7 @@ class Consumer:
         self._suspecting = reservation.crashes > 0
         if self._suspecting:
             # What may have killed its process is handled alone, so that no other is blamed: nothing in hand beside it,
-            # nor reserved behind it, for all of that is charged where the heartbeat dies, too.
+            # nor reserved behind it, because if the heartbeat dies as well, every reservation is charged.
             self._await_quiet()
             self._exchange.clear()
         if self._flight.full:

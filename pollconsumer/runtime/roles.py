@@ -133,7 +133,7 @@ def define(
 ) -> None:
     """Have the store know the recurrences of a launch's modules and configuration, and forget those of earlier ones.
 
-    ``owner`` is the launch's group. Most have none: their launches are spared the imports. The keys of the queues
+    ``owner`` is the launch's group. Imported lazily: most launches define no recurrences. The keys of the queues
     ``left_out`` are known not to be ours.
     """
     if not recurrences and not store.owns_recurrences(owner):

@@ -96,7 +96,7 @@ def _is_newer(packed: bytes) -> bool:
 
 
 def _unpack(entry: bytes) -> list[NewMessage]:
-    """Nothing for what somebody else wrote there."""
+    """Empty for corrupt entries."""
     try:
         return [_checked(NewMessage(**given | {"payload": given["payload"].encode()})) for given in json.loads(entry)]
     except (ValueError, TypeError, KeyError, AttributeError):

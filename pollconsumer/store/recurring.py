@@ -220,7 +220,7 @@ def readable(standing: Standing) -> Recurrence:
 
 
 def occurrence_id(recurrence: Recurrence, instant: int) -> str:
-    """One and the same however often an instant is come upon."""
+    """Deterministic: the same instant always yields the same id."""
     moment = datetime.fromtimestamp(instant / 1000, UTC)
     return f"{recurrence.name}@{moment.isoformat(timespec='seconds').replace('+00:00', 'Z')}"
 

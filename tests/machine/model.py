@@ -50,7 +50,7 @@ class Model:
     stamp: Callable[[str], int]
     messages: dict[str, Held] = field(default_factory=dict)
     queue: list[str] = field(default_factory=list)
-    """Ready ones of priority 0, and ids that were taken out and not yet come upon."""
+    """Ready ones of priority 0, and ids that were taken out and not popped yet."""
     scores: dict[str, int] = field(default_factory=dict)
     """Ready ones of another priority."""
     lines: dict[str, dict[str, tuple[int, int]]] = field(default_factory=lambda: {key: {} for key in LIMITS})

@@ -40,7 +40,7 @@ class HandlerOptions(TypedDict, total=False):
 
 
 class Checked(NamedTuple):
-    """Options that can be meant; durations in seconds."""
+    """Valid options; durations in seconds."""
 
     queue: str
     max_attempts: int

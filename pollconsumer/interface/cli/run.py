@@ -94,7 +94,12 @@ def run(until_empty: bool, max_messages: int | None, with_mover: bool, **flags: 
 
     with companion(*_mover(flags)) if with_mover else nullcontext():
         run_launch(
-            plan, opener_of(settings), listener(), prepare, work, bereaved=None if programs is None else programs.clear
+            plan,
+            opener_of(settings),
+            listener(),
+            prepare,
+            work,
+            on_launch_death=None if programs is None else programs.clear,
         )
 
 

@@ -20,7 +20,8 @@ SET_SIGNAL = 10
 
 def hold(lifeline: int) -> None:
     """Have the system kill this process and all that it starts when the launch is gone: the end of the pipe counts as
-    readable, of which the whole group is told by SIGKILL. No handler can delay that, whatever it holds.
+    readable, of which the whole group is told by SIGKILL. Not even a handler that holds the interpreter can
+    delay that.
 
     Not PR_SET_PDEATHSIG: it kills this process alone, a moment before, and what that started would live on.
     """

@@ -13,7 +13,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def whole_ms(seconds: float) -> int:
-    """Rounded up, for nothing is ever early; less what a sum of fractions can be off by."""
+    """Rounded up, so that no timer fires early; less the error of a sum of fractions."""
     return math.ceil(seconds * 1000 - 1e-6)
 
 

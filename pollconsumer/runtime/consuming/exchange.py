@@ -23,7 +23,7 @@ TRIM_EVERY = 500
 
 
 class Exchange:
-    """``batch`` says how many messages to reserve, ``lasts`` for how many seconds a reservation is meant at most,
+    """``batch`` says how many messages to reserve, ``lasts`` the most seconds that a reservation may last,
     ``in_flight`` which messages of
     a queue are; ``settled`` is called when all has been settled that was done."""
 

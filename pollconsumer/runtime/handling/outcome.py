@@ -51,7 +51,7 @@ def text_of(error: BaseException) -> str:
 
 
 def describe(error: BaseException) -> str:
-    """``error`` as it is kept with the message, whatever it is made of."""
+    """``error`` as text to keep with the message; invalid characters are escaped."""
     text = text_of(error)
     if not isinstance(error, Malformed | BadArguments):
         text = f"{type(error).__name__}: {text}" if text else type(error).__name__

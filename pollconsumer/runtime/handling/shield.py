@@ -1,4 +1,4 @@
-"""What a timeout must not break off: a call of ours that a handler makes."""
+"""Defers a handler's timeout while our own code runs."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ SAID = (Fatal, RetryIn, Yield)
 
 
 def limited(run: Run, seconds: float) -> Run:
-    """``run`` within so many seconds: HandlerTimeout when it was stopped, whatever it made of that."""
+    """``run`` within so many seconds: HandlerTimeout when it was stopped, even if it then returned."""
 
     def call(payload: dict[str, Any], context: Context | None) -> Any:
         limit = _limit(seconds)
@@ -60,7 +60,7 @@ def limited(run: Run, seconds: float) -> Run:
 def call_within(
     seconds: float, function: Callable[..., object], *arguments: Any, when_stopped: Callable[[], None]
 ) -> bool:
-    """Call it. False where it was stopped, whatever it made of that; what else it raises is raised here.
+    """Call it. False where it was stopped, even if it then returned; else its own exception is raised.
 
     ``when_stopped`` is called when the time is over, though the call may not have ended: from a signal handler, or in
     another thread.
@@ -199,7 +199,7 @@ class _Striker:
                 self._changed.notify()
 
     def forget(self, limit: _Strike) -> None:
-        """Called in the limit's own thread: whatever is on its way to it is taken back."""
+        """Called in the limit's own thread: takes back an exception that was not raised yet."""
         if os.getpid() != limit.pid:
             return  # forked by what was called: nobody strikes here, and the lock may have been copied in use
         with self._lock:

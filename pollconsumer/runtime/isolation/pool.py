@@ -250,7 +250,7 @@ class _Process:
         try:
             frame = self._connection.receive(seconds)
             if frame is None and self._has_ended():
-                frame = self._connection.receive(0)  # its last words
+                frame = self._connection.receive(0)  # what it sent before it died
                 if frame is None:
                     raise self._death()
         except OSError:

@@ -1,4 +1,4 @@
-"""What happened to an attempt, told from one process to another as JSON: never pickled, nothing in it is run."""
+"""Messages between a launch and its handler processes, as JSON: never pickled, so that nothing in them is run."""
 
 from __future__ import annotations
 

@@ -120,17 +120,19 @@ def run_launch(
     emit: Callable[[Event], None],
     prepare: Callable[[], Group],
     work: Callable[[HeldLaunch], StopReason],
-    bereaved: Callable[[int], None] | None = None,
+    on_launch_death: Callable[[int], None] | None = None,
 ) -> None:
     """Run one launch. ``prepare`` imports what the work needs, and returns whose lease it takes; ``work`` gets to hold
-    the lease. ``bereaved`` is called in another process, with the number of this one, should it die at work.
+    the lease. ``on_launch_death`` is called in another process, with the number of this one, should it die at work.
 
     Raises what ended the launch otherwise than normally, after the lease was given back: LeaseLost, StoreUnreachable,
     errors of configuration.
     """
     launch = Launch(plan, opener, emit)
     launch.interruption.install()
-    heartbeat = Heartbeat(launch.progress, lambda: opener.for_heartbeat(lambda: Budget(HEARTBEAT_BUDGET)), bereaved)
+    heartbeat = Heartbeat(
+        launch.progress, lambda: opener.for_heartbeat(lambda: Budget(HEARTBEAT_BUDGET)), on_launch_death
+    )
     hard_end = launch.window.left(time.monotonic()) + plan.grace
     watchdog = Watchdog(hard_end, launch.outlived)
     leave_by(time.monotonic() + hard_end)

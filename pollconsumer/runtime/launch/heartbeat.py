@@ -1,4 +1,4 @@
-"""The process that keeps a lease while its launch works, and gives it back when the launch dies without a word.
+"""The process that keeps a lease while its launch works, and releases it if the launch dies without releasing it.
 
 It is a process and not a thread because a handler may hold the interpreter's lock for as long as it likes: a regular
 expression that ran for 4.8 s kept a thread from renewing for 4.9 s. It is forked before the launch has a connection or
@@ -55,17 +55,17 @@ class Heartbeat:
     """The launch's side of it."""
 
     def __init__(
-        self, progress: Progress, open_store: OpenStore, bereaved: Callable[[int], None] | None = None
+        self, progress: Progress, open_store: OpenStore, on_launch_death: Callable[[int], None] | None = None
     ) -> None:
         """Forks. ``open_store`` is called in the new process: nothing open is shared with it but the progress; and
-        there ``bereaved`` is called, with its number, when the launch dies, before its lease is given back."""
+        there ``on_launch_death`` is called, with its number, when the launch dies, before its lease is given back."""
         orders, inlet = os.pipe()
         parent = os.getpid()
         self._pid = os.fork()
         if self._pid == 0:
             code = 1
             try:
-                _beat((orders, inlet), parent, progress, open_store, bereaved)
+                _beat((orders, inlet), parent, progress, open_store, on_launch_death)
                 code = 0
             finally:
                 os._exit(code)
@@ -111,7 +111,7 @@ def _beat(
     parent: int,
     progress: Progress,
     open_store: OpenStore,
-    bereaved: Callable[[int], None] | None,
+    on_launch_death: Callable[[int], None] | None,
 ) -> None:
     for number in SIGNALS:
         # A terminal or a platform signals the whole group: the launch decides, its heartbeat follows.
@@ -134,8 +134,8 @@ def _beat(
         leases, store = open_store()
         _keep(ends, parent, progress, leases, tenure)
         try:
-            if bereaved is not None:
-                bereaved(parent)
+            if on_launch_death is not None:
+                on_launch_death(parent)
         finally:
             if progress.trusted_until() != EMPTIED:
                 _bury(progress, leases, store, tenure)

@@ -1,4 +1,4 @@
-"""Programs as handlers: how one is started, fed, heard out, and ended when its time is over.
+"""Runs a program as a handler: spawn, payload on standard input, captured output, timeout.
 
 The payload is a file on its standard input, which need not be read; its output is taken as it comes and mostly
 forgotten. Both so that nothing a program does, or leaves undone, can hold it up or fill our memory.
