@@ -7,10 +7,19 @@ from functools import cache
 from pathlib import Path
 
 import pollconsumer
+from pollconsumer.store.scripts import Scripts
 
 PACKAGE = Path(pollconsumer.__file__).parent
 LUA = PACKAGE / "store" / "lua"
 _CALL = re.compile(r"(?:redis\.call|expect)\('([A-Z]+)'")
+_READS = (
+    "EXISTS|GET|HEXISTS|HGET|HGETALL|HLEN|HMGET|HSCAN|HVALS|LINDEX|LLEN|LPOS|LRANGE|PTTL|SISMEMBER|SRANDMEMBER|TIME|"
+    "ZCARD|ZCOUNT|ZRANGE|ZRANGEBYLEX|ZRANGEBYSCORE|ZSCORE"
+)
+_WRITTEN = re.compile(rf"(?:redis\.call\('(?!(?:{_READS})')[A-Z]+', |\bwake\()(\w+)")
+_RENAMED_TO = re.compile(r"redis\.call\('RENAME', \w+, (\w+)")
+_EACH_OF = re.compile(r"for _, (\w+) in ipairs\(\{([\w, ]+)\}\)")
+_LISTS_TRIMMED = {"completed", "cancelled"}
 _FUNCTION = re.compile(r"^local function (\w+)\(.*?^end$", re.MULTILINE | re.DOTALL)
 _PLAIN = re.compile(r"""(?:[\[(]\s*|= |else )"([A-Z]{3,})"(?:[,)]| if )""")
 
@@ -20,8 +29,8 @@ def scripts() -> set[str]:
 
 
 @cache
-def commands_of(script: str) -> frozenset[str]:
-    """Those of a script, and of the functions of its parts that it calls."""
+def code_of(script: str) -> str:
+    """A script, the parts that are inserted in it, and the functions of parts that any of these call; no comments."""
     parts = "".join(path.read_text("utf-8") for path in (LUA / "parts").glob("*.lua"))
     functions = {found[1]: found[0] for found in _FUNCTION.finditer(parts)}
     text = (LUA / f"{script}.lua").read_text("utf-8")
@@ -30,14 +39,30 @@ def commands_of(script: str) -> frozenset[str]:
         for part in re.findall(r"^-- PART (\w+)$", text, re.MULTILINE)
     ]
     pending, looked_at = [text, *inserted], set[str]()
-    commands: set[str] = set()
+    code = ""
     while pending:
         text = re.sub(r"--.*", "", pending.pop())
-        commands.update(_CALL.findall(text))
+        code += text
         called = (functions.keys() & set(re.findall(r"\b(\w+)\(", text))) - looked_at
         looked_at |= called
         pending += [functions[name] for name in called]
-    return frozenset(commands)
+    return code
+
+
+def commands_of(script: str) -> frozenset[str]:
+    return frozenset(_CALL.findall(code_of(script)))
+
+
+def keys_written_by(script: str) -> set[str]:
+    """The words of its header for them; each key of a queue that the word ``ended`` is for."""
+    code = code_of(script)
+    words = {*_WRITTEN.findall(code), *_RENAMED_TO.findall(code)} - {"marker"}
+    for variable, listed in _EACH_OF.findall(code):
+        if variable in words:
+            words = words - {variable} | set(listed.split(", "))
+    unknown = words - set(Scripts()[script].keys)
+    assert not unknown, f"{script}.lua writes to {unknown}, which its header does not name"
+    return words - {"ended"} | _LISTS_TRIMMED if "ended" in words else words
 
 
 def plain_commands(layer: str = "store") -> set[str]:
