@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from redis import Redis
 
+from pollconsumer.store.keys import Keys
 from tests.site import Site, wait_until
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def redis(site: Site) -> Iterator[Redis]:
 
 
 def key(name: str, queue: str = "default") -> str:
-    return f"{{pollconsumer:{queue}}}:{name}"
+    return Keys("pollconsumer").queue(queue, name)
 
 
 def enqueued(site: Site) -> int:
@@ -129,7 +130,7 @@ def test_a_configuration_whose_zones_are_not_known_here_says_what_to_install(sit
     assert "recurrences.paris: timezone: Europe/Paris; no time zones are known here: install tzdata" in refused.stderr
 
 
-@pytest.mark.parametrize("name", ["n", "nz", "s", "ks", "recurrence_owners"])
+@pytest.mark.parametrize("name", ["recurrences", "next_instants", "schedule", "schedule_marker", "recurrence_owners"])
 def test_a_queue_with_a_key_of_another_type_costs_other_queues_nothing(site: Site, redis: Redis, name: str) -> None:
     site.drain("--queue", "a")
     redis.set(key(name, "a"), "somebody else's")

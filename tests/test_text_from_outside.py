@@ -205,7 +205,7 @@ def test_commands_print_through_one_place_only() -> None:
 @pytest.mark.ends_with(1, traceback=True)
 def test_a_bug_of_ours_shows_its_traceback_escaped(place: Path) -> None:
     (place / "sitecustomize.py").write_text(
-        "import pollconsumer.interface.settings.model as s\n"
+        "import pollconsumer.interface.settings.load as s\n"
         f"def broken(*_, **__): raise ZeroDivisionError({LINE!r})\n"
         "s.load_settings = broken\n"
     )
