@@ -1,7 +1,7 @@
 """What can go wrong, each with the exit code of its command.
 
     PollConsumerError               1    a bug of ours, unless a subclass says otherwise
-    ├── UsageError                  2    a flag or argument that cannot be meant
+    ├── UsageError                  2    a flag or argument that is invalid
     ├── BadData                     65   data given by the user that cannot be a message
     │   ├── PayloadTooLarge         65
     │   └── Conflict                65   its id belongs to a message with another handler or payload

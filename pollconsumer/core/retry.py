@@ -27,7 +27,7 @@ class Backoff:
     """Exponential delays before further attempts: ``first``, then ``factor`` times as long each time, at most ``most``.
 
     ``first`` and ``most`` are seconds or text such as ``10m``; ``jitter`` is the share of each delay that is left to
-    chance. ValueError for a backoff that cannot be meant.
+    chance. ValueError for a backoff that is invalid.
     """
 
     __slots__ = ("factor", "first", "jitter", "most")

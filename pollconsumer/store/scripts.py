@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pollconsumer.store.keyspace import suffix
 
@@ -21,25 +21,34 @@ _HEADER = re.compile(r"^-- (KEYS|NEEDS) (.+)$", re.MULTILINE)
 _PART = re.compile(r"^-- PART (\w+)$", re.MULTILINE)
 _CONSTANTS = re.compile(r"^local ([A-Z][A-Z0-9_]*(?:, [A-Z][A-Z0-9_]*)*) = ([^\n]*?)(?:  --.*)?\n", re.MULTILINE)
 
-_NAMES = re.compile(r"--[^\n]*|'(?:\\.|[^'\\])*'|\b[A-Z][A-Z0-9_]+\b")
+_NAME = re.compile(r"\b([A-Z][A-Z0-9_]+)\b")
 
 # All others free memory, move it about, or need next to none: they must work on a full server.
 _MAY_GROW = {"enqueue", "checkpoint"}
 
 
+class Part(NamedTuple):
+    """A file of functions: what it needs, what its code may name, and that with constants written in."""
+
+    needs: list[str]
+    constants: dict[str, str]
+    code: str
+
+
 class Script:
     """An operation of the store."""
 
-    def __init__(self, name: str, source_of: Callable[[str], str], *, shebang: bool) -> None:
-        source = _PART.sub(lambda part: source_of(f"parts/{part[1]}"), source_of(name))
+    def __init__(self, name: str, part: Callable[[str], Part], *, shebang: bool) -> None:
+        source = _PART.sub(lambda found: _read(f"parts/{found[1]}"), _read(name))
         self.keys = tuple(_header(source, "KEYS"))
         """Words for the keys; ``...`` before the last says that it takes all that are left."""
         if not self.keys:
             raise AssertionError(f"{name}.lua does not name its KEYS")
         flags = ("#!lua\n" if name in _MAY_GROW else "#!lua flags=allow-oom\n") if shebang else ""
-        parts: dict[str, str] = {}
-        _collect(source, source_of, parts)
-        self.code = (flags + self._binding() + _inlined("".join(parts.values()) + source)).encode()
+        parts: dict[str, Part] = {}
+        _collect(_header(source, "NEEDS"), part, parts)
+        functions = "".join(each.code for each in parts.values())
+        self.code = (flags + self._binding() + functions + _inlined(source, _constants(source, parts))).encode()
         self.sha = hashlib.sha1(self.code, usedforsecurity=False).hexdigest().encode()
         self._suffixes: tuple[str, ...] | None = None
 
@@ -68,19 +77,24 @@ class Scripts:
     def __init__(self, *, shebang: bool = True) -> None:
         self._shebang = shebang
         self._read: dict[str, Script] = {}
-        self._sources: dict[str, str] = {}
+        self._parts: dict[str, Part] = {}
 
     def __getitem__(self, name: str) -> Script:
         script = self._read.get(name)
         if script is None:
-            script = self._read[name] = Script(name, self._source, shebang=self._shebang)
+            script = self._read[name] = Script(name, self._part, shebang=self._shebang)
         return script
 
-    def _source(self, name: str) -> str:
-        source = self._sources.get(name)
-        if source is None:
-            source = self._sources[name] = (_DIRECTORY / f"{name}.lua").read_text("utf-8")
-        return source
+    def _part(self, name: str) -> Part:
+        """Made once for all scripts that need it: a launch uses a dozen."""
+        part = self._parts.get(name)
+        if part is None:
+            source, needed = _read(f"parts/{name}"), dict[str, Part]()
+            needs = _header(source, "NEEDS")
+            _collect(needs, self._part, needed)
+            constants = _constants(source, needed)
+            part = self._parts[name] = Part(needs, constants, _inlined(source, constants))
+        return part
 
     def known(self) -> list[Script]:
         """The scripts in use so far."""
@@ -91,21 +105,33 @@ def _header(source: str, what: str) -> list[str]:
     return [word for kind, words in _HEADER.findall(source) if kind == what for word in words.split()]
 
 
-def _collect(source: str, source_of: Callable[[str], str], parts: dict[str, str]) -> None:
-    """What a source needs, each part once and after those that it needs itself."""
-    for name in _header(source, "NEEDS"):
+def _read(name: str) -> str:
+    return (_DIRECTORY / f"{name}.lua").read_text("utf-8")
+
+
+def _collect(needs: list[str], part: Callable[[str], Part], parts: dict[str, Part]) -> None:
+    """Each part once, and after those that it needs itself."""
+    for name in needs:
         if name not in parts:
-            part = source_of(f"parts/{name}")
-            _collect(part, source_of, parts)
-            parts[name] = part
+            _collect(part(name).needs, part, parts)
+            parts[name] = part(name)
 
 
-def _inlined(code: str) -> str:
+def _constants(source: str, parts: dict[str, Part]) -> dict[str, str]:
+    """Those of a source and of the parts that it needs, with their values."""
+    constants: dict[str, str] = {}
+    for part in parts.values():
+        constants |= part.constants
+    for names, values in _CONSTANTS.findall(source):
+        constants.update(zip(names.split(", "), values.split(", "), strict=True))
+    return constants
+
+
+def _inlined(source: str, constants: dict[str, str]) -> str:
     """With the values of constants in place of their names, as a preprocessor would.
 
     Each function of a script captures the locals that it uses, in every call: those of a step cost 40 µs.
     """
-    values: dict[str, str] = {}
-    for names, constants in _CONSTANTS.findall(code):
-        values.update(zip(names.split(", "), constants.split(", "), strict=True))
-    return _NAMES.sub(lambda name: values.get(name[0], name[0]), _CONSTANTS.sub("\n", code))
+    words = _NAME.split(_CONSTANTS.sub("\n", source))
+    words[1::2] = [constants.get(name, name) for name in words[1::2]]
+    return "".join(words)

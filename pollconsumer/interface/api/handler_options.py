@@ -53,7 +53,7 @@ class Checked(NamedTuple):
 
 
 def check_options(options: HandlerOptions) -> Checked:
-    """ConfigurationError for a value that cannot be meant, TypeError for an option that does not exist."""
+    """ConfigurationError for a value that is invalid, TypeError for an option that does not exist."""
     if unknown := options.keys() - HandlerOptions.__annotations__.keys():
         raise TypeError(f"unknown option: {', '.join(sorted(unknown))}")
     max_attempts = options.get("max_attempts", MAX_ATTEMPTS)

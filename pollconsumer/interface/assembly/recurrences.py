@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def load_recurrences(settings: Settings, handlers: Mapping[str, Handler]) -> list[Recurrence]:
     """Those of the configuration and of the imported modules; the former before the latter, name by name.
 
-    ConfigurationError for one that cannot be meant.
+    ConfigurationError for an invalid one.
     """
     from pollconsumer.interface.api.app import PollConsumer
 

@@ -43,7 +43,7 @@ READERS = ("model.py", "rules.py", "values.py", "sources.py", "environment.py")
 def load_settings(config: Path | None = None, *, store: str | None = None, namespace: str | None = None) -> Settings:
     """Settings from flags (the arguments), environment, file and defaults, the earlier before the later.
 
-    ConfigurationError (78) for a file, variable, key or value that cannot be meant, and for a ``store`` that cannot be
+    ConfigurationError (78) for a file, variable, key or value that is invalid, and for a ``store`` that cannot be
     one; UsageError (2) for a ``namespace`` that cannot be one; PermissionDenied (77) for a file that may not be read.
     """
     variables = {name: value for name, value in os.environ.items() if name.startswith(PREFIX)}

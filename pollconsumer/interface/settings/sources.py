@@ -42,7 +42,7 @@ def read(path: Path | None, variables: Mapping[str, str]) -> dict[str, Any]:
     """The values of all settings by name, sections as dicts of theirs, with the right types, ranges not yet checked.
 
     ``path`` is an existing TOML file; ``variables`` are those of the environment that begin with POLLCONSUMER_.
-    ConfigurationError names the first key or variable that cannot be meant.
+    ConfigurationError names the first key or variable that is invalid.
     """
 
     class Sources(BaseSettings):

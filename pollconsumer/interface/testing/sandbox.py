@@ -72,7 +72,7 @@ class Sandbox:
     """
 
     def __init__(self, *apps: PollConsumer, start: datetime | None = None, config: str | Path | None = None) -> None:
-        """TypeError for a naive ``start``, ConfigurationError for a ``config`` that cannot be meant."""
+        """TypeError for a naive ``start``, ConfigurationError for a ``config`` that is invalid."""
         if start is not None:
             epoch_ms(start)
         self._apps = list(apps)
