@@ -74,6 +74,7 @@ def _ends_of_processes(request: pytest.FixtureRequest) -> Iterator[None]:
 def _own_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A home of the test's own, and nothing that the person at the keyboard or another test has set."""
     monkeypatch.setattr(PollConsumer, "instances", PollConsumer.instances.copy())
+    monkeypatch.setattr(PollConsumer, "command_settings", None)
     for name in list(os.environ):
         if name.startswith("POLLCONSUMER_") or (name.startswith("XDG_") and name.endswith("_HOME")):
             monkeypatch.delenv(name)

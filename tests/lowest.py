@@ -16,13 +16,13 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 FAST = (
     "tests/store",
-    "tests/test_cli_frame.py",
-    "tests/test_embedded.py",
-    "tests/test_interventions.py",
-    "tests/test_loop.py",
-    "tests/test_recurrences.py",
-    "tests/test_settings.py",
-    "tests/test_testing.py",
+    "tests/interface/test_cli_frame.py",
+    "tests/system/test_embedded.py",
+    "tests/interface/test_interventions.py",
+    "tests/runtime/test_loop.py",
+    "tests/system/test_recurrences.py",
+    "tests/interface/test_settings.py",
+    "tests/interface/test_testing.py",
 )
 TESTS_NEED = ("fakeredis[lua]", "hypothesis", "pytest", "trustme")
 

@@ -37,7 +37,7 @@ def no_process_stays(history: History) -> Iterator[str]:
     """14. When every launch has ended, nothing is left that one of them started.
 
     That each ends by stop_before + grace cannot be checked here, where they are suspended and the machine is busy:
-    tests/test_launches.py does.
+    tests/system/test_launches.py does.
     """
     for stray in history.strays:
         yield f"still running: {stray}"

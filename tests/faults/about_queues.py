@@ -67,7 +67,7 @@ def every_message_stands_in_one_place(history: History) -> Iterator[str]:
 def first_in_is_first_out(history: History) -> Iterator[str]:
     """15. Equals are begun in the order in which they were accepted. (With one slot; of priority 0, due at once.)
 
-    The order between priorities is the state machine's to check (tests/machine): here the clock has the last word.
+    The order between priorities is checked by the state machine (tests/store/machine); the clock has the last word.
     A program or an isolated process may be killed before it has recorded that it began: when that was, nobody knows.
     """
     if not history.one_at_a_time:

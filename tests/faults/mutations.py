@@ -30,7 +30,7 @@ TESTS = ["-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-k", "not fakere
 SAYING = ["--deselect", "tests/store/test_rights.py::test_the_rights_of_a_role_are_the_commands_that_it_uses"]
 STAGES = (
     [*TESTS, *SAYING, "tests/store"],
-    [*TESTS, "tests/test_store_machine.py"],
+    [*TESTS, "tests/store/test_machine.py"],
     ["-m", "tests.faults.mixed", "--seeds", "2", "--messages", "150", "--faults", "6"],
 )
 LONGEST = 600.0

@@ -18,7 +18,7 @@ from tests.site import wait_until
 if TYPE_CHECKING:
     from tests.site import Site
 
-README = Path(__file__).parent.parent / "README.md"
+README = Path(__file__).parents[2] / "README.md"
 SHORT = ["--timeout", "4s", "--min-margin", "500ms", "--estimated-duration", "1ms", "--grace", "1s"]
 
 

@@ -21,9 +21,9 @@ from pollconsumer.store.leases import Group, Leases
 from pollconsumer.store.recurring import Recurring
 from pollconsumer.store.redis_store import RedisStore
 from tests.conftest import NAMESPACE
+from tests.core.test_text import is_harmless
 from tests.store.acting import HOUR, QUEUE, Launch, die, finish, message
 from tests.store.servers import server_ms
-from tests.test_core_text import is_harmless
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

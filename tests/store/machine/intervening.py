@@ -12,13 +12,13 @@ from pollconsumer.core.errors import BadData
 from pollconsumer.core.lifecycle import State
 from pollconsumer.store.id_memory import ID_MEMORY_MS, MOST_REMEMBERED
 from pollconsumer.store.redis_store import trimmed_keys
-from tests.machine.base import DUE, FEW
-from tests.machine.handling import Handling
 from tests.store.acting import HOUR, QUEUE
+from tests.store.machine.base import DUE, FEW
+from tests.store.machine.handling import Handling
 from tests.store.servers import snapshot
 
 if TYPE_CHECKING:
-    from tests.machine.model import Held
+    from tests.store.machine.model import Held
 
 
 class Intervening(Handling):

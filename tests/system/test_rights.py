@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from tests.store.servers import Server
 
-DOCUMENT = Path(__file__).parents[1] / "docs" / "store.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "store.md"
 RECURRENCE = (
     '[recurrences.often]\nhandler = "record"\nevery = "1s"\nqueue = "other"\npayload = { name = "occurrence" }\n'
 )

@@ -14,9 +14,9 @@ from pollconsumer.core.lifecycle import State
 from pollconsumer.core.recurrence import Recurrence, tick
 from pollconsumer.store import outbox
 from pollconsumer.store.recurring import occurrence_id, occurrence_record
-from tests.machine.base import FEW, Base, new_messages
-from tests.machine.model import Held
 from tests.store.acting import HOUR, QUEUE
+from tests.store.machine.base import FEW, Base, new_messages
+from tests.store.machine.model import Held
 from tests.store.servers import server_ms, snapshot
 
 if TYPE_CHECKING:

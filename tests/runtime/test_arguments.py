@@ -16,7 +16,7 @@ from pollconsumer.core.errors import ConfigurationError
 from pollconsumer.runtime.handling.arguments import MOST_CHARACTERS, Arguments, BadArguments, Mismatch, NotOfJson
 from pollconsumer.runtime.handling.context import Context  # noqa: TC001  annotations are read at run time
 from pollconsumer.runtime.handling.handler import Handler, calling
-from tests.test_core_message import PAYLOADS
+from tests.core.test_message import PAYLOADS
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis.stateful import invariant
 
 from pollconsumer.core.lifecycle import State
-from tests.machine.intervening import Intervening
-from tests.machine.model import LIMITS
 from tests.store.acting import QUEUE
+from tests.store.machine.intervening import Intervening
+from tests.store.machine.model import LIMITS
 
 
 class Invariants(Intervening):

@@ -15,8 +15,8 @@ from pollconsumer.store.recurring import Recurring
 from pollconsumer.store.redis_store import RedisStore
 from pollconsumer.store.reservations import Holder, Limits
 from tests.conftest import NAMESPACE
-from tests.machine.model import LIMITS, Model
 from tests.store.acting import HOUR, QUEUE, Launch, Looking, message, names
+from tests.store.machine.model import LIMITS, Model
 from tests.store.servers import server_ms
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from tests.site import Site, wait_until
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-EXAMPLE = Path(__file__).parents[1] / "examples" / "checks"
+EXAMPLE = Path(__file__).parents[2] / "examples" / "checks"
 SHORT = ["--timeout", "4s", "--idle-time", "500ms"]
 TROUBLE, WELL = "{}: trouble", "{}: well again"
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from tests.machine.invariants import Invariants
+from tests.store.machine.invariants import Invariants
 
 if TYPE_CHECKING:
     from tests.store.servers import Server

@@ -23,7 +23,7 @@ from pollconsumer.core.errors import BadData
 from pollconsumer.core.message import decode_payload, encode_payload
 from pollconsumer.interface.api.app import _converting
 from pollconsumer.runtime.handling.arguments import MOST_CHARACTERS, Arguments, BadArguments
-from tests.test_core_message import TEXT
+from tests.core.test_message import TEXT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

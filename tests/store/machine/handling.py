@@ -12,9 +12,9 @@ from pollconsumer.core.errors import LeaseLost
 from pollconsumer.core.lifecycle import State
 from pollconsumer.store import outbox, rows
 from pollconsumer.store.reservations import Limits
-from tests.machine.base import FEW, OTHER, new_messages
-from tests.machine.producing import Producing
 from tests.store.acting import HOUR, QUEUE, Launch, begin, die, finish, park, release, retry
+from tests.store.machine.base import FEW, OTHER, new_messages
+from tests.store.machine.producing import Producing
 from tests.store.servers import server_ms
 
 if TYPE_CHECKING:

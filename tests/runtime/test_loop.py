@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from pollconsumer.core.window import StopReason
 from pollconsumer.runtime import consumer
-from tests.virtual import TICK, Arrival, Arrivals, Clock, Settings, VirtualLaunch
+from tests.runtime.virtual import TICK, Arrival, Arrivals, Clock, Settings, VirtualLaunch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -1,0 +1,1 @@
+"""The decisions: no server, no clock, no process."""

@@ -1,0 +1,1 @@
+"""What users call, write and read: the API, settings, commands."""

@@ -1,0 +1,1 @@
+"""The parts of a launch, most of them in virtual time."""

@@ -1,0 +1,1 @@
+"""Whole launches: real processes, real servers, real signals."""
