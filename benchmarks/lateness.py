@@ -11,7 +11,7 @@ from pollconsumer.interface.cli.opened import COMMAND_BUDGET
 from pollconsumer.interface.settings.load import load_settings
 from pollconsumer.interface.store_opener import opener_of
 from pollconsumer.store.inspector import Inspector
-from pollconsumer.store.wire import Budget
+from pollconsumer.store.patience import Budget
 
 MESSAGES = 300
 SPREAD = 20.0

@@ -7,7 +7,7 @@ import sys
 import time
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from benchmarks.place import handler, place, run, start
 from pollconsumer.interface.cli.opened import COMMAND_BUDGET
@@ -15,7 +15,10 @@ from pollconsumer.interface.settings.load import load_settings
 from pollconsumer.interface.store_opener import opener_of
 from pollconsumer.store import scripts
 from pollconsumer.store.inspector import Inspector
-from pollconsumer.store.wire import Budget, Wire
+from pollconsumer.store.patience import Budget
+
+if TYPE_CHECKING:
+    from pollconsumer.store.wire import Wire
 
 BULK = 20_000
 LEAD = 60.0

@@ -21,9 +21,10 @@ from pollconsumer.interface.api.app import PollConsumer
 from pollconsumer.runtime.embedded.start import find_program
 from pollconsumer.store.inspector import Inspector
 from pollconsumer.store.leases import Leases
+from pollconsumer.store.patience import Budget
 from pollconsumer.store.redis_store import RedisStore
 from pollconsumer.store.scripts import Scripts
-from pollconsumer.store.wire import Budget, Wire
+from pollconsumer.store.wire import Wire
 from tests.exits import RUNS
 from tests.forks import FORKS
 from tests.site import Site

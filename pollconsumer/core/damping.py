@@ -20,6 +20,7 @@ from __future__ import annotations
 import json
 from typing import NamedTuple
 
+from pollconsumer.core import strict_json
 from pollconsumer.core.timespan import format_duration
 
 PRINTED_AT = (1, 2, 5, 15, 60)
@@ -99,17 +100,12 @@ class Streaks:
     def decode(cls, stored: bytes | None) -> Streaks:
         """What ``encode`` made; of anything else, the part that it may have made."""
         try:
-            found = json.loads(stored or b"{}", parse_constant=_refuse)
-        except (ValueError, RecursionError):
+            found = strict_json.parse(stored or b"{}")
+        except ValueError:
             return cls()
         if not isinstance(found, dict):
             return cls()
         return cls({name: streak for name, fields in found.items() if (streak := _read(fields))})
-
-
-def _refuse(constant: str) -> None:
-    """Python's parser takes NaN and Infinity, with which no instant can be compared."""
-    raise ValueError(constant)
 
 
 def _read(fields: object) -> Streak | None:

@@ -11,12 +11,13 @@ from pollconsumer.runtime.own_files import data_directory
 from pollconsumer.store.leases import Leases
 from pollconsumer.store.redis_store import RedisStore
 from pollconsumer.store.suitability import Suitability
-from pollconsumer.store.wire import Patience, Wire
+from pollconsumer.store.wire import Wire
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pollconsumer.runtime.own_files import OwnFiles
+    from pollconsumer.store.patience import Patience
 
 EMBEDDED = "embedded"
 START_BUDGET = 10.0

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from pollconsumer.core import strict_json
 from pollconsumer.core.errors import NotFound, UsageError
-from pollconsumer.core.lifecycle import LAST_MILLISECOND, State, Timestamps, durations_of, state_of
+from pollconsumer.core.lifecycle import State, Timestamps, durations_of, state_of
 from pollconsumer.core.message import Malformed, decode_payload
 from pollconsumer.store import rows
 from pollconsumer.store.counts import count_of
 from pollconsumer.store.id_text import id_bytes, id_text
 from pollconsumer.store.keys import Keys, queue_names
 from pollconsumer.store.keyspace import QUEUE_KEYS
+from pollconsumer.store.ledger import launches_of, leases_of
 from pollconsumer.store.load import Load, load_of
 
 if TYPE_CHECKING:
@@ -145,33 +146,10 @@ class Inspector:
                         yield message
 
     def launches(self, limit: int) -> list[dict[str, Any]]:
-        """The ledger, newest first; each with the gap in seconds since the one before it gave back the lease."""
-        control = self._keys.control
-        ids = self._wire.command("LRANGE", control("launches"), 0, limit + 200)
-        found = self._wire.command("HMGET", control("ledger"), *ids) if ids else []
-        entries = [entry for stored in found if stored and (entry := _read_entry(stored))]
-        live = {lease["fence"] for lease in self.leases()}
-        before: dict[str | None, dict[str, Any]] = {}
-        for entry in reversed(entries):
-            earlier = before.get(entry.get("lineage"))
-            if entry["stop_reason"] is None and entry.get("fence") not in live:
-                entry |= {"stop_reason": "died", "exit_code": -1}
-            known = earlier is not None and "acquired_ms" in entry
-            entry["gap_seconds"] = (
-                max(0, entry["acquired_ms"] - earlier["ended_ms"]) / 1000 if known and earlier else None
-            )
-            if "ended_ms" in entry:
-                before[entry["lineage"]] = entry
-        return entries[:limit]
+        return launches_of(self._wire, self._keys, limit)
 
     def leases(self) -> list[dict[str, Any]]:
-        """Who holds which lease, since when (epoch ms), under which fence."""
-        lineages = sorted(map(id_text, self._wire.command("SMEMBERS", self._keys.control("leases"))))
-        if not lineages:
-            return []
-        answers = self._wire.all([("HGETALL", self._keys.control(f"lease:{lineage}")) for lineage in lineages])
-        held = zip(lineages, answers, strict=True)
-        return [lease for lineage, fields in held if fields and (lease := _read_lease(lineage, fields))]
+        return leases_of(self._wire, self._keys)
 
     def _now(self) -> int:
         seconds, microseconds = self._wire.command("TIME")
@@ -291,11 +269,6 @@ def _id_in(key: str, entry: bytes) -> bytes:
     return entry[entry.find(b"\0") + 20 :] if key == "waiting_for_place" else entry
 
 
-_NUMBERS = ("running_seconds", "handled", "failed", "released", "yielded", "average_seconds", "margin_seconds")
-_INSTANTS = ("started_ms", "acquired_ms", "ended_ms")
-_BLANK: dict[str, Any] = {"role": "", "queues": [], "exit_code": None} | dict.fromkeys(_NUMBERS, 0)
-
-
 def _seconds_since(instant: bytes | None, now: int) -> float | None:
     """Since an instant in epoch ms; None for what somebody else wrote there."""
     return max(0, now - int(instant)) / 1000 if instant is not None and instant.isdigit() else None
@@ -304,57 +277,6 @@ def _seconds_since(instant: bytes | None, now: int) -> float | None:
 def _read_result(stored: bytes | None) -> Any:
     """A result; None for what somebody else wrote there."""
     try:
-        return None if stored is None else json.loads(stored, parse_constant=_refuse)
-    except (ValueError, RecursionError):
+        return None if stored is None else strict_json.parse(stored)
+    except ValueError:
         return None
-
-
-def _refuse(constant: str) -> None:
-    """Python's parser takes NaN and Infinity; JSON has no such numbers, and neither can be printed as JSON."""
-    raise ValueError(constant)
-
-
-def _read_entry(stored: bytes) -> dict[str, Any] | None:
-    """A ledger's entry; None for what somebody else wrote there."""
-    try:
-        entry = json.loads(stored, parse_constant=_refuse)
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(entry, dict) or not entry.keys() >= {"launch_id", "stop_reason"}:
-        return None
-    entry = _BLANK | entry
-    texts = (entry["role"], entry["stop_reason"] or "", entry.get("lineage") or "")
-    sound = (
-        all(isinstance(text, str) for text in texts)
-        and all(type(entry[name]) in (int, float) and abs(entry[name]) <= LAST_MILLISECOND for name in _NUMBERS)
-        and all(_is_instant(entry[name]) for name in _INSTANTS if name in entry)
-    )
-    return entry if sound else None
-
-
-def _is_instant(value: object) -> bool:
-    """Whether ``value`` is a time in epoch ms that can be written as a date."""
-    return type(value) is int and 0 <= value <= LAST_MILLISECOND
-
-
-def _read_lease(lineage: str, fields: list[bytes]) -> dict[str, Any] | None:
-    """A lease as it is held; None for what somebody else wrote there."""
-    lease = dict(zip(fields[::2], fields[1::2], strict=True))
-    try:
-        holder = json.loads(lease[b"holder"])
-        read = {
-            "role": holder["role"],
-            "slot": int(lineage.rpartition(":")[2]),
-            "queues": holder["queues"],
-            "holder": lease[b"launch"].decode(),
-            "host": holder["host"],
-            "pid": holder["pid"],
-            "fence": int(lease[b"fence"]),
-            "since_ms": int(lease[b"since"]),
-            "lineage": lineage,
-        }
-    except (ValueError, KeyError, TypeError, RecursionError):
-        return None
-    queues = read["queues"]
-    sound = isinstance(queues, list) and all(isinstance(name, str) for name in (*queues, read["role"], read["host"]))
-    return read if sound and _is_instant(read["since_ms"]) else None

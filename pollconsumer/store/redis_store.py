@@ -18,9 +18,9 @@ from pollconsumer.store.batches import as_arguments, conflict, ids_of, round_tri
 from pollconsumer.store.id_memory import ID_MEMORY_MS, MOST_REMEMBERED
 from pollconsumer.store.keys import Keys, queue_names
 from pollconsumer.store.keyspace import QUEUE_KEYS
+from pollconsumer.store.replies import Unanswered, refuse_without
 from pollconsumer.store.reservations import Buried, Reservation, Share, Stepped
-from pollconsumer.store.rights import LAUNCH, PRODUCER, WAIT, refuse_without
-from pollconsumer.store.wire import Unanswered
+from pollconsumer.store.rights import LAUNCH, PRODUCER, WAIT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pollconsumer.core.errors import PermissionDenied
+from pollconsumer.store.replies import refuse_without
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from pollconsumer.store.wire import Wire
 
 # Beside EVALSHA, without which nothing can be asked.
@@ -36,10 +34,3 @@ OPERATOR = (
 def demand(wire: Wire, rights: str, key: str) -> None:
     """Raises PermissionDenied, naming them, where any of ``rights`` to ``key`` are missing."""
     refuse_without(wire.call("rights", [key], rights.split()))
-
-
-def refuse_without(lacking: Sequence[bytes]) -> None:
-    """Raises PermissionDenied where the server said that anything is missing."""
-    if lacking:
-        wanted = " ".join(f"+{command.decode().lower()}" for command in lacking)
-        raise PermissionDenied("rights missing", wanted, "the store's user needs them: ACL SETUSER, see docs/store.md")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from pollconsumer.core.errors import StoreRefused, StoreUnreachable
 from pollconsumer.store.keys import Keys
+from pollconsumer.store.replies import RESTORE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
     from pollconsumer.store.wire import Wire
 
 OLDEST = (7, 0)
-RESTORE = "restore its data, or accept it: pollconsumer store adopt"
 
 
 class Memo(Protocol):

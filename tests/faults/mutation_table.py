@@ -288,7 +288,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     # Rights and types, before the first write
     _lua("parts/rights", "rights", "if not (known and allowed) then", "if false then"),
     _lua("register", "rights before a queue is known", "if #lacking == 0 and", "if"),
-    _python("rights", "refusal", "    if lacking:", "    if False:"),
+    _python("replies", "refusal", "    if lacking:", "    if False:"),
     _python("redis_store", "rights of a launch in a queue", "self._register(queue, LAUNCH)", "self._register(queue)"),
     _python("redis_store", "rights of a producer in a queue", '"rows"), *rights.split()]', '"rows")]'),
     _python("redis_store", "rights of one that waits for replicas", 'f"{PRODUCER} {WAIT}"', "PRODUCER"),

@@ -66,6 +66,7 @@ NEAREST = {
     "reservations": ["recovering"],
     "reserve": ["settling", "limits", "concurrency_keys", "newer_versions", "foreign_ids"],
     "retire": ["recovering"],
+    "replies": ["rights"],
     "rights": ["rights"],
     "set_aside": ["recurring"],
     "settle": ["settling", "concurrency_keys", "at_most_once", "unique_keys", "id_memory"],

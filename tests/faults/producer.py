@@ -18,7 +18,8 @@ from pollconsumer import OutcomeUnknown, PollConsumer, StoreUnreachable
 from pollconsumer.core.errors import BadData, NotFound
 from pollconsumer.interface.settings.load import load_settings
 from pollconsumer.store.interventions import Interventions
-from pollconsumer.store.wire import Budget, Wire
+from pollconsumer.store.patience import Budget
+from pollconsumer.store.wire import Wire
 from tests.faults.recording import append, digest, now
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ import pytest
 from pollconsumer.core.message import encode_payload
 from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.interface import cli, logs
-from pollconsumer.store.inspector import _BLANK
 from pollconsumer.store.leases import Group, Leases
+from pollconsumer.store.ledger import _BLANK
 from pollconsumer.store.recurring import Recurring
 from pollconsumer.store.redis_store import RedisStore
 from tests.conftest import NAMESPACE

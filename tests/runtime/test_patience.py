@@ -6,7 +6,8 @@ import time
 
 from pollconsumer.core.window import Window
 from pollconsumer.runtime.launch.frame import SHORTEST_TIMEOUT, WindowPatience
-from pollconsumer.store.wire import COMMAND_TIMEOUT, Wire
+from pollconsumer.store.patience import COMMAND_TIMEOUT
+from pollconsumer.store.wire import Wire
 from tests.store.relay import answering
 
 

@@ -66,10 +66,10 @@ def keys_written_by(script: str) -> set[str]:
 
 
 def plain_commands(layer: str = "store") -> set[str]:
-    """Those that Python sends itself, beside what the connection does with scripts."""
+    """Those that Python sends itself, except for what the connection does with scripts."""
     return {
         name
         for path in (PACKAGE / layer).rglob("*.py")
-        if path.name != "wire.py"
+        if path.name not in ("wire.py", "replies.py")
         for name in _PLAIN.findall(path.read_text("utf-8"))
     }

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pollconsumer.store.wire import Budget
+from pollconsumer.store.patience import Budget
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pollconsumer.store.wire import Patience, Wire
+    from pollconsumer.store.patience import Patience
+    from pollconsumer.store.wire import Wire
 
     MakeWire = Callable[[Callable[[], Patience], Callable[[Wire], None] | None], Wire]
 

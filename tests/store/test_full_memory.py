@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pollconsumer.core.errors import OutcomeUnknown, StoreUnreachable
+from pollconsumer.store.patience import Budget
 from pollconsumer.store.redis_store import RedisStore
-from pollconsumer.store.wire import Budget
 from tests.conftest import NAMESPACE
 from tests.store.acting import HOUR, QUEUE, Launch, Looking, die, message, release, retry
 from tests.store.servers import snapshot

@@ -13,7 +13,7 @@ from pollconsumer.store import outbox, redis_store, rows
 from pollconsumer.store.id_memory import ID_MEMORY_MS, MOST_REMEMBERED
 from pollconsumer.store.recurring import Recurring, occurrence_id, occurrence_record
 from pollconsumer.store.redis_store import Enqueued, RedisStore
-from pollconsumer.store.wire import Unanswered
+from pollconsumer.store.replies import Unanswered
 from tests.conftest import NAMESPACE
 from tests.store.acting import HOUR, QUEUE, Launch, Looking, chosen, die, finish, message
 from tests.store.servers import server_ms, snapshot

@@ -16,9 +16,11 @@ import pytest
 
 from pollconsumer.core.errors import Conflict, NotReplicated, OutcomeUnknown
 from pollconsumer.runtime.embedded.start import find_program
+from pollconsumer.store.patience import Budget
 from pollconsumer.store.redis_store import RedisStore, Strict
+from pollconsumer.store.replies import Unanswered
 from pollconsumer.store.suitability import Suitability
-from pollconsumer.store.wire import Budget, Unanswered, Wire
+from pollconsumer.store.wire import Wire
 from tests.conftest import NAMESPACE
 from tests.store.acting import Launch, chosen, message, names
 from tests.store.test_suitability import Memo

@@ -15,10 +15,11 @@ from pollconsumer.store import rights
 from pollconsumer.store.inspector import Inspector
 from pollconsumer.store.interventions import Interventions
 from pollconsumer.store.leases import Group, Leases
+from pollconsumer.store.patience import Budget
 from pollconsumer.store.recurring import Recurring
 from pollconsumer.store.redis_store import RedisStore, Strict
 from pollconsumer.store.suitability import Suitability
-from pollconsumer.store.wire import Budget, Wire
+from pollconsumer.store.wire import Wire
 from tests.conftest import NAMESPACE
 from tests.store.acting import QUEUE, Launch, die, message, names
 from tests.store.commands_used import LUA, commands_of, plain_commands, scripts

@@ -20,9 +20,11 @@ from pollconsumer.core.errors import (
     StoreRefused,
     StoreUnreachable,
 )
-from pollconsumer.store import wire as module
+from pollconsumer.store import patience as module
+from pollconsumer.store.patience import COMMAND_TIMEOUT, Budget
 from pollconsumer.store.redis_store import Enqueued, RedisStore
-from pollconsumer.store.wire import COMMAND_TIMEOUT, Budget, Unanswered, Wire
+from pollconsumer.store.replies import Unanswered
+from pollconsumer.store.wire import Wire
 from tests.conftest import NAMESPACE
 from tests.store.acting import QUEUE, Launch, Looking, message, names
 from tests.store.relay import Relay, answering

@@ -10,7 +10,8 @@ import pytest
 
 from pollconsumer.core.durations import MEMORY, Average
 from pollconsumer.store.leases import Leases
-from pollconsumer.store.wire import Budget, Wire
+from pollconsumer.store.patience import Budget
+from pollconsumer.store.wire import Wire
 from tests.site import PATIENCE, Site
 
 if TYPE_CHECKING:

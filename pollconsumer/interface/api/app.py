@@ -213,8 +213,8 @@ class PollConsumer(Hooking):
 
     def _open(self) -> RedisStore:
         from pollconsumer.interface.store_opener import opener_of, strict_of
+        from pollconsumer.store.patience import Budget
         from pollconsumer.store.redis_store import RedisStore
-        from pollconsumer.store.wire import Budget
 
         settings = self._settings()
         wire = opener_of(settings).wire(lambda: Budget(ENQUEUE_BUDGET))

@@ -28,8 +28,8 @@ from pollconsumer.runtime.launch.watchdog import Watchdog
 from pollconsumer.runtime.own_files import OwnFiles
 from pollconsumer.runtime.programs.command import Command
 from pollconsumer.store.keys import Keys
+from pollconsumer.store.patience import Budget
 from pollconsumer.store.service import service_of
-from pollconsumer.store.wire import Budget
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

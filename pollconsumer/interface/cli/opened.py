@@ -9,12 +9,13 @@ from pollconsumer.interface.store_opener import opener_of, strict_of
 from pollconsumer.store.inspector import Inspector
 from pollconsumer.store.interventions import Interventions
 from pollconsumer.store.leases import Leases
+from pollconsumer.store.patience import Budget
 from pollconsumer.store.recurring import Recurring
 from pollconsumer.store.redis_store import RedisStore
-from pollconsumer.store.wire import Budget, Wire
 
 if TYPE_CHECKING:
     from pollconsumer.runtime.store_opener import StoreOpener
+    from pollconsumer.store.wire import Wire
 
 COMMAND_BUDGET = 5.0
 """Seconds for which a command bears with a store that does not answer."""

@@ -12,7 +12,7 @@ from pollconsumer.interface.cli.opened import COMMAND_BUDGET, opener
 from pollconsumer.interface.cli.output import print_json, print_line, print_table
 from pollconsumer.runtime.embedded.server import EmbeddedServer
 from pollconsumer.runtime.own_files import data_directory
-from pollconsumer.store.wire import Budget
+from pollconsumer.store.patience import Budget
 
 
 @click.group(no_args_is_help=False)

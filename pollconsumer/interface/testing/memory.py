@@ -6,8 +6,9 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from pollconsumer.runtime.store_opener import StoreOpener
+from pollconsumer.store.patience import Budget
 from pollconsumer.store.scripts import Scripts
-from pollconsumer.store.wire import Budget, Wire
+from pollconsumer.store.wire import Wire
 
 try:
     import fakeredis
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from pollconsumer.interface.testing.clock import VirtualClock
-    from pollconsumer.store.wire import Patience
+    from pollconsumer.store.patience import Patience
 
 BUDGET = 5.0
 

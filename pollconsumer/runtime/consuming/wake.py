@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pollconsumer.store.wire import Unanswered
+from pollconsumer.store.replies import Unanswered
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

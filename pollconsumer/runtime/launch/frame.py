@@ -24,7 +24,7 @@ from pollconsumer.runtime.launch.progress import Identity, Progress
 from pollconsumer.runtime.launch.signals import Interruption
 from pollconsumer.runtime.launch.watchdog import EXIT_CODE, Watchdog
 from pollconsumer.store.leases import Group, Leases
-from pollconsumer.store.wire import COMMAND_TIMEOUT, Budget
+from pollconsumer.store.patience import COMMAND_TIMEOUT, Budget
 
 if TYPE_CHECKING:
     from collections.abc import Callable

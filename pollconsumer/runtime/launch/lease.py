@@ -10,7 +10,7 @@ from pollconsumer.runtime.launch.heartbeat import GONE
 from pollconsumer.runtime.launch.process import boot_time
 from pollconsumer.runtime.launch.progress import EMPTIED
 from pollconsumer.store.leases import TTL, Acquired
-from pollconsumer.store.suitability import RESTORE
+from pollconsumer.store.replies import RESTORE
 
 if TYPE_CHECKING:
     from collections.abc import Callable

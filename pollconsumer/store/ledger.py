@@ -1,0 +1,91 @@
+"""The ledger: the launches of late, and the leases that are held. Entries that are not ours are left out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pollconsumer.core import strict_json
+from pollconsumer.core.lifecycle import LAST_MILLISECOND
+from pollconsumer.store.id_text import id_text
+
+if TYPE_CHECKING:
+    from pollconsumer.store.keys import Keys
+    from pollconsumer.store.wire import Wire
+
+_NUMBERS = ("running_seconds", "handled", "failed", "released", "yielded", "average_seconds", "margin_seconds")
+_INSTANTS = ("started_ms", "acquired_ms", "ended_ms")
+_BLANK: dict[str, Any] = {"role": "", "queues": [], "exit_code": None} | dict.fromkeys(_NUMBERS, 0)
+
+
+def launches_of(wire: Wire, keys: Keys, limit: int) -> list[dict[str, Any]]:
+    """The ledger, newest first; each with the gap in seconds since the one before it gave back the lease."""
+    ids = wire.command("LRANGE", keys.control("launches"), 0, limit + 200)
+    found = wire.command("HMGET", keys.control("ledger"), *ids) if ids else []
+    entries = [entry for stored in found if stored and (entry := _read_entry(stored))]
+    live = {lease["fence"] for lease in leases_of(wire, keys)}
+    before: dict[str | None, dict[str, Any]] = {}
+    for entry in reversed(entries):
+        earlier = before.get(entry.get("lineage"))
+        if entry["stop_reason"] is None and entry.get("fence") not in live:
+            entry |= {"stop_reason": "died", "exit_code": -1}
+        known = earlier is not None and "acquired_ms" in entry
+        entry["gap_seconds"] = max(0, entry["acquired_ms"] - earlier["ended_ms"]) / 1000 if known and earlier else None
+        if "ended_ms" in entry:
+            before[entry["lineage"]] = entry
+    return entries[:limit]
+
+
+def leases_of(wire: Wire, keys: Keys) -> list[dict[str, Any]]:
+    """Who holds which lease, since when (epoch ms), under which fence."""
+    lineages = sorted(map(id_text, wire.command("SMEMBERS", keys.control("leases"))))
+    if not lineages:
+        return []
+    answers = wire.all([("HGETALL", keys.control(f"lease:{lineage}")) for lineage in lineages])
+    held = zip(lineages, answers, strict=True)
+    return [lease for lineage, fields in held if fields and (lease := _read_lease(lineage, fields))]
+
+
+def _read_entry(stored: bytes) -> dict[str, Any] | None:
+    """A ledger's entry; None for what somebody else wrote there."""
+    try:
+        entry = strict_json.parse(stored)
+    except ValueError:
+        return None
+    if not isinstance(entry, dict) or not entry.keys() >= {"launch_id", "stop_reason"}:
+        return None
+    entry = _BLANK | entry
+    texts = (entry["role"], entry["stop_reason"] or "", entry.get("lineage") or "")
+    sound = (
+        all(isinstance(text, str) for text in texts)
+        and all(type(entry[name]) in (int, float) and abs(entry[name]) <= LAST_MILLISECOND for name in _NUMBERS)
+        and all(_is_instant(entry[name]) for name in _INSTANTS if name in entry)
+    )
+    return entry if sound else None
+
+
+def _is_instant(value: object) -> bool:
+    """Whether ``value`` is a time in epoch ms that can be written as a date."""
+    return type(value) is int and 0 <= value <= LAST_MILLISECOND
+
+
+def _read_lease(lineage: str, fields: list[bytes]) -> dict[str, Any] | None:
+    """A lease as it is held; None for what somebody else wrote there."""
+    lease = dict(zip(fields[::2], fields[1::2], strict=True))
+    try:
+        holder = strict_json.parse(lease[b"holder"])
+        read = {
+            "role": holder["role"],
+            "slot": int(lineage.rpartition(":")[2]),
+            "queues": holder["queues"],
+            "holder": lease[b"launch"].decode(),
+            "host": holder["host"],
+            "pid": holder["pid"],
+            "fence": int(lease[b"fence"]),
+            "since_ms": int(lease[b"since"]),
+            "lineage": lineage,
+        }
+    except (ValueError, KeyError, TypeError):
+        return None
+    queues = read["queues"]
+    sound = isinstance(queues, list) and all(isinstance(name, str) for name in (*queues, read["role"], read["host"]))
+    return read if sound and _is_instant(read["since_ms"]) else None

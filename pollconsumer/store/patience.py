@@ -1,0 +1,38 @@
+"""How long a caller waits for a server that does not answer."""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+COMMAND_TIMEOUT = 2.0
+"""Seconds in which a command that does not block must be answered."""
+
+
+class Patience(Protocol):
+    """How long a caller bears with a server that does not answer."""
+
+    def left(self) -> float:
+        """Seconds until giving up; 0 gives up now."""
+
+    def pause(self, seconds: float) -> None:
+        """Wait before another try."""
+
+    def for_one_answer(self) -> float:
+        """Seconds in which a server that is there must answer; COMMAND_TIMEOUT at most."""
+
+
+class Budget:
+    """Patience for ``seconds`` from now on, on the monotonic clock."""
+
+    def __init__(self, seconds: float) -> None:
+        self._until = time.monotonic() + seconds
+
+    def left(self) -> float:
+        return max(0.0, self._until - time.monotonic())
+
+    def pause(self, seconds: float) -> None:
+        time.sleep(min(seconds, self.left()))
+
+    def for_one_answer(self) -> float:
+        return COMMAND_TIMEOUT
