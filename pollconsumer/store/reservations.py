@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from pollconsumer.store import rows
+from pollconsumer.store.id_text import id_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-from pollconsumer.store.id_text import id_text
 
 
 class Holder(NamedTuple):
@@ -70,19 +70,63 @@ class Reservation:
 
 
 class Settlement(NamedTuple):
-    """What becomes of a reservation otherwise than by plainly completing.
+    """What becomes of a reservation, made by one of the constructors, which say what ``ms`` and ``text`` are.
 
-    Kind retry, park, dead, release, or begin, which leaves it reserved; or complete, where ``text`` is a result,
-    ``delay_ms`` how long that is kept, and ``outgoing`` what is to be sent with the completion.
+    The fields are those that `step.lua` takes, in its order.
     """
 
     id: bytes
     row: bytes
     new_row: bytes
     kind: str
-    delay_ms: int = 0
+    ms: int = 0
     text: str | bytes = ""
     outgoing: bytes = b""
+
+    @classmethod
+    def completed(
+        cls,
+        reservation: Reservation,
+        started: int,
+        ended: int,
+        *,
+        result: str = "",
+        kept_for_ms: int = 0,
+        outgoing: bytes = b"",
+    ) -> Settlement:
+        """``outgoing``: messages to be sent with the completion. Without a result and these, `Share.complete` does."""
+        row = reservation.row
+        return cls(reservation.id, row, rows.completed(row, started, ended), "complete", kept_for_ms, result, outgoing)
+
+    @classmethod
+    def retrying(cls, reservation: Reservation, failed: int, *, delay_ms: int, error: str) -> Settlement:
+        row = reservation.row
+        return cls(reservation.id, row, rows.retrying(row, failed), "retry", delay_ms, error)
+
+    @classmethod
+    def dead(
+        cls, reservation: Reservation, started: int, failed: int, *, error: str, counted: bool = True
+    ) -> Settlement:
+        """A dead letter; of an attempt that was made, where that is ``counted``."""
+        row = reservation.row
+        new_row = rows.dead(row if counted else rows.unstarted(row), started, failed)
+        return cls(reservation.id, row, new_row, "dead", 0, error)
+
+    @classmethod
+    def released(cls, reservation: Reservation) -> Settlement:
+        """Uncharged, to the head of the queue, before what was released before it."""
+        return cls(reservation.id, reservation.row, rows.released(reservation.row), "release")
+
+    @classmethod
+    def parked(cls, reservation: Reservation, *, offered_in_ms: int, problem: str) -> Settlement:
+        """Uncharged, until a consumer knows its handler."""
+        row = reservation.row
+        return cls(reservation.id, row, rows.parked(row), "park", offered_in_ms, problem)
+
+    @classmethod
+    def begun(cls, reservation: Reservation) -> Settlement:
+        """It stays reserved, and is handled now for the only time."""
+        return cls(reservation.id, reservation.row, rows.begun(reservation.row), "begin")
 
 
 class Limits(NamedTuple):
@@ -106,6 +150,11 @@ class Share:
         self.queue, self.claim, self.limits = queue, claim, limits
         self.completed: list[tuple[bytes, bytes, bytes]] = []
         self.settlements: list[Settlement] = []
+
+    def complete(self, reservation: Reservation, started: int, ended: int) -> None:
+        """As most messages are settled, which costs less than a Settlement does."""
+        row = reservation.row
+        self.completed.append((reservation.id, row, rows.completed(row, started, ended)))
 
     def ids(self) -> list[bytes]:
         """Of what is to be settled."""

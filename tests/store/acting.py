@@ -62,7 +62,8 @@ class Launch:
         limits: Limits | None = None,
     ) -> Stepped:
         share = Share(self.queue, claim, limits.packed() if limits else "")
-        share.completed += [(r.id, r.row, rows.completed(r.row, r.reserved_at, r.reserved_at)) for r in completed]
+        for r in completed:
+            share.complete(r, r.reserved_at, r.reserved_at)
         share.settlements += settled
         return self.store.step(self.holder, [share], lasts_ms=lasts_ms, now=lambda: 0.0, wait=wait)
 
@@ -76,30 +77,25 @@ class Launch:
         return self.step(settled=settlements)
 
 
+release, begin = Settlement.released, Settlement.begun
+
+
 def retry(r: Reservation, delay_ms: int = 0, error: str = "ValueError: no") -> Settlement:
-    return Settlement(r.id, r.row, rows.retrying(r.row, r.reserved_at), "retry", delay_ms, error)
+    return Settlement.retrying(r, r.reserved_at, delay_ms=delay_ms, error=error)
 
 
 def die(r: Reservation, error: str = "Fatal: no") -> Settlement:
-    return Settlement(r.id, r.row, rows.dead(r.row, r.reserved_at, r.reserved_at), "dead", 0, error)
-
-
-def release(r: Reservation) -> Settlement:
-    return Settlement(r.id, r.row, rows.released(r.row), "release")
+    return Settlement.dead(r, r.reserved_at, r.reserved_at, error=error)
 
 
 def park(r: Reservation, delay_ms: int = 0) -> Settlement:
-    return Settlement(r.id, r.row, rows.parked(r.row), "park", delay_ms, "unknown_handler: handler")
-
-
-def begin(r: Reservation) -> Settlement:
-    return Settlement(r.id, r.row, rows.begun(r.row), "begin")
+    return Settlement.parked(r, offered_in_ms=delay_ms, problem="unknown_handler: handler")
 
 
 def finish(r: Reservation, result: str = "", ttl_ms: int = HOUR, outgoing: bytes = b"") -> Settlement:
     """Complete with a result, or with what is to be sent on."""
-    row = rows.completed(r.row, r.reserved_at, r.reserved_at)
-    return Settlement(r.id, r.row, row, "complete", ttl_ms, result, outgoing)
+    at = r.reserved_at
+    return Settlement.completed(r, at, at, result=result, kept_for_ms=ttl_ms, outgoing=outgoing)
 
 
 def names(reservations: Iterable[Reservation]) -> list[str]:

@@ -8,7 +8,6 @@ import pytest
 
 from pollconsumer.core.errors import LeaseLost
 from pollconsumer.core.lifecycle import State
-from pollconsumer.store import rows
 from tests.store.acting import HOUR, QUEUE, Launch, Looking, die, message, names, park, release, retry
 from tests.store.servers import server_ms, snapshot
 
@@ -324,7 +323,7 @@ def test_a_completed_row_tells_when_its_handler_started_and_ended(store: RedisSt
     launch = Launch(store)
     (r,) = launch.reserve()
     share = Share(QUEUE)
-    share.completed.append((r.id, r.row, rows.completed(r.row, r.reserved_at + 3, r.reserved_at + 9)))
+    share.complete(r, r.reserved_at + 3, r.reserved_at + 9)
     store.step(launch.holder, [share], lasts_ms=HOUR, now=lambda: 0.0)
     timestamps = look.row("a").timestamps
     assert timestamps.started_at == r.reserved_at + 3

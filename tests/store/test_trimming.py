@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pollconsumer.core.errors import NotFound
-from pollconsumer.store import redis_store, rows
+from pollconsumer.store import redis_store
 from pollconsumer.store.reservations import Share
 from tests.store.acting import HOUR, QUEUE, Launch, Looking, die, message, retry
 
@@ -23,7 +23,7 @@ def finish(store: RedisStore, ages_ms: dict[str, int]) -> None:
     share = Share(QUEUE)
     for r in launch.reserve(len(ages_ms)):
         ended = r.reserved_at - ages_ms[r.id.decode()]
-        share.completed.append((r.id, r.row, rows.completed(r.row, ended, ended)))
+        share.complete(r, ended, ended)
     store.step(launch.holder, [share], lasts_ms=HOUR, now=lambda: 0.0)
 
 

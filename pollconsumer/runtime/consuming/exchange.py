@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pollconsumer.core.events import ConflictDropped, NewerMessagesFound, ReservationsLost
 from pollconsumer.core.turns import Turns
-from pollconsumer.store import outbox, rows
+from pollconsumer.store import outbox
 from pollconsumer.store.id_text import id_text
 from pollconsumer.store.reservations import Settlement, Share
 
@@ -104,12 +104,11 @@ class Exchange:
 
     def begin(self, reservation: Reservation) -> bool:
         """Settle before it is handled that this is the only time. False where it is no longer ours to handle."""
-        row = rows.begun(reservation.row)
-        share = Share(reservation.queue)
-        share.settlements.append(Settlement(reservation.id, reservation.row, row, "begin"))
+        share, begun = Share(reservation.queue), Settlement.begun(reservation)
+        share.settlements.append(begun)
         if self._send([share]).stale:
             return False
-        reservation.row = row
+        reservation.row = begun.new_row
         return True
 
     def put_off(self, reservation: Reservation) -> None:

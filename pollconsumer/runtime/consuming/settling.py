@@ -56,17 +56,19 @@ class Settling:
             self.since = handled.ended
         if error is None:
             self.handled += 1
-            row = reservation.row
-            completed = rows.completed(row, started, ended)
             attempt, result = handled.attempt, handled.outcome.result
             if result is None and (attempt.context is None or not attempt.context.enqueued):
-                self._share(reservation).completed.append((reservation.id, row, completed))
+                self._share(reservation).complete(reservation, started, ended)
             else:
-                ttl_ms = int(attempt.handler.result_ttl * 1000)
-                text = self._encoded(handled) if result is not None and ttl_ms > 0 else ""
+                kept_for_ms = int(attempt.handler.result_ttl * 1000)
+                text = self._encoded(handled) if result is not None and kept_for_ms > 0 else ""
                 outgoing = outbox.pack(attempt.context.enqueued, ended) if attempt.context else b""
-                settlement = Settlement(reservation.id, row, completed, "complete", ttl_ms, text, outgoing)
-                self._share(reservation).settlements.append(settlement)
+                self._add(
+                    reservation,
+                    Settlement.completed(
+                        reservation, started, ended, result=text, kept_for_ms=kept_for_ms, outgoing=outgoing
+                    ),
+                )
         else:
             self._fail(handled, error, started, ended)
 
@@ -102,9 +104,8 @@ class Settling:
             return
         self.failed += 1
         problem = describe(error)[:MAX_ERROR_CHARACTERS]
-        row = rows.retrying(reservation.row, ended)
-        delay_ms = int(min(outcome.delay, LONGEST_DELAY) * 1000)
-        self._add(reservation, row, "retry", delay_ms, _kept(problem, trace(error)))
+        delay_ms, kept = int(min(outcome.delay, LONGEST_DELAY) * 1000), _kept(problem, trace(error))
+        self._add(reservation, Settlement.retrying(reservation, ended, delay_ms=delay_ms, error=kept))
         self._emit(AttemptFailed(reservation.name, reservation.handler, reservation.attempt, problem, outcome.delay))
         if handler.hooks is not None:
             failed = partial(handler.hooks.failed, partial(self._context, handled), error, outcome.delay)
@@ -143,14 +144,16 @@ class Settling:
     ) -> None:
         self.failed += 1
         problem = problem[:MAX_ERROR_CHARACTERS]
-        row = reservation.row if counted else rows.unstarted(reservation.row)
-        self._add(reservation, rows.dead(row, started, ended), "dead", 0, _kept(problem, traced))
-        self._emit(AttemptFailed(reservation.name, reservation.handler, rows.attempts(row), problem, None))
+        kept = _kept(problem, traced)
+        self._add(reservation, Settlement.dead(reservation, started, ended, error=kept, counted=counted))
+        attempt = reservation.attempt - (not counted)
+        self._emit(AttemptFailed(reservation.name, reservation.handler, attempt, problem, None))
 
     def park(self, reservation: Reservation) -> None:
         """Set it aside, uncharged, until a consumer knows its handler."""
         problem = f"unknown_handler: no handler named {reservation.handler} here"[:MAX_ERROR_CHARACTERS]
-        self._add(reservation, rows.parked(reservation.row), "park", int(PARKED_FOR * 1000), problem)
+        offered_in_ms = int(PARKED_FOR * 1000)
+        self._add(reservation, Settlement.parked(reservation, offered_in_ms=offered_in_ms, problem=problem))
         self._emit(MessageParked(reservation.name, reservation.handler, PARKED_FOR))
 
     def release(self, reservation: Reservation) -> None:
@@ -164,7 +167,7 @@ class Settling:
         self._give_back(reservation)
 
     def _give_back(self, reservation: Reservation) -> None:
-        self._add(reservation, rows.released(reservation.row), "release", 0, "")
+        self._add(reservation, Settlement.released(reservation))
 
     @property
     def watched(self) -> bool:
@@ -189,8 +192,7 @@ class Settling:
             share = self._shares[reservation.queue] = Share(reservation.queue)
         return share
 
-    def _add(self, reservation: Reservation, row: bytes, kind: str, delay_ms: int, problem: str) -> None:
-        settlement = Settlement(reservation.id, reservation.row, row, kind, delay_ms, problem)
+    def _add(self, reservation: Reservation, settlement: Settlement) -> None:
         self._share(reservation).settlements.append(settlement)
 
 
