@@ -15,14 +15,14 @@ class Turns:
     """
 
     def __init__(self, queues: Sequence[str], weights: Mapping[str, int] | None = None) -> None:
-        self._queues = tuple(queues)
+        self.queues = tuple(queues)
         self._strides = {queue: 1 / weights.get(queue, 1) for queue in queues} if weights else {}
         self._passed = dict.fromkeys(queues, 0.0)
         self._now = 0.0
 
     def order(self) -> Sequence[str]:
         """Queues, the one to ask first before the others."""
-        return sorted(self._queues, key=self._passed.__getitem__) if self._strides else self._queues
+        return sorted(self.queues, key=self._passed.__getitem__) if self._strides else self.queues
 
     def served(self, queue: str, messages: int) -> None:
         """``queue`` handed out so many. One that had nothing for a while has not saved up turns meanwhile."""

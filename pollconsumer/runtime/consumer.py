@@ -6,8 +6,6 @@ recursion: idling is waiting to be woken, messages are reserved and settled in b
 
 from __future__ import annotations
 
-import random
-import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -15,7 +13,9 @@ from pollconsumer.core import durations
 from pollconsumer.core.events import DescriptorsClosed, DescriptorsUsedUp, WindowTooShort
 from pollconsumer.core.message import Malformed, decode_payload
 from pollconsumer.core.retry import Yield
-from pollconsumer.core.window import StopReason, Window
+from pollconsumer.core.turns import Turns
+from pollconsumer.core.window import StopReason
+from pollconsumer.runtime.consuming.contexts import Deliveries
 from pollconsumer.runtime.consuming.exchange import Exchange
 from pollconsumer.runtime.consuming.settling import Settling
 from pollconsumer.runtime.handling.executor import Attempt
@@ -24,16 +24,13 @@ from pollconsumer.runtime.launch.process import resident_bytes
 from pollconsumer.runtime.launch.progress import Counts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
-    from pollconsumer.core.events import Event
     from pollconsumer.runtime.consuming.wake import Wake
-    from pollconsumer.runtime.handling.context import Context
     from pollconsumer.runtime.handling.executor import Executor
     from pollconsumer.runtime.handling.handler import Handler
-    from pollconsumer.runtime.launch.progress import Progress
-    from pollconsumer.store.redis_store import RedisStore
-    from pollconsumer.store.reservations import Holder, Limits, Reservation
+    from pollconsumer.runtime.launch.held import Launch
+    from pollconsumer.store.reservations import Limits, Reservation
 
 SLICE = 0.8
 """Longest wait in seconds before signals and lease are looked at; the server may end it SERVER_LATE later."""
@@ -57,8 +54,6 @@ class ConsumerOptions:
     estimated_duration: float
     tolerance_factor: float
     min_margin: float
-    grace: float
-    baton: bool = False
     until_empty: bool = False
     max_messages: int | None = None
     memory_limit: int | None = None
@@ -72,43 +67,19 @@ class Consumer:
     def __init__(
         self,
         options: ConsumerOptions,
-        window: Window,
-        store: RedisStore,
-        holder: Holder,
+        launch: Launch,
         handlers: Mapping[str, Handler],
         executor: Executor,
         learned: durations.Durations,
-        *,
         wake: Wake,
-        progress: Progress,
-        interrupted: Callable[[], bool],
-        check_lease: Callable[[], None],
-        context_of: Callable[[Reservation], Context],
-        emit: Callable[[Event], None],
-        clock: Callable[[], float] = time.monotonic,
-        chance: Callable[[], float] = random.random,
     ) -> None:
-        """``check_lease`` returns when the lease can be trusted, and raises LeaseLost when it is another's."""
-        self.options, self.window, self.executor, self.clock = options, window, executor, clock
-        self._handlers, self._durations = handlers, learned
-        self._wake, self._progress, self._interrupted, self._check_lease = wake, progress, interrupted, check_lease
-        self._context_of, self._emit = context_of, emit
-        self._settling = Settling(emit, chance, context_of, handlers)
-        self._flight = progress.flight
-        self._exchange = Exchange(
-            store,
-            holder,
-            self._settling,
-            options.queues,
-            options.limits,
-            options.weights,
-            batch=self._batch,
-            lasts=lambda: self.window.left(self.clock()) + self.options.grace,
-            in_flight=self._flight.ids,
-            settled=self._flight.settled,
-            clock=clock,
-            emit=emit,
-        )
+        self.options, self.window, self.clock, self.executor = options, launch.window, launch.clock, executor
+        self._launch, self._handlers, self._durations, self._wake = launch, handlers, learned, wake
+        self._flight = launch.progress.flight
+        self._context_of = Deliveries(launch, handlers).context_of
+        self._settling = Settling(launch.emit, launch.chance, self._context_of, handlers)
+        turns = Turns(options.queues, options.weights)
+        self._exchange = Exchange(launch, self._settling, turns, options.limits, self._batch)
         self._taken = 0
         self._asked: StopReason | None = None
         """The first reason to stop that was found: it may not be found a second time."""
@@ -116,15 +87,14 @@ class Consumer:
         """Whether the last attempt to dequeue found nothing that could be handed out, in any queue."""
         self._suspecting = False
         """Whether the last message may have killed its process before: those after it may, too."""
-        self._memory_checked = window.start
-        self._half = (window.stop_before - window.start) / 2
+        self._memory_checked = self.window.start
 
     def run(self) -> StopReason:
         """Handle messages until the window closes. Raises LeaseLost, StoreUnreachable."""
         began = self.clock()
         reason = self.handle_until_stopped()
         if reason is StopReason.NO_TIME_TO_HANDLE and self.clock() - began < AT_ONCE:
-            self._emit(WindowTooShort(self.margin(), self.window.left(began)))
+            self._launch.emit(WindowTooShort(self.margin(), self.window.left(began)))
         self.finish()
         return reason
 
@@ -157,20 +127,21 @@ class Consumer:
         )
         if self._durations.remembered_only:
             # What earlier launches learned may have changed since: one message at least is handled, and measured.
-            margin = min(margin, max(self.options.min_margin, self._half))
+            half = (self.window.stop_before - self.window.start) / 2
+            margin = min(margin, max(self.options.min_margin, half))
         return margin
 
     def asked_to_stop(self) -> StopReason | None:
         """A reason that has nothing to do with time. Once there is one, it stays."""
-        self._check_lease()
+        self._launch.check_lease()
         if self._asked is None:
             self._asked = self._reason_to_stop()
         return self._asked
 
     def _reason_to_stop(self) -> StopReason | None:
-        if self._interrupted():
+        if self._launch.interrupted():
             return StopReason.INTERRUPTED
-        if self._exchange.successor and self.options.baton:
+        if self._exchange.successor and self._launch.plan.baton:
             return StopReason.HANDED_OVER
         if self._taken == self.options.max_messages:
             return StopReason.MAX_MESSAGES
@@ -299,9 +270,9 @@ class Consumer:
             if attempt.context is not None:
                 attempt.context.end()
             if handled.closed:
-                self._emit(DescriptorsClosed(attempt.reservation.name, attempt.reservation.handler))
+                self._launch.emit(DescriptorsClosed(attempt.reservation.name, attempt.reservation.handler))
             if handled.leaking:
-                self._emit(DescriptorsUsedUp(attempt.reservation.name, attempt.reservation.handler))
+                self._launch.emit(DescriptorsUsedUp(attempt.reservation.name, attempt.reservation.handler))
                 self._asked = self._asked or StopReason.DESCRIPTORS
             if isinstance(handled.outcome.error, Yield):
                 self._flight.leave(attempt.reservation)
@@ -338,7 +309,7 @@ class Consumer:
         settling = self._settling
         average = self._durations.overall.mean or 0.0
         numbers = (settling.handled, settling.failed, settling.released, settling.yielded)
-        self._progress.count(Counts(*numbers, average, self.margin()))
+        self._launch.progress.count(Counts(*numbers, average, self.margin()))
 
 
 def refuse_crashed(reservation: Reservation) -> None:

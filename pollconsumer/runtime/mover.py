@@ -7,27 +7,24 @@ milliseconds and never early: what is due is for the server's clock to say, in t
 
 from __future__ import annotations
 
-import time
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pollconsumer.core.errors import LeaseLost, PermissionDenied, PollConsumerError, StoreUnreachable
 from pollconsumer.core.events import ConflictDropped, MessagesFound, OrphansRecovered, QueueLeftOut
-from pollconsumer.core.window import StopReason, Window
+from pollconsumer.core.window import StopReason
 from pollconsumer.runtime.consuming.settling import death_of
 from pollconsumer.runtime.launch.progress import Counts
 from pollconsumer.store import outbox
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
-    from pollconsumer.core.events import Event
     from pollconsumer.runtime.consuming.wake import Wake
-    from pollconsumer.runtime.launch.progress import Progress
+    from pollconsumer.runtime.launch.held import Launch
     from pollconsumer.store.recurring import Recurring
-    from pollconsumer.store.redis_store import RedisStore
-    from pollconsumer.store.reservations import Buried, Holder
+    from pollconsumer.store.reservations import Buried
 
 MAINTAIN_EVERY = 1.0
 MARGIN = 0.25
@@ -40,32 +37,13 @@ class MoverOptions:
 
     idle_time: float
     batch_size: int
-    baton: bool = False
 
 
 class Mover:
-    def __init__(
-        self,
-        options: MoverOptions,
-        window: Window,
-        store: RedisStore,
-        recurring: Recurring,
-        holder: Holder,
-        *,
-        wake: Wake,
-        progress: Progress,
-        interrupted: Callable[[], bool],
-        check_lease: Callable[[], None],
-        successor_waits: Callable[[], bool],
-        live_fences: Callable[[], list[bytes]],
-        emit: Callable[[Event], None],
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self.options, self.window, self.clock = options, window, clock
-        self._store, self._recurring, self._holder = store, recurring, holder
-        self._wake, self._progress = wake, progress
-        self._interrupted, self._check_lease, self._emit = interrupted, check_lease, emit
-        self._successor_waits, self._live_fences = successor_waits, live_fences
+    def __init__(self, options: MoverOptions, launch: Launch, recurring: Recurring, wake: Wake) -> None:
+        self.options, self.window, self.clock = options, launch.window, launch.clock
+        self._launch, self._recurring, self._wake = launch, recurring, wake
+        self._store, self._holder, self._emit = launch.store, launch.holder, launch.emit
         self._announced: set[str] = set()
         self._left_out: dict[str, PollConsumerError] = {}
         self._maintained = float("-inf")
@@ -75,10 +53,10 @@ class Mover:
         """Move until the window closes. Raises LeaseLost, StoreUnreachable; what keeps queues from being looked after
         where no queue is left."""
         while self.window.has_time(self.clock(), MARGIN):
-            self._check_lease()
-            if self._interrupted():
+            self._launch.check_lease()
+            if self._launch.interrupted():
                 return StopReason.INTERRUPTED
-            if self.options.baton and self._successor_waits():
+            if self._launch.plan.baton and self._launch.leases.take_call(self._holder):
                 return StopReason.HANDED_OVER
             moved, next_due = self.promote()
             self.maintain()
@@ -98,7 +76,7 @@ class Mover:
                 if promoted.recurring:
                     moved += self._recurring.tick(self._holder, queue, self._emit)
         self._moved += moved
-        self._progress.count(Counts(handled=self._moved))
+        self._launch.progress.count(Counts(handled=self._moved))
         return moved, soonest
 
     def maintain(self) -> None:
@@ -106,7 +84,7 @@ class Mover:
         if self.clock() - self._maintained < MAINTAIN_EVERY:
             return
         self._maintained = self.clock()
-        live = self._live_fences()
+        live = self._launch.leases.live_fences()
         for queue in self.queues():
             with self._leaving_out(queue):
                 recovered = self._store.recover(queue, live, bury=self._tell_death)

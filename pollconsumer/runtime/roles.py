@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import random
+from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -10,12 +10,9 @@ from pollconsumer.core.durations import Durations
 from pollconsumer.core.errors import StoreRefused
 from pollconsumer.core.events import MessagesFound, OrphansRecovered, QueueLeftOut
 from pollconsumer.runtime.consumer import Consumer, ConsumerOptions
-from pollconsumer.runtime.consuming.contexts import Deliveries
 from pollconsumer.runtime.consuming.settling import death_of
 from pollconsumer.runtime.consuming.wake import Wake
-from pollconsumer.runtime.handling.executor import InlineExecutor, ThreadExecutor
 from pollconsumer.runtime.mover import Mover, MoverOptions
-from pollconsumer.store.redis_store import RedisStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence, Set
@@ -25,67 +22,45 @@ if TYPE_CHECKING:
     from pollconsumer.core.window import StopReason
     from pollconsumer.runtime.handling.executor import Executor
     from pollconsumer.runtime.handling.handler import Handler
-    from pollconsumer.runtime.launch.frame import HeldLaunch, Launch, LaunchPlan
-    from pollconsumer.store.reservations import Buried, Holder
+    from pollconsumer.runtime.launch.held import Launch, LaunchPlan
+    from pollconsumer.store.redis_store import RedisStore
+    from pollconsumer.store.reservations import Buried
 
 LAUNCHED_EVERY = 600.0
 """Seconds; consumers are launched so often at least, unless their settings say otherwise."""
 
 
 def consume(
-    held: HeldLaunch,
+    launch: Launch,
     options: ConsumerOptions,
     handlers: Mapping[str, Handler],
     recurrences: Sequence[Recurrence],
-    concurrency: int,
-    *,
-    executor: Executor | None = None,
-    chance: Callable[[], float] = random.random,
+    executor: Executor,
 ) -> StopReason:
-    """Handle messages. What was reserved by a launch that is gone is offered again first.
+    """Handle messages; at the end, close ``executor``. What was reserved by a launch that is gone is offered again
+    first."""
+    with closing(executor):
+        store, named = launch.store, {handler.queue for handler in handlers.values()}
+        known = {"default", *named, *(each.queue for each in recurrences)}
+        if unnamed := [queue for queue in options.queues if queue not in known]:
+            from pollconsumer.runtime.launch.unserved import tell_unknown
 
-    ``executor`` where it is to be another than ``concurrency`` calls for.
-    """
-    launch = held.launch
-    store = RedisStore(held.wire, launch.opener.namespace)
-    holder = held.acquired.holder
-    named = {handler.queue for handler in handlers.values()} | {each.queue for each in recurrences}
-    if unnamed := [queue for queue in options.queues if queue not in named and queue != "default"]:
-        from pollconsumer.runtime.launch.unserved import tell_unknown
+            tell_unknown(store, unnamed, launch.emit)
+        wanted = set(options.queues)
+        options = replace(options, queues=_announce(launch, options.queues))
+        define(store, launch.holder.group, recurrences, launch.emit, wanted - set(options.queues))
+        markers = [store.keys.queue(queue, "ready_marker") for queue in options.queues]
+        durations = Durations(launch.leases.learned(handlers))
+        try:
+            wake = Wake(launch.bare_wire(), lambda: markers)
+            reason = Consumer(options, launch, handlers, executor, durations, wake).run()
+            if elsewhere := sorted(named - wanted):
+                from pollconsumer.runtime.launch.unserved import tell_unserved
 
-        tell_unknown(store, unnamed, launch.emit)
-    wanted = set(options.queues)
-    options = replace(options, queues=_announce(store, holder, options.queues, launch))
-    define(store, holder.group, recurrences, launch.emit, wanted - set(options.queues))
-    markers = [store.keys.queue(queue, "ready_marker") for queue in options.queues]
-    durations = Durations(held.leases.learned(handlers))
-    executor = executor or (InlineExecutor() if concurrency == 1 else ThreadExecutor(concurrency))
-    try:
-        reason = Consumer(
-            options,
-            launch.window,
-            store,
-            holder,
-            handlers,
-            executor,
-            durations,
-            wake=Wake(launch.opener.bare_wire(launch.patience), lambda: markers),
-            progress=launch.progress,
-            interrupted=launch.interrupted,
-            check_lease=held.watch.check,
-            context_of=Deliveries(held, store, handlers).context_of,
-            emit=launch.emit,
-            clock=launch.clock,
-            chance=chance,
-        ).run()
-        if elsewhere := sorted({handler.queue for handler in handlers.values()} - wanted):
-            from pollconsumer.runtime.launch.unserved import tell_unserved
-
-            tell_unserved(store, elsewhere, handlers, launch.emit)
-        return reason
-    finally:
-        executor.close()
-        held.leases.learn(durations.measured)
+                tell_unserved(store, elsewhere, handlers, launch.emit)
+            return reason
+        finally:
+            launch.leases.learn(durations.measured)
 
 
 def served_for(plan: LaunchPlan) -> float:
@@ -98,16 +73,16 @@ def served_for(plan: LaunchPlan) -> float:
     return 2 * max(LAUNCHED_EVERY, plan.timeout, between)
 
 
-def _announce(store: RedisStore, holder: Holder, queues: Sequence[str], launch: Launch) -> tuple[str, ...]:
+def _announce(launch: Launch, queues: Sequence[str]) -> tuple[str, ...]:
     """Those of ``queues`` that can be served. StoreRefused where none can."""
 
     def tell_death(buried: Buried) -> None:
         launch.emit(death_of(buried))
 
-    served, refused = list[str](), dict[str, StoreRefused]()
+    store, served, refused = launch.store, list[str](), dict[str, StoreRefused]()
     for queue in queues:
         try:
-            recovered = store.announce(holder, queue, served_for=served_for(launch.plan), bury=tell_death)
+            recovered = store.announce(launch.holder, queue, served_for=served_for(launch.plan), bury=tell_death)
             found = store.audit(queue)
         except StoreRefused as error:
             refused[queue] = error
@@ -148,38 +123,21 @@ def define(
         store.disown_recurrences(owner)  # at last: a launch that dies before leaves it to the next
 
 
-def move(held: HeldLaunch, options: MoverOptions) -> StopReason:
+def move(launch: Launch, options: MoverOptions) -> StopReason:
     """Promote what is due."""
-    return mover(held, options).run()
+    return mover(launch, options).run()
 
 
-def mover(held: HeldLaunch, options: MoverOptions) -> Mover:
+def mover(launch: Launch, options: MoverOptions) -> Mover:
     from pollconsumer.store.recurring import Recurring
 
-    launch = held.launch
-    store = RedisStore(held.wire, launch.opener.namespace)
-
-    held.leases.take_call(held.acquired.holder)  # it was ours
+    keys = launch.store.keys
+    launch.leases.take_call(launch.holder)  # it was ours
 
     def markers() -> list[str]:
-        return [
-            *(store.keys.queue(queue, "schedule_marker") for queue in moving.queues()),
-            store.keys.control("queues_marker"),
-        ]
+        schedules = [keys.queue(queue, "schedule_marker") for queue in moving.queues()]
+        return [*schedules, keys.control("queues_marker")]
 
-    moving = Mover(
-        options,
-        launch.window,
-        store,
-        Recurring(held.wire, launch.opener.namespace),
-        held.acquired.holder,
-        wake=Wake(launch.opener.bare_wire(launch.patience), markers),
-        progress=launch.progress,
-        interrupted=launch.interrupted,
-        check_lease=held.watch.check,
-        live_fences=held.leases.live_fences,
-        successor_waits=lambda: held.leases.take_call(held.acquired.holder),
-        emit=launch.emit,
-        clock=launch.clock,
-    )
+    recurring = Recurring(launch.store.wire, keys.namespace)
+    moving = Mover(options, launch, recurring, Wake(launch.bare_wire(), markers))
     return moving

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pollconsumer.core.window import Window
-from pollconsumer.runtime.launch.progress import Progress
 from pollconsumer.runtime.mover import MARGIN, Mover, MoverOptions
-from pollconsumer.store.reservations import Holder
 
 if TYPE_CHECKING:
     from pollconsumer.runtime.consuming.wake import Wake
+    from pollconsumer.runtime.launch.held import Launch
 
 
 class Waits:
@@ -35,21 +35,8 @@ def test_no_wait_is_negative_or_outlasts_idle_time_due_time_or_window(
     now: float, stop_before: float, idle_time: float, next_due: float | None
 ) -> None:
     waits = Waits()
-    mover = Mover(
-        MoverOptions(idle_time, 100),
-        Window(0.0, stop_before),
-        cast("Any", None),
-        cast("Any", None),
-        Holder("mover::0", "1", "mover:"),
-        wake=cast("Wake", waits),
-        progress=Progress(),
-        interrupted=lambda: False,
-        check_lease=lambda: None,
-        live_fences=list,
-        successor_waits=lambda: False,
-        emit=lambda _: None,
-        clock=lambda: now,
-    )
+    launch = SimpleNamespace(window=Window(0.0, stop_before), clock=lambda: now, store=None, holder=None, emit=None)
+    mover = Mover(MoverOptions(idle_time, 100), cast("Launch", launch), cast("Any", None), cast("Wake", waits))
     mover.idle(next_due)
     (seconds,) = waits.seconds
     assert 0 <= seconds <= idle_time

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pollconsumer.runtime.handling.handler import Handler
-from pollconsumer.runtime.launch.frame import LaunchPlan
+from pollconsumer.runtime.launch.held import LaunchPlan
 from pollconsumer.runtime.launch.unserved import tell_unknown, tell_unserved
 from pollconsumer.runtime.roles import served_for
 from pollconsumer.store.interventions import Interventions

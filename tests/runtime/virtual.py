@@ -14,6 +14,7 @@ from pollconsumer.core.window import StopReason, Window
 from pollconsumer.runtime.consumer import Consumer, ConsumerOptions
 from pollconsumer.runtime.handling.executor import Attempt, Handled, InlineExecutor
 from pollconsumer.runtime.handling.handler import Handler
+from pollconsumer.runtime.launch.held import LaunchPlan
 from pollconsumer.runtime.launch.progress import Progress
 from pollconsumer.store import rows
 from pollconsumer.store.reservations import Holder, Reservation, Share, Stepped
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     from pollconsumer.core.events import Event
     from pollconsumer.runtime.handling.executor import Executor
+    from pollconsumer.runtime.launch.held import Launch
 
 TICK = 2.0**-10
 QUEUE = "mail"
@@ -211,7 +213,8 @@ class VirtualLaunch:
 
     def __init__(self, settings: Settings, script: Sequence[Arrival], start: float = 0.0) -> None:
         self.settings, self.script = settings, script
-        self.clock = Clock(start)
+        self.clock, self.window, self.plan = Clock(start), Window(start, settings.stop_before), LaunchPlan(60.0, 10.0)
+        self.progress, self.holder = Progress(), Holder("consumer:mail:0", "1", "consumer:mail")
         self.decisions: list[tuple[str | int | float, ...]] = []
         self.started: list[tuple[int, float, float]] = []
         """Messages started, when, and the margin at that moment."""
@@ -237,25 +240,27 @@ class VirtualLaunch:
                 estimated_duration=settings.estimated_duration,
                 tolerance_factor=settings.tolerance_factor,
                 min_margin=settings.min_margin,
-                grace=10.0,
                 max_messages=settings.max_messages,
                 until_empty=settings.until_empty,
             ),
-            Window(start, settings.stop_before),
-            cast("Any", self.store),
-            Holder("consumer:mail:0", "1", "consumer:mail"),
+            cast("Launch", self),
             {HANDLER: handler},
             InlineExecutor(self.clock) if inline else cast("Any", self.slots),
             Durations(learned),
-            wake=cast("Any", VirtualWake(self.store, None if inline else self.slots)),
-            progress=Progress(),
-            interrupted=lambda: False,
-            check_lease=lambda: None,
-            context_of=cast("Any", None),
-            emit=self.events.append,
-            clock=self.clock,
-            chance=lambda: 0.0,
+            cast("Any", VirtualWake(self.store, None if inline else self.slots)),
         )
+
+    def chance(self) -> float:
+        return 0.0
+
+    def emit(self, event: Event) -> None:
+        self.events.append(event)
+
+    def interrupted(self) -> bool:
+        return False
+
+    def check_lease(self) -> None:
+        """It is there for as long as the launch is."""
 
     def handle_until_stopped(self) -> StopReason:
         reason = self.consumer.handle_until_stopped()

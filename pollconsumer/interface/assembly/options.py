@@ -1,4 +1,4 @@
-"""What a launch of the consumer goes by, taken from the settings."""
+"""What launches go by, taken from the settings."""
 
 from __future__ import annotations
 
@@ -6,13 +6,25 @@ from typing import TYPE_CHECKING
 
 from pollconsumer.interface.settings.values import parse_quota
 from pollconsumer.runtime.consumer import ConsumerOptions
+from pollconsumer.runtime.launch.held import LaunchPlan
+from pollconsumer.runtime.launch.next_launches import next_launches
+from pollconsumer.runtime.mover import MoverOptions
 from pollconsumer.store.reservations import Limits
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from pollconsumer.interface.settings.model import QueueSettings, Settings
+    from pollconsumer.interface.settings.model import ConsumerSettings, MoverSettings, QueueSettings, Settings
     from pollconsumer.runtime.handling.handler import Handler
+
+
+def plan_of(chosen: ConsumerSettings | MoverSettings) -> LaunchPlan:
+    ahead = next_launches(chosen.schedule) if chosen.schedule else None
+    return LaunchPlan(chosen.timeout, chosen.grace, chosen.handoff == "baton", ahead)
+
+
+def mover_options(settings: Settings) -> MoverOptions:
+    return MoverOptions(settings.mover.idle_time, settings.mover.batch_size)
 
 
 def served_queues(settings: Settings, handlers: Mapping[str, Handler]) -> tuple[str, ...]:
@@ -33,8 +45,6 @@ def consumer_options(
         estimated_duration=chosen.estimated_duration,
         tolerance_factor=chosen.tolerance_factor,
         min_margin=chosen.min_margin,
-        grace=chosen.grace,
-        baton=chosen.handoff == "baton",
         until_empty=until_empty,
         max_messages=max_messages,
         memory_limit=chosen.memory_limit,

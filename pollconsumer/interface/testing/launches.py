@@ -4,85 +4,88 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-import signal
 from typing import TYPE_CHECKING
 
+from pollconsumer.core.events import Event, LaunchEnded
 from pollconsumer.core.retry import Fatal, RetryIn, Yield
-from pollconsumer.core.window import Window
+from pollconsumer.core.window import StopReason, Window
 from pollconsumer.runtime.handling.arguments import BadArguments
 from pollconsumer.runtime.handling.executor import InlineExecutor
-from pollconsumer.runtime.launch.frame import HeldLaunch, Launch, LaunchPlan
-from pollconsumer.runtime.launch.heartbeat import Heartbeat, Tenure
-from pollconsumer.runtime.launch.process import boot_time
-from pollconsumer.runtime.launch.progress import Identity
+from pollconsumer.runtime.launch.progress import Identity, Progress
 from pollconsumer.store.leases import Acquired, Group, Leases
+from pollconsumer.store.redis_store import RedisStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pollconsumer.core.events import Event
     from pollconsumer.interface.testing.clock import VirtualClock
     from pollconsumer.interface.testing.memory import MemoryOpener
     from pollconsumer.runtime.handling.executor import Handled
-    from pollconsumer.runtime.launch.signals import Interruption
+    from pollconsumer.runtime.launch.frame import Work
+    from pollconsumer.runtime.launch.held import LaunchPlan
 
-CONSUMER, MOVER = Group("consumer", (), 1), Group("mover", (), 1)
 FORESEEN = (Fatal, RetryIn, Yield)
 ENDS_A_HANDLER = (Exception, SystemExit, GeneratorExit, asyncio.CancelledError)
 """Anything else that a handler raises, Ctrl-C and pytest's own outcomes, is meant for who runs the test."""
 
 
-class NoHeartbeat(Heartbeat):
-    def __init__(self) -> None:
-        """Nothing is forked: nothing can happen to a launch under test that it would not see."""
+class SandboxLaunch:
+    """Begins now, in virtual time, and is interrupted where ``stopped`` is set."""
 
-    def hold(self, tenure: Tenure) -> None:
-        """The lease is there for as long as the launch is."""
+    def __init__(
+        self, opener: MemoryOpener, group: Group, plan: LaunchPlan, clock: VirtualClock, emit: Callable[[Event], None]
+    ) -> None:
+        self.plan, self.clock, self.emit, self.bare_wire = plan, clock, emit, opener.bare_wire
+        self.window = Window(clock(), clock() + plan.timeout)
+        self.progress = Progress()
+        self.progress.trust_until(float("inf"))
+        self.store = RedisStore(opener.wire(), opener.namespace)
+        self.leases = Leases(self.store.wire, opener.namespace)
+        self.stopped = False
+        self._identity = Identity(secrets.token_hex(8), group.role, group.queues, "testing", 0)
+        acquired = self.leases.acquire(group, self._identity.launch, self._identity.description(), self._entry())
+        assert isinstance(acquired, Acquired), "one launch at a time"
+        self.holder = acquired.holder
 
-    def is_alive(self) -> bool:
-        return True
+    def chance(self) -> float:
+        return 0.0
 
-    def stop(self) -> None:
-        return
+    def interrupted(self) -> bool:
+        return self.stopped
 
+    def check_lease(self) -> None:
+        """Nothing can happen to it."""
 
-def hold(
-    opener: MemoryOpener, group: Group, seconds: float, clock: VirtualClock, emit: Callable[[Event], None]
-) -> HeldLaunch:
-    """A launch with a window of so many seconds from now on, that holds the lease of its group."""
-    plan = LaunchPlan(seconds, grace=0.0, baton=False, next_launches=None)
-    launch = Launch(plan, opener, emit, window=Window(clock(), clock() + seconds), clock=clock)
-    launch.progress.trust_until(float("inf"))
-    wire = opener.wire(launch.patience)
-    leases = Leases(wire, opener.namespace)
-    identity = Identity(secrets.token_hex(8), group.role, group.queues, "testing", 0)
-    entry = identity.entry(None, 0.0, 0.0, launch.progress)
-    acquired = leases.acquire(group, identity.launch, identity.description(), entry)
-    assert isinstance(acquired, Acquired), "one launch at a time"
-    began = boot_time()
-    tenure = Tenure(identity, acquired, 0.0, began, began, float("inf"))
-    return HeldLaunch(launch, wire, leases, tenure, NoHeartbeat())
+    def work(self, work: Work) -> StopReason:
+        """Do it, and give the lease back however it ends."""
+        reason = StopReason.DIED
+        try:
+            reason = work(self)
+        finally:
+            role, launch = self._identity.role, self._identity.launch
+            self.leases.release(self.holder, role, launch, self._entry())
+            self.emit(LaunchEnded(role, reason, self.clock() - self.window.start, *self.progress.counts()[:4]))
+            self.store.wire.close()
+        return reason
 
-
-def interrupt(interruption: Interruption) -> None:
-    """As a signal would."""
-    interruption.signal = signal.SIGTERM
+    def _entry(self) -> str:
+        return self._identity.entry(None, 0.0, 0.0, self.progress)
 
 
 class WatchedExecutor(InlineExecutor):
     """Ends its launch when a handler raised what is meant for the test: ``raised`` from then on."""
 
-    def __init__(self, clock: VirtualClock, interruption: Interruption, *, raising: bool) -> None:
-        super().__init__(clock)
+    def __init__(self, launch: SandboxLaunch, *, raising: bool) -> None:
+        super().__init__(launch.clock)
         self.raised: BaseException | None = None
-        self._interruption, self._raising = interruption, raising
+        self._launch, self._raising = launch, raising
 
     def finished(self) -> list[Handled]:
         finished = super().finished()
         for handled in finished:
             if self._is_meant_for_the_test(handled):
                 self.raised = handled.outcome.error
-                interrupt(self._interruption)
+                self._launch.stopped = True
         return finished
 
     def _is_meant_for_the_test(self, handled: Handled) -> bool:

@@ -15,19 +15,21 @@ from pollconsumer.core.timespan import parse_duration
 from pollconsumer.interface.api.app import PollConsumer
 from pollconsumer.interface.api.handle import Handle
 from pollconsumer.interface.assembly.handlers import load_handlers, registered_handlers
-from pollconsumer.interface.assembly.options import consumer_options, served_queues
+from pollconsumer.interface.assembly.launches import MOVER
+from pollconsumer.interface.assembly.options import consumer_options, mover_options, served_queues
 from pollconsumer.interface.assembly.recurrences import load_recurrences
 from pollconsumer.interface.event_log import listener
 from pollconsumer.interface.logs import log
 from pollconsumer.interface.settings.load import read_settings
 from pollconsumer.interface.settings.model import Settings
 from pollconsumer.interface.testing.clock import VirtualClock, whole_ms
-from pollconsumer.interface.testing.launches import CONSUMER, MOVER, WatchedExecutor, hold, interrupt
+from pollconsumer.interface.testing.launches import SandboxLaunch, WatchedExecutor
 from pollconsumer.interface.testing.memory import MemoryOpener
+from pollconsumer.runtime.launch.held import LaunchPlan
 from pollconsumer.runtime.messages import epoch_ms
-from pollconsumer.runtime.mover import MoverOptions
 from pollconsumer.runtime.roles import consume, define, mover
 from pollconsumer.store.inspector import Inspector
+from pollconsumer.store.leases import Group
 from pollconsumer.store.redis_store import RedisStore
 from pollconsumer.store.service import service_of
 
@@ -38,10 +40,10 @@ if TYPE_CHECKING:
     from pollconsumer.core.recurrence import Recurrence
     from pollconsumer.core.window import StopReason
     from pollconsumer.runtime.handling.handler import Handler
-    from pollconsumer.runtime.launch.frame import HeldLaunch
     from pollconsumer.runtime.programs.notes import Programs
     from pollconsumer.store.inspector import Message
 
+CONSUMER = Group("consumer", (), 1)
 FOREVER = 1e12
 
 
@@ -98,8 +100,8 @@ class Sandbox:
             PollConsumer.instances = list(self._apps)
         try:
             self._programs = self._noting_programs()
-            moving = hold(self._opener, MOVER, FOREVER, self._clock, self._listen)
-            self._mover = mover(moving, MoverOptions(idle_time=1.0, batch_size=self._settings.mover.batch_size))
+            moving = SandboxLaunch(self._opener, MOVER, LaunchPlan(FOREVER, 0.0), self._clock, self._listen)
+            self._mover = mover(moving, mover_options(self._settings))
             self._clock.tick = self._tick
             self._prepare()
         except BaseException:
@@ -242,15 +244,10 @@ class Sandbox:
         handlers, recurrences = self._prepare()
         queues = self._served(handlers)
         options = consumer_options(self._settings, queues, until_empty=until_empty, max_messages=max_messages)
-        options = replace(
-            options,
-            baton=False,
-            memory_limit=None,
-            longest_wait=options.idle_time,  # no signal can come
-        )
-        held = hold(self._opener, CONSUMER, timeout, self._clock, self._listen)
-        interruption = held.launch.interruption
-        executor = WatchedExecutor(self._clock, interruption, raising=raising)
+        options = replace(options, memory_limit=None, longest_wait=options.idle_time)  # no signal can come
+        plan = LaunchPlan(timeout, self._settings.consumer.grace)
+        launch = SandboxLaunch(self._opener, CONSUMER, plan, self._clock, self._listen)
+        executor = WatchedExecutor(launch, raising=raising)
         opens, lasts = self._clock.now_ms, whole_ms(timeout)
 
         def patience(until: int, due: int | None) -> int | None:
@@ -260,21 +257,17 @@ class Sandbox:
                     return min(until, end)  # held back by a limit: the launch knows for how long
                 if due is not None and due <= min(opens + lasts, end):
                     return max(until, min(due, opens + lasts // 2))  # many waits in one, as long as nothing can happen
-            interrupt(interruption)
+            launch.stopped = True
             return None
-
-        def work(held: HeldLaunch) -> StopReason:
-            return consume(held, options, handlers, recurrences, 1, executor=executor, chance=lambda: 0.0)
 
         self._launching, self._clock.patience = True, None if end is None else patience
         try:
-            held.work(work)
+            reason = launch.work(lambda launch: consume(launch, options, handlers, recurrences, executor))
         finally:
             self._launching, self._clock.patience = False, None
-            held.wire.close()
         if executor.raised is not None:
             raise executor.raised
-        counts, (reason, _) = held.launch.progress.counts(), held.launch.progress.ended()
+        counts = launch.progress.counts()
         return Launched(counts.handled, counts.failed, counts.released + counts.yielded, reason)
 
     def _served(self, handlers: Mapping[str, Handler]) -> tuple[str, ...]:

@@ -17,14 +17,13 @@ if TYPE_CHECKING:
 
     from pollconsumer.core.message import NewMessage
     from pollconsumer.runtime.handling.handler import Handler
-    from pollconsumer.runtime.launch.frame import HeldLaunch
+    from pollconsumer.runtime.launch.held import Launch
     from pollconsumer.store.reservations import Reservation
 
 
 class Deliveries:
-    def __init__(self, held: HeldLaunch, store: RedisStore, handlers: Mapping[str, Handler]) -> None:
-        self._launch, self._holder, self._handlers = held.launch, held.acquired.holder, handlers
-        self._store = store
+    def __init__(self, launch: Launch, handlers: Mapping[str, Handler]) -> None:
+        self._launch, self._store, self._handlers = launch, launch.store, handlers
         self._own_store: RedisStore | None = None
         self._lock = Lock()
 
@@ -34,7 +33,7 @@ class Deliveries:
             with suppress(Malformed):  # what somebody else wrote there is none of ours
                 state = decode_payload(self._store.last_checkpoint(reservation) or b"")
         delivery = Delivery(
-            self._launch.opener.namespace,
+            self._store.keys.namespace,
             reservation.queue,
             reservation.name,
             reservation.handler,
@@ -49,7 +48,7 @@ class Deliveries:
 
     def _save(self, reservation: Reservation, state: bytes) -> None:
         with self._store_of_handlers() as store:
-            store.checkpoint(self._holder, reservation, state)
+            store.checkpoint(self._launch.holder, reservation, state)
 
     def _send(self, message: NewMessage) -> str:
         with self._store_of_handlers() as store:
@@ -60,8 +59,7 @@ class Deliveries:
         """On a connection of its own: a handler runs on a thread, and it or a hook may be stopped anywhere."""
         with self._lock:
             if self._own_store is None:
-                wire = self._launch.opener.bare_wire(self._launch.patience)
-                self._own_store = RedisStore(wire, self._launch.opener.namespace)
+                self._own_store = RedisStore(self._launch.bare_wire(), self._store.keys.namespace)
             try:
                 yield self._own_store
             except BaseException:

@@ -6,48 +6,30 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from pollconsumer.core.events import ConflictDropped, NewerMessagesFound, ReservationsLost
-from pollconsumer.core.turns import Turns
 from pollconsumer.store import outbox
 from pollconsumer.store.id_text import id_text
 from pollconsumer.store.reservations import Settlement, Share
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
-    from pollconsumer.core.events import Event
+    from pollconsumer.core.turns import Turns
     from pollconsumer.runtime.consuming.settling import Settling
-    from pollconsumer.store.redis_store import RedisStore
-    from pollconsumer.store.reservations import Holder, Limits, Reservation, Stepped
+    from pollconsumer.runtime.launch.held import Launch
+    from pollconsumer.store.reservations import Limits, Reservation, Stepped
 
 TRIM_EVERY = 500
 
 
 class Exchange:
-    """``batch`` says how many messages to reserve, ``lasts`` the most seconds that a reservation may last,
-    ``in_flight`` which messages of
-    a queue are; ``settled`` is called when all has been settled that was done."""
+    """``batch`` says how many messages to reserve."""
 
     def __init__(
-        self,
-        store: RedisStore,
-        holder: Holder,
-        settling: Settling,
-        queues: Sequence[str],
-        limits: Mapping[str, Limits],
-        weights: Mapping[str, int],
-        *,
-        batch: Callable[[], int],
-        lasts: Callable[[], float],
-        in_flight: Callable[[str], Iterable[bytes]],
-        settled: Callable[[], None],
-        clock: Callable[[], float],
-        emit: Callable[[Event], None],
+        self, launch: Launch, settling: Settling, turns: Turns, limits: Mapping[str, Limits], batch: Callable[[], int]
     ) -> None:
-        self._store, self._holder, self._settling, self._queues = store, holder, settling, queues
+        self._launch, self._settling, self._turns, self._batch = launch, settling, turns, batch
+        self._store, self._flight, self._emit = launch.store, launch.progress.flight, launch.emit
         self._limits = {queue: limits[queue].packed() for queue in limits}
-        self._turns = Turns(queues, weights)
-        self._batch, self._lasts, self._in_flight, self._clock, self._emit = batch, lasts, in_flight, clock, emit
-        self._all_settled = settled
         self._reserved: deque[Reservation] = deque()
         self._put_off: list[Reservation] = []
         self._untrimmed = 0
@@ -76,7 +58,7 @@ class Exchange:
             share = shares.pop(queue, None) or Share(queue)
             self._claim(share)
             stepped = self._send([share, *shares.values()])
-            self._all_settled()
+            self._flight.settled()
             shares = {}
             if stepped.reserved:
                 self._turns.served(queue, len(stepped.reserved))
@@ -87,7 +69,7 @@ class Exchange:
         """As soon as there is a message in any queue, at most ``wait`` seconds from now."""
         self.settle()  # what is done must not wait with us
         self.more_in, self.held_back = None, False
-        shares = [Share(queue) for queue in self._queues]
+        shares = [Share(queue) for queue in self._turns.queues]
         for share in shares:
             self._claim(share)
         for reservation in self._send(shares, wait).reserved:
@@ -99,7 +81,7 @@ class Exchange:
         if not shares:
             return []
         stale = self._send(list(shares.values())).stale
-        self._all_settled()
+        self._flight.settled()
         return stale
 
     def begin(self, reservation: Reservation) -> bool:
@@ -117,7 +99,7 @@ class Exchange:
 
     def send_on(self) -> None:
         """What waits in the outboxes of our queues: a launch that died may have left it there."""
-        for queue in self._queues:
+        for queue in self._turns.queues:
             self.sent_on += outbox.send(self._store, queue, self._tell_conflict)
 
     def clear(self) -> None:
@@ -131,7 +113,7 @@ class Exchange:
         while self._put_off:
             self._settling.put_back(self._put_off.pop())
         self.settle()
-        for queue in self._queues:
+        for queue in self._turns.queues:
             self._store.trim(queue)
 
     def _release_reserved(self) -> None:
@@ -142,8 +124,10 @@ class Exchange:
         share.claim, share.limits = self._batch(), self._limits.get(share.queue, "")
 
     def _send(self, shares: list[Share], wait: float = 0.0) -> Stepped:
+        launch = self._launch
+        lasts_ms = int((launch.window.left(launch.clock()) + launch.plan.grace) * 1000)
         stepped = self._store.step(
-            self._holder, shares, lasts_ms=int(self._lasts() * 1000), now=self._clock, wait=wait, known=self._known
+            launch.holder, shares, lasts_ms=lasts_ms, now=launch.clock, wait=wait, known=self._known
         )
         self._reserved += stepped.reserved
         self.successor = self.successor or stepped.successor
@@ -172,4 +156,4 @@ class Exchange:
 
     def _known(self, queue: str) -> set[bytes]:
         held = {reservation.id for reservation in (*self._reserved, *self._put_off) if reservation.queue == queue}
-        return held.union(self._in_flight(queue))
+        return held.union(self._flight.ids(queue))

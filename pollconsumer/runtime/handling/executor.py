@@ -71,6 +71,10 @@ class Executor(Protocol):
         """Nothing more will be started."""
 
 
+def executor_of(slots: int) -> Executor:
+    return InlineExecutor() if slots == 1 else ThreadExecutor(slots)
+
+
 def _event_loop(*, thread: bool) -> EventLoop:
     from pollconsumer.runtime.handling.event_loop import EventLoop
 

@@ -7,10 +7,10 @@ costs no import. Then the lease; and only its holder touches a message.
 
 from __future__ import annotations
 
+import random
 import secrets
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pollconsumer.core.errors import LeaseLost, PollConsumerError, StoreUnreachable
@@ -25,13 +25,17 @@ from pollconsumer.runtime.launch.signals import Interruption
 from pollconsumer.runtime.launch.watchdog import EXIT_CODE, Watchdog
 from pollconsumer.store.leases import Group, Leases
 from pollconsumer.store.patience import COMMAND_TIMEOUT, Budget
+from pollconsumer.store.redis_store import RedisStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pollconsumer.core.events import Event
+    from pollconsumer.runtime.launch.held import Launch, LaunchPlan
     from pollconsumer.runtime.store_opener import StoreOpener
     from pollconsumer.store.wire import Wire
+
+    Work = Callable[[Launch], StopReason]
 
 HEARTBEAT_BUDGET = 2.0
 FAREWELL_BUDGET = 2.0
@@ -40,31 +44,12 @@ SHORTEST_TIMEOUT = 0.1
 """Seconds for an answer to what is tried once more when these have passed."""
 
 
-@dataclass(frozen=True, slots=True)
-class LaunchPlan:
-    """What bounds a launch; durations in seconds. ``next_launches`` counts from now."""
+class Frame:
+    """What a launch has from its start on, with or without a lease."""
 
-    timeout: float
-    grace: float
-    baton: bool
-    next_launches: tuple[float, float] | None
-
-
-class Launch:
-    """What the work of a launch is given. ``clock`` is the one that its window is counted by, in seconds."""
-
-    def __init__(
-        self,
-        plan: LaunchPlan,
-        opener: StoreOpener,
-        emit: Callable[[Event], None],
-        *,
-        window: Window | None = None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        """Without a ``window`` given, it is that of this process."""
-        self.window = window or _window(plan)
-        self.plan, self.opener, self.emit, self.clock = plan, opener, emit, clock
+    def __init__(self, plan: LaunchPlan, opener: StoreOpener, emit: Callable[[Event], None]) -> None:
+        self.plan, self.opener, self.emit = plan, opener, emit
+        self.window = _window(plan)
         self.interruption = Interruption()
         self.progress = Progress()
         self.id = secrets.token_hex(8)
@@ -118,31 +103,30 @@ def run_launch(
     plan: LaunchPlan,
     opener: StoreOpener,
     emit: Callable[[Event], None],
-    prepare: Callable[[], Group],
-    work: Callable[[HeldLaunch], StopReason],
+    prepare: Callable[[], tuple[Group, Work]],
     on_launch_death: Callable[[int], None] | None = None,
 ) -> None:
-    """Run one launch. ``prepare`` imports what the work needs, and returns whose lease it takes; ``work`` gets to hold
-    the lease. ``on_launch_death`` is called in another process, with the number of this one, should it die at work.
+    """Run one launch. ``prepare`` imports what the work needs, and returns whose lease it takes, and the work: that
+    gets to hold the lease. ``on_launch_death`` is called in another process, with the number of this one, should it die
+    at work.
 
     Raises what ended the launch otherwise than normally, after the lease was given back: LeaseLost, StoreUnreachable,
     errors of configuration.
     """
-    launch = Launch(plan, opener, emit)
-    launch.interruption.install()
+    frame = Frame(plan, opener, emit)
+    frame.interruption.install()
     heartbeat = Heartbeat(
-        launch.progress, lambda: opener.for_heartbeat(lambda: Budget(HEARTBEAT_BUDGET)), on_launch_death
+        frame.progress, lambda: opener.for_heartbeat(lambda: Budget(HEARTBEAT_BUDGET)), on_launch_death
     )
-    hard_end = launch.window.left(time.monotonic()) + plan.grace
-    watchdog = Watchdog(hard_end, launch.outlived)
+    hard_end = frame.window.left(time.monotonic()) + plan.grace
+    watchdog = Watchdog(hard_end, frame.outlived)
     leave_by(time.monotonic() + hard_end)
     held = None
     try:
-        group = prepare()
-        wire = opener.wire(launch.patience)
-        held = _take_lease(launch, group, wire, heartbeat)
+        group, work = prepare()
+        held = _take_lease(frame, group, heartbeat)
         if held is None:
-            running = time.monotonic() - launch.window.start
+            running = time.monotonic() - frame.window.start
             emit(LaunchEnded(group.role, StopReason.LEASE_HELD, running, 0, 0, 0, 0))
         else:
             held.work(work)
@@ -153,45 +137,44 @@ def run_launch(
         watchdog.stand_down()
 
 
-def _take_lease(launch: Launch, group: Group, wire: Wire, heartbeat: Heartbeat) -> HeldLaunch | None:
-    leases = Leases(wire, launch.opener.namespace)
-    identity = Identity.of_this_process(launch.id, group.role, group.queues)
+def _take_lease(frame: Frame, group: Group, heartbeat: Heartbeat) -> HeldLaunch | None:
+    store = RedisStore(frame.opener.wire(frame.patience), frame.opener.namespace)
+    leases = Leases(store.wire, frame.opener.namespace)
+    identity = Identity.of_this_process(frame.id, group.role, group.queues)
     taken = take(
         leases,
         group,
-        launch.id,
-        launch.window,
+        frame.id,
+        frame.window,
         description=identity.description(),
-        entry=identity.entry(None, 0.0, 0.0, launch.progress),
-        baton=launch.plan.baton,
-        interrupted=launch.interrupted,
+        entry=identity.entry(None, 0.0, 0.0, frame.progress),
+        baton=frame.plan.baton,
+        interrupted=frame.interrupted,
     )
     if taken is None:
         return None
     acquired, asked = taken
     now, since = time.monotonic(), boot_time()
-    hard_end = since + launch.window.left(now) + launch.plan.grace
-    tenure = Tenure(identity, acquired, now - launch.window.start, asked, since, hard_end)
-    return HeldLaunch(launch, wire, leases, tenure, heartbeat)
+    hard_end = since + frame.window.left(now) + frame.plan.grace
+    tenure = Tenure(identity, acquired, now - frame.window.start, asked, since, hard_end)
+    return HeldLaunch(frame, store, leases, tenure, heartbeat)
 
 
 class HeldLaunch:
-    """A launch that holds the lease."""
+    """A launch in a process of its own that holds the lease."""
 
-    def __init__(
-        self,
-        launch: Launch,
-        wire: Wire,
-        leases: Leases,
-        tenure: Tenure,
-        heartbeat: Heartbeat,
-    ) -> None:
-        self.launch, self.wire, self.leases, self.acquired = launch, wire, leases, tenure.acquired
-        self.watch = LeaseWatch(launch.progress, heartbeat, launch.window, launch.interrupted, launch.farewell)
+    def __init__(self, frame: Frame, store: RedisStore, leases: Leases, tenure: Tenure, heartbeat: Heartbeat) -> None:
+        self.plan, self.window, self.progress, self.emit = frame.plan, frame.window, frame.progress, frame.emit
+        self.store, self.leases, self.holder = store, leases, tenure.acquired.holder
+        self.clock, self.chance, self.interrupted = time.monotonic, random.random, frame.interrupted
+        self.check_lease = LeaseWatch(frame.progress, heartbeat, frame.window, frame.interrupted, frame.farewell).check
         self.released = False
-        self._tenure, self._heartbeat = tenure, heartbeat
+        self._frame, self._tenure, self._heartbeat = frame, tenure, heartbeat
 
-    def work(self, work: Callable[[HeldLaunch], StopReason]) -> None:
+    def bare_wire(self) -> Wire:
+        return self._frame.opener.bare_wire(self._frame.patience)
+
+    def work(self, work: Work) -> None:
         """Do it, and give the lease back however it ends."""
         reason, code = StopReason.DIED, 1
         try:
@@ -204,16 +187,14 @@ class HeldLaunch:
             self._end(reason, code)
 
     def _end(self, reason: StopReason, code: int) -> None:
-        launch, tenure = self.launch, self._tenure
-        identity, held = tenure.identity, boot_time() - tenure.since
-        launch.progress.end(reason, code)
-        entry = identity.entry(self.acquired, tenure.waited, held, launch.progress)
+        identity, acquired, waited = self._tenure[:3]
+        held = boot_time() - self._tenure.since
+        self.progress.end(reason, code)
+        entry = identity.entry(acquired, waited, held, self.progress)
         with suppress(StoreUnreachable):  # the lease then lapses by itself
-            self.leases.release(self.acquired.holder, identity.role, launch.id, entry)
+            self.leases.release(self.holder, identity.role, identity.launch, entry)
             self.released = True
-        counts, running = launch.progress.counts(), tenure.waited + held
-        numbers = (counts.handled, counts.failed, counts.released, counts.yielded)
-        launch.emit(LaunchEnded(identity.role, reason, running, *numbers))
+        self.emit(LaunchEnded(identity.role, reason, waited + held, *self.progress.counts()[:4]))
 
 
 _REASONS = {LeaseLost: StopReason.LEASE_LOST, StoreUnreachable: StopReason.STORE_UNREACHABLE}

@@ -1,0 +1,51 @@
+"""A launch that holds its lease, as its work sees it: in a process of its own, in a sandbox, in a test."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from pollconsumer.core.events import Event
+    from pollconsumer.core.window import Window
+    from pollconsumer.runtime.launch.progress import Progress
+    from pollconsumer.store.leases import Leases
+    from pollconsumer.store.redis_store import RedisStore
+    from pollconsumer.store.reservations import Holder
+    from pollconsumer.store.wire import Wire
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchPlan:
+    """What bounds a launch; durations in seconds. ``next_launches`` counts from now."""
+
+    timeout: float
+    grace: float
+    baton: bool = False
+    next_launches: tuple[float, float] | None = None
+
+
+class Launch(Protocol):
+    plan: LaunchPlan
+    window: Window
+    progress: Progress
+    holder: Holder
+    leases: Leases
+    store: RedisStore
+
+    def clock(self) -> float:
+        """Seconds, as the window counts them."""
+
+    def chance(self) -> float:
+        """A random number in [0, 1)."""
+
+    def emit(self, event: Event) -> None: ...
+
+    def interrupted(self) -> bool:
+        """Whether it was asked to stop."""
+
+    def check_lease(self) -> None:
+        """Return when the lease can be trusted. LeaseLost when it is another's."""
+
+    def bare_wire(self) -> Wire:
+        """Another connection to the same store, not opened yet."""
