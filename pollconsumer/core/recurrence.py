@@ -8,6 +8,7 @@ from datetime import UTC
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
+from pollconsumer.core.choices import Missed, Overlap
 from pollconsumer.core.cron import Cron
 from pollconsumer.core.message import check_handler, check_id, check_priority, check_queue, encode_payload
 
@@ -22,16 +23,13 @@ MOST_CAUGHT_UP = 100
 MOST_LOOKED_AT = 100_000
 """Most occurrences that are counted one by one; beyond them, what was missed is known to be at least so many."""
 LEAST_PERIOD, MOST_PERIOD = 1.0, 5 * 365 * 86400.0
-MISSED, OVERLAP = ("skip", "once", "all"), ("skip", "allow")
 
 
 @dataclass(frozen=True, slots=True)
 class Recurrence:
     """What recurs, and when. Exactly one of ``cron`` and ``every`` (seconds) is set.
 
-    ``missed``: what becomes of occurrences that nobody was there to enqueue: ``skip`` them, enqueue the last ``once``,
-    or ``all``. ``overlap``: whether an occurrence is enqueued (``allow``) while the one before is unfinished. One
-    that is not ``enabled`` is known and yields nothing.
+    One that is not ``enabled`` is known and yields nothing.
     """
 
     name: str
@@ -42,8 +40,8 @@ class Recurrence:
     queue: str = "default"
     payload: dict[str, Any] = field(default_factory=dict)
     priority: int = 0
-    missed: str = "once"
-    overlap: str = "allow"
+    missed: Missed = Missed.ONCE
+    overlap: Overlap = Overlap.ALLOW
     enabled: bool = True
     occurrence_wanted: bool = False
     """Whether the handler takes its nominal instant as the argument ``occurrence``."""
@@ -91,6 +89,12 @@ def of_json(definition: str | bytes) -> Recurrence:
         raise ValueError("its definition is not a JSON object")
     if unknown := values.keys() - {each.name for each in fields(Recurrence)}:
         raise ValueError(f"its definition has unknown keys ({', '.join(sorted(unknown))}), perhaps of a newer version")
+    for name, kind in (("missed", Missed), ("overlap", Overlap)):
+        if name in values:
+            try:
+                values[name] = kind(values[name])
+            except ValueError:
+                raise ValueError(f"{name} is {values[name]!r}, not one of {', '.join(kind)}") from None
     try:
         recurrence = Recurrence(**values)
     except TypeError:
@@ -118,9 +122,6 @@ def _check(recurrence: Recurrence) -> None:
         Cron(cron)
     if every is not None and (type(every) not in (int, float) or not LEAST_PERIOD <= every <= MOST_PERIOD):
         raise ValueError(f"every is {every!r}, not a number of seconds from 1 to {MOST_PERIOD:.0f}")
-    for name, value, known in (("missed", recurrence.missed, MISSED), ("overlap", recurrence.overlap, OVERLAP)):
-        if value not in known:
-            raise ValueError(f"{name} is {value!r}, not one of {', '.join(known)}")
     if not isinstance(recurrence.timezone, str):
         raise ValueError(f"timezone is {recurrence.timezone!r}, not text")
     for name, flag in (("enabled", recurrence.enabled), ("occurrence_wanted", recurrence.occurrence_wanted)):
@@ -146,9 +147,9 @@ def tick(recurrence: Recurrence, due_ms: int, now_ms: int) -> Tick:
         following = next(ahead, None)
     if following is not None and following <= now_ms:
         following = recurrence.next_after(now_ms)
-    if recurrence.missed == "all":
+    if recurrence.missed is Missed.ALL:
         enqueue = passed[-MOST_CAUGHT_UP:]
-    elif recurrence.missed == "once" or now_ms - passed[-1] <= ON_TIME * 1000:
+    elif recurrence.missed is Missed.ONCE or now_ms - passed[-1] <= ON_TIME * 1000:
         enqueue = passed[-1:]
     else:
         enqueue = []

@@ -7,6 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pollconsumer.core.choices import HandOff
 
 
 class StopReason(StrEnum):
@@ -45,13 +49,13 @@ class Window:
         return max(0.0, self.stop_before - now)
 
 
-def predict_stop(start: float, timeout: float, next_launches: tuple[float, float] | None, *, baton: bool) -> float:
+def predict_stop(start: float, timeout: float, next_launches: tuple[float, float] | None, handoff: HandOff) -> float:
     """The instant before which a launch started at ``start`` must have stopped; all in seconds of one clock.
 
     ``next_launches`` are the next two launch times of the schedule, where there is one. In deadline mode the launch
     must be gone by the first of them, and never outlives ``timeout``. Under the baton it works on until a successor
     waits, at most until the launch after that, so that a platform that skipped one launch costs nothing.
     """
-    if baton:
+    if handoff.on_call:
         return start + 2 * timeout if next_launches is None else min(start + 2 * timeout, next_launches[1])
     return start + timeout if next_launches is None else min(start + timeout, next_launches[0])

@@ -141,7 +141,7 @@ class Consumer:
     def _reason_to_stop(self) -> StopReason | None:
         if self._launch.interrupted():
             return StopReason.INTERRUPTED
-        if self._exchange.successor and self._launch.plan.baton:
+        if self._exchange.successor and self._launch.plan.handoff.on_call:
             return StopReason.HANDED_OVER
         if self._taken == self.options.max_messages:
             return StopReason.MAX_MESSAGES

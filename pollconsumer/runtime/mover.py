@@ -56,7 +56,7 @@ class Mover:
             self._launch.check_lease()
             if self._launch.interrupted():
                 return StopReason.INTERRUPTED
-            if self._launch.plan.baton and self._launch.leases.take_call(self._holder):
+            if self._launch.plan.handoff.on_call and self._launch.leases.take_call(self._holder):
                 return StopReason.HANDED_OVER
             moved, next_due = self.promote()
             self.maintain()

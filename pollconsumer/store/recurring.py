@@ -9,6 +9,7 @@ import json
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from pollconsumer.core.choices import Overlap
 from pollconsumer.core.errors import (
     BadData,
     LeaseLost,
@@ -142,7 +143,7 @@ class Recurring:
                 continue
             args: list[Any] = [
                 holder.lineage, holder.fence, name, instant, "" if told.next is None else told.next, told.skipped,
-                int(recurrence.overlap == "skip"),
+                int(recurrence.overlap is Overlap.SKIP),
             ]  # fmt: skip
             for each in told.enqueue:
                 args += (occurrence_id(recurrence, each), each, occurrence_record(recurrence, each))

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pollconsumer.core.choices import Missed
 from pollconsumer.core.cron import EPOCH
 from pollconsumer.core.recurrence import MOST_CAUGHT_UP, ON_TIME, Recurrence, tick
 
@@ -73,8 +74,8 @@ def test_a_period_is_anchored_to_the_epoch_and_not_to_its_beginning(seconds: int
     assert after < first <= after + seconds * 1000
 
 
-@given(st.sampled_from(["skip", "once", "all"]), st.integers(0, 10**7), st.integers(1, 3600))
-def test_what_passed_is_enqueued_or_counted_and_nothing_twice(missed: str, late_ms: int, seconds: int) -> None:
+@given(st.sampled_from(Missed), st.integers(0, 10**7), st.integers(1, 3600))
+def test_what_passed_is_enqueued_or_counted_and_nothing_twice(missed: Missed, late_ms: int, seconds: int) -> None:
     rule = Recurrence("x", "x", every=float(seconds), missed=missed)
     due = seconds * 1000
     now = due + late_ms
@@ -83,9 +84,9 @@ def test_what_passed_is_enqueued_or_counted_and_nothing_twice(missed: str, late_
     assert len(told.enqueue) + told.skipped == passed
     assert told.next == (now // due + 1) * due
     assert all(due <= instant <= now for instant in told.enqueue)
-    if missed == "all":
+    if missed is Missed.ALL:
         assert len(told.enqueue) == min(passed, MOST_CAUGHT_UP)
-    elif missed == "once":
+    elif missed is Missed.ONCE:
         assert told.enqueue == (now // due * due,)
     else:
         on_time = now - now // due * due <= ON_TIME * 1000

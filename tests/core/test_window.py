@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pollconsumer.core.choices import HandOff
 from pollconsumer.core.window import Window, predict_stop
 
 INSTANTS = st.floats(-1e9, 1e9)
@@ -33,7 +34,7 @@ def test_what_is_left_is_never_negative(now: float, stop_before: float) -> None:
 def test_a_launch_is_gone_by_the_next_one_and_within_its_timeout(
     start: float, timeout: float, launches: tuple[float, float] | None
 ) -> None:
-    stop = predict_stop(start, timeout, launches, baton=False)
+    stop = predict_stop(start, timeout, launches, HandOff.DEADLINE)
     assert stop <= start + timeout
     assert stop in (start + timeout, *(launches or ())[:1])
     if launches is not None:
@@ -44,13 +45,13 @@ def test_a_launch_is_gone_by_the_next_one_and_within_its_timeout(
 def test_under_the_baton_a_launch_outlives_one_that_was_skipped_and_no_more(
     start: float, timeout: float, launches: tuple[float, float] | None
 ) -> None:
-    stop = predict_stop(start, timeout, launches, baton=True)
+    stop = predict_stop(start, timeout, launches, HandOff.BATON)
     assert stop <= start + 2 * timeout
     assert stop in (start + 2 * timeout, *(launches or ())[1:])
-    assert stop >= predict_stop(start, timeout, launches, baton=False)
+    assert stop >= predict_stop(start, timeout, launches, HandOff.DEADLINE)
 
 
 def test_a_launch_that_the_platform_started_late_still_makes_way_in_time() -> None:
-    assert predict_stop(7.0, 60.0, (60.0, 120.0), baton=False) == 60.0
-    assert predict_stop(7.0, 30.0, (60.0, 120.0), baton=False) == 37.0
-    assert predict_stop(7.0, 60.0, (60.0, 120.0), baton=True) == 120.0
+    assert predict_stop(7.0, 60.0, (60.0, 120.0), HandOff.DEADLINE) == 60.0
+    assert predict_stop(7.0, 30.0, (60.0, 120.0), HandOff.DEADLINE) == 37.0
+    assert predict_stop(7.0, 60.0, (60.0, 120.0), HandOff.BATON) == 120.0

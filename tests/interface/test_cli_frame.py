@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any
 import click
 import pytest
 
+from pollconsumer.core.choices import HandOff
 from pollconsumer.core.errors import BadData, StoreUnreachable
 from pollconsumer.interface import cli, logs
 from pollconsumer.interface.cli.output import ago, iso, print_json, print_table
-from pollconsumer.interface.cli.types import Cron, DueTime, Duration, MemorySize, Once, QueueName
+from pollconsumer.interface.cli.types import Cron, DueTime, Duration, MemorySize, Once, QueueName, Word
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -66,7 +67,7 @@ def doing(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], Any]], None
     @click.option("--concurrency", cls=Once, type=click.IntRange(1, 256), default=1)
     @click.option("--priority", cls=Once, type=click.IntRange(-4096, 4096))
     @click.option("--limit", cls=Once, type=click.IntRange(1))
-    @click.option("--handoff", cls=Once, type=click.Choice(["deadline", "baton"]))
+    @click.option("--handoff", cls=Once, type=Word(HandOff))
     @click.option("--json", "as_json", is_flag=True)
     def example(**values: Any) -> Any:
         return action[-1]() if action else click.echo(json.dumps(values))

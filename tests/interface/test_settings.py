@@ -543,7 +543,7 @@ def test_what_is_remembered_is_for_its_owner_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "tampering", ["loose", "foreign", "link", "garbage", "other names", "directory", "loose place"]
+    "tampering", ["loose", "foreign", "link", "garbage", "other names", "other words", "directory", "loose place"]
 )
 def test_what_may_be_from_somebody_else_or_cannot_be_read_is_read_anew(
     tampering: str, tmp_path: Path, reads: list[Path | None], monkeypatch: pytest.MonkeyPatch
@@ -563,6 +563,8 @@ def test_what_may_be_from_somebody_else_or_cannot_be_read_is_read_anew(
         entry.write_text(planted[:50])
     elif tampering == "other names":
         entry.write_text(planted.replace("idle_time", "idle_thyme"))
+    elif tampering == "other words":
+        entry.write_text(planted.replace('"deadline"', '"later"'))
     elif tampering == "directory":
         entry.unlink()
         entry.mkdir()

@@ -125,7 +125,7 @@ def test_every_key_can_be_set_by_a_variable(path: str, place: Path, monkeypatch:
         for each, (_, value) in wanted.items():
             environment.setenv(variable(each), value)
         found = load_settings()
-        assert plain(load_settings()) == plain(found)  # as it was remembered
+        assert repr(load_settings()) == repr(found)  # as it was remembered, types included
     (place / "config.toml").write_text("".join(f"{each} = {value}\n" for each, (value, _) in wanted.items()))
     assert plain(load_settings()) == plain(found)
     assert plain(found) != plain(Settings())

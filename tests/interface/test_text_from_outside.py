@@ -7,8 +7,9 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import click
 import pytest
@@ -28,6 +29,7 @@ from tests.store.servers import server_ms
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from pollconsumer.core.choices import Missed, Overlap
     from tests.store.servers import Server
 
 ATTACK = "\x1b[31m\x07\r\0\x7f\x9b\u202e\u2066\u200b\ufeff\u2028\U000e0041\u3164"
@@ -112,7 +114,9 @@ def attacked(valkey: Server) -> Server:
     leases.acquire(Group("consumer", (NAME,), 1), LINE, json.dumps(honest), json.dumps(entry))
     wire.command("RPUSH", f"{{{NAMESPACE}}}:launches", "y")
     wire.command("HSET", f"{{{NAMESPACE}}}:ledger", "y", json.dumps(entry | {"running_seconds": LINE, "handled": LINE}))
-    hour = Recurrence(f"tick{LINE}", LINE, every=3600.0, queue=QUEUE, payload={LINE: LINE}, missed=LINE, overlap=LINE)
+    missed, overlap = cast("Missed", LINE), cast("Overlap", LINE)
+    hour = Recurrence(f"tick{LINE}", LINE, every=3600.0, queue=QUEUE, payload={LINE: LINE})
+    hour = replace(hour, missed=missed, overlap=overlap)
     recurring.define(f"consumer:{ATTACK}", [QUEUE], [hour], lambda _: None)
     return valkey
 

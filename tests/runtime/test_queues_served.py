@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pollconsumer.core.choices import HandOff
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.launch.held import LaunchPlan
 from pollconsumer.runtime.launch.unserved import tell_unknown, tell_unserved
@@ -131,4 +132,4 @@ def test_queues_are_known_from_their_first_message_or_pause_on(store: RedisStore
 def test_a_queue_counts_as_served_for_twice_the_time_until_the_next_launch(
     timeout: float, next_launches: tuple[float, float] | None, seconds: float
 ) -> None:
-    assert served_for(LaunchPlan(timeout, 10.0, baton=False, next_launches=next_launches)) == seconds
+    assert served_for(LaunchPlan(timeout, 10.0, handoff=HandOff.DEADLINE, next_launches=next_launches)) == seconds

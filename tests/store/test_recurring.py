@@ -9,6 +9,7 @@ from itertools import product
 
 import pytest
 
+from pollconsumer.core.choices import Missed, Overlap
 from pollconsumer.core.errors import LeaseLost
 from pollconsumer.core.events import (
     Event,
@@ -205,7 +206,7 @@ def test_removing_a_recurrence_leaves_what_others_were_before_though_their_names
 def test_none_is_enqueued_while_the_one_before_is_unfinished_where_they_may_not_overlap(
     act: Acting, look: Looking, store: RedisStore, reserved: bool
 ) -> None:
-    act.launch(FIRST, replace(HOURLY, overlap="skip", missed="all"))
+    act.launch(FIRST, replace(HOURLY, overlap=Overlap.SKIP, missed=Missed.ALL))
     launch = Launch(store)
     come_due(look, hours=3)
     assert act.move() == 1
@@ -390,7 +391,7 @@ GARBAGE: list[tuple[str | bytes, str | bytes | None, object, str]] = [
     ("x", replace(HOURLY, handler="a\nb").as_json(), 1, "handler name"),
     ("x", replace(HOURLY, payload={"a": "\ud800"}).as_json(), 1, "payload"),
     ("x", replace(HOURLY, payload={"a": float("inf")}).as_json(), 1, "payload"),
-    ("x", replace(HOURLY, missed="never").as_json(), 1, "missed is 'never'"),
+    ("x", HOURLY.as_json().replace('"once"', '"never"'), 1, "missed is 'never'"),
 ]
 
 
@@ -519,7 +520,7 @@ def test_an_instant_that_never_comes_leaves_the_mover_a_wait(
 
 
 def test_counts_that_are_no_numbers_stop_nothing(act: Acting, store: RedisStore, look: Looking) -> None:
-    act.launch(FIRST, replace(HOURLY, missed="skip"))
+    act.launch(FIRST, replace(HOURLY, missed=Missed.SKIP))
     come_due(look, hours=5)
     store.wire.command("HSET", look.key("recurrence_counters"), "x:enqueued", "many", "x:skipped", "1e9999")
     assert [standing.enqueued for standing in act.recurring.standing(lambda _: None)] == [0]

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pollconsumer import PollConsumer
+from pollconsumer.core.choices import Missed, Overlap
 from pollconsumer.core.errors import ConfigurationError
 from tests.site import Site, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from enum import StrEnum
 
 CONFIG = """
 [recurrences.tick]
@@ -171,6 +173,11 @@ def test_a_function_recurs_and_is_given_its_instant(site: Site) -> None:
     assert len(set(instants)) == 2
     assert [entry["id"] for entry in site.json("list", "--state", "dead")] == []
     assert (listed(site)["never"]["next"], listed(site)["never"]["enqueued"]) == ("disabled", 0)
+
+
+@pytest.mark.parametrize(("name", "words"), [("missed", Missed), ("overlap", Overlap)])
+def test_type_checkers_know_the_words_that_may_be_given(name: str, words: type[StrEnum]) -> None:
+    assert PollConsumer.every.__annotations__[name] == f"Literal{[word.value for word in words]}"
 
 
 @pytest.mark.parametrize(

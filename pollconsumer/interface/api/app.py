@@ -19,6 +19,7 @@ from typing import (
     overload,
 )
 
+from pollconsumer.core.choices import Missed, Overlap
 from pollconsumer.core.errors import ConfigurationError
 from pollconsumer.core.message import check_handler, digest_of, encode_payload
 from pollconsumer.interface.api.handle import Handle
@@ -28,6 +29,7 @@ from pollconsumer.interface.logs import log
 from pollconsumer.interface.settings.load import load_settings
 from pollconsumer.interface.settings.model import RecurrenceSettings, Settings
 from pollconsumer.interface.settings.rules import check_recurrence
+from pollconsumer.interface.settings.values import parse_word
 from pollconsumer.runtime.handling.arguments import Arguments
 from pollconsumer.runtime.handling.hooks import Hooks
 from pollconsumer.runtime.handling.shield import Unbroken
@@ -143,18 +145,18 @@ class PollConsumer(Hooking):
         def register(function: Callable[..., Any]) -> HandlerFunction[..., ..., Any]:
             registered = self.handler(name, **options)(function)
             chosen = registered.definition.name
-            recurrence = RecurrenceSettings(
-                handler=chosen,
-                cron=cron,
-                every=every,
-                timezone=timezone,
-                queue=registered.definition.queue,
-                priority=priority,
-                missed=missed,
-                overlap=overlap,
-                enabled=enabled,
-            )
             try:
+                recurrence = RecurrenceSettings(
+                    handler=chosen,
+                    cron=cron,
+                    every=every,
+                    timezone=timezone,
+                    queue=registered.definition.queue,
+                    priority=priority,
+                    missed=parse_word(Missed, "missed", missed),
+                    overlap=parse_word(Overlap, "overlap", overlap),
+                    enabled=enabled,
+                )
                 check_recurrence(chosen, recurrence)
             except ValueError as error:
                 raise ConfigurationError(f"recurrences.{chosen}: {error}") from None

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def plan_of(chosen: ConsumerSettings | MoverSettings) -> LaunchPlan:
     ahead = next_launches(chosen.schedule) if chosen.schedule else None
-    return LaunchPlan(chosen.timeout, chosen.grace, chosen.handoff == "baton", ahead)
+    return LaunchPlan(chosen.timeout, chosen.grace, chosen.handoff, ahead)
 
 
 def mover_options(settings: Settings) -> MoverOptions:

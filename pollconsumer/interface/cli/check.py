@@ -161,7 +161,7 @@ def _window(role: ConsumerSettings | MoverSettings, now: datetime) -> dict[str, 
             launches.append(_iso(moment))
         start = datetime.fromisoformat(launches[0])
         ahead = next_launches(role.schedule, start)
-    window = predict_stop(0.0, role.timeout, ahead, baton=role.handoff == "baton")
+    window = predict_stop(0.0, role.timeout, ahead, role.handoff)
     return {
         "schedule": role.schedule,
         "next_launches": launches,

@@ -6,9 +6,10 @@ from typing import Any
 
 import click
 
+from pollconsumer.core.choices import HandOff
 from pollconsumer.interface.assembly.launches import launch_mover
 from pollconsumer.interface.cli import current_settings
-from pollconsumer.interface.cli.types import Cron, Duration, Once
+from pollconsumer.interface.cli.types import Cron, Duration, Once, Word
 from pollconsumer.interface.settings.load import with_flags
 
 positive = Duration(positive=True)
@@ -19,9 +20,7 @@ positive = Duration(positive=True)
 @click.option("--schedule", cls=Once, type=Cron(), help="When the platform launches: stop before the next time.")
 @click.option("--idle-time", cls=Once, type=positive, help="Longest wait between looks at the schedule.")
 @click.option("--batch-size", cls=Once, type=click.IntRange(1, 500), help="Messages promoted in one step.")
-@click.option(
-    "--handoff", cls=Once, type=click.Choice(["deadline", "baton"]), help="When to make way for the next launch."
-)
+@click.option("--handoff", cls=Once, type=Word(HandOff), help="When to make way for the next launch.")
 def move(**flags: Any) -> None:
     """One bounded launch of the mover."""
     launch_mover(with_flags(current_settings(), "mover", flags))

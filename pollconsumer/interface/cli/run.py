@@ -7,9 +7,10 @@ from typing import Any
 
 import click
 
+from pollconsumer.core.choices import HandOff
 from pollconsumer.interface.assembly.launches import launch_consumer
 from pollconsumer.interface.cli import current_settings
-from pollconsumer.interface.cli.types import Cron, Duration, MemorySize, Once, QueueName
+from pollconsumer.interface.cli.types import Cron, Duration, MemorySize, Once, QueueName, Word
 from pollconsumer.interface.settings.load import with_flags
 from pollconsumer.runtime.launch.mover_process import companion
 
@@ -34,9 +35,7 @@ positive = Duration(positive=True)
 @click.option("--min-margin", cls=Once, type=Duration(), help="Least margin.")
 @click.option("--concurrency", cls=Once, type=click.IntRange(1, 256), help="Messages handled at one time.")
 @click.option("--grace", cls=Once, type=Duration(), help="The watchdog ends the process this long after its window.")
-@click.option(
-    "--handoff", cls=Once, type=click.Choice(["deadline", "baton"]), help="When to make way for the next launch."
-)
+@click.option("--handoff", cls=Once, type=Word(HandOff), help="When to make way for the next launch.")
 @click.option("--instances", cls=Once, type=click.IntRange(1, 64), help="Launches that may share the queues.")
 @click.option("--memory-limit", cls=Once, type=MemorySize(), help="Stop when resident memory exceeds it.")
 @click.option("--until-empty", is_flag=True, help="Stop when there is nothing to handle.")

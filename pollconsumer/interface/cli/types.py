@@ -16,6 +16,7 @@ from pollconsumer.interface.settings.values import NAME, NAME_RULE, YEAR, check_
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from enum import StrEnum
 
     _ParamType = click.ParamType[Any]
 else:
@@ -112,6 +113,17 @@ class Cron(_Value):
     def read(self, text: str) -> str:
         check_cron(text)
         return text
+
+
+class Word(click.Choice[str]):
+    """One of the words of an enum, as its member."""
+
+    def __init__(self, kind: type[StrEnum]) -> None:
+        super().__init__([member.value for member in kind])
+        self.kind = kind
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> StrEnum:
+        return self.kind(super().convert(value, param, ctx))
 
 
 class QueueName(_Value):

@@ -11,6 +11,7 @@ import hashlib
 import os
 import sys
 from dataclasses import fields, replace
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -125,18 +126,21 @@ def _find(config: Path | None, variables: Mapping[str, str]) -> tuple[Path | Non
 def _assemble(values: dict[str, Any], path: Path | None) -> Settings:
     """Settings of plain ``values``, as they come from the reading or, with lists for tuples, from what was remembered.
 
-    KeyError or TypeError when they do not fit.
+    KeyError, TypeError or ValueError when they do not fit.
     """
-    sections: dict[str, Any] = {name: kind(**_tupled(values[name])) for name, kind in SECTIONS.items()}
+    sections: dict[str, Any] = {name: kind(**_typed(kind, values[name])) for name, kind in SECTIONS.items()}
     for name, kind in TABLES.items():
-        sections[name] = {key: kind(**_tupled(entry)) for key, entry in values[name].items()}
+        sections[name] = {key: kind(**_typed(kind, entry)) for key, entry in values[name].items()}
     plain = {name: value for name, value in values.items() if name not in sections}
     place = {"directory": path.parent if path else Path.cwd(), "config": path}
-    return Settings(**_tupled(plain), **sections, **place)  # type: ignore[arg-type]
+    return Settings(**_typed(Settings, plain), **sections, **place)  # type: ignore[arg-type]
 
 
-def _tupled(values: dict[str, Any]) -> dict[str, Any]:
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+def _typed(kind: type, values: dict[str, Any]) -> dict[str, Any]:
+    """``values`` as the dataclass ``kind`` has them: JSON knows neither tuples nor enums."""
+    words = {each.name: type(each.default) for each in fields(kind) if isinstance(each.default, StrEnum)}
+    typed = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+    return typed | {name: word(values[name]) for name, word in words.items() if name in values}
 
 
 def _plain(settings: Any) -> dict[str, Any]:
@@ -160,7 +164,7 @@ def _recalled(key: str, path: Path | None) -> Settings | None:
     values = recall(key)
     try:
         return None if values is None else _assemble(values, path)
-    except (KeyError, TypeError):
+    except (KeyError, TypeError, ValueError):
         return None
 
 

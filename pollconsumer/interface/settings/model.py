@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from pollconsumer.core.choices import HandOff, Missed, Overlap
 from pollconsumer.core.timespan import parse_duration
 from pollconsumer.interface.settings.values import check_argv, check_exit_codes, parse_memory
 
@@ -48,7 +49,7 @@ class ConsumerSettings:
     min_margin: Duration = 2.0
     concurrency: int = 1
     grace: Duration = 10.0
-    handoff: Literal["deadline", "baton"] = "deadline"
+    handoff: HandOff = HandOff.DEADLINE
     instances: int = 1
     memory_limit: Memory = None
 
@@ -62,7 +63,7 @@ class MoverSettings:
     idle_time: Duration = 1.0
     batch_size: int = 100
     grace: Duration = 10.0
-    handoff: Literal["deadline", "baton"] = "deadline"
+    handoff: HandOff = HandOff.DEADLINE
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +95,8 @@ class RecurrenceSettings:
     queue: str | None = None
     payload: dict[str, Any] = field(default_factory=dict)
     priority: int = 0
-    missed: Literal["skip", "once", "all"] = "once"
-    overlap: Literal["skip", "allow"] = "allow"
+    missed: Missed = Missed.ONCE
+    overlap: Overlap = Overlap.ALLOW
     enabled: bool = True
 
 

@@ -159,15 +159,8 @@ def check_recurrence(name: str, recurrence: RecurrenceSettings) -> None:
     if recurrence.queue is not None and not (isinstance(recurrence.queue, str) and NAME.fullmatch(recurrence.queue)):
         raise ValueError(f"queue; {NAME_RULE}")
     check_priority(recurrence.priority)
-    for key, allowed in (
-        ("missed", ("skip", "once", "all")),
-        ("overlap", ("skip", "allow")),
-        ("enabled", (True, False)),
-    ):
-        value = getattr(recurrence, key)
-        if not any(value is known or (isinstance(value, str) and value == known) for known in allowed):
-            rule = "true or false" if key == "enabled" else f"one of {', '.join(map(str, allowed))}"
-            raise ValueError(f"{key}: {value!r}; {rule}")
+    if not isinstance(recurrence.enabled, bool):
+        raise ValueError(f"enabled: {recurrence.enabled!r}; true or false")
     _check_when(recurrence)
     check_zone(recurrence.timezone)
     _check_payload(recurrence.payload)

@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING, TypeVar
 
 from pollconsumer.core.timespan import parse_duration
+
+if TYPE_CHECKING:
+    from enum import StrEnum
+
+W = TypeVar("W", bound="StrEnum")
 
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 NAME_RULE = "use 1 to 64 of the characters A-Z a-z 0-9 _ . -"
@@ -46,6 +52,14 @@ def parse_timeout(value: str | float) -> float:
     if not 0 < seconds <= YEAR:
         raise ValueError("must be > 0, and at most 365d")
     return seconds
+
+
+def parse_word(kind: type[W], key: str, value: str) -> W:
+    """ValueError, named after ``key``, for what is none of the words of ``kind``."""
+    try:
+        return kind(value)
+    except ValueError:
+        raise ValueError(f"{key}: {value!r}; one of {', '.join(kind)}") from None
 
 
 def check_argv(value: object) -> object:

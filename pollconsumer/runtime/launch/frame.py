@@ -71,7 +71,7 @@ class Frame:
 def _window(plan: LaunchPlan) -> Window:
     start, now = started_at(), time.monotonic()
     ahead = plan.next_launches and (now + plan.next_launches[0], now + plan.next_launches[1])
-    return Window(start, predict_stop(start, plan.timeout, ahead or None, baton=plan.baton))
+    return Window(start, predict_stop(start, plan.timeout, ahead or None, plan.handoff))
 
 
 class WindowPatience:
@@ -148,7 +148,7 @@ def _take_lease(frame: Frame, group: Group, heartbeat: Heartbeat) -> HeldLaunch 
         frame.window,
         description=identity.description(),
         entry=identity.entry(None, 0.0, 0.0, frame.progress),
-        baton=frame.plan.baton,
+        handoff=frame.plan.handoff,
         interrupted=frame.interrupted,
     )
     if taken is None:

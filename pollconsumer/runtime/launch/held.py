@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from pollconsumer.core.choices import HandOff
+
 if TYPE_CHECKING:
     from pollconsumer.core.events import Event
     from pollconsumer.core.window import Window
@@ -21,7 +23,7 @@ class LaunchPlan:
 
     timeout: float
     grace: float
-    baton: bool = False
+    handoff: HandOff = HandOff.DEADLINE
     next_launches: tuple[float, float] | None = None
 
 

@@ -15,6 +15,7 @@ from pollconsumer.store.replies import RESTORE
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pollconsumer.core.choices import HandOff
     from pollconsumer.core.window import Window
     from pollconsumer.runtime.launch.heartbeat import Heartbeat
     from pollconsumer.runtime.launch.progress import Progress
@@ -35,7 +36,7 @@ def take(
     *,
     description: str,
     entry: str,
-    baton: bool,
+    handoff: HandOff,
     interrupted: Callable[[], bool],
 ) -> tuple[Acquired, float] | None:
     """The lease and the boot time at which it was asked for; None when another successor waits already, or when the
@@ -55,7 +56,7 @@ def take(
         if interrupted() or left <= 0:
             leases.withdraw(group, launch)
             return None
-        if baton and not called:
+        if handoff.on_call and not called:
             leases.call_for_hand_over(group, left)
             called = True
         leases.wait(group, min(REFRESH, left, max(0.01, answer.lapses_in)))

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
 
+from pollconsumer.core.choices import Missed, Overlap
 from pollconsumer.core.errors import Conflict, LeaseLost
 from pollconsumer.core.events import Event, OccurrencesSkipped, RecurrenceRemoved
 from pollconsumer.core.lifecycle import State
@@ -124,13 +125,13 @@ class Producing(Base):
 
     @rule(
         keep=st.booleans(),
-        missed=st.sampled_from(["skip", "once", "all"]),
-        overlap=st.sampled_from(["skip", "allow"]),
+        missed=st.sampled_from(Missed),
+        overlap=st.sampled_from(Overlap),
         hours=st.integers(1, 2),
         late=st.integers(0, 4),
         priority=st.sampled_from([0, 0, 1]),
     )
-    def define(self, keep: bool, missed: str, overlap: str, hours: int, late: int, priority: int) -> None:
+    def define(self, keep: bool, missed: Missed, overlap: Overlap, hours: int, late: int, priority: int) -> None:
         """A new one, that nobody has looked after for a while; those that were there stay or go.
 
         One that was brought beyond its own next instant goes: defined again, it would begin anew with that.
@@ -178,7 +179,7 @@ class Producing(Base):
         name = data.draw(st.sampled_from(sorted(self.next)))
         recurrence, due = self.recurrences[name], self.next[name]
         following = recurrence.next_after(due) or 0
-        args: list[Any] = [name, due, following, 0, int(recurrence.overlap == "skip")]
+        args: list[Any] = [name, due, following, 0, int(recurrence.overlap is Overlap.SKIP)]
         args += [occurrence_id(recurrence, due), due, occurrence_record(recurrence, due)]
         script = self.wire.scripts["recur"]
         keys = self.store.keys.of_script(script, QUEUE)
@@ -195,7 +196,7 @@ class Producing(Base):
         for instant in instants:
             last = self.model.messages.get(self.last.get(name, ""))
             unfinished = last is not None and last.state in (State.SCHEDULED, State.READY, State.RESERVED)
-            if recurrence.overlap == "skip" and unfinished:
+            if recurrence.overlap is Overlap.SKIP and unfinished:
                 skipped += 1
                 continue
             occurrence = occurrence_id(recurrence, instant)

@@ -1,0 +1,35 @@
+"""Settings whose value is one of a few words. In a file of their own, as every command imports them with the settings,
+and few of them what these choose between."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class HandOff(StrEnum):
+    """When a launch makes way for the next one."""
+
+    DEADLINE = "deadline"
+    """Before the next one starts."""
+    BATON = "baton"
+    """As soon as the next one waits, which calls it."""
+
+    @property
+    def on_call(self) -> bool:
+        """Whether a launch that waits for the lease calls its holder, which then makes way."""
+        return self is HandOff.BATON
+
+
+class Missed(StrEnum):
+    """What becomes of occurrences that nobody was there to enqueue: they are skipped, the last one or all enqueued."""
+
+    SKIP = "skip"
+    ONCE = "once"
+    ALL = "all"
+
+
+class Overlap(StrEnum):
+    """What becomes of an occurrence that is due while the one before is unfinished: it is skipped or enqueued."""
+
+    SKIP = "skip"
+    ALLOW = "allow"
