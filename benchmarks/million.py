@@ -34,8 +34,8 @@ def main() -> None:
         inspector = Inspector(wire, settings.namespace)
         wire.command("CONFIG", "SET", "slowlog-log-slower-than", "500")
         wire.command("CONFIG", "SET", "slowlog-max-len", "2000")
-        # Its rewriting of the append-only file forks, and every page it then writes for the first time is copied: that
-        # is the server's doing and not a script's.
+        # A rewrite of the append-only file forks, and copies each page on its first write: noise that is not due to a
+        # script.
         wire.command("CONFIG", "SET", "auto-aof-rewrite-percentage", "0")
         empty = _memory(wire)
         sending = handler("noop").using(at=datetime.fromtimestamp(time.time() + LEAD + messages / 20_000, UTC))
@@ -81,7 +81,7 @@ def _size(wire: Wire, key: str) -> int:
 
 
 def _name(wire: Wire, command: list[bytes]) -> str:
-    """Of the script, where it is one."""
+    """The script's name, if it is one."""
     names = {wire.scripts[path.stem].sha: path.stem for path in LUA.glob("[!_]*.lua")}
     return names.get(command[1], "a script") if command[0] == b"EVALSHA" else command[0].decode()
 
@@ -91,7 +91,7 @@ def _slowest(wire: Wire, while_: str) -> None:
     longest = sorted(entries, key=lambda entry: -int(entry[2]))[:5]
     shown = ", ".join(f"{int(entry[2]) / 1000:.1f} ms {_name(wire, entry[3])}" for entry in longest)
     print(f"  longest commands while {while_}: {shown}; {len(entries)} above 0.5 ms")
-    wire.command("SLOWLOG", "RESET")  # what has just been read is slow itself
+    wire.command("SLOWLOG", "RESET")  # reading it was slow itself
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A place to measure in: a store of its own, handlers that note when they start, and a summary of what they noted."""
+"""A place to measure in: a separate store, handlers that record their start, and a summary."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def place(store: str = "embedded") -> Iterator[Path]:
     (directory / "config.toml").write_text(f'handlers = ["handlers"]\nstore = "{store}"\n')
     (directory / "handlers.py").write_text(HANDLERS)
     sys.path.insert(0, str(directory))
-    sys.modules.pop("handlers", None)  # that of another place
+    sys.modules.pop("handlers", None)  # loaded from another place
     try:
         yield directory
     finally:
@@ -61,7 +61,7 @@ def place(store: str = "embedded") -> Iterator[Path]:
 
 @contextlib.contextmanager
 def tcp_server() -> Iterator[str]:
-    """URL of a server on loopback that keeps nothing."""
+    """URL of a server on loopback without persistence."""
     from pollconsumer.runtime.embedded.start import find_program
 
     port = 16379
@@ -93,7 +93,7 @@ def run(*arguments: str) -> None:
 
 
 def notes(directory: Path, count: int) -> list[float]:
-    """The handlers' notes, once there are ``count``."""
+    """The handlers' records, once there are ``count``."""
     path = directory / "notes"
     while not path.exists() or len(path.read_text().splitlines()) < count:
         time.sleep(0.05)

@@ -1,5 +1,5 @@
 #!/bin/sh
-# One launch, watched: what a minute of cron would do, in nine seconds, on a store of its own.
+# Shows one launch: what cron would start each minute, in nine seconds, with a store of its own.
 set -eu
 cd "$(dirname "$0")"
 scratch=$(mktemp -d /tmp/pc-XXXXXX)

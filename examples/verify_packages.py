@@ -58,7 +58,7 @@ app = PollConsumer()
 
 
 class Verdict(NamedTuple):
-    """Files of a package: as installed, with other content, or not to be read."""
+    """Numbers of a package's files: unchanged, changed, unreadable."""
 
     ok: int
     changed: int
@@ -66,7 +66,7 @@ class Verdict(NamedTuple):
 
 
 class Summary(NamedTuple):
-    """All verdicts together. ``seconds`` is the sum over packages: with several slots, more than the clock shows."""
+    """Totals. ``seconds`` is the sum over packages: more than elapsed time with several slots."""
 
     packages: int
     ok: int
@@ -89,7 +89,7 @@ def verify(package: str) -> None:
 
 
 def compare(package: str) -> Verdict:
-    """Read every file that ``package`` has a checksum of. Fatal where no such package is installed."""
+    """Read every file that ``package`` has a checksum of. Fatal if it is not installed."""
     ok = changed = missing = 0
     for digest, path in checksums(package):
         try:
@@ -106,7 +106,7 @@ def compare(package: str) -> Verdict:
 
 
 def checksums(package: str) -> Iterator[tuple[str, Path]]:
-    """MD5 digest and path of each file; none for a package without files of its own. Fatal when it is not installed."""
+    """MD5 digest and path of each file; empty for a package without files. Fatal if it is not installed."""
     try:
         lines = (CHECKSUMS / f"{package}.md5sums").read_text("utf-8", "surrogateescape").splitlines()
     except FileNotFoundError:
@@ -135,7 +135,7 @@ def database() -> Path:
 
 
 def opened() -> sqlite3.Connection:
-    """A connection to it, for one thread; the file and its table are made where they are missing."""
+    """A connection for one thread; creates the file and its table if missing."""
     connection = sqlite3.connect(database(), timeout=LOCKED_FOR)
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute(TABLE)

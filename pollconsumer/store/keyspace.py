@@ -1,6 +1,6 @@
-"""The keyspace: a word for each key, what is stored for it, its type and content.
+"""The keyspace: each key's word, stored suffix, type and content.
 
-Code and scripts use words; what is stored are short suffixes, since every call sends them.
+Code and scripts use words; the stored suffixes are short, since every call sends them.
 """
 
 from __future__ import annotations
@@ -48,15 +48,15 @@ QUEUE_KEYS = {
     "recurrence_owners": Key("recurrence_owners", "hash", "name → groups that define it"),
     "recurrence_owners_seen": Key("recurrence_owners_seen", "hash", "group → when it last launched"),
     "recurrences_replaced": Key("recurrences_replaced", "hash", "name and definition → next instant it had"),
-    "recurrences_unreadable": Key("recurrences_unreadable", "zset", "names by instant that could not be read"),
-    "digests": Key("digests", "hash", "id of the user's choice → digest of handler and payload"),
+    "recurrences_unreadable": Key("recurrences_unreadable", "zset", "names of unreadable definitions by instant"),
+    "digests": Key("digests", "hash", "id chosen by the user → digest of handler and payload"),
     "id_memory": Key("id_memory", "hash", "forgotten id → digest, younger generation"),
     "id_memory_before": Key("id_memory_before", "hash", "forgotten id → digest, older generation"),
     "received": Key("received", "hash", "sending queue → last outbox entry received"),
 }
 
 CALLS_BY_GROUP = {"successor_waits": "sw"}
-"""With the name of a group behind it: present while a launch waits for this one's lease."""
+"""Followed by a group's name: present while a launch waits for this one's lease."""
 
 CONTROL_SUFFIXES = {"queues_marker": "kq", **CALLS_BY_GROUP}
 

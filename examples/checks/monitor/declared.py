@@ -1,4 +1,4 @@
-"""What is declared in checks.toml."""
+"""The declarations of checks.toml."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Declared:
 
 
 def read(path: Path) -> Declared:
-    """ValueError with the check and the key that cannot be meant: `pollconsumer check` shows it on one line."""
+    """ValueError names the check and the invalid key: `pollconsumer check` prints it on one line."""
     given = tomllib.loads(path.read_text(encoding="utf-8"))
     checks = tuple(_check(name, entry) for name, entry in given.pop("checks", {}).items())
     return Declared(**given | {"checks": checks, "log": path.parent / given["log"]})

@@ -1,4 +1,4 @@
-"""Looking once. A probe takes a check and returns what it saw, or raises whatever is wrong."""
+"""Probes. A probe takes a check and returns what it saw, or raises."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from .declared import Check
 
 MOST_READ = 1024**2
-"""Bytes of a page that are looked at."""
+"""Maximum number of bytes read of a page."""
 LEFT_BEHIND = 1.0
-"""Seconds after a check's timeout in which what still hangs gives up by itself, where it can."""
+"""Seconds after a check's timeout within which the library's own timeout should fire."""
 
 
 class Trouble(Exception):
-    """There is an answer, and it is not the one that is expected."""
+    """An answer other than the expected one."""
 
 
 class Seen(NamedTuple):
@@ -35,7 +35,7 @@ class Seen(NamedTuple):
 
 
 def look(check: Check) -> Seen:
-    """Probe for at most the check's timeout, whatever hangs: name service, connection, or an answer in drips."""
+    """Probe for at most the check's timeout, even if name resolution, connection or a slow answer hangs."""
     began = time.monotonic()
     answers: SimpleQueue[tuple[bool, str]] = SimpleQueue()
     Thread(target=lambda: answers.put(_answer(check)), name=check.name, daemon=True).start()
@@ -75,7 +75,7 @@ def sqlite(check: Check) -> str:
 
 
 def postgresql(check: Check) -> str:
-    import psycopg  # here, for those without such a check
+    import psycopg  # lazily: only needed for such a check
 
     longest = check.timeout + LEFT_BEHIND
     options = f"-c default_transaction_read_only=on -c statement_timeout={longest * 1000:.0f}"

@@ -37,7 +37,7 @@ class Results:
         self._path = path
 
     def add(self, name: str, occurrence: str, seen: Seen) -> None:
-        """The first row stands."""
+        """Keep the first row of each check and instant."""
         with self._open() as connection:
             connection.execute(ADD, (name, occurrence, *seen))
 
@@ -47,7 +47,7 @@ class Results:
         return None if row is None else Seen(bool(row[0]), *row[1:])
 
     def was_ok_before(self, name: str, occurrence: str) -> bool:
-        """What the last row before ``occurrence`` says; where there is none, all was well."""
+        """Whether the last row before ``occurrence`` is well; True if there is none."""
         with self._open() as connection:
             row = connection.execute(BEFORE, (name, occurrence)).fetchone()
         return row is None or bool(row[0])

@@ -1,7 +1,7 @@
 """The service: a recurrence for each check of checks.toml, and a handler that sends mail.
 
-A handler may run twice for one occurrence, when its launch is killed. The row that the first run logged stands, and the
-mail that follows from it is one message, however often it is enqueued: its id says which change it tells of.
+A handler may run twice for one occurrence, if its launch is killed. The table keeps the first run's row, and enqueueing the
+e-mail is idempotent: its id names the change that it reports.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 DECLARED = read(Path(__file__).parent.with_name("checks.toml"))
 LOGGING = 30.0
-"""Seconds that a check may take beyond its own timeout, which is what ends one that hangs."""
+"""Seconds beyond the check's own timeout, which normally ends it."""
 SMTP_TIMEOUT = 10.0
 
 app = PollConsumer()
@@ -33,7 +33,7 @@ results = Results(DECLARED.log)
 
 
 def recur(check: Check) -> None:
-    """Have ``check`` performed as often as it says, and never while it is still being performed."""
+    """Register ``check`` with its period, without overlap."""
 
     longest = check.timeout + LOGGING
 
@@ -43,7 +43,7 @@ def recur(check: Check) -> None:
 
 
 def perform(check: Check, due: datetime) -> None:
-    """Look, log what is seen, and have people told when it is not as it was before."""
+    """Probe, record the result, and send an e-mail when it differs from the one before."""
     occurrence = f"{due:%Y-%m-%d %H:%M:%S}"
     seen = results.find(check.name, occurrence)
     if seen is None:
@@ -58,7 +58,7 @@ def perform(check: Check, due: datetime) -> None:
 
 @app.handler("mail", max_attempts=20, retry=Backoff(first="10s", factor=2, most="10m"), timeout="1m")
 def mail(to: str, subject: str, body: str, change: str) -> None:
-    """A second attempt carries the same Message-ID, by which mail programs know it."""
+    """Retries carry the same Message-ID, by which mail programs detect duplicates."""
     message = EmailMessage()
     message["From"], message["To"], message["Subject"] = DECLARED.sender, to, subject
     message["Date"], message["Message-ID"] = localtime(), f"<{change}@checks>"
@@ -70,7 +70,7 @@ def mail(to: str, subject: str, body: str, change: str) -> None:
 
 @app.every("17 3 * * *")
 def forget() -> None:
-    """Rows that are too old."""
+    """Delete old rows."""
     results.forget(DECLARED.keep_days)
 
 
