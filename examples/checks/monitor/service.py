@@ -1,7 +1,7 @@
 """The service: a recurrence for each check of checks.toml, and a handler that sends mail.
 
-A handler may run twice for one occurrence, if its launch is killed. The table keeps the first run's row, and enqueueing the
-e-mail is idempotent: its id names the change that it reports.
+A handler may run twice for one occurrence, if its launch is killed. The table keeps the first run's row, and the e-mail
+is enqueued once: its id names the change that it reports.
 """
 
 from __future__ import annotations
