@@ -17,7 +17,7 @@ import pytest
 from hypothesis import settings
 
 from pollconsumer.core.errors import StoreUnreachable
-from pollconsumer.interface.api.app import PollConsumer
+from pollconsumer.interface.api.registry import registry
 from pollconsumer.runtime.embedded.start import find_program
 from pollconsumer.store.inspector import Inspector
 from pollconsumer.store.leases import Leases
@@ -72,14 +72,14 @@ def _ends_of_processes(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def _own_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _own_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A home of the test's own, and nothing that the person at the keyboard or another test has set."""
-    monkeypatch.setattr(PollConsumer, "instances", PollConsumer.instances.copy())
-    monkeypatch.setattr(PollConsumer, "command_settings", None)
     for name in list(os.environ):
         if name.startswith("POLLCONSUMER_") or (name.startswith("XDG_") and name.endswith("_HOME")):
             monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    with registry.afresh(registry.apps):
+        yield
 
 
 @contextmanager

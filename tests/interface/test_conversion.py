@@ -26,7 +26,7 @@ from pollconsumer.runtime.handling.arguments import MOST_CHARACTERS, Arguments, 
 from tests.core.test_message import TEXT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from pollconsumer.core.message import NewMessage
     from tests.site import Site
@@ -163,10 +163,8 @@ ARGUMENTS = st.fixed_dictionaries(
 
 
 @pytest.fixture
-def app() -> Iterator[PollConsumer]:
-    app = PollConsumer()
-    yield app
-    PollConsumer.instances.remove(app)
+def app() -> PollConsumer:
+    return PollConsumer()
 
 
 def bound(function: Callable[..., Any], payload: dict[str, Any]) -> dict[str, Any]:

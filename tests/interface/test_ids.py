@@ -20,10 +20,8 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def app() -> Iterator[PollConsumer]:
-    app = PollConsumer()
-    yield app
-    PollConsumer.instances.remove(app)
+def app() -> PollConsumer:
+    return PollConsumer()
 
 
 @pytest.fixture

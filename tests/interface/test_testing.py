@@ -27,6 +27,7 @@ from pollconsumer import (
     Yield,
 )
 from pollconsumer.core.errors import ConfigurationError
+from pollconsumer.interface.api.registry import registry
 from pollconsumer.testing import Launched, Sandbox, StopReason
 
 if TYPE_CHECKING:
@@ -52,10 +53,8 @@ class Notes:
 
 
 @pytest.fixture
-def app() -> Iterator[PollConsumer]:
-    app = PollConsumer()
-    yield app
-    PollConsumer.instances.remove(app)
+def app() -> PollConsumer:
+    return PollConsumer()
 
 
 @pytest.fixture
@@ -436,16 +435,15 @@ def test_a_configuration_says_what_is_served_and_imported(app: PollConsumer, tmp
         'store = "redis://nowhere.example"\nhandlers = ["sandboxed_handlers"]\nnamespace = "shop"\n'
         '[recurrences.sum]\nhandler = "add"\nevery = "1h"\npayload = { a = 1, b = 2 }\n'
     )
-    path, instances = list(sys.path), list(PollConsumer.instances)
+    path, apps = list(sys.path), list(registry.apps)
     with configured(app, tmp_path, text) as sandbox:
         app.enqueue("note", {"what": "unserved"})
         assert sandbox.run_for("1h").handled == 1
         assert [m.result for m in sandbox.messages("completed")] == [3]
     assert notes.made == []
     assert sys.path == path
-    assert PollConsumer.command_settings is None
-    (made,) = [each for each in PollConsumer.instances if each not in instances]
-    PollConsumer.instances.remove(made)
+    assert registry.settings is None
+    assert len(registry.apps) == len(apps) + 1
     with pytest.raises(ConfigurationError, match=r"consumer.timeout"):
         configured(app, tmp_path, "[consumer]\ntimeout = 'soon'")
 
@@ -474,6 +472,7 @@ def test_the_environment_plays_no_part(
     monkeypatch.setenv("POLLCONSUMER_CONSUMER__QUEUES", "elsewhere")
     monkeypatch.setenv("POLLCONSUMER_CONFIG", str(tmp_path / "missing.toml"))
     app.handler("note", queue="mail")(notes.note)
+    other = PollConsumer(store="unix:///nowhere/at/all")
     signals = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)]
     threads = threading.active_count()
     before = set(tmp_path.rglob("*"))
@@ -483,6 +482,8 @@ def test_the_environment_plays_no_part(
             notes.sandbox = sandbox
             app.enqueue("note", {"what": 1})
             assert sandbox.run().handled == 1
+            for each in (app, other):
+                assert each.enqueue("unknown").queue == "default"
     assert set(tmp_path.rglob("*")) - before == {tmp_path / "config.toml"}
     assert threading.active_count() == threads
     assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)] == signals
@@ -490,25 +491,21 @@ def test_the_environment_plays_no_part(
 
 def test_every_application_is_kept_from_its_store_and_has_it_back_afterwards(app: PollConsumer) -> None:
     other = PollConsumer(store="unix:///nowhere/at/all")
-    try:
-        with Sandbox(app) as sandbox:
-            inside = PollConsumer(store="unix:///nowhere/either")
-            inside.handler("here")(lambda: None)
-            handles = [each.enqueue("here") for each in (app, other, inside)]
-            assert sandbox.run().handled == 3
-            assert {handle.state() for handle in handles} == {"completed"}
-        assert PollConsumer.stand_in is None
-        assert {app, other, inside} <= set(PollConsumer.instances)
-        with Sandbox(app) as sandbox, pytest.raises(NotFound):
-            sandbox.message(handles[0])
-        with Sandbox() as sandbox:
-            sandbox.run()  # the handlers of all applications
-            app.handler("here")(lambda: None)
-            with pytest.raises(ConfigurationError, match="handler registered twice"):
-                sandbox.run()
-    finally:
-        for each in (other, inside):
-            PollConsumer.instances.remove(each)
+    with Sandbox(app) as sandbox:
+        inside = PollConsumer(store="unix:///nowhere/either")
+        inside.handler("here")(lambda: None)
+        handles = [each.enqueue("here") for each in (app, other, inside)]
+        assert sandbox.run().handled == 3
+        assert {handle.state() for handle in handles} == {"completed"}
+    assert registry.stand_in is None
+    assert {app, other, inside} <= set(registry.apps)
+    with Sandbox(app) as sandbox, pytest.raises(NotFound):
+        sandbox.message(handles[0])
+    with Sandbox() as sandbox:
+        sandbox.run()  # the handlers of all applications
+        app.handler("here")(lambda: None)
+        with pytest.raises(ConfigurationError, match="handler registered twice"):
+            sandbox.run()
 
 
 def test_a_sandbox_is_used_once_and_alone(app: PollConsumer) -> None:
@@ -519,7 +516,7 @@ def test_a_sandbox_is_used_once_and_alone(app: PollConsumer) -> None:
         pass
     with pytest.raises(RuntimeError, match="once"), sandbox:
         pass
-    assert PollConsumer.stand_in is None
+    assert registry.stand_in is None
     with pytest.raises(RuntimeError, match="with statement"):
         sandbox.run()
 

@@ -26,7 +26,7 @@ from pollconsumer.runtime.handling.hooks import Crashed, Hooks, hooked_coroutine
 from pollconsumer.runtime.handling.timeouts import limited
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from tests.site import Site
 
@@ -65,10 +65,8 @@ def log() -> Log:
 
 
 @pytest.fixture
-def app() -> Iterator[PollConsumer]:
-    app = PollConsumer()
-    yield app
-    PollConsumer.instances.remove(app)
+def app() -> PollConsumer:
+    return PollConsumer()
 
 
 def test_before_and_after_go_around_the_handler_in_the_order_of_their_registration(log: Log) -> None:
@@ -308,7 +306,6 @@ def test_the_examples_of_the_documentation_do_what_they_say(
     place: dict[str, Any] = {}
     exec(source, place)
     app: PollConsumer = place["app"]
-    PollConsumer.instances.remove(app)
     warned: list[str] = []
     monkeypatch.setattr(app.hooks, "_warn", warned.append)
     open_ones: dict[str, Any] = place["began" if "began" in place else "spans"]

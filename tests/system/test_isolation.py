@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 import pytest
 from redis import Redis
 
-from pollconsumer import PollConsumer, Yield
+from pollconsumer import Yield
 from pollconsumer.core.errors import LeaseLost
+from pollconsumer.interface.api.registry import registry
 from pollconsumer.interface.assembly.handlers import load_handlers
 from pollconsumer.interface.isolation.launch_side import isolating
 from pollconsumer.interface.settings.load import load_settings
@@ -368,12 +369,10 @@ def lease() -> FakeLease:
 @pytest.fixture
 def handlers(site: Site, lease: FakeLease, monkeypatch: pytest.MonkeyPatch) -> Iterator[Mapping[str, Handler]]:
     """Isolated handlers, called without a launch."""
-    monkeypatch.setattr(PollConsumer, "instances", [])
-    monkeypatch.setattr(PollConsumer, "command_settings", None)
     monkeypatch.setattr(sys, "path", [str(site.directory), *sys.path])
     settings = load_settings(site.directory / "config.toml")
     try:
-        with isolating(load_handlers(settings), settings, lease.check) as handlers:
+        with registry.afresh(), isolating(load_handlers(settings), settings, lease.check) as handlers:
             yield handlers
     finally:
         del sys.modules["handlers"]

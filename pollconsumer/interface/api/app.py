@@ -25,6 +25,7 @@ from pollconsumer.core.message import check_handler, digest_of, encode_payload
 from pollconsumer.interface.api.handle import Handle
 from pollconsumer.interface.api.handler_options import HandlerOptions, check_options, handler_of, refuse_second
 from pollconsumer.interface.api.hooks import Hooking
+from pollconsumer.interface.api.registry import registry
 from pollconsumer.interface.logs import log
 from pollconsumer.interface.settings.load import load_settings
 from pollconsumer.interface.settings.model import RecurrenceSettings, Settings
@@ -52,15 +53,6 @@ ENQUEUE_BUDGET = 5.0
 """Seconds for which enqueueing bears with a store that does not answer."""
 
 
-class StandIn(Protocol):
-    """What takes the place of every application's store, under test."""
-
-    def store_of(self, app: PollConsumer) -> RedisStore: ...
-
-    def pause(self, seconds: float) -> None:
-        """Between two looks at a message that is waited for."""
-
-
 class PollConsumer(Hooking):
     """Handlers, and the store that messages for them go to.
 
@@ -68,10 +60,6 @@ class PollConsumer(Hooking):
     the environment, ``config.toml`` and defaults. ``store`` and ``namespace`` take precedence. Nothing is opened before
     the first message is enqueued; an instance may be shared by threads, and used on both sides of a fork.
     """
-
-    instances: list[PollConsumer] = []  # noqa: RUF012  one registry for all, so that modules need not agree on one
-    command_settings: Settings | None = None
-    stand_in: StandIn | None = None
 
     def __init__(self, *, store: str | None = None, namespace: str | None = None) -> None:
         self.place = self._store_url, self._namespace = store, namespace
@@ -82,7 +70,7 @@ class PollConsumer(Hooking):
         self._own_settings: Settings | None = None
         self._lock = threading.Lock()
         os.register_at_fork(after_in_child=self._begin_anew)  # another thread may hold the lock at that moment
-        PollConsumer.instances.append(self)
+        registry.add(self)
 
     def _begin_anew(self) -> None:
         self._lock, self._store = threading.Lock(), None
@@ -177,7 +165,7 @@ class PollConsumer(Hooking):
 
     def _queue_of(self, handler: str) -> str:
         """Of one that is registered in this process for the same store, or a command; else ``default``."""
-        for app in (self, *PollConsumer.instances):
+        for app in (self, *registry.apps):
             if handler in app.handlers and app.place == self.place:
                 return app.handlers[handler].definition.queue
         return self._settings().queue_of(handler)
@@ -186,7 +174,7 @@ class PollConsumer(Hooking):
         """Enqueue messages made before, a few hundred in a round trip."""
         with Unbroken(), self._lock:
             held = self._opened().enqueue(messages)
-        pause = time.sleep if PollConsumer.stand_in is None else PollConsumer.stand_in.pause
+        pause = time.sleep if registry.stand_in is None else registry.stand_in.pause
         return [
             Handle(entry.id, message.queue, self._look, duplicate=entry.duplicate, pause=pause)
             for entry, message in zip(held, messages, strict=True)
@@ -200,15 +188,15 @@ class PollConsumer(Hooking):
             return Inspector(store.wire, store.keys.namespace).message(message_id, queue)
 
     def _opened(self) -> RedisStore:
-        if PollConsumer.stand_in is not None:
-            return PollConsumer.stand_in.store_of(self)
+        if registry.stand_in is not None:
+            return registry.stand_in.store_of(self)
         if self._store is None:
             self._store = self._open()
         return self._store
 
     def _settings(self) -> Settings:
-        if PollConsumer.command_settings is not None and not self._store_url and not self._namespace:
-            return PollConsumer.command_settings
+        if registry.settings is not None and (registry.stand_in is not None or not any(self.place)):
+            return registry.settings
         if self._own_settings is None:
             self._own_settings = load_settings(store=self._store_url, namespace=self._namespace)
         return self._own_settings

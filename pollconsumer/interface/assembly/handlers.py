@@ -6,19 +6,17 @@ import os
 import signal
 import sys
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pollconsumer.core.errors import ConfigurationError, PollConsumerError, shown
-from pollconsumer.interface.api.app import PollConsumer
-from pollconsumer.interface.api.handler_options import place_of, refuse_second
+from pollconsumer.interface.api.handler_options import place_of
+from pollconsumer.interface.api.registry import registry
 from pollconsumer.interface.settings.writable import refuse_writable_modules
 from pollconsumer.runtime.handling.handler import with_hooks
 from pollconsumer.runtime.handling.outcome import describe, text_of
 from pollconsumer.runtime.handling.stray_forks import end_stray
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from pollconsumer.interface.settings.model import Settings
     from pollconsumer.runtime.handling.handler import Handler
     from pollconsumer.runtime.programs.notes import Programs
@@ -33,8 +31,8 @@ def load_handlers(settings: Settings, programs: Programs | None = None) -> dict[
 
         for name, handler in load_commands(settings, programs or running_programs(settings)).items():
             if name in handlers:
-                (function,) = (app.handlers[name].function for app in PollConsumer.instances if name in app.handlers)
-                places = f"as a function at {place_of(function)} and as a command in the configuration"
+                place = place_of(registry.handlers()[name].function)
+                places = f"as a function at {place} and as a command in the configuration"
                 raise ConfigurationError("handler registered twice", name, f"{places}; rename one")
             handlers[name] = handler
     return handlers
@@ -46,28 +44,16 @@ def import_handlers(settings: Settings) -> dict[str, Handler]:
     The directory of the configuration file stands first on the path, and a ``PollConsumer()`` made in them has these
     settings.
     """
-    if settings.handlers and not settings.trust_writable:
-        refuse_writable_modules(settings.directory, settings.handlers)
-    directory = str(settings.directory)
-    if sys.path[:1] != [directory]:
-        sys.path.insert(0, directory)
-    PollConsumer.command_settings = settings
-    for module in settings.handlers:
-        _import(module)
-    return registered_handlers()
-
-
-def registered_handlers() -> dict[str, Handler]:
-    """Handlers of the applications there are in this process, by name."""
-    handlers: dict[str, Handler] = {}
-    functions: dict[str, Callable[..., Any]] = {}
-    for app in PollConsumer.instances:
-        for name, registered in app.handlers.items():
-            if name in handlers:
-                refuse_second(name, functions[name], registered.function)
-            handlers[name] = with_hooks(registered.definition, app.hooks)
-            functions[name] = registered.function
-    return handlers
+    registry.settings = settings
+    if settings.handlers:
+        if not settings.trust_writable:
+            refuse_writable_modules(settings.directory, settings.handlers)
+        directory = str(settings.directory)
+        if sys.path[:1] != [directory]:
+            sys.path.insert(0, directory)
+        for module in settings.handlers:
+            _import(module)
+    return {name: with_hooks(each.definition, each.app.hooks) for name, each in registry.handlers().items()}
 
 
 def _import(module: str) -> None:

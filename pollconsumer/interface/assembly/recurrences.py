@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pollconsumer.core.errors import ConfigurationError
+from pollconsumer.interface.api.registry import registry
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pollconsumer.core.recurrence import Recurrence
-    from pollconsumer.interface.settings.model import RecurrenceSettings, Settings
+    from pollconsumer.interface.settings.model import Settings
     from pollconsumer.runtime.handling.handler import Handler
 
 
@@ -19,12 +20,7 @@ def load_recurrences(settings: Settings, handlers: Mapping[str, Handler]) -> lis
 
     ConfigurationError for an invalid one.
     """
-    from pollconsumer.interface.api.app import PollConsumer
-
-    chosen: dict[str, RecurrenceSettings] = {}
-    for app in PollConsumer.instances:
-        chosen |= app.recurrences
-    chosen |= settings.recurrences
+    chosen = registry.recurrences() | settings.recurrences
     if not chosen:
         return []
     from pollconsumer.core.recurrence import Recurrence

@@ -13,7 +13,7 @@ from pollconsumer.core.errors import ConfigurationError, shown
 from pollconsumer.core.redaction import redacted
 from pollconsumer.core.timespan import format_duration
 from pollconsumer.core.window import predict_stop
-from pollconsumer.interface.api.app import PollConsumer
+from pollconsumer.interface.api.registry import registry
 from pollconsumer.interface.assembly.handlers import load_handlers
 from pollconsumer.interface.assembly.options import served_queues
 from pollconsumer.interface.assembly.recurrences import load_recurrences
@@ -128,14 +128,13 @@ def _unchecked_arguments() -> dict[str, str]:
     ConfigurationError for a handler that no message can call.
     """
     unchecked: dict[str, str] = {}
-    for app in PollConsumer.instances:
-        for name, registered in app.handlers.items():
-            impossible, odd = registered.arguments.problems()
-            for parameter, reason in impossible.items():
-                raise ConfigurationError(
-                    f"handlers: {name}, parameter {parameter}", reason, "annotate what JSON can say, or give a default"
-                )
-            unchecked |= {f"{name}.{parameter}": shown(reason) for parameter, reason in odd.items()}
+    for name, registered in registry.handlers().items():
+        impossible, odd = registered.arguments.problems()
+        for parameter, reason in impossible.items():
+            raise ConfigurationError(
+                f"handlers: {name}, parameter {parameter}", reason, "annotate what JSON can say, or give a default"
+            )
+        unchecked |= {f"{name}.{parameter}": shown(reason) for parameter, reason in odd.items()}
     return unchecked
 
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.timespan import parse_duration
-from pollconsumer.interface.api.app import PollConsumer
 from pollconsumer.interface.api.handle import Handle
-from pollconsumer.interface.assembly.handlers import load_handlers, registered_handlers
+from pollconsumer.interface.api.registry import registry
+from pollconsumer.interface.assembly.handlers import load_handlers
 from pollconsumer.interface.assembly.launches import MOVER
 from pollconsumer.interface.assembly.options import consumer_options, mover_options, served_queues
 from pollconsumer.interface.assembly.recurrences import load_recurrences
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
     from pollconsumer.core.recurrence import Recurrence
     from pollconsumer.core.window import StopReason
+    from pollconsumer.interface.api.app import PollConsumer
     from pollconsumer.runtime.handling.handler import Handler
     from pollconsumer.runtime.programs.notes import Programs
     from pollconsumer.store.inspector import Message
@@ -91,13 +92,11 @@ class Sandbox:
         self._launching = False
 
     def __enter__(self) -> Sandbox:
-        if self._state != "new" or PollConsumer.stand_in is not None:
+        if self._state != "new" or registry.stand_in is not None:
             raise RuntimeError("a sandbox is used once, and alone: leave the one before, and make another")
         self._state = "entered"
-        self._before = PollConsumer.instances, PollConsumer.command_settings, list(sys.path)
-        PollConsumer.stand_in = self
-        if self._apps:
-            PollConsumer.instances = list(self._apps)
+        self._path = list(sys.path)
+        self._until_left.enter_context(registry.afresh(self._apps or registry.apps, self._settings, self))
         try:
             self._programs = self._noting_programs()
             moving = SandboxLaunch(self._opener, MOVER, LaunchPlan(FOREVER, 0.0), self._clock, self._listen)
@@ -211,19 +210,18 @@ class Sandbox:
 
     def _leave(self) -> None:
         self._state = "left"
-        instances, PollConsumer.command_settings, path = self._before
-        if self._configured:
-            sys.path[:] = path
-        instances += [app for app in PollConsumer.instances if app not in instances]
-        PollConsumer.instances, PollConsumer.stand_in = instances, None
+        if self._settings.handlers:
+            sys.path[:] = self._path
+        apps = registry.apps
         self._opener.close()
         self._until_left.close()
+        registry.add(*apps)
 
     def _prepare(self) -> tuple[dict[str, Handler], list[Recurrence]]:
         """What a launch would import and define now."""
         if self._state != "entered":
             raise RuntimeError("use the sandbox in a with statement")
-        handlers = load_handlers(self._settings, self._programs) if self._configured else registered_handlers()
+        handlers = load_handlers(self._settings, self._programs)
         recurrences = load_recurrences(self._settings, handlers)
         define(self._store, CONSUMER.name, recurrences, self._listen)
         return handlers, recurrences

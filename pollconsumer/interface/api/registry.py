@@ -1,0 +1,63 @@
+"""The applications of this process. One registry for all, so that modules need not agree on one."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Protocol
+
+from pollconsumer.interface.api.handler_options import refuse_second
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from pollconsumer.interface.api.app import HandlerFunction, PollConsumer
+    from pollconsumer.interface.settings.model import RecurrenceSettings, Settings
+    from pollconsumer.store.redis_store import RedisStore
+
+
+class StandIn(Protocol):
+    """What takes the place of every application's store, under test."""
+
+    def store_of(self, app: PollConsumer) -> RedisStore: ...
+
+    def pause(self, seconds: float) -> None:
+        """Between two looks at a message that is waited for."""
+
+
+class Registry:
+    def __init__(self) -> None:
+        self.apps: list[PollConsumer] = []
+        self.settings: Settings | None = None
+        """Those of the command that imports the modules; applications without a store of their own go by them."""
+        self.stand_in: StandIn | None = None
+
+    def add(self, *apps: PollConsumer) -> None:
+        self.apps += [app for app in apps if app not in self.apps]
+
+    def handlers(self) -> dict[str, HandlerFunction[..., ..., Any]]:
+        """By name. ConfigurationError for one that two applications have."""
+        found: dict[str, HandlerFunction[..., ..., Any]] = {}
+        for app in self.apps:
+            for name, registered in app.handlers.items():
+                if name in found:
+                    refuse_second(name, found[name].function, registered.function)
+                found[name] = registered
+        return found
+
+    def recurrences(self) -> dict[str, RecurrenceSettings]:
+        return {name: recurrence for app in self.apps for name, recurrence in app.recurrences.items()}
+
+    @contextmanager
+    def afresh(
+        self, apps: Iterable[PollConsumer] = (), settings: Settings | None = None, stand_in: StandIn | None = None
+    ) -> Iterator[None]:
+        """These and no others until the block ends; then what there was before, without what was made meanwhile."""
+        before = vars(self).copy()
+        self.apps, self.settings, self.stand_in = list(apps), settings, stand_in
+        try:
+            yield
+        finally:
+            vars(self).update(before)
+
+
+registry = Registry()
