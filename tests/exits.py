@@ -10,12 +10,10 @@ import re
 import signal
 import subprocess
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     import pytest
-
-    Process = subprocess.Popen[Any] | subprocess.CompletedProcess[Any]
 
 PATCHED = "patched.py"
 """A program of a test's own that runs the command."""
@@ -25,6 +23,13 @@ KILLED = frozenset({-signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT, -signal.SI
 """Ends that a test, or the system, makes of a process."""
 
 OURS = re.compile(rf"-m pollconsumer\b|/pollconsumer( |$)|/{PATCHED}")
+
+
+class Process(Protocol):
+    @property
+    def args(self) -> Any: ...
+    @property
+    def returncode(self) -> Any: ...
 
 
 class Run(NamedTuple):

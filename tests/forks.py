@@ -1,7 +1,8 @@
-"""Commands in forks of one process that has imported them all: a tenth of the cost of a start.
+"""Commands and launches in forks of one process that has imported their modules: a seventh of the cost of a start.
 
-Launches, and what else imports the user's modules, are started as users start them (tests/site.py). So is each command
-in test_text_from_outside.py, and those of test_exits.py.
+Modules of the user are imported in the fork, as always. Where the start of the interpreter, or the imports of ours, are
+the subject, a process is started as users start it: `Site.command_from_the_start`, `Site.start_program`, and each
+command of test_exits.py and of test_text_from_outside.py.
 """
 
 from __future__ import annotations
@@ -9,113 +10,209 @@ from __future__ import annotations
 import gc
 import json
 import os
+import select
+import selectors
 import signal
+import socket
+import struct
 import subprocess
 import sys
-import tempfile
 import threading
+import time
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from pkgutil import walk_packages
+from typing import TYPE_CHECKING, NoReturn
 
 from tests.exits import RUNS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-ENDS_WITHIN = 180
-"""Seconds after which a command is ended by a signal."""
+NUMBER = struct.Struct("!i")
+LEFT_OUT = ("pollconsumer.__main__", "pollconsumer.interface.testing", "pollconsumer.interface.isolation.child")
+"""Modules that a launch does not import, or that do their work when they are imported."""
+
+
+class Fork:
+    """A command that runs, with what tests ask of a `subprocess.Popen`. Its input is empty."""
+
+    def __init__(self, arguments: tuple[str, ...], channel: socket.socket, output: int, errors: int) -> None:
+        self.args = ["-m", "pollconsumer", *arguments]
+        self.returncode: int | None = None
+        self._channel = channel
+        self._printed = {output: b"", errors: b""}
+        self._open = {output, errors}
+        self.pid = self._number()
+
+    def poll(self) -> int | None:
+        if self.returncode is None and select.select([self._channel], [], [], 0)[0]:
+            self._end()
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        if self.returncode is None:
+            if not select.select([self._channel], [], [], timeout)[0]:
+                raise subprocess.TimeoutExpired(self.args, timeout or 0)
+            self._end()
+        assert self.returncode is not None
+        return self.returncode
+
+    def communicate(self, timeout: float | None = None) -> tuple[str, str]:
+        """What it printed, once nobody holds its output and errors any more."""
+        until = None if timeout is None else time.monotonic() + timeout
+        with selectors.DefaultSelector() as selector:
+            for descriptor in self._open:
+                selector.register(descriptor, selectors.EVENT_READ)
+            while self._open:
+                left = None if until is None else max(0, until - time.monotonic())
+                ready = selector.select(left)
+                if not ready:
+                    raise subprocess.TimeoutExpired(self.args, timeout or 0)
+                for key, _ in ready:
+                    read = os.read(key.fd, 65536)
+                    self._printed[key.fd] += read
+                    if not read:
+                        selector.unregister(key.fd)
+                        self._open.remove(key.fd)
+                        os.close(key.fd)
+        self.wait(None if until is None else max(0, until - time.monotonic()))
+        output, errors = (text.decode() for text in self._printed.values())
+        RUNS.note(self, errors)
+        return output, errors
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+    def _end(self) -> None:
+        self.returncode = self._number()
+        self._channel.close()
+
+    def _number(self) -> int:
+        received = self._channel.recv(NUMBER.size, socket.MSG_WAITALL)
+        assert received, "the process to fork from has ended; python -m tests.forks </dev/null shows why"
+        number: int = NUMBER.unpack(received)[0]
+        return number
 
 
 class Forks:
-    """Runs commands one at a time. The process to fork from starts with the first and ends with `close`."""
+    """Starts commands. The process to fork from starts with the first and ends with `close`."""
 
     def __init__(self) -> None:
-        self._process: subprocess.Popen[str] | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._requests: socket.socket | None = None
         self._lock = threading.Lock()
 
-    def run(
-        self, arguments: tuple[str, ...], directory: Path, environment: Mapping[str, str]
-    ) -> subprocess.CompletedProcess[str]:
-        request = json.dumps([arguments, str(directory), environment])
+    def start(self, arguments: tuple[str, ...], directory: Path, environment: Mapping[str, str]) -> Fork:
+        channel, theirs = socket.socketpair()
+        (output, output_end), (errors, errors_end) = os.pipe(), os.pipe()
         with self._lock:
-            process = self._process = self._process or _start()
-            assert process.stdin is not None
-            assert process.stdout is not None
-            print(request, file=process.stdin, flush=True)
-            code, output, errors = json.loads(process.stdout.readline())
-        done = subprocess.CompletedProcess(["-m", "pollconsumer", *arguments], code, output, errors)
-        RUNS.note(done, errors)
-        return done
+            if self._requests is None:
+                self._requests, served = socket.socketpair()
+                with served:
+                    self._process = _start(served)
+            socket.send_fds(self._requests, [b"."], [theirs.fileno(), output_end, errors_end])
+        for descriptor in (theirs.detach(), output_end, errors_end):
+            os.close(descriptor)
+        channel.sendall(json.dumps([arguments, str(directory), environment]).encode())
+        channel.shutdown(socket.SHUT_WR)
+        return Fork(arguments, channel, output, errors)
 
     def close(self) -> None:
-        if self._process is not None:
+        if self._requests is not None and self._process is not None:
+            self._requests.close()
             self._process.communicate()
 
 
-def _start() -> subprocess.Popen[str]:
+def _start(requests: socket.socket) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         [sys.executable, "-m", __name__],
         cwd=Path(__file__).parents[1],
         env={"PATH": os.defpath},  # as in a Site: what an interpreter reads at its start is the same
         start_new_session=True,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
+        stdin=requests.fileno(),
+        stdout=subprocess.PIPE,  # as in a Site, too
+        stderr=subprocess.PIPE,
     )
 
 
 def _serve() -> None:
-    _import_commands()
+    """Fork for each request; tell who made it the process's number, and its exit code in the end."""
+    _import_modules()
     gc.freeze()
-    for line in sys.stdin:
-        with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
+    requests = socket.socket(fileno=0)
+    ended, wake = os.pipe()
+    os.set_blocking(wake, False)
+    signal.set_wakeup_fd(wake)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    channels: dict[int, int] = {}
+    while True:
+        ready, _, _ = select.select([requests.fileno(), ended], [], [])
+        if ended in ready:
+            os.read(ended, 4096)
+            for pid in list(channels):
+                if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+                    channel = channels.pop(pid)
+                    _tell(channel, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+                    os.close(channel)
+        if requests.fileno() in ready:
+            received, descriptors, _, _ = socket.recv_fds(requests, 1, 3)
+            if not received:
+                return
             pid = os.fork()
             if pid == 0:
                 try:
-                    for descriptor, source in enumerate(
-                        (os.open(os.devnull, os.O_RDONLY), output.fileno(), errors.fileno())
-                    ):
-                        os.dup2(source, descriptor)
-                    _become(*json.loads(line))
+                    requests.detach()
+                    _become(*descriptors)
                 finally:
                     os._exit(1)
-            code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-            sys.stdout.write(json.dumps([code, _content(output), _content(errors)]) + "\n")
-            sys.stdout.flush()
+            channels[pid], output, errors = descriptors
+            os.close(output)
+            os.close(errors)
+            _tell(channels[pid], pid)
 
 
-def _import_commands() -> None:
-    from pollconsumer.interface.cli import COMMANDS
-
-    for module in {target.partition(":")[0] for target, _ in COMMANDS.values()}:
-        import_module(f"pollconsumer.interface.cli.{module}")
-    for lazily in (
-        "interface.settings.sources",
-        "interface.settings.cache",
-        "runtime.embedded.server",
-        "runtime.embedded.start",
-        "store.inspector",
-    ):
-        import_module(f"pollconsumer.{lazily}")
+def _tell(channel: int, number: int) -> None:
+    with socket.socket(fileno=os.dup(channel)) as connection:
+        try:
+            connection.sendall(NUMBER.pack(number))
+        except BrokenPipeError:
+            return  # who started it has ended
 
 
-def _become(arguments: list[str], directory: str, environment: dict[str, str]) -> None:
+def _import_modules() -> None:
+    import pollconsumer
+
+    for module in walk_packages(pollconsumer.__path__, "pollconsumer."):
+        if not module.name.startswith(LEFT_OUT):
+            import_module(module.name)
+
+
+def _become(channel: int, output: int, errors: int) -> NoReturn:
+    """The command, with the descriptors, signals, and session that cron would give it."""
     from pollconsumer import __main__ as command
 
-    signal.alarm(ENDS_WITHIN)
+    with socket.socket(fileno=channel) as connection, connection.makefile("rb") as request:
+        arguments, directory, environment = json.load(request)
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    os.setsid()
+    for descriptor, source in enumerate((os.open(os.devnull, os.O_RDONLY), output, errors)):
+        os.dup2(source, descriptor)
+    os.closerange(3, os.sysconf("SC_OPEN_MAX"))
     os.chdir(directory)
     os.environ.clear()
     os.environ.update(environment)
     sys.path[0] = directory
     sys.argv = [command.__file__, *arguments]
     command.main()
-
-
-def _content(file: Any) -> str:
-    file.seek(0)
-    text: str = file.read().decode()
-    return text
 
 
 FORKS = Forks()

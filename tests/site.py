@@ -13,16 +13,23 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.forks import FORKS
+from pollconsumer.core.errors import StoreUnreachable
+from pollconsumer.runtime.embedded.directory import SOCKET
+from pollconsumer.store.inspector import Inspector
+from pollconsumer.store.patience import Budget
+from pollconsumer.store.wire import Wire
+from tests.forks import FORKS, Fork
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-PATIENCE = 90.0
-"""Seconds after which what a test waits for is taken not to happen."""
+Launch = Fork | subprocess.Popen[str]
 
 IMPORTING = frozenset({"run", "move", "check"})
 """Commands that import the user's modules."""
+
+PATIENCE = 90.0
+"""Seconds after which what a test waits for is taken not to happen."""
 
 HANDLERS = '''
 import os, re, sys, threading, time
@@ -98,7 +105,11 @@ def leave(how: str) -> None:
 
 
 class Site:
-    def __init__(self, settings: str = "") -> None:
+    """Commands are forked, but where the environment says something to the interpreter. ``forks_launches``: whether
+    those are, too, that import the user's modules. Otherwise they are started as users start them."""
+
+    def __init__(self, settings: str = "", *, forks_launches: bool = True) -> None:
+        self._from_the_start = frozenset() if forks_launches else IMPORTING
         # A unix socket's path holds 107 bytes at most, fewer than pytest's own directories take.
         self.directory = Path(tempfile.mkdtemp(prefix="pc-"))
         self.environment = {
@@ -108,7 +119,7 @@ class Site:
         }
         (self.directory / "config.toml").write_text(f'handlers = ["handlers"]\n{settings}')
         (self.directory / "handlers.py").write_text(HANDLERS)
-        self._processes: list[subprocess.Popen[str]] = []
+        self._processes: list[Launch] = []
 
     def close(self) -> None:
         for process in self._processes:
@@ -119,9 +130,14 @@ class Site:
         self.command("store", "stop")
         shutil.rmtree(self.directory)
 
-    def start(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
+    def start(self, *arguments: str, **environment: str) -> Launch:
         """Start a command and return at once."""
-        return self.start_program([sys.executable, "-m", "pollconsumer", *arguments], **environment)
+        environment = self.environment | environment
+        if self._from_the_start & {*arguments} or any(name.startswith("PYTHON") for name in environment):
+            return self.start_program([sys.executable, "-m", "pollconsumer", *arguments], **environment)
+        process = FORKS.start(arguments, self.directory, environment)
+        self._processes.append(process)
+        return process
 
     def start_program(self, command: list[str], **environment: str) -> subprocess.Popen[str]:
         process = subprocess.Popen(
@@ -137,21 +153,18 @@ class Site:
         return process
 
     def command(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        """Run a command to its end. It is started as users start it where it imports their modules, or where the
-        environment says something to the interpreter; otherwise it is forked."""
-        environment = self.environment | environment
-        if IMPORTING & {*arguments} or any(name.startswith("PYTHON") for name in environment):
-            return self.command_from_the_start(*arguments, **environment)
-        return self.forked(*arguments, **environment)
-
-    def forked(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        """Run a command to its end in a fork: one that imports none of the user's modules, or ends before it would."""
-        return FORKS.run(arguments, self.directory, self.environment | environment)
+        """Run a command to its end."""
+        return self._completed(self.start(*arguments, **environment))
 
     def command_from_the_start(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
         """Run a command to its end as a user does, where its start is the subject, too."""
-        process = self.start(*arguments, **environment)
+        program = [sys.executable, "-m", "pollconsumer", *arguments]
+        return self._completed(self.start_program(program, **environment))
+
+    def _completed(self, process: Launch) -> subprocess.CompletedProcess[str]:
         output, errors = process.communicate(timeout=2 * PATIENCE)
+        assert process.returncode is not None
+        self._processes.remove(process)
         return subprocess.CompletedProcess(process.args, process.returncode, output, errors)
 
     def enqueue(self, handler: str, *options: str, **payload: Any) -> str:
@@ -202,14 +215,27 @@ class Site:
         except FileNotFoundError:
             return []
 
+    @property
+    def socket(self) -> Path:
+        """The embedded server's."""
+        return self.directory / "data" / "pollconsumer" / SOCKET
+
     def control_keys(self) -> set[str]:
         """Names in the control slot, without their prefix."""
         from redis import Redis
 
-        socket = self.directory / "data" / "pollconsumer"
-        path = self.json("store", "path")["socket"] if socket.exists() else ""
-        with Redis(unix_socket_path=path) as client:
+        with Redis(unix_socket_path=str(self.socket)) as client:
             return {key.decode().partition("}:")[2] for key in client.keys("{pollconsumer}:*")}
+
+    def holders(self) -> set[int]:
+        """Processes that hold a lease of the embedded server, as `lease show` lists them, read without a command."""
+        wire = Wire(f"unix://{self.socket}", lambda: Budget(0))
+        try:
+            return {lease["pid"] for lease in Inspector(wire, "pollconsumer").leases()}
+        except StoreUnreachable:
+            return set()
+        finally:
+            wire.close()
 
     def open_gate(self) -> None:
         (self.directory / "gate").touch()
@@ -218,7 +244,10 @@ class Site:
         wait_until(lambda: self.notes().count(note) >= times, f"note {note!r}")
 
     def await_holder(self, pid: int) -> None:
-        wait_until(lambda: any(lease["pid"] == pid for lease in self.json("lease", "show")), f"lease of {pid}")
+        wait_until(lambda: pid in self.holders(), f"lease of {pid}")
+
+    def await_release(self) -> None:
+        wait_until(lambda: not self.holders(), "the end of every lease")
 
     def heartbeat_of(self, pid: int) -> int:
         """The launch's only child."""
@@ -229,6 +258,10 @@ class Site:
 
 def wait_until(holds: Callable[[], bool], what: str) -> None:
     until = time.monotonic() + PATIENCE
-    while not holds():
-        assert time.monotonic() < until, f"{what} did not happen"
-        time.sleep(0.01)
+    while True:
+        asked = time.monotonic()
+        if holds():
+            return
+        now = time.monotonic()
+        assert now < until, f"{what} did not happen"
+        time.sleep(max(0.01, 4 * (now - asked)))  # what is waited for wants the processor, too

@@ -17,8 +17,9 @@ from pollconsumer.runtime.launch.process import birth
 from tests.site import Site, wait_until
 
 if TYPE_CHECKING:
-    import subprocess
     from collections.abc import Iterator
+
+    from tests.site import Launch
 
 WORK = f"""#!{sys.executable}
 # Notes its beginning, and its end once the test opens the gate; and whether it is alone with its message.
@@ -254,7 +255,7 @@ def test_a_survivor_is_killed_by_launches_that_do_not_get_its_message_too(site: 
     assert birth(survivor) is None
 
 
-def heartbeat_of(launch: subprocess.Popen[str]) -> int:
+def heartbeat_of(launch: Launch) -> int:
     """Of the launch's children the one that is no program: they lead sessions of their own."""
     lists = [(task / "children").read_text() for task in Path(f"/proc/{launch.pid}/task").iterdir()]
     (heartbeat,) = [pid for pid in map(int, " ".join(lists).split()) if os.getsid(pid) != pid]
@@ -278,7 +279,7 @@ def test_no_program_survives_a_second_signal(site: Site) -> None:
     wait_until(lambda: is_gone(site, "a"), "the program's end")
 
 
-def _ended_by_another_signal(launch: subprocess.Popen[str]) -> bool:
+def _ended_by_another_signal(launch: Launch) -> bool:
     launch.terminate()  # signals that come too close together are one
     return launch.poll() is not None
 
@@ -333,7 +334,7 @@ def test_check_shows_commands_and_timeouts_that_no_launch_can_grant(site: Site) 
 def test_a_command_that_cannot_be_run_is_named_before_anything_is_handled(site: Site, section: str, said: str) -> None:
     (site.directory / "plain").touch(0o600)
     (site.directory / "config.toml").write_text(f"[commands.x]\n{section}\n")
-    done = site.forked("run")
+    done = site.command("run")
     assert done.returncode == 78
     assert said in done.stderr
     assert done.stderr.count("\n") == 1

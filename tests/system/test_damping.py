@@ -234,11 +234,11 @@ def test_launches_before_a_dead_store_say_so_now_and_then_and_its_end_once(site:
 def test_an_invalid_configuration_is_said_now_and_then_with_its_code_each_time(site: Site) -> None:
     good = (site.directory / "config.toml").read_text()
     (site.directory / "config.toml").write_text("nonsense = 1\n" + good)
-    done = [site.forked("run") for _ in range(6)]
+    done = [site.command("run") for _ in range(6)]
     assert [each.returncode for each in done] == [78] * 6
     assert [number for number, each in enumerate(done, 1) if each.stderr] == [1, 2, 5]
-    assert "nonsense" in site.forked("check").stderr
-    assert "nonsense" in site.forked("check").stderr
+    assert "nonsense" in site.command("check").stderr
+    assert "nonsense" in site.command("check").stderr
     (site.directory / "config.toml").write_text(good)
     assert site.drain().stderr.startswith(f"{OVER}6 launches in ")
 

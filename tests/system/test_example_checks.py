@@ -75,7 +75,7 @@ class Cron:
     """A launch of the consumer and one of the mover, again and again, each pair when the one before is gone."""
 
     def __init__(self, site: Site) -> None:
-        self.said: list[tuple[int, str, str]] = []
+        self.said: list[tuple[int | None, str, str]] = []
         self._site, self._over = site, threading.Event()
         self._thread = threading.Thread(target=self._launch)
 

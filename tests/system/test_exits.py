@@ -13,13 +13,21 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.exits import DOCUMENTED, PATCHED
-from tests.site import wait_until
+from tests.site import Site, wait_until
 
 if TYPE_CHECKING:
-    from tests.site import Site
+    from collections.abc import Iterator
 
 README = Path(__file__).parents[2] / "README.md"
 SHORT = ["--timeout", "4s", "--min-margin", "500ms", "--estimated-duration", "1ms", "--grace", "1s"]
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    """Its launches are started as users start them: a fork might end otherwise."""
+    site = Site(forks_launches=False)
+    yield site
+    site.close()
 
 
 def add(site: Site, code: str, file: str = "handlers.py") -> None:

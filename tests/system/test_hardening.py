@@ -136,7 +136,7 @@ def test_a_process_that_a_handler_forked_does_not_keep_the_lease(site: Site) -> 
     launch = site.start("run")
     site.await_note("forked")
     launch.kill()
-    wait_until(lambda: site.json("lease", "show") == [], "release")
+    site.await_release()
 
 
 @pytest.mark.parametrize(("first", "last"), [(3, 100), (0, 1024), (3, 4096)])
@@ -350,5 +350,5 @@ def test_what_a_launch_could_not_settle_is_offered_again_with_its_attempt_charge
     assert site.command("store", "start").returncode == 0
     wait_until(lambda: site.state(message) == "ready", "the heartbeat's goodbye")
     assert site.json("status", message)["attempts"] == 1
-    wait_until(lambda: site.json("lease", "show") == [], "release")
+    site.await_release()
     assert site.json("launches")[0]["stop_reason"] == "store_unreachable"

@@ -13,7 +13,7 @@ from redis import Redis
 from tests.site import Site, wait_until
 
 if TYPE_CHECKING:
-    import subprocess
+    from tests.site import Launch
 
 LONG = ["run", "--timeout", "10m"]
 SHORT = ["--timeout", "4s", "--min-margin", "500ms", "--estimated-duration", "1ms", "--grace", "500ms"]
@@ -52,7 +52,7 @@ def add(site: Site, code: str) -> None:
         module.write(code)
 
 
-def end_of(launch: subprocess.Popen[str]) -> str:
+def end_of(launch: Launch) -> str:
     """What a launch printed, when nobody holds its output any more."""
     return launch.communicate(timeout=60)[1]
 
@@ -123,6 +123,6 @@ def test_a_launch_of_which_a_handler_made_another_program_keeps_the_lease_for_no
     add(site, BECOMES_ANOTHER_PROGRAM)
     launch = site.start("run", *SHORT)
     site.await_note("become")
-    wait_until(lambda: site.json("lease", "show") == [], "the lease to lapse")
+    site.await_release()
     assert launch.poll() is None
     assert site.state(message) == "reserved"

@@ -11,14 +11,12 @@ import pytest
 from tests.site import wait_until
 
 if TYPE_CHECKING:
-    import subprocess
-
-    from tests.site import Site
+    from tests.site import Launch, Site
 
 
 def test_a_launch_handles_what_is_ready_and_prints_nothing(site: Site) -> None:
     message = site.enqueue("record", name="a")
-    done = site.drain()
+    done = site.command_from_the_start("run", "--until-empty")
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert site.notes() == ["a"]
     status = site.json("status", message)
@@ -142,7 +140,7 @@ def test_a_second_signal_ends_the_launch_at_once_and_the_message_is_offered_agai
     assert site.state(message) == "completed"
 
 
-def _ended_by_another_signal(launch: subprocess.Popen[str]) -> bool:
+def _ended_by_another_signal(launch: Launch) -> bool:
     launch.terminate()
     return launch.poll() is not None
 
@@ -301,7 +299,7 @@ def test_a_wiped_store_is_refused_until_it_is_adopted(site: Site) -> None:
 def test_a_launch_works_in_an_empty_environment(site: Site) -> None:
     site.enqueue("record", name="bare")
     environment, site.environment = site.environment, {n: site.environment[n] for n in site.environment if "XDG" in n}
-    assert site.drain().returncode == 0
+    assert site.command_from_the_start("run", "--until-empty").returncode == 0
     site.environment = environment
     assert site.notes() == ["bare"]
 

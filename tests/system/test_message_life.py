@@ -150,7 +150,7 @@ def test_the_last_error_is_kept_with_its_traceback(site: Site) -> None:
 def test_at_most_once_means_never_twice_whatever_happens(site: Site) -> None:
     fine, failing, dying = (site.enqueue("once", name=how, how=how) for how in ("fine", "fail", "die"))
     assert site.drain().returncode == -signal.SIGKILL
-    wait_until(lambda: not site.json("lease", "show"), "lease given back")
+    site.await_release()
     site.drain()
     assert site.notes() == ["once fine", "once fail", "once die"]
     assert shown(site, fine)["state"] == "completed"
@@ -233,7 +233,7 @@ def test_a_checkpoint_carries_a_message_through_launches_uncharged(site: Site) -
 def test_a_checkpoint_survives_the_death_of_its_process(site: Site) -> None:
     site.enqueue("steps", how="die")
     assert site.drain().returncode == -signal.SIGKILL
-    wait_until(lambda: not site.json("lease", "show"), "lease given back")
+    site.await_release()
     site.drain()
     assert site.notes() == ["step 0 attempt 1", "step 1 attempt 2"]
 
@@ -310,5 +310,5 @@ def test_options_that_make_no_sense_alone_are_refused(site: Site) -> None:
 def test_limits_that_cannot_be_meant_are_refused(site: Site, section: str, problem: str) -> None:
     with (site.directory / "config.toml").open("a") as config:
         config.write(section)
-    refused = site.forked("check")
+    refused = site.command("check")
     assert (refused.returncode, refused.stderr) == (78, f"pollconsumer: error: {problem}\n")

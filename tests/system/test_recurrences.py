@@ -269,6 +269,6 @@ def test_a_recurring_function_that_cannot_be_meant_is_refused_by_check_as_by_run
 )
 def test_a_recurrence_that_cannot_be_meant_is_refused(site: Site, section: str, said: str) -> None:
     (site.directory / "config.toml").write_text(section)
-    done = site.forked("run")
+    done = site.command("run")
     assert (done.returncode, done.stderr.count("\n")) == (78, 1)
     assert said in done.stderr
