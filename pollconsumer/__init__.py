@@ -20,7 +20,7 @@ if TYPE_CHECKING:
         PollConsumerError,
         StoreUnreachable,
     )
-    from pollconsumer.core.retry import Backoff, Fatal, RetryIn, Yield
+    from pollconsumer.core.retry import Backoff, Fatal, RetryIn, RetryPolicy, Yield
     from pollconsumer.interface.api.app import PollConsumer
     from pollconsumer.interface.api.handle import Handle
     from pollconsumer.runtime.handling.context import Context
@@ -42,6 +42,7 @@ __all__ = [
     "PollConsumerError",
     "ProcessDied",
     "RetryIn",
+    "RetryPolicy",
     "StoreUnreachable",
     "Yield",
 ]
@@ -53,6 +54,7 @@ _HOMES = {
     "HandlerTimeout": "pollconsumer.core.cut_short",
     "ProcessDied": "pollconsumer.core.cut_short",
     "RetryIn": "pollconsumer.core.retry",
+    "RetryPolicy": "pollconsumer.core.retry",
     "Yield": "pollconsumer.core.retry",
     "Context": "pollconsumer.runtime.handling.context",
     "Handle": "pollconsumer.interface.api.handle",

@@ -47,6 +47,13 @@ class NewerMessagesFound(NamedTuple):
     queue: str
 
 
+class RetryPolicyFailed(NamedTuple):
+    """The handler's own policy said no delay; the message is tried again after the default one."""
+
+    handler: str
+    reason: str
+
+
 class ResultDropped(NamedTuple):
     """The message is completed, but what its handler returned cannot be kept; ``reason`` says why."""
 
@@ -150,6 +157,7 @@ Event = (
     | MessagesFound
     | ReservationsLost
     | NewerMessagesFound
+    | RetryPolicyFailed
     | ResultDropped
     | QueueUnknown
     | QueueUnserved

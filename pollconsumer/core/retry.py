@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from pollconsumer.core.timespan import parse_duration
 
@@ -21,6 +21,14 @@ class RetryIn(Exception):
 
 class Yield(Exception):
     """Raised by a handler: stop here for now, and go on in the next launch, uncharged."""
+
+
+class RetryPolicy(Protocol):
+    """How long a handler's messages wait before further attempts: `Backoff`, or an object of the user's."""
+
+    def delay(self, attempt: int, chance: float, /) -> str | float:
+        """Seconds, or text such as ``5m``, between a failed attempt number ``attempt`` (from 1) and the next;
+        ``chance`` is a random number in [0, 1)."""
 
 
 class Backoff:
@@ -58,7 +66,10 @@ class Backoff:
 
 
 class Retry(NamedTuple):
+    """``problem``: what kept the handler's policy from saying a delay; then this is the default one."""
+
     delay: float
+    problem: BaseException | None = None
 
 
 class Dead(NamedTuple):
@@ -70,11 +81,22 @@ def after_failure(
     attempt: int,
     *,
     max_attempts: int,
-    backoff: Backoff,
+    policy: RetryPolicy,
     fatal: tuple[type[BaseException], ...],
     chance: float,
 ) -> Retry | Dead:
     """What becomes of a message whose attempt number ``attempt`` (from 1) ended with ``error``."""
     if attempt >= max_attempts or isinstance(error, (Fatal, *fatal)):
         return Dead()
-    return Retry(error.seconds if isinstance(error, RetryIn) else backoff.delay(attempt, chance))
+    return Retry(error.seconds) if isinstance(error, RetryIn) else _ask(policy, attempt, chance)
+
+
+def _ask(policy: RetryPolicy, attempt: int, chance: float) -> Retry:
+    try:
+        said = policy.delay(attempt, chance)
+        try:
+            return Retry(parse_duration(said))
+        except (TypeError, ValueError):
+            raise ValueError(f"its delay is {said!r}, which is no duration") from None
+    except BaseException as problem:  # it is the user's
+        return Retry(Backoff().delay(attempt, chance), problem)

@@ -24,6 +24,7 @@ from pollconsumer.core.events import (
     RecurrenceUnreadable,
     ReservationsLost,
     ResultDropped,
+    RetryPolicyFailed,
     WindowTooShort,
 )
 from pollconsumer.core.timespan import format_duration
@@ -71,6 +72,11 @@ def listener() -> Callable[[Event], None]:
                 log.warning(
                     "queue %s has messages of a newer version: left as they are; upgrade pollconsumer",
                     event.queue, extra=about("newer messages", event.queue),
+                )  # fmt: skip
+            case RetryPolicyFailed():
+                log.warning(
+                    "retry policy of %s failed, the default delays hold: %s",
+                    event.handler, event.reason, extra=about("retry policy failed", event.handler),
                 )  # fmt: skip
             case ResultDropped():
                 log.warning(

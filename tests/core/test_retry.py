@@ -52,7 +52,7 @@ def test_a_backoff_that_cannot_be_meant_is_refused(options: dict[str, float | st
 def failure(
     error: BaseException, attempt: int = 1, max_attempts: int = 5, fatal: tuple[type[BaseException], ...] = ()
 ) -> Retry | Dead:
-    return after_failure(error, attempt, max_attempts=max_attempts, backoff=Backoff(jitter=0), fatal=fatal, chance=0.5)
+    return after_failure(error, attempt, max_attempts=max_attempts, policy=Backoff(jitter=0), fatal=fatal, chance=0.5)
 
 
 def test_a_failure_is_retried_after_the_backoff_of_its_attempt() -> None:

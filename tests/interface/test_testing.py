@@ -139,6 +139,115 @@ def test_failures_are_retried_by_their_backoff_and_end_as_a_dead_letter(
         handle.wait()
 
 
+class Linear:
+    def delay(self, attempt: int, chance: float) -> float:
+        return 30 * attempt + chance
+
+
+def test_failures_are_retried_by_a_policy_of_the_users_own(
+    app: PollConsumer, sandbox: Sandbox, notes: Notes, caplog: pytest.LogCaptureFixture
+) -> None:
+    @app.handler(max_attempts=4, retry=Linear())
+    def fail(n: int) -> None:
+        notes.note(n)
+        raise RetryIn(5) if len(notes.made) == 3 else ValueError
+
+    fail.enqueue(7)
+    sandbox.run_for("1h")
+    assert notes.made == [(7, 0), (7, 30), (7, 90), (7, 95)]
+    assert len(sandbox.messages("dead")) == 1
+    assert [record for record in caplog.records if "retry policy" in record.message] == []
+
+
+class Says:
+    """A policy that says ``said``, or raises it; false, as an empty collection is."""
+
+    def __init__(self, said: Any) -> None:
+        self.said = said
+
+    def __bool__(self) -> bool:
+        return False
+
+    def delay(self, *_: float) -> Any:
+        if isinstance(self.said, BaseException):
+            raise self.said
+        return self.said
+
+
+class Unspeakable:
+    def __repr__(self) -> str:
+        raise RuntimeError("unspeakable")
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        (None, "ValueError: its delay is None, which is no duration"),
+        (-1, "ValueError: its delay is -1, which is no duration"),
+        (float("nan"), "ValueError: its delay is nan, which is no duration"),
+        (float("inf"), "ValueError: its delay is inf, which is no duration"),
+        (10**400, "ValueError: its delay is 1000"),
+        (10**5000, "ValueError: Exceeds the limit"),
+        (True, "ValueError: its delay is True, which is no duration"),
+        ("soon", "ValueError: its delay is 'soon', which is no duration"),
+        (timedelta(minutes=1), "ValueError: its delay is datetime.timedelta(seconds=60), which is no duration"),
+        (Unspeakable(), "RuntimeError: unspeakable"),
+        (ZeroDivisionError("by zero"), "ZeroDivisionError: by zero"),
+        (SystemExit(3), "SystemExit: 3"),
+        (Fatal("no more"), "Fatal: no more"),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, int | Unspeakable) else None,
+)
+def test_a_retry_policy_that_says_no_delay_costs_a_warning_and_no_message(
+    app: PollConsumer, sandbox: Sandbox, notes: Notes, caplog: pytest.LogCaptureFixture, said: Any, reason: str
+) -> None:
+    @app.handler(max_attempts=3, retry=Says(said))
+    def fail(n: int) -> None:
+        notes.note(n)
+        raise ValueError
+
+    fail.enqueue(7)
+    sandbox.run_for("1m")
+    assert notes.made == [(7, 0), (7, 1), (7, 3)]  # as Backoff() has them
+    warnings = [record.message for record in caplog.records if "retry policy" in record.message]
+    assert len(warnings) == 2
+    assert warnings[0].startswith(f"retry policy of fail failed, the default delays hold: {reason}")
+    assert len(warnings[0]) < 600
+
+
+@pytest.mark.parametrize(("said", "seconds"), [("1m30s", 90.0), (0, 0.0), (1e300, 3650 * 86400.0)])
+def test_a_retry_policy_may_say_what_a_delay_can_be(
+    app: PollConsumer, sandbox: Sandbox, said: Any, seconds: float
+) -> None:
+    @app.handler(max_attempts=2, retry=Says(said))
+    def fail() -> None:
+        raise ValueError
+
+    handle = fail.enqueue()
+    sandbox.run(max_messages=1)
+    times = sandbox.message(handle).timestamps
+    assert times.failed_at is not None
+    assert times.next_attempt_at == times.failed_at + seconds * 1000
+
+
+class Later:
+    async def delay(self, attempt: int, chance: float) -> float:
+        return attempt + chance
+
+
+class Simple:
+    def delay(self, attempt: int) -> float:
+        return float(attempt)
+
+
+@pytest.mark.parametrize("policy", [5, "5m", Backoff, Linear, Later(), Simple(), object()])
+def test_what_is_no_retry_policy_is_refused_where_the_handler_is_defined(app: PollConsumer, policy: Any) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        app.handler("fail", retry=policy)
+    assert refused.value.exit_code == 78
+    assert str(refused.value).startswith(f"retry: {policy!r}; a Backoff, as in Backoff(first='1s', most='10m'), or an")
+
+
 def test_handlers_may_say_what_becomes_of_the_message(app: PollConsumer, sandbox: Sandbox, notes: Notes) -> None:
     @app.handler
     def choose(how: str) -> None:

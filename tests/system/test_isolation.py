@@ -109,6 +109,16 @@ def fail(how: str) -> None:
                 raise RuntimeError
         raise Unspeakable
 
+class Patient:
+    def delay(self, attempt, chance):
+        note(f"asked {os.getpid()} {attempt} {0 <= chance < 1}")
+        return "3d"
+
+@isolated(retry=Patient())
+def impatient() -> None:
+    note(f"failed {os.getpid()} {os.getppid()}")
+    raise ValueError
+
 @isolated()
 def picky(n: int) -> None: ...
 
@@ -310,6 +320,15 @@ def test_failures_mean_what_they_mean_in_the_launch(site: Site) -> None:
     assert int(again[8:10]) != int(due[8:10])  # days, not the hour of the backoff
     status = site.json("status", picky)
     assert (status["state"], status["last_error"]) == ("dead", "bad_arguments: n is str, not int")
+
+
+def test_a_retry_policy_is_asked_in_the_launch(site: Site) -> None:
+    message = site.enqueue("impatient")
+    assert site.drain().returncode == 0
+    _, launch = noted(site, "failed")
+    assert noted(site, "asked") == [launch, "1", "True"]
+    times = site.json("status", message)["timestamps"]
+    assert int(times["next_attempt_at"][8:10]) != int(times["failed_at"][8:10])  # days, not the second of the default
 
 
 def test_the_context_reaches_over(site: Site) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from inspect import iscoroutinefunction, unwrap
+from inspect import iscoroutinefunction, signature, unwrap
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn, TypedDict
 
 from pollconsumer.core.errors import ConfigurationError
@@ -15,6 +15,7 @@ from pollconsumer.runtime.handling.handler import MAX_ATTEMPTS, RESULT_TTL, Hand
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pollconsumer.core.retry import RetryPolicy
     from pollconsumer.runtime.handling.arguments import Arguments
 
 
@@ -31,7 +32,7 @@ class HandlerOptions(TypedDict, total=False):
 
     queue: str
     max_attempts: int
-    retry: Backoff | None
+    retry: RetryPolicy | None
     fatal: type[BaseException] | tuple[type[BaseException], ...]
     timeout: str | float | None
     isolation: Literal["none", "process"]
@@ -44,7 +45,7 @@ class Checked(NamedTuple):
 
     queue: str
     max_attempts: int
-    retry: Backoff
+    retry: RetryPolicy
     fatal: tuple[type[BaseException], ...]
     timeout: float | None
     isolated: bool
@@ -60,8 +61,9 @@ def check_options(options: HandlerOptions) -> Checked:
     if not isinstance(max_attempts, int) or isinstance(max_attempts, bool) or not 1 <= max_attempts <= 10_000:
         raise ConfigurationError("max_attempts", repr(max_attempts), "a whole number from 1 to 10000")
     retry = options.get("retry")
-    if retry is not None and not isinstance(retry, Backoff):
-        raise ConfigurationError("retry", repr(retry), "a Backoff, as in Backoff(first='1s', most='10m')")
+    if retry is not None and not _is_policy(retry):
+        rule = "a Backoff, as in Backoff(first='1s', most='10m'), or an object with a method delay(attempt, chance)"
+        raise ConfigurationError("retry", repr(retry), rule)
     fatal = options.get("fatal", ())
     fatal = (fatal,) if isinstance(fatal, type) else tuple(fatal)
     if not all(isinstance(kind, type) and issubclass(kind, BaseException) for kind in fatal):
@@ -74,13 +76,26 @@ def check_options(options: HandlerOptions) -> Checked:
     return Checked(
         check_queue(options.get("queue", "default")),
         1 if at_most_once else max_attempts,
-        retry or Backoff(),
+        Backoff() if retry is None else retry,
         fatal,
         None if timeout is None else _seconds("timeout", timeout, parse_timeout),
         options.get("isolation") == "process",
         _seconds("result_ttl", result_ttl, parse_duration),
         at_most_once,
     )
+
+
+def _is_policy(retry: RetryPolicy) -> bool:
+    delay = getattr(retry, "delay", None)
+    if not callable(delay) or iscoroutinefunction(delay):
+        return False
+    try:
+        signature(delay).bind(1, 0.5)
+    except TypeError:
+        return False
+    except ValueError:  # it is not written in Python
+        pass
+    return True
 
 
 def _seconds(name: str, value: str | float, parse: Callable[[str | float], float]) -> float:

@@ -6,7 +6,7 @@ import json
 from functools import partial
 from typing import TYPE_CHECKING
 
-from pollconsumer.core.events import AttemptFailed, MessageParked, ResultDropped
+from pollconsumer.core.events import AttemptFailed, MessageParked, ResultDropped, RetryPolicyFailed
 from pollconsumer.core.message import Malformed
 from pollconsumer.core.retry import Dead, after_failure
 from pollconsumer.runtime.handling.hooks import Crashed
@@ -93,7 +93,7 @@ class Settling:
             error,
             reservation.attempt,
             max_attempts=handler.max_attempts,
-            backoff=handler.backoff,
+            policy=handler.retry,
             fatal=handler.fatal,
             chance=self._chance(),
         )
@@ -103,6 +103,8 @@ class Settling:
                 self._watch(reservation, partial(handler.hooks.dead, partial(self._context, handled), error))
             return
         self.failed += 1
+        if outcome.problem is not None:
+            self._emit(RetryPolicyFailed(reservation.handler, describe(outcome.problem)[:MAX_ERROR_CHARACTERS]))
         problem = describe(error)[:MAX_ERROR_CHARACTERS]
         delay_ms, kept = int(min(outcome.delay, LONGEST_DELAY) * 1000), _kept(problem, trace(error))
         self._add(reservation, Settlement.retrying(reservation, ended, delay_ms=delay_ms, error=kept))

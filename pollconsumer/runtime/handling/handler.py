@@ -13,6 +13,7 @@ from pollconsumer.runtime.handling.outcome import DONE, Outcome
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
+    from pollconsumer.core.retry import RetryPolicy
     from pollconsumer.runtime.handling.arguments import Arguments
     from pollconsumer.runtime.handling.context import Context
     from pollconsumer.runtime.handling.hooks import Hooks
@@ -34,7 +35,7 @@ class Handler:
     name: str
     run: Callable[[dict[str, Any], Context | None], Any]
     max_attempts: int = MAX_ATTEMPTS
-    backoff: Backoff = field(default_factory=Backoff)
+    retry: RetryPolicy = field(default_factory=Backoff)
     fatal: tuple[type[BaseException], ...] = ()
     queue: str = "default"
     takes_context: bool = False
