@@ -13,19 +13,20 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from pollconsumer.core.errors import LeaseLost, PollConsumerError, StoreUnreachable
+from pollconsumer.core.errors import LeaseLost, PollConsumerError, StoreRefused, StoreUnreachable
 from pollconsumer.core.events import LaunchEnded
 from pollconsumer.core.window import StopReason, Window, predict_stop
-from pollconsumer.runtime.launch.heartbeat import Heartbeat, Tenure
-from pollconsumer.runtime.launch.lease import LeaseWatch, take
+from pollconsumer.runtime.launch.heartbeat import GONE, Heartbeat, Tenure
+from pollconsumer.runtime.launch.lease import take
 from pollconsumer.runtime.launch.leaving import leave_by
 from pollconsumer.runtime.launch.process import boot_time, started_at
-from pollconsumer.runtime.launch.progress import Identity, Progress
+from pollconsumer.runtime.launch.progress import EMPTIED, Identity, Progress
 from pollconsumer.runtime.launch.signals import Interruption
 from pollconsumer.runtime.launch.watchdog import EXIT_CODE, Watchdog
 from pollconsumer.store.leases import Group, Leases
 from pollconsumer.store.patience import COMMAND_TIMEOUT, Budget
 from pollconsumer.store.redis_store import RedisStore
+from pollconsumer.store.replies import RESTORE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -167,9 +168,30 @@ class HeldLaunch:
         self.plan, self.window, self.progress, self.emit = frame.plan, frame.window, frame.progress, frame.emit
         self.store, self.leases, self.holder = store, leases, tenure.acquired.holder
         self.clock, self.chance, self.interrupted = time.monotonic, random.random, frame.interrupted
-        self.check_lease = LeaseWatch(frame.progress, heartbeat, frame.window, frame.interrupted, frame.farewell).check
         self.released = False
         self._frame, self._tenure, self._heartbeat = frame, tenure, heartbeat
+
+    def check_lease(self) -> None:
+        """Return at once while the lease can be trusted, without asking the server; else wait until it can be again.
+
+        LeaseLost when it is another's, or nobody renews it any more; StoreRefused when the store was emptied;
+        StoreUnreachable when the window closed first, and the heartbeat's word was waited for a little longer: a launch
+        that slept through its window wakes before its heartbeat can have asked the store.
+        """
+        unheard_since: float | None = None
+        while boot_time() >= (until := self.progress.trusted_until()):
+            if until == EMPTIED:
+                raise StoreRefused("store emptied while it was used", None, RESTORE)
+            if until < 0:
+                raise LeaseLost("lease lost", None, "a newer launch took it, or it was broken; nothing written since")
+            if not self._heartbeat.is_alive():
+                raise LeaseLost("lease not renewed", None, GONE)
+            now = time.monotonic()
+            if self.window.left(now) <= 0:
+                unheard_since = unheard_since or now
+            if self.interrupted() or (unheard_since and now - unheard_since >= self._frame.farewell):
+                raise StoreUnreachable("lease not renewed", None, "the store did not answer its heartbeat")
+            time.sleep(0.05)
 
     def bare_wire(self) -> Wire:
         return self._frame.opener.bare_wire(self._frame.patience)
