@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-import time
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+from pollconsumer.store.clocks import SYSTEM_CLOCKS
+
+if TYPE_CHECKING:
+    from pollconsumer.store.clocks import Clocks
 
 COMMAND_TIMEOUT = 2.0
 """Seconds in which a command that does not block must be answered."""
@@ -25,14 +29,14 @@ class Patience(Protocol):
 class Budget:
     """Patience for ``seconds`` from now on, on the monotonic clock."""
 
-    def __init__(self, seconds: float) -> None:
-        self._until = time.monotonic() + seconds
+    def __init__(self, seconds: float, clocks: Clocks = SYSTEM_CLOCKS) -> None:
+        self._clocks, self._until = clocks, clocks.monotonic() + seconds
 
     def left(self) -> float:
-        return max(0.0, self._until - time.monotonic())
+        return max(0.0, self._until - self._clocks.monotonic())
 
     def pause(self, seconds: float) -> None:
-        time.sleep(min(seconds, self.left()))
+        self._clocks.sleep(min(seconds, self.left()))
 
     def for_one_answer(self) -> float:
         return COMMAND_TIMEOUT

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pollconsumer.core.errors import (
@@ -15,6 +14,7 @@ from pollconsumer.core.errors import (
 )
 from pollconsumer.store import rows
 from pollconsumer.store.batches import as_arguments, conflict, ids_of, round_trips
+from pollconsumer.store.clocks import SYSTEM_CLOCKS
 from pollconsumer.store.id_memory import ID_MEMORY_MS, MOST_REMEMBERED
 from pollconsumer.store.keys import Keys, queue_names
 from pollconsumer.store.keyspace import QUEUE_KEYS
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from pollconsumer.core.message import NewMessage
     from pollconsumer.store.batches import Trip
+    from pollconsumer.store.clocks import Clocks
     from pollconsumer.store.reservations import Holder
     from pollconsumer.store.wire import Wire
 
@@ -42,7 +43,6 @@ KEEP_FINISHED = 10_000
 KEEP_FINISHED_MS = 24 * 3600 * 1000
 REPEAT_WITHIN_MS = ID_MEMORY_MS // 2
 """So long after it was first sent, enqueueing may be repeated by us: the ids are remembered for longer."""
-_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 class Enqueued(NamedTuple):
@@ -84,8 +84,10 @@ class Strict(NamedTuple):
 class RedisStore:
     """``strict`` for a producer whose messages must survive the promotion of a replica."""
 
-    def __init__(self, wire: Wire, namespace: str, strict: Strict | None = None) -> None:
-        self.wire, self._strict = wire, strict
+    def __init__(
+        self, wire: Wire, namespace: str, strict: Strict | None = None, clocks: Clocks = SYSTEM_CLOCKS
+    ) -> None:
+        self.wire, self._strict, self._clocks = wire, strict, clocks
         self.keys = Keys(namespace)
         self._registered: set[str] = set()
 
@@ -144,11 +146,11 @@ class RedisStore:
                 ("WAIT", wanted, max(1, round(within * 1000))),
             ]
         commands = self._commands(trip, origin, done, "") + awaiting
-        began = time.clock_gettime(_CLOCK)
+        began = self._clocks.boot_time()
 
         def bound() -> None:
             ((seconds, microseconds),) = self.wire.once([("TIME",)])
-            age_ms = int((time.clock_gettime(_CLOCK) - began) * 1000)
+            age_ms = int((self._clocks.boot_time() - began) * 1000)
             until = int(seconds) * 1000 + int(microseconds) // 1000 + REPEAT_WITHIN_MS - age_ms
             commands[:] = self._commands(trip, origin, done, f"@{until}") + awaiting
 

@@ -6,6 +6,7 @@ import time
 
 from pollconsumer.core.window import Window
 from pollconsumer.runtime.launch.frame import SHORTEST_TIMEOUT, WindowPatience
+from pollconsumer.store.clocks import SYSTEM_CLOCKS
 from pollconsumer.store.patience import COMMAND_TIMEOUT
 from pollconsumer.store.wire import Wire
 from tests.store.relay import answering
@@ -13,7 +14,7 @@ from tests.store.relay import answering
 
 def patience(left: float, farewell: float) -> WindowPatience:
     now = time.monotonic()
-    return WindowPatience(Window(now - 60, now + left), lambda: False, farewell)
+    return WindowPatience(Window(now - 60, now + left), lambda: False, farewell, SYSTEM_CLOCKS)
 
 
 def test_an_answer_may_take_its_time_while_the_window_is_open() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,6 +9,7 @@ import pytest
 from pollconsumer.core.errors import OutcomeUnknown
 from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.store import outbox, redis_store, rows
+from pollconsumer.store.clocks import SystemClocks
 from pollconsumer.store.id_memory import ID_MEMORY_MS, MOST_REMEMBERED
 from pollconsumer.store.recurring import Recurring, occurrence_id, occurrence_record
 from pollconsumer.store.redis_store import Enqueued, RedisStore
@@ -317,12 +317,18 @@ def test_a_lost_reply_is_asked_for_again_and_the_messages_are_no_duplicates(
 
 
 def test_a_process_that_was_stopped_for_longer_than_ids_are_remembered_repeats_nothing(
-    store: RedisStore, look: Looking, monkeypatch: pytest.MonkeyPatch, lose_reply: Callable[[Callable[[], None]], None]
+    store: RedisStore, look: Looking, lose_reply: Callable[[Callable[[], None]], None]
 ) -> None:
+    class Clocks(SystemClocks):
+        now = 0.0
+
+        def boot_time(self) -> float:  # type: ignore[override]  # a method here, a function there
+            return self.now
+
+    clock = Clocks()
+    store = RedisStore(store.wire, NAMESPACE, clocks=clock)
     store.enqueue([message("first")])
     complete(store, 1)
-    clock = SimpleNamespace(now=0.0)
-    monkeypatch.setattr(redis_store, "time", SimpleNamespace(clock_gettime=lambda _: clock.now))
 
     def stopped() -> None:
         clock.now += ID_MEMORY_MS / 1000

@@ -12,7 +12,7 @@ from pollconsumer.interface.event_log import listener
 from pollconsumer.interface.logs import STANDING, about, log
 from pollconsumer.interface.store_opener import opener_of
 from pollconsumer.runtime.handling.executor import executor_of
-from pollconsumer.runtime.launch.frame import run_launch
+from pollconsumer.runtime.launch.run import run_launch
 from pollconsumer.runtime.roles import consume, move
 from pollconsumer.store.leases import Group
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from pollconsumer.core.window import StopReason
     from pollconsumer.interface.settings.model import Settings
     from pollconsumer.runtime.handling.handler import Handler
-    from pollconsumer.runtime.launch.frame import Work
     from pollconsumer.runtime.launch.held import Launch
+    from pollconsumer.runtime.launch.run import Work
     from pollconsumer.runtime.programs.notes import Programs
 
 MOVER = Group("mover", (), 1)

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from pollconsumer.interface.testing.clock import VirtualClock
     from pollconsumer.interface.testing.memory import MemoryOpener
     from pollconsumer.runtime.handling.executor import Handled
-    from pollconsumer.runtime.launch.frame import Work
     from pollconsumer.runtime.launch.held import LaunchPlan
+    from pollconsumer.runtime.launch.run import Work
 
 FORESEEN = (Fatal, RetryIn, Yield)
 ENDS_A_HANDLER = (Exception, SystemExit, GeneratorExit, asyncio.CancelledError)
@@ -38,7 +38,6 @@ class SandboxLaunch:
         self.plan, self.clock, self.emit, self.bare_wire = plan, clock, emit, opener.bare_wire
         self.window = Window(clock(), clock() + plan.timeout)
         self.progress = Progress()
-        self.progress.trust_until(float("inf"))
         self.store = RedisStore(opener.wire(), opener.namespace)
         self.leases = Leases(self.store.wire, opener.namespace)
         self.stopped = False
@@ -55,6 +54,9 @@ class SandboxLaunch:
 
     def check_lease(self) -> None:
         """Nothing can happen to it."""
+
+    def lease_is_trusted(self) -> bool:
+        return True
 
     def work(self, work: Work) -> StopReason:
         """Do it, and give the lease back however it ends."""

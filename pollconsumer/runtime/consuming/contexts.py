@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from pollconsumer.core.message import Malformed, decode_payload
 from pollconsumer.runtime.handling.context import Context, Delivery, Situation
-from pollconsumer.runtime.launch.process import boot_time
 from pollconsumer.store.redis_store import RedisStore
 
 if TYPE_CHECKING:
@@ -67,7 +66,7 @@ class Deliveries:
                 raise
 
     def _cancelled(self) -> bool:
-        return self._launch.interrupted() or self._launch.progress.trusted_until() < boot_time()
+        return self._launch.interrupted() or not self._launch.lease_is_trusted()
 
     def _queue_of(self, handler: str) -> str:
         return self._handlers[handler].queue if handler in self._handlers else "default"

@@ -49,5 +49,7 @@ class Launch(Protocol):
     def check_lease(self) -> None:
         """Return when the lease can be trusted. LeaseLost when it is another's."""
 
+    def lease_is_trusted(self) -> bool: ...
+
     def bare_wire(self) -> Wire:
         """Another connection to the same store, not opened yet."""

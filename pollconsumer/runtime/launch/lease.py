@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
-from pollconsumer.runtime.launch.process import boot_time
 from pollconsumer.store.leases import TTL, Acquired
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pollconsumer.core.choices import HandOff
-    from pollconsumer.core.window import Window
+    from pollconsumer.runtime.launch.frame import Frame
+    from pollconsumer.runtime.launch.progress import Identity
     from pollconsumer.store.leases import Group, Leases
 
 REFRESH = 1.0
@@ -22,35 +18,27 @@ THOUGHT_DEAD_AFTER = 1.5 * TTL
 says: set back by an hour, it keeps a lease of seconds alive for an hour."""
 
 
-def take(
-    leases: Leases,
-    group: Group,
-    launch: str,
-    window: Window,
-    *,
-    description: str,
-    entry: str,
-    handoff: HandOff,
-    interrupted: Callable[[], bool],
-) -> tuple[Acquired, float] | None:
+def take(frame: Frame, leases: Leases, group: Group, identity: Identity) -> tuple[Acquired, float] | None:
     """The lease and the boot time at which it was asked for; None when another successor waits already, or when the
     window closed or a signal came first."""
+    host, description = frame.host, identity.description()
+    entry = identity.entry(None, 0.0, 0.0, frame.progress)
     first_seen: dict[str, float] = {}
     called = False
     while True:
-        asked = boot_time()
+        asked = host.boot_time()
         dead = [sign for sign, at in first_seen.items() if asked - at > THOUGHT_DEAD_AFTER]
-        answer = leases.acquire(group, launch, description, entry, dead=dead)
+        answer = leases.acquire(group, frame.id, description, entry, dead=dead)
         if answer is None:
             return None
         if isinstance(answer, Acquired):
             return answer, asked
         first_seen = {sign: first_seen.get(sign, asked) for sign in answer.signs}
-        left = window.left(time.monotonic())
-        if interrupted() or left <= 0:
-            leases.withdraw(group, launch)
+        left = frame.window.left(host.monotonic())
+        if frame.interrupted() or left <= 0:
+            leases.withdraw(group, frame.id)
             return None
-        if handoff.on_call and not called:
+        if frame.plan.handoff.on_call and not called:
             leases.call_for_hand_over(group, left)
             called = True
         leases.wait(group, min(REFRESH, left, max(0.01, answer.lapses_in)))

@@ -6,10 +6,7 @@ import os
 import time
 from pathlib import Path
 
-
-def boot_time() -> float:
-    """Seconds on a clock that goes on while the machine sleeps."""
-    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+from pollconsumer.store.clocks import SYSTEM_CLOCKS
 
 
 def started_at() -> float:
@@ -18,7 +15,7 @@ def started_at() -> float:
     fields = _stat(os.getpid())
     if fields is None:
         return now - time.process_time()
-    age = boot_time() - int(fields[19]) / os.sysconf("SC_CLK_TCK")
+    age = SYSTEM_CLOCKS.boot_time() - int(fields[19]) / os.sysconf("SC_CLK_TCK")
     return now - max(0.0, age)
 
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import json
 import mmap
-import os
-import socket
 import struct
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -162,10 +160,6 @@ class Identity(NamedTuple):
     queues: tuple[str, ...]
     host: str
     pid: int
-
-    @classmethod
-    def of_this_process(cls, launch: str, role: str, queues: tuple[str, ...]) -> Identity:
-        return cls(launch, role, queues, socket.gethostname(), os.getpid())
 
     def description(self) -> str:
         """The holder, as `lease show` tells of it."""

@@ -1,0 +1,72 @@
+"""What a launch has of the operating system. A simulated host has its own."""
+
+from __future__ import annotations
+
+import os
+import random
+import secrets
+import socket
+from typing import TYPE_CHECKING, Protocol
+
+from pollconsumer.runtime.launch.heartbeat import ForkedHeartbeat
+from pollconsumer.runtime.launch.leaving import leave_by
+from pollconsumer.runtime.launch.process import started_at
+from pollconsumer.runtime.launch.progress import Identity
+from pollconsumer.runtime.launch.signals import Interruption
+from pollconsumer.runtime.launch.watchdog import Watchdog
+from pollconsumer.store.clocks import Clocks, SystemClocks
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pollconsumer.runtime.launch.heartbeat import Heartbeat, OpenStore
+    from pollconsumer.runtime.launch.progress import Progress
+
+
+class Host(Clocks, Protocol):
+    """Clocks, and what a process is made of."""
+
+    def started_at(self) -> float:
+        """When this process was started, on the monotonic clock."""
+
+    def new_id(self) -> str:
+        """For a launch."""
+
+    def chance(self) -> float:
+        """A random number in [0, 1)."""
+
+    def identity(self, launch: str, role: str, queues: tuple[str, ...]) -> Identity: ...
+
+    def catch_signals(self) -> Interruption:
+        """From now on the first signal asks the launch to stop."""
+
+    def start_heartbeat(
+        self, progress: Progress, open_store: OpenStore, on_launch_death: Callable[[int], None] | None
+    ) -> Heartbeat: ...
+
+    def end_in(self, seconds: float, last_act: Callable[[], str]) -> Callable[[], None]:
+        """End this process then, with the exit code of the watchdog, after ``last_act``. Returns what prevents it."""
+
+
+class ThisProcess(SystemClocks):
+    """The host of a launch that runs in a process of its own: this one."""
+
+    started_at = staticmethod(started_at)
+    chance = staticmethod(random.random)
+
+    def new_id(self) -> str:
+        return secrets.token_hex(8)
+
+    def identity(self, launch: str, role: str, queues: tuple[str, ...]) -> Identity:
+        return Identity(launch, role, queues, socket.gethostname(), os.getpid())
+
+    def catch_signals(self) -> Interruption:
+        interruption = Interruption()
+        interruption.install()
+        return interruption
+
+    start_heartbeat = ForkedHeartbeat
+
+    def end_in(self, seconds: float, last_act: Callable[[], str]) -> Callable[[], None]:
+        leave_by(self.monotonic() + seconds)
+        return Watchdog(seconds, last_act).stand_down

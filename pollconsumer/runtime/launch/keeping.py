@@ -1,0 +1,123 @@
+"""Keeping the lease of a launch, and giving it back when the launch dies: what a heartbeat does, from outside of it."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from pollconsumer.core.errors import LeaseLost, PollConsumerError, StoreRefused, StoreUnreachable, shown
+from pollconsumer.core.text import printable
+from pollconsumer.core.window import StopReason
+from pollconsumer.runtime.launch.progress import EMPTIED, LOST, Held, Identity, Progress
+from pollconsumer.store.leases import RENEW_EVERY, TRUSTED_FOR, Acquired, Leases
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pollconsumer.store.clocks import Clocks
+    from pollconsumer.store.redis_store import RedisStore
+    from pollconsumer.store.reservations import Buried
+
+    Tell = Callable[[str], None]
+
+RETRY_EVERY = 1.0
+"""Seconds between attempts to renew while the server does not answer."""
+
+FAREWELL = 2.0
+"""Seconds in which the lease of a launch that died at its hard end must have been given back."""
+
+MOST_NAMED = 3
+
+
+class Watched(Protocol):
+    """A launch, as its heartbeat sees it."""
+
+    def ends_within(self, seconds: float) -> bool:
+        """Wait for its end, at most so long. True where it is gone."""
+
+    def is_suspended(self) -> bool: ...
+
+
+class Tenure(NamedTuple):
+    """Who holds which lease. ``waited``: seconds from the launch's start until it had it. On the boot clock: when it
+    was ``asked`` for, ``since`` when it is held, and the ``hard_end`` at which its watchdog ends the launch."""
+
+    identity: Identity
+    acquired: Acquired
+    waited: float
+    asked: float
+    since: float
+    hard_end: float
+
+
+def keep(launch: Watched, progress: Progress, leases: Leases, tenure: Tenure, clocks: Clocks) -> None:
+    """Renew until the launch is gone. Where its lease is another's, it may be there for a while, not knowing yet."""
+    identity, acquired, pause, lost = tenure.identity, tenure.acquired, 0.0, False
+    while not launch.ends_within(pause):
+        asked, pause = clocks.boot_time(), RETRY_EVERY
+        # A suspended launch must lose its lease as a frozen machine would: it cannot tell how long it was away. And
+        # what is there beyond the hard end is another program, which a handler made of the launch.
+        if lost or launch.is_suspended() or asked > tenure.hard_end + FAREWELL:
+            continue
+        entry = identity.entry(acquired, tenure.waited, asked - tenure.since, progress)
+        with suppress(PollConsumerError):
+            held = leases.renew(acquired.holder, identity.role, identity.launch, identity.description(), entry)
+            if held:
+                progress.trust_until(asked + TRUSTED_FOR)
+                pause = RENEW_EVERY
+            else:
+                progress.trust_until(EMPTIED if held is None else LOST)
+                lost = True
+
+
+def give_back(
+    progress: Progress, leases: Leases, store: RedisStore, tenure: Tenure, clocks: Clocks, tell: Tell
+) -> None:
+    """The launch is gone without having stopped its heartbeat. Release what it held, and close its ledger entry: that
+    is written where the lease is another's by now, too.
+
+    What it was handling is charged with the attempt and the death; what had ended and was not settled, with the attempt
+    alone; what it had merely reserved, with neither.
+    """
+    identity, acquired, held = tenure.identity, tenure.acquired, clocks.boot_time() - tenure.since
+
+    def tell_death(buried: Buried) -> None:
+        message, problem = buried
+        what = f"{shown(message.name)} ({message.handler}), attempt {message.attempt}: {problem}"
+        tell(f"warning: dead letter: {printable(what)}")
+
+    left_behind = progress.flight.left_behind()
+    if progress.ended()[0] is None:
+        tell(f"error: launch died: {_what(left_behind)}; the next launch goes on")
+        # The watchdog that needs no interpreter cannot leave a note; the time at which it strikes is one.
+        struck = clocks.boot_time() >= tenure.hard_end
+        progress.end(*((StopReason.WATCHDOG, 1) if struck else (StopReason.DIED, -1)))
+    entry = identity.entry(acquired, tenure.waited, held, progress)
+    until = max(tenure.hard_end, clocks.boot_time() + FAREWELL)
+    while clocks.boot_time() < until:
+        try:
+            for queue in identity.queues:
+                here = [message for message in left_behind if message.queue == queue]
+                in_hand = [message.id for message in here if not message.ended and not message.last]
+                ended = [message.id for message in here if message.ended and not message.last]
+                spent = [message.id for message in here if message.last]
+                # Another recovers it; or the launch had left the queue out, or died before it announced itself there.
+                with suppress(LeaseLost, StoreRefused):
+                    store.give_up(acquired.holder, queue, in_hand, ended, spent, bury=tell_death)
+            leases.release(acquired.holder, identity.role, identity.launch, entry)
+            return
+        except StoreUnreachable:
+            clocks.sleep(RETRY_EVERY)
+        except PollConsumerError:  # no further attempt can help: the lease lapses by itself
+            return
+
+
+def _what(left_behind: list[Held]) -> str:
+    """What a launch was doing that could not say so itself."""
+    in_hand = [message for message in left_behind if not message.ended]
+    shown_ids = [
+        f"{shown(message.id.decode('utf-8', 'replace'))} ({message.handler})" for message in in_hand[:MOST_NAMED]
+    ]
+    if len(in_hand) > MOST_NAMED:
+        shown_ids.append(f"{len(in_hand) - MOST_NAMED} more")
+    return printable(f"while handling {', '.join(shown_ids)}") if in_hand else "with nothing in hand"
