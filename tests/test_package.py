@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pollconsumer.interface.settings.model import VERSION
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -33,6 +35,10 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def files(names: Iterable[str]) -> set[str]:
     return {name for name in names if name.startswith("pollconsumer/") and "__pycache__" not in name}
+
+
+def test_the_wheel_has_the_version_that_commands_print(wheel: Path) -> None:
+    assert wheel.name.startswith(f"pollconsumer-{VERSION}-")
 
 
 def test_the_wheel_holds_every_file_of_the_package(wheel: Path) -> None:

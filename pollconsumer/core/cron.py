@@ -11,16 +11,17 @@ clock shows again comes again.
 from __future__ import annotations
 
 from bisect import bisect_left
-from datetime import UTC, date, datetime, timedelta, tzinfo
+from datetime import date, datetime, timedelta, tzinfo
 from typing import TYPE_CHECKING
 
 from cronsim import CronSim, CronSimError
 from cronsim.cronsim import Field
 
+from pollconsumer.core.instants import EPOCH, datetime_of
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 YEARS_SEARCHED = 50
 """After so many years without a match there is none: 29 February falls on each day of the week within 40."""
 LAST_YEAR = 9990
@@ -69,10 +70,10 @@ class Cron:
     def _times(self, after_ms: int, zone: tzinfo) -> Iterator[tuple[int, int, int]]:
         """Times that the expression names, as the clock shows them, in ms; with the clock's offset from UTC if the next
         change has not happened by then, and if it has. They differ where the clock skips a time or shows it twice."""
-        start = (EPOCH + timedelta(milliseconds=after_ms)).astimezone(zone)
+        start = datetime_of(after_ms).astimezone(zone)
         shown_ms = after_ms + _offset(start)
         shown_ms -= max(0, _offset(start) - _offset(start.replace(fold=1)))  # times that are to be shown again
-        for day in self._days((EPOCH + timedelta(milliseconds=shown_ms)).date()):
+        for day in self._days(datetime_of(shown_ms).date()):
             midnight = datetime(day.year, day.month, day.day, tzinfo=zone)
             day_ms = (day.toordinal() - EPOCH.toordinal()) * DAY
             for hour in self._hours[bisect_left(self._hours, (shown_ms - day_ms) // (60 * MINUTE)) :]:
@@ -118,6 +119,6 @@ def _end_of_gap(local_ms: int, before: int, after: int, zone: tzinfo) -> int:
     low, high = (local_ms - after) // SECOND, (local_ms - before) // SECOND
     while high - low > 1:
         middle = (low + high) // 2
-        changed = _offset((EPOCH + timedelta(seconds=middle)).astimezone(zone)) == after
+        changed = _offset(datetime_of(middle * SECOND).astimezone(zone)) == after
         low, high = (low, middle) if changed else (middle, high)
     return high * SECOND

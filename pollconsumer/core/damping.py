@@ -21,13 +21,13 @@ import json
 from typing import NamedTuple
 
 from pollconsumer.core import strict_json
-from pollconsumer.core.timespan import format_duration
+from pollconsumer.core.timespan import DAY, format_duration
 
 PRINTED_AT = (1, 2, 5, 15, 60)
 HOUR = 3570.0
 """Seconds; a little less than an hour, since a launch may start a little earlier than the one an hour before it."""
 RESUMED_WITHIN = 3600.0
-FORGOTTEN_AFTER = 86400.0
+FORGOTTEN_AFTER = DAY
 MET_AGAIN_WITHIN = 120.0
 MOST_STREAKS = 100
 MOST_CHARACTERS = 200

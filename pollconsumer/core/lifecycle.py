@@ -5,9 +5,6 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import NamedTuple
 
-LAST_MILLISECOND = 253_402_300_799_999
-"""The end of year 9999, in milliseconds since the epoch: what lies beyond has no date."""
-
 
 class State(StrEnum):
     SCHEDULED = "scheduled"

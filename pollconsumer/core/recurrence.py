@@ -11,6 +11,7 @@ from zoneinfo import ZoneInfo
 from pollconsumer.core.choices import Missed, Overlap
 from pollconsumer.core.cron import Cron
 from pollconsumer.core.message import check_handler, check_id, check_priority, check_queue, encode_payload
+from pollconsumer.core.timespan import YEAR
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,7 +23,7 @@ MOST_CAUGHT_UP = 100
 """Most missed occurrences that are made up for at once."""
 MOST_LOOKED_AT = 100_000
 """Most occurrences that are counted one by one; beyond them, what was missed is known to be at least so many."""
-LEAST_PERIOD, MOST_PERIOD = 1.0, 5 * 365 * 86400.0
+LEAST_PERIOD, MOST_PERIOD = 1.0, 5 * YEAR
 
 
 @dataclass(frozen=True, slots=True)

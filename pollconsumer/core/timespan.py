@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import re
 
-UNITS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
+DAY, YEAR = 86400.0, 365 * 86400.0
+UNITS = {"d": DAY, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|[dhms])")
 _WHOLE = re.compile(rf"(?:{_PART.pattern})+")
 

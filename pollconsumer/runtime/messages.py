@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import time
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from pollconsumer.core.errors import BadData
+from pollconsumer.core.instants import ceil_epoch_ms, ceil_ms
 from pollconsumer.core.message import (
     NewMessage,
     check_concurrency,
@@ -19,13 +20,12 @@ from pollconsumer.core.message import (
     digest_of,
     encode_payload,
 )
-from pollconsumer.core.timespan import parse_duration
+from pollconsumer.core.timespan import YEAR, parse_duration
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-LONGEST_DELAY = 1000 * 365 * 86400.0
+LONGEST_DELAY = 1000 * YEAR
 
 
 class _Identifiers:
@@ -100,7 +100,7 @@ def new_message(handler: str, payload: Mapping[str, Any], **options: Unpack[Send
         handler=check_handler(handler),
         payload=encoded,
         priority=check_priority(given.get("priority", 0)),
-        due=epoch_ms(given["at"]) if "at" in given else None,
+        due=due_ms(given["at"]) if "at" in given else None,
         delay=milliseconds("in_", given["in_"]) if "in_" in given else None,
         key=check_key(given.get("key", "")),
         key_lifetime=0 if lifetime is None else max(1, milliseconds("key_lifetime", lifetime)),
@@ -110,13 +110,13 @@ def new_message(handler: str, payload: Mapping[str, Any], **options: Unpack[Send
     )
 
 
-def epoch_ms(at: datetime) -> int:
+def due_ms(at: datetime) -> int:
     """``at`` in epoch milliseconds, rounded up: nothing is ever early."""
     if not isinstance(at, datetime):
         raise TypeError(f"at must be a datetime with a zone, not {type(at).__name__}")
     if at.utcoffset() is None:
         raise TypeError("at needs a zone: a naive time means another instant on every host")
-    return max(1, -((EPOCH - at) // timedelta(milliseconds=1)))
+    return max(1, ceil_epoch_ms(at))
 
 
 def milliseconds(name: str, span: str | float) -> int:
@@ -129,4 +129,4 @@ def milliseconds(name: str, span: str | float) -> int:
         raise BadData(name, span, str(error)) from None
     if seconds > LONGEST_DELAY:
         raise BadData(name, span, "at most 1000 years")
-    return -int(-seconds * 1000 // 1)
+    return ceil_ms(seconds)

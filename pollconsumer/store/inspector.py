@@ -11,10 +11,11 @@ from pollconsumer.core.message import Malformed, decode_payload
 from pollconsumer.store import rows
 from pollconsumer.store.counts import count_of
 from pollconsumer.store.id_text import id_bytes, id_text
-from pollconsumer.store.keys import Keys, queue_names
+from pollconsumer.store.keys import Keys
 from pollconsumer.store.keyspace import QUEUE_KEYS
 from pollconsumer.store.ledger import launches_of, leases_of
 from pollconsumer.store.load import Load, load_of
+from pollconsumer.store.server import known_queues, now_ms
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -96,7 +97,7 @@ class Inspector:
         self._keys = Keys(namespace)
 
     def queues(self) -> list[str]:
-        return queue_names(self._wire.command("SMEMBERS", self._keys.control("queues")))
+        return known_queues(self._wire, self._keys)
 
     def message(self, message_id: str, queue: str | None = None) -> Message:
         """In that queue, or in the one that has it. NotFound; UsageError where two have one, for ids are theirs."""
@@ -118,7 +119,7 @@ class Inspector:
 
     def overview(self) -> Overview:
         control = self._keys.control
-        now = self._now()
+        now = now_ms(self._wire)
         queues = [self._count(queue, now) for queue in self.queues()]
         leases = self.leases()
         seen = self._wire.command("HGET", control("seen"), "mover")
@@ -150,10 +151,6 @@ class Inspector:
 
     def leases(self) -> list[dict[str, Any]]:
         return leases_of(self._wire, self._keys)
-
-    def _now(self) -> int:
-        seconds, microseconds = self._wire.command("TIME")
-        return int(seconds) * 1000 + int(microseconds) // 1000
 
     def _count(self, queue: str, now: int) -> QueueCounts:
         key = self._keys.queue

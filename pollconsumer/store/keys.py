@@ -2,26 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from pollconsumer.core.errors import BadData
-from pollconsumer.core.message import check_queue
 from pollconsumer.store.keyspace import CONTROL_SUFFIXES, suffix
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from pollconsumer.store.scripts import Script
-
-
-def queue_names(stored: Iterable[bytes]) -> list[str]:
-    """In order, and without what cannot be the name of a queue: somebody else wrote it."""
-    names = []
-    for each in stored:
-        with suppress(BadData, UnicodeDecodeError):
-            names.append(check_queue(each.decode()))
-    return sorted(names)
 
 
 class Keys:

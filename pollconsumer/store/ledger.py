@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pollconsumer.core import strict_json
-from pollconsumer.core.lifecycle import LAST_MILLISECOND
+from pollconsumer.core.instants import LAST_MILLISECOND
 from pollconsumer.store.id_text import id_text
 
 if TYPE_CHECKING:

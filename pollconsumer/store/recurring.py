@@ -6,7 +6,6 @@ They live with the queue that their occurrences go to, so that enqueueing one an
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pollconsumer.core.choices import Overlap
@@ -26,13 +25,15 @@ from pollconsumer.core.events import (
     RecurrenceRemoved,
     RecurrenceUnreadable,
 )
+from pollconsumer.core.instants import datetime_of, iso_of
 from pollconsumer.core.message import NewMessage
 from pollconsumer.core.recurrence import Recurrence, of_json, tick
 from pollconsumer.store import rows
 from pollconsumer.store.counts import count_of
 from pollconsumer.store.id_text import id_bytes, id_text
-from pollconsumer.store.keys import Keys, queue_names
+from pollconsumer.store.keys import Keys
 from pollconsumer.store.rights import OPERATOR, demand
+from pollconsumer.store.server import known_queues, now_ms
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -77,7 +78,7 @@ class Recurring:
         One that is new or changed begins with its first instant from now on, but what is due stays due; one that is as
         it was goes on. One that has another owner as well stays when this one has it no more.
         """
-        now = self._now()
+        now = now_ms(self._wire)
         script = self._wire.scripts["define"]
         commands = []
         for queue in queues:
@@ -158,7 +159,7 @@ class Recurring:
 
     def standing(self, emit: Callable[[Event], None]) -> Iterator[Standing]:
         """Every recurrence, by queue and name, of the queues whose keys are as they are to be."""
-        for queue in queue_names(self._wire.command("SMEMBERS", self._keys.control("queues"))):
+        for queue in known_queues(self._wire, self._keys):
             names = (
                 "recurrences", "next_instants", "recurrences_unreadable", "recurrence_counters", "recurrence_owners",
             )  # fmt: skip
@@ -200,17 +201,13 @@ class Recurring:
         recurrence = readable(standing)
         if not recurrence.enabled:
             raise BadData("cannot resume", recurrence.name, "it is disabled: enable it where it is defined")
-        following = recurrence.next_after(self._now())
+        following = recurrence.next_after(now_ms(self._wire))
         self._hold(standing, "" if following is None else following)
 
     def _hold(self, standing: Standing, instant: int | str) -> None:
         demand(self._wire, OPERATOR, self._keys.queue(standing.queue, "recurrences"))
         script = self._wire.scripts["hold"]
         self._wire.call(script, self._keys.of_script(script, standing.queue), [standing.raw_name, instant])
-
-    def _now(self) -> int:
-        seconds, microseconds = self._wire.command("TIME")
-        return int(seconds) * 1000 + int(microseconds) // 1000
 
 
 def readable(standing: Standing) -> Recurrence:
@@ -222,14 +219,13 @@ def readable(standing: Standing) -> Recurrence:
 
 def occurrence_id(recurrence: Recurrence, instant: int) -> str:
     """Deterministic: the same instant always yields the same id."""
-    moment = datetime.fromtimestamp(instant / 1000, UTC)
-    return f"{recurrence.name}@{moment.isoformat(timespec='seconds').replace('+00:00', 'Z')}"
+    return f"{recurrence.name}@{iso_of(datetime_of(instant), 'seconds')}"
 
 
 def occurrence_payload(recurrence: Recurrence, instant: int) -> dict[str, Any]:
     if not recurrence.occurrence_wanted:
         return recurrence.payload
-    return recurrence.payload | {"occurrence": datetime.fromtimestamp(instant / 1000, UTC).isoformat()}
+    return recurrence.payload | {"occurrence": datetime_of(instant).isoformat()}
 
 
 def occurrence_record(recurrence: Recurrence, instant: int) -> bytes:

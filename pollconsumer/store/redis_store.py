@@ -16,11 +16,12 @@ from pollconsumer.store import rows
 from pollconsumer.store.batches import as_arguments, conflict, ids_of, round_trips
 from pollconsumer.store.clocks import SYSTEM_CLOCKS
 from pollconsumer.store.id_memory import ID_MEMORY_MS, MOST_REMEMBERED
-from pollconsumer.store.keys import Keys, queue_names
+from pollconsumer.store.keys import Keys
 from pollconsumer.store.keyspace import QUEUE_KEYS
 from pollconsumer.store.replies import Unanswered, refuse_without
 from pollconsumer.store.reservations import Buried, Reservation, Share, Stepped
 from pollconsumer.store.rights import LAUNCH, PRODUCER, WAIT
+from pollconsumer.store.server import TIME, known_queues, to_ms
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -149,9 +150,9 @@ class RedisStore:
         began = self._clocks.boot_time()
 
         def bound() -> None:
-            ((seconds, microseconds),) = self.wire.once([("TIME",)])
+            (now,) = self.wire.once([TIME])
             age_ms = int((self._clocks.boot_time() - began) * 1000)
-            until = int(seconds) * 1000 + int(microseconds) // 1000 + REPEAT_WITHIN_MS - age_ms
+            until = to_ms(now) + REPEAT_WITHIN_MS - age_ms
             commands[:] = self._commands(trip, origin, done, f"@{until}") + awaiting
 
         try:
@@ -397,7 +398,7 @@ class RedisStore:
 
     def queues(self) -> list[str]:
         """Every queue that ever had a message or a consumer, by name."""
-        return queue_names(self.wire.command("SMEMBERS", self.keys.control("queues")))
+        return known_queues(self.wire, self.keys)
 
     def owns_recurrences(self, owner: str) -> bool:
         """Whether an earlier launch of this group defined any."""

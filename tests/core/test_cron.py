@@ -10,7 +10,8 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from pollconsumer.core.cron import EPOCH, Cron
+from pollconsumer.core.cron import Cron
+from pollconsumer.core.instants import datetime_of, epoch_ms
 from pollconsumer.interface.settings.values import check_cron
 from pollconsumer.runtime.launch.next_launches import LocalZone, next_launches
 
@@ -89,7 +90,7 @@ def debian(zone: ZoneInfo, begin: datetime, minutes: int) -> Iterator[Run]:
     virtual_time = None
     for ahead in range(minutes):
         moment = begin + timedelta(minutes=ahead)
-        instant = (moment - EPOCH) // timedelta(milliseconds=1)
+        instant = epoch_ms(moment)
         local = moment.astimezone(zone).replace(tzinfo=None)
         time_running = (local - datetime(1970, 1, 1)) // timedelta(minutes=1)
         virtual_time = time_running - 1 if virtual_time is None else virtual_time
@@ -154,7 +155,7 @@ def test_where_one_begins_makes_no_difference_to_what_follows(name: str, first: 
     zone = ZoneInfo(name)
     for text in ("7 * * * *", "*/10 0-3 * * *", "30 0,1,2 * * *"):
         for change in changes(zone, first, last):
-            begin = (change - timedelta(hours=5) - EPOCH) // timedelta(milliseconds=1)
+            begin = epoch_ms(change - timedelta(hours=5))
             ahead = Cron(text).instants(begin, zone)
             instants = [next(ahead) for _ in range(30)]
             for one, following in itertools.pairwise(instants):
@@ -174,7 +175,7 @@ def test_a_range_of_one_value_is_that_value_whatever_its_step(text: str, minutes
 
 def test_names_are_read_in_ranges_of_one_value_too() -> None:
     ahead = Cron("0 0 * jan-JAN/2 sun-0/3").instants(-1, UTC)
-    days = [EPOCH + timedelta(milliseconds=next(ahead)) for _ in range(9)]
+    days = [datetime_of(next(ahead)) for _ in range(9)]
     assert {(day.month, day.isoweekday()) for day in days} == {(1, 7)}
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pollconsumer.core.choices import Missed
-from pollconsumer.core.cron import EPOCH
+from pollconsumer.core.instants import epoch_ms
 from pollconsumer.core.recurrence import MOST_CAUGHT_UP, ON_TIME, Recurrence, tick
 
 ZONES = [
@@ -25,7 +25,7 @@ START = datetime(2016, 1, 1, tzinfo=ZoneInfo("UTC"))
 
 
 def ms(moment: datetime) -> int:
-    return (moment - EPOCH) // timedelta(milliseconds=1)
+    return epoch_ms(moment)
 
 
 def scan(zone: ZoneInfo, hour: int, minute: int) -> list[int]:

@@ -18,8 +18,9 @@ import pytest
 
 from pollconsumer.core.choices import HandOff
 from pollconsumer.core.errors import BadData, StoreUnreachable
+from pollconsumer.core.instants import iso
 from pollconsumer.interface import cli, logs
-from pollconsumer.interface.cli.output import ago, iso, print_json, print_table
+from pollconsumer.interface.cli.output import ago, print_json, print_table
 from pollconsumer.interface.cli.types import Cron, DueTime, Duration, MemorySize, Once, QueueName, Word
 
 if TYPE_CHECKING:

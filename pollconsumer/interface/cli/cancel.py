@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from pollconsumer.core.errors import UsageError
+from pollconsumer.core.instants import ceil_ms
 from pollconsumer.interface.cli.opened import inspector, interventions
 from pollconsumer.interface.cli.types import DueTime, Duration, Once, QueueName
 from pollconsumer.runtime.messages import LONGEST_DELAY
@@ -27,5 +28,5 @@ def reschedule(message_id: str, in_: float | None, at: int | None, queue: str | 
     """Give a message that is scheduled or ready another due time; one in the past is due now."""
     if (in_ is None) == (at is None):
         raise UsageError("due time", "none" if in_ is None else "both", "give --in or --at")
-    delay = None if in_ is None else -int(-in_ * 1000 // 1)
+    delay = None if in_ is None else ceil_ms(in_)
     interventions().reschedule(inspector().message(message_id, queue).queue, message_id, due=at, delay=delay)

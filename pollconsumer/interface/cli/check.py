@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pollconsumer.core.errors import ConfigurationError, shown
+from pollconsumer.core.instants import iso
 from pollconsumer.core.redaction import redacted
 from pollconsumer.core.timespan import format_duration
 from pollconsumer.core.window import predict_stop
@@ -18,7 +19,7 @@ from pollconsumer.interface.assembly.handlers import load_handlers
 from pollconsumer.interface.assembly.options import served_queues
 from pollconsumer.interface.assembly.recurrences import load_recurrences
 from pollconsumer.interface.cli import current_settings
-from pollconsumer.interface.cli.output import iso, print_json, print_table
+from pollconsumer.interface.cli.output import print_json, print_table
 from pollconsumer.interface.logs import log
 from pollconsumer.interface.settings.model import NO_STATE
 from pollconsumer.interface.settings.writable import group_writable
@@ -29,6 +30,7 @@ from pollconsumer.runtime.own_files import OwnFiles
 from pollconsumer.runtime.programs.command import Command
 from pollconsumer.store.keys import Keys
 from pollconsumer.store.patience import Budget
+from pollconsumer.store.server import now_ms
 from pollconsumer.store.service import service_of
 
 if TYPE_CHECKING:
@@ -66,7 +68,7 @@ def check(as_json: bool) -> None:
     state = files.place()
     recurrences = load_recurrences(settings, handlers)
     wire = opener_of(settings, files).wire(lambda: Budget(REACH_BUDGET))
-    wire.command("TIME")
+    now_ms(wire)
     now = datetime.now().astimezone()
     queues = served_queues(settings, handlers)
     _check_handlers(recurrences, handlers)

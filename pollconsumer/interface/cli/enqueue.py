@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 import time
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
@@ -18,6 +17,7 @@ from pollconsumer.core.errors import (
     StoreUnreachable,
     UsageError,
 )
+from pollconsumer.core.instants import datetime_of
 from pollconsumer.core.message import MAX_PRIORITY
 from pollconsumer.interface.assembly.own_queue import OwnQueues
 from pollconsumer.interface.cli import current_settings
@@ -31,7 +31,7 @@ from pollconsumer.interface.cli.output import (
     print_progress,
 )
 from pollconsumer.interface.cli.types import DueTime, Duration, Once, QueueName
-from pollconsumer.runtime.messages import EPOCH, LONGEST_DELAY, milliseconds, new_message
+from pollconsumer.runtime.messages import LONGEST_DELAY, milliseconds, new_message
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -214,7 +214,7 @@ def _message(handler: str, payload: dict[str, Any], options: dict[str, Any]) -> 
 
 
 def _instant(at_ms: int) -> datetime:
-    return EPOCH + timedelta(milliseconds=at_ms)
+    return datetime_of(at_ms)
 
 
 def _standard_input() -> str:

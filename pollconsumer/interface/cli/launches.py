@@ -7,9 +7,10 @@ from typing import Any
 
 import click
 
+from pollconsumer.core.instants import iso
 from pollconsumer.core.timespan import format_duration
 from pollconsumer.interface.cli.opened import inspector
-from pollconsumer.interface.cli.output import ago, iso, print_json, print_table
+from pollconsumer.interface.cli.output import ago, print_json, print_table
 from pollconsumer.interface.cli.types import Once
 
 NAMES = (

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from pollconsumer.core.instants import iso
 from pollconsumer.core.lifecycle import State
 from pollconsumer.interface.cli.opened import inspector
-from pollconsumer.interface.cli.output import iso, print_json_array, print_table
+from pollconsumer.interface.cli.output import print_json_array, print_table
 from pollconsumer.interface.cli.status import describe
 from pollconsumer.interface.cli.types import Once, QueueName
 

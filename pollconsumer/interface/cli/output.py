@@ -10,13 +10,11 @@ import json
 import os
 import shutil
 import sys
-from datetime import UTC, datetime, timedelta
 from traceback import walk_tb
 from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from pollconsumer.core.lifecycle import LAST_MILLISECOND
 from pollconsumer.core.text import printable, printable_lines
 from pollconsumer.interface.cli.table import lay_out
 
@@ -25,7 +23,6 @@ if TYPE_CHECKING:
 
 PROGRESS_COLUMNS = 40
 """Most that progress takes."""
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _UNITS = ((86400, "day"), (3600, "hour"), (60, "minute"), (1, "second"))
 _DELETE = "\x7f"
 """The one control character that JSON allows in a string as it is."""
@@ -83,15 +80,6 @@ def json_text(value: object) -> str:
     """``value`` as JSON for a person, to read and to copy: only what is invisible is escaped, in the ways of JSON."""
     text = json.dumps(value, ensure_ascii=False)
     return text if printable(text) == text else "".join(c if printable(c) == c else _json(c)[1:-1] for c in text)
-
-
-def iso(epoch_ms: int) -> str:
-    """ISO 8601 in UTC with milliseconds, as in ``2030-01-31T09:00:00.000Z``; the last there is for what lies beyond."""
-    return (
-        (EPOCH + timedelta(milliseconds=min(epoch_ms, LAST_MILLISECOND)))
-        .isoformat(timespec="milliseconds")
-        .replace("+00:00", "Z")
-    )
 
 
 def ago(epoch_ms: int, now_ms: int) -> str:

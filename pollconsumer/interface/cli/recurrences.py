@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pollconsumer.core.cron import EPOCH
+from pollconsumer.core.instants import datetime_of, epoch_ms, iso
 from pollconsumer.core.message import NewMessage, encode_payload
 from pollconsumer.core.recurrence import zone_of
 from pollconsumer.core.timespan import format_duration
 from pollconsumer.interface.cli.opened import recurring, redis_store
-from pollconsumer.interface.cli.output import iso, print_json, print_line, print_table
+from pollconsumer.interface.cli.output import print_json, print_line, print_table
 from pollconsumer.interface.event_log import listener
 from pollconsumer.runtime.messages import new_id
 from pollconsumer.store.recurring import occurrence_payload, readable
@@ -54,7 +54,7 @@ def next_(name: str, count: int, dst: bool, as_json: bool) -> None:
     rule = readable(recurring().find(name))
     now = _now_ms()
     instants = _odd_days(rule, now) if dst else [at for at, _ in zip(rule.instants(now), range(count), strict=False)]
-    moments = [(EPOCH + timedelta(milliseconds=at)).astimezone(zone_of(rule.timezone)) for at in instants]
+    moments = [datetime_of(at).astimezone(zone_of(rule.timezone)) for at in instants]
     if as_json:
         print_json([iso(at) for at in instants])
     else:
@@ -135,12 +135,12 @@ def _next(standing: Standing) -> str | None:
 def _odd_days(rule: Recurrence, now: int) -> list[int]:
     """Instants on the days of the next year whose offset from UTC changes."""
     zone = zone_of(rule.timezone)
-    today = (EPOCH + timedelta(milliseconds=now)).astimezone(zone).replace(hour=0, minute=0, second=0, microsecond=0)
+    today = datetime_of(now).astimezone(zone).replace(hour=0, minute=0, second=0, microsecond=0)
     odd = []
     for ahead in range(366):
         midnight, next_midnight = (today + timedelta(days=days) for days in (ahead, ahead + 1))
         if midnight.utcoffset() != next_midnight.utcoffset():
-            first, end = (int(moment.timestamp() * 1000) for moment in (midnight, next_midnight))
+            first, end = (epoch_ms(moment) for moment in (midnight, next_midnight))
             for instant in rule.instants(max(now, first - 1)):
                 if instant >= end:
                     break
@@ -149,8 +149,8 @@ def _odd_days(rule: Recurrence, now: int) -> list[int]:
 
 
 def _now_ms() -> int:
-    return (datetime.now(UTC) - EPOCH) // timedelta(milliseconds=1)
+    return epoch_ms(datetime.now(UTC))
 
 
 def _ahead(moment: datetime, now: int) -> str:
-    return format_duration((moment - EPOCH) / timedelta(seconds=1) - now / 1000)
+    return format_duration(moment.timestamp() - now / 1000)

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pollconsumer.core.errors import UsageError
+from pollconsumer.core.instants import iso
 from pollconsumer.core.timespan import format_duration
 from pollconsumer.interface.cli.launches import launch_as_json, ledger_table
 from pollconsumer.interface.cli.opened import inspector
-from pollconsumer.interface.cli.output import iso, json_text, print_json, print_line, print_quoted, print_table
+from pollconsumer.interface.cli.output import json_text, print_json, print_line, print_quoted, print_table
 from pollconsumer.interface.cli.types import Once, QueueName
 
 if TYPE_CHECKING:

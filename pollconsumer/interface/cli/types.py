@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import re
 from abc import abstractmethod
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from pollconsumer.core.errors import shown
-from pollconsumer.core.lifecycle import LAST_MILLISECOND
-from pollconsumer.core.timespan import format_duration, parse_duration
-from pollconsumer.interface.settings.values import NAME, NAME_RULE, YEAR, check_cron, parse_memory
+from pollconsumer.core.instants import EPOCH, LAST_MILLISECOND
+from pollconsumer.core.timespan import YEAR, format_duration, parse_duration
+from pollconsumer.interface.settings.values import NAME, NAME_RULE, check_cron, parse_memory
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 else:
     _ParamType = click.ParamType
 
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FINER_THAN_MICROSECONDS = re.compile(r"[.,]\d{6}\d*[1-9]")
 _LONG_YEAR = re.compile(r"\+?\d{5,}-")
 

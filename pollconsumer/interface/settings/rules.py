@@ -11,12 +11,11 @@ from pollconsumer.core.errors import BadData, ConfigurationError, PollConsumerEr
 from pollconsumer.core.message import check_handler, check_priority, encode_payload
 from pollconsumer.core.redaction import redacted
 from pollconsumer.core.retry import Backoff
-from pollconsumer.core.timespan import parse_duration
+from pollconsumer.core.timespan import YEAR, parse_duration
 from pollconsumer.interface.settings.model import PREFIX
 from pollconsumer.interface.settings.values import (
     NAME,
     NAME_RULE,
-    YEAR,
     check_cron,
     check_store,
     check_zone,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, TypeVar
 
-from pollconsumer.core.timespan import parse_duration
+from pollconsumer.core.timespan import DAY, YEAR, parse_duration
 
 if TYPE_CHECKING:
     from enum import StrEnum
@@ -15,8 +15,7 @@ W = TypeVar("W", bound="StrEnum")
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 NAME_RULE = "use 1 to 64 of the characters A-Z a-z 0-9 _ . -"
 MEBIBYTE = 1024**2
-LEAST_PERIOD, MOST_PERIOD = 0.1, 31 * 86400.0
-YEAR = 365 * 86400.0
+LEAST_PERIOD, MOST_PERIOD = 0.1, 31 * DAY
 SCHEMES = ("redis", "rediss", "unix")
 LATER_SCHEMES = ("redis+sentinel", "redis+cluster")
 STORE_RULE = "use embedded, redis://, rediss:// or unix://"

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import math
-from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
+
+from pollconsumer.core.instants import ceil_epoch_ms, ceil_ms, datetime_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-def whole_ms(seconds: float) -> int:
-    """Rounded up, so that no timer fires early; less the error of a sum of fractions."""
-    return math.ceil(seconds * 1000 - 1e-6)
+    from datetime import datetime
 
 
 class VirtualClock:
@@ -25,7 +19,7 @@ class VirtualClock:
     """
 
     def __init__(self, start: datetime) -> None:
-        self.start_ms = self.now_ms = -((EPOCH - start) // timedelta(milliseconds=1))
+        self.start_ms = self.now_ms = ceil_epoch_ms(start)
         self.tick: Callable[[], float | None] = lambda: None
         self.patience: Callable[[int, int | None], int | None] | None = None
         """Until when to wait instead, given until when it was meant to be and when something is due next; None for no
@@ -36,12 +30,12 @@ class VirtualClock:
         return (self.now_ms - self.start_ms) / 1000
 
     def now(self) -> datetime:
-        return EPOCH + timedelta(milliseconds=self.now_ms)
+        return datetime_of(self.now_ms)
 
     def next_due(self) -> int | None:
         """The instant at which something is due next, after all that is due now was done; None for never."""
         left = self.tick()
-        return None if left is None else self.now_ms + max(1, whole_ms(left))
+        return None if left is None else self.now_ms + max(1, ceil_ms(left))
 
     def pass_until(self, instant: int) -> None:
         """Until an instant in epoch milliseconds; not back, where it lies in the past."""
@@ -52,7 +46,7 @@ class VirtualClock:
 
     def wait(self, seconds: float, woken: Callable[[], bool]) -> bool:
         """At most so many seconds, until ``woken``, which is what it returns; or as long as it makes sense to wait."""
-        until = self.now_ms + max(1, whole_ms(seconds))
+        until = self.now_ms + max(1, ceil_ms(seconds))
         while True:
             due = self.next_due()
             if woken():

@@ -10,6 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, NamedTuple
 
+from pollconsumer.core.instants import ceil_ms
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.timespan import parse_duration
 from pollconsumer.interface.api.handle import Handle
@@ -22,11 +23,11 @@ from pollconsumer.interface.event_log import listener
 from pollconsumer.interface.logs import log
 from pollconsumer.interface.settings.load import read_settings
 from pollconsumer.interface.settings.model import Settings
-from pollconsumer.interface.testing.clock import VirtualClock, whole_ms
+from pollconsumer.interface.testing.clock import VirtualClock
 from pollconsumer.interface.testing.launches import SandboxLaunch, WatchedExecutor
 from pollconsumer.interface.testing.memory import MemoryOpener
 from pollconsumer.runtime.launch.held import LaunchPlan
-from pollconsumer.runtime.messages import epoch_ms
+from pollconsumer.runtime.messages import due_ms
 from pollconsumer.runtime.roles import consume, define, mover
 from pollconsumer.store.inspector import Inspector
 from pollconsumer.store.leases import Group
@@ -77,7 +78,7 @@ class Sandbox:
     def __init__(self, *apps: PollConsumer, start: datetime | None = None, config: str | Path | None = None) -> None:
         """TypeError for a naive ``start``, ConfigurationError for a ``config`` that is invalid."""
         if start is not None:
-            epoch_ms(start)
+            due_ms(start)
         self._apps = list(apps)
         self._settings = Settings() if config is None else read_settings(Path(config))
         self._configured = config is not None
@@ -128,9 +129,9 @@ class Sandbox:
 
     def advance_to(self, instant: datetime) -> None:
         """Let time pass until ``instant``, a datetime with a zone. ValueError where that lies in the past."""
-        if epoch_ms(instant) < self._clock.now_ms:
+        if due_ms(instant) < self._clock.now_ms:
             raise ValueError(f"{instant.isoformat()} is past: it is {self.now.isoformat()}")
-        self._advance_to(epoch_ms(instant))
+        self._advance_to(due_ms(instant))
 
     def run(self, *, until_empty: bool = True, max_messages: int | None = None, raising: bool = False) -> Launched:
         """Run one launch: handle what is ready, after what is due was promoted.
@@ -246,7 +247,7 @@ class Sandbox:
         plan = LaunchPlan(timeout, self._settings.consumer.grace)
         launch = SandboxLaunch(self._opener, CONSUMER, plan, self._clock, self._listen)
         executor = WatchedExecutor(launch, raising=raising)
-        opens, lasts = self._clock.now_ms, whole_ms(timeout)
+        opens, lasts = self._clock.now_ms, ceil_ms(timeout)
 
         def patience(until: int, due: int | None) -> int | None:
             assert end is not None
@@ -295,4 +296,4 @@ class Sandbox:
 
 
 def _milliseconds(span: str | float | timedelta) -> int:
-    return whole_ms(parse_duration(span.total_seconds() if isinstance(span, timedelta) else span))
+    return ceil_ms(parse_duration(span.total_seconds() if isinstance(span, timedelta) else span))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from pollconsumer.core.events import AttemptFailed, MessageParked, ResultDropped, RetryPolicyFailed
 from pollconsumer.core.message import Malformed
 from pollconsumer.core.retry import Dead, after_failure
+from pollconsumer.core.timespan import YEAR
 from pollconsumer.runtime.handling.hooks import Crashed
 from pollconsumer.runtime.handling.outcome import describe, text_of, trace
 from pollconsumer.store import outbox, rows
@@ -28,7 +29,7 @@ PARKED_FOR = 60.0
 """Seconds until a message for an unknown handler is offered again, to a consumer that may know it by then."""
 MAX_ERROR_CHARACTERS = 500
 MAX_RESULT_BYTES = 64 * 1024
-LONGEST_DELAY = 10 * 365 * 86400.0
+LONGEST_DELAY = 10 * YEAR
 
 
 class Settling:

@@ -7,6 +7,7 @@ from inspect import iscoroutine
 from typing import TYPE_CHECKING, Any
 
 from pollconsumer.core.retry import Backoff
+from pollconsumer.core.timespan import DAY
 from pollconsumer.runtime.handling.hooks import hooked, hooked_coroutine
 from pollconsumer.runtime.handling.outcome import DONE, Outcome
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from pollconsumer.runtime.handling.hooks import Hooks
 
 MAX_ATTEMPTS = 5
-RESULT_TTL = 86400.0
+RESULT_TTL = DAY
 
 
 @dataclass(frozen=True, slots=True)

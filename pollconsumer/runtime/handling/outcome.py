@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -48,6 +49,13 @@ def text_of(error: BaseException) -> str:
         return str(error)
     except BaseException as failure:
         return f"(its text raised {type(failure).__name__})"
+
+
+def signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 def describe(error: BaseException) -> str:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from pollconsumer.core.cut_short import HandlerTimeout, ProcessDied
 from pollconsumer.core.errors import PollConsumerError
 from pollconsumer.core.retry import Yield
+from pollconsumer.runtime.handling.outcome import signal_name
 from pollconsumer.runtime.isolation.protocol import (
     Connection,
     hear_messages,
@@ -273,10 +274,7 @@ class _Process:
         if lived:
             return ProcessDied("it closed its connection")
         if code is not None and code < 0:
-            try:
-                return ProcessDied(f"signal {signal.Signals(-code).name}")
-            except ValueError:
-                return ProcessDied(f"signal {-code}")
+            return ProcessDied(f"signal {signal_name(-code).removeprefix('signal ')}")
         return ProcessDied(f"exit code {code}")
 
 

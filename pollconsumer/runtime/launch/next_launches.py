@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta, tzinfo
 
+from pollconsumer.core.instants import epoch_ms
+
 OUR_OWN = 1.0
 """Seconds: a launch time no further away than this is taken for the one that started us, a little early."""
 
@@ -28,10 +30,10 @@ class LocalZone(tzinfo):
 
 def next_launches(expression: str, now: datetime | None = None) -> tuple[float, float]:
     """Seconds from now until the next two launches of ``expression``, in local time as cron reads it."""
-    from pollconsumer.core.cron import EPOCH, Cron
+    from pollconsumer.core.cron import Cron
 
     moment = now or datetime.now(UTC)
-    ahead = Cron(expression).instants((moment - EPOCH) // timedelta(milliseconds=1) + int(OUR_OWN * 1000), LocalZone())
-    seconds = (moment - EPOCH).total_seconds()
+    ahead = Cron(expression).instants(epoch_ms(moment) + int(OUR_OWN * 1000), LocalZone())
+    seconds = moment.timestamp()
     first, second = next(ahead), next(ahead)
     return first / 1000 - seconds, second / 1000 - seconds

@@ -7,7 +7,6 @@ forgotten. Both so that nothing a program does, or leaves undone, can hold it up
 from __future__ import annotations
 
 import json
-import math
 import os
 import select
 import signal
@@ -16,8 +15,10 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from pollconsumer.core.instants import ceil_ms, iso_of
 from pollconsumer.core.retry import Fatal
 from pollconsumer.runtime.consuming.settling import MAX_RESULT_BYTES
+from pollconsumer.runtime.handling.outcome import signal_name
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -134,7 +135,7 @@ class Command:
             "POLLCONSUMER_GENERATION": str(context.generation),
             "POLLCONSUMER_FENCE": str(context.fence),
             "POLLCONSUMER_IDEMPOTENCY_KEY": context.idempotency_key,
-            "POLLCONSUMER_DEADLINE": deadline.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "POLLCONSUMER_DEADLINE": iso_of(deadline),
             "POLLCONSUMER_SECONDS_LEFT": str(int(left)),
         }
 
@@ -146,7 +147,7 @@ class Command:
         elif code is None:
             how = "exit code unknown, as something else here waited for its end"
         else:
-            how = f"exit code {code}" if code > 0 else f"killed by {_signal_name(-code)}"
+            how = f"exit code {code}" if code > 0 else f"killed by {signal_name(-code)}"
         last = output.last_lines()
         kind = FatalExit if in_time and code in self._fatal else CommandFailed
         raise kind(f"{how}: {last}" if last else how)
@@ -245,7 +246,7 @@ class _Running:
         """Until it prints, exits, or ``seconds`` have passed."""
         if self._handle is None:
             seconds = min(seconds, LOOK_EVERY)
-        for descriptor, _ in self._poll.poll(math.ceil(seconds * 1000)):
+        for descriptor, _ in self._poll.poll(ceil_ms(seconds)):
             if descriptor == self._outlet:
                 self._read()
             else:
@@ -297,10 +298,3 @@ def _file_of(payload: dict[str, Any]) -> int:
         os.close(descriptor)
         raise
     return descriptor
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"

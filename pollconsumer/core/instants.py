@@ -1,0 +1,41 @@
+"""Instants as datetimes, as milliseconds since the epoch, and as ISO 8601 text; and seconds as milliseconds."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime, timedelta
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+LAST_MILLISECOND = 253_402_300_799_999
+"""The end of year 9999, in milliseconds since the epoch: what lies beyond has no date."""
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+def datetime_of(epoch_ms: int) -> datetime:
+    """In UTC."""
+    return EPOCH + timedelta(milliseconds=epoch_ms)
+
+
+def epoch_ms(moment: datetime) -> int:
+    """The last whole millisecond until ``moment``, which has a zone."""
+    return (moment - EPOCH) // _MILLISECOND
+
+
+def ceil_epoch_ms(moment: datetime) -> int:
+    """The first whole millisecond that is not before ``moment``: for what must not be early."""
+    return -((EPOCH - moment) // _MILLISECOND)
+
+
+def ceil_ms(seconds: float) -> int:
+    """Rounded up, so that no timer fires early, but not for the error of a fraction: 4.016 s are 4016 ms."""
+    return math.ceil(seconds * 1000 - 1e-6)
+
+
+def iso(epoch_ms: int) -> str:
+    """ISO 8601 in UTC with milliseconds, as in ``2030-01-31T09:00:00.000Z``; the last there is for what lies beyond."""
+    return iso_of(datetime_of(min(epoch_ms, LAST_MILLISECOND)))
+
+
+def iso_of(moment: datetime, timespec: str = "milliseconds") -> str:
+    """``moment``, which is in UTC, as ISO 8601; what is finer than ``timespec`` is left out."""
+    return moment.isoformat(timespec=timespec).replace("+00:00", "Z")

@@ -1,0 +1,46 @@
+"""Instants and spans in milliseconds."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta, timezone
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pollconsumer.core.instants import LAST_MILLISECOND, ceil_epoch_ms, ceil_ms, datetime_of, epoch_ms, iso, iso_of
+
+MONTH_MS = 31 * 86_400_000
+MILLISECONDS = st.integers(0, LAST_MILLISECOND)
+ZONES = st.integers(-23, 23).map(lambda hours: timezone(timedelta(hours=hours)))
+MOMENTS = st.datetimes(datetime(1900, 1, 1), datetime(9000, 1, 1), timezones=ZONES)
+
+
+@given(MILLISECONDS)
+def test_a_millisecond_is_the_same_as_a_datetime(ms: int) -> None:
+    moment = datetime_of(ms)
+    assert moment.utcoffset() == timedelta(0)
+    assert epoch_ms(moment) == ceil_epoch_ms(moment) == ms
+    assert datetime.fromisoformat(iso(ms)) == moment
+
+
+@given(MOMENTS)
+def test_a_moment_lies_between_the_millisecond_below_it_and_the_one_above(moment: datetime) -> None:
+    below, above = epoch_ms(moment), ceil_epoch_ms(moment)
+    assert datetime_of(below) <= moment <= datetime_of(above)
+    assert above - below == (moment.microsecond % 1000 > 0)
+
+
+@given(st.integers(0, MONTH_MS))
+def test_seconds_are_as_many_milliseconds_as_they_say(ms: int) -> None:
+    assert ceil_ms(ms / 1000) == ms
+
+
+@given(st.integers(0, MONTH_MS * 1000))
+def test_a_part_of_a_millisecond_counts_as_one(microseconds: int) -> None:
+    assert ceil_ms(microseconds / 10**6) == -(-microseconds // 1000)
+
+
+def test_text_is_in_utc_and_no_finer_than_asked_for() -> None:
+    assert iso(1_896_080_400_999) == "2030-01-31T09:00:00.999Z"
+    assert iso(LAST_MILLISECOND + 1) == iso(10**18) == "9999-12-31T23:59:59.999Z"
+    assert iso_of(datetime(2030, 1, 31, 9, 0, 59, 999_999, UTC), "seconds") == "2030-01-31T09:00:59Z"
