@@ -77,7 +77,7 @@ class Consumer:
         self._launch, self._handlers, self._durations, self._wake = launch, handlers, learned, wake
         self._flight = launch.progress.flight
         self._context_of = Deliveries(launch, handlers).context_of
-        self._settling = Settling(launch.emit, launch.chance, self._context_of, handlers)
+        self._settling = Settling(launch, self._context_of, handlers)
         turns = Turns(options.queues, options.weights)
         self._exchange = Exchange(launch, self._settling, turns, options.limits, self._batch)
         self._taken = 0

@@ -13,7 +13,6 @@ from pollconsumer.runtime.handling.arguments import BadArguments
 from pollconsumer.runtime.handling.executor import InlineExecutor
 from pollconsumer.runtime.launch.progress import Identity, Progress
 from pollconsumer.store.leases import Acquired, Group, Leases
-from pollconsumer.store.redis_store import RedisStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,10 +34,10 @@ class SandboxLaunch:
     def __init__(
         self, opener: MemoryOpener, group: Group, plan: LaunchPlan, clock: VirtualClock, emit: Callable[[Event], None]
     ) -> None:
-        self.plan, self.clock, self.emit, self.bare_wire = plan, clock, emit, opener.bare_wire
+        self.plan, self.clock, self.emit, self.bare_wire = plan, clock, emit, opener.wire
         self.window = Window(clock(), clock() + plan.timeout)
         self.progress = Progress()
-        self.store = RedisStore(opener.wire(), opener.namespace)
+        self.store = opener.store()
         self.leases = Leases(self.store.wire, opener.namespace)
         self.stopped = False
         self._identity = Identity(secrets.token_hex(8), group.role, group.queues, "testing", 0)

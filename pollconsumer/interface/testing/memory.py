@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from pollconsumer.runtime.store_opener import StoreOpener
 from pollconsumer.store.patience import Budget
+from pollconsumer.store.redis_store import RedisStore
 from pollconsumer.store.scripts import Scripts
 from pollconsumer.store.wire import Wire
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 BUDGET = 5.0
 
 
-class MemoryOpener(StoreOpener):
+class MemoryOpener:
     """Makes connections to one store in memory."""
 
     def __init__(self, namespace: str, clock: VirtualClock) -> None:
@@ -35,12 +35,13 @@ class MemoryOpener(StoreOpener):
         self._clock, self._server = clock, _server(clock)
         self._wires: list[Wire] = []
 
-    def wire(self, patience: Callable[[], Patience] = lambda: Budget(BUDGET)) -> Wire:
-        wire = VirtualWire(self._clock, patience, self._connect)
+    def wire(self) -> Wire:
+        wire = VirtualWire(self._clock, lambda: Budget(BUDGET), self._connect)
         self._wires.append(wire)
         return wire
 
-    bare_wire = wire
+    def store(self) -> RedisStore:
+        return RedisStore(self.wire(), self.namespace)
 
     def close(self) -> None:
         for wire in self._wires:

@@ -31,7 +31,6 @@ from pollconsumer.runtime.messages import due_ms
 from pollconsumer.runtime.roles import consume, define, mover
 from pollconsumer.store.inspector import Inspector
 from pollconsumer.store.leases import Group
-from pollconsumer.store.redis_store import RedisStore
 from pollconsumer.store.service import service_of
 
 if TYPE_CHECKING:
@@ -44,6 +43,7 @@ if TYPE_CHECKING:
     from pollconsumer.runtime.handling.handler import Handler
     from pollconsumer.runtime.programs.notes import Programs
     from pollconsumer.store.inspector import Message
+    from pollconsumer.store.redis_store import RedisStore
 
 CONSUMER = Group("consumer", (), 1)
 FOREVER = 1e12
@@ -84,7 +84,7 @@ class Sandbox:
         self._configured = config is not None
         self._clock = VirtualClock(datetime.now(UTC) if start is None else start)
         self._opener = MemoryOpener(self._settings.namespace, self._clock)
-        self._store = RedisStore(self._opener.wire(), self._opener.namespace)
+        self._store = self._opener.store()
         self._inspector = Inspector(self._opener.wire(), self._opener.namespace)
         self._stores: dict[int, RedisStore] = {}
         self._listen = listener()
@@ -194,7 +194,7 @@ class Sandbox:
         """For ``PollConsumer``: the store that stands in for an application's own."""
         store = self._stores.get(id(app))
         if store is None:
-            store = self._stores[id(app)] = RedisStore(self._opener.wire(), self._opener.namespace)
+            store = self._stores[id(app)] = self._opener.store()
         return store
 
     def pause(self, _: float) -> None:

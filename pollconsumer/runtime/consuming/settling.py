@@ -18,11 +18,11 @@ from pollconsumer.store.reservations import Buried, Settlement, Share
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
-    from pollconsumer.core.events import Event
     from pollconsumer.runtime.handling.context import Context
     from pollconsumer.runtime.handling.executor import Handled
     from pollconsumer.runtime.handling.handler import Handler
     from pollconsumer.runtime.handling.hooks import Hooks
+    from pollconsumer.runtime.launch.held import Launch
     from pollconsumer.store.reservations import Reservation
 
 PARKED_FOR = 60.0
@@ -34,14 +34,9 @@ LONGEST_DELAY = 10 * YEAR
 
 class Settling:
     def __init__(
-        self,
-        emit: Callable[[Event], None],
-        chance: Callable[[], float],
-        context_of: Callable[[Reservation], Context],
-        handlers: Mapping[str, Handler],
+        self, launch: Launch, context_of: Callable[[Reservation], Context], handlers: Mapping[str, Handler]
     ) -> None:
-        self._emit, self._chance, self._context_of = emit, chance, context_of
-        self._handlers = handlers
+        self._emit, self._chance, self._context_of, self._handlers = launch.emit, launch.chance, context_of, handlers
         self._shares: dict[str, Share] = {}
         self.since: float | None = None
         """When the oldest attempt among them ended, on the monotonic clock; None when there is nothing to settle."""
