@@ -8,7 +8,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from pollconsumer.core.cut_short import HandlerTimeout, ProcessDied
     from pollconsumer.core.errors import (
         BadData,
         Conflict,
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
         PollConsumerError,
         StoreUnreachable,
     )
+    from pollconsumer.core.failures import HandlerTimeout, ProcessDied
     from pollconsumer.core.retry import Backoff, Fatal, RetryIn, RetryPolicy, Yield
     from pollconsumer.interface.api.app import PollConsumer
     from pollconsumer.interface.api.handle import Handle
@@ -51,8 +51,8 @@ _HOMES = {
     "PollConsumer": "pollconsumer.interface.api.app",
     "Backoff": "pollconsumer.core.retry",
     "Fatal": "pollconsumer.core.retry",
-    "HandlerTimeout": "pollconsumer.core.cut_short",
-    "ProcessDied": "pollconsumer.core.cut_short",
+    "HandlerTimeout": "pollconsumer.core.failures",
+    "ProcessDied": "pollconsumer.core.failures",
     "RetryIn": "pollconsumer.core.retry",
     "RetryPolicy": "pollconsumer.core.retry",
     "Yield": "pollconsumer.core.retry",

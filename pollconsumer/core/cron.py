@@ -1,11 +1,10 @@
-"""Cron expressions, and the instants that they name in a time zone, as Debian's cron has them.
+"""Cron expressions, and their instants in a time zone, as in Debian's cron.
 
-cronsim reads the expression and matches its days; what a change of the clock does to an instant is decided here, by the
-rules of the main loop of Debian's cron. Where the clock goes forward by less than three hours, a fixed time that it
-skips comes right after the change, several of them as one. Where it goes back by up to three hours, a fixed time that
-it repeats comes once. An expression whose minute or hour begins with a star follows the clock: it comes whenever the
-clock shows its time. A jump of more than that is taken for the setting of a clock: nothing is made up for, and what the
-clock shows again comes again.
+cronsim parses the expression and matches its days; changes of the clock are handled here, by the rules of the main loop
+of Debian's cron. If the clock goes forward by less than three hours, a skipped fixed time occurs right after the
+change, several of them as one. If it goes back by up to three hours, a repeated fixed time occurs once. An expression
+whose minute or hour begins with a star follows the clock. After a larger change nothing is made up for, and repeated
+times occur again.
 """
 
 from __future__ import annotations
@@ -23,18 +22,18 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 YEARS_SEARCHED = 50
-"""After so many years without a match there is none: 29 February falls on each day of the week within 40."""
+"""Without a match in so many years there is none: 29 February falls on each day of the week within 40."""
 LAST_YEAR = 9990
-"""The calendar of Python ends soon after it."""
+"""Python's calendar ends soon after it."""
 DAY, MINUTE, SECOND = 86_400_000, 60_000, 1000
 MADE_UP_FOR = {False: 180 * MINUTE, True: 5 * MINUTE}
-"""Fixed times, and times that follow the clock, come after a gap that is shorter than this."""
+"""By whether an expression follows the clock: a shorter gap's times occur right after it."""
 NOT_REPEATED = 181 * MINUTE
-"""Fixed times come once, where the clock goes back by no more than this."""
+"""Fixed times occur once if the clock goes back by at most this."""
 
 
 class Cron:
-    """An expression of five fields. ValueError for what is none."""
+    """An expression of five fields. ValueError if it is invalid."""
 
     def __init__(self, expression: str) -> None:
         fields = expression.upper().split()
@@ -43,14 +42,14 @@ class Cron:
         fields = [_read_as_ranges(part, Field(at)) for at, part in enumerate(fields, Field.MINUTE)]
         try:
             parsed = CronSim(" ".join(fields), EPOCH)
-        except (CronSimError, AssertionError, TypeError, ValueError):  # the last three for L and # in a wrong place
+        except (CronSimError, AssertionError, TypeError, ValueError):  # the last three for misplaced L and #
             raise ValueError("not a cron expression") from None
         self._matches, self._months = parsed.match_day, parsed.months
         self._hours, self._minutes = sorted(parsed.hours), sorted(parsed.minutes)
         self._follows_clock = fields[0].startswith("*") or fields[1].startswith("*")
 
     def instants(self, after_ms: int, zone: tzinfo) -> Iterator[int]:
-        """Instants later than ``after_ms``, in epoch milliseconds, ascending; without end, unless none is left."""
+        """Instants later than ``after_ms``, in epoch milliseconds, ascending, until none is left."""
         last, repeated = after_ms, list[int]()
         for local_ms, before, after in self._times(after_ms, zone):
             if after > before and after - before >= MADE_UP_FOR[self._follows_clock]:
@@ -68,11 +67,11 @@ class Cron:
                 yield instant
 
     def _times(self, after_ms: int, zone: tzinfo) -> Iterator[tuple[int, int, int]]:
-        """Times that the expression names, as the clock shows them, in ms; with the clock's offset from UTC if the next
-        change has not happened by then, and if it has. They differ where the clock skips a time or shows it twice."""
+        """Local times of the expression, in ms, with the offset from UTC before and after the change of the clock: they
+        differ if the clock skips or repeats the time."""
         start = datetime_of(after_ms).astimezone(zone)
         shown_ms = after_ms + _offset(start)
-        shown_ms -= max(0, _offset(start) - _offset(start.replace(fold=1)))  # times that are to be shown again
+        shown_ms -= max(0, _offset(start) - _offset(start.replace(fold=1)))  # times about to be repeated
         for day in self._days(datetime_of(shown_ms).date()):
             midnight = datetime(day.year, day.month, day.day, tzinfo=zone)
             day_ms = (day.toordinal() - EPOCH.toordinal()) * DAY
@@ -95,7 +94,7 @@ class Cron:
 
 
 def _read_as_ranges(part: str, field: Field) -> str:
-    """``part`` of an expression with ranges of one value written as that value: cronsim takes 6-6/10 for 6/10."""
+    """``part`` with single-value ranges replaced by the value: cronsim reads 6-6/10 as 6/10."""
     terms = []
     for term in part.split(","):
         span, _, step = term.partition("/")
@@ -115,7 +114,7 @@ def _offset(local: datetime) -> int:
 
 
 def _end_of_gap(local_ms: int, before: int, after: int, zone: tzinfo) -> int:
-    """The instant at which the clock skips the time ``local_ms``, by changing its offset."""
+    """The instant of the change of the clock that skips ``local_ms``."""
     low, high = (local_ms - after) // SECOND, (local_ms - before) // SECOND
     while high - low > 1:
         middle = (low + high) // 2

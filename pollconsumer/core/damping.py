@@ -1,18 +1,17 @@
-"""Warnings and failures that go on from launch to launch, said often enough and no oftener.
+"""Damping of warnings and failures that repeat from launch to launch.
 
-Cron mails whatever a launch prints: a store that is down for a day would make 1,440 mails. A streak is the launches
-that met the same thing; it is printed at its 1st, 2nd, 5th, 15th and 60th, then hourly, and once when it is over. For
-rarer launches it is printed at each that comes an hour after the last one that printed it, so that nothing keeps
-silent for much longer than that. What comes back within an hour goes on where it was: what comes and goes with every
-other launch is damped as what stays.
+Cron mails all output: a store that is down for a day would cause 1,440 mails. A streak is the launches that met the
+same problem; it is printed at its 1st, 2nd, 5th, 15th and 60th, then hourly, and once when it is over. Rarer launches
+print it if an hour has passed since the last line. A problem that returns within an hour resumes its streak, so one of
+every other launch is damped like a permanent one.
 
-What a launch needs to know to call a streak over depends on its kind:
+When a streak is over depends on its kind:
 
-- ``failure``: it ended the launch. Over when a launch gets as far as the lease, whether it gets it or not.
-- ``standing``: every launch that works looks at it. Over when one has worked and not met it.
-- ``met``: it is met by chance, as an unknown handler is with a message. Over when a launch has worked and not met it,
-  and it was last met more than two minutes ago, twice as long as a message without a handler is set aside for. Met by
-  one launch alone, it is an incident, of whose end there is nothing to say.
+- ``failure``: it ended the launch. Over when a launch gets as far as the lease, acquired or not.
+- ``standing``: every working launch checks it. Over when one has worked and not met it.
+- ``met``: it depends on a message, as an unknown handler does. Over when a launch has worked and not met it, and it was
+  last met more than two minutes ago, twice the time for which a message without a handler is parked. If only one launch
+  met it, its end is not reported.
 """
 
 from __future__ import annotations
@@ -25,21 +24,21 @@ from pollconsumer.core.timespan import DAY, format_duration
 
 PRINTED_AT = (1, 2, 5, 15, 60)
 HOUR = 3570.0
-"""Seconds; a little less than an hour, since a launch may start a little earlier than the one an hour before it."""
+"""Seconds; a little less than an hour, since launches start at slightly irregular times."""
 RESUMED_WITHIN = 3600.0
 FORGOTTEN_AFTER = DAY
 MET_AGAIN_WITHIN = 120.0
 MOST_STREAKS = 100
 MOST_CHARACTERS = 200
-"""Of a streak's name, and of its text, which is kept to be shown when it is over."""
+"""Of a streak's name, and of its text, which is shown when it is over."""
 MOST_LAUNCHES = 10**9
 LATEST = 1e12
-"""Beyond these a stored streak is not one of ours: there are numbers in JSON that cannot be printed."""
+"""A stored streak beyond these is corrupt: JSON has numbers that cannot be printed."""
 
 
 class Streak(NamedTuple):
-    """Instants in epoch seconds. ``told``: something was printed of it since it was last over. ``launch``: the last
-    that met it, in which it was printed if ``met`` and ``printed`` are one instant."""
+    """Instants in epoch seconds. ``told``: it was printed since it was last over. ``launch``: the last that met it, and
+    printed it if ``met`` equals ``printed``."""
 
     kind: str
     launches: int
@@ -56,14 +55,14 @@ _TYPES = [str, int, float, float, float, bool, bool, str, str]
 
 
 class Streaks:
-    """The streaks of one configuration, by what they are about."""
+    """The streaks of one configuration, by name."""
 
     def __init__(self, known: dict[str, Streak] | None = None) -> None:
         self.known = known or {}
 
     def meet(self, name: str, kind: str, text: str, launch: str, now: float) -> str | None:
-        """``launch`` has met it. Returns what to print: ``text``, after the first launch with how long it has gone on;
-        None where nothing is to be printed. What a launch meets again, with another message, goes the same way."""
+        """Record that ``launch`` met it. Returns the line to print: ``text``, with its duration from the second launch
+        on; or None. If one launch meets it repeatedly, each call returns the same decision."""
         before = self.known.get(name[:MOST_CHARACTERS])
         if before is None or _is_gone(before, now):
             before = Streak(kind, 0, now, now, 0.0, False, False, "", "")
@@ -80,8 +79,8 @@ class Streaks:
         return text if launches == 1 else f"{text} ({_span(streak)})"
 
     def end(self, launch: str, now: float, *, worked: bool) -> list[str]:
-        """``launch`` has ended well; without having ``worked``, it got no further than the lease. Returns what to print
-        of the streaks that are over, of which none is that it met itself."""
+        """Record that ``launch`` ended normally; if it has not ``worked``, it got only as far as the lease. Returns
+        lines for the streaks that are over, which excludes those that it met."""
         lines = []
         for name, streak in self.known.items():
             if streak.launch != launch and not streak.over and _is_over(streak, now, worked):
@@ -91,14 +90,14 @@ class Streaks:
         return lines
 
     def encode(self, now: float) -> bytes:
-        """To be kept for the next launch: nothing that is gone, and no more than can be read; empty for none."""
+        """For the next launch: bounded, without expired streaks; empty if there are none."""
         kept = [(name, streak) for name, streak in self.known.items() if not _is_gone(streak, now)]
         kept.sort(key=lambda each: each[1].met)
         return json.dumps(dict(kept[-MOST_STREAKS:])).encode() if kept else b""
 
     @classmethod
     def decode(cls, stored: bytes | None) -> Streaks:
-        """What ``encode`` made; of anything else, the part that it may have made."""
+        """Inverse of ``encode``; skips invalid entries."""
         try:
             found = strict_json.parse(stored or b"{}")
         except ValueError:
@@ -109,7 +108,7 @@ class Streaks:
 
 
 def _read(fields: object) -> Streak | None:
-    """A streak as ``encode`` wrote it; None for anything else."""
+    """A streak as ``encode`` wrote it; None if invalid."""
     if not isinstance(fields, list) or [type(field) for field in fields] != _TYPES:
         return None
     streak = Streak(*fields)
@@ -127,7 +126,7 @@ def _is_over(streak: Streak, now: float, worked: bool) -> bool:
 
 
 def _is_gone(streak: Streak, now: float) -> bool:
-    """Whether what comes now begins anew. A clock that was set makes an instant of either side of now too far off."""
+    """Whether a recurrence now starts a new streak. After a change of the clock ``met`` may be in the future."""
     return abs(now - streak.met) > (RESUMED_WITHIN if streak.over else FORGOTTEN_AFTER)
 
 

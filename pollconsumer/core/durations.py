@@ -1,15 +1,15 @@
-"""Average durations, the margin that they call for, and the batch that fits beside it. All in seconds."""
+"""Average durations, and the margin and batch size derived from them. All in seconds."""
 
 from __future__ import annotations
 
 from functools import cache
 
 MEMORY = 100
-"""Most earlier messages that an average remembers, so that it follows a handler that changed."""
+"""Maximum weight of earlier messages, so that an average follows a handler that changed."""
 
 
 class Average:
-    """A mean that begins with what earlier launches learned."""
+    """A mean, initialised from earlier launches."""
 
     __slots__ = ("count", "total")
 
@@ -23,14 +23,14 @@ class Average:
 
     @property
     def mean(self) -> float | None:
-        """None while nothing was measured."""
+        """None before the first measurement."""
         return self.total / self.count if self.count else None
 
 
 class Durations:
-    """Handling durations: the average over all, and one per handler to be remembered.
+    """Handling durations: the overall average, and one per handler.
 
-    ``learned`` is what earlier launches left: handler → (mean, count).
+    ``learned``, from earlier launches: handler → (mean, count).
     """
 
     def __init__(self, learned: dict[str, tuple[float, int]]) -> None:
@@ -51,7 +51,7 @@ class Durations:
 
     @property
     def remembered_only(self) -> bool:
-        """Whether all that is known comes from earlier launches."""
+        """Whether all durations come from earlier launches."""
         return not self.measured and self.overall.count > 0
 
     def expected(self, handler: str) -> float | None:
@@ -69,9 +69,8 @@ def margin(
 ) -> float:
     """Time that must remain for another message to be taken.
 
-    With n messages in flight the launch ends with the slowest of them. For exponentially distributed durations the
-    largest of n is expected at H(n) = 1 + 1/2 + … + 1/n times the mean, and that is what n slots multiply the
-    margin by; one slot leaves the article's margin as it is.
+    With n messages in flight the launch ends with the slowest. For exponentially distributed durations the expected
+    maximum of n is H(n) = 1 + 1/2 + … + 1/n times the mean, so n slots multiply the article's margin by H(n).
     """
     expected = estimated_duration if average is None else average
     return max(min_margin, expected * tolerance_factor * _harmonic(concurrency))
@@ -83,8 +82,8 @@ def _harmonic(n: int) -> float:
 
 
 def batch_size(average: float | None, *, horizon: float, left: float, concurrency: int, most: int) -> int:
-    """How many messages to reserve in one round trip: those expected to be done within the shorter of
-    ``horizon`` and ``left``, the time between the margin and now; one for each slot at least."""
+    """How many messages to reserve in one round trip: those expected to end within the shorter of ``horizon`` and
+    ``left``, the time until the margin; at least one per slot."""
     if average is None:
         return concurrency
     room = max(0.0, min(horizon, left))

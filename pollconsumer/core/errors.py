@@ -1,8 +1,8 @@
-"""What can go wrong, each with the exit code of its command.
+"""Exceptions, with the exit code of a command.
 
-    PollConsumerError               1    a bug of ours, unless a subclass says otherwise
-    ├── UsageError                  2    a flag or argument that is invalid
-    ├── BadData                     65   data given by the user that cannot be a message
+    PollConsumerError               1    a bug in pollconsumer, unless it is a subclass
+    ├── UsageError                  2    invalid flag or argument
+    ├── BadData                     65   invalid data given by the user
     │   ├── PayloadTooLarge         65
     │   └── Conflict                65   its id belongs to a message with another handler or payload
     ├── NotFound                    66   no such message, queue, recurrence
@@ -16,7 +16,7 @@
     └── ConfigurationError          78   settings, handler imports
         └── StoreRefused            78   evicting, replaced, too old, or keys of a wrong type
 
-A message reads ``WHAT: VALUE; FIX``, on one line, so that it can be shown as it is.
+A message is one line, ``WHAT: VALUE; FIX``.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ SHOWN_CHARACTERS = 80
 
 
 def shown(value: object) -> str:
-    """``value`` as it may stand in a message: escaped, cut to 80 characters."""
+    """``value`` for a message: escaped, cut to 80 characters."""
     text = printable(str(value)[: SHOWN_CHARACTERS + 1])
     return text if len(text) <= SHOWN_CHARACTERS else text[: SHOWN_CHARACTERS - 1] + "…"
 
 
 class PollConsumerError(Exception):
-    """What went wrong, with which value, and what to do about it."""
+    """What went wrong, with which value, and how to fix it."""
 
     exit_code = 1
 
@@ -55,9 +55,9 @@ class PayloadTooLarge(BadData):
 
 
 class Conflict(BadData):
-    """``id`` belongs to a message with another handler or payload; that one is as it was.
+    """``id`` belongs to a message with another handler or payload, which is unchanged.
 
-    ``at``: position of the message that was refused, from 0. ``accepted``: ids enqueued before it, by one call.
+    ``at``: position of the refused message, from 0. ``accepted``: ids enqueued before it by the same call.
     """
 
     id = ""
@@ -70,7 +70,7 @@ class NotFound(PollConsumerError, LookupError):
 
 
 class NotCompleted(PollConsumerError):
-    """The message was waited for, and ended otherwise: ``state`` says how, ``last_error`` why."""
+    """The awaited message ended in ``state``, because of ``last_error``."""
 
     def __init__(self, id: str, state: str, last_error: str | None) -> None:  # noqa: A002  its name in messages
         self.id, self.state, self.last_error = id, state, last_error
@@ -78,7 +78,7 @@ class NotCompleted(PollConsumerError):
 
 
 class StoreUnreachable(PollConsumerError):
-    """``sent``: the call may have been carried out all the same. ``accepted``: ids enqueued before it, by one call."""
+    """``sent``: the call may still have been carried out. ``accepted``: ids enqueued before it by the same call."""
 
     exit_code = 69
     sent = False
@@ -86,7 +86,7 @@ class StoreUnreachable(PollConsumerError):
 
 
 class OutcomeUnknown(StoreUnreachable):
-    """The call was sent and its reply lost; repeating it with ``ids`` never makes a second message."""
+    """The call was sent and its reply lost; repeating it with ``ids`` is idempotent."""
 
     def __init__(self, ids: list[str]) -> None:
         self.ids = ids
@@ -94,7 +94,7 @@ class OutcomeUnknown(StoreUnreachable):
 
 
 class NotReplicated(OutcomeUnknown):
-    """The messages ``ids`` are accepted, and lost if a replica is promoted that has not got them yet."""
+    """The messages ``ids`` are accepted, but lost if a replica without them is promoted."""
 
     def __init__(self, ids: list[str], having: int, wanted: int, within: float) -> None:
         self.ids = ids
@@ -119,4 +119,4 @@ class ConfigurationError(PollConsumerError):
 
 
 class StoreRefused(ConfigurationError):
-    """The store must not be used as it is."""
+    """The store must not be used in its state."""

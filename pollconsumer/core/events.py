@@ -1,4 +1,4 @@
-"""What happens while a launch lives, for whoever listens: the log, the ledger, later metrics."""
+"""Events of a launch, for the log and other listeners."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class AttemptFailed(NamedTuple):
-    """``delay``: seconds until the next attempt; None where the message became a dead letter."""
+    """``delay``: seconds until the next attempt; None if the message became a dead letter."""
 
     id: str
     handler: str
@@ -16,7 +16,7 @@ class AttemptFailed(NamedTuple):
 
 
 class MessageParked(NamedTuple):
-    """No handler of that name is known to this consumer; the message is offered again after ``delay`` seconds."""
+    """This consumer has no such handler; the message is offered again after ``delay`` seconds."""
 
     id: str
     handler: str
@@ -29,20 +29,20 @@ class OrphansRecovered(NamedTuple):
 
 
 class MessagesFound(NamedTuple):
-    """Accepted, and in no place where any launch would have looked for them: they are in place now."""
+    """Accepted messages were in no list of their queue, and have been repaired."""
 
     queue: str
     messages: int
 
 
 class ReservationsLost(NamedTuple):
-    """Settled too late: the messages had been offered to another launch, whose outcome counts."""
+    """Settled too late: the messages had been offered to another launch."""
 
     ids: tuple[str, ...]
 
 
 class NewerMessagesFound(NamedTuple):
-    """Written by a newer pollconsumer, and left for one: this launch cannot read them."""
+    """Written by a newer pollconsumer, and unreadable to this one."""
 
     queue: str
 
@@ -55,7 +55,7 @@ class RetryPolicyFailed(NamedTuple):
 
 
 class ResultDropped(NamedTuple):
-    """The message is completed, but what its handler returned cannot be kept; ``reason`` says why."""
+    """The message is completed, but its result cannot be kept, for ``reason``."""
 
     id: str
     handler: str
@@ -63,14 +63,13 @@ class ResultDropped(NamedTuple):
 
 
 class QueueUnknown(NamedTuple):
-    """It is served, but nobody ever enqueued to it, and no handler names it."""
+    """A served queue that has never had a message, and that no handler names."""
 
     queue: str
 
 
 class QueueUnserved(NamedTuple):
-    """``messages`` are ready in the own queue of ``handlers``, which this launch has but does not serve, nor any other
-    lately."""
+    """``messages`` are ready in the queue of ``handlers``, which neither this launch nor another has served lately."""
 
     queue: str
     handlers: tuple[str, ...]
@@ -78,48 +77,48 @@ class QueueUnserved(NamedTuple):
 
 
 class ConflictDropped(NamedTuple):
-    """Enqueued with a completion under an id that has another handler or payload; the completion stands."""
+    """Enqueued with a completion under an id of another handler or payload; the completion stands."""
 
     id: str
     queue: str
 
 
 class DescriptorsClosed(NamedTuple):
-    """A handler closed descriptors of ours, or one that ran beside it did."""
+    """This handler, or a concurrent one, closed descriptors that it did not open."""
 
     id: str
     handler: str
 
 
 class DescriptorsUsedUp(NamedTuple):
-    """As many files are open as the system allows, after this handler, or what ran beside it. The launch ends."""
+    """The limit of open files was reached after this handler or a concurrent one. The launch ends."""
 
     id: str
     handler: str
 
 
 class WindowTooShort(NamedTuple):
-    """No time to handle anything, from the launch's beginning on; both in seconds."""
+    """The launch never had time to handle a message; both in seconds."""
 
     margin: float
     left: float
 
 
 class OccurrencesSkipped(NamedTuple):
-    """Missed while no mover ran, and not made up for, as the recurrence has it."""
+    """Missed while no mover ran, and skipped by the recurrence's policy."""
 
     recurrence: str
     messages: int
 
 
 class RecurrenceRemoved(NamedTuple):
-    """It is defined no more; no occurrence of it will be enqueued."""
+    """No launch defines it any more."""
 
     recurrence: str
 
 
 class RecurrenceUnreadable(NamedTuple):
-    """Its definition, or its next instant, is none that this version can read: it is left out for this launch."""
+    """Its definition or next instant is unreadable to this version: this launch skips it."""
 
     recurrence: str
     queue: str
@@ -127,14 +126,14 @@ class RecurrenceUnreadable(NamedTuple):
 
 
 class RecurrenceContested(NamedTuple):
-    """Launches define it differently, in turn."""
+    """Launches alternate between different definitions."""
 
     recurrence: str
     queue: str
 
 
 class QueueLeftOut(NamedTuple):
-    """Nothing can be done with its keys in the store, as ``reason`` says; the launch goes on with other queues."""
+    """Its keys are unusable, for ``reason``; the launch continues with other queues."""
 
     queue: str
     reason: str

@@ -1,4 +1,4 @@
-"""The states of a message, derived from its timestamps in this one place and stored nowhere."""
+"""The states of a message, derived from its timestamps and never stored."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class State(StrEnum):
 
 
 class Timestamps(NamedTuple):
-    """When a message entered each phase, in epoch milliseconds of the server's clock; None where it has not."""
+    """When a message entered each phase, in epoch milliseconds of the server's clock; None if it has not."""
 
     scheduled_at: int | None
     due_at: int | None
@@ -31,7 +31,7 @@ class Timestamps(NamedTuple):
 
 
 def state_of(t: Timestamps) -> State:
-    """Ends first, then the furthest phase that the message is in."""
+    """Ends take precedence, then the furthest phase."""
     if t.completed_at:
         return State.COMPLETED
     if t.dead_at:

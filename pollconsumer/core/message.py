@@ -1,4 +1,4 @@
-"""What may be a message: its names, its payload, its identifier."""
+"""Validation and encoding of messages: names, payload, id."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ MAX_HANDLER_LENGTH = 200
 class NewMessage(NamedTuple):
     """A message about to be enqueued.
 
-    ``due`` is epoch milliseconds, ``delay`` milliseconds from the server's now, ``key_lifetime`` milliseconds, 0 for as
-    long as the message is unfinished. ``concurrency_limit`` messages at most are in flight with one concurrency key.
+    ``due`` is in epoch milliseconds, ``delay`` in milliseconds from the server's now, ``key_lifetime`` in milliseconds,
+    0 until the message ends. At most ``concurrency_limit`` messages with one concurrency key are in flight.
     """
 
     id: str
@@ -38,11 +38,11 @@ class NewMessage(NamedTuple):
     concurrency_key: str = ""
     concurrency_limit: int = 1
     digest: str = ""
-    """Of handler and payload, where the user chose the id: a repetition has the same one."""
+    """Of handler and payload, if the user chose the id."""
 
 
 def _is_text(text: str) -> bool:
-    """Whether it can be encoded: bytes that were no text come in as lone surrogates."""
+    """Whether it can be encoded: undecodable bytes arrive as lone surrogates."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -51,7 +51,7 @@ def _is_text(text: str) -> bool:
 
 
 def check_queue(name: object) -> str:
-    """``name``, where it can name a queue or a namespace."""
+    """``name``, if it is valid for a queue or a namespace."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise BadData("queue name", repr(name), "1 to 64 letters, digits, dots, dashes or underscores")
     return name
@@ -94,9 +94,9 @@ def check_priority(priority: object) -> int:
 
 
 def encode_payload(payload: Mapping[str, Any]) -> bytes:
-    """``payload`` as the JSON object that is stored: UTF-8, no NaN, no more than 1 MiB.
+    """``payload`` as the stored JSON object: UTF-8, no NaN, at most 1 MiB.
 
-    TypeError for what JSON cannot say, ValueError (BadData) for what it must not; both name the place of the value.
+    TypeError for a type without JSON form, ValueError (BadData) for an invalid value; both name its place.
     """
     if not isinstance(payload, dict):
         raise TypeError(f"payload must be a dict of JSON values, not {type(payload).__name__}")
@@ -107,9 +107,9 @@ def encode_payload(payload: Mapping[str, Any]) -> bytes:
         try:
             encoded = _encode(payload).encode("utf-8")
         except (TypeError, ValueError):
-            from pollconsumer.core.values import refuse
+            from pollconsumer.core.values import explain
 
-            refuse(payload)
+            explain(payload)
     except RecursionError:
         raise BadData("payload", None, "it is nested too deeply") from None
     if len(encoded) > MAX_PAYLOAD_BYTES:
@@ -117,17 +117,17 @@ def encode_payload(payload: Mapping[str, Any]) -> bytes:
     return encoded
 
 
-def _say(value: Any) -> Any:
-    from pollconsumer.core.values import plain
+def _default(value: Any) -> Any:
+    from pollconsumer.core.values import to_json
 
-    return plain(value)
+    return to_json(value)
 
 
-_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_say).encode
+_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_default).encode
 
 
 def digest_of(handler: str, payload: bytes) -> str:
-    """The same for the same handler and payload, in whichever order the payload gives its names: 8 bytes, as hex."""
+    """Digest of handler and payload, independent of the order of names: 8 bytes, as hex."""
     from hashlib import blake2b
 
     try:
@@ -141,7 +141,7 @@ _encode_sorted = json.JSONEncoder(ensure_ascii=False, sort_keys=True, separators
 
 
 class Malformed(Exception):
-    """A stored message that is none; the text says why."""
+    """A stored message is invalid; the text says why."""
 
 
 def _refuse_constant(text: str) -> None:
@@ -159,12 +159,12 @@ _decoder: Any = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_f
 
 
 def decode_payload(payload: bytes) -> dict[str, Any]:
-    """The object in ``payload``. Malformed where it holds anything else, whoever wrote it."""
+    """The object in ``payload``. Malformed if it is not a JSON object."""
     try:
         text = payload.decode("utf-8")
         if text[:1] == "{" and text[-1:] == "}":
             try:
-                value, end = _decoder.scan_once(text, 0)  # what decode does, less its search for white space
+                value, end = _decoder.scan_once(text, 0)  # as decode does, without its search for white space
             except StopIteration:
                 end = -1
             if end == len(text):

@@ -54,7 +54,7 @@ class Recurrence:
     def instants(self, after_ms: int) -> Iterator[int]:
         """Nominal instants later than ``after_ms``, in epoch milliseconds, ascending, without end.
 
-        ValueError where the time zone is not known here.
+        ValueError if the time zone is not known here.
         """
         if self.every is not None:
             step = round(self.every * 1000)

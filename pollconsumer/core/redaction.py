@@ -11,10 +11,10 @@ _AUTHORITY = re.compile(r"(.*?://(?:\[[^]]*]|[^:/?#@]*):)(([^/?#]*).*)", re.DOTA
 
 
 def redacted(url: str) -> str:
-    """``url`` with everything hidden that may be a secret; a URL that holds none is returned as it is.
+    """``url`` with everything that may be a secret hidden.
 
-    Meant for what people mistype, too: a password may hold ``@``, ``/`` or ``#``, and one whose host was forgotten
-    stands where the port should be. Hides too much rather than too little.
+    Malformed URLs too: a password may contain ``@``, ``/`` or ``#``, and without a host it is in the place of the port.
+    Hides too much rather than too little.
     """
     url = _SECRET_OPTION.sub(rf"\1{HIDDEN}", url)
     if "@" in url:

@@ -1,4 +1,4 @@
-"""What a handler may say about its failure, and the delay before the next attempt."""
+"""Retry policy: a handler's outcomes, and the delay before the next attempt."""
 
 from __future__ import annotations
 

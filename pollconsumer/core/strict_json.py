@@ -1,4 +1,4 @@
-"""Strict JSON: without the NaN and Infinity that Python's parser takes, and with one error for all that is invalid."""
+"""Strict JSON: without the NaN and Infinity that Python's parser accepts, and with one exception for invalid text."""
 
 from __future__ import annotations
 

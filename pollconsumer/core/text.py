@@ -1,8 +1,8 @@
-"""Text from outside, made fit for a terminal, a log or a mail.
+"""Escaping of untrusted text for a terminal, a log or a mail.
 
-Payloads, errors, tracebacks, ids, host names: whoever may write to the store, call a producer or name a file chooses
-them. Unescaped, ESC sequences run the reader's terminal, a line break fakes a line of ours, and direction marks or
-invisible characters make a line read as another one. Everything that is shown to people goes through here.
+Payloads, errors, tracebacks, ids and host names are chosen by anyone who can write to the store, call a producer or
+name a file. Unescaped, ESC sequences control the reader's terminal, a line break fakes a line, and direction marks or
+invisible characters disguise one. All output for people goes through here.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ _INVISIBLE = frozenset(
         ),
     )
 )
-"""Characters without a glyph that Unicode counts among letters, marks and symbols; ``str.isprintable`` takes them."""
+"""Characters without a glyph that ``str.isprintable`` accepts, as letters, marks or symbols."""
 
 
 def printable(text: str) -> str:
-    """``text`` on one line, with each character that is neither visible nor a space written as Python writes it:
-    control characters (C0, DEL, C1), line and paragraph separators, direction and format characters, other blanks,
-    unpaired surrogates, private and unassigned characters. Escaping it again changes nothing."""
+    """``text`` on one line, with characters that are neither visible nor a space escaped as in Python: control
+    characters (C0, DEL, C1), line and paragraph separators, direction and format characters, other blanks, unpaired
+    surrogates, private and unassigned characters. Idempotent."""
     if text.isascii() and text.isprintable():
         return text
     return "".join(c if c.isprintable() and c not in _INVISIBLE else _escaped(c) for c in text)
 
 
 def printable_lines(text: str) -> list[str]:
-    """The lines of ``text``, each escaped and indented, so that none can pass for a line of ours.
+    """The lines of ``text``, escaped and indented, so that none can imitate one of ours.
 
     Only a line feed breaks a line: other separators are escaped.
     """

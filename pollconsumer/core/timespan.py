@@ -12,7 +12,7 @@ _WHOLE = re.compile(rf"(?:{_PART.pattern})+")
 
 
 def parse_duration(value: str | float) -> float:
-    """Seconds in ``value``. ValueError where it is none, negative or not finite."""
+    """``value`` in seconds. ValueError if it is invalid, negative or not finite."""
     if isinstance(value, bool):
         raise ValueError("a duration is a number of seconds or text such as 1m30s")
     try:
@@ -30,7 +30,7 @@ def parse_duration(value: str | float) -> float:
 
 
 def format_duration(seconds: float) -> str:
-    """``seconds`` as a person reads them, in the two largest units that matter: ``1h 5m``, ``12.3s``, ``48ms``."""
+    """``seconds`` for people, in at most two units: ``1h 5m``, ``12.3s``, ``48ms``."""
     if seconds < 0.9995:
         return f"{seconds * 1000:.3g}ms"
     if seconds < 59.95:

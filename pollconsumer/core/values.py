@@ -1,4 +1,4 @@
-"""Values that JSON has no word for: how a payload says them, and where one stands that it cannot say."""
+"""JSON forms of Python values, and errors that locate a value without one."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-def plain(value: Any) -> Any:
-    """``value`` as JSON can hold it. TypeError for a type that it cannot, ValueError for a value that it must not.
+def to_json(value: Any) -> Any:
+    """The JSON form of ``value``, from which a handler annotated with its type gets an equal value.
 
-    What a handler annotated with the type of ``value`` reads back as an equal one.
+    TypeError for a type without JSON form, ValueError for an invalid value.
     """
     from dataclasses import fields, is_dataclass
     from datetime import date, datetime, time
@@ -37,13 +37,13 @@ def plain(value: Any) -> Any:
         if not value.is_finite():
             raise ValueError("NaN and Infinity are not JSON")
         return str(value)
-    raise TypeError(f"a {type(value).__name__} cannot be said in JSON")
+    raise TypeError(f"a {type(value).__name__} has no JSON form")
 
 
-def refuse(payload: dict[str, Any]) -> NoReturn:
-    """Raise what is wrong with a payload that could not be encoded: TypeError or BadData, naming where it is."""
+def explain(payload: dict[str, Any]) -> NoReturn:
+    """Raise the TypeError or BadData that locates the value for which a payload could not be encoded."""
     _look_through(payload, "payload", set())
-    raise BadData("payload", None, "it cannot be said in JSON")
+    raise BadData("payload", None, "it has no JSON form")
 
 
 def _look_through(value: Any, path: str, around: set[int]) -> None:
@@ -80,12 +80,12 @@ def _parts(value: Any, path: str) -> Iterator[tuple[str, Any]]:
             yield f"{path}[{number}]", part
     else:
         try:
-            said = plain(value)
+            encodable = to_json(value)
         except TypeError as error:
             raise TypeError(f"{path}: {error}") from None
         except ValueError as error:
             raise BadData(path, None, str(error)) from None
-        yield path, said
+        yield path, encodable
 
 
 def _look_at_text(text: str, path: str) -> None:

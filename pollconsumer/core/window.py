@@ -1,4 +1,4 @@
-"""The time span that a launch may use, and the one inequality that guards both of its ends.
+"""The time span that a launch may use.
 
 Source: Mark Seemann, "Faking a continuously Polling Consumer with scheduled tasks", 2014.
 """
@@ -24,7 +24,7 @@ class StopReason(StrEnum):
     MAX_MESSAGES = "max_messages"
     MEMORY = "memory"
     DESCRIPTORS = "descriptors"
-    """Handlers have left open as many files as the system allows: a later launch begins with none."""
+    """Handlers have leaked descriptors up to the limit: a later launch begins with none."""
     INTERRUPTED = "interrupted"
     HANDED_OVER = "handed_over"
     LEASE_HELD = "lease_held"
@@ -42,7 +42,7 @@ class Window:
     stop_before: float
 
     def has_time(self, now: float, needed: float) -> bool:
-        """Whether what takes ``needed`` seconds ends before stop_before when it begins at ``now``."""
+        """Whether ``needed`` seconds from ``now`` end before stop_before."""
         return now + needed < self.stop_before
 
     def left(self, now: float) -> float:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from pollconsumer.core import durations
 from pollconsumer.core.events import DescriptorsClosed, DescriptorsUsedUp, WindowTooShort
 from pollconsumer.core.message import Malformed, decode_payload
+from pollconsumer.core.queue_order import Turns
 from pollconsumer.core.retry import Yield
-from pollconsumer.core.turns import Turns
 from pollconsumer.core.window import StopReason
 from pollconsumer.runtime.consuming.contexts import Deliveries
 from pollconsumer.runtime.consuming.exchange import Exchange

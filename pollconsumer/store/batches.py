@@ -1,4 +1,4 @@
-"""Messages on their way to `enqueue.lua`: which go together, and how it takes them."""
+"""Batching and encoding of messages for `enqueue.lua`."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from pollconsumer.core.message import NewMessage
 
     Trip = list[tuple[str, list[NewMessage]]]
-    """Batches, each of one queue, that are sent in one write."""
+    """Batches, each for one queue, sent in one write."""
 
 ENQUEUE_BATCH = 100
-"""Most messages in one script: two hundred scheduled ones may hold up the server for more than 5 ms."""
+"""Messages per script: two hundred scheduled ones may block the server for more than 5 ms."""
 ENQUEUE_BATCHES = 3
-"""Most scripts in one round trip."""
+"""Scripts per round trip."""
 ENQUEUE_BYTES = 1 << 20
 
 
@@ -46,7 +46,7 @@ def as_arguments(batch: Sequence[NewMessage], origin: str) -> list[Any]:
 
 
 def round_trips(messages: Sequence[NewMessage]) -> Iterator[Trip]:
-    """What is sent at once. A batch that may be refused ends its round trip: nothing behind it is accepted then."""
+    """A batch that may be refused ends its round trip, so that no later one is accepted."""
     trip: Trip = []
     for queue, batch in _batches(messages):
         trip.append((queue, batch))
@@ -58,7 +58,7 @@ def round_trips(messages: Sequence[NewMessage]) -> Iterator[Trip]:
 
 
 def _batches(messages: Sequence[NewMessage]) -> Iterator[tuple[str, list[NewMessage]]]:
-    """Runs of one queue, of bounded number and size."""
+    """Runs for one queue, of bounded number and size."""
     batch: list[NewMessage] = []
     size = 0
     for message in messages:

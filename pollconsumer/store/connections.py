@@ -1,4 +1,4 @@
-"""redis-py's connections, made from the URL of a store."""
+"""redis-py's connections from a store's URL."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class _Disowning:
-    """A connection that does not close its socket where a handler did: its number may be another file's by now."""
+    """A connection that does not close its socket if a handler did: its number may be another file's by now."""
 
     _sock: Any
     _opened: Opened | None = None
@@ -42,7 +42,7 @@ _SCHEMES: dict[str, type] = {
 
 
 def options_of(url: str) -> dict[str, Any]:
-    """What ``url`` says of the connection. Raises ConfigurationError for one that says nothing."""
+    """The connection options in ``url``. ConfigurationError if it is invalid."""
     if url.partition(":")[0] not in _SCHEMES:
         raise ConfigurationError("store", redacted(url), "one of embedded, redis://, rediss://, unix://")
     try:
@@ -54,7 +54,7 @@ def options_of(url: str) -> dict[str, Any]:
 
 
 def maker_of(url: str, options: dict[str, Any]) -> Callable[[], Any]:
-    """A maker of connections to ``url``. Raises ConfigurationError for options that there are not."""
+    """A maker of connections to ``url``. ConfigurationError for unknown options."""
     kind = _SCHEMES[url.partition(":")[0]]
     options = options | {
         "socket_timeout": COMMAND_TIMEOUT,

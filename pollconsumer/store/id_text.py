@@ -1,4 +1,4 @@
-"""Ids as people see them. Ours are text; what somebody else pushed may be any bytes, and must be named all the same."""
+"""Ids as text. Valid ids are ASCII; ids that others wrote to the store may be any bytes."""
 
 from __future__ import annotations
 
@@ -6,17 +6,15 @@ import re
 
 
 def id_text(stored: bytes) -> str:
-    """An id as text, from which `id_bytes` makes the same id again.
-
-    Bytes that are no UTF-8 are escaped, as in ``\\xff``, and so is a backslash that would be taken for such an escape.
-    """
+    """Inverse of `id_bytes`. Escapes bytes that are not UTF-8, as in ``\\xff``, and backslashes that would read as
+    such."""
     if b"\\" in stored:
         stored = re.sub(rb"\\(?=x(?:5c|[89a-f][0-9a-f]))", rb"\\x5c", stored)
     return stored.decode("utf-8", "backslashreplace")
 
 
 def id_bytes(text: str) -> bytes:
-    """The id that `id_text` made ``text`` of. A command line may bring bytes that are no text."""
+    """Inverse of `id_text`. Arguments of a command line may contain undecodable bytes."""
     stored = text.encode("utf-8", "surrogateescape")
     if b"\\" not in stored:
         return stored

@@ -1,4 +1,4 @@
-"""Every read for people: what `status`, `list`, `launches` and `lease` show. Nothing here writes."""
+"""Reads for `status`, `list`, `launches` and `lease`. Nothing here writes."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from pollconsumer.store.id_text import id_bytes, id_text
 from pollconsumer.store.keys import Keys
 from pollconsumer.store.keyspace import QUEUE_KEYS
 from pollconsumer.store.ledger import launches_of, leases_of
-from pollconsumer.store.load import Load, load_of
 from pollconsumer.store.server import known_queues, now_ms
+from pollconsumer.store.throughput import Load, load_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -25,12 +25,11 @@ if TYPE_CHECKING:
 PAGE = 500
 RAW_BYTES = 2000
 HEADS = 10
-"""First entries of a queue among which the oldest ready message is looked for: some may have been cancelled."""
+"""Entries at the head of a queue that are searched for the oldest ready message: some may have been cancelled."""
 
 
 class Message(NamedTuple):
-    """A message as it stands. ``payload`` is None where it is malformed, is of a newer version, or was dropped with a
-    finished message."""
+    """``payload`` is None if it is malformed, of a newer version, or was dropped with a finished message."""
 
     id: str
     queue: str
@@ -38,11 +37,12 @@ class Message(NamedTuple):
     payload: dict[str, Any] | None
     last_error: str | None
     raw: str | None = None
-    """What is stored as payload where that is none."""
+    """The stored bytes of a malformed payload."""
     traceback: str | None = None
     result: Any = None
     found: State | None = None
-    """Where it stands, for what has nothing else to say so: it is of a newer version, or nothing is stored of it."""
+    """The index in which it was found, if its row does not say: it is of a newer version, or nothing is stored of
+    it."""
 
     @property
     def handler(self) -> str:
@@ -50,7 +50,7 @@ class Message(NamedTuple):
 
     @property
     def attempts(self) -> int:
-        """Made so far, one under way included."""
+        """So far, including one in progress."""
         return self.row.attempts
 
     @property
@@ -83,7 +83,7 @@ class QueueCounts(NamedTuple):
 
 
 class Overview(NamedTuple):
-    """``mover_seen_seconds_ago`` is None when no mover was ever seen, 0 while one holds the lease."""
+    """``mover_seen_seconds_ago`` is None if no mover was ever seen, 0 while one holds the lease."""
 
     queues: list[QueueCounts]
     overdue: int
@@ -100,7 +100,7 @@ class Inspector:
         return known_queues(self._wire, self._keys)
 
     def message(self, message_id: str, queue: str | None = None) -> Message:
-        """In that queue, or in the one that has it. NotFound; UsageError where two have one, for ids are theirs."""
+        """In that queue, or in the one that has it. NotFound if there is none, UsageError if two queues have one."""
         having = self._having(message_id) if queue is None else [queue]
         if len(having) > 1:
             raise UsageError("message id", message_id, f"queues {' and '.join(having)} have one each: give --queue")
@@ -111,7 +111,7 @@ class Inspector:
         raise NotFound("no such message", message_id, where)
 
     def _having(self, message_id: str) -> list[str]:
-        """The queues that have a message of that id."""
+        """The queues that have a message with that id."""
         queues, stored = self.queues(), id_bytes(message_id)
         commands = [("HEXISTS", self._keys.queue(name, key), stored) for name in queues for key in ("rows", "records")]
         held = self._wire.all(commands) if commands else []
@@ -138,7 +138,7 @@ class Inspector:
             for index in _INDEXES if state is None else [state]:
                 for key, page in self._ids(name, index):
                     for message in self._messages(name, page, index):
-                        # What is offered a place stands among the ready ones, and in line too.
+                        # A message that is offered a place is both in the ready list and in line.
                         if message.state is not index or message.row.waiting != (key == "waiting_for_place"):
                             continue
                         if left == 0:
@@ -195,10 +195,8 @@ class Inspector:
         )
 
     def _messages(self, queue: str, ids: Sequence[bytes], index: State | None = None) -> Iterator[Message]:
-        """Those of ``ids`` that the queue knows; with ``index``, where they were found, also what stands there alone.
-
-        Among ready ones what stands alone is no message: the next step finds out.
-        """
+        """Those of ``ids`` that the queue knows; with ``index``, where they were found, also ids without row and
+        record, except in the ready list, where the next step drops them."""
         if not ids:
             return
         key = self._keys.queue
@@ -229,7 +227,7 @@ class Inspector:
             yield Message(message_id, queue, read, payload, problem or None, raw, traced or None, _read_result(result))
 
     def _newer(self, queue: str, stored_id: bytes, row: bytes, index: State | None) -> Message:
-        """A message of which only the row is known, if anything. While it is set aside its row says otherwise."""
+        """A message of which only the row is readable, if any. While it is set aside, its row is out of date."""
         read = rows.read_row(row)
         found = state_of(read.timestamps)
         if found in (State.SCHEDULED, State.READY):
@@ -238,7 +236,7 @@ class Inspector:
         return Message(id_text(stored_id), queue, read, None, "written by a newer pollconsumer", found=found)
 
     def _ids(self, queue: str, state: State) -> Iterator[tuple[str, list[bytes]]]:
-        """Pages of the ids that an index holds, with its key; what moves meanwhile may be missed or seen twice."""
+        """Pages of an index's ids, with its key; ids that move concurrently may be missed or repeated."""
         for name in _INDEXES[state]:
             first, command = 0, "LRANGE" if QUEUE_KEYS[name].type == "list" else "ZRANGE"
             while True:
@@ -260,19 +258,19 @@ _INDEXES: dict[State, list[str]] = {
 
 
 def _id_in(key: str, entry: bytes) -> bytes:
-    """What stands before an id: of finished messages the time of their end; of those in line their key and place."""
+    """The id in an entry of an index, which may prefix it by the time of its end, or by its key and place in line."""
     if key in ("completed", "cancelled"):
         return entry[6:]
     return entry[entry.find(b"\0") + 20 :] if key == "waiting_for_place" else entry
 
 
 def _seconds_since(instant: bytes | None, now: int) -> float | None:
-    """Since an instant in epoch ms; None for what somebody else wrote there."""
+    """Since an instant in epoch ms; None if it is corrupt."""
     return max(0, now - int(instant)) / 1000 if instant is not None and instant.isdigit() else None
 
 
 def _read_result(stored: bytes | None) -> Any:
-    """A result; None for what somebody else wrote there."""
+    """A result; None if it is corrupt."""
     try:
         return None if stored is None else strict_json.parse(stored)
     except ValueError:

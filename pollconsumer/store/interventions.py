@@ -1,4 +1,4 @@
-"""Every write that a person makes to what producers and launches have made: to single messages, and to queues."""
+"""Operators' writes to messages and queues."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from pollconsumer.store.wire import Wire
 
-BATCH = 200
+MAX_BATCH_IDS = 200
 
 
 class Interventions:
@@ -25,30 +25,28 @@ class Interventions:
         self._allowed: set[str] = set()
 
     def cancel(self, queue: str, message_id: str) -> None:
-        """End a message that is not reserved yet. BadData when it is too late, NotFound when there is none."""
+        """Cancel a message that is not reserved yet. BadData if it is too late, NotFound if there is none."""
         self._settle_with("cancel", queue, message_id, [])
 
     def reschedule(self, queue: str, message_id: str, *, due: int | None = None, delay: int | None = None) -> None:
-        """Give a message that is not reserved yet another due time, as epoch ms or as ms from the server's now.
+        """Set the due time of a message that is not reserved yet, in epoch ms or in ms from the server's now.
 
-        BadData when it is too late, NotFound when there is none.
+        BadData if it is too late, NotFound if there is none.
         """
         when = f"+{delay}" if due is None else f"={due}"
         self._settle_with("reschedule", queue, message_id, [when])
 
     def redrive(self, queue: str, ids: Sequence[str]) -> list[str]:
-        """Return dead letters to ``queue``. Returns the ids of those that could be."""
+        """Return dead letters to ``queue``. Returns the ids that were redriven."""
         return self._in_batches("redrive", queue, ids)
 
     def purge(self, queue: str, ids: Sequence[str]) -> list[str]:
-        """Forget dead letters, all but their ids. Returns the ids of those that were some."""
+        """Forget dead letters, except their ids. Returns the ids that were purged."""
         return self._in_batches("purge", queue, ids, ID_MEMORY_MS, MOST_REMEMBERED)
 
     def pause(self, queue: str, *, paused: bool) -> None:
-        """Have ``queue`` hand out nothing, or go on.
-
-        One that is not known yet can be paused, before anything is enqueued; NotFound when it is to go on.
-        """
+        """Pause or resume ``queue``. An unknown queue can be paused, before the first message; resuming it is
+        NotFound."""
         self._demand(queue)
         if paused:
             self._wire.call(
@@ -60,7 +58,7 @@ class Interventions:
         self._wire.call(script, self._keys.of_script(script, queue), [int(paused)])
 
     def _demand(self, queue: str) -> None:
-        """The rights of an operator, before the first write to a queue."""
+        """Check an operator's rights before the first write to a queue."""
         if queue not in self._allowed:
             demand(self._wire, OPERATOR, self._keys.queue(queue, "rows"))
             self._allowed.add(queue)
@@ -80,7 +78,7 @@ class Interventions:
         self._demand(queue)
         script = self._wire.scripts[name]
         done: list[str] = []
-        for first in range(0, len(ids), BATCH):
-            stored = [id_bytes(message_id) for message_id in ids[first : first + BATCH]]
+        for first in range(0, len(ids), MAX_BATCH_IDS):
+            stored = [id_bytes(message_id) for message_id in ids[first : first + MAX_BATCH_IDS]]
             done += map(id_text, self._wire.call(script, self._keys.of_script(script, queue), [*limits, *stored]))
         return done

@@ -1,4 +1,4 @@
-"""Names of keys. A queue's keys share one hash tag, and so do those of a namespace: no script touches two slots."""
+"""Names of keys. A queue's keys share a hash tag, as do those of a namespace: no script touches two slots."""
 
 from __future__ import annotations
 

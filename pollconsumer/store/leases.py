@@ -1,13 +1,12 @@
-"""The lease: an expiring, renewed right to be the one consumer, or the one mover; and the ledger of those who held it.
+"""The lease: an expiring, renewed right to be the one consumer, or the one mover; and the ledger of its holders.
 
 A lease belongs to a group, which is a role and, for consumers, the queues they serve; it has one slot per instance, and
 the line of holders of a slot is its lineage. Every acquisition takes a fence above all earlier ones of the namespace.
-The lease is for efficiency: it keeps two launches from doing the same. The fence is for safety: whoever holds an older
-one is refused by every queue that a newer one has announced itself to (Kleppmann, "How to do distributed locking",
-2016).
+The lease is for efficiency: it prevents two launches from doing the same work. The fence is for safety: a queue refuses
+every fence older than the newest announced to it (Kleppmann, "How to do distributed locking", 2016).
 
-The times, in seconds, are those of Kubernetes' leader election: a holder believes in its lease for less time than the
-server grants, counted from before it asked, on a clock that goes on while the machine sleeps.
+The times, in seconds, are those of Kubernetes' leader election: a holder trusts its lease for less time than the
+server grants, counted from before the request, on the boot clock.
 """
 
 from __future__ import annotations
@@ -57,14 +56,15 @@ class Acquired(NamedTuple):
 
 
 class Held(NamedTuple):
-    """By others. ``lapses_in``: seconds until the first lease may lapse; ``signs``: what a renewal would change."""
+    """Held by others. ``lapses_in``: seconds until the first lease may lapse; ``signs``: values that a renewal
+    changes."""
 
     lapses_in: float
     signs: tuple[str, ...]
 
 
 class Leases:
-    """Reads and writes in the control slot of a namespace. Instances of it share nothing but their wire."""
+    """Reads and writes in the control slot of a namespace."""
 
     def __init__(self, wire: Wire, namespace: str) -> None:
         self._wire = wire
@@ -74,11 +74,11 @@ class Leases:
     def acquire(
         self, group: Group, launch: str, holder: str, entry: str, *, dead: Iterable[str] = ()
     ) -> Acquired | Held | None:
-        """Take a free slot, else become the group's one successor; None when there is one already.
+        """Take a free slot, else become the group's one successor; None if there is one already.
 
-        ``holder`` and ``entry`` are the JSON that people see in `lease show` and `launches`. ``dead`` are signs of
-        holders that the caller saw no renewal of for longer than any live one lets pass: theirs is taken over whatever
-        the server's clock made of its expiry. PermissionDenied where anything is missing that a launch may need.
+        ``holder`` and ``entry`` are the JSON of `lease show` and `launches`. ``dead`` are signs of holders whose
+        renewal is overdue by the caller's clock: their leases are taken over regardless of the server's expiry.
+        PermissionDenied if a launch's rights are missing.
         """
         control = self._keys.control
         if not self._allowed:
@@ -108,15 +108,15 @@ class Leases:
         return Acquired(Holder(lineages[slot], fence.decode(), group.name), slot, at)
 
     def withdraw(self, group: Group, launch: str) -> None:
-        """Wait no longer, so that the launch after this one need not take this one's place for taken."""
+        """Stop waiting, so that the next launch can become the successor."""
         self._wire.call("withdraw", [self._keys.control(f"next:{group.name}")], [launch])
 
     def wait(self, group: Group, seconds: float) -> None:
-        """Until a lease of the group is given back, at most ``seconds``."""
+        """Until a lease of the group is released, at most ``seconds``."""
         self._wire.blocking(("BLPOP", self._keys.control(f"baton:{group.name}"), f"{max(0.001, seconds):.3f}"), seconds)
 
     def call_for_hand_over(self, group: Group, seconds: float) -> None:
-        """Let one holder of the group know, at its next step, that a successor waits, for ``seconds`` at most."""
+        """Signal one holder of the group, at its next step, that a successor waits, for ``seconds`` at most."""
         calls = [
             (self._keys.queue(queue, "successor_waits"), self._keys.queue(queue, "ready_marker"))
             for queue in group.queues
@@ -125,19 +125,19 @@ class Leases:
             self._wire.call("nudge", [f"{sign}:{group.name}", marker], [max(1, int(seconds * 1000))])
 
     def take_call(self, holder: Holder) -> bool:
-        """Whether a mover's successor has called since the last time. A consumer's shows in the answer to its steps."""
+        """Whether a mover's successor has called since the last time. A consumer learns it from its steps."""
         return bool(self._wire.command("DEL", f"{self._keys.control('successor_waits')}:{holder.group}"))
 
     def live_fences(self) -> list[bytes]:
-        """Those under which some lease is held now."""
+        """The fences of all current leases."""
         lineages = self._wire.command("SMEMBERS", self._keys.control("leases"))
         keys = [self._keys.control(f"lease:{id_text(lineage)}") for lineage in lineages]
         fences = self._wire.all([("HGET", key, "fence") for key in keys]) if keys else []
         return [fence for fence in fences if fence is not None and fence.isdigit()]
 
     def renew(self, holder: Holder, role: str, launch: str, description: str, entry: str) -> bool | None:
-        """Go on holding, and record how the launch fares. False when the lease is another's, or was broken; None when
-        the store was emptied since it was taken."""
+        """Renew the lease, and update the ledger's entry. False if another holds it, or it was broken; None if the
+        store was emptied."""
         control = self._keys.control
         keys = [control(f"lease:{holder.lineage}"), control("fences"), control("seen"), control("ledger")]
         args = [holder.lineage, role, holder.fence, int(TTL * 1000), launch, description, entry]
@@ -145,13 +145,13 @@ class Leases:
         return None if answer < 0 else bool(answer)
 
     def release(self, holder: Holder, role: str, launch: str, entry: str) -> bool:
-        """Give the lease back and close the ledger's entry. False when the lease was another's already."""
+        """Release the lease and close the ledger's entry. False if another held the lease already."""
         names = (f"lease:{holder.lineage}", f"baton:{holder.group}", "fences", "seen", "ledger")
         keys = [self._keys.control(name) for name in names]
         return bool(self._wire.call("release", keys, [holder.lineage, role, holder.fence, launch, entry]))
 
     def break_(self, lineage: str, fence: str) -> bool:
-        """Take the lease from the holder with ``fence``. False when it is another's by now."""
+        """Take the lease from the holder with ``fence``. False if another holds it by now."""
         control = self._keys.control
         demand(self._wire, OPERATOR, control("fences"))
         group = lineage.rpartition(":")[0]
@@ -159,20 +159,20 @@ class Leases:
         return bool(self._wire.call("break", keys, [lineage, fence]))
 
     def learned(self, handlers: Iterable[str]) -> dict[str, tuple[float, int]]:
-        """What earlier launches learned of the durations of ``handlers``: name → (mean in seconds, messages)."""
+        """Durations of ``handlers`` from earlier launches: name → (mean in seconds, messages)."""
         names = list(handlers)
         values = self._wire.command("HMGET", self._keys.control("durations"), *names) if names else []
         learned = {}
         for name, value in zip(names, values, strict=True):
             if value is not None and (read := _LEARNED.fullmatch(value)):
-                with suppress(ValueError):  # somebody else wrote it
+                with suppress(ValueError):  # corrupt
                     mean = float(read[1])
                     if 0 <= mean < inf:
                         learned[name] = (mean, int(read[2]))
         return learned
 
     def learn(self, measured: Mapping[str, Average]) -> None:
-        """Remember what this launch measured."""
+        """Store this launch's measurements."""
         if measured:
             args: list[str | int | float] = [MEMORY]
             for name, average in measured.items():

@@ -1,4 +1,4 @@
-"""The ledger: the launches of late, and the leases that are held. Entries that are not ours are left out."""
+"""The ledger: recent launches, and the current leases. Corrupt entries are skipped."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _BLANK: dict[str, Any] = {"role": "", "queues": [], "exit_code": None} | dict.fr
 
 
 def launches_of(wire: Wire, keys: Keys, limit: int) -> list[dict[str, Any]]:
-    """The ledger, newest first; each with the gap in seconds since the one before it gave back the lease."""
+    """The ledger, newest first; each with the gap in seconds since the previous holder released the lease."""
     ids = wire.command("LRANGE", keys.control("launches"), 0, limit + 200)
     found = wire.command("HMGET", keys.control("ledger"), *ids) if ids else []
     entries = [entry for stored in found if stored and (entry := _read_entry(stored))]
@@ -36,7 +36,7 @@ def launches_of(wire: Wire, keys: Keys, limit: int) -> list[dict[str, Any]]:
 
 
 def leases_of(wire: Wire, keys: Keys) -> list[dict[str, Any]]:
-    """Who holds which lease, since when (epoch ms), under which fence."""
+    """Leases with holder, fence, and since when they are held (epoch ms)."""
     lineages = sorted(map(id_text, wire.command("SMEMBERS", keys.control("leases"))))
     if not lineages:
         return []
@@ -46,7 +46,7 @@ def leases_of(wire: Wire, keys: Keys) -> list[dict[str, Any]]:
 
 
 def _read_entry(stored: bytes) -> dict[str, Any] | None:
-    """A ledger's entry; None for what somebody else wrote there."""
+    """An entry of the ledger; None if it is corrupt."""
     try:
         entry = strict_json.parse(stored)
     except ValueError:
@@ -64,12 +64,12 @@ def _read_entry(stored: bytes) -> dict[str, Any] | None:
 
 
 def _is_instant(value: object) -> bool:
-    """Whether ``value`` is a time in epoch ms that can be written as a date."""
+    """Whether ``value`` is a time in epoch ms that has a date."""
     return type(value) is int and 0 <= value <= LAST_MILLISECOND
 
 
 def _read_lease(lineage: str, fields: list[bytes]) -> dict[str, Any] | None:
-    """A lease as it is held; None for what somebody else wrote there."""
+    """A lease; None if it is corrupt."""
     lease = dict(zip(fields[::2], fields[1::2], strict=True))
     try:
         holder = strict_json.parse(lease[b"holder"])

@@ -1,9 +1,9 @@
-"""Messages that were accepted with the completion of another, on their way to their own queues.
+"""The outbox: messages accepted with the completion of another, not yet sent to their queues.
 
-A queue's keys share one slot of a cluster, and no script touches two: so what a handler enqueues through its context is
-written beside its own message, in the script that completes that, and sent on from there. Entries are
-numbered by that script and sent in that order, and each queue knows the last one that it received from here: so sending
-repeats itself harmlessly, by whomever and however late. Whoever dies between the two is followed by the mover.
+A queue's keys share one slot of a cluster, and no script touches two: so the script that completes a message writes
+what its handler enqueued through its context to the outbox of the same queue. The script numbers entries, they are sent
+in order, and each queue knows the last one that it received: so sending is idempotent, however late. If a launch dies
+in between, the mover sends them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from pollconsumer.store.redis_store import RedisStore
 
-BATCH = 20
+PAGE_ENTRIES = 20
 _NUMBERED = re.compile(rb"(\d{1,16})\n")
 
 
@@ -43,26 +43,26 @@ def pack(messages: Sequence[NewMessage], now_ms: int) -> bytes:
 
 
 def send(store: RedisStore, queue: str, conflicting: Callable[[str, str], object]) -> int:
-    """Send on what the outbox of ``queue`` holds. Returns how many messages. Errors as those of enqueueing.
+    """Send the entries in the outbox of ``queue``. Returns the number of messages. Errors as in enqueueing.
 
-    What has the id of a message with another handler or payload is dropped; ``conflicting`` is told id and queue. What
-    a newer version wrote stays there for one: sent without what is unknown here, it would be another message.
+    A message whose id belongs to another handler or payload is dropped; ``conflicting`` is called with id and queue.
+    Entries of a newer version stay: they have fields that this one would drop.
     """
     outbox, sent, left = store.keys.queue(queue, "outbox"), 0, 0
-    while entries := store.wire.command("LRANGE", outbox, left, left + BATCH - 1):
+    while entries := store.wire.command("LRANGE", outbox, left, left + PAGE_ENTRIES - 1):
         for entry in entries:
             number, packed = _numbered(entry)
             if _is_newer(packed):
                 left += 1
                 continue
-            # One that is left must not be overtaken by numbers: what comes after it is known by its ids.
+            # A numbered entry after one that stays would make that one a duplicate: send it by its ids instead.
             sent += _send(store, Origin(queue, number, 0) if number and not left else None, packed, conflicting)
             store.wire.command("LREM", outbox, 1, entry)
     return sent
 
 
 def send_entry(store: RedisStore, queue: str, entry: bytes, conflicting: Callable[[str, str], object]) -> int:
-    """Send on the messages of one entry, which stays where it is. Returns how many."""
+    """Send the messages of one entry, which is not removed. Returns their number."""
     number, packed = _numbered(entry)
     return _send(store, Origin(queue, number, 0) if number else None, packed, conflicting)
 
@@ -82,13 +82,13 @@ def _send(store: RedisStore, origin: Origin | None, packed: bytes, conflicting: 
 
 
 def _numbered(entry: bytes) -> tuple[int, bytes]:
-    """The number of an entry, 0 where it has none, and what it numbers."""
+    """The number of an entry, or 0, and its content."""
     found = _NUMBERED.match(entry)
     return (int(found[1]), entry[found.end() :]) if found else (0, entry)
 
 
 def _is_newer(packed: bytes) -> bool:
-    """Whether all that a message has is there, and more."""
+    """Whether it has unknown fields in addition to all known ones."""
     try:
         return any(given.keys() > set(NewMessage._fields) for given in json.loads(packed))
     except (ValueError, TypeError, AttributeError):
@@ -104,7 +104,7 @@ def _unpack(entry: bytes) -> list[NewMessage]:
 
 
 def _checked(message: NewMessage) -> NewMessage:
-    """``message``, where it is one that `enqueue` can take. ValueError otherwise."""
+    """``message``, if `enqueue` accepts it. ValueError otherwise."""
     check_id(message.id)
     bytes.fromhex(message.digest)
     check_queue(message.queue)

@@ -1,7 +1,7 @@
-"""Descriptors that we open, in a process where handlers close what they did not open.
+"""Descriptors that we open, in a process whose handlers may close descriptors that they did not open.
 
-The system gives a number that was closed to the file that is opened next: so ours may not be one of the standard three,
-where a connection would receive what a handler prints, and a number is closed only while it is still the same file.
+The system reuses closed numbers: so ours must not be one of the standard three, where a connection would receive a
+handler's output, and a number is closed only while it is still the same file.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 STANDARD = (0, 1, 2)
 
 changing_standard = Lock()
-"""Held by who opens one of them."""
+"""Held while one of them is opened."""
 
 
 class Opened(NamedTuple):
@@ -39,7 +39,7 @@ class Opened(NamedTuple):
         return (status.st_dev, status.st_ino) == self.file
 
     def close(self) -> None:
-        """Unless it was closed, or is another file by now."""
+        """Close it, unless it was closed or is another file by now."""
         if self.is_open():
             os.close(self.number)
 
@@ -55,7 +55,7 @@ def is_open(number: int) -> bool:
 
 @contextmanager
 def above_standard() -> Iterator[None]:
-    """What is opened in this block gets numbers from 3 on."""
+    """Descriptors opened in this block get numbers from 3 on."""
     if all(map(is_open, STANDARD)):
         yield
         return

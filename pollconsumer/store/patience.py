@@ -14,7 +14,7 @@ COMMAND_TIMEOUT = 2.0
 
 
 class Patience(Protocol):
-    """How long a caller bears with a server that does not answer."""
+    """A caller's retry budget."""
 
     def left(self) -> float:
         """Seconds until giving up; 0 gives up now."""
@@ -23,7 +23,7 @@ class Patience(Protocol):
         """Wait before another try."""
 
     def for_one_answer(self) -> float:
-        """Seconds in which a server that is there must answer; COMMAND_TIMEOUT at most."""
+        """Timeout of one command, in seconds; at most COMMAND_TIMEOUT."""
 
 
 class Budget:

@@ -1,4 +1,4 @@
-"""Every write to the queues. Each method is one script, or one round trip of several."""
+"""Writes to the queues. Each method is one script, or one round trip of several."""
 
 from __future__ import annotations
 
@@ -37,24 +37,24 @@ AUDIT_PAGE = 50
 AUDIT_PAGES = 40
 MOST_COUNTED = 1000
 MOST_LINES = 100
-"""Concurrency keys whose lines are looked at in one go."""
+"""Concurrency keys examined per call."""
 TRIM_BATCH = 650
-"""Above what a consumer completes between two calls, so that the number kept is reached however many there were."""
+"""More than a consumer completes between two calls, so that trimming catches up."""
 KEEP_FINISHED = 10_000
 KEEP_FINISHED_MS = 24 * 3600 * 1000
 REPEAT_WITHIN_MS = ID_MEMORY_MS // 2
-"""So long after it was first sent, enqueueing may be repeated by us: the ids are remembered for longer."""
+"""How long after the first call we may repeat an enqueue: ids are remembered for longer."""
 
 
 class Enqueued(NamedTuple):
-    """The id under which a message is held; ``duplicate`` where the store held it, or its unique key, already."""
+    """The id of the message; ``duplicate`` if the store already had it, or its unique key."""
 
     id: str
     duplicate: bool
 
 
 class Origin(NamedTuple):
-    """The entry of an outbox that messages come from, and the place in it of the first of them."""
+    """An entry of an outbox, and the position in it of the first message."""
 
     queue: str
     number: int
@@ -62,7 +62,7 @@ class Origin(NamedTuple):
 
 
 class Promoted(NamedTuple):
-    """``next_due``: seconds until something is due, None for never. ``recurring``: a recurrence is due now."""
+    """``next_due``: seconds until the next due time, or None. ``recurring``: a recurrence is due now."""
 
     moved: int
     next_due: float | None
@@ -70,9 +70,9 @@ class Promoted(NamedTuple):
 
 
 class Strict(NamedTuple):
-    """How many replicas must have what is enqueued before that returns, and within how long.
+    """How many replicas must have a message before `enqueue` returns, and within how many seconds.
 
-    ``replicas`` is None for one, where the server has any.
+    ``replicas`` None: one, if the server has any.
     """
 
     replicas: int | None
@@ -104,12 +104,12 @@ class RedisStore:
         return results
 
     def enqueue_batches(self, messages: Sequence[NewMessage], origin: Origin | None = None) -> Iterator[list[Enqueued]]:
-        """Accept messages, in order; each batch of one queue is accepted whole or not at all.
+        """Accept messages, in order; each batch for one queue is atomic.
 
-        Accepting repeats itself harmlessly, so a lost reply is asked for again. OutcomeUnknown with the ids of what was
-        sent in one round trip and went unanswered for the whole budget, StoreUnreachable where nothing was sent;
-        NotReplicated where they are accepted, and too few replicas said in time that they have them. Conflict where an
-        id belongs to a message with another handler or payload: its batch, and what comes after it, is not accepted.
+        Accepting is idempotent, so it is repeated after a lost reply. OutcomeUnknown has the ids of a round trip that
+        was not answered within the budget; StoreUnreachable if nothing was sent; NotReplicated if they are accepted,
+        but too few replicas confirmed in time. Conflict if an id belongs to a message with another handler or payload:
+        its batch, and later ones, are not accepted.
         """
         done = 0
         for trip in round_trips(messages):
@@ -131,17 +131,17 @@ class RedisStore:
                 yield results
 
     def _send(self, trip: Trip, origin: Origin | None, done: int) -> list[Any]:
-        """Answers to what is sent in one round trip, ``done`` messages of the same call before it.
+        """Answers of one round trip, after ``done`` messages of the same call.
 
-        A repetition is refused by the store once the ids may be forgotten, and by its clock: this process may be
-        stopped at any point, for any time. Repeating what comes from an outbox does not rest on ids.
+        The store refuses a repetition once the ids may be forgotten, by its own clock, since this process may be
+        suspended at any point. Repetitions from an outbox do not rely on ids.
         """
         within, wanted = 0.0, 0
         if self._strict is not None and (wanted := self._strict.wanted(self.wire.replicas)):
             within = self._strict.within
         awaiting: list[tuple[Any, ...]] = []
         if wanted:
-            # WAIT is for what its own connection wrote last; a repeated message may have been written by another.
+            # WAIT covers what its connection wrote last; a repeated message may have been written by another.
             awaiting = [
                 ("HSET", self.keys.queue(trip[-1][0], "counters"), "replicated", 1),
                 ("WAIT", wanted, max(1, round(within * 1000))),
@@ -179,9 +179,9 @@ class RedisStore:
         return commands
 
     def _register(self, queue: str, rights: str | None = None) -> None:
-        """Before its first message, so that no queue is ever unknown to the mover.
+        """Make the queue known to the mover, before its first message.
 
-        PermissionDenied where any of ``rights``, else of a producer's, is missing there.
+        PermissionDenied if any of ``rights``, by default a producer's, is missing.
         """
         if queue not in self._registered:
             rights = rights or (PRODUCER if self._strict is None else f"{PRODUCER} {WAIT}")
@@ -192,10 +192,10 @@ class RedisStore:
     def announce(
         self, holder: Holder, queue: str, *, served_for: float = 0.0, bury: Callable[[Buried], None] | None = None
     ) -> int:
-        """Refuse every earlier holder of the lease in ``queue``, and offer again what was reserved by one that is gone.
+        """Refuse every earlier holder of the lease in ``queue``, and recover its orphans. Returns their number.
 
-        A consumer says for how many seconds the queue counts as served: until the next launch can be expected. Returns
-        how many messages that were. StoreRefused where one of the queue's keys is not of its type.
+        ``served_for``: seconds until the next launch can be expected, for which the queue counts as served.
+        StoreRefused if one of the queue's keys has the wrong type.
         """
         self._check_types(queue)
         self._register(queue, LAUNCH)
@@ -211,16 +211,16 @@ class RedisStore:
         *,
         bury: Callable[[Buried], None] | None = None,
     ) -> int:
-        """Offer orphans again. Returns how many there were. ``bury`` is told of those that are dead letters now.
+        """Offer orphans again. Returns their number. ``bury`` is called for those that become dead letters.
 
-        With ``live_fences``, under which leases are held now, also those past their hard end whose fence is none of
-        them: reserved on a machine that vanished, for a launch that nobody follows.
+        With ``live_fences``, those of all current leases, also recovers reservations past their hard end under other
+        fences: made on a machine that vanished, by a launch without a successor.
         """
         script = self.wire.scripts["recover"]
         keys = self.keys.of_script(script, queue)
         recovered = standing = 0
         late = [0] if live_fences is None else [1, *live_fences]
-        while True:  # the last first, for each goes before those that were put back before it
+        while True:  # in reverse order, since each is pushed to the head
             orphans, looked, dead = self.wire.call(script, keys, [standing, RECOVER_BATCH, *late])
             recovered += len(orphans)
             if bury is not None:
@@ -231,10 +231,10 @@ class RedisStore:
                 return recovered
 
     def audit(self, queue: str) -> int:
-        """Put in place accepted messages that stand nowhere. Returns how many there were.
+        """Repair accepted messages that are in no list. Returns their number.
 
-        While every record has a place, and so in all likelihood its own, a few are looked at in each call; otherwise as
-        many as it takes, up to a bound, and the next call goes on.
+        If the lists are as long as there are records, each call checks only one page; otherwise up to AUDIT_PAGES, and
+        the next call continues.
         """
         script, placed = self.wire.scripts["audit"], 0
         for _ in range(AUDIT_PAGES):
@@ -254,10 +254,10 @@ class RedisStore:
         *,
         bury: Callable[[Buried], None] | None = None,
     ) -> None:
-        """For a holder that died: give back, uncharged, what it had not started, and offer again what it had.
+        """For a holder that died: release, uncharged, what it had not started, and recover the rest.
 
-        The attempts of both others stay counted; the death counts only for those that were ``in_hand``, not for those
-        whose handler had ``ended``. Those that have no attempt left are ``spent``, in hand or ended.
+        Messages ``in_hand`` are charged an attempt and a death, those whose handler had ``ended`` an attempt. Those of
+        either kind without an attempt left are ``spent``.
         """
         self.unreserve(holder, queue, in_hand, ended, spent)
         self.wire.call("retire", [self.keys.queue(queue, "announced")], [holder.lineage, holder.fence])
@@ -275,11 +275,10 @@ class RedisStore:
     ) -> Stepped:
         """Settle and reserve, in one write.
 
-        With ``wait``, settle and reserve as soon as a queue's marker is there, at most that many seconds later: the
-        wait travels with the steps, so that a wake-up costs one round trip and leaves no moment between the two.
-        A reservation lasts ``lasts_ms`` at most, however its launch ends. After a lost reply, whatever was reserved
-        without our knowing is given back (``known`` is what we know of), and the step is repeated: a row that is
-        already as it was to be counts as settled. LeaseLost where a newer launch has announced itself.
+        With ``wait``, as soon as a queue's marker exists, at most that many seconds later: the blocking read is sent
+        with the steps, so that a wake-up costs one round trip. A reservation lasts at most ``lasts_ms``. After a lost
+        reply, reservations other than ``known`` are released, and the step is repeated: a row that already has its new
+        value counts as settled. LeaseLost if a newer launch has announced itself.
         """
         script = self.wire.scripts["step"]
         fence6 = rows.pack6(int(holder.fence))
@@ -348,8 +347,8 @@ class RedisStore:
         ended: Sequence[bytes] = (),
         spent: Sequence[bytes] = (),
     ) -> int:
-        """Give back what this holder has reserved in ``queue`` in addition to ``known``: uncharged, except what has
-        ``ended`` or is ``spent``."""
+        """Release this holder's reservations in ``queue`` except ``known``: uncharged, unless ``ended`` or
+        ``spent``."""
         script = self.wire.scripts["unreserve"]
         fence6 = rows.pack6(int(holder.fence))
         args = [holder.lineage, holder.fence, fence6, len(ended), *ended, len(spent), *spent, *known]
@@ -357,7 +356,7 @@ class RedisStore:
         return given_back
 
     def checkpoint(self, holder: Holder, reservation: Reservation, state: bytes) -> None:
-        """Keep how far a message has come. LeaseLost where it is no longer this holder's."""
+        """Store a message's checkpoint. LeaseLost if it is no longer this holder's."""
         script = self.wire.scripts["checkpoint"]
         row = rows.checkpointed(reservation.row)
         args = [holder.lineage, holder.fence, reservation.id, reservation.row, row, state]
@@ -372,7 +371,7 @@ class RedisStore:
         return state
 
     def offer_places(self, queue: str) -> int:
-        """Have what waits for concurrency keys wait no longer than it must. Returns how many messages that freed."""
+        """Recount places of concurrency keys, and offer free ones. Returns how many messages were offered one."""
         script = self.wire.scripts["offer"]
         offered: int = self.wire.call(script, self.keys.of_script(script, queue), [MOST_COUNTED, MOST_LINES])
         return offered
@@ -385,10 +384,8 @@ class RedisStore:
         return Promoted(moved, None if next_due < 0 else next_due / 1000, bool(recurring))
 
     def trim(self, queue: str) -> int:
-        """Forget a batch of finished messages beyond the number and age that are kept; their ids are kept longer.
-
-        Returns how many messages were forgotten.
-        """
+        """Forget a batch of finished messages beyond the limits of number and age, except their ids. Returns how
+        many."""
         args = [KEEP_FINISHED, KEEP_FINISHED_MS, TRIM_BATCH, ID_MEMORY_MS, MOST_REMEMBERED]
         forgotten = 0
         for ended in ("completed", "cancelled"):
@@ -405,13 +402,13 @@ class RedisStore:
         return bool(self.wire.command("SISMEMBER", self.keys.control("recurring"), owner))
 
     def own_recurrences(self, owner: str, queues: Iterable[str]) -> None:
-        """Note that this group defines some, before it does; ``queues`` are known to the mover from then on."""
+        """Record that this group defines some, before it does; makes ``queues`` known to the mover."""
         for queue in queues:
             self._register(queue)
         self.wire.command("SADD", self.keys.control("recurring"), owner)
 
     def disown_recurrences(self, owner: str) -> None:
-        """Note that this group defines none any more, once they are removed."""
+        """Record that this group defines none any more, after their removal."""
         self.wire.command("SREM", self.keys.control("recurring"), owner)
 
     def _check_types(self, queue: str) -> None:
@@ -426,7 +423,7 @@ class RedisStore:
 
 
 def trimmed_keys(ended: str) -> tuple[str, ...]:
-    """As `trim.lua` takes them, for one of the lists of what has ended."""
+    """The keys of `trim.lua`, for one of the lists of ended messages."""
     return (
         "records", "rows", ended, "errors", "checkpoints", "results", "result_ends", "counters", "digests", "id_memory",
         "id_memory_before",

@@ -1,4 +1,4 @@
-"""Error replies of the server, as exceptions of ours."""
+"""Maps the server's error replies to our exceptions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _CLASSES: dict[type, str] = {
 
 
 class Unanswered(Exception):
-    """A call that got no answer, or one that may be different in a moment. ``sent``: it may have been carried out."""
+    """A call without an answer, or with a transient error. ``sent``: it may have been carried out."""
 
     def __init__(self, reason: str, *, sent: bool) -> None:
         super().__init__(reason)
@@ -36,7 +36,7 @@ class Unanswered(Exception):
 
 
 def raise_if_error(answer: Any) -> None:
-    """Every error reply as one of our exceptions; the prefix of the reply decides."""
+    """Raise the exception for an error reply, by its prefix."""
     if not isinstance(answer, exceptions.RedisError):
         return
     if isinstance(answer, exceptions.AuthenticationError | exceptions.AuthorizationError):
@@ -44,7 +44,7 @@ def raise_if_error(answer: Any) -> None:
     if isinstance(answer, exceptions.ConnectionError | exceptions.TimeoutError):
         raise Unanswered(str(answer), sent=False) from None
     text = str(answer)
-    # redis-py takes some prefixes off and gives the error a class of its own instead.
+    # redis-py strips some prefixes and uses error classes instead.
     kind = _CLASSES.get(type(answer)) or text.partition(" ")[0]
     if kind == "FENCED":
         raise LeaseLost("lease lost", text.partition(" ")[2] or None, "a newer launch holds it") from None
@@ -65,7 +65,7 @@ def raise_if_error(answer: Any) -> None:
 
 
 def refuse_without(lacking: Sequence[bytes]) -> None:
-    """Raises PermissionDenied where the server said that anything is missing."""
+    """Raise PermissionDenied if any commands are ``lacking``."""
     if lacking:
         wanted = " ".join(f"+{command.decode().lower()}" for command in lacking)
         raise PermissionDenied("rights missing", wanted, "the store's user needs them: ACL SETUSER, see docs/store.md")

@@ -1,7 +1,7 @@
-"""Packed rows and records, read and rewritten. Their layout is shared with `lua/parts/rows.lua`.
+"""Reading and rewriting of packed rows and records. `lua/parts/rows.lua` has the same layout.
 
-A settled row is made here, from the row as it was reserved, and put in place by comparing the whole of it: whatever
-happened to the message meanwhile, whoever did it, shows as a difference.
+A settled row is computed here from the reserved row, and stored by comparing and swapping whole rows: any concurrent
+change of the message shows as a difference.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 
 NEVER = bytes(6)
 TRACE_FOLLOWS = "\0"
-"""Stands between an error and its traceback, where they are kept."""
+"""Separates a stored error from its traceback."""
 UNIQUE_KEY, PARKED, CONCURRENCY_KEY, WAITING, BEGUN, CHECKPOINT = 2, 4, 8, 16, 32, 64
 SPENT = 255
-"""Deaths of what has no attempt left."""
+"""The CRASHES of a message without an attempt left."""
 FLAGS, ENDING, PRIORITY, ATTEMPTS, CRASHES, GENERATION, FENCE = 0, 1, 2, 4, 6, 7, 8
 RESERVED, STARTED, ENDED, SCHEDULED, DUE, ENQUEUED, FAILED, NEXT_ATTEMPT, HANDLER = 14, 20, 26, 32, 38, 44, 50, 56, 62
-"""Where the fields of a row begin."""
+"""Offsets of a row's fields."""
 BLANK = b"\0\0\x80".ljust(HANDLER, b"\0")
-"""The row of what has none, as people see it."""
+"""Shown for a message without a row."""
 _RECORD_HEADER = 11
 
 
@@ -33,12 +33,12 @@ def pack6(number: int) -> bytes:
 
 
 def is_newer(record: bytes) -> bool:
-    """Of a later version: letters after A. Nothing else in it is known here."""
+    """Whether a newer version wrote it: its letter comes after A."""
     return b"B" <= record[:1] <= b"Z"
 
 
 def new_record(message: NewMessage) -> bytes:
-    """A record as `enqueue.lua` takes it: without the instant, which is the server's to say."""
+    """A record for `enqueue.lua`, which adds the server's instant."""
     key, flags = message.key.encode(), UNIQUE_KEY if message.key else 0
     if message.concurrency_key:
         concurrency_key = message.concurrency_key.encode()
@@ -49,7 +49,7 @@ def new_record(message: NewMessage) -> bytes:
 
 
 def bare_record(row: bytes) -> bytes:
-    """A record that says no more than whose handler's it is."""
+    """A record that has only the handler's name."""
     return b"A".ljust(_RECORD_HEADER, b"\0") + row[HANDLER:] + b"\n"
 
 
@@ -75,12 +75,12 @@ def fence(row: bytes) -> int:
 
 
 def completed(row: bytes, started: int, ended: int) -> bytes:
-    # Once for each message: in one piece.
+    # Hot path, once for each message: no `_set`.
     return b"%bc%b%b%b%b" % (row[:ENDING], row[PRIORITY:STARTED], pack6(started), pack6(ended), row[SCHEDULED:])
 
 
 def begun(row: bytes) -> bytes:
-    """Reserved, and handled for the only time."""
+    """Reserved, and its handler about to be called at most once."""
     return _set(row, (FLAGS, bytes([row[FLAGS] | BEGUN])))
 
 
@@ -89,7 +89,7 @@ def checkpointed(row: bytes) -> bytes:
 
 
 def retrying(row: bytes, failed: int) -> bytes:
-    """Back into the schedule; the script adds the due time of the next attempt."""
+    """Scheduled for a retry; the script adds the due time of the next attempt."""
     return _set(_unbegun(row), *_OUT_OF_FLIGHT, (ENDED, NEVER), (ENQUEUED, NEVER), (FAILED, pack6(failed)), _NO_NEXT)
 
 
@@ -99,23 +99,23 @@ def dead(row: bytes, started: int, failed: int) -> bytes:
 
 
 def released(row: bytes) -> bytes:
-    """Ready again, as if it had not been reserved: the attempt is not counted."""
+    """Ready again; the attempt is not counted."""
     return _set(unstarted(_unbegun(row)), *_OUT_OF_FLIGHT)
 
 
 def parked(row: bytes) -> bytes:
-    """Back into the schedule, uncharged, until a consumer knows its handler."""
+    """Scheduled again, uncharged, until a consumer knows its handler."""
     flags = (FLAGS, bytes([row[FLAGS] | PARKED]))
     return _set(unstarted(row), flags, *_OUT_OF_FLIGHT, (ENDED, NEVER), (ENQUEUED, NEVER), _NO_NEXT)
 
 
 def unstarted(row: bytes) -> bytes:
-    """Reserved, and not to be handled: the attempt is not counted."""
+    """Reserved, but not handled: the attempt is not counted."""
     return _set(row, (ATTEMPTS, (attempts(row) - 1).to_bytes(2, "big")))
 
 
 def _unbegun(row: bytes) -> bytes:
-    """For what is to be handled again: its process may die before that begins."""
+    """Clear BEGUN before a message is handled again: its process may die before that begins."""
     return _set(row, (FLAGS, bytes([row[FLAGS] & ~BEGUN])))
 
 
@@ -130,7 +130,7 @@ def _set(row: bytes, *changes: tuple[int, bytes]) -> bytes:
 
 
 class Row(NamedTuple):
-    """A row as people see it."""
+    """An unpacked row."""
 
     handler: str
     priority: int
@@ -145,7 +145,7 @@ _ROW = struct.Struct(">BcHHBB" + "HI" * 9)
 
 
 def read_row(row: bytes) -> Row:
-    row = row.ljust(HANDLER, b"\0")  # whatever somebody else wrote there can be shown
+    row = row.ljust(HANDLER, b"\0")  # corrupt rows can be shown, too
     flags, ending, priority, attempted, _crashes, generation, *halves = _ROW.unpack(row[:HANDLER])
     instants = [(high << 32 | low) or None for high, low in zip(halves[::2], halves[1::2], strict=True)]
     _fence, reserved, started, ended, scheduled, due, enqueued, failed, next_attempt = instants
@@ -172,7 +172,7 @@ def read_row(row: bytes) -> Row:
 
 
 def read_record(record: bytes) -> Row:
-    """What a record alone says: the message is ready, and was never reserved."""
+    """The row of a message that has only a record: ready, never reserved."""
     record = record.ljust(_RECORD_HEADER, b"\0")
     accepted = int.from_bytes(record[4:10], "big")
     handler, _ = content(record)

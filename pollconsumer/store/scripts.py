@@ -1,6 +1,6 @@
-"""The Lua scripts, one file an operation. Its header binds KEYS to words, and names the files of functions it NEEDS.
+"""The Lua scripts, one file per operation. A header binds KEYS to words, and names the parts that the script NEEDS.
 
-A line ``-- PART name`` stands for the text of that file.
+A line ``-- PART name`` is replaced by the text of that part.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _CONSTANTS = re.compile(r"^local ([A-Z][A-Z0-9_]*(?:, [A-Z][A-Z0-9_]*)*) = ([^\n
 
 _NAME = re.compile(r"\b([A-Z][A-Z0-9_]+)\b")
 
-# All others free memory, move it about, or need next to none: they must work on a full server.
+# All others free memory, or need next to none: they must work on a full server.
 _MAY_GROW = {"enqueue", "checkpoint"}
 
 
 class Part(NamedTuple):
-    """A file of functions: what it needs, what its code may name, and that with constants written in."""
+    """A file of functions: the parts it needs, its constants, and its code with constants inlined."""
 
     needs: list[str]
     constants: dict[str, str]
@@ -41,7 +41,7 @@ class Script:
     def __init__(self, name: str, part: Callable[[str], Part], *, shebang: bool) -> None:
         source = _PART.sub(lambda found: _read(f"parts/{found[1]}"), _read(name))
         self.keys = tuple(_header(source, "KEYS"))
-        """Words for the keys; ``...`` before the last says that it takes all that are left."""
+        """Words for the keys; ``...`` before the last: it takes all the rest."""
         if not self.keys:
             raise AssertionError(f"{name}.lua does not name its KEYS")
         flags = ("#!lua\n" if name in _MAY_GROW else "#!lua flags=allow-oom\n") if shebang else ""
@@ -54,7 +54,7 @@ class Script:
 
     @property
     def suffixes(self) -> tuple[str, ...]:
-        """What is stored for its words, where all of them are keys of a queue."""
+        """The stored suffixes of its words, if all are keys of a queue."""
         if self._suffixes is None:
             self._suffixes = tuple(map(suffix, self.keys))
         return self._suffixes
@@ -69,9 +69,9 @@ class Script:
 
 
 class Scripts:
-    """Every script by name, read when it is first used: a launch needs half of them.
+    """Every script by name, loaded lazily: a launch needs half of them.
 
-    ``shebang`` is off for fakeredis, which does not read the line that carries a script's flags.
+    ``shebang`` is off for fakeredis, which does not support script flags.
     """
 
     def __init__(self, *, shebang: bool = True) -> None:
@@ -86,7 +86,7 @@ class Scripts:
         return script
 
     def _part(self, name: str) -> Part:
-        """Made once for all scripts that need it: a launch uses a dozen."""
+        """Cached: a launch uses a dozen scripts."""
         part = self._parts.get(name)
         if part is None:
             source, needed = _read(f"parts/{name}"), dict[str, Part]()
@@ -110,7 +110,7 @@ def _read(name: str) -> str:
 
 
 def _collect(needs: list[str], part: Callable[[str], Part], parts: dict[str, Part]) -> None:
-    """Each part once, and after those that it needs itself."""
+    """Each part once, after its own dependencies."""
     for name in needs:
         if name not in parts:
             _collect(part(name).needs, part, parts)
@@ -118,7 +118,7 @@ def _collect(needs: list[str], part: Callable[[str], Part], parts: dict[str, Par
 
 
 def _constants(source: str, parts: dict[str, Part]) -> dict[str, str]:
-    """Those of a source and of the parts that it needs, with their values."""
+    """Constants of a source and of its parts, with their values."""
     constants: dict[str, str] = {}
     for part in parts.values():
         constants |= part.constants
@@ -128,9 +128,9 @@ def _constants(source: str, parts: dict[str, Part]) -> dict[str, str]:
 
 
 def _inlined(source: str, constants: dict[str, str]) -> str:
-    """With the values of constants in place of their names, as a preprocessor would.
+    """``source`` with constants replaced by their values, as a preprocessor would.
 
-    Each function of a script captures the locals that it uses, in every call: those of a step cost 40 µs.
+    As locals, each function would capture them in every call: those of a step cost 40 µs.
     """
     words = _NAME.split(_CONSTANTS.sub("\n", source))
     words[1::2] = [constants.get(name, name) for name in words[1::2]]

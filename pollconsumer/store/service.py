@@ -1,4 +1,4 @@
-"""Whether queues are served, and what is ready in them."""
+"""Whether queues are served, and how many messages are ready in them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Service(NamedTuple):
-    """``lately``: a consumer came so recently that the next can be expected. ``ready``: messages for it."""
+    """``lately``: the next launch of a consumer can still be expected. ``ready``: number of ready messages."""
 
     lately: bool
     paused: bool
@@ -22,7 +22,7 @@ class Service(NamedTuple):
 
 
 def service_of(wire: Wire, keys: Keys, queues: Sequence[str]) -> dict[str, Service]:
-    """By queue; in one round trip."""
+    """In one round trip."""
     commands = []
     for queue in queues:
         commands += [
@@ -42,6 +42,6 @@ def service_of(wire: Wire, keys: Keys, queues: Sequence[str]) -> dict[str, Servi
 
 
 def unknown_queues(wire: Wire, keys: Keys, queues: Sequence[str]) -> list[str]:
-    """Those that nobody ever enqueued to, paused or served; in one round trip."""
+    """Queues that were never enqueued to, paused or served; in one round trip."""
     known = wire.all([("SISMEMBER", keys.control("queues"), queue) for queue in queues])
     return [queue for queue, is_known in zip(queues, known, strict=True) if not is_known]

@@ -1,4 +1,4 @@
-"""Whether a server may be used at all: new enough, a primary, keeping what it is given, and the one we knew."""
+"""Checks that a server may be used: recent enough, a primary, not evicting, and the store that we know."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OLDEST = (7, 0)
 
 
 class Memo(Protocol):
-    """Where the id of a store is remembered, outside of the store."""
+    """Remembers the id of a store outside of it."""
 
     def read(self) -> str | None: ...
 
@@ -26,7 +26,7 @@ class Memo(Protocol):
 
 
 class Suitability:
-    """To be called on every new connection."""
+    """Called on every new connection."""
 
     def __init__(self, namespace: str, memo: Memo, warn: Callable[[str], None]) -> None:
         self._key = Keys(namespace).control("store-id")
@@ -34,7 +34,7 @@ class Suitability:
 
     def __call__(self, wire: Wire) -> None:
         """Raises StoreRefused; StoreUnreachable for a replica."""
-        # Remembered before it is asked for: another process may be the first to see this store in between.
+        # Read the memo first: another process may be the first to see this store in between.
         known = self._memo.read()
         *sections, held = wire.once(
             [("INFO", "server"), ("INFO", "memory"), ("INFO", "replication"), ("GET", self._key)]
@@ -58,7 +58,7 @@ class Suitability:
         self._warn(f"store evicts: maxmemory-policy {policy}; leases may vanish, set noeviction")
 
     def _recognise(self, wire: Wire, known: str | None, held: str | None) -> None:
-        """A store without the id that it had is another one, or empty: its messages are elsewhere."""
+        """Refuse a store whose id is missing or different: it was emptied or replaced."""
         if known is None:
             self._memo.write(held or adopt(wire, self._key))
             return
@@ -68,7 +68,7 @@ class Suitability:
 
 
 def adopt(wire: Wire, key: str) -> str:
-    """Give the store an id, unless it has one. Returns the id that it has."""
+    """Give the store an id, unless it has one. Returns its id."""
     *_, held = wire.once([("SET", key, secrets.token_hex(16), "NX"), ("GET", key)])
     store_id: str = held.decode()
     return store_id

@@ -1,5 +1,4 @@
-"""What is wrong between us and a server before any command: failures of TLS that no repetition mends, and connections
-that others may read."""
+"""Permanent TLS failures, and warnings about connections that others may read."""
 
 from __future__ import annotations
 
@@ -25,9 +24,9 @@ _FIXES = {
 
 
 def tls_refusal(error: BaseException, options: Mapping[str, Any], *, established: bool) -> ConfigurationError | None:
-    """What to tell the user of a connection with TLS that failed for good; None for what may be different in a moment.
+    """The error for a permanent failure of TLS; None if it may be transient.
 
-    ``options`` are those of the URL. Once a connection is established only a certificate can be what is wrong with it.
+    ``options`` are those of the URL. Once a connection is ``established`` only a certificate can be invalid.
     """
     failure: BaseException | None = error
     while failure is not None and not isinstance(failure, ssl.SSLError | FileNotFoundError | PermissionError):
@@ -36,7 +35,7 @@ def tls_refusal(error: BaseException, options: Mapping[str, Any], *, established
         fix = _FIXES.get(failure.verify_code, "name the file of its CA's certificate: ssl_ca_certs=FILE")
         return _refused(failure.verify_message, fix)
     if isinstance(failure, ssl.SSLEOFError | ssl.SSLZeroReturnError):
-        return None  # hung up: a server that is just starting does that
+        return None  # the server hung up, as one that is just starting does
     if isinstance(failure, ssl.SSLError):
         if established and "CERTIFICATE" not in (failure.reason or ""):
             return None
@@ -68,7 +67,7 @@ def _refused(reason: str, fix: str) -> ConfigurationError:
 
 
 def doubts(url: str) -> Iterator[str]:
-    """What a person should know of the connection that ``url`` makes."""
+    """Warnings about insecure options of ``url``."""
     parts = urlsplit(url)
     asked = parse_qs(parts.query)
     if parts.scheme == "rediss" and asked.get("ssl_cert_reqs", [""])[-1].lower() in ("none", "optional"):

@@ -1,7 +1,7 @@
-"""One connection to the server: bounded calls, an own retry, and every redis exception turned into one of ours.
+"""One connection to the server: timeouts, retries, and our exceptions instead of redis-py's.
 
-redis-py's own retries are off. Its defaults (5 s, eleven tries) turn one lost packet into a minute, longer than a
-launch lives, and they send again what may have been carried out.
+redis-py's retries are off: its defaults (5 s, eleven tries) turn one lost packet into a minute, longer than a launch
+lives, and repeat calls that may have been carried out.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Wire:
-    """A connection that is made when first used, again after a loss, and anew in a child process."""
+    """A connection that is made lazily, and made again after a loss or in a child process."""
 
     def __init__(
         self,
@@ -37,8 +37,8 @@ class Wire:
         connect: Callable[[], Any] | None = None,
         scripts: Scripts | None = None,
     ) -> None:
-        """``revive`` starts the server, within so many seconds, where that is ours to do; ``greet`` looks at it once on
-        every new connection, and raises where it must not be used; ``connect`` makes another kind of connection."""
+        """``revive`` starts an embedded server, within the given seconds; ``greet`` checks each new connection, and
+        raises if the server must not be used; ``connect`` makes another kind of connection."""
         self.address = redacted(url)
         self.patience = patience
         self.scripts = scripts or Scripts()
@@ -51,18 +51,18 @@ class Wire:
         self.repeated = False
         """Whether the last call was sent more than once."""
         self.replicas = 0
-        """How many the server had when it was greeted."""
+        """The number of the server's replicas when it was greeted."""
 
     def call(self, script: Script | str, keys: Sequence[str], args: Sequence[Any]) -> Any:
-        """Run a script, again after a lost answer: it must be one that repeats itself harmlessly."""
+        """Run an idempotent script, and repeat it after a lost answer."""
         return self.all([self.script(script, keys, args)])[0]
 
     def command(self, *arguments: str | bytes | float) -> Any:
-        """Run one command that repeats itself harmlessly."""
+        """Run one idempotent command, and repeat it after a lost answer."""
         return self.all([arguments])[0]
 
     def blocking(self, command: Sequence[Any], seconds: float) -> Any:
-        """Run one command that blocks for at most ``seconds``; None when it got no answer. Not repeated."""
+        """Run one command that blocks for at most ``seconds``; None without an answer. Not repeated."""
         try:
             return self.once([command], blocking=seconds)[0]
         except Unanswered:
@@ -78,10 +78,10 @@ class Wire:
     def all(
         self, commands: Sequence[Sequence[Any]], *, mend: Callable[[], object] | None = None, blocking: float = 0.0
     ) -> list[Any]:
-        """The answers to commands sent in one write, tried again until patience ends. Raises StoreUnreachable then.
+        """The answers to commands sent in one write, repeated until patience ends; then StoreUnreachable.
 
-        One of them may block for ``blocking`` seconds. ``mend`` undoes, before each further try, what the one before
-        may have done unseen.
+        One of them may block for ``blocking`` seconds. ``mend`` is called before each repetition, to undo what the last
+        call may have done.
         """
         patience = self.patience()
         pause = 0.02
@@ -106,8 +106,7 @@ class Wire:
     def once(self, commands: Sequence[Sequence[Any]], *, blocking: float = 0.0) -> list[Any]:
         """The answers to commands sent in one write, one of which may block for ``blocking`` seconds.
 
-        Raises Unanswered where there is none; the connection is closed then, so that no late reply can be taken for
-        another's.
+        Raises Unanswered if there is none, and closes the connection, so that no late reply is taken for another's.
         """
         self.send(commands)
         return self.receive(commands, blocking=blocking)
@@ -123,10 +122,8 @@ class Wire:
             raise Unanswered(str(error), sent=True) from None
 
     def receive(self, commands: Sequence[Sequence[Any]], *, blocking: float = 0.0) -> list[Any]:
-        """Answers to what `send` sent; scripts unknown to the server are loaded and run again.
-
-        A WAIT at the end waits for these, too.
-        """
+        """Answers to what `send` sent; scripts unknown to the server are loaded and run again, before a WAIT at the
+        end."""
         answers, timeout = [], self.patience().for_one_answer()
         for _ in commands:
             answers.append(self._answer(timeout + blocking))
@@ -148,14 +145,14 @@ class Wire:
         return answers
 
     def readable(self, timeout: float) -> bool:
-        """Whether an answer arrives within ``timeout`` seconds. A lost connection is readable: `receive` says so."""
+        """Whether an answer arrives within ``timeout`` seconds. A lost connection is readable: `receive` raises."""
         try:
             return bool(self._connection is None or self._connection.can_read(timeout))
         except (exceptions.RedisError, OSError):
             return True
 
     def fileno(self) -> int | None:
-        """The descriptor to wait on, which redis-py has no public name for; None where there is none."""
+        """The descriptor to wait on, or None; redis-py has no public name for it."""
         socket: Any = getattr(self._connection, "_sock", None)
         return socket.fileno() if hasattr(socket, "fileno") else None
 
@@ -214,7 +211,7 @@ class Wire:
             return error
 
     def _raise_if_refused(self, error: BaseException, *, established: bool) -> None:
-        """For TLS that fails however often it is tried."""
+        """Raise for a permanent failure of TLS."""
         if self._encrypted:
             from pollconsumer.store.transport import tls_refusal
 

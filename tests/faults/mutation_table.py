@@ -92,7 +92,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     _lua("parts/reserve", "order within a batch", "hard_end + at / 2, id", "hard_end, id"),
     _lua("redrive", "removed from the dead letters", "    redis.call('ZREM', dead_letters, id)\n", ""),
     _lua(
-        "parts/taking_out",
+        "parts/removal",
         "cancelled leaves the schedule",
         "    redis.call('ZREM', schedule, id)\n    return\n",
         "    return\n",
@@ -122,7 +122,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     _lua("trim", "what is kept", "if i > surplus and sub(entries[i], 1, 6) >= horizon then break end", ""),
     # Limits
     _lua("parts/reserve", "places of a concurrency key", "has_place = taken[key] < most", "has_place = true"),
-    _lua("parts/settle", "places given back", "      leave_place(key)\n      freed", "      freed"),
+    _lua("parts/settle", "places given back", "      free_place(key)\n      freed", "      freed"),
     _lua("parts/reserve", "pause", "wanted > 0 and redis.call('EXISTS', paused) == 0", "wanted > 0"),
     _lua("parts/reserve", "most in flight", "tonumber(most) - redis.call('ZCARD', in_flight)", "tonumber(most)"),
     _lua("parts/reserve", "quota counted", "if sixtieth and count > 0 then", "if false then"),

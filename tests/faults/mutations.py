@@ -71,7 +71,7 @@ NEAREST = {
     "set_aside": ["recurring"],
     "settle": ["settling", "concurrency_keys", "at_most_once", "unique_keys", "id_memory"],
     "step": ["settling"],
-    "taking_out": ["too_late"],
+    "removal": ["too_late"],
     "trim": ["trimming", "id_memory"],
     "try_again": ["recurring"],
     "undefine": ["recurring"],

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pollconsumer import Fatal, HandlerTimeout, PollConsumer, RetryIn
-from pollconsumer.core.cut_short import TimeIsUp
 from pollconsumer.core.errors import ConfigurationError
+from pollconsumer.core.failures import TimeIsUp
 from pollconsumer.runtime.handling import timeouts
 from pollconsumer.runtime.handling.context import Context, Delivery, Situation
 from pollconsumer.runtime.handling.executor import Attempt, ThreadExecutor

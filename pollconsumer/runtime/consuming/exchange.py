@@ -13,7 +13,7 @@ from pollconsumer.store.reservations import Settlement, Share
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from pollconsumer.core.turns import Turns
+    from pollconsumer.core.queue_order import Turns
     from pollconsumer.runtime.consuming.settling import Settling
     from pollconsumer.runtime.launch.held import Launch
     from pollconsumer.store.reservations import Limits, Reservation, Stepped

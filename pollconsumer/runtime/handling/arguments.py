@@ -240,8 +240,8 @@ def _refusing(reason: str) -> Convert:
 
 
 def _kind(value: Any) -> type | None:
-    """What of JSON ``value`` becomes; None for what it cannot, which is found when it is encoded."""
-    from pollconsumer.core.values import plain as in_json
+    """The JSON type of ``value``; None if it has none, which raises when it is encoded."""
+    from pollconsumer.core.values import to_json
 
     for _ in range(2):
         if isinstance(value, bool):
@@ -252,7 +252,7 @@ def _kind(value: Any) -> type | None:
         if isinstance(value, tuple):
             return list
         try:
-            value = in_json(value)
+            value = to_json(value)
         except (TypeError, ValueError):
             return None
     return None

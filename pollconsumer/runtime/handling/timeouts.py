@@ -17,7 +17,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from pollconsumer.core.cut_short import HandlerTimeout, TimeIsUp
+from pollconsumer.core.failures import HandlerTimeout, TimeIsUp
 from pollconsumer.core.retry import Fatal, RetryIn, Yield
 from pollconsumer.runtime.handling.shield import in_force
 

@@ -19,8 +19,8 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from pollconsumer.core.cut_short import HandlerTimeout, ProcessDied
 from pollconsumer.core.errors import PollConsumerError
+from pollconsumer.core.failures import HandlerTimeout, ProcessDied
 from pollconsumer.core.retry import Yield
 from pollconsumer.runtime.handling.outcome import signal_name
 from pollconsumer.runtime.isolation.protocol import (

@@ -1,12 +1,12 @@
 -- Take a free slot of a lease, or become the one that waits for it.
 -- KEYS fences next baton leases launches ledger ... slots
 -- NEEDS whole types
--- ARGV launch, ttl in ms, ms that a successor's claim lasts, lineage of slot 0 less its number, launches to remember,
---   holder and ledger entry as JSON, holders thought dead: 'fence:seq' where the caller saw no renewal for too long
+-- ARGV launch, ttl in ms, ms that a successor's claim lasts, lineage without its slot number, launches to remember,
+--   holder and ledger entry as JSON, 'fence:seq' of each holder whose renewal is overdue by the caller's clock
 -- Returns {1, slot, fence, now} when taken; {0, ms until the first lease may lapse, 'fence:seq' of each slot} for the
 --   successor; {-1} when another is waiting already
--- Refusals: FOREIGN with the key that somebody else wrote to
--- Repeating the call is harmless: the same launch is given the same fence.
+-- Refusals: FOREIGN with a corrupt key
+-- Idempotent: the same launch gets the same fence.
 -- A fence is above every earlier one and not below the server's clock, so that a restored backup repeats none.
 
 redis.call('GET', next)  -- a key of another type is refused before anything is written

@@ -1,15 +1,15 @@
--- Look for messages that stand nowhere, and put them where their row says: a script that was cut short in between, by an
--- access rule, has written a record and nothing more.
+-- Find messages that are in no list, and put them where their row says: a script that an access rule interrupted may have
+-- written only a record.
 -- KEYS records rows ready ready_by_priority schedule in_flight completed cancelled dead_letters waiting_for_place
 -- KEYS counters ready_marker schedule_marker places_taken parked
 -- NEEDS types places
--- ARGV most records to look at, more or less
--- Returns messages put in place; 1 while there are more records than places, so that others are missing; and 1 when all
---   records have been looked at
--- Goes on where the call before ended. What cannot be told at little cost, whether an id is somewhere in a long list, is
--- left for a time when the list is shorter, or all before the message has been handled.
--- A few of those that wait for a concurrency key, or are parked, are looked at, too: what is no such message is taken out,
--- or it would be counted for ever.
+-- ARGV records to examine, approximately
+-- Returns messages repaired; 1 while there are more records than entries in lists, so that others are missing; and 1 when
+--   all records have been examined
+-- Continues where the last call ended. Searching a long list would be expensive: that is left until the list is shorter, or
+-- until all messages before it have been handled.
+-- Also examines a few ids that wait for a concurrency key, or are parked, and removes stale ones, which would be counted for
+-- ever.
 
 local EXACTLY_UP_TO, AT_ALL_UP_TO = 1000, 10000
 local now = now_ms()
@@ -19,7 +19,7 @@ expect('ZCARD', waiting_for_place)
 expect('HLEN', places_taken)
 local parked_ids = redis.call('SRANDMEMBER', parked, ARGV[1])
 
--- Scripts count on these, and stop where one is no number: somebody else wrote it. They begin anew without it.
+-- Other scripts fail on corrupt counters: delete them, so that they start again.
 local MOST_DIGITS = 16
 local counts = {'audited to', 'id memory began', DUPLICATES, 'sent on', 'skipped', 'stood in line', 'tick'}
 local counted = redis.call('HMGET', counters, unpack(counts))
@@ -55,7 +55,7 @@ for _, entry in ipairs(redis.call('ZRANGE', waiting_for_place, first, first + AR
   end
   keys[key] = true
 end
--- A place may have been offered to what is no message, and was then taken out by the step that found that out.
+-- A place may have been offered to an id without a message, which a step then dropped.
 for key in pairs(keys) do
   if offer_places(key) > 0 then wake(ready_marker) end
 end
@@ -70,7 +70,7 @@ end
 local record_count = redis.call('HLEN', records)
 local doubtful = record_count > places()
 
--- When the message at the head of the list became ready: all others in it did so later.
+-- When the head of the list became ready: all others became ready later.
 local head = length > 0 and redis.call('LINDEX', ready, 0)
 local head_row = head and well_formed(redis.call('HGET', rows, head))
 local head_record = head and readable(redis.call('HGET', records, head))
@@ -102,7 +102,7 @@ local function make_ready_again(id, row, record)
   wake(ready_marker)
 end
 
--- Returns whether the message stood nowhere.
+-- Returns whether the message was in no list.
 local function put_in_place(id, row, record)
   local state = row and state_of(row) or 'ready'
   if state == 'ready' then

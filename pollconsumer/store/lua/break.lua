@@ -1,6 +1,6 @@
--- Take a lease away from its holder, who learns of it at the next renewal and may not revive it.
+-- Revoke a lease. Its holder learns of it at the next renewal and cannot revive it.
 -- KEYS lease baton fences
--- ARGV lineage, fence that is to be broken
+-- ARGV lineage, fence of the holder
 -- Returns 1; 0 when another holds the lease by now
 
 if redis.call('HGET', lease, 'fence') ~= ARGV[2] then return 0 end

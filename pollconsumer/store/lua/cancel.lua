@@ -1,10 +1,10 @@
--- End a message that is not reserved yet.
+-- Cancel a message that is not reserved yet.
 -- KEYS records rows ready ready_by_priority schedule unique_keys counters cancelled parked places_taken
 -- KEYS waiting_for_place checkpoints ready_marker
--- NEEDS taking_out unique_keys types
+-- NEEDS removal unique_keys types
 -- ARGV id
--- Returns '' when cancelled; its state when it is too late for that, newer when its
---   record is of a newer version; nothing when there is no such message
+-- Returns '' when cancelled; its state when it is too late; 'newer' when its record is of a newer version; nil when there
+--   is no such message
 
 local row, record = well_formed(redis.call('HGET', rows, ARGV[1])), redis.call('HGET', records, ARGV[1])
 if newer(record) then return 'newer' end
@@ -16,7 +16,7 @@ if state ~= 'scheduled' and state ~= 'ready' then return state end
 expect('LLEN', cancelled, ready, ready_marker)
 expect('HLEN', counters)
 expect('ZCARD', ready_by_priority, waiting_for_place)
-take_out(ARGV[1], row, record, state)
+remove(ARGV[1], row, record, state)
 local flags, stamp = without_flag(byte(row, FLAGS), WAITING), be6(now_ms())
 if has_flag(flags, PARKED) then
   redis.call('SREM', parked, ARGV[1])

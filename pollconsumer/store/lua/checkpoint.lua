@@ -1,14 +1,14 @@
--- Keep how far a message has come, for whoever handles it next.
+-- Store a message's checkpoint for its next attempt.
 -- KEYS rows announced checkpoints
 -- NEEDS fences
--- ARGV lineage, fence, id, row as reserved, row to be, checkpoint
+-- ARGV lineage, fence, id, row as reserved, new row, checkpoint
 -- Returns 1; 0 when the reservation is no longer the caller's
 -- Refusals: FENCED, FORGOTTEN
 
 local refusal = refusal_of(ARGV[1], ARGV[2])
 if refusal then return refusal end
 local row = redis.call('HGET', rows, ARGV[3])
-if row ~= ARGV[4] and row ~= ARGV[5] then return 0 end  -- as it is to be: the call is repeated
+if row ~= ARGV[4] and row ~= ARGV[5] then return 0 end  -- the new row already: a repeated call
 redis.call('HSET', checkpoints, ARGV[3], ARGV[6])
 redis.call('HSET', rows, ARGV[3], ARGV[5])
 return 1

@@ -1,13 +1,12 @@
--- Make the recurrences of one owner in a queue those that are given; they stay as long as one owner is left. An owner that
--- has not been here for a day keeps none that another takes out of its definitions. One that is as it was goes on. A new or changed one begins with its first instant from now on, but what is due stays due, and a
--- definition that was replaced or removed less than an hour ago goes on where it was: launches of two versions may
--- take turns, and none of them must keep the other's occurrences from ever coming.
+-- Replace the recurrences of one owner in a queue. A recurrence stays while it has an owner; an owner that has not launched
+-- for a day does not keep one that another removes. An unchanged recurrence continues. A new or changed one starts with its
+-- first instant from now on, but what is due stays due, and a definition that was replaced or removed less than an hour
+-- ago continues: launches of two versions may alternate, and must not suppress each other's occurrences.
 -- KEYS recurrences next_instants recurrence_counters schedule_marker recurrence_owners recurrence_owners_seen
 -- KEYS recurrences_replaced recurrences_unreadable
 -- NEEDS types markers numbers
 -- ARGV owner; for each: name, definition as JSON, first instant in epoch ms ('' for none)
--- Returns names removed, each with the instant at which it was due or '' where it was not; names of those whose
---   definition came back more than once
+-- Returns names removed, each with its due instant or ''; names of those whose definition returned more than once
 
 local GOES_ON_MS, ABSENT_MS, EARLIEST, LATEST = 3600000, 86400000, 0, 1e14
 local owner, now = ARGV[1], now_ms()
@@ -16,7 +15,7 @@ expect('ZCARD', next_instants, recurrences_unreadable)
 expect('LLEN', schedule_marker)
 local removed, contested, named = {}, {}, {}
 
--- Of a definition that was replaced: its next instant ('' for none), when that was, how often it has been.
+-- Of a replaced definition: its next instant ('' for none), when it was replaced, how often.
 local function replaced(name, definition)
   local held = redis.call('HGET', recurrences_replaced, name .. '\n' .. definition)
   local following, at, times = string.match(held or '', '^(%d*) (%d+) (%d+)$')
@@ -24,7 +23,7 @@ local function replaced(name, definition)
   return tonumber(following), tonumber(times)
 end
 
--- The instant at which it is due next; nil for one that no rule of ours can have set.
+-- The instant at which it is due next; nil if it is corrupt.
 local function next_instant(name)
   local instant = tonumber(redis.call('ZSCORE', next_instants, name) or redis.call('ZSCORE', recurrences_unreadable, name) or nil)
   return instant and instant >= EARLIEST and instant < LATEST and instant or nil
@@ -56,7 +55,7 @@ for i = 1, #seen, 2 do
   if not present[seen[i]] then redis.call('HDEL', recurrence_owners_seen, seen[i]) end
 end
 
--- The owners beside this one that count: a group whose set of queues has changed comes under another name from then on.
+-- The other owners that count: a group whose set of queues changes gets another name.
 local function other_owners(owners)
   local others = '\n'
   for other in string.gmatch(owners, '[^\n]+') do

@@ -2,7 +2,7 @@
 -- KEYS recurrences next_instants
 -- NEEDS numbers
 -- ARGV most recurrences
--- Returns now, and for each: name, instant that is due, definition as JSON ('' for none)
+-- Returns now, and for each: name, due instant, definition as JSON ('' for none)
 
 local now, due = now_ms(), {}
 local entries = redis.call('ZRANGEBYSCORE', next_instants, '-inf', now, 'WITHSCORES', 'LIMIT', 0, ARGV[1])

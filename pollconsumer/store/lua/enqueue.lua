@@ -1,16 +1,16 @@
--- Accept messages: into the queue, or into the schedule where a due time lies ahead. All of them, or none.
+-- Accept messages: into the queue, or into the schedule if they are due later. All of them, or none.
 -- KEYS records rows ready ready_by_priority schedule unique_keys counters ready_marker schedule_marker results
 -- KEYS id_memory id_memory_before digests received
 -- NEEDS ready unique_keys markers types
---   (the last two only where an id was chosen by the user, or an outbox is named)
--- ARGV count; for a repetition '@' and the last instant at which it is accepted, or the outbox that this comes from: its
---   queue, the number of its entry, the place in that of the first message here; else '';
---   for each: id, when ('' now, '+n' in n ms, '=n' at epoch ms n), unique key ('' for none) after its lifetime in ms (0
---   for none) and a colon, priority, record less scheduled;
+--   (the last two only if the user chose an id, or with an outbox)
+-- ARGV count; for a repetition '@' and the last instant at which it is accepted, or for an outbox: its queue, the number of
+--   the entry, the position in it of the first message; else '';
+--   for each: id, when ('' now, '+n' in n ms, '=n' at epoch ms n), unique key's lifetime in ms (0 for none), a colon and the
+--   key ('' for none), priority, record without its instant;
 --   for each whose id the user chose: its position above, from 1, and the digest of its handler and payload
--- Returns for each the id under which it is held: its own twice over is a repeated call, another's a duplicate;
---   '' for a new message. Or, with nothing changed: the position of one whose id has another digest; 0 when it is too late
--- First write grows memory, and the script may not outgrow it: a full server refuses with nothing changed.
+-- Returns for each '' if it is new, else the id of the existing message: its own, or that of its unique key's holder. Or,
+--   with nothing changed: the position of one whose id has another digest; 0 when it is too late
+-- Without allow-oom, a full server refuses the script's first write, with nothing changed.
 
 local count = tonumber(ARGV[1])
 local now = now_ms()
@@ -33,8 +33,8 @@ if #ARGV > 5 * count + 2 then
   digested = redis.call('HMGET', digests, unpack(ids))
 end
 
--- Entries of an outbox are numbered, and sent in that order by whoever sends them: what does not lie behind the last one that was
--- received has been received. A number that lies a day ahead is none of ours.
+-- Entries of an outbox are numbered and sent in order: those up to the last one received are duplicates. A number a day
+-- ahead is corrupt.
 local known = 0  -- how many of these, from the first, were received before
 local sender, number, first
 if ARGV[2] ~= '' then sender, number, first = string.match(ARGV[2], '^(%S+) (%d+) (%d+)$') end
@@ -117,7 +117,7 @@ end
 
 if #new_records > 0 then
   redis.call('HSET', records, unpack(new_records))
-  -- The result of a message that had the same id, and is forgotten, is not theirs.
+  -- Drop the result of a forgotten message with the same id.
   for i = 1, result_count > 0 and #new_records or 0, 2 do redis.call('HDEL', results, new_records[i]) end
 end
 if #new_digests > 0 then redis.call('HSET', digests, unpack(new_digests)) end

@@ -1,7 +1,7 @@
--- Pause a recurrence, or let it go on.
+-- Pause or resume a recurrence.
 -- KEYS recurrences next_instants recurrence_counters schedule_marker recurrences_unreadable
 -- NEEDS markers
--- ARGV name, next instant in epoch ms to go on with; '' to pause
+-- ARGV name, next instant in epoch ms to resume with; '' to pause
 -- Returns 1; 0 when there is none of that name
 
 if redis.call('HEXISTS', recurrences, ARGV[1]) == 0 then return 0 end

@@ -1,4 +1,4 @@
--- Say that a successor waits, and wake whoever idles at a marker.
+-- Signal that a successor waits, and wake an idle consumer.
 -- KEYS successor_waits ready_marker
 -- NEEDS markers
 -- ARGV ms for which it waits at most

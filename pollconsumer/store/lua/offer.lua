@@ -1,10 +1,10 @@
--- Count anew what is in flight with each concurrency key, and offer the places that are free: messages in flight may have
--- vanished with a record that somebody deleted, and with them the word that they have left.
+-- Recount messages in flight with each concurrency key, and offer free places: counts are lost with records that another
+-- program deletes.
 -- KEYS records rows ready ready_by_priority in_flight counters ready_marker places_taken waiting_for_place
 -- NEEDS types places
--- ARGV most messages in flight to count, above which the counts are trusted; most keys to look at
+-- ARGV most messages in flight to count, above which the counts are trusted; most keys to examine
 -- Returns messages offered
--- Where there are more keys than that, any run of them is looked at: sooner or later all are.
+-- If there are more keys, a random run of them is examined.
 
 local standing = redis.call('ZCARD', waiting_for_place)
 if standing == 0 then return 0 end

@@ -4,8 +4,8 @@
 -- ARGV lineage, fence, most messages to move
 -- Returns messages moved, ms until the next due time (-1 when there is none), 1 when a recurrence is due
 -- Refusals: FENCED, FORGOTTEN
--- An id without a row becomes ready all the same: it is for the step that reserves it to find out what is missing. One
--- whose message is reserved, or has ended, was scheduled by somebody else: it is dropped.
+-- An id without a row becomes ready, too: the step that pops it handles the missing row. The id of a message that is
+-- reserved or has ended is corrupt: it is dropped.
 
 local refusal = refusal_of(ARGV[1], ARGV[2])
 if refusal then return refusal end
@@ -41,7 +41,7 @@ if #ids > 0 then
   if #new_ranked > 0 then redis.call('ZADD', ready_by_priority, unpack(new_ranked)) end
   wake(ready_marker)
 end
-local next_due, longest = -1, 31536000000  -- what stands beyond a year may be no number that a reply can hold
+local next_due, longest = -1, 31536000000  -- a year in ms: corrupt scores may exceed the integers of a reply
 for _, key in ipairs({schedule, next_instants}) do
   local head = redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')[2]
   local left = head and math.min(longest, math.max(0, tonumber(head) - now))

@@ -1,7 +1,7 @@
--- Forget dead letters for good, all but their ids.
+-- Forget dead letters, except their ids.
 -- KEYS records rows dead_letters errors checkpoints counters digests id_memory id_memory_before
 -- NEEDS types id_memory
--- ARGV ms to remember ids at least, most ids in a generation of these; ids
+-- ARGV ms to remember ids at least, most ids per generation; ids
 -- Returns ids forgotten
 
 local forgotten = {}

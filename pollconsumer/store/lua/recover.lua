@@ -1,12 +1,12 @@
--- Offer orphans again: messages reserved under a fence that no lease has any more; or, where the caller says which fences
--- are live, past the hard end of a launch that has none of those.
+-- Offer orphans again: messages reserved under a fence that is no longer announced; or, if the caller gives the live
+-- fences, past their hard end under another fence.
 -- KEYS records rows ready ready_by_priority in_flight dead_letters errors unique_keys counters announced ready_marker
 -- KEYS places_taken waiting_for_place
 -- NEEDS types places reservations unique_keys
--- ARGV how many with the highest hard ends to leave out, most messages to look at, 1 to look at hard ends, live fences
--- Returns ids of the orphans, messages looked at, and of those that are dead letters now id, row, problem
--- The attempt stays counted, and so does the death of the process: a message that kills it must run out of both. One that
--- was begun for the only time is a dead letter.
+-- ARGV how many with the highest hard ends to skip, most messages to examine, 1 to compare hard ends, live fences
+-- Returns ids of the orphans, messages examined, and of new dead letters id, row, problem
+-- The attempt and the death of the process are charged: a message that kills it must run out of them. One that was begun
+-- at most once becomes a dead letter.
 
 local now = now_ms()
 expect('LLEN', ready, ready_marker)
@@ -36,7 +36,7 @@ local function skip(id, row)
   if record then free_key(id, record) end
   local _, key = concurrency(has_flag(byte(row, FLAGS), CONCURRENCY) and record_of(id))
   if key then
-    leave_place(key)
+    free_place(key)
     freed[#freed + 1] = key
   end
   redis.call('HSET', rows, id, set(row, ENDING, 'd', ENDED, be6(now)))
@@ -51,9 +51,9 @@ end
 for i = #order, 1, -1 do
   local id, row = order[i].id, order[i].row
   if not row then
-    -- The step that reserves it finds out what is missing.
+    -- The step that pops it handles the missing row.
     local _, key = concurrency(record_of(id))
-    if key then leave_place(key) end
+    if key then free_place(key) end
     redis.call('ZREM', in_flight, id)
     redis.call('LPUSH', ready, id)
     orphans[#orphans + 1] = id
@@ -74,6 +74,6 @@ for i = #order, 1, -1 do
   end
 end
 for i = #freed, 1, -1 do offer_places(freed[i]) end
-for i = 1, #returning, 2 do come_back(returning[i], returning[i + 1]) end
+for i = 1, #returning, 2 do return_to_queue(returning[i], returning[i + 1]) end
 if #orphans > 0 then wake(ready_marker) end
 return {orphans, #ids, dead}

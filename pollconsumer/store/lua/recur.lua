@@ -1,4 +1,4 @@
--- Enqueue occurrences of a recurrence and set when it is due next: both or neither, whoever else tries.
+-- Enqueue occurrences of a recurrence and set when it is due next, atomically.
 -- KEYS records rows ready ready_by_priority counters recurrences next_instants recurrence_counters announced
 -- KEYS ready_marker id_memory id_memory_before
 -- NEEDS fences types ready markers
@@ -18,7 +18,7 @@ local now, skipped, enqueued = now_ms(), tonumber(ARGV[6]), 0
 local stamp = be6(now)
 local last = redis.call('HGET', recurrence_counters, name .. ':last')
 
--- HINCRBY would fail, with the instant moved on already, where somebody else wrote no number.
+-- HINCRBY would fail on a corrupt count after the instant was advanced.
 local function count(what, more)
   local field = name .. ':' .. what
   local held = redis.call('HGET', recurrence_counters, field)

@@ -1,9 +1,9 @@
--- Return dead letters to their queue: the same messages, in a new generation, with all their attempts before them.
+-- Return dead letters to their queue, in a new generation with all attempts again.
 -- KEYS records rows ready ready_by_priority dead_letters unique_keys counters ready_marker
 -- NEEDS types ready unique_keys markers
 -- ARGV ids
--- Returns ids returned. Left where they are: what is no dead letter, what has lost its record, and what has a unique
---   key that another message holds by now
+-- Returns ids redriven. Skipped: ids that are no dead letters, have lost their record, or whose unique key another message
+--   holds by now
 
 local now, returned = now_ms(), {}
 expect('LLEN', ready, ready_marker)

@@ -1,9 +1,9 @@
--- Give a lease back, wake the successor, close the launch's ledger entry.
+-- Release a lease, wake the successor, close the launch's ledger entry.
 -- KEYS lease baton fences seen ledger
 -- NEEDS numbers
 -- ARGV lineage, role, fence, launch, ledger entry as JSON
--- Returns 1; 0 when the lease was another's already (the ledger is written all the same)
--- A renewal that is still under way finds its fence gone, and cannot revive what was given back.
+-- Returns 1; 0 when another held the lease already (the ledger is still written)
+-- Without its fence, a concurrent renewal cannot revive the lease.
 
 redis.call('HSET', ledger, ARGV[4], ARGV[5])
 if redis.call('HGET', fences, ARGV[1]) == ARGV[3] then redis.call('HDEL', fences, ARGV[1]) end

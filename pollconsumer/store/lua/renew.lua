@@ -1,9 +1,9 @@
--- Go on holding a lease, and say how the launch fares.
+-- Renew a lease, and update the launch's ledger entry.
 -- KEYS lease fences seen ledger
 -- NEEDS numbers
 -- ARGV lineage, role, fence, ttl in ms, launch, holder as JSON, ledger entry as JSON
--- Returns 1; 0 when the lease is another's, or was broken; -1 when the store has forgotten every lease there was
--- A lease that lapsed unclaimed is revived under its fence: nobody has taken a higher one.
+-- Returns 1; 0 when another holds the lease, or it was broken; -1 when the store was emptied
+-- A lease that lapsed unclaimed is revived under its fence, since no higher one was taken.
 
 local now = now_ms()
 local fence = redis.call('HGET', lease, 'fence')

@@ -1,10 +1,10 @@
--- Give a message that is not reserved yet another due time; it keeps its id.
+-- Change the due time of a message that is not reserved yet.
 -- KEYS records rows ready ready_by_priority schedule counters ready_marker schedule_marker places_taken
 -- KEYS waiting_for_place
--- NEEDS types taking_out
+-- NEEDS types removal
 -- ARGV id, when ('+n' in n ms, '=n' at epoch ms n)
--- Returns '' when rescheduled; its state when it is too late for that, newer when its
---   record is of a newer version; nothing when there is no such message
+-- Returns '' when rescheduled; its state when it is too late; 'newer' when its record is of a newer version; nil when there
+--   is no such message
 
 local row, record = well_formed(redis.call('HGET', rows, ARGV[1])), redis.call('HGET', records, ARGV[1])
 if newer(record) then return 'newer' end
@@ -20,9 +20,9 @@ if due <= now and state == 'ready' then return '' end
 expect('LLEN', ready, ready_marker, schedule_marker)
 expect('HLEN', counters)
 expect('ZCARD', ready_by_priority, waiting_for_place)
-take_out(ARGV[1], row, record, state)
+remove(ARGV[1], row, record, state)
 row = set(row, FLAGS, char(without_flag(byte(row, FLAGS), WAITING)), NUMBER_IN_LINE, NEVER, DUE, be6(due))
--- After a failed attempt it is the next attempt that is due.
+-- After a failed attempt, the due time is that of the next attempt.
 local next_attempt = six(row, NEXT_ATTEMPT) ~= NEVER and be6(due) or NEVER
 if due <= now then
   redis.call('HSET', rows, ARGV[1], set(row, ENQUEUED, be6(now), NEXT_ATTEMPT, NEVER))

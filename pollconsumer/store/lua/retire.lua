@@ -1,4 +1,4 @@
--- Take the word of a holder that is gone out of a queue: what it still has reserved there is an orphan from here on.
+-- Remove a dead holder's announcement from a queue: its reservations there become orphans.
 -- KEYS announced
 -- ARGV lineage, fence
 

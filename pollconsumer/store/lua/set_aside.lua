@@ -1,7 +1,7 @@
--- Put recurrences aside that cannot be read, with their instants, so that they do not stand before those that can.
+-- Set unreadable recurrences aside, with their instants, so that they do not block others.
 -- KEYS announced next_instants recurrences_unreadable
 -- NEEDS types
--- ARGV lineage, fence; for each: name, instant that was due
+-- ARGV lineage, fence; for each: name, due instant
 -- Refusals: FENCED
 
 if redis.call('HGET', announced, ARGV[1]) ~= ARGV[2] then return redis.error_reply('FENCED ' .. ARGV[1]) end

@@ -1,8 +1,8 @@
--- Forget completed or cancelled messages beyond what is kept, oldest first; and results whose time is over.
+-- Forget completed or cancelled messages beyond the limits, oldest first; and expired results.
 -- KEYS records rows ended errors checkpoints results result_ends counters digests id_memory id_memory_before
 -- NEEDS types id_memory
--- ARGV messages to keep at most, ms to keep them at most, most messages to forget now; ms to remember their ids at least, most
---   ids in a generation of these
+-- ARGV messages to keep at most, ms to keep them at most, most messages to forget now; ms to remember their ids at least,
+--   most ids per generation
 -- Returns messages forgotten
 
 local now = now_ms()

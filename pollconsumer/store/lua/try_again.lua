@@ -1,4 +1,4 @@
--- Have recurrences that could not be read looked at again, at the instants at which they were due.
+-- Return recurrences that were set aside, at their due instants.
 -- KEYS announced next_instants recurrences_unreadable
 -- ARGV lineage, fence
 -- Returns how many there are

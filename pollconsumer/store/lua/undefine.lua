@@ -1,4 +1,4 @@
--- Remove a recurrence, whoever defined it, and whatever of it is there.
+-- Remove a recurrence, regardless of its owners.
 -- KEYS recurrences next_instants recurrence_counters recurrence_owners recurrences_replaced recurrences_unreadable
 -- NEEDS numbers
 -- ARGV name

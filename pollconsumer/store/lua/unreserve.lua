@@ -1,12 +1,12 @@
--- Give back what a launch has reserved, and nobody handles: the reply to its step was lost, or it died.
+-- Release a launch's reservations: the reply to its step was lost, or it died.
 -- KEYS records rows ready ready_by_priority in_flight counters announced ready_marker places_taken waiting_for_place
 -- NEEDS fences types places reservations
 -- ARGV lineage, fence, fence in 6 bytes, number of ids whose handler has ended, these, number of those whose last attempt
---   this was, these, ids to leave
--- Returns messages given back
+--   this was, these, ids to keep reserved
+-- Returns messages released
 -- Refusals: FENCED, FORGOTTEN
--- The attempt is charged where the handler has ended, or there is no other left; a row then says so in place of deaths.
--- What was begun for the only time stays reserved: recovering makes a dead letter of it.
+-- The attempt is charged if the handler has ended, or if it was the last, which CRASHES then records. A message begun at
+-- most once stays reserved: recover.lua makes it a dead letter.
 
 local refusal = refusal_of(ARGV[1], ARGV[2])
 if refusal then return refusal end
@@ -32,7 +32,7 @@ for i = #order, 1, -1 do
   local attempts, crashes = attempts_of(row), spent[id] and SPENT or byte(row, CRASHES)
   if not ended[id] and not spent[id] then attempts = math.max(attempts - 1, 0) end
   redis.call('ZREM', in_flight, id)
-  come_back(id, set(row, ATTEMPTS, attempts_bytes(attempts), CRASHES, char(crashes), RESERVED, NEVER, STARTED, NEVER))
+  return_to_queue(id, set(row, ATTEMPTS, attempts_bytes(attempts), CRASHES, char(crashes), RESERVED, NEVER, STARTED, NEVER))
 end
 if #order > 0 then wake(ready_marker) end
 return #order

@@ -1,5 +1,5 @@
--- Why a holder is refused: FENCED where a newer one has announced itself, FORGOTTEN where the store knows of none, as
--- after it was emptied. Nil where the fence is the one that was announced.
+-- Why a holder is refused: FENCED if a newer one has announced itself, FORGOTTEN if the store knows none, as after it was
+-- emptied. Nil if the fence is the announced one.
 
 local function refusal_of(lineage, fence)
   local seen = redis.call('HGET', announced, lineage)

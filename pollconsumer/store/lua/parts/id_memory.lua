@@ -1,7 +1,7 @@
 -- NEEDS numbers
 
--- Forgotten messages: their ids are kept, each with its digest ('' where it has none), in the younger of two generations.
--- The older one goes when the younger has lasted its time, or holds as many as it may.
+-- Ids of forgotten messages, each with its digest or '', are kept in the younger of two generations. The older one is
+-- dropped when the younger is old enough or full.
 local function remember(ids, now, lasts, most)
   local size, before = redis.call('HLEN', id_memory), redis.call('HLEN', id_memory_before)
   local began = tonumber(redis.call('HGET', counters, 'id memory began') or 0) or 0

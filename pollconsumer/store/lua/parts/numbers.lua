@@ -15,7 +15,7 @@ local function number6(s, at)
   return ((((a * 256 + b) * 256 + c) * 256 + d) * 256 + e) * 256 + f
 end
 
--- In full: tostring would round instants to 14 digits.
+-- tostring would round instants to 14 digits.
 local function decimal(n)
   return string.format('%.0f', n)
 end

@@ -1,10 +1,10 @@
 -- NEEDS ready markers
--- Concurrency keys. places_taken counts what is in flight with each. A message that finds the places of its key taken
--- stands in line, and so does one that comes back from being in flight: in waiting_for_place, ordered by key, then as ready
--- messages are. As many as there are free places, from the first in line, are offered one: these are in the ready list
--- as well, and the duplicates correct the count. All others in line have the flag WAITING. Offering is idempotent.
+-- Concurrency keys. places_taken counts messages in flight with each. A message whose key has no free place waits in line,
+-- as does one that returns from being in flight: in waiting_for_place, ordered by key, then like ready messages. As many
+-- as there are free places, from the first in line, are offered one: these are in the ready list as well, and the
+-- duplicates correct the count. All others in line have the flag WAITING. Offering is idempotent.
 
--- Most messages in flight with the concurrency key of a record, and that key; nothing where it has none.
+-- The limit of a record's concurrency key, and the key; nil if it has none.
 local function concurrency(record)
   if not record or not has_flag(byte(record, RECORD_FLAGS), CONCURRENCY) then return nil end
   local at = RECORD_UNIQUE_KEY + 1 + byte(record, RECORD_UNIQUE_KEY)
@@ -25,20 +25,20 @@ local function id_in_line(entry, key)
   return sub(entry, #key + 21)
 end
 
--- The row and the entry of a message that has to stand in line. Among those that became ready in the same ms the number
--- says who is first; one that stood among them before has one below FIRST_NUMBER.
+-- The row and the entry of a message that must wait in line. The number orders those that became ready in the same ms; one
+-- that returns to the line has a number below FIRST_NUMBER.
 local FIRST_NUMBER = 1099511627776
 
-local function standing(id, row, key, number)
+local function waiting_row(id, row, key, number)
   if not in_line(row) then row = set(row, NUMBER_IN_LINE, be6(number)) end
   return set(row, FLAGS, char(byte(row, FLAGS) + WAITING)), line_entry(id, row, key)
 end
 
-local function leave_line(id, row, key)
+local function remove_from_line(id, row, key)
   redis.call('ZREM', waiting_for_place, line_entry(id, row, key))
 end
 
--- Offer the places of a key that are free. Returns how many messages are offered one that were not before.
+-- Offer the free places of a key. Returns how many messages are newly offered one.
 local function offer_places(key)
   local from, to = '[' .. key .. '\0', '(' .. key .. '\1'
   local line = redis.call('ZRANGEBYLEX', waiting_for_place, from, to, 'LIMIT', 0, 1)
@@ -55,34 +55,34 @@ local function offer_places(key)
       if has_flag(byte(row, FLAGS), WAITING) then
         redis.call('HSET', rows, id, set(row, FLAGS, char(byte(row, FLAGS) - WAITING)))
         redis.call('HINCRBY', counters, DUPLICATES, 1)
-        put_back(id, row)
+        push_front(id, row)
         offered = offered + 1
       end
     else
       redis.call('ZREM', waiting_for_place, line[i])
-      if not row then redis.call('LPUSH', ready, id) end  -- the step that reserves it finds out what is missing
+      if not row then redis.call('LPUSH', ready, id) end  -- the step that pops it handles the missing row
       offered = offered + (row and 0 or 1)
     end
   end
   return offered
 end
 
-local function leave_place(key)
+local function free_place(key)
   if redis.call('HINCRBY', places_taken, key, -1) <= 0 then redis.call('HDEL', places_taken, key) end
 end
 
--- Back from being in flight, with its row as it is to be.
-local function come_back(id, row)
+-- Return a message from being in flight, with its new row.
+local function return_to_queue(id, row)
   local _, key = concurrency(has_flag(byte(row, FLAGS), CONCURRENCY) and readable(redis.call('HGET', records, id)))
   if key then
-    leave_place(key)
+    free_place(key)
     local number = FIRST_NUMBER - redis.call('HINCRBY', counters, 'stood in line', 1)
-    local stands, entry = standing(id, row, key, number)
+    local stands, entry = waiting_row(id, row, key, number)
     redis.call('HSET', rows, id, stands)
     redis.call('ZADD', waiting_for_place, 0, entry)
     offer_places(key)
   else
     redis.call('HSET', rows, id, row)
-    put_back(id, row)
+    push_front(id, row)
   end
 end

@@ -1,19 +1,18 @@
 -- NEEDS rows
--- What is ready: ids of priority 0 in a list, all others in a sorted set.
+-- Ready messages: ids of priority 0 in a list, all others in a sorted set.
 
--- The others are ordered by when they became ready, in ticks of 1/1024 ms, a level of priority counting as much as an
--- hour of waiting: so no message is overtaken for ever. (Ageing by a score that is never computed again: every message
--- ages at the same rate.)
+-- The set is ordered by when they became ready, in ticks of 1/1024 ms, plus an hour for each level of priority, which
+-- prevents starvation. (All messages age at the same rate, so scores never change.)
 local TICKS, LEVEL = 1024, 3686400000
 
--- Ids that stand among the ready ones without being ready there, or a second time: counts leave them out.
+-- The number of ids in the ready list that are not ready, or repeated: counts subtract it.
 local DUPLICATES = 'left over'
 
 local function ready_score(priority, tick)
   return decimal(priority * LEVEL + tick)
 end
 
--- The first of `count` ticks that no message has had: of now, or after the last one.
+-- The first of `count` unused ticks: now's, or after the last one.
 local function next_ticks(count, now)
   local first = math.max((tonumber(redis.call('HGET', counters, 'tick') or 0) or 0) + 1, now * TICKS)
   redis.call('HSET', counters, 'tick', decimal(first + count - 1))
@@ -28,15 +27,15 @@ local function make_ready(id, priority, now)
   end
 end
 
-local back = 0  -- how many messages this script has put back
+local pushed = 0  -- calls of push_front in this script
 
--- Back where it was, before all that became ready with it or after it, and before what was put back before it.
-local function put_back(id, row)
+-- Return it to its position: before all that became ready with or after it, and before earlier ones of this script.
+local function push_front(id, row)
   local priority = priority_of(row)
   if priority == 0 then
     redis.call('LPUSH', ready, id)
   else
-    redis.call('ZADD', ready_by_priority, ready_score(priority, number6(row, ENQUEUED) * TICKS - 1 - back), id)
+    redis.call('ZADD', ready_by_priority, ready_score(priority, number6(row, ENQUEUED) * TICKS - 1 - pushed), id)
   end
-  back = back + 1
+  pushed = pushed + 1
 end

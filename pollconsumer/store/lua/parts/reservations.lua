@@ -1,6 +1,6 @@
 -- NEEDS rows
 
--- Ids of what is in flight, with their rows, in the order in which it was reserved; `ids` in that of their scores.
+-- Ids in flight, with their rows, in the order of reservation; `ids` are in that of their scores.
 local function by_reservation(ids, found_rows)
   local order = {}
   for i = 1, #ids do

@@ -1,16 +1,16 @@
 -- The second part of a step: reserve.
 
--- Ids that are popped and cannot be reserved must not hold up the server.
+-- Bounds the time spent on ids that cannot be reserved.
 local MOST_LOOKED_AT = 100
 local ASIDE_MS = 60000
 
 local reserved, new_rows, flight = {}, {}, {}
-local malformed = {}  -- dead letters now: id, row, problem
+local malformed = {}  -- new dead letters: id, row, problem
 local newer_ones = 0
 local seen, taken = {}, {}  -- ids popped; by concurrency key, places taken
 local hard_end = now + tonumber(ARGV[4])
 
--- The tick at which a message of priority 0 became ready; of a duplicate, 0.
+-- The tick at which a message of priority 0 became ready; 0 for a duplicate.
 local function tick_of(id)
   local row = redis.call('HGET', rows, id)
   if row then return well_formed(row) and state_of(row) == 'ready' and number6(row, ENQUEUED) * TICKS or 0 end
@@ -18,7 +18,7 @@ local function tick_of(id)
   return record and number6(record, RECORD_SCHEDULED) * TICKS or 0
 end
 
--- Messages of priority 0 stand in a list, all others in a set by score: both are merged here, where there are others.
+-- Merges the list of priority 0 with the sorted set of others, unless the set is empty.
 local function pop(count)
   if ranked == 0 then return redis.call('LPOP', ready, count) or {} end
   local ids = {}
@@ -61,8 +61,8 @@ local function make_dead(id, row, record, problem)
   malformed[at + 1], malformed[at + 2], malformed[at + 3] = id, row, problem
 end
 
--- Each has its hard end a millisecond after the one before it: what comes back goes back in that order. (Fractions made a
--- step of 128 half as slow again: a small sorted set reads them from text whenever it compares.)
+-- Hard ends are a millisecond apart, to return messages in that order. (Fractions made a step of 128 1.5 times as slow: a
+-- small sorted set parses them at each comparison.)
 local function hand_out(id, row, record)
   local at = #new_rows
   new_rows[at + 1], new_rows[at + 2] = id, row
@@ -71,7 +71,7 @@ local function hand_out(id, row, record)
   reserved[at + 1], reserved[at + 2], reserved[at + 3] = id, row, record
 end
 
--- Into the schedule, with record and row as they are: a newer program may know them.
+-- Back into the schedule, unchanged, for a newer version.
 local function set_newer_aside(ids)
   local head = redis.call('ZRANGE', schedule, 0, 0, 'WITHSCORES')[2]
   local entries = {}
@@ -83,10 +83,10 @@ local function set_newer_aside(ids)
   if not head or now + ASIDE_MS < tonumber(head) then wake(schedule_marker) end
 end
 
--- Returns whether any of `ids` could not be reserved: others may be, in its place.
+-- Returns whether any of `ids` could not be reserved: another may take its place.
 local function reserve_popped(ids)
   local fence, stamp, duplicates, passed_over = ARGV[3], be6(now), 0, false
-  local standing_rows, entries, number, newer_ids = {}, {}, nil, {}
+  local waiting_rows, entries, number, newer_ids = {}, {}, nil, {}
   local found_rows = redis.call('HMGET', rows, unpack(ids))
   local found_records = redis.call('HMGET', records, unpack(ids))
   for i = 1, #ids do
@@ -109,7 +109,7 @@ local function reserve_popped(ids)
       end
       passed_over = true
     elseif not row and byte(record, RECORD_FLAGS) < PARKED then
-      -- As most are: never reserved before, and nothing to look after. In one piece, what is made in two below.
+      -- Hot path: never reserved before, no keys. Makes in one concatenation what takes two below.
       local at, scheduled = RECORD_UNIQUE_KEY + 1 + byte(record, RECORD_UNIQUE_KEY), sub(record, RECORD_SCHEDULED, RECORD_UNIQUE_KEY - 1)
       hand_out(id, char(byte(record, RECORD_FLAGS) + (#record > 1024 and LARGE or 0)) .. '\0' .. sub(record, RECORD_PRIORITY, RECORD_PRIORITY + 1)
         .. '\0\1\0\0' .. fence .. stamp .. NEVER .. NEVER .. scheduled .. NEVER .. scheduled .. NEVER .. NEVER
@@ -130,12 +130,12 @@ local function reserve_popped(ids)
           if in_line(row) then duplicates = duplicates + 1 end
           if has_place then
             taken[key] = redis.call('HINCRBY', places_taken, key, 1)
-            if in_line(row) then leave_line(id, row, key) end
+            if in_line(row) then remove_from_line(id, row, key) end
           else
             number = (number or FIRST_NUMBER + redis.call('HINCRBY', counters, 'stood in line', #ids) - #ids) + 1
-            standing_rows[#standing_rows + 1] = id
+            waiting_rows[#waiting_rows + 1] = id
             entries[#entries + 1] = 0
-            standing_rows[#standing_rows + 1], entries[#entries + 1] = standing(id, row, key, number)
+            waiting_rows[#waiting_rows + 1], entries[#entries + 1] = waiting_row(id, row, key, number)
           end
         end
       end
@@ -148,19 +148,19 @@ local function reserve_popped(ids)
     end
     seen[id] = true
   end
-  if #standing_rows > 0 then
-    redis.call('HSET', rows, unpack(standing_rows))
+  if #waiting_rows > 0 then
+    redis.call('HSET', rows, unpack(waiting_rows))
     redis.call('ZADD', waiting_for_place, unpack(entries))
   end
   if #newer_ids > 0 then set_newer_aside(newer_ids) end
-  -- An id that somebody pushed a second time was never counted.
+  -- A repeated id that another program pushed was never counted.
   local counted = duplicates > 0 and tonumber(redis.call('HGET', counters, DUPLICATES) or 0) or 0
   if counted > 0 then redis.call('HINCRBY', counters, DUPLICATES, -math.min(duplicates, counted)) end
   return passed_over
 end
 
--- What is left of a quota, and ms until there is more of it once that is used up. A period is counted in sixtieths, each
--- of which counts until all of it is past: no span of that length ever sees more than the quota.
+-- The rest of a quota, and ms until there is more once it is used up. A period is counted in sixtieths, each of which counts
+-- until all of it is past: no span of that length exceeds the quota.
 local function left_of_quota(quota, period, sixtieth)
   local spent, used, oldest = redis.call('HGETALL', handed_out), 0, (floor(now / sixtieth) + 1) * sixtieth
   for i = 1, #spent, 2 do
@@ -175,7 +175,7 @@ local function left_of_quota(quota, period, sixtieth)
   return quota - used, math.max(1, math.ceil(oldest + period - now))
 end
 
--- The queue's limits are '', or three numbers, each may be missing: most in flight, most handed out in a period, its ms.
+-- The queue's limits are '', or three optional numbers: most in flight, most handed out in a period, its ms.
 local wanted, limits = tonumber(ARGV[5]), ARGV[6]
 local room, sixtieth, left, left_in = math.huge, nil, math.huge, nil
 if limits ~= '' then
@@ -188,13 +188,13 @@ if limits ~= '' then
   end
   wanted = math.max(0, math.min(wanted, room))
 end
-if back > 0 then ranked = redis.call('ZCARD', ready_by_priority) end
+if pushed > 0 then ranked = redis.call('ZCARD', ready_by_priority) end
 local more, looked = wanted > 0 and redis.call('EXISTS', paused) == 0, 0
 while more and looked < MOST_LOOKED_AT do
   local ids = pop(wanted - #reserved / 3)
   looked = looked + #ids
   more = #ids > 0 and reserve_popped(ids)
-  -- There are no duplicates where there are no ids: a count that says otherwise began with another program's write.
+  -- Without ids there are no duplicates: another count is corrupt.
   if #ids == 0 and (redis.call('HGET', counters, DUPLICATES) or '0') ~= '0' then
     redis.call('HDEL', counters, DUPLICATES)
   end

@@ -1,18 +1,18 @@
 -- NEEDS numbers
--- The layout of rows and records, which docs/architecture.md describes and store/rows.py shares.
+-- The layout of rows and records, described in docs/architecture.md and shared with store/rows.py.
 
--- Where the fields of a row begin. Instants and the fence take six bytes, priority and attempts two, all others one; the
+-- Offsets of a row's fields. Instants and the fence take six bytes, priority and attempts two, all others one; the
 -- handler's name ends the row.
 local FLAGS, ENDING, PRIORITY, ATTEMPTS, CRASHES, GENERATION, FENCE = 1, 2, 3, 5, 7, 8, 9
 local RESERVED, STARTED, ENDED, SCHEDULED, DUE, ENQUEUED, FAILED, NEXT_ATTEMPT, HANDLER = 15, 21, 27, 33, 39, 45, 51, 57, 63
-local NUMBER_IN_LINE = 21  -- as STARTED, while the message is ready and stands in line for a concurrency key
+local NUMBER_IN_LINE = 21  -- in place of STARTED, while the message waits in line for a concurrency key
 
 local LARGE, UNIQUE, PARKED, CONCURRENCY, WAITING, BEGUN, CHECKPOINT = 1, 2, 4, 8, 16, 32, 64
-local SPENT = 255  -- crashes of a message that died, or ended unsettled, in its last attempt
+local SPENT = 255  -- CRASHES of a message whose process died in its last attempt, or after it, unsettled
 
--- Where the fields of a record begin: version, flags, priority in two bytes, the instant of its enqueueing in six, the
--- length of the unique key, that key. Where it has a concurrency key: most messages in flight with it, its length, itself.
--- Then the handler's name, a line feed, the payload.
+-- Offsets of a record's fields: version, flags, priority in two bytes, the instant of its enqueueing in six, the length of
+-- the unique key, that key. With a concurrency key: its limit, its length, the key. Then the handler's name, a line feed,
+-- the payload.
 local RECORD_VERSION, RECORD_FLAGS, RECORD_PRIORITY, RECORD_SCHEDULED, RECORD_UNIQUE_KEY = 1, 2, 3, 5, 11
 local VERSION, LAST_VERSION = 65, 90
 
@@ -51,19 +51,19 @@ local function attempts_bytes(attempts)
   return char(floor(attempts / 256), attempts % 256)
 end
 
--- A row that can be taken apart; another program may have written anything.
+-- The row, or nil if it is corrupt.
 local function well_formed(row)
   return row and #row >= HANDLER - 1 and row or nil
 end
 
--- Where the handler's name begins in a record; beyond its end where that is cut short.
+-- Offset of the handler's name in a record; beyond its end if it is truncated.
 local function handler_at(record)
   local at = RECORD_UNIQUE_KEY + 1 + byte(record, RECORD_UNIQUE_KEY)
   if has_flag(byte(record, RECORD_FLAGS), CONCURRENCY) then at = at + 2 + (byte(record, at + 1) or #record) end
   return at
 end
 
--- Nothing else is known of records of later versions: they are left as they are.
+-- Whether a later version wrote the record: nothing else of it can be interpreted.
 local function newer(record)
   local version = record and byte(record, RECORD_VERSION)
   return version and version > VERSION and version <= LAST_VERSION
@@ -85,7 +85,7 @@ local function state_of(row)
   return six(row, ENQUEUED) ~= NEVER and 'ready' or 'scheduled'
 end
 
--- The row of a message that has none yet, because it is ready and was never reserved; or, with a due time, scheduled.
+-- The row of a message without one, which is ready and was never reserved; or, with a due time, scheduled.
 local function fresh_row(record, due)
   local at, scheduled = handler_at(record), six(record, RECORD_SCHEDULED)
   return char(byte(record, RECORD_FLAGS) + (#record > 1024 and LARGE or 0)) .. '\0' .. sub(record, RECORD_PRIORITY, RECORD_PRIORITY + 1)

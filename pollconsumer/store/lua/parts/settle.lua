@@ -3,12 +3,11 @@
 local settled = false  -- whether anything was
 local stale = {}  -- ids whose reservation was no longer the caller's
 
--- Places are offered when all are known that are free: in the order of the line, whoever left first.
+-- Places are offered after all are freed, in the order of the line.
 local freed, released = {}, {}
 
--- Give up what a message holds beside its reservation: its unique key where it has ended, its place among those with the
--- same concurrency key.
-local function let_go(id, flags, has_ended)
+-- Free a message's unique key, if it has ended, and its place of a concurrency key.
+local function free_keys(id, flags, has_ended)
   local unique, concurrent = has_ended and has_flag(flags, UNIQUE), has_flag(flags, CONCURRENCY)
   local record = (unique or concurrent) and readable(redis.call('HGET', records, id))
   if not record then return end
@@ -16,13 +15,13 @@ local function let_go(id, flags, has_ended)
   if concurrent then
     local _, key = concurrency(record)
     if key then
-      leave_place(key)
+      free_place(key)
       freed[#freed + 1] = key
     end
   end
 end
 
--- Most messages complete, and hold nothing beside their reservation: all of them in few calls.
+-- Hot path: most messages complete and have no keys.
 local completions = tonumber(ARGV[7])
 if completions > 0 then
   local ids, new_rows, gone, ended, dropped = {}, {}, {}, {}, {}
@@ -38,7 +37,7 @@ if completions > 0 then
       ended[#ended + 1] = sub(row, ENDED, SCHEDULED - 1) .. id
       local flags = byte(row, FLAGS)
       if flags > 0 then
-        let_go(id, flags, true)
+        free_keys(id, flags, true)
         if has_flag(flags, LARGE) then dropped[#dropped + 1] = id end
         if has_flag(flags, CHECKPOINT) then redis.call('HDEL', checkpoints, id) end
       end
@@ -65,7 +64,7 @@ for at = 8 + 3 * completions, #ARGV, 7 do
     settled = true
     redis.call('ZREM', in_flight, id)
     if kind ~= 'complete' and text ~= '' then redis.call('HSET', errors, id, text) end
-    if flags > 0 and kind ~= 'release' then let_go(id, flags, kind == 'dead' or kind == 'complete') end
+    if flags > 0 and kind ~= 'release' then free_keys(id, flags, kind == 'dead' or kind == 'complete') end
     if kind == 'complete' then
       redis.call('HSET', rows, id, row)
       redis.call('RPUSH', completed, six(row, ENDED) .. id)
@@ -76,7 +75,7 @@ for at = 8 + 3 * completions, #ARGV, 7 do
         redis.call('ZADD', result_ends, now + ms, id)
       end
       if ARGV[at + 6] ~= '' then
-        -- Numbers rise, also where the last ones were lost with a failing server.
+        -- Numbers rise, even if a failing server lost the last ones.
         local number = math.max(tonumber(redis.call('HGET', counters, 'sent on') or 0) + 1, now * 1000)
         redis.call('HSET', counters, 'sent on', decimal(number))
         redis.call('RPUSH', outbox, decimal(number) .. '\n' .. ARGV[at + 6])
@@ -101,4 +100,4 @@ for at = 8 + 3 * completions, #ARGV, 7 do
 end
 
 for i = #freed, 1, -1 do offer_places(freed[i]) end
-for i = 1, #released, 2 do come_back(released[i], released[i + 1]) end
+for i = 1, #released, 2 do return_to_queue(released[i], released[i + 1]) end

@@ -1,5 +1,5 @@
 -- NEEDS rows
--- A unique key is held by an id, and after a line feed the instant at which it lapses, where it has a lifetime.
+-- A unique key maps to the id that holds it, followed by a line feed and the instant at which it expires, if it does.
 
 local function unique_key(record)
   return sub(record, RECORD_UNIQUE_KEY + 1, RECORD_UNIQUE_KEY + byte(record, RECORD_UNIQUE_KEY))
@@ -11,7 +11,7 @@ local function free_key(id, record)
   if held and (held == id or sub(held, 1, #id + 1) == id .. '\n') then redis.call('HDEL', unique_keys, key) end
 end
 
--- The unfinished message that holds a key. One that has ended, or whose record is gone, holds none.
+-- The unfinished message that holds a key.
 local function holder_of(key, now)
   local held = redis.call('HGET', unique_keys, key)
   if not held then return nil end

@@ -6,7 +6,7 @@ from pollconsumer.core.timespan import format_duration
 
 
 class HandlerTimeout(TimeoutError):
-    """The handler had not ended when its ``timeout`` had passed, and was stopped. A failure like any other."""
+    """The handler exceeded its ``timeout`` and was stopped. A failure like any other."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
@@ -14,8 +14,8 @@ class HandlerTimeout(TimeoutError):
 
 
 class ProcessDied(Exception):
-    """The process in which an isolated handler ran is gone, or never came to run it; the text says how."""
+    """The process of an isolated handler died, or never started it; the text says how."""
 
 
 class TimeIsUp(BaseException):
-    """Raised inside a handler whose timeout has passed. No Exception: what catches those must not keep it running."""
+    """Raised inside a handler at its timeout. Not an Exception, so that ``except Exception`` does not catch it."""

@@ -1,4 +1,4 @@
-"""In which order a launch asks its queues: as they are given, or by weight."""
+"""The order in which a launch polls its queues: as given, or by weight."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ if TYPE_CHECKING:
 
 
 class Turns:
-    """Without weights the first queue that has a message is served, always. With them, queues that have messages are
-    served in proportion: each message moves its queue on by 1/weight, and the queue that has moved least comes first
-    (stride scheduling; Waldspurger and Weihl, 1995).
+    """Without weights the first queue that has a message is served. With them, queues are served in proportion: each
+    message advances its queue by 1/weight, and the queue that has advanced least comes first (stride scheduling;
+    Waldspurger and Weihl, 1995).
     """
 
     def __init__(self, queues: Sequence[str], weights: Mapping[str, int] | None = None) -> None:
@@ -21,11 +21,11 @@ class Turns:
         self._now = 0.0
 
     def order(self) -> Sequence[str]:
-        """Queues, the one to ask first before the others."""
+        """Queues, in the order in which to poll them."""
         return sorted(self.queues, key=self._passed.__getitem__) if self._strides else self.queues
 
     def served(self, queue: str, messages: int) -> None:
-        """``queue`` handed out so many. One that had nothing for a while has not saved up turns meanwhile."""
+        """Record that ``queue`` handed out ``messages``. A queue gains no credit while it is empty."""
         if self._strides:
             self._now = max(self._passed[queue], self._now)
             self._passed[queue] = self._now + messages * self._strides[queue]

@@ -1,4 +1,4 @@
-"""How busy a queue is, read off the timestamps of what it completed last: nothing is counted for it while it works."""
+"""A queue's throughput and delays, computed from the timestamps of completed messages; no counters are kept."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from pollconsumer.store.wire import Wire
 
 COUNTED = 1000
-"""Completed messages that the rate is taken from; where they are not even a minute's, from the time that they took."""
+"""Completed messages from which the rate is computed: over a minute, or less if they cover less."""
 LOOKED_AT = 100
 MINUTE = 60_000
 
 
 class Load(NamedTuple):
-    """``waited_seconds``, from ready to reserved, and ``handled_seconds`` are means over the last completed messages;
-    ``late_seconds`` is the most by which one of them became ready after its due time. None where there are none."""
+    """``waited_seconds``, from ready to reserved, and ``handled_seconds`` are means over the last completed messages,
+    ``late_seconds`` is the maximum delay between due time and ready. None if there are none."""
 
     completed_per_minute: float
     waited_seconds: float | None
