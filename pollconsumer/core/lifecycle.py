@@ -14,6 +14,10 @@ class State(StrEnum):
     DEAD = "dead"
     CANCELLED = "cancelled"
 
+    @property
+    def has_ended(self) -> bool:
+        return self in (State.COMPLETED, State.DEAD, State.CANCELLED)
+
 
 class Timestamps(NamedTuple):
     """When a message entered each phase, in epoch milliseconds of the server's clock; None if it has not."""

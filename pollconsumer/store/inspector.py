@@ -12,7 +12,7 @@ from pollconsumer.store import rows
 from pollconsumer.store.counts import count_of
 from pollconsumer.store.id_text import id_bytes, id_text
 from pollconsumer.store.keys import Keys
-from pollconsumer.store.keyspace import QUEUE_KEYS
+from pollconsumer.store.keyspace import FINISHED, QUEUE_KEYS
 from pollconsumer.store.ledger import launches_of, leases_of
 from pollconsumer.store.server import known_queues, now_ms
 from pollconsumer.store.throughput import Load, load_of
@@ -259,7 +259,7 @@ _INDEXES: dict[State, list[str]] = {
 
 def _id_in(key: str, entry: bytes) -> bytes:
     """The id in an entry of an index, which may prefix it by the time of its end, or by its key and place in line."""
-    if key in ("completed", "cancelled"):
+    if key in FINISHED:
         return entry[6:]
     return entry[entry.find(b"\0") + 20 :] if key == "waiting_for_place" else entry
 

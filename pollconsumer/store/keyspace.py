@@ -55,6 +55,9 @@ QUEUE_KEYS = {
     "received": Key("received", "hash", "sending queue → last outbox entry received"),
 }
 
+FINISHED = ("completed", "cancelled")
+"""Lists of messages that are forgotten after a time; an entry is six bytes of the instant and an id."""
+
 CALLS_BY_GROUP = {"successor_waits": "sw"}
 """Followed by a group's name: present while a launch waits for this one's lease."""
 

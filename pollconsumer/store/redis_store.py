@@ -17,7 +17,7 @@ from pollconsumer.store.batches import as_arguments, conflict, ids_of, round_tri
 from pollconsumer.store.clocks import SYSTEM_CLOCKS
 from pollconsumer.store.id_memory import ID_MEMORY_MS, MOST_REMEMBERED
 from pollconsumer.store.keys import Keys
-from pollconsumer.store.keyspace import QUEUE_KEYS
+from pollconsumer.store.keyspace import FINISHED, QUEUE_KEYS
 from pollconsumer.store.replies import Unanswered, refuse_without
 from pollconsumer.store.reservations import Buried, Reservation, Share, Stepped
 from pollconsumer.store.rights import LAUNCH, PRODUCER, WAIT
@@ -388,7 +388,7 @@ class RedisStore:
         many."""
         args = [KEEP_FINISHED, KEEP_FINISHED_MS, TRIM_BATCH, ID_MEMORY_MS, MOST_REMEMBERED]
         forgotten = 0
-        for ended in ("completed", "cancelled"):
+        for ended in FINISHED:
             keys = [self.keys.queue(queue, name) for name in trimmed_keys(ended)]
             forgotten += self.wire.call("trim", keys, args)
         return forgotten

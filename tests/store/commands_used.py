@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 
 import pollconsumer
+from pollconsumer.store.keyspace import FINISHED
 from pollconsumer.store.scripts import Scripts
 
 PACKAGE = Path(pollconsumer.__file__).parent
@@ -19,7 +20,7 @@ _READS = (
 _WRITTEN = re.compile(rf"(?:redis\.call\('(?!(?:{_READS})')[A-Z]+', |\bwake\()(\w+)")
 _RENAMED_TO = re.compile(r"redis\.call\('RENAME', \w+, (\w+)")
 _EACH_OF = re.compile(r"for _, (\w+) in ipairs\(\{([\w, ]+)\}\)")
-_LISTS_TRIMMED = {"completed", "cancelled"}
+_LISTS_TRIMMED = {*FINISHED}
 _FUNCTION = re.compile(r"^local function (\w+)\(.*?^end$", re.MULTILINE | re.DOTALL)
 _PLAIN = re.compile(r"""(?:[\[(]\s*|= |else )"([A-Z]{3,})"(?:[,)]| if )""")
 

@@ -59,7 +59,7 @@ class Handle:
             message = self._look(self.queue, self.id)
             if message.state is State.COMPLETED:
                 return message.result
-            if message.state in (State.DEAD, State.CANCELLED):
+            if message.state.has_ended:
                 raise NotCompleted(self.id, message.state, message.last_error)
             left = pause if until is None else until - time.monotonic()
             if left <= 0:
