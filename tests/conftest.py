@@ -27,7 +27,7 @@ from pollconsumer.store.scripts import Scripts
 from pollconsumer.store.wire import Wire
 from tests.exits import RUNS
 from tests.forks import FORKS
-from tests.site import Site
+from tests.site import QUICK_LEASES, Site
 from tests.store.servers import Server
 
 if TYPE_CHECKING:
@@ -177,3 +177,9 @@ def site() -> Iterator[Site]:
     site = Site()
     yield site
     site.close()
+
+
+@pytest.fixture
+def quick_leases(site: Site) -> None:
+    """For tests that wait until a lease lapses, or is renewed."""
+    site.constants |= QUICK_LEASES

@@ -110,7 +110,14 @@ class Forks:
         self._requests: socket.socket | None = None
         self._lock = threading.Lock()
 
-    def start(self, arguments: tuple[str, ...], directory: Path, environment: Mapping[str, str]) -> Fork:
+    def start(
+        self,
+        arguments: tuple[str, ...],
+        directory: Path,
+        environment: Mapping[str, str],
+        constants: Mapping[str, float],
+    ) -> Fork:
+        """``constants``: what our modules have instead, wherever they hold one of that name."""
         channel, theirs = socket.socketpair()
         (output, output_end), (errors, errors_end) = os.pipe(), os.pipe()
         with self._lock:
@@ -121,7 +128,7 @@ class Forks:
             socket.send_fds(self._requests, [b"."], [theirs.fileno(), output_end, errors_end])
         for descriptor in (theirs.detach(), output_end, errors_end):
             os.close(descriptor)
-        channel.sendall(json.dumps([arguments, str(directory), environment]).encode())
+        channel.sendall(json.dumps([arguments, str(directory), environment, constants]).encode())
         channel.shutdown(socket.SHUT_WR)
         return Fork(arguments, channel, output, errors)
 
@@ -200,13 +207,16 @@ def _become(channel: int, output: int, errors: int) -> NoReturn:
     from pollconsumer import __main__ as command
 
     with socket.socket(fileno=channel) as connection, connection.makefile("rb") as request:
-        arguments, directory, environment = json.load(request)
+        arguments, directory, environment, constants = json.load(request)
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     os.setsid()
     for descriptor, source in enumerate((os.open(os.devnull, os.O_RDONLY), output, errors)):
         os.dup2(source, descriptor)
     os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+    for name, module in sys.modules.items():
+        if name.startswith("pollconsumer."):
+            vars(module).update({constant: constants[constant] for constant in vars(module).keys() & constants.keys()})
     os.chdir(directory)
     os.environ.clear()
     os.environ.update(environment)

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 Launch = Fork | subprocess.Popen[str]
 
+QUICK_LEASES = {"TTL": 4.5, "RENEW_EVERY": 1.5, "TRUSTED_FOR": 3.0, "THOUGHT_DEAD_AFTER": 6.75}
+"""Constants for leases that lapse in less than a third of their time, with all of their times in proportion."""
+
 IMPORTING = frozenset({"run", "move", "check"})
 """Commands that import the user's modules."""
 
@@ -109,6 +112,8 @@ class Site:
     those are, too, that import the user's modules. Otherwise they are started as users start them."""
 
     def __init__(self, settings: str = "", *, forks_launches: bool = True) -> None:
+        self.constants: dict[str, float] = {}
+        """Of our modules, as forked commands have them."""
         self._from_the_start = frozenset() if forks_launches else IMPORTING
         # A unix socket's path holds 107 bytes at most, fewer than pytest's own directories take.
         self.directory = Path(tempfile.mkdtemp(prefix="pc-"))
@@ -135,7 +140,7 @@ class Site:
         environment = self.environment | environment
         if self._from_the_start & {*arguments} or any(name.startswith("PYTHON") for name in environment):
             return self.start_program([sys.executable, "-m", "pollconsumer", *arguments], **environment)
-        process = FORKS.start(arguments, self.directory, environment)
+        process = FORKS.start(arguments, self.directory, environment, self.constants)
         self._processes.append(process)
         return process
 

@@ -171,6 +171,7 @@ def test_a_server_without_replicas_is_not_waited_for_unless_told(pair: Pair) -> 
 def test_a_conflict_is_no_word_about_the_replica_and_changes_nothing_there(pair: Pair) -> None:
     store = pair.store(within=10.0)
     store.enqueue([chosen("a", b'{"n":1}')])
+    store = pair.store(within=0.1)
     with pair.replica_stopped(), pytest.raises(Conflict) as caught:
         store.enqueue([chosen("a", b'{"n":2}')])
     assert (caught.value.exit_code, caught.value.id) == (65, "a")

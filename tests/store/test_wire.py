@@ -21,7 +21,7 @@ from pollconsumer.core.errors import (
     StoreUnreachable,
 )
 from pollconsumer.store import patience as module
-from pollconsumer.store.patience import COMMAND_TIMEOUT, Budget
+from pollconsumer.store.patience import Budget
 from pollconsumer.store.redis_store import Enqueued, RedisStore
 from pollconsumer.store.replies import Unanswered
 from pollconsumer.store.wire import Wire
@@ -112,7 +112,7 @@ class Tries:
         self.pauses += 1
 
     def for_one_answer(self) -> float:
-        return COMMAND_TIMEOUT
+        return module.COMMAND_TIMEOUT
 
 
 @pytest.mark.parametrize("passing", [b"-LOADING\r\n", b"-READONLY\r\n", b"-BUSY\r\n", b"-OOM\r\n", b""])

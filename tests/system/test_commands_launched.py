@@ -284,6 +284,7 @@ def _ended_by_another_signal(launch: Launch) -> bool:
     return launch.poll() is not None
 
 
+@pytest.mark.usefixtures("quick_leases")
 def test_no_program_survives_the_loss_of_the_lease(site: Site) -> None:
     site.enqueue("work", name="a")
     launch = site.start("run", "--concurrency", "2")

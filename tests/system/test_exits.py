@@ -58,7 +58,7 @@ def test_the_codes_of_the_readme_are_those_that_tests_demand() -> None:
         (["run", "--timeout", "0"], 2),
         (["enqueue", "record", "{"], 65),
         (["status", "nobody"], 66),
-        (["--store", "unix:///nowhere", "run", "--timeout", "3s"], 69),
+        (["--store", "unix:///nowhere", "run", "--timeout", "1s", "--min-margin", "1ms"], 69),
         (["--config", "none.toml", "run"], 78),
     ],
 )
@@ -76,14 +76,6 @@ def test_a_directory_that_others_may_write_is_77(site: Site) -> None:
     data.mkdir(parents=True)
     data.chmod(0o777)
     assert site.command("run", XDG_DATA_HOME=str(data.parent)).returncode == 77
-
-
-def test_a_lost_lease_is_75(site: Site) -> None:
-    launch = site.start("run")
-    site.await_holder(launch.pid)
-    assert site.command("lease", "break", "--yes").returncode == 0
-    assert launch.wait(30) == 75
-    assert launch.communicate()[1].count("\n") == 1
 
 
 def test_a_launch_that_outlives_its_window_and_grace_is_124(site: Site) -> None:
@@ -158,9 +150,9 @@ def test_functions_registered_with_atexit_are_run_and_what_they_print_is_kept(si
 
 def drained_in_short(site: Site) -> subprocess.CompletedProcess[str]:
     """A launch that found its queues empty, in the shortest window in which this machine, however busy, lets it."""
-    for seconds in (4, 16, 64):
+    for seconds in (2, 8, 32):
         window = ["--timeout", f"{seconds}s", "--min-margin", "500ms", "--estimated-duration", "1ms"]
-        done = site.command("run", *window, "--grace", f"{seconds // 4}s", "--until-empty")
+        done = site.command("run", *window, "--grace", f"{250 * seconds}ms", "--until-empty")
         if site.json("launches")[0]["stop_reason"] == "empty":
             return done
     raise AssertionError("no launch had time enough")
@@ -237,21 +229,6 @@ def test_a_heartbeat_that_dies_while_modules_are_imported_costs_one_line_and_no_
     assert errors == "pollconsumer: error: lease not renewed; the heartbeat process is gone; the next launch goes on\n"
     assert site.json("lease", "show") == []
     assert site.json("launches")[0]["stop_reason"] == "lease_lost"
-
-
-def test_a_launch_that_slept_through_its_window_has_lost_its_lease(site: Site) -> None:
-    site.enqueue("hold", name="a")
-    first = site.start("run", *SHORT[:-2], "--grace", "120s")
-    site.await_note("begin a")
-    first.send_signal(signal.SIGSTOP)
-    second = site.start("run")
-    site.await_note("begin a", 2)  # at which the window of the first is over
-    site.open_gate()
-    first.send_signal(signal.SIGCONT)
-    assert first.wait(30) == 75
-    assert first.communicate()[1].startswith("pollconsumer: error: lease lost; ")
-    second.terminate()
-    assert second.wait(30) == 0
 
 
 def test_a_store_that_is_emptied_under_a_launch_is_named_as_the_reason(site: Site) -> None:

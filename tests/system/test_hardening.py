@@ -31,10 +31,11 @@ def nap(seconds: float) -> None:
 
 @app.handler
 def fork() -> None:
-    if os.fork() == 0:
-        time.sleep(8)
+    pid = os.fork()
+    if pid == 0:
+        time.sleep(60)
         os._exit(0)
-    note("forked")
+    note(f"forked {pid}")
     time.sleep(30)
 
 @app.handler
@@ -134,9 +135,10 @@ def test_a_lease_that_was_given_back_stays_given_back(site: Site) -> None:
 def test_a_process_that_a_handler_forked_does_not_keep_the_lease(site: Site) -> None:
     site.enqueue("fork")
     launch = site.start("run")
-    site.await_note("forked")
+    wait_until(lambda: bool(site.notes()), "the fork")
     launch.kill()
     site.await_release()
+    os.kill(int(site.notes()[0].split()[1]), signal.SIGKILL)
 
 
 @pytest.mark.parametrize(("first", "last"), [(3, 100), (0, 1024), (3, 4096)])
@@ -283,6 +285,7 @@ def test_ignored_child_signals_do_not_confuse_a_launch(site: Site) -> None:
     assert site.notes() == ["a"]
 
 
+@pytest.mark.usefixtures("quick_leases")
 def test_a_launch_whose_heartbeat_hangs_gives_up_the_lease(site: Site) -> None:
     launch = site.start("run")
     site.await_holder(launch.pid)
@@ -341,7 +344,7 @@ def test_what_a_launch_could_not_settle_is_offered_again_with_its_attempt_charge
 ) -> None:
     message = site.enqueue("hold", name="a")
     store = f"unix://{site.json('store', 'path')['socket']}"  # which no launch may start
-    bounds = ["--timeout", "4s", "--min-margin", "500ms", "--estimated-duration", "1ms"]
+    bounds = ["--timeout", "4s", "--min-margin", "500ms", "--estimated-duration", "1ms", "--grace", "2s"]
     launch = site.start("--store", store, "run", *bounds)
     site.await_note("begin a")
     os.kill(site.json("store", "status")["pid"], signal.SIGKILL)

@@ -116,6 +116,7 @@ def test_the_ledger_says_how_a_launch_ended_that_was_suspended_until_its_lease_w
     assert [lease["pid"] for lease in site.json("lease", "show")] == [second.pid]
 
 
+@pytest.mark.usefixtures("quick_leases")
 def test_a_launch_of_which_a_handler_made_another_program_keeps_the_lease_for_no_longer_than_it_may_run(
     site: Site,
 ) -> None:

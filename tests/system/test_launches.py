@@ -88,6 +88,7 @@ def test_a_successor_goes_on_where_its_predecessor_was_killed(site: Site) -> Non
     assert [entry["stop_reason"] for entry in site.json("launches")] == ["empty", "died"]
 
 
+@pytest.mark.usefixtures("quick_leases")
 def test_the_lease_of_a_machine_that_vanished_lapses_by_itself(site: Site) -> None:
     message = site.enqueue("hold", name="a")
     first = site.start("run")
@@ -145,6 +146,7 @@ def _ended_by_another_signal(launch: Launch) -> bool:
     return launch.poll() is not None
 
 
+@pytest.mark.usefixtures("quick_leases")
 def test_a_launch_that_was_suspended_beyond_its_lease_changes_nothing(site: Site) -> None:
     message = site.enqueue("hold", name="a")
     first = site.start("run")
@@ -160,6 +162,24 @@ def test_a_launch_that_was_suspended_beyond_its_lease_changes_nothing(site: Site
     assert "lease lost" in first.communicate()[1]
     status = site.json("status", message)
     assert (status["state"], status["attempts"]) == ("completed", 2)
+
+
+@pytest.mark.usefixtures("quick_leases")
+def test_a_launch_that_slept_through_its_window_has_lost_its_lease(site: Site) -> None:
+    site.enqueue("hold", name="a")
+    first = site.start(
+        "run", "--timeout", "4s", "--min-margin", "500ms", "--estimated-duration", "1ms", "--grace", "120s"
+    )
+    site.await_note("begin a")
+    first.send_signal(signal.SIGSTOP)
+    second = site.start("run")
+    site.await_note("begin a", 2)  # at which the window of the first is over
+    site.open_gate()
+    first.send_signal(signal.SIGCONT)
+    assert first.wait(30) == 75
+    assert first.communicate()[1].startswith("pollconsumer: error: lease lost; ")
+    second.terminate()
+    assert second.wait(30) == 0
 
 
 @pytest.mark.ends_with(1)
@@ -316,6 +336,7 @@ def test_instances_share_a_queue(site: Site) -> None:
     assert [launch.wait(30) for launch in launches] == [0, 0]
 
 
+@pytest.mark.usefixtures("quick_leases")
 def test_the_embedded_server_is_started_again_while_a_handler_is_busy(site: Site) -> None:
     message = site.enqueue("hold", name="a")
     launch = site.start("run", "--max-messages", "1")
@@ -331,12 +352,13 @@ def test_the_embedded_server_is_started_again_while_a_handler_is_busy(site: Site
 
 def test_a_store_that_cannot_be_reached_costs_the_window_and_no_more(site: Site) -> None:
     store = f"unix://{site.directory}/nowhere"
-    done = site.command("--store", store, "run", "--timeout", "3s")
+    done = site.command("--store", store, "run", "--timeout", "1s", "--grace", "4s")
     assert done.returncode == 69
     assert done.stderr.startswith("pollconsumer: error: store unreachable: ")
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.usefixtures("quick_leases")
 def test_breaking_a_lease_ends_its_holder(site: Site) -> None:
     launch = site.start("run")
     site.await_holder(launch.pid)
@@ -345,6 +367,7 @@ def test_breaking_a_lease_ends_its_holder(site: Site) -> None:
     assert launch.poll() is None
     assert site.command("lease", "break", "--yes").returncode == 0
     assert launch.wait(30) == 75
+    assert launch.communicate()[1].count("\n") == 1
     assert site.command("lease", "break", "--yes").returncode == 66
 
 

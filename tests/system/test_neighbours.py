@@ -130,21 +130,31 @@ def test_a_configuration_whose_zones_are_not_known_here_says_what_to_install(sit
     assert "recurrences.paris: timezone: Europe/Paris; no time zones are known here: install tzdata" in refused.stderr
 
 
-@pytest.mark.parametrize("name", ["recurrences", "next_instants", "schedule", "schedule_marker", "recurrence_owners"])
-def test_a_queue_with_a_key_of_another_type_costs_other_queues_nothing(site: Site, redis: Redis, name: str) -> None:
-    site.drain("--queue", "a")
-    redis.set(key(name, "a"), "somebody else's")
+def test_queues_with_a_key_of_another_type_cost_other_queues_nothing(site: Site, redis: Redis) -> None:
+    spoilt = {
+        "a": "recurrences",
+        "b": "next_instants",
+        "c": "schedule",
+        "d": "schedule_marker",
+        "e": "recurrence_owners",
+    }
+    queues = [option for queue in spoilt for option in ("--queue", queue)]
+    site.drain(*queues)
+    for queue, name in spoilt.items():
+        redis.set(key(name, queue), "somebody else's")
     before = site.enqueue("record", name="before")
     code, lines = move_until_it_enqueued(site)
     assert code == 0
-    assert [line for line in lines if "queue a is left out: key of a wrong type" in line] == lines
-    assert len(lines) == 1
-    both = site.command("run", "--queue", "a", "--queue", "default", "--max-messages", "1")
-    assert both.returncode == 0
-    assert both.stderr.splitlines() == lines
+    assert len(lines) == len(spoilt)
+    for queue in spoilt:
+        assert sum(f"queue {queue} is left out: key of a wrong type" in line for line in lines) == 1
+    together = site.command("run", *queues, "--queue", "default", "--max-messages", "1")
+    assert together.returncode == 0
+    assert sorted(together.stderr.splitlines()) == sorted(lines)
     assert site.state(before) == "completed"
-    alone = site.command("run", "--queue", "a", "--until-empty")
-    assert (alone.returncode, alone.stderr.count("\n")) == (78, 1)
+    for queue in spoilt:
+        alone = site.command("run", "--queue", queue, "--until-empty")
+        assert (alone.returncode, alone.stderr.count("\n")) == (78, 1)
 
 
 def test_a_mover_that_can_look_after_no_queue_is_refused(site: Site, redis: Redis) -> None:

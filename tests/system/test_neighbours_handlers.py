@@ -127,8 +127,7 @@ def test_a_death_that_a_hook_is_told_of_was_settled_whatever_it_does_to_its_proc
     hook(site, how, "on_dead")
     message = site.enqueue("doomed")
     site.enqueue("record", name="next")
-    bounds = ["--timeout", "8s", "--grace", "1s", "--min-margin", "100ms", "--estimated-duration", "1ms"]
-    assert site.command("run", "--until-empty", *bounds).returncode == code
+    assert site.outlast("doomed", "--until-empty").returncode == code
     assert site.state(message) == "dead"
     assert site.drain().returncode == 0
     assert site.notes() == ["doomed", "next"]
