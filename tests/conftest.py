@@ -6,10 +6,8 @@ import os
 import shutil
 import signal
 import subprocess
-import tempfile
 import time
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import fakeredis
@@ -27,11 +25,13 @@ from pollconsumer.store.scripts import Scripts
 from pollconsumer.store.wire import Wire
 from tests.exits import RUNS
 from tests.forks import FORKS
+from tests.short_directory import short_directory
 from tests.site import QUICK_LEASES, Site
 from tests.store.servers import Server
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
+    from pathlib import Path
 
 NAMESPACE = "tests"
 
@@ -85,8 +85,7 @@ def _own_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
 @contextmanager
 def real_server() -> Iterator[Server]:
     """One that keeps nothing."""
-    # A unix socket's path holds 107 bytes at most, fewer than pytest's own directories may take.
-    directory = Path(tempfile.mkdtemp(prefix="pc-"))
+    directory = short_directory()
     socket = directory / "s"
     options = ["--port", "0", "--unixsocket", str(socket), "--save", "", "--appendonly", "no", "--dir", str(directory)]
     with subprocess.Popen([find_program(), *options], stdout=subprocess.DEVNULL) as process:

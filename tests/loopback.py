@@ -7,7 +7,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import tempfile
 import threading
 from contextlib import contextmanager, suppress
 from email import message_from_bytes
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
+from tests.short_directory import short_directory
 from tests.site import wait_until
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ class Mailbox:
 @contextmanager
 def postgresql() -> Iterator[str]:
     """A server with an empty database, by its URL. Skips the test where there are no programs for one."""
-    directory = Path(tempfile.mkdtemp(prefix="pc-"))
+    directory = short_directory()
     # It refuses to run as root.
     as_nobody: dict[str, Any] = {"user": NOBODY, "group": NOBODY, "extra_groups": []} if os.geteuid() == 0 else {}
     quiet: dict[str, Any] = {"cwd": "/", "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, **as_nobody}

@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +18,7 @@ from pollconsumer.store.inspector import Inspector
 from pollconsumer.store.patience import Budget
 from pollconsumer.store.wire import Wire
 from tests.forks import FORKS, Fork
+from tests.short_directory import short_directory
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -115,8 +115,7 @@ class Site:
         self.constants: dict[str, float] = {}
         """Of our modules, as forked commands have them."""
         self._from_the_start = frozenset() if forks_launches else IMPORTING
-        # A unix socket's path holds 107 bytes at most, fewer than pytest's own directories take.
-        self.directory = Path(tempfile.mkdtemp(prefix="pc-"))
+        self.directory = short_directory()
         self.environment = {
             "HOME": str(self.directory),
             "PATH": os.defpath,

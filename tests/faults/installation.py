@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from contextlib import suppress
@@ -19,6 +18,7 @@ import pollconsumer
 from tests.faults.history import Ran
 from tests.faults.proxy import Proxy
 from tests.faults.server import Server
+from tests.short_directory import short_directory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,8 +52,7 @@ class Installation:
     """``slow_loading``: its server takes a while to read its file."""
 
     def __init__(self, *, slow_loading: bool) -> None:
-        # A unix socket's path holds 107 bytes at most, fewer than pytest's own directories take.
-        self.directory = Path(tempfile.mkdtemp(prefix="pc-"))
+        self.directory = short_directory()
         self.server = Server(self.directory, PASSWORD, slow_loading=slow_loading)
         self.proxy = Proxy(self.server.socket)
         self.url = f"redis://:{PASSWORD}@127.0.0.1:{self.proxy.port}/0"

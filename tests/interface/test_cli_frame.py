@@ -6,6 +6,7 @@ import io
 import json
 import logging
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -22,6 +23,7 @@ from pollconsumer.core.instants import iso
 from pollconsumer.interface import cli, logs
 from pollconsumer.interface.cli.output import ago, print_json, print_table
 from pollconsumer.interface.cli.types import Cron, DueTime, Duration, MemorySize, Once, QueueName, Word
+from tests.short_directory import short_directory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -383,14 +385,24 @@ def test_help_of_a_command_needs_no_valid_configuration(run: Any, tmp_path: Path
     assert run("store", "start", "--help")[0] == 0
 
 
-def test_the_path_of_the_embedded_server_is_printed(run: Any, tmp_path: Path) -> None:
-    directory = str(tmp_path / "data" / "pollconsumer")
+@pytest.fixture
+def data_home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Where an embedded server may live, however long the path of pytest's directories."""
+    directory = short_directory()
+    monkeypatch.setenv("XDG_DATA_HOME", str(directory))
+    yield directory
+    shutil.rmtree(directory)
+
+
+def test_the_path_of_the_embedded_server_is_printed(run: Any, data_home: Path) -> None:
+    directory = str(data_home / "pollconsumer")
     assert run("store", "path") == (0, f"{directory}\n", "")
     found = json.loads(run("store", "path", "--json")[1])
     assert found.keys() == {"directory", "socket", "log", "url"}
     assert found["directory"] == directory
 
 
+@pytest.mark.usefixtures("data_home")
 def test_the_embedded_server_is_started_shown_and_stopped_without_a_word(run: Any) -> None:
     assert run("store", "status") == (0, "stopped\n", "")
     assert json.loads(run("store", "status", "--json")[1]) == {"running": False}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -64,7 +65,8 @@ def test_a_link_to_a_configuration_that_others_may_replace_is_refused(config: Pa
     link.symlink_to(config)
     assert load_settings(link)
     config.parent.chmod(0o757)
-    with pytest.raises(ConfigurationError, match=r"configuration's directory is writable by others.*place"):
+    named = re.escape(shown(config.parent))
+    with pytest.raises(ConfigurationError, match=f"configuration's directory is writable by others: {named};"):
         load_settings(link)
 
 
@@ -179,15 +181,16 @@ def test_modules_that_others_may_add_to_are_refused_though_no_file_is_configured
 
 def test_what_lies_below_a_directory_that_others_may_write_is_refused(config: Path, tmp_path: Path) -> None:
     tmp_path.chmod(0o777)
-    with pytest.raises(ConfigurationError, match=f"configuration's directory is writable by others: {tmp_path};"):
+    named = re.escape(shown(tmp_path))
+    with pytest.raises(ConfigurationError, match=f"configuration's directory is writable by others: {named};"):
         load_settings(config)
-    with pytest.raises(ConfigurationError, match=f"handlers' directory is writable by others: {tmp_path};"):
+    with pytest.raises(ConfigurationError, match=f"handlers' directory is writable by others: {named};"):
         refuse_writable_modules(config.parent)
     tmp_path.chmod(0o1777)
     assert load_settings(config)
     refuse_writable_modules(config.parent)
     os.chown(config.parent, 12345, -1)
-    with pytest.raises(ConfigurationError, match=f"configuration's directory is writable by others: {tmp_path};"):
+    with pytest.raises(ConfigurationError, match=f"configuration's directory is writable by others: {named};"):
         load_settings(config)
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import shutil
 import socket
-import tempfile
 import threading
-from pathlib import Path
 from typing import TYPE_CHECKING
+
+from tests.short_directory import short_directory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -18,7 +18,7 @@ class _Listening:
     """A unix socket, each of whose connections is served on a thread."""
 
     def __init__(self, serve: Callable[[socket.socket], None]) -> None:
-        self._directory = Path(tempfile.mkdtemp(prefix="pc-"))
+        self._directory = short_directory()
         self.url = f"unix://{self._directory / 's'}"
         self._serve = serve
         self._socket = socket.socket(socket.AF_UNIX)

@@ -6,10 +6,8 @@ import shutil
 import signal
 import socket
 import subprocess
-import tempfile
 import time
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -22,11 +20,13 @@ from pollconsumer.store.replies import Unanswered
 from pollconsumer.store.suitability import Suitability
 from pollconsumer.store.wire import Wire
 from tests.conftest import NAMESPACE
+from tests.short_directory import short_directory
 from tests.store.acting import Launch, chosen, message, names
 from tests.store.test_suitability import Memo
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from pathlib import Path
 
 PATIENCE = 30.0
 
@@ -74,7 +74,7 @@ class Pair:
 
 @pytest.fixture(scope="module")
 def servers() -> Iterator[tuple[Path, int, list[subprocess.Popen[bytes]]]]:
-    directory = Path(tempfile.mkdtemp(prefix="pc-"))
+    directory = short_directory()
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]

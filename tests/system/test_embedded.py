@@ -34,6 +34,7 @@ from pollconsumer.runtime.embedded.directory import LOCK, PID, take_lock
 from pollconsumer.runtime.embedded.server import EmbeddedServer, ServerStatus
 from pollconsumer.runtime.embedded.start import find_program
 from pollconsumer.runtime.own_files import data_directory
+from tests.short_directory import short_directory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -50,7 +51,7 @@ print(server.status().pid)
 """
 
 
-def wait_for(condition: Callable[[], bool], what: str, seconds: float = 10.0) -> None:
+def wait_for(condition: Callable[[], bool], what: str, seconds: float = 90.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"waited {seconds} s for: {what}"
@@ -94,7 +95,7 @@ def run_python(code: str, **options: object) -> str:
 @pytest.fixture
 def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A short XDG_DATA_HOME of this test's own, whose servers do not outlive it."""
-    root = Path(tempfile.mkdtemp(prefix="pc-", dir="/tmp"))
+    root = short_directory()
     monkeypatch.setenv("XDG_DATA_HOME", str(root))
     yield root
     for lock in list(root.rglob(LOCK)):

@@ -167,9 +167,8 @@ def test_a_launch_that_was_suspended_beyond_its_lease_changes_nothing(site: Site
 @pytest.mark.usefixtures("quick_leases")
 def test_a_launch_that_slept_through_its_window_has_lost_its_lease(site: Site) -> None:
     site.enqueue("hold", name="a")
-    first = site.start(
-        "run", "--timeout", "4s", "--min-margin", "500ms", "--estimated-duration", "1ms", "--grace", "120s"
-    )
+    window = ["--timeout", "4s", "--min-margin", "500ms", "--estimated-duration", "1ms"]
+    first = site.start("run", *window, "--grace", "120s")
     site.await_note("begin a")
     first.send_signal(signal.SIGSTOP)
     second = site.start("run")
@@ -352,7 +351,7 @@ def test_the_embedded_server_is_started_again_while_a_handler_is_busy(site: Site
 
 def test_a_store_that_cannot_be_reached_costs_the_window_and_no_more(site: Site) -> None:
     store = f"unix://{site.directory}/nowhere"
-    done = site.command("--store", store, "run", "--timeout", "1s", "--grace", "4s")
+    done = site.command("--store", store, "run", "--timeout", "1s", "--min-margin", "1ms")
     assert done.returncode == 69
     assert done.stderr.startswith("pollconsumer: error: store unreachable: ")
     assert done.stderr.count("\n") == 1

@@ -131,13 +131,8 @@ def test_a_configuration_whose_zones_are_not_known_here_says_what_to_install(sit
 
 
 def test_queues_with_a_key_of_another_type_cost_other_queues_nothing(site: Site, redis: Redis) -> None:
-    spoilt = {
-        "a": "recurrences",
-        "b": "next_instants",
-        "c": "schedule",
-        "d": "schedule_marker",
-        "e": "recurrence_owners",
-    }
+    names = ("recurrences", "next_instants", "schedule", "schedule_marker", "recurrence_owners")
+    spoilt = dict(zip("abcde", names, strict=True))
     queues = [option for queue in spoilt for option in ("--queue", queue)]
     site.drain(*queues)
     for queue, name in spoilt.items():
