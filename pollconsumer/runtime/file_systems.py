@@ -1,4 +1,4 @@
-"""What the file system that a file lies on makes of its mode."""
+"""Whether file modes are meaningful on a file system."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pathlib import Path
 WITHOUT_MODES = re.compile(
     r"cifs|smb3|smbfs|vfat|msdos|exfat|ntfs3?|fuseblk|vboxsf|prl_fs|drvfs|fuse\.(blobfuse2?|gcsfuse|s3fs|rclone|mount-s3)"
 )
-"""File systems where a mount option gives every file the same mode: Azure's /home is one."""
+"""File systems where a mount option sets the mode of every file, as of Azure's /home."""
 MOUNTS = Path("/proc/self/mountinfo")
 
 
 def modes_mean_nothing(path: Path) -> bool:
-    """Whether nobody gave ``path`` its mode, or nobody can make use of it: no modes there, or mounted read-only, as
-    Kubernetes mounts a ConfigMap. False where that cannot be told."""
+    """Whether the mode of ``path`` is a mount option, or it is mounted read-only, as Kubernetes mounts a ConfigMap.
+    False if unknown."""
     try:
         if os.statvfs(path).f_flag & os.ST_RDONLY:
             return True

@@ -1,4 +1,4 @@
-"""Messages as producers give them, checked before anything is sent."""
+"""Makes messages from producers' arguments, and validates them before anything is sent."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LONGEST_DELAY = 1000 * YEAR
 
 
 class _Identifiers:
-    """Ids that sort by the time of their making: 48 bits of milliseconds, 64 of chance, counted up within one."""
+    """Ids that sort by time: 48 bits of milliseconds, 64 random bits, incremented within a millisecond."""
 
     def __init__(self) -> None:
         self._millisecond = self._number = 0
@@ -49,15 +49,15 @@ new_id = _Identifiers().next
 
 
 class SendOptions(TypedDict, total=False):
-    """How a message is sent, beside its handler and payload.
+    """Options of a message, in addition to handler and payload.
 
-    ``queue``: that of its handler, else ``default``. ``in_``: due after so long, seconds or text such as ``5m``.
-    ``at``: due at that instant, a datetime with a zone; one in the past is due now. ``priority``: smaller is sooner.
+    ``queue``: by default the handler's, else ``default``. ``in_``: delay in seconds or text such as ``5m``. ``at``: due
+    time, an aware datetime; one in the past is due now. ``priority``: smaller is sooner.
 
-    ``key``: while a message with the same key is unfinished in the queue, or for ``key_lifetime`` where that is
-    shorter, its id is returned instead, marked ``duplicate``. ``concurrency_key``: of the messages with the same key in
-    the queue, ``concurrency_limit`` (1) at most are in flight at one time. ``id``: yours instead of a generated one;
-    enqueueing an id twice makes one message; Conflict where it has another handler or payload.
+    ``key``: while the queue has an unfinished message with the same key, at most for ``key_lifetime``, its id is
+    returned instead, marked ``duplicate``. ``concurrency_key``: at most ``concurrency_limit`` (1) messages with the
+    same key in the queue are in flight. ``id``: instead of a generated one; enqueueing it twice makes one message;
+    Conflict if it has another handler or payload.
     """
 
     queue: str | None
@@ -75,11 +75,8 @@ _OPTIONS = SendOptions.__annotations__.keys()
 
 
 def new_message(handler: str, payload: Mapping[str, Any], **options: Unpack[SendOptions]) -> NewMessage:
-    """A message ready to be enqueued.
-
-    TypeError for a naive ``at`` and for an option that does not exist, BadData (a ValueError) for any other value that
-    cannot be meant.
-    """
+    """A validated message. TypeError for a naive ``at`` or an unknown option, BadData (a ValueError) for other invalid
+    values."""
     if unknown := options.keys() - _OPTIONS:
         raise TypeError(f"unknown option: {', '.join(sorted(unknown))}")
     given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
@@ -111,7 +108,7 @@ def new_message(handler: str, payload: Mapping[str, Any], **options: Unpack[Send
 
 
 def due_ms(at: datetime) -> int:
-    """``at`` in epoch milliseconds, rounded up: nothing is ever early."""
+    """``at`` in epoch milliseconds, rounded up, so that no message is early."""
     if not isinstance(at, datetime):
         raise TypeError(f"at must be a datetime with a zone, not {type(at).__name__}")
     if at.utcoffset() is None:

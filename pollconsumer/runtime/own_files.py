@@ -1,4 +1,4 @@
-"""The user's own directories, and small files in them that nobody else can have written.
+"""The user's XDG directories, and small files in them that only the user can write.
 
 Where they are (XDG Base Directory Specification; without HOME the home is looked up by user id):
 
@@ -12,8 +12,8 @@ Where they are (XDG Base Directory Specification; without HOME the home is looke
 ``OwnFiles(directories)`` keeps files by name in the first of several directories in which that is possible:
 
     files = OwnFiles(state_directories())
-    files.write("stores/abc", b"...")   # whole or not at all; False where no directory can be written
-    files.read("stores/abc")            # b"...", None where there is none
+    files.write("stores/abc", b"...")   # atomic; False if no directory is writable
+    files.read("stores/abc")            # b"...", or None
     files.remove("stores/abc")
 
 Neither ``read`` nor ``write`` raises for what the file system refuses. The settings say which directories those are:
@@ -48,8 +48,8 @@ def data_directory() -> Path:
 
 
 def state_directories() -> list[Path]:
-    """``$XDG_STATE_HOME/pollconsumer``, else ``~/.local/state/pollconsumer``; then those for data and for the cache:
-    a state directory that cannot be written is no reason to forget."""
+    """``$XDG_STATE_HOME/pollconsumer``, else ``~/.local/state/pollconsumer``; then those for data and for the cache, in
+    case it is not writable."""
     places = [("XDG_STATE_HOME", ".local/state"), ("XDG_DATA_HOME", ".local/share"), ("XDG_CACHE_HOME", ".cache")]
     return [directory for variable, below in places if (directory := _directory(variable, below))]
 
@@ -59,7 +59,7 @@ def cache_directory() -> Path | None:
 
 
 def _directory(variable: str, below_home: str) -> Path | None:
-    """An empty or relative value counts as unset, as the specification has it."""
+    """An empty or relative value counts as unset, as specified."""
     base = Path(os.environ.get(variable, ""))
     if not base.is_absolute():
         home = _home()
@@ -70,7 +70,7 @@ def _directory(variable: str, below_home: str) -> Path | None:
 
 
 def _home() -> Path | None:
-    """None for a user id without a home, as in a container that was given a number for its user."""
+    """None for a user id without a home, as in a container with a numeric user."""
     home = Path(os.environ.get("HOME", ""))
     if not home.is_absolute():
         import pwd
@@ -83,7 +83,7 @@ def _home() -> Path | None:
 
 
 def why_not_ours(found: os.stat_result) -> str | None:
-    """Why others may change what is in the directory that ``found`` describes; None where only its user can."""
+    """Why others may change files in the directory that ``found`` describes; None if only its user can."""
     if stat.S_ISLNK(found.st_mode):
         return "is a symbolic link"
     if not stat.S_ISDIR(found.st_mode):
@@ -96,7 +96,7 @@ def why_not_ours(found: os.stat_result) -> str | None:
 
 
 def make_directory(directory: Path) -> None:
-    """Create ``directory`` and its missing parents, each with mode 0700. OSError, with the name of what cannot be."""
+    """Create ``directory`` and its missing parents, each with mode 0700. OSError names the one that failed."""
     missing = [directory]
     while not missing[-1].parent.exists():
         missing.append(missing[-1].parent)
@@ -106,13 +106,13 @@ def make_directory(directory: Path) -> None:
 
 
 class OwnFiles:
-    """Files by name, in the first of ``directories`` in which each can be written; read from the first that has it."""
+    """Files by name, written to the first writable of ``directories``, read from the first that has it."""
 
     def __init__(self, directories: Sequence[Path]) -> None:
         self.directories = directories
 
     def read(self, name: str) -> bytes | None:
-        """What was written; None where nothing was, or others may have."""
+        """The content; None if there is no file, or others may have written it."""
         for directory in self.directories:
             with suppress(OSError):
                 descriptor = os.open(directory / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -122,10 +122,10 @@ class OwnFiles:
         return None
 
     def write(self, name: str, content: bytes) -> bool:
-        """Whether it could be kept. It replaces what an earlier call wrote, whole or not at all."""
+        """Write or replace the file atomically. Returns whether that was possible."""
         for at, directory in enumerate(self.directories):
             if _replace(directory / name, content):
-                OwnFiles(self.directories[:at]).remove(name)  # which could not be replaced, and would be read first
+                OwnFiles(self.directories[:at]).remove(name)  # older ones, which would be read first
                 return True
         return False
 
@@ -135,7 +135,7 @@ class OwnFiles:
                 (directory / name).unlink()
 
     def place(self) -> Path | None:
-        """The first directory that can be written, once it is created where there is none; None where no one can."""
+        """The first directory that is writable or can be created, or None."""
         return next((directory for directory in self.directories if _can_be_written(directory)), None)
 
 
@@ -145,7 +145,7 @@ def _can_be_written(directory: Path) -> bool:
     place = directory
     while not os.path.lexists(place):
         place = place.parent
-    probe = place / f".{NAME}-{os.urandom(8).hex()}"  # a mode does not tell whether a directory can be created there
+    probe = place / f".{NAME}-{os.urandom(8).hex()}"  # a mode does not prove that a directory can be created there
     try:
         probe.mkdir(0o700)
         probe.rmdir()
@@ -155,7 +155,7 @@ def _can_be_written(directory: Path) -> bool:
 
 
 def is_ours(directory: Path) -> bool:
-    """Whether only its user can change what is there, as far as the file system knows of users."""
+    """Whether only its user can change files there, if the file system has users."""
     return why_not_ours(directory.stat()) is None or modes_mean_nothing(directory)
 
 

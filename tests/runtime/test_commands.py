@@ -19,7 +19,7 @@ from pollconsumer.interface.settings.model import ABOUT_MESSAGE, MESSAGE_VARIABL
 from pollconsumer.runtime.consuming.settling import MAX_RESULT_BYTES
 from pollconsumer.runtime.handling.context import Context, Delivery, Situation
 from pollconsumer.runtime.launch.process import birth
-from pollconsumer.runtime.programs.command import KEPT, Command, CommandFailed
+from pollconsumer.runtime.programs.command import KEPT_BYTES, Command, CommandFailed
 from pollconsumer.runtime.programs.notes import Programs
 from tests.site import wait_until
 
@@ -202,12 +202,12 @@ def test_of_long_output_the_first_and_the_last_is_kept(run: Run) -> None:
     output = run(*shell("echo first; head -c 100000000 /dev/zero | tr '\\0' x; echo; echo last"))
     assert output.startswith("first\nxxx")
     assert output.endswith("xxx\nlast\n")
-    assert f"\n[{100_000_012 - 2 * KEPT} bytes left out]\n" in output
-    assert len(output) < 2 * KEPT + 100
+    assert f"\n[{100_000_012 - 2 * KEPT_BYTES} bytes left out]\n" in output
+    assert len(output) < 2 * KEPT_BYTES + 100
 
 
 def test_output_that_just_fits_is_whole(run: Run) -> None:
-    assert run(*python(f"print('é' * {KEPT - 1}, end='x')")) == "é" * (KEPT - 1) + "x"
+    assert run(*python(f"print('é' * {KEPT_BYTES - 1}, end='x')")) == "é" * (KEPT_BYTES - 1) + "x"
 
 
 def test_output_that_is_no_text_becomes_some(run: Run) -> None:

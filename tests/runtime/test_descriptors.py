@@ -20,7 +20,7 @@ outputs = Outputs()
 os.closerange(0, 3)
 with above_standard():
     opened = os.pipe()
-outputs.put_back()
+outputs.restore()
 print(min(opened) > 2, os.fstat(0).st_rdev == os.stat(os.devnull).st_rdev)
 """
 
@@ -47,7 +47,7 @@ limit, low, high = map(int, sys.argv[1:])
 resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
 outputs = Outputs()
 os.closerange(low, high)
-outputs.put_back()
+outputs.restore()
 print("heard", flush=True)
 """
 

@@ -18,7 +18,7 @@ from pollconsumer.runtime.handling.context import Context, Delivery, Situation
 from pollconsumer.runtime.handling.executor import Attempt, ThreadExecutor
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.handling.outcome import Outcome, describe
-from pollconsumer.runtime.handling.shield import Unbroken, in_force
+from pollconsumer.runtime.handling.shield import Shield, in_force
 from pollconsumer.runtime.handling.timeouts import limited
 from tests.site import PATIENCE
 
@@ -151,7 +151,7 @@ def test_a_block_of_ours_is_not_left_in_the_middle(handle: Callable[..., Outcome
     steps = []
 
     def save() -> None:
-        with Unbroken():
+        with Shield():
             spin(0.2)
             steps.append("saved")
         spin()

@@ -177,7 +177,7 @@ STAND_DOWN = """
 import time
 from pollconsumer.runtime.launch.watchdog import Watchdog
 watchdog = Watchdog(0.2, lambda: "struck")
-watchdog.stand_down()
+watchdog.disarm()
 time.sleep(1.5)
 """
 

@@ -33,7 +33,7 @@ from pollconsumer.interface.settings.rules import check_recurrence
 from pollconsumer.interface.settings.values import parse_word
 from pollconsumer.runtime.handling.arguments import Arguments
 from pollconsumer.runtime.handling.hooks import Hooks
-from pollconsumer.runtime.handling.shield import Unbroken
+from pollconsumer.runtime.handling.shield import Shield
 from pollconsumer.runtime.messages import SendOptions, new_id, new_message
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ class PollConsumer(Hooking):
 
     def enqueue_messages(self, messages: Sequence[NewMessage]) -> list[Handle]:
         """Enqueue messages made before, a few hundred in a round trip."""
-        with Unbroken(), self._lock:
+        with Shield(), self._lock:
             held = self._opened().enqueue(messages)
         pause = time.sleep if registry.stand_in is None else registry.stand_in.pause
         return [
@@ -183,7 +183,7 @@ class PollConsumer(Hooking):
     def _look(self, queue: str, message_id: str) -> Message:
         from pollconsumer.store.inspector import Inspector
 
-        with Unbroken(), self._lock:
+        with Shield(), self._lock:
             store = self._opened()
             return Inspector(store.wire, store.keys.namespace).message(message_id, queue)
 

@@ -62,7 +62,7 @@ def check(as_json: bool) -> None:
     names = ", ".join(settings.handlers)
     watchdog = Watchdog(IMPORT_WITHIN, lambda: f"handlers: {shown(names)}: import exceeded {IMPORT_WITHIN:g}s")
     handlers = load_handlers(settings)
-    watchdog.stand_down()
+    watchdog.disarm()
     unchecked = _unchecked_arguments()
     files = OnlyRead(settings.state_files().directories)
     state = files.place()

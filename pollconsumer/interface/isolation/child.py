@@ -20,7 +20,7 @@ from pollconsumer.interface.settings.load import from_values
 from pollconsumer.interface.streaks import LaunchStreaks
 from pollconsumer.runtime.handling.context import Context, Delivery, Situation
 from pollconsumer.runtime.handling.stray_forks import end_stray
-from pollconsumer.runtime.isolation.protocol import Connection, hear_refusal, tell_messages, tell_outcome
+from pollconsumer.runtime.isolation.protocol import Connection, decode_refusal, encode_messages, encode_outcome
 
 if TYPE_CHECKING:
     import socket
@@ -96,15 +96,15 @@ class _Serving:
         enqueued = []
         if context is not None:
             context.end()
-            enqueued = tell_messages(context.enqueued)
-        return tell_outcome(outcome, handler.fatal) | {"enqueued": enqueued}
+            enqueued = encode_messages(context.enqueued)
+        return encode_outcome(outcome, handler.fatal) | {"enqueued": enqueued}
 
     def _save(self, state: bytes) -> None:
         with self._asking:
             self._connection.send({"checkpoint": json.loads(state)})
             reply = self._replies.get()
         if "refused" in reply:
-            raise hear_refusal(reply["refused"])
+            raise decode_refusal(reply["refused"])
 
     def _queue_of(self, handler: str) -> str:
         return self._queues.get(handler, "default")

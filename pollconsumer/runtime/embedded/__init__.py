@@ -1,1 +1,1 @@
-"""The embedded server: a Valkey of the user's own, shared by all of his processes."""
+"""The embedded server: a Valkey per user, shared by all processes of the user."""

@@ -1,7 +1,6 @@
-"""The few commands that the embedded server itself is asked, in the inline form of the Redis protocol.
+"""A minimal client for the embedded server, in the inline form of the Redis protocol.
 
-Not the store's client: that one is slow to import, retries by rules of its own, and belongs to the store. Here a
-question is asked once, and silence within the time allowed is an answer too.
+The store's client is slow to import and retries. Here commands are sent once, and a timeout is an answer too.
 """
 
 from __future__ import annotations
@@ -15,14 +14,14 @@ if TYPE_CHECKING:
 
 Reply = str | list[str]
 
-SHORTEST_WAIT = 0.01  # with no time left at all, a server that is well still gets to answer
+SHORTEST_WAIT = 0.01  # even past the deadline a healthy server can answer
 
 
 def ask(address: Path, commands: list[str], deadline: float) -> list[Reply]:
     """One reply a command, errors and simple strings with their first character (``+PONG``, ``-LOADING …``).
 
-    An empty list when nobody listens, or whoever did hung up before the last reply. TimeoutError when somebody listens
-    and has not answered by ``deadline`` (``time.monotonic``); OSError for what else the system refuses.
+    An empty list if no server listens, or it hung up before the last reply. TimeoutError if it has not answered by
+    ``deadline`` (``time.monotonic``); OSError for other failures.
     """
     while True:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
@@ -35,7 +34,7 @@ def ask(address: Path, commands: list[str], deadline: float) -> list[Reply]:
             except (FileNotFoundError, ConnectionError):
                 return []
             except BlockingIOError:
-                # A stalled server with a full queue of connections: it is alive, so this is silence, not absence.
+                # A stalled server with a full backlog: it is alive, so this is a timeout.
                 if time.monotonic() >= deadline:
                     raise TimeoutError from None
         time.sleep(SHORTEST_WAIT)

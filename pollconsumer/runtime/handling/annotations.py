@@ -1,6 +1,6 @@
-"""What a function's parameters are annotated with, as far as it can be told.
+"""Resolves the annotations of a function's parameters.
 
-Each by itself: a name that only a type checker can see costs the checks of its own parameter, and of no other.
+Each is resolved separately: a name under TYPE_CHECKING disables the checks of its own parameter only.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 JSON_KINDS = (str, bool, int, float, dict, list, type(None))
-"""The types of what JSON can say."""
+"""The types of JSON values."""
 _SYNONYMS: dict[Any, type] = {dict[str, Any]: dict, dict[str, object]: dict, list[Any]: list, list[object]: list}
 _MOST_WRAPPERS = 100
 
 
 class Annotations:
-    """The namespace that a function's annotations are written in."""
+    """The namespace of a function's annotations."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         home = _home(function)
@@ -29,7 +29,7 @@ class Annotations:
         self._locals = {kind.__name__: kind for kind in getattr(home, "__type_params__", ())}
 
     def resolve(self, annotation: Any) -> Any:
-        """What ``annotation`` means. Raises whatever evaluating it raises."""
+        """The type of ``annotation``. Raises any exception of its evaluation."""
         if annotation is Parameter.empty:
             return Any
 
@@ -38,14 +38,14 @@ class Annotations:
         bearer.__annotations__ = {"it": annotation}
         return get_type_hints(bearer, self._globals, self._locals, include_extras=True)["it"]
 
-    def mean(self, annotation: Any, wanted: type, *, at_its_word: bool = True) -> bool:
-        """Whether it is ``wanted``, or that and None; one that cannot be resolved, ``at_its_word``."""
+    def denotes(self, annotation: Any, wanted: type, *, by_text: bool = True) -> bool:
+        """Whether it is ``wanted``, or that and None; if it cannot be resolved, by its text, unless not ``by_text``."""
         if isinstance(annotation, str) and wanted.__name__ not in annotation:
             return False
         try:
             return any(member is wanted for member in members(self.resolve(annotation)))
         except Exception:
-            return at_its_word and isinstance(annotation, str) and _names(annotation, wanted.__name__)
+            return by_text and isinstance(annotation, str) and _names(annotation, wanted.__name__)
 
 
 def _names(annotation: str, kind: str) -> bool:
@@ -54,12 +54,12 @@ def _names(annotation: str, kind: str) -> bool:
 
 
 def members(hint: Any) -> tuple[Any, ...]:
-    """The alternatives of a union; a hint that is none, alone."""
+    """The members of a union; of another hint, itself."""
     return get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
 
 
-def plain(hint: Any) -> tuple[type, ...] | None:
-    """The types whose values fit ``hint``, () where that takes more than a comparison; None where anything fits."""
+def accepted_types(hint: Any) -> tuple[type, ...] | None:
+    """The types whose values fit ``hint``; () if that needs more than a comparison, None if anything fits."""
     kinds: list[type] = []
     for member in members(hint):
         if member is Any or member is object:
@@ -74,12 +74,12 @@ def plain(hint: Any) -> tuple[type, ...] | None:
 def _synonym(hint: Any) -> type | None:
     try:
         return _SYNONYMS.get(hint)
-    except Exception:  # what an annotation is made of need not be hashable, nor comparable
+    except Exception:  # not hashable or not comparable
         return None
 
 
 def _home(function: Any) -> Any:
-    """The function that the parameters of ``function`` were written at."""
+    """The unwrapped function that defines the parameters of ``function``."""
     for _ in range(_MOST_WRAPPERS):
         if hasattr(function, "__wrapped__"):
             function = function.__wrapped__

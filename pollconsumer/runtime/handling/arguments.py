@@ -1,4 +1,4 @@
-"""A payload as the arguments of a handler's function, held against its signature."""
+"""Binds a payload to the parameters of a handler's function."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pollconsumer.core.errors import ConfigurationError, shown
 from pollconsumer.core.retry import Fatal
-from pollconsumer.runtime.handling.annotations import JSON_KINDS, Annotations, plain
+from pollconsumer.runtime.handling.annotations import JSON_KINDS, Annotations, accepted_types
 from pollconsumer.runtime.handling.context import Context
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     Convert = Callable[[Any], Any]
-    """A value of JSON to what a parameter is annotated with. Mismatch for one that does not fit."""
+    """Converts a JSON value to a parameter's type. Mismatch if it does not fit."""
     Kinds = tuple[type, ...] | None
     """Types whose values are accepted; None for any."""
 
@@ -25,11 +25,11 @@ MOST_CHARACTERS = 300
 
 
 class BadArguments(Fatal):
-    """The payload does not fit the handler's parameters; it will not fit next time either."""
+    """The payload does not fit the handler's parameters; no retry can help."""
 
 
 class Mismatch(ValueError):
-    """A value does not fit. ``problems``: each a path from the argument on, and what is wrong there; no value."""
+    """A value does not fit. ``problems``: each a path within the argument, and the error there, without values."""
 
     def __init__(self, problems: list[str]) -> None:
         self.problems = problems
@@ -37,22 +37,22 @@ class Mismatch(ValueError):
 
 
 class NotOfJson(Exception):
-    """No value of JSON can become what a parameter is annotated with."""
+    """A parameter's type has no JSON form."""
 
 
 class _Plan(NamedTuple):
-    """What is known of each parameter, and of those that ``**kwargs`` takes, which stand under no name."""
+    """The types of each parameter, and of ``**kwargs`` (``others``)."""
 
     kinds: dict[str, Kinds]
     others: Kinds
     hints: dict[str, Any]
-    """Annotations that take more than a comparison."""
+    """Annotations that need a conversion."""
     unchecked: dict[str, str]
-    """Annotations that nothing can be done with, and why."""
+    """Unusable annotations, with the reasons."""
 
 
 class _Ready(NamedTuple):
-    """What `bind` goes by. A payload of ``every`` arguments that are all known misses none."""
+    """The state of `bind`. A payload of ``every`` known arguments is complete."""
 
     kinds: dict[str, Kinds]
     others: Kinds
@@ -61,11 +61,11 @@ class _Ready(NamedTuple):
 
 
 class Arguments:
-    """How a function takes its payload.
+    """The parameters of a handler's function.
 
-    What JSON has is compared here. For any other annotation ``converter`` makes a conversion when the first message
-    comes, for what it needs is slow to import; it raises NotOfJson, or anything else where it knows no conversion: then
-    that parameter is not checked. ConfigurationError for a function that no payload can call.
+    JSON types are compared here. For other annotations ``converter`` makes a conversion, lazily, with the first
+    message, because it imports slowly; it raises NotOfJson, or any other exception for an unsupported annotation, whose
+    parameter is then not checked. ConfigurationError for a function that no payload can call.
     """
 
     def __init__(self, function: Callable[..., Any], converter: Callable[[Any], Convert]) -> None:
@@ -77,8 +77,8 @@ class Arguments:
         except (TypeError, ValueError, NameError) as error:
             raise ConfigurationError(f"parameters of {self._function}", str(error), "wrap it in a function") from None
         parameters = signature.parameters
-        self.takes_context = "context" in parameters and annotations.mean(parameters["context"].annotation, Context)
-        self.takes_occurrence = "occurrence" in parameters and annotations.mean(
+        self.takes_context = "context" in parameters and annotations.denotes(parameters["context"].annotation, Context)
+        self.takes_occurrence = "occurrence" in parameters and annotations.denotes(
             parameters["occurrence"].annotation, datetime
         )
         for parameter in parameters.values():
@@ -92,7 +92,7 @@ class Arguments:
         self._ready: _Ready | None = None
 
     def bind(self, payload: dict[str, Any]) -> dict[str, Any]:
-        """Arguments by name, less the context. BadArguments where ``payload`` does not fit."""
+        """Arguments by name, without the context. BadArguments if ``payload`` does not fit."""
         kinds_of, others, converts, every = self._ready or self._get_ready()
         for name, value in payload.items():
             kinds = kinds_of.get(name, others)
@@ -103,7 +103,7 @@ class Arguments:
         return _converted(payload, kinds_of, converts) if converts else payload
 
     def of_call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """The payload that makes the handler be called with these arguments. TypeError where they do not fit."""
+        """The payload for these arguments. TypeError if they do not fit."""
         names = kwargs.keys()
         payload = dict(kwargs)
         if args or not names <= self._named.keys() or not names >= self._required:
@@ -116,7 +116,7 @@ class Arguments:
         return payload
 
     def problems(self) -> tuple[dict[str, str], dict[str, str]]:
-        """Required parameters that no payload can give, and parameters that are not checked; with the reasons."""
+        """Required parameters without a JSON form, and parameters that are not checked; with the reasons."""
         plan = self._planned()
         impossible, unchecked = {}, dict(plan.unchecked)
         for name, hint in plan.hints.items():
@@ -134,7 +134,7 @@ class Arguments:
         is_context = parameter.name == "context" and self.takes_context
         if parameter.kind is parameter.POSITIONAL_ONLY and (parameter.default is parameter.empty or is_context):
             raise ConfigurationError(what, None, "arguments come by name: leave out the /")
-        if not is_context and self._annotations.mean(parameter.annotation, Context, at_its_word=False):
+        if not is_context and self._annotations.denotes(parameter.annotation, Context, by_text=False):
             raise ConfigurationError(what, None, "name it context, for that is how a Context is given")
 
     def _by_name(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -149,27 +149,27 @@ class Arguments:
         return arguments
 
     def _planned(self) -> _Plan:
-        """Made when it is needed: annotations may name what is defined later."""
+        """Made lazily: annotations may name later definitions."""
         if self._plan is None:
             plan = _Plan({}, (), {}, {})
             for name, parameter in self._named.items():
-                plan.kinds[name] = self._look_at(name, parameter.annotation, plan)
+                plan.kinds[name] = self._kinds_of(name, parameter.annotation, plan)
             if self._rest is not None:
-                plan = plan._replace(others=self._look_at(f"**{self._rest.name}", self._rest.annotation, plan))
+                plan = plan._replace(others=self._kinds_of(f"**{self._rest.name}", self._rest.annotation, plan))
                 if self.takes_context:
                     plan.kinds["context"] = ()
             self._plan = plan
         return self._plan
 
-    def _look_at(self, name: str, annotation: Any, plan: _Plan) -> Kinds:
+    def _kinds_of(self, name: str, annotation: Any, plan: _Plan) -> Kinds:
         if name == "occurrence" and self.takes_occurrence:
             return None
         try:
             hint = self._annotations.resolve(annotation)
-        except Exception as error:  # what only a type checker can see, or what was never meant for one
+        except Exception as error:  # a name under TYPE_CHECKING, or no type at all
             plan.unchecked[name] = _reason(error)
             return None
-        kinds = plain(hint)
+        kinds = accepted_types(hint)
         if kinds == ():
             plan.hints[name] = hint
             return None
@@ -183,7 +183,7 @@ class Arguments:
                 convert = self._converter(hint)
             except NotOfJson as error:
                 convert = _refusing(str(error))
-            except Exception:  # `check` says so
+            except Exception:  # reported by `check`
                 continue
             converts[name if name in self._named else ""] = convert
         every = sys.maxsize if self._rest else len(plan.kinds)
@@ -223,7 +223,7 @@ def _converted(payload: dict[str, Any], kinds_of: dict[str, Kinds], converts: di
 
 
 def _instant(value: Any) -> datetime | None:
-    """The nominal instant of an occurrence, which the mover writes; read without the conversions of other types."""
+    """The nominal instant of an occurrence, which the mover wrote; parsed without importing pydantic."""
     if value is None:
         return None
     try:

@@ -1,7 +1,6 @@
-"""Descriptors of ours that a handler closes though it did not open them: code that makes daemons closes all there are.
-And those that it opens and never closes, until there are none for us.
+"""Detects handlers that close our descriptors, as daemonizing code does, or that leak theirs until none are left.
 
-A number that was closed is given away again, so that open is not enough: it must still be the same file.
+Closed numbers are reused, so an open number must also still be the same file.
 """
 
 from __future__ import annotations
@@ -14,18 +13,17 @@ from contextlib import suppress
 from pollconsumer.store.own_descriptors import STANDARD, Opened, above_standard, changing_standard, is_open
 
 HIGHEST = 8192
-"""Copies get numbers just below this or, where fewer are allowed, just below the limit: what closes all there are
-mostly ends before. The system's table of descriptors, which each fork copies, is as long as the highest number."""
+"""Copies get numbers just below this, or just below a lower limit: code that closes all descriptors often stops
+earlier. Not higher, since each fork copies the table of descriptors up to the highest number."""
 COPIES = 16
 LOWEST = 64
-"""Where no more descriptors than this are allowed, none is spent on a copy, nor kept."""
-SPARE = 8
+"""With a limit of at most this many descriptors, none is copied or reserved."""
+RESERVED = 8
 USED_UP = (errno.EMFILE, errno.ENFILE)
 
 
 class Outputs:
-    """Standard output and error as they are now, to be put back where they are closed; what a handler has put in their
-    place stays."""
+    """Copies of standard output and error, to restore them when they are closed, but not when they are replaced."""
 
     def __init__(self) -> None:
         self._copies: dict[int, Opened] = {}
@@ -36,8 +34,8 @@ class Outputs:
                 copy = fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, max(LOWEST, highest - COPIES))
                 self._copies[number] = Opened.now(copy)
 
-    def put_back(self) -> bool:
-        """Those that were closed. Whether any was."""
+    def restore(self) -> bool:
+        """Reopen those that were closed. Returns whether any was."""
         with changing_standard:
             if is_open(1) and is_open(2):
                 return False
@@ -48,7 +46,7 @@ class Outputs:
         return True
 
     def _open(self, number: int) -> None:
-        """Unless a handler on another thread opens a file that gets the number first."""
+        """Does nothing if another thread takes the number first."""
         copy = self._copies.get(number)
         source = copy.number if copy is not None and copy.is_open() else os.open(os.devnull, os.O_RDWR)
         if source == number:
@@ -69,9 +67,9 @@ class Outputs:
 
 
 class Sample:
-    """A descriptor of ours by which others are judged: what closes it closes more.
+    """A descriptor that shows whether a handler closes ours.
 
-    It is one end of a pipe, a file that nobody else can have open: /dev/null under the same number may be anybody's.
+    It is one end of a pipe, since no other descriptor can be the same file; /dev/null could be reopened by anyone.
     """
 
     def __init__(self) -> None:
@@ -97,16 +95,15 @@ class Sample:
     __del__ = close
 
 
-class Spare:
-    """Descriptors that are kept for the launch's own end, for which modules and scripts are read: what handlers leak is
-    open for as long as the process lives."""
+class Reserve:
+    """Descriptors reserved for the launch's end, which reads modules and scripts, in case handlers leak all others."""
 
     def __init__(self) -> None:
         self._held = self._open()
 
     @staticmethod
     def _open() -> list[Opened]:
-        """Ends of a pipe of their own, as in `Sample`."""
+        """Ends of a pipe, as in `Sample`."""
         held: list[Opened] = []
         if 0 <= os.sysconf("SC_OPEN_MAX") <= LOWEST:
             return held
@@ -114,12 +111,12 @@ class Spare:
             end, other = os.pipe()
             os.close(other)
             held.append(Opened.now(end))
-            while len(held) < SPARE:
+            while len(held) < RESERVED:
                 held.append(Opened.now(os.dup(end)))
         return held
 
-    def given_up(self) -> bool:
-        """Give them up where there is no other one left. Whether this call did."""
+    def freed(self) -> bool:
+        """Free them if no other descriptor is left. Returns whether this call did."""
         try:
             if self._held:
                 os.close(os.dup(self._held[-1].number))

@@ -1,8 +1,7 @@
-"""The one event loop on which the ``async def`` handlers of a launch run.
+"""The event loop of a launch's ``async def`` handlers.
 
-In the launch's own thread it turns while a message is handled; beside handler threads it turns in one of its own.
-Nothing that a handler or what it leaves behind raises ends the loop. One whose descriptors a handler has closed is
-replaced; what ran on it has failed.
+It runs in the launch's thread while a message is handled; with several slots, in a separate thread. No exception of a
+handler or its tasks ends the loop. If a handler closes its descriptors, it is replaced, and handlers on it fail.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from pollconsumer.core.failures import HandlerTimeout
 from pollconsumer.runtime.handling.outcome import Outcome
-from pollconsumer.runtime.handling.timeouts import REPEAT, SAID
+from pollconsumer.runtime.handling.timeouts import REPEAT, VERDICTS
 from pollconsumer.store.own_descriptors import above_standard
 
 if TYPE_CHECKING:
@@ -26,17 +25,17 @@ if TYPE_CHECKING:
 
     End = Callable[[Outcome], None]
 
-FAREWELL = 1.0
-"""Seconds for what handlers left running, once it is told to end."""
+END_WITHIN = 1.0
+"""Seconds for cancelled tasks to finish when the loop is closed."""
 LONGEST_SELECT = 1.0
-"""Seconds after which a loop looks for itself: what is to wake it may have been closed."""
+"""Maximum timeout of a select, in seconds: the descriptor that wakes the loop may have been closed."""
 
 _BROKEN: list[asyncio.AbstractEventLoop] = []
-"""Kept: the numbers of their descriptors may be somebody else's by now, and a loop that is forgotten closes them."""
+"""Never garbage-collected, since that would close descriptors whose numbers may have been reused."""
 
 
 class EventLoop:
-    """``thread``: turn in a thread of its own. Else RuntimeError where another loop turns in this one."""
+    """``thread``: run in a separate thread. Otherwise RuntimeError if another loop runs in this one."""
 
     def __init__(self, *, thread: bool) -> None:
         if not thread and asyncio._get_running_loop() is not None:  # noqa: SLF001  the one that asks without raising
@@ -51,7 +50,7 @@ class EventLoop:
             self._thread.start()
 
     def handle(self, coroutine: Coroutine[Any, Any, Any], timeout: float | None) -> Outcome:
-        """Run what a handler returned to its end, here, within so many seconds."""
+        """Run a handler's coroutine in this thread, with a timeout in seconds."""
         handling = _Handling(self._loop, coroutine, timeout)
         task = handling.task
         intruder: BaseException | None = None
@@ -62,26 +61,26 @@ class EventLoop:
                 self._replace()
                 break
             except BaseException as error:
-                # SystemExit and KeyboardInterrupt of a task that the handler made come out here, not there.
+                # SystemExit and KeyboardInterrupt of the handler's other tasks are raised here.
                 intruder = intruder or error
                 task.cancel()
         outcome = handling.outcome()
         return Outcome(intruder) if intruder is not None and outcome.error is not None else outcome
 
     def start(self, begin: Callable[[], Coroutine[Any, Any, Any]], timeout: float | None, end: End) -> None:
-        """Have a handler, that ``begin`` calls, run in the loop's thread. ``end`` is called there with the outcome."""
+        """Run a handler, called by ``begin``, in the loop's thread. ``end`` is called there with the outcome."""
 
         def start() -> None:
             try:
                 handling = _Handling(self._loop, begin(), timeout)
-            except BaseException as error:  # the arguments did not fit
+            except BaseException as error:  # invalid arguments
                 end(Outcome(error))
                 return
             self._begun[handling] = end
             handling.task.add_done_callback(lambda _: self._end(handling))
 
         self._given.put(start)
-        self._loop.call_soon_threadsafe(self._take)  # one that is broken leaves it to the next
+        self._loop.call_soon_threadsafe(self._take)  # a broken loop leaves it to its replacement
 
     def _take(self) -> None:
         with suppress(Empty):
@@ -93,18 +92,18 @@ class EventLoop:
             end(handling.outcome())
 
     def _replace(self) -> None:
-        """The loop cannot turn any more."""
+        """Replace a loop whose descriptors were closed."""
         _BROKEN.append(self._loop)
         self._loop = _new_loop()
 
     def close(self) -> None:
-        """End it. What handlers left running is cancelled, and has a second to obey."""
+        """Close it. Remaining tasks are cancelled, and have a second to finish."""
         if self._thread is None:
-            if self._run(self._farewell()):
+            if self._run(self._cancel_tasks()):
                 self._loop.close()
             return
-        asyncio.run_coroutine_threadsafe(self._farewell(), self._loop)
-        self._thread.join(2 * FAREWELL)
+        asyncio.run_coroutine_threadsafe(self._cancel_tasks(), self._loop)
+        self._thread.join(2 * END_WITHIN)
         if not self._thread.is_alive():
             self._loop.close()
 
@@ -121,7 +120,7 @@ class EventLoop:
                 pass  # SystemExit and KeyboardInterrupt of a task
 
     def _run(self, coroutine: Any) -> bool:
-        """To its end. False where the loop cannot turn any more."""
+        """Run it to its end. False if the loop's descriptors were closed."""
         task = self._loop.create_task(coroutine)
         while not task.done():
             try:
@@ -133,14 +132,14 @@ class EventLoop:
                 pass  # as above
         return True
 
-    async def _farewell(self) -> None:
+    async def _cancel_tasks(self) -> None:
         left = asyncio.all_tasks() - {asyncio.current_task()}
         for task in left:
             task.cancel()
         if left:
-            await asyncio.wait(left, timeout=FAREWELL)
+            await asyncio.wait(left, timeout=END_WITHIN)
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._loop.shutdown_asyncgens(), FAREWELL)
+            await asyncio.wait_for(self._loop.shutdown_asyncgens(), END_WITHIN)
         self._closing = True
         self._loop.stop()
 
@@ -156,7 +155,7 @@ def _new_loop() -> asyncio.AbstractEventLoop:
 
 
 def restart_timeout() -> None:
-    """Have the timeout of the handler whose task this is begin now."""
+    """Restart the timeout of this task's handler."""
     handling = _handling.get(None)
     if handling is not None:
         handling.restart()
@@ -195,19 +194,19 @@ class _Handling:
     def _stop(self, task: asyncio.Task[Any]) -> None:
         self._fired = True
         task.cancel()
-        self._timer = self._loop.call_later(REPEAT, self._stop, task)  # for one that does not obey
+        self._timer = self._loop.call_later(REPEAT, self._stop, task)  # it may swallow the cancellation
 
     def outcome(self) -> Outcome:
         task = self.task
         if not task.done():
             task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001  # as asyncio.gather does: we say it
-            with suppress(BaseException):  # what it does at its end may need the loop, or raise
+            with suppress(BaseException):  # its cleanup may need the loop, or raise
                 self._coroutine.close()
             return Outcome(OSError(errno.EBADF, "descriptors of the event loop were closed; no handler may do that"))
         if task.cancelled():
             self._coroutine.close()  # it may not even have begun
         outcome = Outcome(asyncio.CancelledError()) if task.cancelled() else task.result()
-        if not self._fired or isinstance(outcome.error, SAID):
+        if not self._fired or isinstance(outcome.error, VERDICTS):
             return outcome
         assert self._timeout is not None
         timeout = HandlerTimeout(self._timeout)

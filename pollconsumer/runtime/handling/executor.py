@@ -1,4 +1,4 @@
-"""Where handlers run: in the launch's own thread for one slot, on threads for more."""
+"""Executors: handlers run in the launch's thread with one slot, on threads with more."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from pollconsumer.runtime.handling.descriptors import Outputs, Sample, Spare
+from pollconsumer.runtime.handling.descriptors import Outputs, Reserve, Sample
 from pollconsumer.runtime.handling.outcome import Outcome
 from pollconsumer.runtime.handling.stray_forks import end_stray
 from pollconsumer.store.own_descriptors import Opened, above_standard
@@ -40,9 +40,8 @@ class Attempt(NamedTuple):
 
 
 class Handled(NamedTuple):
-    """An attempt that has ended: when it ran, on the monotonic clock in seconds, and what came of it; and whether
-    descriptors of ours were ``closed`` meanwhile, by it or by what ran beside it. ``leaking``: as many are open now as
-    the system allows."""
+    """An attempt that has ended, its times on the monotonic clock in seconds, and its outcome. ``closed``: it, or a
+    concurrent handler, closed descriptors of ours. ``leaking``: the limit of open descriptors is reached."""
 
     attempt: Attempt
     started: float
@@ -62,13 +61,13 @@ class Executor(Protocol):
         """Handle a message. There must be a free slot."""
 
     def finished(self) -> list[Handled]:
-        """What has been handled since the last call."""
+        """Attempts that have ended since the last call."""
 
     def wait(self, seconds: float, descriptor: int | None = None) -> None:
-        """Until something has been handled, ``descriptor`` is readable, or ``seconds`` have passed."""
+        """Wait until an attempt has ended, ``descriptor`` is readable, or ``seconds`` have passed."""
 
     def close(self) -> None:
-        """Nothing more will be started."""
+        """No more attempts will be started."""
 
 
 def executor_of(slots: int) -> Executor:
@@ -82,7 +81,7 @@ def _event_loop(*, thread: bool) -> EventLoop:
 
 
 class InlineExecutor:
-    """One slot: `start` returns when the message has been handled."""
+    """One slot: `start` returns after the message was handled."""
 
     slots = 1
 
@@ -90,7 +89,7 @@ class InlineExecutor:
         self._clock = clock
         self._finished: list[Handled] = []
         self._loop: EventLoop | None = None
-        self._outputs, self._sample, self._spare = Outputs(), Sample(), Spare()
+        self._outputs, self._sample, self._reserve = Outputs(), Sample(), Reserve()
         self._pid = os.getpid()
 
     def busy(self) -> int:
@@ -102,9 +101,9 @@ class InlineExecutor:
         outcome = self._turn(attempt) if handler.asynchronous else handler.handle(attempt.payload, attempt.context)
         end_stray(self._pid, outcome.error)
         ended = self._clock()
-        put_back, closed = self._outputs.put_back(), self._sample.was_closed()
-        leaking = self._spare.given_up()
-        self._finished.append(Handled(attempt, started, ended, outcome, put_back or closed, leaking))
+        restored, closed = self._outputs.restore(), self._sample.was_closed()
+        leaking = self._reserve.freed()
+        self._finished.append(Handled(attempt, started, ended, outcome, restored or closed, leaking))
 
     def finished(self) -> list[Handled]:
         finished, self._finished = self._finished, []
@@ -118,7 +117,7 @@ class InlineExecutor:
             self._loop.close()
         self._outputs.close()
         self._sample.close()
-        self._spare.close()
+        self._reserve.close()
 
     def _turn(self, attempt: Attempt) -> Outcome:
         try:
@@ -131,8 +130,8 @@ class InlineExecutor:
 
 
 class ThreadExecutor:
-    """n slots, each a thread or, for ``async def`` handlers, a task of one event loop beside them. The threads are
-    daemons: one that hangs must not keep the process from its end."""
+    """n slots, each a thread or, for ``async def`` handlers, a task of one event loop. The threads are daemons, so that
+    a hanging one does not prevent the process from exiting."""
 
     def __init__(self, slots: int) -> None:
         self.slots = slots
@@ -141,8 +140,8 @@ class ThreadExecutor:
         self._given: SimpleQueue[Attempt] = SimpleQueue()
         self._done: SimpleQueue[Handled] = SimpleQueue()
         self._loop: EventLoop | None = None
-        self._outputs, self._spare = Outputs(), Spare()
-        self._mending = threading.Lock()
+        self._outputs, self._reserve = Outputs(), Reserve()
+        self._bell_lock = threading.Lock()
         self._closed = False
         self._make_bell()
         for n in range(slots):
@@ -170,17 +169,17 @@ class ThreadExecutor:
     def wait(self, seconds: float, descriptor: int | None = None) -> None:
         bell = self._bell.number
         watched = [bell] if descriptor is None else [bell, descriptor]
-        with self._mending:
+        with self._bell_lock:
             if not self._bell.is_open():
                 self._make_bell()
-                self._closed = True  # for whom ends next to say
-                return  # what has ended meanwhile rang the other one
+                self._closed = True  # reported with the next attempt that ends
+                return  # attempts may have rung the closed one
         try:
             if bell in select.select(watched, [], [], seconds)[0]:
                 os.read(bell, 65536)
         except BlockingIOError:
             pass
-        except OSError as error:  # closed by a handler meanwhile
+        except OSError as error:  # closed concurrently by a handler
             if error.errno != errno.EBADF:
                 raise
 
@@ -188,7 +187,7 @@ class ThreadExecutor:
         if self._loop is not None:
             self._loop.close()
         self._outputs.close()
-        self._spare.close()
+        self._reserve.close()
 
     def _serve(self) -> None:
         while True:
@@ -214,21 +213,21 @@ class ThreadExecutor:
 
     def _end(self, handled: Handled) -> None:
         end_stray(self._pid, handled.outcome.error)
-        closed = self._outputs.put_back()
-        with self._mending:
+        closed = self._outputs.restore()
+        with self._bell_lock:
             if not self._ring.is_open():
                 self._make_bell()
                 self._closed = True
             closed, self._closed = closed or self._closed, False
-            leaking = self._spare.given_up()
+            leaking = self._reserve.freed()
         if closed or leaking:
             handled = handled._replace(closed=closed, leaking=leaking)
         self._done.put(handled)
-        with suppress(OSError):  # a full pipe rings as it is; one that was closed is noticed by who waits
+        with suppress(OSError):  # a full pipe wakes the waiter anyway; a closed one is noticed there
             os.write(self._ring.number, b"\0")
 
     def _make_bell(self) -> None:
-        """The numbers of an earlier one are not ours to close: they may be somebody else's by now."""
+        """Does not close an earlier bell, whose numbers may have been reused."""
         with above_standard():
             bell, ring = os.pipe()
         os.set_blocking(bell, False)

@@ -1,4 +1,4 @@
-"""Handlers as the consumer sees them: what runs under a name, and what its failures mean."""
+"""Handlers: the function under a name, and its options."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Handler:
     isolated: bool = False
 
     def handle(self, payload: dict[str, Any], context: Context | None = None) -> Outcome:
-        """Run it. The outcome holds what was raised, whatever that is: no handler ends a launch by raising."""
+        """Run it. The outcome holds any exception, so that no handler ends a launch by raising."""
         try:
             result = self.run(payload, context) if self.timeout is None else self.begin(payload, context)
             if result is None:
@@ -64,14 +64,14 @@ class Handler:
             return Outcome(error)
 
     def begin(self, payload: dict[str, Any], context: Context | None) -> Any:
-        """What ``run`` returns: a coroutine where it is asynchronous. Its timeout begins now."""
+        """The return value of ``run``, a coroutine if it is asynchronous. Starts its timeout."""
         if self.timeout is not None and context is not None:
             context.limit(self.timeout)
         return self.run(payload, context)
 
 
 def _on_loop(handler: Handler, coroutine: Coroutine[Any, Any, Any]) -> Outcome:
-    """On a loop that is made for this one message: whoever has one calls ``run`` himself."""
+    """Run it on a loop made for this message; a caller with a loop calls ``run`` instead."""
     from pollconsumer.runtime.handling.event_loop import EventLoop
 
     try:
@@ -86,14 +86,14 @@ def _on_loop(handler: Handler, coroutine: Coroutine[Any, Any, Any]) -> Outcome:
 
 
 def calling(function: Callable[..., Any], arguments: Arguments) -> Callable[[dict[str, Any], Context | None], Any]:
-    """What runs a handler that is a function."""
+    """The ``run`` of a handler that is a function."""
     if arguments.takes_context:
         return lambda payload, context: function(**arguments.bind(payload), context=context)
     return lambda payload, _: function(**arguments.bind(payload))
 
 
 def with_hooks(handler: Handler, hooks: Hooks) -> Handler:
-    """``handler`` as an application with these hooks has it run: itself, where there are none."""
+    """``handler`` with an application's hooks around it."""
     if not hooks:
         return handler
     changes: dict[str, Any] = {"hooks": hooks}

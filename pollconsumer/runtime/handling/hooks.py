@@ -1,7 +1,7 @@
-"""What an application wants called around its handlers, for logging and tracing.
+"""Hooks: functions called around handlers, for logging and tracing.
 
-Hooks only watch: whatever they raise is logged, and changes nothing. One that does not end in time is stopped where it
-can be, and not called again in this process: a thousand messages must not wait a thousand times.
+Their exceptions are logged and change nothing. A hook that exceeds its timeout is stopped, if possible, and not called
+again in this process, so that not every message waits for it.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 MOST_CHARACTERS = 300
 HOOK_TIMEOUT = 5.0
-"""Seconds that one call of a hook may take."""
+"""Timeout of one call of a hook, in seconds."""
 
 
 class Crashed(Exception):
-    """The process of a message died while the message was in flight, too often."""
+    """The process died too often while the message was in flight."""
 
 
 def _name(hook: object) -> str:
@@ -36,7 +36,7 @@ def _name(hook: object) -> str:
 
 
 class Hooks:
-    """The hooks of one application. ``warn`` takes a line about one that failed."""
+    """The hooks of one application. ``warn`` is called with a line about a failed one."""
 
     def __init__(self, warn: Callable[[str], None]) -> None:
         self._warn = warn
@@ -46,7 +46,7 @@ class Hooks:
         self.on_dead: list[Callable[[Context, BaseException], object]] = []
         self._hung: set[object] = set()
         self._unsaid: set[object] = set()
-        """Those that hung and were not yet warned of."""
+        """Those that hung and were not reported yet."""
 
     def __bool__(self) -> bool:
         return bool(self.before or self.after or self.on_failure or self.on_dead)
@@ -87,15 +87,15 @@ class Hooks:
                 self._warn(f"hook {kind} {_name(hook)} {limit}; it is not called again in this launch")
 
     def _hang(self, hook: object) -> None:
-        """Nothing is logged here: it may hold the lock of the log."""
+        """Logs nothing: the hook may hold the log's lock."""
         self._unsaid.add(id(hook))
         self._hung.add(id(hook))
 
 
 def hooked(run: Run, hooks: Hooks, timeout: float | None) -> Run:
-    """``run`` between the hooks that go around it. It must be given a context; its ``timeout`` begins after the first.
+    """``run`` between its ``before`` and ``after`` hooks. It needs a context; its ``timeout`` begins after ``before``.
 
-    What hooks and handler set in context variables is seen by each other and gone afterwards.
+    Hooks and handler share context variables, which are discarded afterwards.
     """
 
     def run_hooked(payload: dict[str, Any], context: Context | None) -> Any:
@@ -111,7 +111,7 @@ def hooked(run: Run, hooks: Hooks, timeout: float | None) -> Run:
 
 
 def hooked_coroutine(run: RunAsync, hooks: Hooks, timeout: float | None) -> RunAsync:
-    """The same for what is awaited: a task has context variables of its own as it is."""
+    """The same for coroutines, whose tasks have separate context variables already."""
 
     async def run_hooked(payload: dict[str, Any], context: Context | None) -> Any:
         assert context is not None

@@ -1,4 +1,4 @@
-"""What running a handler came to: its result, or its error, as text for people."""
+"""The outcome of a handler: its result, or its error, and the text of errors."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ MAX_TRACE_CHARACTERS = 4000
 
 
 class Outcome(NamedTuple):
-    """What a handler returned, or raised."""
+    """A handler's return value or exception."""
 
     error: BaseException | None = None
     result: Any = None
 
 
 DONE = Outcome()
-"""It returned nothing, as most do."""
+"""It returned None, as most do."""
 
 
 def trace(error: BaseException) -> str:
-    """Where ``error`` was raised, as far as that lies in the user's code; the end of it, where it is long."""
-    text = getattr(error, "trace", None)  # of one that was raised in another process
+    """The end of the traceback of ``error``, without our own frames."""
+    text = getattr(error, "trace", None)  # raised in another process
     if isinstance(text, str):
         return text[-MAX_TRACE_CHARACTERS:]
     traced = error.__traceback__
@@ -38,13 +38,13 @@ def trace(error: BaseException) -> str:
 
     try:
         text = "".join(format_exception(type(error), error, traced))
-    except BaseException:  # it is made of the user's code
+    except BaseException:  # raised by the user's code
         return ""
     return text[-MAX_TRACE_CHARACTERS:].encode("utf-8", "backslashreplace").decode()
 
 
 def text_of(error: BaseException) -> str:
-    """What it says of itself, where it can."""
+    """Its text, even if ``str`` raises."""
     try:
         return str(error)
     except BaseException as failure:
@@ -59,7 +59,7 @@ def signal_name(number: int) -> str:
 
 
 def describe(error: BaseException) -> str:
-    """``error`` as text to keep with the message; invalid characters are escaped."""
+    """The text of ``error`` to store with the message; lone surrogates are escaped."""
     text = text_of(error)
     if not isinstance(error, Malformed | BadArguments):
         text = f"{type(error).__name__}: {text}" if text else type(error).__name__

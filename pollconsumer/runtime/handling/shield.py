@@ -9,18 +9,18 @@ from typing import Protocol
 class Limit(Protocol):
     """A timeout in force."""
 
-    sparing: bool
+    deferred: bool
 
-    def spare(self) -> None:
-        """Do not stop the handler until ``sparing`` is False again."""
+    def defer(self) -> None:
+        """Do not stop the handler until ``deferred`` is False again."""
 
 
 in_force: dict[int, Limit] = {}
-"""By the thread whose handler is to be stopped."""
+"""By the handler's thread."""
 
 
-class Unbroken:
-    """A block of ours that a handler calls, and that a timeout must not leave in the middle: it is stopped after it."""
+class Shield:
+    """A block of our code, called by a handler, that a timeout does not interrupt: the handler is stopped after it."""
 
     __slots__ = ("_limit",)
 
@@ -28,11 +28,11 @@ class Unbroken:
         self._limit = in_force.get(get_ident())
         if self._limit is not None:
             try:
-                self._limit.spare()
+                self._limit.defer()
             except BaseException:
-                self._limit.sparing = False
+                self._limit.deferred = False
                 raise
 
     def __exit__(self, *_: object) -> None:
         if self._limit is not None:
-            self._limit.sparing = False
+            self._limit.deferred = False

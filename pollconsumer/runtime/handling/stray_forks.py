@@ -1,7 +1,7 @@
-"""Processes that code of the user forks and that come back from it: each would go on as a second launch.
+"""Exits forked processes that return from the user's code: each would continue as a second launch.
 
-It would settle the message, handle others under the same lease, outlive the window without a watchdog, whose thread no
-fork copies, and hold the output that cron waits for.
+It would settle the message, handle others under the same lease, outlive the window without a watchdog, whose thread is
+not forked, and keep open the output that cron waits for.
 """
 
 from __future__ import annotations
@@ -12,10 +12,7 @@ from contextlib import suppress
 
 
 def end_stray(pid: int, error: BaseException | None) -> None:
-    """End this process unless its number is ``pid``: that of the one which called handler, hook or module.
-
-    ``error`` is what that raised in it.
-    """
+    """Exit this process unless it is ``pid``, which called the handler, hook or module; ``error`` is its exception."""
     if os.getpid() == pid:
         return
     for stream in (sys.stdout, sys.stderr):

@@ -1,11 +1,10 @@
-"""The timeout of a handler or a hook that runs in this process: an exception is raised in it, wherever it is.
+"""Timeouts of handlers and hooks in this process, by an exception raised in them.
 
-In the main thread a signal does it, which also ends what blocks in the operating system: a sleep, a read. In another
-thread the interpreter is asked to raise at its next instruction; a call that blocks there is not ended. What swallows
-the exception gets another one a second later.
+In the main thread a signal raises it, which also interrupts blocking system calls. In another thread the interpreter
+raises it at the next instruction, but not in a blocking call. If it is swallowed, it is raised again every second.
 
-Nothing is raised but beneath `_inside`, and never in an `Unbroken` block: a message that was handled just in time must
-not cost the next one, and none may leave half an answer of the store's unread.
+It is raised only beneath `_inside`, and never in a `Shield`: a handler that ends just in time must not affect the next
+message, and an answer of the store must not be left half read.
 """
 
 from __future__ import annotations
@@ -30,21 +29,21 @@ if TYPE_CHECKING:
     Run = Callable[[dict[str, Any], Context | None], Any]
 
 REPEAT = 1.0
-"""Seconds after which what is still running is stopped again: time to clean up."""
-SOON = 0.01
-"""Seconds after which to look again at what could not be stopped where it was."""
-SAID = (Fatal, RetryIn, Yield)
-"""What a stopped handler may still say about the next attempt."""
+"""Seconds for cleanup, after which a handler is stopped again."""
+SHIELDED_RETRY = 0.01
+"""Seconds until the next try, if a handler could not be interrupted where it was."""
+VERDICTS = (Fatal, RetryIn, Yield)
+"""Exceptions by which a stopped handler may still decide about the next attempt."""
 
 
 def limited(run: Run, seconds: float) -> Run:
-    """``run`` within so many seconds: HandlerTimeout when it was stopped, even if it then returned."""
+    """``run`` with a timeout: HandlerTimeout if it was stopped, even if it then returned."""
 
     def call(payload: dict[str, Any], context: Context | None) -> Any:
         limit = _limit(seconds)
         try:
             result = limit.run(run, payload, context)
-        except SAID:
+        except VERDICTS:
             raise
         except BaseException as error:
             if limit.fired:
@@ -60,10 +59,10 @@ def limited(run: Run, seconds: float) -> Run:
 def call_within(
     seconds: float, function: Callable[..., object], *arguments: Any, when_stopped: Callable[[], None]
 ) -> bool:
-    """Call it. False where it was stopped, even if it then returned; else its own exception is raised.
+    """Call it. Returns False if it was stopped, even if it then returned; raises its own exception otherwise.
 
-    ``when_stopped`` is called when the time is over, though the call may not have ended: from a signal handler, or in
-    another thread.
+    ``when_stopped`` is called at the timeout, possibly before the call ends: from a signal handler, or in another
+    thread.
     """
     limit = _limit(seconds, when_stopped)
     try:
@@ -85,7 +84,7 @@ def _inside(function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def _in_handler(frame: FrameType | None) -> bool:
-    """Whether what runs in ``frame`` was called by the handler: beneath `_inside`, not there."""
+    """Whether ``frame`` is beneath `_inside`, and so the handler's."""
     frame = frame and frame.f_back
     while frame is not None:
         if frame.f_code is _inside.__code__:
@@ -97,7 +96,7 @@ def _in_handler(frame: FrameType | None) -> bool:
 class _Limit:
     def __init__(self, seconds: float, when_fired: Callable[[], None] | None) -> None:
         self.seconds, self._when_fired = seconds, when_fired
-        self.fired = self.over = self.sparing = False
+        self.fired = self.over = self.deferred = False
 
     def run(self, function: Callable[..., Any], *arguments: Any) -> Any:
         raise NotImplementedError
@@ -107,12 +106,12 @@ class _Limit:
             self._when_fired()
         self.fired = True
 
-    def spare(self) -> None:
-        self.sparing = True
+    def defer(self) -> None:
+        self.deferred = True
 
 
 class _Alarm(_Limit):
-    """For the main thread. Whatever handler and timer there was for SIGALRM is put back."""
+    """For the main thread. Restores the previous handler and timer of SIGALRM."""
 
     def run(self, function: Callable[..., Any], *arguments: Any) -> Any:
         began = time.monotonic()
@@ -126,17 +125,17 @@ class _Alarm(_Limit):
             self.over = True
             signal.setitimer(signal.ITIMER_REAL, 0)
             del in_force[thread]
-            # One that has arrived and was not yet seen is seen by this call, before the change.
+            # A signal that is pending is handled in this call, before the change.
             signal.signal(signal.SIGALRM, signal.SIG_DFL if before is None else before)
             if left:
-                left = max(SOON, left - (time.monotonic() - began))
+                left = max(SHIELDED_RETRY, left - (time.monotonic() - began))
                 signal.setitimer(signal.ITIMER_REAL, left, interval)
 
     def _ring(self, _number: int, frame: FrameType | None) -> None:
         if self.over:
             return
-        if self.sparing or not _in_handler(frame):
-            signal.setitimer(signal.ITIMER_REAL, SOON, REPEAT)
+        if self.deferred or not _in_handler(frame):
+            signal.setitimer(signal.ITIMER_REAL, SHIELDED_RETRY, REPEAT)
             return
         self.fire()
         raise TimeIsUp
@@ -155,14 +154,14 @@ class _Strike(_Limit):
             return _inside(function, *arguments)
         finally:
             self.over = True
-            # From here on one exception can still come, that which was decided on a moment ago; no second.
+            # One exception can still arrive, which was already scheduled; no second one.
             try:
                 striker.forget(self)
             except TimeIsUp:
                 striker.forget(self)
 
-    def spare(self) -> None:
-        _Striker.started().spare(self)
+    def defer(self) -> None:
+        _Striker.started().defer(self)
 
 
 class _Striker:
@@ -173,12 +172,12 @@ class _Striker:
     def __init__(self) -> None:
         import ctypes
 
-        # A PyDLL keeps the interpreter's lock during the call.
+        # A PyDLL holds the GIL during the call.
         raise_in = ctypes.pythonapi.PyThreadState_SetAsyncExc
         raise_in.argtypes = (ctypes.c_ulong, ctypes.py_object)
         self._raise_in, self._nothing = raise_in, ctypes.py_object()
-        # In the handlers' threads the lock is used alone: an exception that arrives in the middle of the condition's
-        # own Python code would leave it locked.
+        # Handlers' threads use the lock, not the condition: an exception in the condition's Python code would leave it
+        # locked.
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._limits: set[_Strike] = set()
@@ -199,18 +198,18 @@ class _Striker:
                 self._changed.notify()
 
     def forget(self, limit: _Strike) -> None:
-        """Called in the limit's own thread: takes back an exception that was not raised yet."""
+        """Called in the limit's own thread: revokes an exception that was not raised yet."""
         if os.getpid() != limit.pid:
-            return  # forked by what was called: nobody strikes here, and the lock may have been copied in use
+            return  # a fork: it has no striker, and the lock may have been copied locked
         with self._lock:
             self._limits.discard(limit)
             self._raise_in(limit.thread, self._nothing)
             in_force.pop(limit.thread, None)
 
-    def spare(self, limit: _Strike) -> None:
+    def defer(self, limit: _Strike) -> None:
         with self._lock:
             self._raise_in(limit.thread, self._nothing)
-            limit.sparing = True
+            limit.deferred = True
 
     def _watch(self) -> None:
         with self._changed:
@@ -226,8 +225,8 @@ class _Striker:
 
     def _strike(self, limit: _Strike, frame: FrameType | None) -> float:
         """Seconds until the next time."""
-        if limit.sparing or not _in_handler(frame):
-            return SOON
+        if limit.deferred or not _in_handler(frame):
+            return SHIELDED_RETRY
         limit.fire()
         self._raise_in(limit.thread, TimeIsUp)
         return REPEAT

@@ -1,1 +1,1 @@
-"""Handlers in processes of their own."""
+"""Isolated handlers: the launch's side."""

@@ -1,9 +1,8 @@
-"""Handlers in processes of their own, that can be killed whatever they do.
+"""The processes of isolated handlers, which can be killed.
 
-One process for each slot in use, started when the first message for such a handler comes and kept for the next ones.
-It is started by exec: at that moment this process has threads, whose locks a fork would copy as they are. Each leads a
-session, so that all it started can be killed with it; and each holds the end of a pipe, its lifeline, of which this
-process has the other: when we are gone, however that happened, the system kills them.
+One per slot in use, started lazily and reused. They are started by exec, because a fork would copy locks held by this
+process's threads. Each leads a session, so that its children can be killed with it; and each holds one end of a pipe,
+its lifeline, whose other end this process has: when this process dies, in any way, the system kills them.
 """
 
 from __future__ import annotations
@@ -25,9 +24,9 @@ from pollconsumer.core.retry import Yield
 from pollconsumer.runtime.handling.outcome import signal_name
 from pollconsumer.runtime.isolation.protocol import (
     Connection,
-    hear_messages,
-    hear_outcome,
-    tell_refusal,
+    decode_messages,
+    decode_outcome,
+    encode_refusal,
 )
 
 if TYPE_CHECKING:
@@ -40,15 +39,15 @@ if TYPE_CHECKING:
 
 READY_WITHIN = 60.0
 """Seconds in which a process must have imported the handlers' modules."""
-SLICE = 0.1
-"""Longest wait in seconds before the process and the launch are looked at."""
-POLITE = 1.0
-"""Seconds for an idle process to end by itself."""
+LONGEST_WAIT = 0.1
+"""Seconds between checks of the process and the launch."""
+END_WITHIN = 1.0
+"""Seconds for an idle process to exit by itself."""
 
 
 class Processes:
-    """``program`` is the file that a process runs; ``introduction`` is what it is told first, by its connection, since
-    it may hold secrets. ``check_lease`` returns when the lease can be trusted, and raises where it is another's."""
+    """``program`` is the file that a process runs; ``introduction`` its first message, sent by the connection since it
+    may contain secrets. ``check_lease`` returns if the lease can be trusted, and raises if it is lost."""
 
     def __init__(self, program: Path, introduction: dict[str, Any], check_lease: Callable[[], None]) -> None:
         self._program, self._introduction, self._directory = program, introduction, os.getcwd()  # noqa: PTH109
@@ -57,19 +56,19 @@ class Processes:
         self._idle: list[_Process] = []
         self._all: set[_Process] = set()
         self._closed = False
-        os.register_at_fork(after_in_child=self._let_go)
+        os.register_at_fork(after_in_child=self._close_in_fork)
 
     def around(self, handlers: Mapping[str, Handler]) -> dict[str, Handler]:
-        """``handlers``, the isolated ones run here."""
+        """``handlers``, with the isolated ones run in these processes."""
         return {name: self._isolated(handler) if handler.isolated else handler for name, handler in handlers.items()}
 
     def close(self) -> None:
-        """End them all: those that are idle may end by themselves, within a second."""
+        """End them all; idle ones may exit by themselves, within a second."""
         with self._lock:
             self._closed = True
             idle, every = self._idle, self._all
             self._idle, self._all = [], set()
-        until = time.monotonic() + POLITE
+        until = time.monotonic() + END_WITHIN
         for process in idle:
             process.hang_up()
         for process in idle:
@@ -77,21 +76,21 @@ class Processes:
         for process in every:
             process.kill()
 
-    def _let_go(self) -> None:
-        """In a process that a handler forks: it must not hold our processes' lifelines when we are gone."""
+    def _close_in_fork(self) -> None:
+        """A process that a handler forks must not hold our processes' lifelines."""
         for process in self._all:
             with suppress(OSError):
-                process.let_go()
+                process.close_descriptors()
 
     def _isolated(self, handler: Handler) -> Handler:
         def run(payload: dict[str, Any], context: Context | None) -> Any:
             process, outcome = self._take(), None
             while outcome is None:
                 try:
-                    self._check_lease()  # a process may take long to start, and the launch may be suspended meanwhile
+                    self._check_lease()  # starting a process may take long, and the launch may be suspended
                 except PollConsumerError:
                     self._give_back(process)
-                    raise Yield from None  # it has not begun; the launch finds the same out for itself
+                    raise Yield from None  # it has not begun; the launch notices the lost lease, too
                 try:
                     outcome = process.handle(handler, payload, context)
                 except BaseException as error:
@@ -143,12 +142,12 @@ class _Process:
         ours, theirs = socket.socketpair()
         lifeline, self._lifeline = os.pipe()
         self.began = self.used = False
-        """Whether it began what it was given last; whether it has ever handled anything."""
+        """Whether it began its last message; whether it has handled any."""
         self._killing, self._killed = threading.Lock(), False
         try:
             numbers = (theirs.fileno(), lifeline)
             self._popen = subprocess.Popen(
-                # -P: with nothing on the path that is not there for every program; it is told ours.
+                # -P: sys.path is sent in the introduction.
                 [sys.executable, "-P", os.fspath(program), *map(str, numbers)],
                 stdin=subprocess.DEVNULL,
                 cwd=directory,
@@ -165,7 +164,7 @@ class _Process:
         self._connection = Connection(ours)
 
     def introduce(self, introduction: dict[str, Any]) -> None:
-        """Raises ProcessDied unless it gets ready."""
+        """Raise ProcessDied unless it becomes ready."""
         until = time.monotonic() + READY_WITHIN
         with suppress(TimeoutError):
             self._send(introduction, until)
@@ -178,31 +177,32 @@ class _Process:
         raise ProcessDied(f"it was not ready after {READY_WITHIN:g}s")
 
     def handle(self, handler: Handler, payload: dict[str, Any], context: Context | None) -> Outcome:
-        """The outcome. HandlerTimeout, ProcessDied when there is none; then it is of no more use."""
+        """The outcome. After HandlerTimeout or ProcessDied the process is unusable."""
         until = None if handler.timeout is None else time.monotonic() + handler.timeout
         if handler.timeout is not None and context is not None:
-            context.limit(handler.timeout)  # it was waited for until now
+            context.limit(handler.timeout)  # the start of the process does not count
         given: dict[str, Any] = {"handler": handler.name, "payload": payload}
         if context is not None:
             given |= {"delivery": context.delivery, "deadline": context.deadline}
-        told = self.began = False
+        cancelled = self.began = False
         try:
             self._send({"attempt": given}, until)
             while until is None or time.monotonic() < until:
-                answer = self._receive(SLICE if until is None else max(0.0, min(SLICE, until - time.monotonic())))
+                left = LONGEST_WAIT if until is None else max(0.0, until - time.monotonic())
+                answer = self._receive(min(LONGEST_WAIT, left))
                 if answer is None:
-                    if context is not None and context.cancelled and not told:
+                    if context is not None and context.cancelled and not cancelled:
                         self._send({"cancelled": True}, until)
-                        told = True
+                        cancelled = True
                 elif "began" in answer:
                     self.began = True
                 elif "checkpoint" in answer:
                     self._send(_keep(context, answer["checkpoint"]), until)
                 else:
                     if context is not None:
-                        context.enqueued += hear_messages(answer["enqueued"])
+                        context.enqueued += decode_messages(answer["enqueued"])
                     self.used = True
-                    return hear_outcome(answer)
+                    return decode_outcome(answer)
         except TimeoutError:  # of the connection
             pass
         assert handler.timeout is not None
@@ -223,19 +223,18 @@ class _Process:
             time.sleep(0.005)
 
     def kill(self) -> None:
-        """End it, and what it has started. It may have ended long ago: until it is waited for, its group's number is
-        nobody else's."""
+        """Kill it and its children. If it has exited already, its pid cannot be reused until it is waited for."""
         with self._killing:
             if self._killed:
                 return
             self._killed = True
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._popen.pid, signal.SIGKILL)
-            with suppress(subprocess.TimeoutExpired):  # one that hangs in the kernel
-                self._popen.wait(POLITE)
-            self.let_go()
+            with suppress(subprocess.TimeoutExpired):  # it hangs in the kernel
+                self._popen.wait(END_WITHIN)
+            self.close_descriptors()
 
-    def let_go(self) -> None:
+    def close_descriptors(self) -> None:
         self._connection.close()
         os.close(self._lifeline)
 
@@ -251,7 +250,7 @@ class _Process:
         try:
             frame = self._connection.receive(seconds)
             if frame is None and self._has_ended():
-                frame = self._connection.receive(0)  # what it sent before it died
+                frame = self._connection.receive(0)  # sent before it died
                 if frame is None:
                     raise self._death()
         except OSError:
@@ -259,15 +258,15 @@ class _Process:
         return frame
 
     def _has_ended(self) -> bool:
-        """Without waiting for it: its number stays its own."""
+        """Without reaping it, so that its pid is not reused."""
         try:
             return os.waitid(os.P_PID, self._popen.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
-        except ChildProcessError:  # a handler waited for what it did not start
+        except ChildProcessError:  # a handler reaped it
             return True
 
     def _death(self) -> ProcessDied:
-        until = time.monotonic() + POLITE
-        self.await_end(until)  # the connection goes a moment before
+        until = time.monotonic() + END_WITHIN
+        self.await_end(until)  # the connection closes a moment earlier
         lived = not self._has_ended()
         self.kill()
         code = self._popen.returncode
@@ -283,5 +282,5 @@ def _keep(context: Context | None, state: dict[str, Any]) -> dict[str, Any]:
         if context is not None:
             context.checkpoint(state)
     except PollConsumerError as error:
-        return {"refused": tell_refusal(error)}
+        return {"refused": encode_refusal(error)}
     return {"kept": True}

@@ -1,4 +1,4 @@
-"""Messages between a launch and its handler processes, as JSON: never pickled, so that nothing in them is run."""
+"""Messages between a launch and its handler processes: JSON, never pickle, so that nothing in them is run."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ KINDS: dict[str, type[Exception]] = {
 MOST_TEXT = 65_536
 """Characters of an error's text."""
 MOST_BYTES = 32 * 1024**2
-"""Of one frame."""
+"""Per frame."""
 
 
-def tell_outcome(outcome: Outcome, fatal: tuple[type[BaseException], ...]) -> dict[str, Any]:
-    """``fatal``: exceptions after which no attempt can help, beside Fatal."""
+def encode_outcome(outcome: Outcome, fatal: tuple[type[BaseException], ...]) -> dict[str, Any]:
+    """``fatal``: exceptions treated like Fatal."""
     if outcome.error is not None:
-        return {"error": tell_error(outcome.error, fatal)}
+        return {"error": encode_error(outcome.error, fatal)}
     try:
         fits = len(json.dumps(outcome.result)) < MOST_BYTES // 2
-    except BaseException:  # it may be of the user's classes
+    except BaseException:  # raised by the user's classes
         fits = False
     return {"result": outcome.result} if fits else {"dropped": type(outcome.result).__name__}
 
 
-def tell_error(error: BaseException, fatal: tuple[type[BaseException], ...] = ()) -> dict[str, Any]:
+def encode_error(error: BaseException, fatal: tuple[type[BaseException], ...] = ()) -> dict[str, Any]:
     kind = next((name for name, base in KINDS.items() if isinstance(error, base)), "plain")
     if kind == "plain" and isinstance(error, fatal):
         kind = "fatal"
@@ -55,47 +55,47 @@ def tell_error(error: BaseException, fatal: tuple[type[BaseException], ...] = ()
     }
 
 
-def hear_outcome(told: dict[str, Any]) -> Outcome:
-    if "error" in told:
-        return Outcome(hear_error(told["error"]))
-    if "dropped" in told:
-        # No more of it than its name: as little JSON as the original, and to be dropped in the same words.
-        return Outcome(result=type(told["dropped"], (), {})())
-    return Outcome(result=told["result"])
+def decode_outcome(fields: dict[str, Any]) -> Outcome:
+    if "error" in fields:
+        return Outcome(decode_error(fields["error"]))
+    if "dropped" in fields:
+        # An instance of a class of the same name, which is not JSON either, to be dropped with the same warning.
+        return Outcome(result=type(fields["dropped"], (), {})())
+    return Outcome(result=fields["result"])
 
 
-def hear_error(told: dict[str, Any]) -> BaseException:
-    """An exception of the same name, text and meaning, that carries the other process's traceback."""
-    base = KINDS[told["kind"]]
-    kind: Any = base if told["class"] == base.__name__ else type(told["class"], (base,), {"__module__": __name__})
-    error: BaseException = kind.__new__(kind, told["text"])
+def decode_error(fields: dict[str, Any]) -> BaseException:
+    """An equivalent exception, with the other process's traceback."""
+    base = KINDS[fields["kind"]]
+    kind: Any = base if fields["class"] == base.__name__ else type(fields["class"], (base,), {"__module__": __name__})
+    error: BaseException = kind.__new__(kind, fields["text"])
     if isinstance(error, RetryIn):
-        error.seconds = told["seconds"]
-    error.trace = told["trace"]  # type: ignore[attr-defined]  # for `handlers.trace`
+        error.seconds = fields["seconds"]
+    error.trace = fields["trace"]  # type: ignore[attr-defined]  # for `outcome.trace`
     return error
 
 
-def tell_refusal(error: PollConsumerError) -> dict[str, str]:
+def encode_refusal(error: PollConsumerError) -> dict[str, str]:
     return {"class": type(error).__name__, "text": str(error)}
 
 
-def hear_refusal(told: dict[str, str]) -> PollConsumerError:
-    """The same exception again, where it is one of ours."""
-    kind = getattr(errors, told["class"], PollConsumerError)
-    error: PollConsumerError = kind.__new__(kind, told["text"])
+def decode_refusal(fields: dict[str, str]) -> PollConsumerError:
+    """The same exception, if it is one of ours."""
+    kind = getattr(errors, fields["class"], PollConsumerError)
+    error: PollConsumerError = kind.__new__(kind, fields["text"])
     return error
 
 
-def tell_messages(messages: Iterable[NewMessage]) -> list[dict[str, Any]]:
+def encode_messages(messages: Iterable[NewMessage]) -> list[dict[str, Any]]:
     return [message._asdict() | {"payload": message.payload.decode()} for message in messages]
 
 
-def hear_messages(told: Iterable[dict[str, Any]]) -> list[NewMessage]:
-    return [NewMessage(**fields | {"payload": fields["payload"].encode()}) for fields in told]
+def decode_messages(frames: Iterable[dict[str, Any]]) -> list[NewMessage]:
+    return [NewMessage(**fields | {"payload": fields["payload"].encode()}) for fields in frames]
 
 
 class Connection:
-    """Frames of JSON, each after its length in four bytes, over a socket. ConnectionError where there is none."""
+    """Frames of JSON, prefixed by their length in four bytes, over a socket. ConnectionError when it is closed."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._socket = connection
@@ -104,13 +104,13 @@ class Connection:
         self._poll.register(connection, select.POLLIN)
 
     def send(self, frame: dict[str, Any], until: float | None = None) -> None:
-        """TimeoutError when it is not taken ``until`` then, on the monotonic clock."""
+        """TimeoutError if it is not sent ``until`` then, on the monotonic clock."""
         body = json.dumps(frame).encode()
         self._socket.settimeout(None if until is None else max(0.001, until - time.monotonic()))
         self._socket.sendall(len(body).to_bytes(4, "big") + body)
 
     def receive(self, seconds: float | None = None) -> dict[str, Any] | None:
-        """The next frame, None when it has not come within so many seconds."""
+        """The next frame, or None after ``seconds``."""
         until = None if seconds is None else time.monotonic() + seconds
         while True:
             size = int.from_bytes(self._buffer[:4], "big")

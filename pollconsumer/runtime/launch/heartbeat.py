@@ -1,8 +1,8 @@
-"""The process that keeps a lease while its launch works, and releases it if the launch dies without releasing it.
+"""The process that renews a lease while its launch works, and releases it if the launch dies without releasing it.
 
-It is a process and not a thread because a handler may hold the interpreter's lock for as long as it likes: a regular
-expression that ran for 4.8 s kept a thread from renewing for 4.9 s. It is forked before the launch has a connection or
-a second thread, the one moment at which a fork is safe, and costs a millisecond instead of another interpreter.
+It is not a thread, because a handler may hold the GIL: a regular expression that ran for 4.8 s kept a thread from
+renewing for 4.9 s. It is forked before the launch has a connection or a second thread, the only moment at which a fork
+is safe, and costs a millisecond instead of another interpreter.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ class Heartbeat(Protocol):
     """The launch's side of it."""
 
     def hold(self, tenure: Tenure) -> None:
-        """Begin to renew. LeaseLost where it is gone: it may be killed while the user's modules are imported."""
+        """Begin to renew. LeaseLost if it is dead: it may be killed while the user's modules are imported."""
 
     def is_alive(self) -> bool:
-        """Whether it is there and runs."""
+        """Whether it is alive and not suspended."""
 
     def stop(self) -> None:
         """End it at once: the launch holds no lease, or has released it."""
@@ -51,8 +51,8 @@ class ForkedHeartbeat:
     def __init__(
         self, progress: Progress, open_store: OpenStore, on_launch_death: Callable[[int], None] | None = None
     ) -> None:
-        """Forks. ``open_store`` is called in the new process: nothing open is shared with it but the progress; and
-        there ``on_launch_death`` is called, with its number, when the launch dies, before its lease is given back."""
+        """Forks. ``open_store`` is called in the new process, which shares only the progress; so is
+        ``on_launch_death``, with the launch's pid, when the launch dies, before its lease is released."""
         orders, inlet = os.pipe()
         parent = os.getpid()
         self._pid = os.fork()
@@ -73,7 +73,7 @@ class ForkedHeartbeat:
         identity, acquired, *times = tenure
         order = json.dumps([identity, acquired.holder, acquired.slot, acquired.at, *times])
         try:
-            if not self._inlet.is_open():  # a module has closed it; the process has it open, too
+            if not self._inlet.is_open():  # a module closed it; the heartbeat has it open, too
                 self._inlet = Opened.now(os.open(f"/proc/{self._pid}/fd/{self._outlet}", os.O_WRONLY))
             os.write(self._inlet.number, order.encode() + b"\n")
         except OSError:
@@ -83,7 +83,7 @@ class ForkedHeartbeat:
         if not self._stopped:
             try:
                 self._stopped = os.waitpid(self._pid, os.WNOHANG)[0] != 0
-            except ChildProcessError:  # a handler waited for it
+            except ChildProcessError:  # a handler reaped it
                 self._stopped = True
         return not self._stopped and not is_stopped(self._pid)
 
@@ -92,7 +92,7 @@ class ForkedHeartbeat:
             self._stopped = True
             os.kill(self._pid, signal.SIGKILL)
             self._inlet.close()
-            with suppress(OSError):  # a handler may have waited for what it did not start
+            with suppress(OSError):  # a handler may have reaped it
                 os.waitpid(self._pid, 0)
 
 
@@ -104,11 +104,11 @@ def _beat(
     on_launch_death: Callable[[int], None] | None,
 ) -> None:
     for number in SIGNALS:
-        # A terminal or a platform signals the whole group: the launch decides, its heartbeat follows.
+        # A terminal or a platform signals the whole group: the launch decides.
         signal.signal(number, signal.SIG_IGN)
     orders, inlet = pipe
-    # A process that a module or a handler forked keeps the pipe open, and either may close what it did not open: so the
-    # launch itself is watched, where the system can.
+    # Processes that modules or handlers fork keep the pipe open, and they may close it: so the launch itself is watched
+    # by pidfd, if the system has them.
     ends = [orders]
     if hasattr(os, "pidfd_open"):
         with suppress(OSError):
@@ -132,7 +132,7 @@ def _beat(
 
 
 def _await_order(orders: int, ends: list[int]) -> bytes:
-    """What the launch sends when it has the lease; nothing where it is gone before."""
+    """The launch's order when it has the lease; empty if it dies before."""
     order = b""
     while not order.endswith(b"\n"):
         if orders not in select.select([orders, *ends], [], [])[0] or not (part := os.read(orders, 65536)):
@@ -142,7 +142,7 @@ def _await_order(orders: int, ends: list[int]) -> bytes:
 
 
 def _leaves(parent: int) -> bool:
-    """Whether the launch, which closed its pipe, is about to be gone: a module may close what it did not open."""
+    """Whether the launch, whose pipe is closed, is exiting; otherwise a module closed it."""
     until = time.monotonic() + RETRY_EVERY
     while os.getppid() == parent:
         if time.monotonic() > until:
@@ -152,7 +152,7 @@ def _leaves(parent: int) -> bool:
 
 
 class Parent:
-    """The launch; ``ends`` are readable when it is gone."""
+    """The launch; ``ends`` become readable when it dies."""
 
     def __init__(self, pid: int, ends: list[int]) -> None:
         self._pid, self._ends = pid, ends

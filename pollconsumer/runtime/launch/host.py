@@ -69,4 +69,4 @@ class ThisProcess(SystemClocks):
 
     def end_in(self, seconds: float, last_act: Callable[[], str]) -> Callable[[], None]:
         leave_by(self.monotonic() + seconds)
-        return Watchdog(seconds, last_act).stand_down
+        return Watchdog(seconds, last_act).disarm

@@ -12,15 +12,15 @@ if TYPE_CHECKING:
     from pollconsumer.store.leases import Group, Leases
 
 REFRESH = 1.0
-"""Seconds after which a waiting successor says again that it waits."""
+"""Seconds after which a waiting successor renews its claim."""
 THOUGHT_DEAD_AFTER = 1.5 * TTL
-"""Seconds without a renewal, by the successor's own clock, after which a holder is dead whatever the server's clock
-says: set back by an hour, it keeps a lease of seconds alive for an hour."""
+"""Seconds without a renewal, by the successor's clock, after which a holder counts as dead: a server's clock that is
+set back by an hour keeps a lease alive for an hour."""
 
 
 def take(frame: Frame, leases: Leases, group: Group, identity: Identity) -> tuple[Acquired, float] | None:
-    """The lease and the boot time at which it was asked for; None when another successor waits already, or when the
-    window closed or a signal came first."""
+    """The lease and the boot time of its request; None if another successor waits already, or after the window's end or
+    a signal."""
     host, description = frame.host, identity.description()
     entry = identity.entry(None, 0.0, 0.0, frame.progress)
     first_seen: dict[str, float] = {}

@@ -1,9 +1,8 @@
-"""The end of a process whose work is done: at once, and with its own code.
+"""Exits a process immediately, with its own code.
 
-The interpreter's own way out waits for every thread that a handler left behind, for as long as those run, and takes
-apart what the system is about to take apart anyway, which costs more than many a launch's work. What must not be
-skipped is done here: functions that modules registered with ``atexit`` (Sentry and OpenTelemetry send there what they
-have gathered), for a bounded time, and what stands in the buffers of the standard streams.
+The interpreter's normal exit joins every thread that a handler left behind, and its teardown costs more than the work
+of many a launch. What must not be skipped is done here: functions registered with ``atexit`` (Sentry and OpenTelemetry
+send their data there), for a bounded time, and flushing of the standard streams.
 """
 
 from __future__ import annotations
@@ -24,20 +23,20 @@ LEAVE_WITHIN = 5.0
 """Seconds for functions registered with ``atexit``."""
 AT_LEAST = 0.2
 WITHOUT_INTERPRETER_AFTER = 2.0
-"""Seconds later faulthandler's own thread ends the process, with 1: a function may hold the interpreter's lock. More
-than a busy machine needs to have the first thread run."""
+"""Seconds later faulthandler's thread ends the process, with 1: a function may hold the GIL. More than the first thread
+may be delayed on a busy machine."""
 CUT_OFF = b"pollconsumer: warning: functions registered with atexit took too long; they were cut off\n"
 
 _gone_by: list[float] = []
 
 
 def leave_by(instant: float) -> None:
-    """Have a later `leave` end by ``instant`` on the monotonic clock: a launch's hard end."""
+    """Bound a later `leave` by ``instant`` on the monotonic clock: a launch's hard end."""
     _gone_by[:] = [instant]
 
 
 def leave(code: int) -> NoReturn:
-    """End this process with ``code``."""
+    """Exit this process with ``code``."""
     for number in SIGNALS:
         signal.signal(number, lambda *_: os._exit(code))
     left = min(LEAVE_WITHIN, *(instant - time.monotonic() for instant in _gone_by), LEAVE_WITHIN)

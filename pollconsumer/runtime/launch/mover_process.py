@@ -1,5 +1,5 @@
-"""A launch of the mover beside one of the consumer, for crontabs of one line: a process of its own, under a lease of
-its own, so that no handler can hold it up."""
+"""A mover's launch next to a consumer's, for crontabs of one line: a separate process with a separate lease, which no
+handler can block."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
 PATIENCE = 5.0
-"""Seconds in which the mover must have obeyed; it holds nothing that could be lost."""
+"""Seconds for the mover to exit after SIGTERM; it holds nothing that could be lost."""
 
 
 @contextmanager
 def companion(arguments: Sequence[str], environment: Mapping[str, str]) -> Iterator[None]:
-    """Run ``pollconsumer ARGUMENTS`` until the block ends. What it prints goes where our output goes."""
+    """Run ``pollconsumer ARGUMENTS`` until the block ends, with our standard output and error."""
     import subprocess
 
     command = [sys.executable, "-m", "pollconsumer", *arguments]

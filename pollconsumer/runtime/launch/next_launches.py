@@ -1,4 +1,4 @@
-"""When the platform launches next, read off the cron expression that it goes by."""
+"""The platform's next launches, by its cron expression."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from pollconsumer.core.instants import epoch_ms
 
 OUR_OWN = 1.0
-"""Seconds: a launch time no further away than this is taken for the one that started us, a little early."""
+"""Seconds: a launch time at most this far ahead is the one that started us, a little early."""
 
 
 class LocalZone(tzinfo):
-    """The zone of this machine's clock with its changes, which ``datetime.astimezone()`` alone leaves out."""
+    """This machine's zone with its changes of offset, which ``datetime.astimezone()`` alone ignores."""
 
     def utcoffset(self, moment: datetime | None) -> timedelta:
         assert moment is not None
@@ -19,7 +19,7 @@ class LocalZone(tzinfo):
         return local - datetime.fromtimestamp(local.timestamp(), UTC).replace(tzinfo=None)
 
     def dst(self, _: datetime | None) -> None:
-        """It is not known which part of the offset is due to it."""
+        """Unknown."""
 
     def tzname(self, moment: datetime | None) -> str | None:
         return None if moment is None else moment.replace(tzinfo=None).astimezone().tzname()

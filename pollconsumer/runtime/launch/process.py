@@ -1,4 +1,4 @@
-"""What the operating system knows of a process. Where there is no /proc, nothing: callers fall back."""
+"""Information about processes from /proc. Without it, callers fall back."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pollconsumer.store.clocks import SYSTEM_CLOCKS
 
 
 def started_at() -> float:
-    """When this process was started, on the monotonic clock: before the interpreter read its first module."""
+    """When the system started this process, on the monotonic clock."""
     now = time.monotonic()
     fields = _stat(os.getpid())
     if fields is None:
@@ -20,8 +20,7 @@ def started_at() -> float:
 
 
 def birth(pid: int) -> str | None:
-    """What tells this process from every other that had or will have its number; None where it is gone, or has ended
-    and only waits to be noticed, or where the system does not tell."""
+    """Identifies a process even if its pid is reused; None if it has exited (a zombie, too), or is unknown."""
     fields = _stat(pid)
     if fields is None or fields[0] in (b"Z", b"X"):
         return None
@@ -33,13 +32,13 @@ def birth(pid: int) -> str | None:
 
 
 def is_stopped(pid: int) -> bool:
-    """Whether the process is suspended, by SIGSTOP or a debugger: it makes no progress, however alive it is."""
+    """Whether the process is suspended, by SIGSTOP or a debugger."""
     fields = _stat(pid)
     return fields is not None and fields[0] in (b"T", b"t")
 
 
 def resident_bytes() -> int:
-    """Resident memory of this process; 0 where it cannot be told."""
+    """Resident memory of this process; 0 if unknown."""
     try:
         return int(Path("/proc/self/statm").read_bytes().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except OSError:
@@ -47,7 +46,7 @@ def resident_bytes() -> int:
 
 
 def _stat(pid: int) -> list[bytes] | None:
-    """Fields of /proc/PID/stat from the third on: the name before them may hold anything."""
+    """Fields of /proc/PID/stat from the third on; the name before them may contain any bytes."""
     try:
         return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
     except OSError:

@@ -1,7 +1,7 @@
-"""How a launch fares, in memory that it shares with its heartbeat.
+"""A launch's progress, in memory shared with its heartbeat.
 
-The heartbeat writes how far the lease can be trusted; the launch writes the rest, which the heartbeat puts into the
-ledger: with every renewal, and for the last time when the launch dies without a word.
+The heartbeat writes until when the lease can be trusted; the launch writes the rest, which the heartbeat copies to the
+ledger with every renewal, and when the launch dies.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ _REASONS = list(StopReason)
 
 
 class Held(NamedTuple):
-    """A message that a launch has begun to handle and not settled. ``ended``: its handler has. ``last``: this was its
-    last attempt."""
+    """A message that is handled or not settled yet. ``ended``: its handler has. ``last``: its last attempt."""
 
     queue: str
     id: bytes
@@ -35,8 +34,7 @@ class Held(NamedTuple):
 
 
 class Flight:
-    """Messages in hand, and those that have ended and are not settled yet, where they can be read after the process
-    that handles them has died."""
+    """Messages in hand, and those that have ended but are not settled, readable after their process has died."""
 
     MOST, _PLACE, _FROM = 1024, 1024, 4096
     SIZE = _FROM + MOST * _PLACE
@@ -44,7 +42,7 @@ class Flight:
     """State, whether it is the last attempt, lengths of id, handler and queue; these follow."""
     _FREE, _IN_HAND, _ENDED = range(3)
     _LONGEST = 255
-    """Bytes of an id, or a name: ours are shorter, what somebody else wrote may not be."""
+    """Maximum bytes of an id, or a name; valid ones are shorter."""
 
     def __init__(self, memory: mmap.mmap) -> None:
         self._memory = memory
@@ -54,7 +52,7 @@ class Flight:
         self._names: dict[tuple[str, str], tuple[int, int, bytes]] = {}
 
     def enter(self, reservation: Reservation, *, last: bool) -> None:
-        """Its handler begins. There must be a place."""
+        """Its handler begins. Requires a free place."""
         names = reservation.handler, reservation.queue
         handler, queue, text = self._names.get(names) or self._name(*names)
         message_id = reservation.id[: self._LONGEST]
@@ -66,7 +64,7 @@ class Flight:
         self._memory[at] = self._IN_HAND
 
     def end(self, reservation: Reservation) -> None:
-        """Its handler has ended: a death of the process from here on is not of its making."""
+        """Its handler has ended: a later death of the process is not charged to it."""
         self._memory[self._places[reservation]] = self._ENDED
         self._ended.append(reservation)
 
@@ -76,7 +74,7 @@ class Flight:
         self._free.append(at)
 
     def settled(self) -> None:
-        """What has ended."""
+        """The messages that had ended are settled."""
         for reservation in self._ended:
             self.leave(reservation)
         self._ended.clear()
@@ -90,7 +88,7 @@ class Flight:
         return {reservation.id for reservation in self._places if reservation.queue == queue}
 
     def left_behind(self) -> list[Held]:
-        """As the memory tells, whoever wrote it."""
+        """Read from the shared memory, in any process."""
         held = []
         for at in range(self._FROM, self.SIZE, self._PLACE):
             state, last, *lengths = self._HEAD.unpack_from(self._memory, at)
@@ -111,7 +109,7 @@ class Flight:
 
 
 LOST, EMPTIED = -1.0, -2.0
-"""The lease is another's; the store has forgotten it, with all else."""
+"""Another holds the lease; the store was emptied."""
 
 
 class Counts(NamedTuple):
@@ -133,7 +131,7 @@ class Progress:
         _TRUST.pack_into(self._memory, 0, boot_time)
 
     def trusted_until(self) -> float:
-        """On the boot clock; LOST or EMPTIED when it cannot be trusted again."""
+        """On the boot clock; or LOST or EMPTIED."""
         until: float = _TRUST.unpack_from(self._memory, 0)[0]
         return until
 
@@ -144,7 +142,7 @@ class Progress:
         return Counts(*_COUNTS.unpack_from(self._memory, 64))
 
     def end(self, reason: StopReason | None, exit_code: int) -> None:
-        """Why the launch ends; kept where a process that is killed right after cannot take it along."""
+        """Record why the launch ends, even if it is killed right after."""
         _END.pack_into(self._memory, 128, -1 if reason is None else _REASONS.index(reason), exit_code)
 
     def ended(self) -> tuple[StopReason | None, int]:
@@ -153,7 +151,7 @@ class Progress:
 
 
 class Identity(NamedTuple):
-    """Who a launch is. ``waited``: seconds from its start until it held the lease."""
+    """The identity of a launch."""
 
     launch: str
     role: str
@@ -162,11 +160,12 @@ class Identity(NamedTuple):
     pid: int
 
     def description(self) -> str:
-        """The holder, as `lease show` tells of it."""
+        """The holder, for `lease show`."""
         return json.dumps({"role": self.role, "queues": self.queues, "host": self.host, "pid": self.pid})
 
     def entry(self, acquired: Acquired | None, waited: float, held: float, progress: Progress) -> str:
-        """The launch's line of the ledger; durations in seconds, instants in epoch ms of the server's clock."""
+        """The ledger's entry; durations in seconds, instants in epoch ms of the server's clock. ``waited``: from the
+        launch's start until it held the lease."""
         counts, (reason, exit_code) = progress.counts(), progress.ended()
         entry: dict[str, Any] = {
             "launch_id": self.launch,

@@ -1,4 +1,4 @@
-"""Signals: the first asks the launch to finish what is in hand, a second ends it at once."""
+"""Signals: the first asks the launch to finish what is in hand, a second one ends it immediately."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 class Interruption:
     """Whether the launch was asked to stop.
 
-    The signal's own code only notes the fact: it runs between any two instructions, where no lock may be taken and no
-    reply left unread.
+    The signal handler only sets a flag: it runs between any two instructions, where it must not take a lock or leave a
+    reply unread.
     """
 
     def __init__(self) -> None:
@@ -26,7 +26,7 @@ class Interruption:
     def install(self) -> None:
         for number in SIGNALS:
             signal.signal(number, self._receive)
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, as a shell may leave it, no child could be waited for
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if it is ignored, as some shells leave it, waitpid fails
 
     def __bool__(self) -> bool:
         return self.signal is not None

@@ -1,6 +1,6 @@
-"""Queues that are served in vain, and queues of handlers that nobody serves: what a launch says of them.
+"""Reports unknown queues that a launch serves, and queues of its handlers that no launch serves.
 
-Most launches serve the queues of their handlers and no others, and never come here.
+Imported lazily: most launches serve exactly the queues of their handlers.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 
 def tell_unknown(store: RedisStore, queues: Sequence[str], emit: Callable[[Event], None]) -> None:
-    """Of ``queues``, which no handler names, those that nobody knows either. Announcing oneself there makes them known,
-    so that this is said once."""
+    """Report those of ``queues``, which no handler names, that the store does not know; only once, since the launch's
+    announcement makes them known."""
     for queue in unknown_queues(store.wire, store.keys, queues):
         emit(QueueUnknown(queue))
 
@@ -30,10 +30,10 @@ def tell_unknown(store: RedisStore, queues: Sequence[str], emit: Callable[[Event
 def tell_unserved(
     store: RedisStore, queues: Sequence[str], handlers: Mapping[str, Handler], emit: Callable[[Event], None]
 ) -> None:
-    """Of ``queues``, those in which messages are ready and for which no launch has come lately.
+    """Report those of ``queues`` that have ready messages, and that no launch has served lately.
 
-    At the end of a launch: another that the platform starts at the same time has come by then. A launch that has done
-    its work does not fail for this.
+    Called at the end of a launch: by then others that the platform started at the same time have announced themselves.
+    Errors of the store are ignored.
     """
     with suppress(StoreUnreachable, PermissionDenied):
         for queue, service in service_of(store.wire, store.keys, queues).items():

@@ -1,7 +1,7 @@
-"""The end of a process whatever the user's code does: exit 124 when its time is over, with every stack in the log.
+"""Ends a process that exceeds its time: exit code 124, with every stack in the log.
 
-A thread does it, unless a handler holds the interpreter's lock; then faulthandler's own thread does, which needs none
-and is written in C, half a second later and with exit status 1, which is all it can say.
+A thread does it, unless a handler holds the GIL; then faulthandler's C thread does, half a second later and with exit
+code 1, since it cannot set another.
 """
 
 from __future__ import annotations
@@ -21,31 +21,31 @@ EXIT_CODE = 124
 
 class Watchdog:
     def __init__(self, seconds: float, last_act: Callable[[], str]) -> None:
-        """Strikes in ``seconds``, unless it is told to stand down. ``last_act`` is called then, and returns what to
-        say above the stacks."""
+        """Strikes after ``seconds``, unless disarmed. ``last_act`` is called then, and returns the line above the
+        stacks."""
         self._last_act = last_act
         self._log = os.dup(2)  # a handler may close it
         faulthandler.enable(file=self._log)  # a handler may crash in C
-        self._stood_down = threading.Event()
+        self._disarmed = threading.Event()
         self._striking = threading.Lock()
         faulthandler.dump_traceback_later(seconds + WITHOUT_INTERPRETER_AFTER, exit=True, file=self._log)
         threading.Thread(target=self._watch, args=(seconds,), name="watchdog", daemon=True).start()
 
-    def stand_down(self) -> None:
-        """What it watched has ended."""
+    def disarm(self) -> None:
+        """Disarm it."""
         with self._striking:
-            self._stood_down.set()
+            self._disarmed.set()
             faulthandler.cancel_dump_traceback_later()
 
     def _watch(self, seconds: float) -> None:
-        if not self._stood_down.wait(seconds):
+        if not self._disarmed.wait(seconds):
             with self._striking:
-                if not self._stood_down.is_set():
+                if not self._disarmed.is_set():
                     self._strike()
 
     def _strike(self) -> None:
         message = f"pollconsumer: error: {self._last_act()}; its stacks follow\n"
-        with suppress(OSError):  # nobody reads it any more
+        with suppress(OSError):  # its reader is gone
             os.write(self._log, message.encode(errors="backslashreplace"))
         faulthandler.dump_traceback(file=self._log, all_threads=True)
         os._exit(EXIT_CODE)

@@ -1,7 +1,7 @@
 """Runs a program as a handler: spawn, payload on standard input, captured output, timeout.
 
-The payload is a file on its standard input, which need not be read; its output is taken as it comes and mostly
-forgotten. Both so that nothing a program does, or leaves undone, can hold it up or fill our memory.
+Standard input is a file, which need not be read, and most of the output is discarded: no behaviour of a program can
+block it or fill our memory.
 """
 
 from __future__ import annotations
@@ -29,27 +29,28 @@ if TYPE_CHECKING:
 
 PASSED_ON = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR")
 PASSED_ON_PREFIXES = ("LC_", "XDG_")
-"""What a program finds in its environment without being named: nothing that people keep secrets in."""
-KEPT = 8192
-"""Bytes of output that are kept from the beginning, and again from the end."""
+"""Variables that every program inherits; none of them holds secrets."""
+KEPT_BYTES = 8192
+"""Of output, at the beginning, and again at the end."""
 CHUNK, MOST_CHUNKS = 65536, 32
-"""Bytes in a read; and how many reads may follow a program's exit, as a process it left behind may go on printing."""
+"""Bytes per read; and maximum reads after the program's exit, since its children may continue to print."""
 LAST_LINES, LAST_CHARACTERS = 5, 400
 LONGEST_WAIT = 3600.0
 LOOK_EVERY = 0.02
-"""Seconds between looks for the exit, where the system has no descriptors for processes."""
+"""Seconds between polls for the exit, if the system has no pidfds."""
 
 
 class CommandFailed(Exception):
-    """The program could not be started, exited with another code than 0, or had to be ended."""
+    """The program could not be started, exited with a code other than 0, or exceeded its timeout."""
 
 
 class FatalExit(CommandFailed, Fatal):
-    """It exited with a code that says that no further attempt can help."""
+    """It exited with a code in ``fatal``."""
 
 
 class Command:
-    """What runs a handler that is a program. ``argv`` begins with the program's whole path; durations in seconds.
+    """The ``run`` of a handler that is a program. ``argv`` begins with the program's absolute path; durations in
+    seconds.
 
     ``timeout`` is enforced here, with SIGTERM and, ``kill_after`` later, SIGKILL for the program's process group.
     """
@@ -154,17 +155,17 @@ class Command:
 
 
 class Output:
-    """The first and the last of what a program printed."""
+    """The beginning and the end of a program's output."""
 
     def __init__(self) -> None:
         self._first, self._last, self._size = bytearray(), b"", 0
 
     def add(self, data: bytes) -> None:
         self._size += len(data)
-        if room := KEPT - len(self._first):
+        if room := KEPT_BYTES - len(self._first):
             self._first += data[:room]
             data = data[room:]
-        self._last = (self._last + data)[-KEPT:]
+        self._last = (self._last + data)[-KEPT_BYTES:]
 
     def text(self) -> str:
         left_out = self._size - len(self._first) - len(self._last)
@@ -172,7 +173,7 @@ class Output:
         return (bytes(self._first) + between + self._last).decode("utf-8", "replace")
 
     def head(self) -> str:
-        """The first of it alone."""
+        """The beginning alone."""
         return f"{self._first.decode('utf-8', 'replace')}\n[{self._size - len(self._first)} bytes left out]\n"
 
     def last_lines(self) -> str:
@@ -181,7 +182,7 @@ class Output:
 
 
 def _result(output: Output) -> dict[str, Any]:
-    """What is kept of a program that completed its message: of binary output, which is long as JSON, the head alone."""
+    """The result of a program that exited with 0; of output that is too long as JSON, the head alone."""
     result = {"exit_code": 0, "output": output.text()}
     if len(json.dumps(result, ensure_ascii=False).encode()) > MAX_RESULT_BYTES:
         result["output"] = output.head()
@@ -189,7 +190,7 @@ def _result(output: Output) -> dict[str, Any]:
 
 
 class _Running:
-    """A program that has been started, until it has ended. Its number stays its own: it is waited for last."""
+    """A started program. It is reaped last, so that its pid is not reused."""
 
     def __init__(self, process: Any, outlet: int) -> None:
         self.output = Output()
@@ -205,9 +206,9 @@ class _Running:
             self._poll.register(self._handle, select.POLLIN)
 
     def wait(self, seconds: float | None, *, until_silent: bool = False) -> bool:
-        """Take in its output until it has exited: True; or until ``seconds`` have passed: False.
+        """Read its output until it has exited: True; or until ``seconds`` have passed: False.
 
-        Whoever else holds its output open does not count, unless ``until_silent``.
+        With ``until_silent`` also until no process has its output open.
         """
         until = None if seconds is None else time.monotonic() + seconds
         while not self._exited or (until_silent and not self._silent):
@@ -222,9 +223,9 @@ class _Running:
             os.killpg(self._process.pid, number)
 
     def end(self, *, kill: bool) -> int | None:
-        """The exit code, negative for a signal; None where nobody can tell any more.
+        """The exit code, negative for a signal; None if another waiter reaped it. Reads the rest of the pipe.
 
-        With ``kill``, the whole group is killed first. What is left in the pipe is taken along.
+        With ``kill``, kills the process group first.
         """
         if kill:
             self.signal(signal.SIGKILL)
@@ -238,12 +239,12 @@ class _Running:
         if self._handle is not None:
             os.close(self._handle)
             self._reap(0)
-        # Popen would take a program that something else waited for to have exited with 0.
+        # Popen assumes exit code 0 for a process that another waiter has reaped.
         self._process.returncode = -1 if self._code is None else self._code
         return self._code
 
     def _attend(self, seconds: float) -> None:
-        """Until it prints, exits, or ``seconds`` have passed."""
+        """Wait until it prints, exits, or ``seconds`` have passed."""
         if self._handle is None:
             seconds = min(seconds, LOOK_EVERY)
         for descriptor, _ in self._poll.poll(ceil_ms(seconds)):
@@ -277,10 +278,10 @@ class _Running:
 
 
 def _file_of(payload: dict[str, Any]) -> int:
-    """A descriptor to read ``payload`` from: one line of JSON. A pipe would wait for a reader that may never come."""
+    """A descriptor of ``payload`` as one line of JSON. A pipe would block if the program does not read it."""
     try:
         line = json.dumps(payload, ensure_ascii=False, separators=(",", ":")).encode()
-    except UnicodeEncodeError:  # a lone surrogate, which only an escape can say
+    except UnicodeEncodeError:  # a lone surrogate, which must be escaped
         line = json.dumps(payload, separators=(",", ":")).encode()
     try:
         descriptor = os.memfd_create("payload")

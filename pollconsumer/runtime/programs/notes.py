@@ -1,12 +1,11 @@
-"""Notes of the programs that run for messages, where whoever comes after a launch that was killed finds them.
+"""Notes of running programs, by which survivors of a dead launch are found and killed.
 
-Each program has a file, which says whose it is, and holds it locked: an ``flock`` on a descriptor that it inherits, and
-its children from it. So the note is true for exactly as long as any of them lives, whatever became of the launch. A
-program whose launch is gone is killed before its message is handled again: nobody would hear of its outcome, and a
-message must not be run twice at one time.
+Each program has a file that names its message, locked by an ``flock`` on a descriptor that it and its children inherit:
+so it is locked for exactly as long as any of them lives, even if the launch dies. The program of a dead launch is
+killed before its message is handled again: its outcome is lost, and a message must not run twice concurrently.
 
-Nothing is killed that is not known to be that program: by its number and the instant of its start, or by the file that
-it holds open in the session that was made for it. A number alone may be another's by now.
+A process is killed only if it is identified by pid and start time, or by the open note in the program's session: a pid
+alone may have been reused.
 """
 
 from __future__ import annotations
@@ -30,12 +29,12 @@ if TYPE_CHECKING:
     from pollconsumer.runtime.handling.context import Delivery
 
 KILLED_WITHIN = 5.0
-"""Seconds in which what was killed must be gone."""
+"""Seconds for a killed process to exit."""
 UNKNOWN_FOR = 0.2
-"""Seconds in which who holds a note that nobody is known to hold must have let it go."""
+"""Seconds for unidentified holders to release a note."""
 LOOK_EVERY = 0.01
 UNFINISHED, STALE_AFTER = ".", 3600.0
-"""How names of notes begin that are not written yet, and after how many seconds they never will be."""
+"""Prefix of unfinished notes, and the seconds after which they are abandoned."""
 
 
 class StillRunning(Exception):
@@ -47,7 +46,7 @@ class Process(NamedTuple):
     birth: str | None
 
     def is_alive(self) -> bool:
-        """Where births cannot be told, a number in use is taken for alive."""
+        """Without start times, a pid in use counts as alive."""
         if self.birth is not None:
             return birth(self.pid) == self.birth
         try:
@@ -60,7 +59,7 @@ class Process(NamedTuple):
 
 
 class Noted(NamedTuple):
-    """What a note says. ``program`` leads a session of its own; None until it was started."""
+    """The content of a note. ``program``, which leads its own session, is None until it was started."""
 
     path: Path
     message: str
@@ -70,7 +69,7 @@ class Noted(NamedTuple):
 
     @classmethod
     def read(cls, path: Path) -> Noted | None:
-        """None where there is no such note any more, or something else under its name."""
+        """None if the note is gone or corrupt."""
         try:
             first, second, *_ = path.read_bytes().split(b"\n")
             content = json.loads(first)
@@ -80,18 +79,18 @@ class Noted(NamedTuple):
             return None
 
     def is_alive(self) -> bool:
-        """Whether the program, or one that it started, is there."""
+        """Whether the program or a child of it is alive."""
         return (self.program is not None and self.program.birth is not None and self.program.is_alive()) or self._held()
 
     def kill(self) -> bool:
-        """Kill what is known to belong to the program, with its group. False where nothing is."""
+        """Kill the program's group, or identified children. Returns whether any process was killed."""
         killed = False
         if self.program is not None and self.program.birth is not None:
             with suppress(ProcessLookupError, PermissionError):
                 if self.program.is_alive():
                     os.killpg(self.program.pid, signal.SIGKILL)
                     return True
-                for pid in self._heirs():
+                for pid in self._holders():
                     os.kill(pid, signal.SIGKILL)
                     killed = True
         return killed
@@ -109,8 +108,9 @@ class Noted(NamedTuple):
             os.close(descriptor)
         return False
 
-    def _heirs(self) -> Iterator[int]:
-        """Processes of the program's session that hold the note open. While one lives, nobody else gets its number."""
+    def _holders(self) -> Iterator[int]:
+        """Processes of the program's session that have the note open. While one lives, the session's id is not
+        reused."""
         assert self.program is not None
         with suppress(OSError):
             ours = self.path.stat()
@@ -123,45 +123,45 @@ class Noted(NamedTuple):
 
 
 class Note:
-    """The note of one program, from before it is started until it has ended."""
+    """The note of one program, from before its start until its end."""
 
     def __init__(self, path: Path | None = None, descriptor: int | None = None) -> None:
         self.path, self.descriptor = path, descriptor
-        """What the program is to inherit; None where there is no note."""
+        """For the program to inherit; None without a note."""
 
     def started(self, pid: int) -> None:
-        """The program holds the note from now on."""
+        """Record the program, which holds the note from now on."""
         if self.descriptor is not None:
-            with suppress(OSError):  # the disk is full: the lock tells nearly as much
+            with suppress(OSError):  # the disk is full: the lock remains
                 line = json.dumps(Process(pid, birth(pid))) + "\n"
                 os.pwrite(self.descriptor, line.encode(), os.fstat(self.descriptor).st_size)
-            self._let_go()
+            self._close_descriptor()
 
     def close(self) -> None:
         if self.path is not None:
             with suppress(OSError):
                 self.path.unlink()
-        self._let_go()
+        self._close_descriptor()
 
-    def _let_go(self) -> None:
+    def _close_descriptor(self) -> None:
         if self.descriptor is not None:
             os.close(self.descriptor)
             self.descriptor = None
 
 
 class Programs:
-    """The notes in ``directory``. Where none can be written, programs run without, after one warning; with None they
-    run without, silently."""
+    """The notes in ``directory``. If it is not writable, programs run without notes after one warning; with None,
+    silently."""
 
     def __init__(self, directory: Path | None, warn: Callable[[str], None]) -> None:
         self._directory, self._warn = directory or Path(os.devnull), warn
         self._usable: bool | None = None if directory else False
 
     def begin(self, delivery: Delivery) -> Note:
-        """A note for a program that is about to be started. It is made before others are looked for, so that of two
-        launches that begin together one at least sees the other.
+        """A note for a program that is about to be started. It is written before others are read, so that of two
+        concurrent launches at least one sees the other.
 
-        StillRunning where the program of an earlier attempt cannot be killed, or is that of a younger launch.
+        StillRunning if the program of an earlier attempt cannot be killed, or belongs to a newer launch.
         """
         digest = hashlib.sha256(f"{delivery.queue}\n{delivery.id}".encode(errors="surrogatepass")).hexdigest()[:32]
         note = self._make(f"{digest}-{os.urandom(8).hex()}", delivery)
@@ -178,14 +178,14 @@ class Programs:
         return note
 
     def clear(self, launch: int | None = None) -> None:
-        """Kill what launches left behind that are gone, or what ``launch`` is about to: a process that dies has closed
-        its files, by which others know of it, before the system calls it dead."""
+        """Kill the programs of dead launches, and of ``launch``, which is exiting: a dying process closes its files,
+        which the caller notices, before it counts as dead."""
         for noted in [noted for path in self._paths() if (noted := Noted.read(path))]:
             if noted.launch.pid == launch or not noted.launch.is_alive():
                 self._end(noted)
 
     def _end(self, noted: Noted) -> bool:
-        """See to it that the program has ended, and forget it. False where it could not be killed."""
+        """Kill the program if it is alive, and remove its note. False if it could not be killed."""
         survived = alive = noted.is_alive()
         until = time.monotonic() + KILLED_WITHIN
         while alive and time.monotonic() < until:
@@ -210,7 +210,7 @@ class Programs:
                 return Note()
             descriptor = os.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
             try:
-                if descriptor < 3:  # a handler has closed stdio: the program's own would take the place of the note
+                if descriptor < 3:  # a handler closed stdio: the program's stdio would replace the note
                     low, descriptor = descriptor, fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 3)
                     os.close(low)
                 fcntl.flock(descriptor, fcntl.LOCK_EX)
