@@ -5,18 +5,11 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from pollconsumer.interface.testing.fake_store import DirectConnection, FakeStore
 from pollconsumer.store.patience import Budget
 from pollconsumer.store.redis_store import RedisStore
 from pollconsumer.store.scripts import Scripts
 from pollconsumer.store.wire import Wire
-
-try:
-    import fakeredis
-    import lupa  # noqa: F401  without it fakeredis runs no scripts, and says so late
-except ImportError as error:
-    raise ModuleNotFoundError(
-        f"pollconsumer.testing needs {error.name}; pip install 'pollconsumer[testing]'", name=error.name
-    ) from None
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -32,7 +25,7 @@ class MemoryOpener:
 
     def __init__(self, namespace: str, clock: VirtualClock) -> None:
         self.namespace = namespace
-        self._clock, self._server = clock, _server(clock)
+        self._clock, self._store = clock, FakeStore(lambda: clock.now_ms / 1000)
         self._wires: list[Wire] = []
 
     def wire(self) -> Wire:
@@ -48,23 +41,7 @@ class MemoryOpener:
             wire.close()
 
     def _connect(self) -> Any:
-        connection: Any = fakeredis.FakeRedisConnection(server=self._server, protocol=2)
-        connection.connect()
-        connection.get_socket().time = self._time  # the command TIME, for clients and scripts
-        return connection
-
-    def _time(self) -> list[bytes]:
-        seconds, ms = divmod(self._clock.now_ms, 1000)
-        return [b"%d" % seconds, b"%d" % (ms * 1000)]
-
-
-def _server(clock: VirtualClock) -> Any:
-    """One whose keys expire by the virtual clock: fakeredis sets a database's time before each command."""
-    server: Any = fakeredis.FakeServer()
-    database: Any = type(server.dbs[0])
-    time = property(lambda _: clock.now_ms / 1000, lambda _, __: None)
-    server.dbs[0] = type("Database", (database,), {"time": time})(server.lock)
-    return server
+        return DirectConnection(self._store)
 
 
 @cache
