@@ -1,0 +1,189 @@
+"""Machines, and processes on them: what ``Host`` asks of an operating system."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pollconsumer.core.errors import LeaseLost
+from pollconsumer.runtime.launch.heartbeat import GONE
+from pollconsumer.runtime.launch.keeping import give_back, keep
+from pollconsumer.runtime.launch.progress import EMPTIED, Identity
+from pollconsumer.runtime.launch.signals import Interruption
+from pollconsumer.runtime.launch.watchdog import EXIT_CODE
+from pollconsumer.store.leases import TRUSTED_FOR
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pollconsumer.interface.testing.simulation.server import Link
+    from pollconsumer.interface.testing.simulation.world import Actor, World
+    from pollconsumer.runtime.launch.heartbeat import OpenStore
+    from pollconsumer.runtime.launch.keeping import Tenure
+    from pollconsumer.runtime.launch.progress import Progress
+
+KILLED = -9
+
+
+class Machine:
+    """Its clocks begin anywhere, and run a little fast or slow."""
+
+    def __init__(self, world: World, name: str, *, begin: float = 1000.0, rate: float = 1.0) -> None:
+        self.world, self.name, self.rate = world, name, rate
+        self._begin = begin - world.now * rate
+
+    def monotonic(self) -> float:
+        return self.world.now * self.rate + self._begin
+
+
+class Process:
+    """A process with one thread, and the heartbeat that it forks. ``code`` is its exit code, None while it lives."""
+
+    def __init__(self, machine: Machine, name: str, main: Callable[[Process], int]) -> None:
+        self.machine, self.world, self.name = machine, machine.world, name
+        self.code: int | None = None
+        self.began = self.ended = self.world.now
+        self.signals = Interruption()
+        self.heartbeat: SimulatedHeartbeat | None = None
+        self._started = machine.monotonic()
+        self._main = main
+        self._waits_for_end: list[Actor] = []
+        self.links: list[Link] = []
+        self._number = self.world.chance.getrandbits(32)
+        self.actor = self.world.start(name, self._live)
+
+    # What the launch asks of its host
+
+    def monotonic(self) -> float:
+        return self.machine.monotonic()
+
+    def boot_time(self) -> float:
+        return self.machine.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        """As long as that, whatever it is woken by."""
+        until = self.world.now + seconds / self.machine.rate
+        while self.world.now < until:
+            self.pause(until - self.world.now)
+
+    def pause(self, seconds: float | None) -> Any:
+        """In true seconds, or until it is woken."""
+        assert self.world.running is not None
+        return self.world.running.pause(seconds)
+
+    def started_at(self) -> float:
+        return self._started
+
+    def new_id(self) -> str:
+        return f"{self._number:08x}"
+
+    def chance(self) -> float:
+        return self.world.chance.random()
+
+    def identity(self, launch: str, role: str, queues: tuple[str, ...]) -> Identity:
+        return Identity(launch, role, queues, self.machine.name, self._number % 30000)
+
+    def catch_signals(self) -> Interruption:
+        return self.signals
+
+    def start_heartbeat(
+        self, progress: Progress, open_store: OpenStore, on_launch_death: Callable[[int], None] | None
+    ) -> SimulatedHeartbeat:
+        self.heartbeat = SimulatedHeartbeat(self, progress, open_store, on_launch_death)
+        return self.heartbeat
+
+    def end_in(self, seconds: float, last_act: Callable[[], str]) -> Callable[[], None]:
+        over = False
+
+        def end() -> None:
+            if self.code is None and not over:
+                self.world.tell(f"{self.name}: {last_act()}")
+                self.end(EXIT_CODE)
+
+        def prevent() -> None:
+            nonlocal over
+            over = True
+
+        self.world.after(max(0.0, seconds / self.machine.rate), end)
+        return prevent
+
+    # What may befall it
+
+    @property
+    def alive(self) -> bool:
+        return self.code is None
+
+    def signal(self, number: int) -> None:
+        self.signals.signal = number
+
+    def end(self, code: int = KILLED) -> None:
+        """At once, whatever it does: nothing of it runs any more."""
+        if self.code is None:
+            self.code, self.ended = code, self.world.now
+            self.actor.kill()
+            self.world.tell(f"{self.name}: ended with {code}")
+            for link in [link for link in self.links if link.owner is self.actor]:
+                link.disconnect()
+            for waiting in self._waits_for_end:
+                waiting.wake(True)
+
+    def wait_for_end(self, seconds: float) -> bool:
+        """Whether it is gone by then."""
+        if self.code is None and seconds > 0:
+            assert self.world.running is not None
+            self._waits_for_end.append(self.world.running)
+            self.world.running.pause(seconds)
+            self._waits_for_end.remove(self.world.running)
+        return self.code is not None
+
+    def _live(self) -> None:
+        self.end(self._main(self))
+
+
+class SimulatedHeartbeat:
+    """Both sides of it: the launch's, and the loop that runs as an actor of its own."""
+
+    def __init__(
+        self,
+        process: Process,
+        progress: Progress,
+        open_store: OpenStore,
+        on_launch_death: Callable[[int], None] | None,
+    ) -> None:
+        self.process, self._progress = process, progress
+        self._open_store, self._on_launch_death = open_store, on_launch_death
+        self._tenure: Tenure | None = None
+        self.name = f"{process.name}'s heartbeat"
+        self.actor = process.world.start(self.name, self._live)
+
+    def hold(self, tenure: Tenure) -> None:
+        self._progress.trust_until(tenure.asked + TRUSTED_FOR)
+        if not self.actor.alive:
+            raise LeaseLost("lease not renewed", None, GONE)
+        self._tenure = tenure
+        self.actor.wake()
+
+    def is_alive(self) -> bool:
+        return self.actor.alive and not self.actor.suspended
+
+    def stop(self) -> None:
+        self.actor.kill()
+
+    def ends_within(self, seconds: float) -> bool:
+        return self.process.wait_for_end(seconds / self.process.machine.rate)
+
+    def is_suspended(self) -> bool:
+        return self.process.actor.suspended
+
+    def _live(self) -> None:
+        while self._tenure is None:
+            if self.ends_within(1.0):
+                return
+        leases, store = self._open_store()
+        keep(self, self._progress, leases, self._tenure, self.process)
+        if self._on_launch_death is not None:
+            self._on_launch_death(0)
+        if self._progress.trusted_until() != EMPTIED:
+            give_back(self._progress, leases, store, self._tenure, self.process, self._tell)
+
+    def _tell(self, line: str) -> None:
+        self.process.world.tell(f"{self.name}: {line}")

@@ -1,0 +1,127 @@
+"""Virtual time, and the actors that live in it. One runs at a time; what is due next, and chance, decide which."""
+
+from __future__ import annotations
+
+import heapq
+import random
+from typing import TYPE_CHECKING, Any
+
+from greenlet import greenlet
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class LivelockError(Exception):
+    """Actors go on and on, and time does not."""
+
+
+class Actor:
+    """Something that runs until it waits. One that was killed never runs again, not even its ``finally`` blocks."""
+
+    def __init__(self, world: World, name: str, run: Callable[[], None]) -> None:
+        self.name, self.alive, self.suspended = name, True, False
+        self._world, self._run = world, run
+        self._greenlet = greenlet(self._live)
+        self._turn = 0
+        self._owed: list[Any] = []
+
+    def kill(self) -> None:
+        self.alive = False
+
+    def suspend(self) -> None:
+        self.suspended = True
+
+    def resume(self) -> None:
+        """Go on where it was suspended; what it waited for may have happened meanwhile."""
+        self.suspended = False
+        owed, self._owed = self._owed, []
+        for value in owed[:1]:
+            self.wake(value)
+
+    def wake(self, value: Any = None) -> None:
+        """Have it go on at once, where it waits."""
+        self._world.at(self._world.now, self._resumption(value))
+
+    def pause(self, seconds: float | None) -> Any:
+        """Called by the actor itself: until it is woken, at most so long. The value that it was woken with, None
+        where time was over."""
+        self._turn += 1
+        if seconds is not None:
+            self._world.at(self._world.now + seconds, self._resumption(None))
+        return self._world.switch_back()
+
+    def begin(self) -> None:
+        self._world.at(self._world.now, self._resumption(None))
+
+    def _resumption(self, value: Any) -> Callable[[], None]:
+        turn = self._turn
+
+        def resume() -> None:
+            if self.alive and turn == self._turn:
+                if self.suspended:
+                    self._owed.append(value)
+                else:
+                    self._turn += 1
+                    self._world.switch_to(self, self._greenlet, value)
+
+        return resume
+
+    def _live(self, _: object) -> None:
+        self._run()
+        self.alive = False
+
+
+class World:
+    MOST_STEPS_AT_ONCE = 20_000
+
+    def __init__(self, seed: int) -> None:
+        self.now = 0.0
+        self.chance = random.Random(seed)
+        self.running: Actor | None = None
+        self.trace: list[str] = []
+        self._due: list[tuple[float, float, int, Callable[[], None]]] = []
+        self._number = 0
+        self._main = greenlet.getcurrent()
+
+    def at(self, instant: float, do: Callable[[], None]) -> None:
+        """Do it then. Of what is due at one instant, chance says what is first."""
+        self._number += 1
+        heapq.heappush(self._due, (instant, self.chance.random(), self._number, do))
+
+    def after(self, seconds: float, do: Callable[[], None]) -> None:
+        self.at(self.now + seconds, do)
+
+    def start(self, name: str, run: Callable[[], None]) -> Actor:
+        actor = Actor(self, name, run)
+        actor.begin()
+        return actor
+
+    def run_until(self, instant: float) -> None:
+        """Let time pass. An exception that an actor does not catch is raised here."""
+        steps = 0
+        while self._due and self._due[0][0] <= instant:
+            at, _, _, do = heapq.heappop(self._due)
+            steps = steps + 1 if at <= self.now else 0
+            if steps > self.MOST_STEPS_AT_ONCE:
+                raise LivelockError(f"at {self.now:.6f} s: {self.trace[-5:]}")
+            self.now = max(self.now, at)
+            do()
+        self.now = max(self.now, instant)
+
+    def run_for(self, seconds: float) -> None:
+        self.run_until(self.now + seconds)
+
+    def tell(self, line: str) -> None:
+        """A sentence of the story."""
+        self.trace.append(f"{self.now:12.6f}  {line}")
+
+    def switch_to(self, actor: Actor, target: greenlet, value: Any) -> None:
+        before, self.running = self.running, actor
+        try:
+            target.switch(value)
+        finally:
+            self.running = before
+
+    def switch_back(self) -> Any:
+        return self._main.switch()

@@ -1,0 +1,287 @@
+"""A simulated installation: a server, machines, and the processes that a launcher, producers and people start there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pollconsumer import store
+from pollconsumer.core.choices import HandOff
+from pollconsumer.core.errors import PollConsumerError
+from pollconsumer.core.retry import Backoff, Fatal, Yield
+from pollconsumer.interface.testing.simulation.process import Machine, Process
+from pollconsumer.interface.testing.simulation.server import Link, Network, SimulatedServer, name_scripts
+from pollconsumer.interface.testing.simulation.world import World
+from pollconsumer.runtime.consumer import ConsumerOptions
+from pollconsumer.runtime.handling.executor import Handled
+from pollconsumer.runtime.handling.handler import Handler
+from pollconsumer.runtime.launch.held import LaunchPlan
+from pollconsumer.runtime.launch.run import run_launch
+from pollconsumer.runtime.mover import MoverOptions
+from pollconsumer.runtime.roles import consume, move
+from pollconsumer.store.leases import Group, Leases
+from pollconsumer.store.patience import Budget
+from pollconsumer.store.redis_store import RedisStore
+from pollconsumer.store.scripts import Scripts
+from pollconsumer.store.wire import Wire
+from tests.faults.history import Execution, History, Ran
+from tests.faults.recording import digest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pollconsumer.core.events import Event
+    from pollconsumer.core.window import StopReason
+    from pollconsumer.runtime.handling.context import Context
+    from pollconsumer.runtime.handling.executor import Attempt
+    from pollconsumer.runtime.launch.held import Launch
+    from pollconsumer.store.patience import Patience
+
+NAMESPACE = "simulated"
+QUEUES = ("default", "second")
+MAX_ATTEMPTS = 4
+SHORTEST = 0.00002
+"""Seconds that a call takes at least."""
+SCRIPTS = Scripts(shebang=False)
+name_scripts(
+    {SCRIPTS[path.stem].sha.decode(): path.stem for path in (Path(store.__file__).parent / "lua").glob("*.lua")}
+)
+
+
+class Opener:
+    """Connections of one process."""
+
+    namespace = NAMESPACE
+
+    def __init__(self, server: SimulatedServer, process: Process) -> None:
+        self._server, self._process = server, process
+
+    def wire(self, patience: Callable[[], Patience] | None = None) -> Wire:
+        patience = patience or (lambda: Budget(5.0, self._process))
+        return Wire("memory:", patience, connect=lambda: Link(self._server, self._process), scripts=SCRIPTS)
+
+    bare_wire = wire
+
+    def for_heartbeat(self, patience: Callable[[], Patience]) -> tuple[Leases, RedisStore]:
+        wire = self.wire(patience)
+        return Leases(wire, NAMESPACE), RedisStore(wire, NAMESPACE, clocks=self._process)
+
+
+class OneSlot:
+    """Handles in the launch's own actor, as ``InlineExecutor`` does in its thread."""
+
+    slots = 1
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self._finished: list[Handled] = []
+
+    def busy(self) -> int:
+        return 0
+
+    def start(self, attempt: Attempt) -> None:
+        started = self._process.monotonic()
+        outcome = attempt.handle()
+        self._finished.append(Handled(attempt, started, self._process.monotonic(), outcome))
+
+    def finished(self) -> list[Handled]:
+        finished, self._finished = self._finished, []
+        return finished
+
+    def wait(self, seconds: float, descriptor: int | None = None) -> None:  # noqa: ARG002
+        raise AssertionError("nothing runs beside the loop")
+
+    def close(self) -> None: ...
+
+
+class Installation:
+    """``handoff``, ``timeout`` and ``every`` are what its crontab line and configuration say."""
+
+    def __init__(self, seed: int, *, handoff: HandOff = HandOff.DEADLINE, every: float = 60.0) -> None:
+        self.world = World(seed)
+        self.network = Network(self.world)
+        self.server = SimulatedServer(self.world, self.network)
+        chance = self.world.chance
+        self.machines = [
+            Machine(self.world, name, begin=chance.uniform(100, 1e6), rate=1 + chance.uniform(-1e-4, 1e-4))
+            for name in ("ant", "bee")
+        ]
+        self.handoff, self.every = handoff, every
+        self.history = History(one_at_a_time=True)
+        self.processes: list[Process] = []
+        self.messages: list[str] = []
+        """Ids that producers have sent."""
+        self._offset = chance.uniform(0.0, 2.0)
+
+    # Launches
+
+    def launch(self, role: str, machine: Machine | None = None) -> Process:
+        chance = self.world.chance
+        machine = machine or chance.choice(self.machines)
+        main = self._consume if role == "run" else self._move
+        process = Process(machine, f"{role} {len(self.processes) + 1}", main)
+        self.processes.append(process)
+        return process
+
+    def every_minute(self, role: str, until: float) -> None:
+        """As Debian's cron: a constant while after the minute, whatever has become of the last one."""
+        minute = self.world.now + (self.every - self.world.now % self.every)
+        if minute < until:
+
+            def launch() -> None:
+                self.launch(role)
+                self.every_minute(role, until)
+
+            self.world.at(minute + self._offset, launch)
+
+    def _plan(self) -> LaunchPlan:
+        now = self.world.now
+        ahead = self.every - (now - self._offset) % self.every
+        return LaunchPlan(self.every - 5.0, 5.0, self.handoff, (ahead, ahead + self.every))
+
+    def _consume(self, process: Process) -> int:
+        process.sleep(self.world.chance.uniform(0.2, 1.0))  # the interpreter, and imports
+        handlers = self._handlers(process)
+        options = ConsumerOptions(
+            queues=QUEUES, idle_time=4.0, estimated_duration=1.0, tolerance_factor=2.0, min_margin=2.0, longest_wait=0.8
+        )
+
+        def work(launch: Launch) -> StopReason:
+            return consume(launch, options, handlers, [], OneSlot(process))
+
+        return self._run(process, Group("consumer", QUEUES, 1), work)
+
+    def _move(self, process: Process) -> int:
+        process.sleep(self.world.chance.uniform(0.2, 0.5))
+        options = MoverOptions(idle_time=4.0, batch_size=100)
+        return self._run(process, Group("mover", (), 1), lambda launch: move(launch, options))
+
+    def _run(self, process: Process, group: Group, work: Callable[[Launch], StopReason]) -> int:
+        opener: Any = Opener(self.server, process)
+
+        def emit(event: Event) -> None:
+            self.world.tell(f"{process.name}: {event}")
+
+        try:
+            run_launch(self._plan(), opener, emit, lambda: (group, work), None, process)
+        except PollConsumerError as error:
+            self.world.tell(f"{process.name}: {error}")
+            return error.exit_code
+        return 0
+
+    # Handlers
+
+    def _handlers(self, process: Process) -> dict[str, Handler]:
+        soon = Backoff(first="50ms", factor=1, most="50ms", jitter=0)
+
+        def handler(name: str, act: Callable[[Process, Context, dict[str, Any]], Any], **options: Any) -> Handler:
+            def run(payload: dict[str, Any], context: Context | None) -> Any:
+                assert context is not None
+                return self._execute(process, context, payload, act)
+
+            attempts = 1 if options.get("at_most_once") else MAX_ATTEMPTS
+            return Handler(name, run, takes_context=True, max_attempts=attempts, retry=soon, **options)
+
+        return {
+            each.name: each
+            for each in (
+                handler("plain", behave),
+                handler("hopeless", give_up),
+                handler("once", behave, at_most_once=True),
+                handler("parent", have_children),
+                handler("steps", take_steps),
+            )
+        }
+
+    def _execute(
+        self,
+        process: Process,
+        context: Context,
+        payload: dict[str, Any],
+        act: Callable[[Process, Context, dict[str, Any]], Any],
+    ) -> Any:
+        """Record one execution in the history."""
+        history, at = self.history, len(self.history.executions)
+        state = (context.state or {}).get("done", 0)
+        history.executions.append(
+            Execution(
+                context.id,
+                context.handler,
+                context.queue,
+                context.attempt,
+                context.generation,
+                context.fence,
+                id(process),
+                digest(payload),
+                self._now_us(),
+                found=state,
+            )
+        )
+        self.world.tell(f"{process.name}: begins {context.id}, attempt {context.attempt}")
+        outcome, more = "ok", dict[str, Any]()
+        try:
+            process.sleep(SHORTEST)
+            more = act(process, context, payload) or {}
+        except BaseException as error:
+            outcome, more = type(error).__name__, getattr(error, "more", {})
+            raise
+        finally:
+            history.executions[at] = history.executions[at]._replace(ended=self._now_us(), outcome=outcome, **more)
+            self.world.tell(f"{process.name}: ends {context.id}: {outcome}")
+        return more.get("result")
+
+    def _now_us(self) -> int:
+        return int(self.server.clock() * 1_000_000)
+
+    def ran(self) -> list[Ran]:
+        return [
+            Ran((each.name.split()[0],), id(each), each.ended - each.began, each.code, "", "")
+            for each in self.processes
+            if each.code is not None
+        ]
+
+
+def behave(process: Process, context: Context, payload: dict[str, Any]) -> dict[str, Any]:
+    process.sleep(payload["seconds"])
+    if context.attempt <= payload["fails"]:
+        raise ValueError("no luck")
+    return {}
+
+
+def give_up(_process: Process, _context: Context, _payload: dict[str, Any]) -> dict[str, Any]:
+    raise Fatal("no attempt can help")
+
+
+def have_children(process: Process, context: Context, payload: dict[str, Any]) -> dict[str, Any]:
+    """Enqueues follow-ups, into both queues, whose ids no other execution gives."""
+    token = f"{context.generation}.{context.attempt}.{context.fence}"
+    child = {"seconds": 0.0, "fails": 0}
+    follow_ups = tuple(
+        {"id": f"{context.id}-{token}-{queue}", "queue": queue, "handler": "plain", "digest": digest(child)}
+        for queue in QUEUES
+    )
+    try:
+        for each in follow_ups:
+            context.enqueue("plain", child, id=each["id"], queue=each["queue"])
+        behave(process, context, payload)
+    except Exception as error:
+        error.more = {"follow_ups": follow_ups}  # type: ignore[attr-defined]
+        raise
+    return {"follow_ups": follow_ups}
+
+
+def take_steps(process: Process, context: Context, payload: dict[str, Any]) -> dict[str, Any]:
+    """Four steps with a checkpoint after each; once, after the second, it yields."""
+    done, kept = (context.state or {"done": 0})["done"], None
+    try:
+        behave(process, context, payload)
+        while done < 4:
+            done += 1
+            context.checkpoint({"done": done})
+            kept = done
+            if done == 2:
+                raise Yield
+    except BaseException as error:
+        error.more = {"kept": kept}  # type: ignore[attr-defined]
+        raise
+    return {"kept": kept}

@@ -1,0 +1,129 @@
+"""What goes wrong: one fault at a time, at random moments, until it is told to stop."""
+
+from __future__ import annotations
+
+import signal
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pollconsumer.interface.testing.simulation.process import Process
+    from tests.simulation.installation import Installation
+
+
+class Nemesis:
+    """``faults`` of them, evenly spread over ``seconds``, from now on."""
+
+    def __init__(self, installation: Installation, faults: int, seconds: float) -> None:
+        self.installation, self.world = installation, installation.world
+        self.chance = self.world.chance
+        for _ in range(faults):
+            self.world.after(self.chance.uniform(0.0, seconds), self._strike)
+
+    def _strike(self) -> None:
+        acts: list[Callable[[], str | None]] = [
+            self._kill_launch,
+            self._kill_heartbeat,
+            self._kill_both,
+            self._suspend,
+            self._suspend_heartbeat,
+            self._ask_to_stop,
+            self._bad_network,
+            self._late_network,
+            self._restart_server,
+            self._forget_scripts,
+            self._refuse,
+        ]
+        what = self.chance.choice(acts)()
+        if what is not None:
+            self.installation.history.faults.append(what)
+            self.world.tell(f"fault: {what}")
+
+    def _victim(self) -> Process | None:
+        alive = [process for process in self.installation.processes if process.alive]
+        return self.chance.choice(alive) if alive else None
+
+    def _kill_launch(self) -> str | None:
+        if (victim := self._victim()) is None:
+            return None
+        victim.end()
+        return f"{victim.name} killed"
+
+    def _kill_heartbeat(self) -> str | None:
+        victim = self._victim()
+        if victim is None or victim.heartbeat is None:
+            return None
+        victim.heartbeat.stop()
+        return f"heartbeat of {victim.name} killed"
+
+    def _kill_both(self) -> str | None:
+        if (victim := self._victim()) is None:
+            return None
+        if victim.heartbeat is not None:
+            victim.heartbeat.stop()
+        victim.end()
+        return f"{victim.name} and its heartbeat killed"
+
+    def _suspend(self) -> str | None:
+        if (victim := self._victim()) is None:
+            return None
+        victim.actor.suspend()
+        seconds = self.chance.choice([0.5, 5.0, 30.0, 100.0])
+        self.world.after(seconds, victim.actor.resume)
+        return f"{victim.name} suspended for {seconds} s"
+
+    def _suspend_heartbeat(self) -> str | None:
+        victim = self._victim()
+        if victim is None or victim.heartbeat is None:
+            return None
+        victim.heartbeat.actor.suspend()
+        seconds = self.chance.choice([0.5, 5.0, 30.0, 100.0])
+        self.world.after(seconds, victim.heartbeat.actor.resume)
+        return f"heartbeat of {victim.name} suspended for {seconds} s"
+
+    def _ask_to_stop(self) -> str | None:
+        if (victim := self._victim()) is None:
+            return None
+        victim.signal(signal.SIGTERM)
+        return f"{victim.name} asked to stop"
+
+    def _bad_network(self) -> str:
+        network, seconds = self.installation.network, self.chance.choice([0.5, 3.0, 20.0])
+        network.request_lost, network.reply_lost = self.chance.choice([(0.2, 0.2), (0.0, 0.5), (0.9, 0.0)])
+
+        def mend() -> None:
+            network.request_lost = network.reply_lost = 0.0
+
+        self.world.after(seconds, mend)
+        return f"network loses for {seconds} s"
+
+    def _late_network(self) -> str:
+        network, seconds = self.installation.network, self.chance.choice([0.5, 3.0, 20.0])
+        network.late = self.chance.choice([0.05, 0.3])
+
+        def mend() -> None:
+            network.late = 0.0
+
+        self.world.after(seconds, mend)
+        return f"network is late for {seconds} s"
+
+    def _restart_server(self) -> str:
+        server, seconds = self.installation.server, self.chance.choice([0.01, 1.0, 15.0])
+        server.stop()
+        self.world.after(seconds, server.start)
+        return f"server gone for {seconds} s"
+
+    def _forget_scripts(self) -> str:
+        self.installation.server.forget_scripts()
+        return "scripts forgotten"
+
+    def _refuse(self) -> str:
+        server, seconds = self.installation.server, self.chance.choice([0.05, 2.0])
+        server.refusing = self.chance.choice(["OOM command not allowed", "READONLY You can't write against a replica"])
+
+        def mend() -> None:
+            server.refusing = None
+
+        self.world.after(seconds, mend)
+        return f"server refuses for {seconds} s: {server.refusing[:8]}"

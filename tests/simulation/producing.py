@@ -1,0 +1,113 @@
+"""Producers and people: they enqueue, cancel, reschedule and redrive, and record what they were answered."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pollconsumer.core.errors import BadData, NotFound, OutcomeUnknown, PollConsumerError, StoreUnreachable
+from pollconsumer.interface.testing.simulation.process import Process
+from pollconsumer.runtime.messages import new_message
+from pollconsumer.store.interventions import Interventions
+from pollconsumer.store.redis_store import RedisStore
+from tests.faults.history import Operation
+from tests.faults.recording import digest
+from tests.simulation.installation import NAMESPACE, QUEUES, Opener
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.simulation.installation import Installation
+
+HANDLERS = ["plain"] * 6 + ["hopeless", "once", "parent", "parent", "steps"]
+TRIES = 20
+
+
+class Producer:
+    """Sends ``count`` messages, about ``pace`` seconds apart; now and then it intervenes instead."""
+
+    def __init__(self, installation: Installation, name: str, count: int, pace: float) -> None:
+        self.installation, self.name, self._count, self._pace = installation, name, count, pace
+        self.chance, self.history = installation.world.chance, installation.history
+        self._sent: list[tuple[str, str]] = []
+        self.process = Process(self.chance.choice(installation.machines), name, self._run)
+
+    def _run(self, process: Process) -> int:
+        opener = Opener(self.installation.server, process)
+        self._store = RedisStore(opener.wire(), NAMESPACE, clocks=process)
+        self._person = Interventions(opener.wire(), NAMESPACE)
+        for number in range(self._count):
+            process.sleep(self.chance.uniform(0.0, 2 * self._pace))
+            acts = [self._enqueue, self._cancel, self._reschedule, self._redrive]
+            act = self.chance.choices(acts, [16, 1, 1, 1])[0] if self._sent else self._enqueue
+            act(number)
+        return 0
+
+    def _enqueue(self, number: int) -> None:
+        chance = self.chance
+        handler, queue = chance.choice(HANDLERS), chance.choice(QUEUES)
+        seconds = chance.choice([0.0, 0.0, 0.001, chance.expovariate(2.0), chance.lognormvariate(-2, 1.5)])
+        payload = {"seconds": min(seconds, 20.0), "fails": chance.choice([0, 0, 0, 0, 1, 3, 9])}
+        message_id = f"{self.name}-{number}"
+        options: dict[str, Any] = {"id": message_id, "queue": queue, "priority": chance.choice([0, 0, 0, 5, -5])}
+        recorded: dict[str, Any] = {"handler": handler, "digest": digest(payload), "priority": options["priority"]}
+        if chance.random() < 0.25:
+            options["in_"] = delay = chance.choice([0.05, 1.0, 30.0, 90.0])
+            recorded["due"] = self.installation.server.now_ms() + int(delay * 1000)
+        if chance.random() < 0.15:
+            options["key"] = recorded["key"] = f"unique-{chance.randrange(3)}"
+        if chance.random() < 0.2:
+            key = chance.randrange(3)
+            options["concurrency_key"] = recorded["concurrency_key"] = f"place-{key}"
+            options["concurrency_limit"] = recorded["concurrency_limit"] = 1 if key else 2
+        message = new_message(handler, payload, **options)
+
+        def call() -> dict[str, Any]:
+            [entry] = self._store.enqueue([message])
+            # What an earlier try of ours has enqueued is no duplicate of another's.
+            return {"outcome": "ok"} if entry.id == message_id else {"outcome": "duplicate", "holder": entry.id}
+
+        self._sent.append((queue, message_id))
+        self._record("enqueue", queue, message_id, call, recorded, TRIES if chance.random() < 0.9 else 1)
+
+    def _cancel(self, _number: int) -> None:
+        queue, message_id = self.chance.choice(self._sent[-20:])
+        self._record("cancel", queue, message_id, lambda: self._person.cancel(queue, message_id), {}, TRIES)
+
+    def _reschedule(self, _number: int) -> None:
+        queue, message_id = self.chance.choice(self._sent[-20:])
+        delay = self.chance.choice([0, 100, 5000])
+        due = {"due": self.installation.server.now_ms() + delay}
+        self._record(
+            "reschedule", queue, message_id, lambda: self._person.reschedule(queue, message_id, delay=delay), due, TRIES
+        )
+
+    def _redrive(self, _number: int) -> None:
+        queue, message_id = self.chance.choice(self._sent[-60:])
+
+        def call() -> dict[str, Any]:
+            return {"outcome": "ok" if self._person.redrive(queue, [message_id]) else "refused"}
+
+        self._record("redrive", queue, message_id, call, {}, TRIES)
+
+    def _record(
+        self, what: str, queue: str, message_id: str, call: Callable[[], Any], more: dict[str, Any], tries: int
+    ) -> None:
+        world, operations, at = self.installation.world, self.history.operations, len(self.history.operations)
+        operations.append(Operation(what, queue, message_id, self._now_us(), **more))
+        world.tell(f"{self.name}: {what} {message_id}")
+        for _ in range(tries):
+            try:
+                answer = call()
+            except (OutcomeUnknown, StoreUnreachable):
+                continue  # the id makes repeating it harmless
+            except (BadData, NotFound):
+                answer = {"outcome": "refused"}
+            except PollConsumerError as error:
+                world.tell(f"{self.name}: {error}")
+                raise
+            operations[at] = operations[at]._replace(answered=self._now_us(), **(answer or {"outcome": "ok"}))
+            world.tell(f"{self.name}: {what} {message_id}: {operations[at].outcome}")
+            return
+
+    def _now_us(self) -> int:
+        return int(self.installation.server.clock() * 1_000_000)
