@@ -41,6 +41,11 @@ class FakeStore:
         self._socket._process_command([as_bytes(part) for part in command])  # noqa: SLF001  less the protocol
         return self._replies.get_nowait()
 
+    def error(self, text: str) -> Exception:
+        """As redis-py has an error reply."""
+        error: Exception = self._socket._decode_error(SimpleError(text))  # noqa: SLF001
+        return error
+
     def holds(self, key: Any) -> bool:
         return self._server.dbs[0].get(as_bytes(key)) is not None
 

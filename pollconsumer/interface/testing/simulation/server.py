@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from redis import exceptions
-
 from pollconsumer.interface.testing.fake_store import FakeStore, as_bytes
 
 if TYPE_CHECKING:
@@ -69,7 +67,7 @@ class SimulatedServer:
 
     def _execute(self, command: Command) -> Any:
         if self.refusing is not None and command[0] == "EVALSHA":
-            return exceptions.ResponseError(self.refusing)
+            return self.store.error(self.refusing)
         return self.store.execute(command)
 
     def _go_on(self, link: Link) -> None:
@@ -148,7 +146,7 @@ class Link:
     def connect(self) -> None:
         self._process.sleep(self.server.network.latency() * 2)
         if not self.server.up:
-            raise exceptions.ConnectionError("connection refused")
+            raise ConnectionRefusedError("connection refused")
         self.open = True
         self._process.links.append(self)
         self.server.links.append(self)
@@ -164,7 +162,7 @@ class Link:
 
     def send_packed_command(self, commands: list[Command], check_health: bool = False) -> None:  # noqa: ARG002, FBT
         if self._lost is not None:
-            raise exceptions.ConnectionError(self._lost)
+            raise ConnectionResetError(self._lost)
         network, world = self.server.network, self.world
         fate = world.chance.random()
         if fate < network.request_lost:
@@ -191,10 +189,10 @@ class Link:
 
     def read_response(self, timeout: float) -> Any:
         if not self.can_read(timeout):
-            raise exceptions.TimeoutError("timeout reading from socket")
+            raise TimeoutError("timeout reading from socket")
         if self._replies:
             return self._replies.popleft()
-        raise exceptions.ConnectionError(self._lost or "connection closed by server")
+        raise ConnectionResetError(self._lost or "connection closed by server")
 
     def can_read(self, timeout: float) -> bool:
         """Also where the connection is lost: reading says so."""
