@@ -62,7 +62,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    # Every command imports this package; what it needs of the API, if anything, is imported when it is asked for.
+    # Every command imports this package, so the API is imported lazily.
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import _signal  # type: ignore[import-not-found]  # the part of signal that is loaded already: the whole takes a while
+import _signal  # type: ignore[import-not-found]  # loaded already, while importing signal is slow
 import errno
 import os
 import sys
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 
 NEEDED = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGALRM, signal.SIGCHLD}
-"""What stops a launch, ends its handlers in time, and tells it of its children. Whoever started us may have blocked
-them, and a mask is inherited."""
+"""Signals that stop a launch, time out its handlers, and report its children. The parent may have blocked them, and the
+mask is inherited."""
 FEWEST_DESCRIPTORS = 16
-"""With fewer not all modules can be imported, or a launch cannot connect."""
+"""With fewer, imports or connections fail."""
 
 
 def main() -> NoReturn:
@@ -61,7 +61,7 @@ def main() -> NoReturn:
 
 
 def _refuse_few_descriptors() -> None:
-    """Printed without any module of ours: importing takes descriptors."""
+    """Printed without our modules, whose import needs descriptors."""
     limit = os.sysconf("SC_OPEN_MAX")
     if 0 <= limit < FEWEST_DESCRIPTORS:
         fix = f"at least {FEWEST_DESCRIPTORS} are needed, raise the limit (ulimit -n)"
@@ -79,7 +79,7 @@ def _end_without_descriptors() -> NoReturn:
 
 
 def _open_standard_descriptors() -> None:
-    """Where 0, 1 or 2 is closed, put /dev/null: else the store's socket would get that number, and stray output."""
+    """Open /dev/null for closed 0, 1 or 2: otherwise the store's socket would get that number, and receive output."""
     for descriptor in (0, 1, 2):
         try:
             os.fstat(descriptor)

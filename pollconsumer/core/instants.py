@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 LAST_MILLISECOND = 253_402_300_799_999
-"""The end of year 9999, in milliseconds since the epoch: what lies beyond has no date."""
+"""The end of year 9999, in milliseconds since the epoch: Python has no later dates."""
 _MILLISECOND = timedelta(milliseconds=1)
 
 
@@ -17,25 +17,25 @@ def datetime_of(epoch_ms: int) -> datetime:
 
 
 def epoch_ms(moment: datetime) -> int:
-    """The last whole millisecond until ``moment``, which has a zone."""
+    """``moment``, an aware datetime, rounded down to the millisecond."""
     return (moment - EPOCH) // _MILLISECOND
 
 
 def ceil_epoch_ms(moment: datetime) -> int:
-    """The first whole millisecond that is not before ``moment``: for what must not be early."""
+    """``moment`` rounded up to the millisecond, for due times, which must not be early."""
     return -((EPOCH - moment) // _MILLISECOND)
 
 
 def ceil_ms(seconds: float) -> int:
-    """Rounded up, so that no timer fires early, but not for the error of a fraction: 4.016 s are 4016 ms."""
+    """Rounded up, so that no timer fires early, except for floating-point errors: 4.016 s are 4016 ms."""
     return math.ceil(seconds * 1000 - 1e-6)
 
 
 def iso(epoch_ms: int) -> str:
-    """ISO 8601 in UTC with milliseconds, as in ``2030-01-31T09:00:00.000Z``; the last there is for what lies beyond."""
+    """ISO 8601 in UTC with milliseconds, as in ``2030-01-31T09:00:00.000Z``, at most the end of year 9999."""
     return iso_of(datetime_of(min(epoch_ms, LAST_MILLISECOND)))
 
 
 def iso_of(moment: datetime, timespec: str = "milliseconds") -> str:
-    """``moment``, which is in UTC, as ISO 8601; what is finer than ``timespec`` is left out."""
+    """``moment``, which is in UTC, as ISO 8601, truncated to ``timespec``."""
     return moment.isoformat(timespec=timespec).replace("+00:00", "Z")

@@ -1,4 +1,4 @@
-"""What a command line names, as far as that can be told before it is parsed, and even where it cannot be."""
+"""Reads options from a command line before it is parsed, even if it is invalid."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 LAUNCHES = ("run", "move")
 OPTIONS_WITH_VALUE = ("--config", "--store", "--namespace")
-"""Those that may stand before the command."""
+"""Those allowed before the command."""
 
 
 def command_in(arguments: Sequence[str]) -> str | None:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 def listener() -> Callable[[Event], None]:
-    """A warning for what a person should know; the rest for those who ask for it with -v."""
+    """Logs problems as warnings, other events for -v."""
     unknown: set[str] = set()
 
     def listen(event: Event) -> None:
@@ -61,8 +61,8 @@ def listener() -> Callable[[Event], None]:
                 log.info("%d orphans of queue %s offered again", event.messages, event.queue)
             case MessagesFound():
                 log.warning(
-                    "%d messages of queue %s stood nowhere: put in place",
-                    event.messages, event.queue, extra=about("stood nowhere", event.queue),
+                    "%d messages of queue %s were in no list: repaired",
+                    event.messages, event.queue, extra=about("in no list", event.queue),
                 )  # fmt: skip
             case ReservationsLost():
                 log.warning(
@@ -86,7 +86,7 @@ def listener() -> Callable[[Event], None]:
             case QueueUnknown():
                 log.warning(
                     "queue %s: nobody ever enqueued to it, no handler names it; misspelt?",
-                    event.queue, extra=NEWS,  # said once: the launch makes it known
+                    event.queue, extra=NEWS,  # printed once: the launch makes it known
                 )  # fmt: skip
             case QueueUnserved():
                 log.warning(
@@ -102,7 +102,7 @@ def listener() -> Callable[[Event], None]:
                 )  # fmt: skip
             case DescriptorsClosed():
                 log.warning(
-                    "descriptors closed that no handler had opened: by %s (%s), or what ran beside it",
+                    "descriptors closed that no handler had opened: by %s (%s), or a concurrent handler",
                     event.id, event.handler, extra=about("descriptors closed", event.handler),
                 )  # fmt: skip
             case DescriptorsUsedUp():
@@ -120,7 +120,7 @@ def listener() -> Callable[[Event], None]:
             case OccurrencesSkipped():
                 log.info("%d missed occurrences of %s skipped", event.messages, event.recurrence)
             case RecurrenceRemoved():
-                log.info("recurrence %s is defined no more: removed", event.recurrence)
+                log.info("recurrence %s is no longer defined: removed", event.recurrence)
             case RecurrenceUnreadable():
                 log.warning(
                     "recurrence %s of queue %s is left out: %s",

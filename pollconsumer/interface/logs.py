@@ -1,10 +1,9 @@
-"""What people get to read on standard error: ``pollconsumer: LEVEL: TEXT``, one line each, and by default only from
-warnings up, since cron mails whatever a command prints.
+"""The log on standard error: ``pollconsumer: LEVEL: TEXT``, one line each, by default only from warnings up, since cron
+mails all output.
 
-For the same reason launches repeat themselves only now and then, once ``damp`` was called: see ``core/damping.py``.
-What is a repetition is decided here. Every warning of ours is damped, by its text without numbers, unless its record
-says otherwise in ``extra``: ``about(...)`` names it by what does not change from launch to launch, ``NEWS`` has it
-printed each time.
+Repeated warnings are damped, once ``damp`` was called: see ``core/damping.py``. Every warning of ours is identified by
+its text without numbers, unless its ``extra`` says otherwise: ``about(...)`` names it independently of its text,
+``NEWS`` is printed each time.
 """
 
 from __future__ import annotations
@@ -22,26 +21,26 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("pollconsumer")
 NEWS: dict[str, Any] = {"streak": None}
-"""``extra`` of what concerns one message alone, of which nothing else tells."""
+"""``extra`` of a record that is not damped."""
 FAILURE, STANDING, MET = "failure", "standing", "met"
 """Kinds of streaks: see ``core/damping.py``."""
 _NUMBER = re.compile(r"\b0x[0-9a-f]+\b|(?<![\w-])\d+(?:\.\d+)*(?:ms|[smhd%])?(?![\w-])")
-"""A count, a duration, an address; not the number in a name, as in ``mail2``."""
+"""A count, a duration, an address; not a number in a name, as in ``mail2``."""
 _streaks: LaunchStreaks | None = None
 
 
 def about(*subject: str, kind: str = MET) -> dict[str, Any]:
-    """``extra`` of a warning: what kind of streak it makes, and of what; ``subject`` is the same at every launch."""
+    """``extra`` of a warning: the kind and the name of its streak; ``subject`` is the same at every launch."""
     return {"streak": (kind, ": ".join(subject))}
 
 
 class _Lines(logging.Handler):
-    """Records as single lines on whatever standard error is at that moment. Never raises."""
+    """Records as single lines on the current standard error. Never raises."""
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
             text = record.getMessage()
-        except Exception:  # a record whose arguments do not fit its text comes from code that is not ours
+        except Exception:  # a record of the user's code whose arguments do not fit its text
             text = str(record.msg)
         if record.exc_info and record.exc_info[1] is not None:
             failure = record.exc_info[1]
@@ -66,13 +65,13 @@ def configure(verbosity: int = 0, *, quiet: bool = False) -> None:
 
 
 def warn_of_store(text: str) -> None:
-    """Of what every connection finds anew, for as long as it lasts."""
+    """Log a warning that every connection repeats."""
     log.warning("%s", text, extra=about(_without_numbers(text), kind=STANDING))
 
 
 def damp(streaks: LaunchStreaks | None) -> None:
-    """From now on leave out what ``streaks`` says was said often enough; for None, nothing."""
-    global _streaks  # as the level is, it is one for the process
+    """From now on damp warnings by ``streaks``; None disables that."""
+    global _streaks  # one for the process, like the level
     _streaks = streaks
 
 
@@ -81,13 +80,13 @@ def damped_by() -> LaunchStreaks | None:
 
 
 def launch_stopped(reason: str) -> None:
-    """The launch got as far as the lease: it can say that some streaks are over."""
+    """The launch got as far as the lease, so that some streaks may be over."""
     if _streaks is not None:
         _streaks.stopped(reason)
 
 
 def close_streaks(code: int) -> None:
-    """At the end of a launch, with its exit code: say what is over."""
+    """At the end of a launch, with its exit code: report streaks that are over."""
     lines = [] if _streaks is None else _streaks.close(code)
     for line in lines if log.isEnabledFor(logging.WARNING) else ():
         write_line("info", line)
@@ -101,12 +100,12 @@ def write_error(error: PollConsumerError) -> None:
 
 
 def is_news(error: Exception) -> bool:
-    """Whether the traceback of a bug of ours is to be printed."""
+    """Whether to print the traceback of a bug of ours."""
     return _damped(_streak_of(error), f"unexpected {type(error).__name__}") is not None
 
 
 def write_traceback(error: BaseException) -> None:
-    """A bug of ours: its traceback, in which no text from outside can act on a terminal or pass for a line of ours."""
+    """A bug of ours: its traceback, escaped and indented."""
     from traceback import format_exception
 
     write_line("error", f"unexpected {type(error).__name__}; please report it, with what follows")
@@ -123,8 +122,8 @@ def _damped(streak: tuple[str, str] | None, text: str) -> str | None:
 
 
 def _streak_of(error: Exception) -> tuple[str, str] | None:
-    """What is wrong with the store is one trouble, in whatever words it comes; elsewhere other words are news. A wrong
-    command line is news each time: the person who wrote it is there."""
+    """The name of an error's streak: all errors of the store are one streak, others differ by their text. None for
+    wrong usage, which is never damped, because its author is present."""
     if isinstance(error, UsageError):
         return None
     if isinstance(error, LeaseLost):
@@ -141,7 +140,7 @@ def _without_numbers(text: str) -> str:
 
 
 def _write(text: str) -> None:
-    """Nothing where standard error is closed, full or has lost its reader."""
+    """Does nothing if standard error is closed, full or has lost its reader."""
     if sys.stderr is None:
         return
     try:

@@ -1,4 +1,4 @@
-"""The store that settings name."""
+"""Opens the store of the settings."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 
 def strict_of(settings: Settings) -> Strict | None:
-    """What a producer asks of the store's replicas."""
+    """The replication that producers wait for."""
     return Strict(settings.strict.replicas, settings.strict.within) if settings.durability == "strict" else None
 
 
 def opener_of(settings: Settings, files: OwnFiles | None = None) -> StoreOpener:
-    """What makes connections to it. Nothing is opened yet. ``files`` where they are others than the settings say."""
+    """An opener of connections, which opens nothing yet. ``files`` replace those of the settings."""
     files = files or settings.state_files()
     return StoreOpener(settings.store, settings.namespace, settings.durability, warn_of_store, files=files)

@@ -1,9 +1,8 @@
-"""The streaks of warnings and failures of one crontab line, from launch to launch: see ``core/damping.py``.
+"""The streaks of warnings and failures of one crontab line, across launches: see ``core/damping.py``.
 
-They are kept in a small file of the user's, one for each configuration file, store, namespace, role and set of queues:
-whatever has these in common is the same work, with the same troubles. All of it is found in arguments and environment,
-since the configuration may be what is wrong. Two launches at once may each count from what the other has not written
-yet; they then print a line more or less. Where nothing can be kept, nothing is damped.
+They are stored in a small file of the user's, one for each configuration file, store, namespace, role and set of
+queues. These are read from arguments and environment, since the configuration may be invalid. Two concurrent launches
+may overwrite each other's counts, and then print a line more or less. If no file can be written, nothing is damped.
 """
 
 from __future__ import annotations
@@ -30,23 +29,23 @@ WITHOUT_WORK = (
     StopReason.WATCHDOG,
     StopReason.DIED,
 )
-"""Ends of a launch that has not seen whether a warning is over."""
+"""Stop reasons of a launch that cannot know whether a warning is over."""
 _VARIABLES = {"--config": "CONFIG", "--store": "STORE", "--namespace": "NAMESPACE", "--queue": "CONSUMER__QUEUES"}
 
 
 class LaunchStreaks:
-    """What one launch meets, and what it finds to be over."""
+    """The streaks that one launch meets or ends."""
 
     def __init__(
         self, name: str, files: OwnFiles, now: Callable[[], float] = time.time, launch: str | None = None
     ) -> None:
-        """``launch``: that of which this process is one of several; this process's own by default."""
+        """``launch``: the launch to which this process belongs; by default it is one itself."""
         self.files, self.name, self.launch = files, name, launch or os.urandom(8).hex()
         self._file, self._now = f"{DIRECTORY}/{name}", now
         self._stopped: str | None = None
 
     def meet(self, kind: str, name: str, text: str) -> str | None:
-        """What to print of ``text``: None where it is not the time for it."""
+        """The line to print for ``text``, or None if it is damped."""
         streaks, now = self._read(), self._now()
         before = streaks.encode(now)
         shown = streaks.meet(name, kind, text, self.launch, now)
@@ -58,7 +57,7 @@ class LaunchStreaks:
         self._stopped = reason
 
     def close(self, code: int) -> list[str]:
-        """The launch ends with this exit code. Returns what to print of streaks that are over."""
+        """The launch ends with this exit code. Returns lines for streaks that are over."""
         if code or self._stopped is None or self.files.read(self._file) is None:
             return []
         streaks, now = self._read(), self._now()

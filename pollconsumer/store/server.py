@@ -1,4 +1,4 @@
-"""What every part of the store asks the server: its clock, and the queues that there are."""
+"""Common queries to the server: its clock, and the known queues."""
 
 from __future__ import annotations
 
@@ -23,14 +23,13 @@ def now_ms(wire: Wire) -> int:
 
 
 def to_ms(answer: Sequence[bytes]) -> int:
-    """What the server answers to TIME, in epoch milliseconds."""
+    """A reply to TIME, in epoch milliseconds."""
     seconds, microseconds = answer
     return int(seconds) * 1000 + int(microseconds) // 1000
 
 
 def known_queues(wire: Wire, keys: Keys) -> list[str]:
-    """Every queue that ever had a message or a consumer, by name; not what somebody else wrote there, and cannot be
-    one."""
+    """Every queue that ever had a message or a consumer, sorted, without corrupt names."""
     names = []
     for stored in wire.command("SMEMBERS", keys.control("queues")):
         with suppress(BadData, UnicodeDecodeError):

@@ -62,7 +62,7 @@ def test_a_definition_that_is_gone_is_removed_and_one_that_changed_begins_anew(s
     changed = CONFIG.replace("30 2", "31 2").replace("[recurrences.tick]", "[recurrences.tock]")
     (site.directory / "config.toml").write_text(f'handlers = ["handlers"]\n{changed}')
     done = site.command("-v", "run", "--until-empty")
-    assert "recurrence tick is defined no more: removed" in done.stderr
+    assert "recurrence tick is no longer defined: removed" in done.stderr
     assert set(listed(site)) == {"nightly", "tock"}
     assert listed(site)["nightly"]["next"] != before
     assert listed(site)["nightly"]["rule"] == "31 2 * * *"

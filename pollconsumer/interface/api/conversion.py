@@ -1,4 +1,4 @@
-"""Values of a payload as what a handler's parameters are annotated with. Imports pydantic: only for who needs it."""
+"""Conversion of payload values to annotated types. Imports pydantic, so it is imported lazily."""
 
 from __future__ import annotations
 
@@ -17,15 +17,14 @@ if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
 _QUOTING = {"assertion_error", "json_invalid", "union_tag_invalid", "uuid_parsing", "value_error"}
-"""Errors whose text may hold something of the value."""
+"""Errors whose text may contain part of the value."""
 _KNOWN = set(get_args(core_schema.ErrorType)) - _QUOTING
 
 
 def converting(hint: Any) -> Callable[[Any], Any]:
-    """A conversion of values of JSON to ``hint``, as strict as JSON allows: text for an instant, no text for a number.
+    """A conversion of JSON values to ``hint`` in strict mode: text for an instant, no text for a number.
 
-    It raises Mismatch. NotOfJson for a hint that nothing in JSON can become; whatever pydantic raises for one that it
-    does not understand.
+    It raises Mismatch. NotOfJson for a hint without a JSON form; pydantic's exception for an unsupported one.
     """
     try:
         adapter = TypeAdapter(hint)

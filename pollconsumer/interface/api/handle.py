@@ -1,4 +1,4 @@
-"""What enqueueing returns: the message, to be asked about later."""
+"""A handle to an enqueued message."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.002, 0.1
 
 
 class Handle:
-    """``id``: under which the message is held. ``duplicate``: the store held it, or its unique key, already."""
+    """``id``: the message's. ``duplicate``: the store already had it, or its unique key."""
 
     __slots__ = ("_look", "_pause", "duplicate", "id", "queue")
 
@@ -43,15 +43,15 @@ class Handle:
         return hash((self.id, self.queue))
 
     def state(self) -> State:
-        """NotFound when the message is no longer kept."""
+        """NotFound if the message is no longer kept."""
         return self._look(self.queue, self.id).state
 
     def wait(self, timeout: str | float | None = None) -> Any:
-        """The result of the message, once it is completed; None where there is none, or it is no longer kept.
+        """Wait until the message is completed. Returns its result; None if it has none, or it is no longer kept.
 
-        ``timeout`` in seconds or as text such as ``5m``, None for as long as it takes. TimeoutError when it has passed;
-        NotCompleted when the message became a dead letter or was cancelled; NotFound when it is no longer kept. The
-        store is asked again and again, each tenth of a second after a while.
+        ``timeout`` in seconds or as text such as ``5m``, None for no limit. TimeoutError after it; NotCompleted if the
+        message became a dead letter or was cancelled; NotFound if it is no longer kept. Polls the store, at intervals
+        up to a tenth of a second.
         """
         until = None if timeout is None else time.monotonic() + parse_duration(timeout)
         pause = FIRST_PAUSE

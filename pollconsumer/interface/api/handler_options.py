@@ -1,4 +1,4 @@
-"""What may be said of a handler when it is registered, and the handler that comes of it."""
+"""Options of handlers, their validation, and the handler made from them."""
 
 from __future__ import annotations
 
@@ -22,12 +22,11 @@ if TYPE_CHECKING:
 class HandlerOptions(TypedDict, total=False):
     """How a handler's messages are handled.
 
-    ``queue``: where they go unless told otherwise. ``max_attempts`` (5), with ``retry``'s delays between them; none
-    after one of the exceptions in ``fatal``. ``timeout``, seconds or text such as ``30s``: what has not ended by then
-    is stopped, and has failed. ``isolation="process"``: it runs in a process of its own, which is killed then, whatever
-    it does. ``result_ttl``: how long a result is kept (a day), 0 for not at all. ``delivery="at_most_once"``: a message
-    is settled before it is handled, and never handled a second time; a dead letter where that failed, or its process
-    died.
+    ``queue``: the default queue of its messages. ``max_attempts`` (5), with ``retry``'s delays between them; none after
+    one of the exceptions in ``fatal``. ``timeout``, seconds or text such as ``30s``, after which it is stopped and the
+    attempt fails. ``isolation="process"``: it runs in a separate process, which is killed at the timeout.
+    ``result_ttl``: how long a result is kept (a day), 0 disables results. ``delivery="at_most_once"``: a message is
+    never handled twice; it becomes a dead letter if the handler fails or its process dies.
     """
 
     queue: str
@@ -54,7 +53,7 @@ class Checked(NamedTuple):
 
 
 def check_options(options: HandlerOptions) -> Checked:
-    """ConfigurationError for a value that is invalid, TypeError for an option that does not exist."""
+    """ConfigurationError for an invalid value, TypeError for an unknown option."""
     if unknown := options.keys() - HandlerOptions.__annotations__.keys():
         raise TypeError(f"unknown option: {', '.join(sorted(unknown))}")
     max_attempts = options.get("max_attempts", MAX_ATTEMPTS)
@@ -93,7 +92,7 @@ def _is_policy(retry: RetryPolicy) -> bool:
         signature(delay).bind(1, 0.5)
     except TypeError:
         return False
-    except ValueError:  # it is not written in Python
+    except ValueError:  # not written in Python
         pass
     return True
 
@@ -106,7 +105,7 @@ def _seconds(name: str, value: str | float, parse: Callable[[str | float], float
 
 
 def place_of(function: Callable[..., Any]) -> str:
-    """``FILE:LINE`` where ``function`` is written, else the name under which it can be found."""
+    """``FILE:LINE`` of ``function``, else its qualified name."""
     inner = unwrap(function)
     code = getattr(inner, "__code__", None) or getattr(type(inner).__call__, "__code__", None)
     if code is None:
@@ -126,7 +125,7 @@ def refuse_second(name: str, first: Callable[..., Any], second: Callable[..., An
 
 
 def handler_of(name: str, function: Callable[..., Any], arguments: Arguments, checked: Checked) -> Handler:
-    """``function`` as the handler of that name."""
+    """The handler ``name`` that calls ``function``."""
     run, asynchronous = calling(function, arguments), iscoroutinefunction(function)
     if checked.timeout is not None and not asynchronous and not checked.isolated:
         from pollconsumer.runtime.handling.timeouts import limited

@@ -1,4 +1,4 @@
-"""The hooks of an application, as it registers them."""
+"""Registration of an application's hooks."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ OnDead = TypeVar("OnDead", bound="Callable[[Context, BaseException], object]")
 
 
 class Hooking:
-    """They apply to all handlers of the application, those registered before them too.
+    """Hooks apply to all handlers of the application, including those registered earlier.
 
-    Hooks only watch: what one raises is logged in a line, and changes nothing. ConfigurationError for a function that
-    cannot be called as a hook.
+    Their exceptions are logged in a line, and change nothing. ConfigurationError for a function that cannot be called
+    as a hook.
     """
 
     hooks: Hooks
 
     def before(self, hook: Before) -> Before:
-        """Have ``hook(context)`` called before each handler of this application runs, on its thread."""
+        """Call ``hook(context)`` before each handler of this application runs, on its thread."""
         return _hook(self.hooks.before, hook, 1)
 
     def after(self, hook: After) -> After:
-        """Have ``hook(context, result)`` called when a handler has returned, on its thread."""
+        """Call ``hook(context, result)`` when a handler has returned, on its thread."""
         return _hook(self.hooks.after, hook, 2)
 
     def on_failure(self, hook: OnFailure) -> OnFailure:
-        """Have ``hook(context, error, delay)`` called when an attempt failed: the next is in ``delay`` seconds."""
+        """Call ``hook(context, error, delay)`` when an attempt failed: the next is in ``delay`` seconds."""
         return _hook(self.hooks.on_failure, hook, 3)
 
     def on_dead(self, hook: OnDead) -> OnDead:
-        """Have ``hook(context, error)`` called when a message became a dead letter, whether it was handled or not."""
+        """Call ``hook(context, error)`` when a message became a dead letter, even without having been handled."""
         return _hook(self.hooks.on_dead, hook, 2)
 
 

@@ -1,4 +1,4 @@
-"""The frame of the command line: its options, its commands, found when they are called, and its errors as one line."""
+"""The command line's frame: common options, lazily imported commands, and one-line errors."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ COMMANDS = {
     "check": ("check:check", "Validate configuration and handlers, show the window."),
     "store": ("store:store", "The embedded server."),
 }
-"""Command → module in this package and its attribute, and the help that the list of commands shows."""
+"""Command → module in this package, attribute, and help in the list of commands."""
 
 
 class Commands(click.Group):
-    """Imports the module of a command when that command is called, and of no other."""
+    """Imports the module of a command lazily."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  # click's signature
         return [*COMMANDS]  # not list(): a module of this package has that name
@@ -67,7 +67,7 @@ class Commands(click.Group):
 
 
 COMMON = {"--config": None, "--store": None, "--namespace": QueueName()}
-"""Options of every command: people write them before it and behind it."""
+"""Options of every command, allowed before and after it."""
 
 
 def _accept_common_options(command: click.Command) -> None:
@@ -107,7 +107,7 @@ def group(config: str | None, store: str | None, namespace: str | None, verbosit
 
 
 def current_settings() -> Settings:
-    """Settings of the command that is running, its own flags not yet applied. Errors as those of ``load_settings``."""
+    """Settings of the running command, before its own flags. Errors as in ``load_settings``."""
     given = click.get_current_context().find_root().params
     config = None if given["config"] is None else Path(given["config"])
     settings = load_settings(config, store=given["store"], namespace=given["namespace"])
@@ -119,7 +119,7 @@ def current_settings() -> Settings:
 def main(arguments: Sequence[str]) -> int:
     """Run the command that ``arguments`` name and return its exit code.
 
-    A command returns nothing or its own code. Errors of the user become one line; others, bugs of ours, are raised.
+    A command returns None or its exit code. User errors are printed in one line; other exceptions are bugs, and raised.
     """
     logs.configure()
     logs.damp(_streaks(arguments))
@@ -141,7 +141,7 @@ def main(arguments: Sequence[str]) -> int:
         else:
             code = 1
     failure = failure or _flushed(sys.stdout)
-    if failure is not None and not isinstance(failure, BrokenPipeError):  # a reader who left has read enough
+    if failure is not None and not isinstance(failure, BrokenPipeError):  # a reader that closes the pipe is no error
         undelivered = CannotCreate("standard output", failure.strerror, "check where it goes")
         logs.write_error(undelivered)
         code = code or undelivered.exit_code
@@ -153,7 +153,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _streaks(arguments: Sequence[str]) -> LaunchStreaks | None:
-    """Of a launch that nobody watches; a person at a terminal is told everything every time."""
+    """The streaks of a launch; None at a terminal, where nothing is damped."""
     role = command_in(arguments)
     if role not in LAUNCHES or sys.stderr is None or sys.stderr.isatty():
         return None
@@ -180,7 +180,7 @@ def _invoke(arguments: Sequence[str]) -> int:
 
 
 def _line(error: click.ClickException) -> str:
-    """``WHAT: VALUE; FIX`` for what click has to say."""
+    """``WHAT: VALUE; FIX`` for an error of click's."""
     context = getattr(error, "ctx", None)
     see = f"see '{context.command_path} --help'" if context else "see 'pollconsumer --help'"
     text = error.message.rstrip(".")
@@ -206,7 +206,7 @@ def _line(error: click.ClickException) -> str:
 
 
 def _of_click(text: str, kind: click.ParamType[Any]) -> str:
-    """``VALUE; RULE`` for what a type of click's own says of a value."""
+    """``VALUE; RULE`` for an error of one of click's own types."""
     value, said, rule = text.partition(" is not ")
     if isinstance(kind, click.IntRange):
         if kind.max is None:
@@ -233,7 +233,7 @@ def _name(parameter: click.Parameter) -> str:
 
 
 def _flushed(stream: TextIO | None) -> OSError | None:
-    """Why what was written to ``stream`` cannot be delivered; None when it was, or when there is nowhere to go."""
+    """Why ``stream`` cannot be flushed; None if it was, or if there is no stream."""
     try:
         if stream is not None:
             stream.flush()

@@ -1,4 +1,4 @@
-"""``pollconsumer cancel`` and ``reschedule``: what can be done to a message that is not reserved yet."""
+"""``pollconsumer cancel`` and ``reschedule``, for messages that are not reserved yet."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pollconsumer.runtime.messages import LONGEST_DELAY
 @click.argument("message_id", metavar="ID")
 @click.option("--queue", cls=Once, type=QueueName(), help="Its queue, where two have a message of that id.")
 def cancel(message_id: str, queue: str | None) -> None:
-    """End a message that is scheduled or ready; it will not be handled."""
+    """Cancel a message that is scheduled or ready."""
     interventions().cancel(inspector().message(message_id, queue).queue, message_id)
 
 
@@ -25,7 +25,7 @@ def cancel(message_id: str, queue: str | None) -> None:
 @click.option("--at", cls=Once, type=DueTime(), help="Due at this time, ISO 8601 with an offset or Z.")
 @click.option("--queue", cls=Once, type=QueueName(), help="Its queue, where two have a message of that id.")
 def reschedule(message_id: str, in_: float | None, at: int | None, queue: str | None) -> None:
-    """Give a message that is scheduled or ready another due time; one in the past is due now."""
+    """Change the due time of a message that is scheduled or ready; one in the past is due now."""
     if (in_ is None) == (at is None):
         raise UsageError("due time", "none" if in_ is None else "both", "give --in or --at")
     delay = None if in_ is None else ceil_ms(in_)

@@ -1,4 +1,4 @@
-"""``pollconsumer check``: whether a launch would start, and what its window would be."""
+"""``pollconsumer check``: validates the configuration and shows the next window."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ if TYPE_CHECKING:
 LAUNCHES_SHOWN = 5
 REACH_BUDGET = 5.0
 IMPORT_WITHIN = 20.0
-"""Seconds for the user's modules, where no window bounds their import."""
+"""Timeout of importing the user's modules, in seconds."""
 
 
 class OnlyRead(OwnFiles):
-    """The launches' files: what is checked stays as it is."""
+    """The launches' files, read-only."""
 
     def write(self, name: str, content: bytes) -> bool:  # noqa: ARG002  nothing is made of them
         return False
@@ -107,7 +107,7 @@ def check(as_json: bool) -> None:
 
 
 def _check_handlers(recurrences: Sequence[Recurrence], handlers: Mapping[str, Handler]) -> None:
-    """ConfigurationError for a recurrence whose messages nobody here could handle."""
+    """ConfigurationError for a recurrence without a handler here."""
     for each in recurrences:
         if each.handler not in handlers:
             close = get_close_matches(each.handler, handlers, n=1)
@@ -116,7 +116,7 @@ def _check_handlers(recurrences: Sequence[Recurrence], handlers: Mapping[str, Ha
 
 
 def _not_served(queue: str, service: Service, handlers: Mapping[str, Handler]) -> str:
-    """What becomes of a queue that is some handlers' own, and not served here."""
+    """A line about a queue of some handlers that is not served here."""
     names = ", ".join(sorted(name for name, handler in handlers.items() if handler.queue == queue)) or "recurrences"
     if service.lately:
         return f"{queue}, that of {names}: other launches serve it"
@@ -125,7 +125,7 @@ def _not_served(queue: str, service: Service, handlers: Mapping[str, Handler]) -
 
 
 def _unchecked_arguments() -> dict[str, str]:
-    """Parameters, as HANDLER.PARAMETER, whose arguments are taken as they come; with the reasons.
+    """Unchecked parameters, as HANDLER.PARAMETER, with the reasons.
 
     ConfigurationError for a handler that no message can call.
     """
@@ -141,7 +141,7 @@ def _unchecked_arguments() -> dict[str, str]:
 
 
 def _command(handler: Handler, settings: Settings, longest: float) -> dict[str, object]:
-    """A handler that is a program, and whether its timeout fits into ``longest``, a launch's most seconds."""
+    """A handler that is a program, and whether its timeout fits into ``longest``, a launch's maximum seconds."""
     timeout = settings.commands[handler.name].timeout
     assert isinstance(handler.run, Command)
     return {
@@ -153,7 +153,7 @@ def _command(handler: Handler, settings: Settings, longest: float) -> dict[str, 
 
 
 def _window(role: ConsumerSettings | MoverSettings, now: datetime) -> dict[str, Any]:
-    """The window of a launch that starts at the next launch time, or now where none is set."""
+    """The window of a launch that starts at the next launch time, or now without a schedule."""
     launches: list[str] = []
     start, ahead, moment = now, None, now
     if role.schedule:

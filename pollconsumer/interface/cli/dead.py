@@ -1,4 +1,4 @@
-"""``pollconsumer dead``: messages set aside, for a person to look at, return or forget."""
+"""``pollconsumer dead``: list, show, redrive and purge dead letters."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ EVERY = 10**9
 
 
 def chosen(command: Callable[..., None]) -> Callable[..., None]:
-    """The options that say which dead letters."""
+    """The options that select dead letters."""
     for option in (
         click.option("--queue", cls=Once, type=QueueName(), help="Only those of this queue, ids given or not."),
         click.option("--handler", cls=Once, help="Only those for this handler."),
@@ -56,7 +56,7 @@ def list_(queue: str | None, handler: str | None, limit: int, as_json: bool) -> 
 @click.option("--queue", cls=Once, type=QueueName(), help="Its queue, where two have a message of that id.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def show(message_id: str, queue: str | None, as_json: bool) -> None:
-    """Show one dead letter, with what is stored of it where that is no message."""
+    """Show one dead letter, with its stored bytes if it is malformed."""
     letter = inspector().message(message_id, queue)
     if letter.state is not State.DEAD:
         raise NotFound("no such dead letter", message_id, f"the message is {letter.state}")
@@ -71,7 +71,7 @@ def show(message_id: str, queue: str | None, as_json: bool) -> None:
 @chosen
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def redrive(ids: tuple[str, ...], every: bool, handler: str | None, queue: str | None, as_json: bool) -> None:
-    """Return dead letters to their queue: the same messages, in a new generation, with all attempts before them."""
+    """Return dead letters to their queue, in a new generation with all attempts again."""
     letters = _chosen(ids, every, handler, queue)
     returned = _each_queue(letters, interventions().redrive)
     _report("redriven", returned, letters, as_json)
@@ -82,7 +82,7 @@ def redrive(ids: tuple[str, ...], every: bool, handler: str | None, queue: str |
 @click.option("--yes", is_flag=True, help="Do it.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def purge(ids: tuple[str, ...], every: bool, handler: str | None, queue: str | None, yes: bool, as_json: bool) -> None:
-    """Forget dead letters for good."""
+    """Forget dead letters."""
     letters = _chosen(ids, every, handler, queue)
     if not yes:
         raise UsageError(
@@ -99,7 +99,7 @@ def _letters(queue: str | None, handler: str | None) -> Iterator[Message]:
 
 
 def _chosen(ids: tuple[str, ...], every: bool, handler: str | None, queue: str | None) -> list[tuple[str, str]]:
-    """Queue and id of what was asked for, before anything changes."""
+    """Queue and id of each selected dead letter, before anything changes."""
     if bool(ids) == bool(every or handler) and (ids or not queue):
         raise UsageError("which dead letters", "both" if ids else "none", "give ids, or --all, --handler or --queue")
     if not ids:

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from pollconsumer.store.redis_store import Enqueued
 
 BULK = 1000
-"""Lines that are read before they are sent."""
+"""Lines per batch."""
 NAMES = (
     "handler",
     "payload",
@@ -61,17 +61,17 @@ PROGRESS_EVERY = 0.2
 @click.command()
 @click.argument("handler", required=False)
 @click.argument("payload", required=False)
-@click.option("--queue", cls=Once, type=QueueName(), help="Queue; without it the handler's own.")
+@click.option("--queue", cls=Once, type=QueueName(), help="Queue; by default the handler's.")
 @click.option("--priority", cls=Once, type=click.IntRange(-MAX_PRIORITY, MAX_PRIORITY), help="Smaller is sooner; 0.")
-@click.option("--in", "in_", cls=Once, type=Duration(most=LONGEST_DELAY), help="Due after so long.")
+@click.option("--in", "in_", cls=Once, type=Duration(most=LONGEST_DELAY), help="Delay until it is due.")
 @click.option("--at", cls=Once, type=DueTime(), help="Due at this time, ISO 8601 with an offset or Z.")
-@click.option("--key", cls=Once, help="Unique key: one unfinished message of it at a time.")
-@click.option("--key-lifetime", cls=Once, type=Duration(positive=True, most=LONGEST_DELAY), help="The key lapses.")
-@click.option("--concurrency-key", cls=Once, help="Messages with the same one are handled one at a time,")
-@click.option("--concurrency-limit", cls=Once, type=click.IntRange(1, 255), help="or so many.")
-@click.option("--id", cls=Once, help="Id of your own: enqueueing it again makes no second message.")
+@click.option("--key", cls=Once, help="Unique key: one unfinished message at a time.")
+@click.option("--key-lifetime", cls=Once, type=Duration(positive=True, most=LONGEST_DELAY), help="The key expires.")
+@click.option("--concurrency-key", cls=Once, help="Messages with the same key are handled one at a time,")
+@click.option("--concurrency-limit", cls=Once, type=click.IntRange(1, 255), help="or this many.")
+@click.option("--id", cls=Once, help="Your own id: enqueueing it again makes no second message.")
 @click.option("--ndjson", cls=Once, metavar="FILE|-", help="One message a line: handler, payload, the options as keys.")
-@click.option("--skip", cls=Once, type=click.IntRange(0), default=0, help="Pass over so many lines of --ndjson.")
+@click.option("--skip", cls=Once, type=click.IntRange(0), default=0, help="Skip this many lines of --ndjson.")
 @click.option("--json", "as_json", is_flag=True, help="Print id and duplicate as a JSON object, one line a message.")
 def enqueue(
     handler: str | None, payload: str | None, ndjson: str | None, skip: int, as_json: bool, **options: Any
@@ -96,7 +96,7 @@ def enqueue(
 
 
 def parse_object(what: str, text: str) -> dict[str, Any]:
-    """The JSON object in ``text``. BadData naming line and column where there is none."""
+    """The JSON object in ``text``. BadData names line and column."""
     try:
         value = json.loads(text)
     except json.JSONDecodeError as error:
@@ -110,7 +110,7 @@ def parse_object(what: str, text: str) -> dict[str, Any]:
 
 
 def _enqueue_lines(source: str, skip: int, report: _Report) -> None:
-    """Lines before one that is refused are enqueued; the error says how many, and how to go on."""
+    """Enqueue the lines before a refused one; the error gives their number, and how to continue."""
     store = redis_store()
     with _opened(source) as lines:
         for batch in _batches(_messages(lines, skip)):
@@ -138,7 +138,7 @@ def _refused(error: BadData, line: int, accepted: int) -> BadData:
 
 
 def _cut_off(error: StoreUnreachable, lines: list[int], accepted: int) -> StoreUnreachable:
-    """What became of ``lines``, the first of which have been sent where the outcome is unknown."""
+    """Enqueue ``lines``; if the outcome is unknown, the first of them have been sent."""
     if isinstance(error, OutcomeUnknown):
         unknown = f"lines {lines[0]} to {lines[len(error.ids) - 1]}"
         rest = f"those with an id may be repeated: --skip {lines[0] - 1}"
@@ -147,7 +147,7 @@ def _cut_off(error: StoreUnreachable, lines: list[int], accepted: int) -> StoreU
 
 
 class _Batch:
-    """Messages with their lines, and what is wrong with the line after them."""
+    """Messages with their lines, and the error of the line after them."""
 
     def __init__(self) -> None:
         self.messages: list[NewMessage] = []
@@ -171,7 +171,7 @@ def _batches(messages: Iterator[tuple[int, NewMessage | BadData]]) -> Iterator[_
 
 
 def _messages(lines: Iterable[bytes], skip: int) -> Iterator[tuple[int, NewMessage | BadData]]:
-    """Each line's message, or what is wrong with it."""
+    """Each line's message, or its error."""
     own_queues = OwnQueues(current_settings())
     for number, line in enumerate(lines, 1):
         if number > skip and line.strip():
@@ -198,7 +198,7 @@ def _line_message(line: bytes, own_queues: OwnQueues) -> NewMessage:
         if options.get("at") is not None:
             options["at"] = _instant(DueTime().read(str(options["at"])))
         if options.get("in_") is not None:
-            milliseconds("in", options["in_"])  # refused under the name that the line gives it
+            milliseconds("in", options["in_"])  # so that the error has the name of the line's key
         return new_message(handler, payload, **options)
     except BadData:
         raise
@@ -242,7 +242,7 @@ def _opened(source: str) -> BinaryIO:
 
 
 class _Report:
-    """What was enqueued: the ids, or with ``counting`` how many, which is what a person at a terminal can read.
+    """Prints the ids, or with ``counting`` their number, for a person at a terminal.
 
     Progress is shown on a terminal that does not also show the ids.
     """
@@ -279,5 +279,5 @@ class _Report:
         try:
             print_lines(lines, as_json=self._as_json)
         except BrokenPipeError:
-            # Whoever read the ids has read enough; the messages are enqueued all the same.
+            # The reader of the ids has closed the pipe; continue to enqueue.
             discard(sys.stdout)

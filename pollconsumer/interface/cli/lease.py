@@ -1,4 +1,4 @@
-"""``pollconsumer lease``: who holds it, and taking it away."""
+"""``pollconsumer lease``: show and break leases."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from pollconsumer.interface.cli.types import Once
 
 @click.group(no_args_is_help=False)
 def lease() -> None:
-    """Who holds a lease, since when, under which fence; and breaking it."""
+    """Show or break leases."""
 
 
 @lease.command()
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON array.")
 def show(as_json: bool) -> None:
-    """Show who holds which lease."""
+    """Show who holds which lease, since when, under which fence."""
     held = inspector().leases()
     if as_json:
         names = ("role", "slot", "queues", "holder", "host", "pid", "fence")

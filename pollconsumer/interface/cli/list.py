@@ -30,7 +30,7 @@ def list_(state: str | None, queue: str | None, limit: int, as_json: bool) -> No
 
 
 def print_messages(messages: Iterator[Message], *, as_json: bool) -> None:
-    """A line each; as JSON one array, written as it is read."""
+    """Print a line each, or one JSON array, as they are read."""
     if as_json:
         print_json_array(map(describe, messages))
         return

@@ -1,4 +1,4 @@
-"""The store as short commands use it."""
+"""Opens the store for short commands."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pollconsumer.store.wire import Wire
 
 COMMAND_BUDGET = 5.0
-"""Seconds for which a command bears with a store that does not answer."""
+"""Seconds for which a command retries when the store does not answer."""
 
 
 def opener() -> StoreOpener:

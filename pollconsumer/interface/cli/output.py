@@ -1,7 +1,7 @@
-"""The only place from which commands print: JSON for programs, text for people, in which everything is escaped.
+"""All output of commands: JSON for programs, escaped text for people.
 
-All of it is flushed at once, so that a closed or full output is noticed; the frame of the command line turns that
-OSError into an end. On a terminal tables keep to its width; elsewhere a row is a line, however long.
+It is flushed immediately, so that a closed or full output raises OSError, which the command line's frame handles. On a
+terminal tables wrap within its width; elsewhere a row is one line.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 PROGRESS_COLUMNS = 40
-"""Most that progress takes."""
+"""Maximum width of progress."""
 _UNITS = ((86400, "day"), (3600, "hour"), (60, "minute"), (1, "second"))
 _DELETE = "\x7f"
-"""The one control character that JSON allows in a string as it is."""
+"""The only control character that JSON allows unescaped in a string."""
 
 
 def print_json(value: object) -> None:
@@ -34,7 +34,7 @@ def print_json(value: object) -> None:
 
 
 def print_json_array(values: Iterable[object]) -> None:
-    """One array, an element a line, each written as it comes."""
+    """One array, an element a line, streamed."""
     separator = "["
     for value in values:
         click.echo(separator + _json(value), nl=False)
@@ -58,17 +58,17 @@ def print_line(text: object = "") -> None:
 
 
 def print_quoted(text: str) -> None:
-    """Text of several lines that is not ours, a traceback: after an empty line, indented."""
+    """Untrusted text of several lines, such as a traceback: after an empty line, indented."""
     click.echo("\n" + "\n".join(printable_lines(text)))
 
 
 def print_notice(text: str) -> None:
-    """A line on standard error for a person at the terminal, in answer to what they do."""
+    """A line on standard error for a person at the terminal."""
     click.echo(f"pollconsumer: {printable(text)}", err=True)
 
 
 def print_progress(text: str) -> None:
-    """``text`` on standard error, in place of what was shown before."""
+    """``text`` on standard error, in place of the last one."""
     click.echo(f"\r{printable(text)}", nl=False, err=True)
 
 
@@ -77,7 +77,7 @@ def clear_progress() -> None:
 
 
 def json_text(value: object) -> str:
-    """``value`` as JSON for a person, to read and to copy: only what is invisible is escaped, in the ways of JSON."""
+    """``value`` as JSON for a person to read and copy: only invisible characters are escaped, as in JSON."""
     text = json.dumps(value, ensure_ascii=False)
     return text if printable(text) == text else "".join(c if printable(c) == c else _json(c)[1:-1] for c in text)
 
@@ -94,12 +94,12 @@ def ago(epoch_ms: int, now_ms: int) -> str:
 
 
 def was_printing(error: OSError) -> bool:
-    """Whether ``error`` came out of ``click.echo``, through which we print, and click itself."""
+    """Whether ``error`` was raised by ``click.echo``, which all output uses."""
     return any(frame.f_code is click.echo.__code__ for frame, _ in walk_tb(error.__traceback__))
 
 
 def discard(stream: TextIO) -> None:
-    """Send what ``stream`` still holds, and gets, to nowhere: else the interpreter tries again at its end."""
+    """Discard what ``stream`` has buffered: the interpreter would flush it again at exit."""
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, stream.fileno())
     os.close(null)
@@ -110,10 +110,10 @@ def _json(value: Any) -> str:
 
 
 def _width() -> int | None:
-    """Columns of the terminal that standard output is; None where it is none."""
+    """Columns of standard output, if it is a terminal."""
     return shutil.get_terminal_size().columns if is_terminal(sys.stdout) else None
 
 
 def is_terminal(stream: TextIO | None) -> bool:
-    """False for one that was closed before we were started."""
+    """False if it was closed before we were started."""
     return stream is not None and stream.isatty()

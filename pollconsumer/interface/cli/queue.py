@@ -16,12 +16,12 @@ def queue() -> None:
 @queue.command()
 @click.argument("name", type=QueueName())
 def pause(name: str) -> None:
-    """Have the queue hand out nothing from now on, messages yet to come included; what is reserved is finished."""
+    """Stop the queue from handing out messages; reserved ones are finished."""
     interventions().pause(name, paused=True)
 
 
 @queue.command()
 @click.argument("name", type=QueueName())
 def resume(name: str) -> None:
-    """Let the queue go on."""
+    """Resume a paused queue."""
     interventions().pause(name, paused=False)

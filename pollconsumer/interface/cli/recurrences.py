@@ -33,7 +33,7 @@ def recurrences() -> None:
 @recurrences.command(name="list")
 @AS_JSON
 def list_(as_json: bool) -> None:
-    """List them, with when each is due next, and what was enqueued and skipped."""
+    """List recurrences with their next due time, and counts of enqueued and skipped occurrences."""
     entries = [_describe(standing) for standing in recurring().standing(listener())]
     if as_json:
         print_json(entries)
@@ -67,7 +67,7 @@ def next_(name: str, count: int, dst: bool, as_json: bool) -> None:
 @recurrences.command()
 @NAME
 def pause(name: str) -> None:
-    """Enqueue no occurrence until it is resumed; those of the meantime are not made up for."""
+    """Enqueue no occurrences until it is resumed; those in between are not made up for."""
     store = recurring()
     store.pause(store.find(name))
 
@@ -75,7 +75,7 @@ def pause(name: str) -> None:
 @recurrences.command()
 @NAME
 def resume(name: str) -> None:
-    """Go on with the next occurrence."""
+    """Resume with the next occurrence."""
     store = recurring()
     store.resume(store.find(name))
 
@@ -83,7 +83,7 @@ def resume(name: str) -> None:
 @recurrences.command()
 @NAME
 def remove(name: str) -> None:
-    """Remove a recurrence. One that is still defined comes back with the next launch; what it enqueued stays."""
+    """Remove a recurrence. If it is still defined, the next launch adds it again; its enqueued occurrences stay."""
     recurring().remove(name)
 
 
@@ -91,7 +91,7 @@ def remove(name: str) -> None:
 @NAME
 @AS_JSON
 def trigger(name: str, as_json: bool) -> None:
-    """Enqueue an occurrence now, beside those that are due by the rule, and print its id."""
+    """Enqueue an extra occurrence now, and print its id."""
     rule = readable(recurring().find(name))
     payload = encode_payload(occurrence_payload(rule, _now_ms()))
     message = NewMessage(new_id(), rule.queue, rule.handler, payload, rule.priority)
@@ -103,7 +103,7 @@ def trigger(name: str, as_json: bool) -> None:
 
 
 def _describe(standing: Standing) -> dict[str, Any]:
-    """The same keys for each; those of its definition are None where that cannot be read."""
+    """The same keys for each; those of its definition are None if that is unreadable."""
     rule = standing.recurrence
     return {
         "name": standing.name,

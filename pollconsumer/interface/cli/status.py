@@ -1,4 +1,4 @@
-"""``pollconsumer status``: of one message, or over all."""
+"""``pollconsumer status``, of one message or an overview."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 LAUNCHES_SHOWN = 5
 MOVER_MISSING_AFTER = 5.0
-"""Seconds that something may be overdue before a mover that nobody sees is worth a word."""
+"""Seconds that a message may be overdue before a missing mover is reported."""
 TIMESTAMPS = (
     "scheduled_at",
     "due_at",
@@ -78,7 +78,7 @@ def describe(message: Message) -> dict[str, Any]:
 
 
 def print_message(details: dict[str, Any]) -> None:
-    """One message, a line a fact."""
+    """One message, one property per line."""
     rows = [(name, details[name]) for name in ("queue", "handler", "state", "priority", "attempts")]
     rows += [("payload", None if details["payload"] is None else json_text(details["payload"]))]
     rows += [("last error", details["last_error"])] if details["last_error"] else []

@@ -1,4 +1,4 @@
-"""``pollconsumer store``: the embedded server, whichever store the settings name."""
+"""``pollconsumer store``: the embedded server, even if the settings name another store."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pollconsumer.store.patience import Budget
 
 @click.group(no_args_is_help=False)
 def store() -> None:
-    """The embedded server, which launches start by themselves when they need it."""
+    """The embedded server, which launches start automatically."""
 
 
 @store.command()
@@ -35,7 +35,7 @@ def stop() -> None:
 @store.command()
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def status(as_json: bool) -> None:
-    """Show whether the server runs, and how."""
+    """Show the status of the server."""
     found = EmbeddedServer(data_directory()).status()
     if as_json:
         details = {} if found is None else dataclasses.asdict(found)
@@ -70,7 +70,7 @@ def path(as_json: bool) -> None:
 
 @store.command()
 def adopt() -> None:
-    """Accept the store that is there, after its data was replaced or emptied on purpose."""
+    """Accept the store after its data was replaced or emptied on purpose."""
     opened = opener()
     opened.memo.forget()
     opened.wire(lambda: Budget(COMMAND_BUDGET)).command("PING")

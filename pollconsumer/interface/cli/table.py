@@ -1,4 +1,4 @@
-"""Columns of text, laid out for the width at hand."""
+"""Tables of text that wrap within a given width."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ if TYPE_CHECKING:
 
 GAP = "  "
 FOLDED = "    "
-"""What the further lines of a row begin with, where it takes several."""
+"""Indentation of a row's continuation lines."""
 READABLE = 20
-"""Columns that a last cell is given at least before it is put on a line of its own."""
+"""Minimum columns of a last cell, before it gets a separate line."""
 
 
 def lay_out(headers: Sequence[str], rows: Sequence[Sequence[object]], width: int | None) -> list[str]:
     """The lines of a table, columns as wide as their widest cell, None as ``-``, every cell escaped.
 
-    No line is wider than ``width``, where one is given: a row that does not fit goes on in further lines, indented,
-    and a cell that does not fit on a line of its own goes on below itself. Nothing is cut, for ids are there to be
-    copied, and no continuation begins where a row begins, or a cell could fake one.
+    If ``width`` is given, rows that do not fit continue in indented lines, and cells that do not fit on a separate line
+    continue below themselves. Nothing is cut, since ids are to be copied, and no continuation begins in the first
+    column, where a cell could fake a row.
     """
     lines = [[printable("-" if cell is None else str(cell)) for cell in row] for row in (headers, *rows)]
     widths = [max(map(columns, column)) for column in zip(*lines, strict=True)]
@@ -32,14 +32,14 @@ def lay_out(headers: Sequence[str], rows: Sequence[Sequence[object]], width: int
 
 
 def columns(text: str) -> int:
-    """How many columns of a terminal ``text`` takes."""
+    """The width of ``text`` on a terminal."""
     if text.isascii():
         return len(text)
     return sum(0 if combining(c) else 1 + (east_asian_width(c) in "WF") for c in text)
 
 
 def _parts(widths: list[int], width: int | None) -> list[range]:
-    """Which columns share a line: as many as fit; the last one beside them if enough of it does."""
+    """The columns that share a line: as many as fit, and the last one if enough of it fits."""
     parts, first, used = [], 0, 0
     for column, wide in enumerate(widths):
         needed = min(wide, READABLE) if column == len(widths) - 1 else wide

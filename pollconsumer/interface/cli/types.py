@@ -27,10 +27,10 @@ _LONG_YEAR = re.compile(r"\+?\d{5,}-")
 
 
 class Once(click.Option):
-    """An option that is refused when it is given twice, instead of silently taking the last value."""
+    """An option that may be given only once, instead of silently using the last value."""
 
     def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
-        self.multiple = True  # for the parser alone: it then keeps every value
+        self.multiple = True  # only so that the parser keeps every value
         super().add_to_parser(parser, ctx)
         self.multiple = False
 
@@ -44,7 +44,7 @@ class Once(click.Option):
 
 
 class _Value(_ParamType):
-    """A value written as text; a default of another type is taken as it is."""
+    """A value parsed from text; a default of another type is used unchanged."""
 
     @abstractmethod
     def read(self, text: str) -> Any:
@@ -60,7 +60,7 @@ class _Value(_ParamType):
 
 
 class Duration(_Value):
-    """Seconds, as a float; above 0 where ``positive``, and at most ``most``."""
+    """Seconds, as a float; above 0 if ``positive``, and at most ``most``."""
 
     name = "duration"
 
@@ -83,7 +83,7 @@ class Duration(_Value):
 
 
 class DueTime(_Value):
-    """Milliseconds since the epoch, as an int, of an ISO 8601 time; rounded up, since nothing is ever early."""
+    """An ISO 8601 time in epoch milliseconds, rounded up so that no message is early."""
 
     name = "time"
 
@@ -101,7 +101,7 @@ class DueTime(_Value):
         milliseconds = -(-microseconds // 1000)
         if milliseconds > LAST_MILLISECOND:
             raise ValueError(too_late)
-        return max(1, milliseconds)  # what is past is due now, before the first year too, where no datetime can be
+        return max(1, milliseconds)  # past times are due now, even before Python's first year
 
 
 class Cron(_Value):

@@ -1,1 +1,1 @@
-"""The processes of isolated handlers: what their launch tells them, and what they run."""
+"""The processes of isolated handlers: their start, their main function."""

@@ -1,4 +1,4 @@
-"""What a process of isolated handlers does: it imports the launch's modules, then handles what it is given."""
+"""A process of isolated handlers: imports the launch's modules, then handles messages."""
 
 from __future__ import annotations
 
@@ -68,12 +68,12 @@ class _Serving:
                 return
 
     def _listen(self) -> None:
-        """The launch may say something while a handler runs. That it is gone, is a reason to be gone too."""
+        """Receive from the launch while a handler runs; exit if the launch is dead."""
         try:
             while (frame := self._connection.receive()) is not None:
                 if "attempt" in frame:
                     self._busy, self._cancelled = True, False
-                    self._connection.send({"began": True})  # from here on a death is the message's
+                    self._connection.send({"began": True})  # from here on a death is charged to the message
                     self._attempts.put(frame["attempt"])
                 elif "cancelled" in frame:
                     self._cancelled = True
@@ -90,7 +90,7 @@ class _Serving:
         if "delivery" in given:
             situation = Situation(given["deadline"], lambda: self._cancelled, self._save, self._queue_of)
             context = Context(Delivery(*given["delivery"]), situation)
-        # The launch has its timeout, and will not ask twice.
+        # The launch enforces its timeout.
         outcome = replace(handler, timeout=None).handle(given["payload"], context)
         end_stray(self._pid, outcome.error)
         enqueued = []

@@ -1,7 +1,7 @@
-"""The program of a process in which isolated handlers run. It is started by its path, with the numbers of two inherited
+"""The program of a process of isolated handlers. It is started by its path, with the numbers of two inherited
 descriptors: the connection to its launch, and its lifeline. ``runtime/isolation/pool.py`` is the other side.
 
-Until it has been told the launch's module path, it imports nothing but the standard library.
+Until it has received the launch's sys.path, it imports only the standard library.
 """
 
 from __future__ import annotations
@@ -19,11 +19,10 @@ SET_SIGNAL = 10
 
 
 def hold(lifeline: int) -> None:
-    """Have the system kill this process and all that it starts when the launch is gone: the end of the pipe counts as
-    readable, of which the whole group is told by SIGKILL. Not even a handler that holds the interpreter can
-    delay that.
+    """Have the system kill this process's group when the launch dies: the end of the pipe counts as readable, which the
+    group is notified of by SIGKILL. Not even a handler that holds the GIL can delay that.
 
-    Not PR_SET_PDEATHSIG: it kills this process alone, a moment before, and what that started would live on.
+    PR_SET_PDEATHSIG would kill this process alone, and leave its children.
     """
     os.set_inheritable(lifeline, False)
     if not sys.platform.startswith("linux"):
@@ -31,13 +30,13 @@ def hold(lifeline: int) -> None:
     fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpgrp())
     fcntl.fcntl(lifeline, SET_SIGNAL, signal.SIGKILL)
     fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
-    if select.select([lifeline], [], [], 0)[0]:  # gone before we held it
+    if select.select([lifeline], [], [], 0)[0]:  # the launch died before
         os.killpg(0, signal.SIGKILL)
 
 
 def main(connection: int, lifeline: int) -> None:
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        # A platform may signal every process there is; the launch decides. What is ignored would be inherited.
+        # A platform may signal every process; the launch decides. An ignored signal would be inherited.
         signal.signal(number, lambda *_: None)
     hold(lifeline)
     os.set_inheritable(connection, False)

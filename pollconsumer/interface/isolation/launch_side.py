@@ -1,4 +1,4 @@
-"""Isolated handlers on the launch's side: what their processes must know of it."""
+"""Isolated handlers on the launch's side: the introduction of their processes."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Settings: what they are, what they may be, where they come from."""
+"""Settings: their model, rules and sources."""

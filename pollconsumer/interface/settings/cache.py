@@ -1,4 +1,4 @@
-"""Values kept from one start to the next, in files of the user's cache directory that nobody else can have written."""
+"""A cache of settings across starts, in private files of the user's cache directory."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 from pollconsumer.runtime.own_files import OwnFiles, cache_directory
 
 REMEMBERED = 8
-"""Most sets of values that are kept at one time."""
+"""Maximum number of cached sets of values."""
 
 
 def recall(key: str) -> Any:
-    """What was remembered under ``key``; None where there is nothing that nobody else can have written."""
+    """The cached values of ``key``; None if there are none, or others may have written them."""
     directory = cache_directory()
     content = None if directory is None else OwnFiles([directory]).read(f"{key}.json")
     try:
@@ -23,7 +23,7 @@ def recall(key: str) -> Any:
 
 
 def remember(key: str, values: dict[str, Any]) -> None:
-    """Keep ``values``, which JSON must be able to hold, for the next start, where that is possible."""
+    """Cache ``values``, which must be JSON, if possible."""
     directory = cache_directory()
     if directory is None or not OwnFiles([directory]).write(f"{key}.json", json.dumps(values).encode()):
         return

@@ -1,4 +1,4 @@
-"""Settings given by variables: every key of the configuration has one, those of tables by name included."""
+"""Settings from environment variables: every key has one, including those in tables with names."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 SERVICE_LINK = re.compile(
     PREFIX + r"(.+_)?(SERVICE_HOST|SERVICE_PORT(_.+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)"
 )
-"""What Kubernetes sets in every container beside a Service named pollconsumer: no variables of ours."""
+"""Variables that Kubernetes sets in every container if there is a Service named pollconsumer: not ours."""
 
 
 def keys_of(kind: type) -> Iterator[tuple[str, Any, Any]]:
@@ -32,7 +32,7 @@ def keys_of(kind: type) -> Iterator[tuple[str, Any, Any]]:
 
 
 def optional(hint: Any) -> tuple[Any, bool]:
-    """The type that ``hint`` is, or is beside None; and whether it may be None."""
+    """The type in ``hint`` without None; and whether it may be None."""
     kinds = [kind for kind in get_args(hint) if kind is not type(None)]
     if get_origin(hint) in (Union, UnionType) and len(kinds) == 1:
         return kinds[0], True
@@ -40,9 +40,9 @@ def optional(hint: Any) -> tuple[Any, bool]:
 
 
 def with_environment(file: dict[str, Any], variables: Mapping[str, str]) -> dict[str, Any]:
-    """``file``, the values of a file, with those of ``variables`` put in their place; an empty one counts as unset.
+    """The values of ``file`` overridden by ``variables``; an empty variable counts as unset.
 
-    ConfigurationError for a variable of no setting.
+    ConfigurationError for an unknown variable.
     """
     paths = dict(_paths())
     for name in sorted(variables, key=lambda name: name.count("__")):  # lists and whole tables before what is in them
@@ -63,7 +63,7 @@ def _put(values: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
 
 
 def _paths() -> Iterator[tuple[str, tuple[tuple[str, ...], Any]]]:
-    """By variable, every setting outside tables: its path, such as ``consumer``, ``timeout``, and its type."""
+    """The settings outside tables: variable → path, such as ``consumer``, ``timeout``, and type."""
     for name, hint, _ in keys_of(Settings):
         if name in SECTIONS:
             for key, kind, _ in keys_of(SECTIONS[name]):
@@ -73,7 +73,7 @@ def _paths() -> Iterator[tuple[str, tuple[tuple[str, ...], Any]]]:
 
 
 def _path_in_table(name: str, file: Mapping[str, Any]) -> tuple[tuple[str, ...], Any] | None:
-    """Path and type of the setting whose variable reads ``TABLE__NAME__KEY``, or, where that key's value is a table,
+    """Path and type of the setting of variable ``TABLE__NAME__KEY``, or, if that key is a table,
     ``TABLE__NAME__KEY__KEY``."""
     table, *rest = name.removeprefix(PREFIX).split("__")
     kinds = {table.upper(): table for table in TABLES}
@@ -93,7 +93,7 @@ def _path_in_table(name: str, file: Mapping[str, Any]) -> tuple[tuple[str, ...],
 
 
 def _names(file: Mapping[str, Any], table: str) -> list[str]:
-    """The names that the file uses in a table; for queues, also those that it has served."""
+    """The names in a table of the file; for queues, also those in ``consumer.queues``."""
     names = list(_at(file, table))
     served = _at(file, "consumer").get("queues") if table == "queues" else None
     if isinstance(served, list):
@@ -102,14 +102,14 @@ def _names(file: Mapping[str, Any], table: str) -> list[str]:
 
 
 def _at(values: Any, *path: str) -> Mapping[str, Any]:
-    """The table at ``path``; an empty one where there is none."""
+    """The table at ``path``, or an empty one."""
     for step in path:
         values = values.get(step) if isinstance(values, dict) else None
     return values if isinstance(values, dict) else {}
 
 
 def _spelled(name: str, written: str, known: Iterable[str]) -> str:
-    """Which of ``known`` the part ``written`` of a variable names, case aside; else itself in lower case."""
+    """The name of ``known`` that equals ``written`` in any case; else ``written`` in lower case."""
     alike = [each for each in known if each.lower() == written.lower()]
     if len(alike) > 1 and written not in alike:
         raise ConfigurationError("ambiguous variable", name, f"{' and '.join(alike)} differ in case only: use the file")
@@ -117,23 +117,23 @@ def _spelled(name: str, written: str, known: Iterable[str]) -> str:
 
 
 def _known_beside(name: str, paths: Iterable[str]) -> list[str]:
-    """Variables that ``name`` may be a misspelling of."""
+    """Variables of which ``name`` may be a misspelling."""
     parts = name.split("__")
     entry = parts[1] if len(parts) > 2 else "NAME"
     return [*paths, *(variable(f"{table}.{entry}.{key}") for table in TABLES for key, _, _ in keys_of(TABLES[table]))]
 
 
 def suggestion(name: str, known: list[str]) -> str:
-    """What to write instead of ``name``."""
+    """The suggested fix for ``name``."""
     close = difflib.get_close_matches(name, known, n=1)
     return f"did you mean {close[0]}?" if close else f"known here: {', '.join(sorted(known))}"
 
 
 def _decoded(text: str, hint: Any) -> Any:
-    """``text`` as the file would have it, or unchanged, to be refused, where it cannot be that.
+    """``text`` as the corresponding TOML value, or unchanged, to be refused, if it is invalid.
 
-    A list is written ``a,b`` or ``["a", "b"]``, a program with its arguments in the second form only; a table as a JSON
-    object, and what is in one as JSON where it can be read as that.
+    A list is written ``a,b`` or ``["a", "b"]``, a command in the second form only; a table as a JSON object, and a key
+    of one as JSON if it is valid JSON.
     """
     kind = optional(hint)[0]
     if get_origin(kind) is Annotated and get_origin(get_args(kind)[0]) is tuple:

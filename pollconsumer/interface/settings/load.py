@@ -1,8 +1,8 @@
-"""How a start gets its settings, without reading them anew.
+"""Loads settings, from a cache if they have not changed.
 
-A launch starts 1,440 times a day and its settings hardly ever change. Reading and checking them takes pydantic, which
-costs more to import than the rest of the start; so valid ones are kept in the user's cache directory, and
-``sources.py`` is imported only when the file, the environment or pollconsumer itself has changed.
+There are 1,440 launches a day, and settings rarely change. Validating them needs pydantic, whose import costs more than
+the rest of the start; so valid ones are cached in the user's cache directory, and ``sources.py`` is imported lazily,
+when the file, the environment or pollconsumer has changed.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 READERS = ("model.py", "rules.py", "values.py", "sources.py", "environment.py")
-"""Modules that say what settings there are and which values are valid: those remembered are as old as the modules."""
+"""Modules that define settings and their validation: a change of one invalidates the cache."""
 
 
 def load_settings(config: Path | None = None, *, store: str | None = None, namespace: str | None = None) -> Settings:
-    """Settings from flags (the arguments), environment, file and defaults, the earlier before the later.
+    """Settings from flags (the arguments), environment, file and defaults, in this precedence.
 
-    ConfigurationError (78) for a file, variable, key or value that is invalid, and for a ``store`` that cannot be
-    one; UsageError (2) for a ``namespace`` that cannot be one; PermissionDenied (77) for a file that may not be read.
+    ConfigurationError (78) for an invalid file, variable, key, value or ``store``; UsageError (2) for an invalid
+    ``namespace``; PermissionDenied (77) for a file that may not be read.
     """
     variables = {name: value for name, value in os.environ.items() if name.startswith(PREFIX)}
     if variables.pop(MESSAGE_VARIABLE, None) is not None:
@@ -60,7 +60,7 @@ def load_settings(config: Path | None = None, *, store: str | None = None, names
 
         settings = _assemble(read(path if content else None, variables), path)
         validate(settings)
-        # The file is read twice on the way here; what changed in between must not be remembered for what it was.
+        # The file is read twice on the way here, and must not be cached if it changed in between.
         if key and redacted(settings.store) == settings.store and key == _key(*_find(config, variables), variables):
             from pollconsumer.interface.settings.cache import remember
 
@@ -73,7 +73,7 @@ def load_settings(config: Path | None = None, *, store: str | None = None, names
 
 
 def read_settings(config: Path) -> Settings:
-    """Settings of that file and defaults alone: the environment plays no part, and nothing is remembered.
+    """Settings of that file and defaults, without environment and cache.
 
     ConfigurationError as with `load_settings`.
     """
@@ -86,7 +86,7 @@ def read_settings(config: Path) -> Settings:
 
 
 def with_flags(settings: Settings, section: Literal["consumer", "mover"], flags: Mapping[str, object]) -> Settings:
-    """``settings`` with those of ``flags`` (setting → value) that were given, None and () being those that were not.
+    """``settings`` overridden by ``flags`` (setting → value), except None and ().
 
     Errors as those of ``validate``.
     """
@@ -100,7 +100,7 @@ def with_flags(settings: Settings, section: Literal["consumer", "mover"], flags:
 
 
 def _find(config: Path | None, variables: Mapping[str, str]) -> tuple[Path | None, bytes]:
-    """The configuration file, absolute, and its bytes; None and none when there is none."""
+    """The configuration file, absolute, and its bytes; None and empty if there is none."""
     named = config or variables.get(CONFIG_VARIABLE) or None
     try:
         path = Path(named or "config.toml").absolute()
@@ -124,9 +124,9 @@ def _find(config: Path | None, variables: Mapping[str, str]) -> tuple[Path | Non
 
 
 def _assemble(values: dict[str, Any], path: Path | None) -> Settings:
-    """Settings of plain ``values``, as they come from the reading or, with lists for tuples, from what was remembered.
+    """Settings from plain ``values``, as read or, with lists for tuples, as cached.
 
-    KeyError, TypeError or ValueError when they do not fit.
+    KeyError, TypeError or ValueError if they do not fit.
     """
     sections: dict[str, Any] = {name: kind(**_typed(kind, values[name])) for name, kind in SECTIONS.items()}
     for name, kind in TABLES.items():
@@ -137,7 +137,7 @@ def _assemble(values: dict[str, Any], path: Path | None) -> Settings:
 
 
 def _typed(kind: type, values: dict[str, Any]) -> dict[str, Any]:
-    """``values`` as the dataclass ``kind`` has them: JSON knows neither tuples nor enums."""
+    """``values`` with the types of the dataclass ``kind``: JSON has neither tuples nor enums."""
     words = {each.name: type(each.default) for each in fields(kind) if isinstance(each.default, StrEnum)}
     typed = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
     return typed | {name: word(values[name]) for name, word in words.items() if name in values}
@@ -149,7 +149,7 @@ def _plain(settings: Any) -> dict[str, Any]:
 
 
 def _key(path: Path | None, content: bytes, variables: Mapping[str, str]) -> str | None:
-    """What the settings depend on, as a file name; None where that cannot be told, or nothing can be remembered."""
+    """A digest of everything that settings depend on, as a file name; None if it cannot be determined or cached."""
     try:
         ours = [Path(__file__).with_name(name).stat().st_mtime_ns for name in READERS]
     except OSError:
@@ -169,7 +169,7 @@ def _recalled(key: str, path: Path | None) -> Settings | None:
 
 
 def as_values(settings: Settings) -> dict[str, Any]:
-    """``settings`` as JSON can hold them, for ``from_values``: without the place where they were found."""
+    """``settings`` as JSON for ``from_values``, without their place."""
     values = _plain(settings) | {name: _plain(getattr(settings, name)) for name in SECTIONS}
     for name in TABLES:
         values[name] = {key: _plain(entry) for key, entry in getattr(settings, name).items()}
@@ -177,5 +177,5 @@ def as_values(settings: Settings) -> dict[str, Any]:
 
 
 def from_values(values: dict[str, Any], directory: Path, config: Path | None) -> Settings:
-    """Settings that were written with ``as_values``."""
+    """Inverse of ``as_values``."""
     return replace(_assemble(values, directory / "config.toml"), config=config)

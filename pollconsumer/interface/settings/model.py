@@ -1,4 +1,4 @@
-"""The settings that there are, with their defaults."""
+"""All settings, with their defaults."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ ABOUT_MESSAGE = frozenset(
 )
 NO_STATE = "none"
 TRUST_VARIABLE, TRUSTED = f"{PREFIX}TRUST_WRITABLE", "true"
-"""Of the environment alone: a file that others may write cannot vouch for itself."""
+"""Only in the environment: a file that others may write cannot vouch for itself."""
 MESSAGE_VARIABLE = f"{PREFIX}MESSAGE_ID"
-"""What a program that runs for a message finds in its environment: no settings, should it call us in its turn."""
+"""Variables for programs that run for a message; not settings, if a program calls pollconsumer."""
 
 Duration = Annotated[float, parse_duration]
-"""Seconds, read by the function that it is annotated with."""
+"""Seconds, parsed by the annotated function."""
 NoDuration = Annotated[float | None, parse_duration]
 """Seconds, or None for no end."""
 Argv = Annotated[tuple[str, ...], check_argv]
@@ -38,7 +38,7 @@ Memory = Annotated[int | None, parse_memory]
 
 @dataclass(frozen=True, slots=True)
 class ConsumerSettings:
-    """What bounds and paces a launch of the consumer. Without ``queues`` it serves those of its handlers."""
+    """Options of a consumer's launch. Without ``queues`` it serves those of its handlers."""
 
     queues: tuple[str, ...] = ()
     timeout: Duration = 60.0
@@ -56,7 +56,7 @@ class ConsumerSettings:
 
 @dataclass(frozen=True, slots=True)
 class MoverSettings:
-    """What bounds and paces a launch of the mover."""
+    """Options of a mover's launch."""
 
     timeout: Duration = 60.0
     schedule: str | None = None
@@ -68,7 +68,7 @@ class MoverSettings:
 
 @dataclass(frozen=True, slots=True)
 class StrictSettings:
-    """What ``durability = "strict"`` asks of a server's replicas. ``replicas`` unset: of one, where it has any."""
+    """Replication that ``durability = "strict"`` waits for. ``replicas`` unset: one, if the server has any."""
 
     replicas: int | None = None
     within: Duration = 0.5
@@ -76,7 +76,7 @@ class StrictSettings:
 
 @dataclass(frozen=True, slots=True)
 class QueueSettings:
-    """What a queue hands out at most, in a period and at one time; and its weight among other queues."""
+    """A queue's limits, per period and in flight; and its weight among other queues."""
 
     quota: str | None = None
     max_in_flight: int | None = None
@@ -85,8 +85,7 @@ class QueueSettings:
 
 @dataclass(frozen=True, slots=True)
 class RecurrenceSettings:
-    """What recurs: a handler's message, by ``cron`` in ``timezone`` or every so often; in the handler's own queue
-    unless ``queue`` is another."""
+    """A recurring message, by ``cron`` in ``timezone``, or ``every`` period; by default in the handler's queue."""
 
     handler: str = ""
     cron: str | None = None
@@ -135,11 +134,11 @@ class Settings:
     config: Path | None = None
 
     def queue_of(self, handler: str) -> str:
-        """Where messages go whose producer names no queue, and has not the handler's code either."""
+        """The queue of messages whose producer names none and does not know the handler."""
         return self.commands[handler].queue if handler in self.commands else "default"
 
     def state_files(self) -> OwnFiles:
-        """Where what outlives a launch is kept: below ``state``, unless that is none, or in the user's directories."""
+        """Files that outlive a launch: below ``state``, unless that is none, or in the user's directories."""
         from pollconsumer.runtime.own_files import OwnFiles, state_directories
 
         if self.state is None:
@@ -149,6 +148,6 @@ class Settings:
 
 SECTIONS = {"consumer": ConsumerSettings, "mover": MoverSettings, "strict": StrictSettings}
 TABLES = {"queues": QueueSettings, "recurrences": RecurrenceSettings, "commands": CommandSettings}
-"""Sections whose keys are names of the user's choice."""
+"""Sections whose keys are chosen by the user."""
 PLACE = ("directory", "config")
-"""Fields of Settings that say where the others were found: no keys of the file."""
+"""Fields of Settings that are not keys of the file: where the others were found."""

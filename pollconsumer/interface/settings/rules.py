@@ -1,4 +1,4 @@
-"""What settings must be, alone and to each other, and what is said of one that is invalid."""
+"""Validation of settings, alone and together, and the errors for invalid ones."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ RETRY = ("first", "factor", "most", "jitter")
 
 
 def validate(settings: Settings, flags: Collection[str] = ()) -> None:
-    """Check every value and what they must be to each other.
+    """Check every value, and the values together.
 
-    ConfigurationError (78), named after the key or the environment variable; UsageError (2) for what one of ``flags``
-    set, given as paths such as ``consumer.timeout``. A store is always a ConfigurationError.
+    ConfigurationError (78) names the key or the environment variable; UsageError (2) if one of ``flags`` set it, given
+    as paths such as ``consumer.timeout``. An invalid store is always a ConfigurationError.
     """
     for path, value, holds, rule in _rules(settings, flags):
         if not holds:
@@ -60,7 +60,7 @@ def validate(settings: Settings, flags: Collection[str] = ()) -> None:
 
 
 def _rules(settings: Settings, flags: Collection[str]) -> Iterator[tuple[str, object, bool, str]]:
-    """Path, value, whether it holds, and what it must be."""
+    """Path, value, whether it is valid, and the rule."""
     consumer = settings.consumer
     yield "namespace", settings.namespace, bool(NAME.fullmatch(settings.namespace)), NAME_RULE
     yield "state", settings.state, _is_place(settings.state), "name a directory, or none to keep nothing"
@@ -103,7 +103,7 @@ def _is_place(state: str | None) -> bool:
 
 
 def refusal(path: str, value: object, rule: str, flags: Collection[str] = ()) -> PollConsumerError:
-    """What is wrong with the setting at ``path``, in the name under which the user gave it."""
+    """An error for the setting at ``path``, under the name by which the user set it."""
     shown = f"{value:.15g}" if isinstance(value, float) else str(value)
     if path == "store" or "://" in shown:
         shown = redacted(shown)
@@ -115,7 +115,7 @@ def refusal(path: str, value: object, rule: str, flags: Collection[str] = ()) ->
 
 
 def _entry_refusal(table: str, name: str, problem: str) -> ConfigurationError:
-    """``problem`` begins with the key that it is about."""
+    """``problem`` begins with its key."""
     key = problem.partition(";")[0].partition(":")[0]
     given = variable(f"{table}.{name}.{key}")
     return ConfigurationError(given + problem[len(key) :] if os.environ.get(given) else f"{table}.{name}: {problem}")
@@ -134,7 +134,7 @@ def _at(settings: Settings, path: str) -> Any:
 
 
 def check_limits(queue: str, limits: QueueSettings) -> None:
-    """ValueError with what is wrong with the limits of a queue."""
+    """ValueError for invalid limits of a queue."""
     if not NAME.fullmatch(queue):
         raise ValueError(f"its name; {NAME_RULE}")
     if limits.quota is not None:
@@ -148,7 +148,7 @@ def check_limits(queue: str, limits: QueueSettings) -> None:
 
 
 def check_recurrence(name: str, recurrence: RecurrenceSettings) -> None:
-    """ValueError with what is wrong with a recurrence, wherever it is defined."""
+    """ValueError for an invalid recurrence."""
     if not isinstance(name, str) or not NAME.fullmatch(name):
         raise ValueError(f"its name; {NAME_RULE}")
     try:
@@ -193,7 +193,7 @@ def _check_period(text: str) -> None:
 
 
 def _check_payload(payload: object) -> None:
-    """ValueError, with its place, for what JSON cannot say: a configuration has no types to read it back by."""
+    """ValueError, with its place, for a value that is not JSON, such as a TOML date."""
     if not isinstance(payload, dict):
         raise ValueError(f"payload: {payload!r}; must be a table")
     for path, value in _leaves(payload, "payload"):
@@ -214,7 +214,7 @@ def _leaves(value: object, path: str) -> Iterator[tuple[str, object]]:
 
 
 def check_command(name: str, command: CommandSettings) -> None:
-    """ConfigurationError with what is wrong in a command's section. Files are not looked at: a producer has none."""
+    """ConfigurationError for an invalid section of a command. Files are not checked: a producer may not have them."""
     try:
         check_handler(name)
     except BadData as error:
@@ -242,7 +242,7 @@ def _rules_of(command: CommandSettings) -> Iterator[tuple[str, object, bool, str
 
 
 def backoff_of(retry: dict[str, Any]) -> Backoff:
-    """ValueError, naming the key that is wrong."""
+    """ValueError, naming the invalid key."""
     for key, value in retry.items():
         if key not in RETRY:
             raise ValueError(f"unknown key {key!r}; known here: {', '.join(RETRY)}")

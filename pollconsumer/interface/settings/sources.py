@@ -1,4 +1,4 @@
-"""Settings read and checked by pydantic-settings. Slow to import: only for what was not remembered."""
+"""Settings read and type-checked by pydantic-settings. Slow to import: only for settings that are not cached."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ class _Section(BaseModel):
 
 
 def read(path: Path | None, variables: Mapping[str, str]) -> dict[str, Any]:
-    """The values of all settings by name, sections as dicts of theirs, with the right types, ranges not yet checked.
+    """The values of all settings by name, sections as dicts, with checked types and unchecked ranges.
 
     ``path`` is an existing TOML file; ``variables`` are those of the environment that begin with POLLCONSUMER_.
-    ConfigurationError names the first key or variable that is invalid.
+    ConfigurationError names the first invalid key or variable.
     """
 
     class Sources(BaseSettings):
@@ -100,7 +100,7 @@ def _scalars_only(parse: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 def _refused(error: Any) -> ConfigurationError:
-    """The one line for what pydantic says about one value."""
+    """One of pydantic's errors as our error line."""
     path = ".".join(part for part in error["loc"] if isinstance(part, str))
     if error["type"] == "extra_forbidden":
         section, _, key = path.rpartition(".")
@@ -117,7 +117,7 @@ def _refused(error: Any) -> ConfigurationError:
 
 
 def _not_toml(path: Path | None, failure: Exception) -> ConfigurationError:
-    """Where and why the file is no TOML: with the key of that line, never with its value, which may be a secret."""
+    """Where and why the file is invalid TOML: with the key of that line, never its value, which may be a secret."""
     if isinstance(failure, UnicodeDecodeError):
         return ConfigurationError("configuration file is not UTF-8", path, f"see byte {failure.start}")
     if isinstance(failure, RecursionError):

@@ -1,4 +1,4 @@
-"""What single values may be. Each check raises ValueError with the rule that the value breaks."""
+"""Validation of single values. Each check raises ValueError with the broken rule."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _MEMORY = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([KMG])(i?)B?|B?)", re.IGNORECASE)
 def parse_memory(value: str | int) -> int:
     """Bytes in ``value``: a number of bytes or text such as ``256MB`` (millions) or ``256MiB`` (1024²).
 
-    ValueError for what is none, and for less than 1 MiB, which only a forgotten unit can mean.
+    ValueError if it is invalid, or less than 1 MiB, probably by a forgotten unit.
     """
     found = None if isinstance(value, bool) else _MEMORY.fullmatch(str(value).strip())
     if found is None:
@@ -46,7 +46,7 @@ def parse_memory(value: str | int) -> int:
 
 
 def parse_timeout(value: str | float) -> float:
-    """Seconds in ``value``. ValueError for what no handler could keep, or no clock count."""
+    """Seconds in ``value``. ValueError if it is invalid, 0 or too large."""
     seconds = parse_duration(value)
     if not 0 < seconds <= YEAR:
         raise ValueError("must be > 0, and at most 365d")
@@ -54,7 +54,7 @@ def parse_timeout(value: str | float) -> float:
 
 
 def parse_word(kind: type[W], key: str, value: str) -> W:
-    """ValueError, named after ``key``, for what is none of the words of ``kind``."""
+    """ValueError, named after ``key``, for a value that is not in ``kind``."""
     try:
         return kind(value)
     except ValueError:
@@ -62,21 +62,21 @@ def parse_word(kind: type[W], key: str, value: str) -> W:
 
 
 def check_argv(value: object) -> object:
-    """``value``, where it is a list; ValueError for a command line, which only a shell could take apart."""
+    """``value``, if it is a list; ValueError for a command line, which would need a shell."""
     if not isinstance(value, list | tuple):
         raise ValueError('need argv list, as in ["/usr/local/bin/backup", "--incremental"]; there is no shell')
     return value
 
 
 def check_exit_codes(value: object) -> object:
-    """``value``, where it is a list of exit codes that a program can end with other than in success."""
+    """``value``, if it is a list of exit codes other than 0."""
     if not isinstance(value, list | tuple) or not all(type(code) is int and 1 <= code <= 255 for code in value):
         raise ValueError("expected a list of exit codes from 1 to 255, as in [64, 65]")
     return value
 
 
 def check_store(url: str) -> None:
-    """ValueError, without any part of ``url`` in it, when that cannot be a store."""
+    """ValueError for an invalid store, without any part of ``url``."""
     from urllib.parse import parse_qs, unquote, urlsplit
 
     if url == "embedded":
@@ -109,7 +109,7 @@ def check_store(url: str) -> None:
 
 
 def check_cron(expression: str) -> None:
-    """ValueError, saying which field is wrong and how, unless ``expression`` is a cron expression of five fields."""
+    """ValueError, naming the invalid field, unless ``expression`` is a cron expression of five fields."""
     parts = expression.split()
     if expression.lstrip().startswith("@"):
         raise ValueError("@ names are not supported here, write five fields")
@@ -126,7 +126,7 @@ def check_cron(expression: str) -> None:
 
 
 def _is_cron(parts: list[str]) -> bool:
-    """Whether it can be read, and comes in this century."""
+    """Whether it is valid, and has an instant in this century."""
     from datetime import UTC
 
     from pollconsumer.core.cron import Cron
@@ -164,7 +164,7 @@ def parse_quota(quota: str) -> tuple[int, int]:
 
 
 def check_zone(name: str) -> None:
-    """ValueError for a time zone that is not known here."""
+    """ValueError for an unknown time zone."""
     from pollconsumer.core.recurrence import zone_of
 
     if not isinstance(name, str):

@@ -1,6 +1,6 @@
-"""Files and directories that decide what is run as us, and that others may write: refused, not used without a word.
+"""Refuses files and directories that determine which code runs as us, if others may write them.
 
-Group-writable ones are left alone, since a umask of 002 makes them; ``check`` names those.
+Group-writable ones are accepted, since a umask of 002 makes them; ``check`` names them.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ COMPILED, IMPORTED = "__pycache__", (".py", ".pyc", ".so")
 
 
 def refuse_writable_file(path: Path) -> None:
-    """ConfigurationError for a configuration that others may write or replace. In a sticky directory, as /tmp is, they
-    may not replace what is ours or root's."""
+    """ConfigurationError for a configuration that others may write or replace. In a sticky directory like /tmp, they
+    cannot replace files of ours or root's."""
     found = path.stat()
     if not stat.S_ISREG(found.st_mode):
-        return  # /dev/null, or a pipe of a shell, which is nobody else's
+        return  # /dev/null, or a pipe of a shell
     if found.st_mode & stat.S_IWOTH and not modes_mean_nothing(path):
         raise ConfigurationError("configuration file is writable by others", path, f"chmod o-w it, {ACCEPT}")
     if loose := _directory_to_replace_it_in(path):
@@ -33,9 +33,9 @@ def refuse_writable_file(path: Path) -> None:
 
 
 def refuse_writable_modules(directory: Path, modules: Iterable[str] = ()) -> None:
-    """ConfigurationError for a directory of modules into which others may put one: it is imported before others of
-    that name, sticky or not; so it is with PYTHONPATH. And for what others may write, or replace by way of a link, of
-    the packages of ``modules`` and of what lies beside these: it is imported where one of them asks for it."""
+    """ConfigurationError for a directory of modules, or of PYTHONPATH, into which others may put a module, sticky or
+    not, since it is found first. And for importable files there, and in the packages of ``modules``, that others may
+    write, or replace through a link."""
     if loose := directory if _others_may_write(directory) else _directory_to_replace_it_in(directory):
         raise ConfigurationError("handlers' directory is writable by others", loose, f"chmod o-w it, {ACCEPT}")
     for entry in filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)):
@@ -59,7 +59,7 @@ def refuse_writable_program(path: Path) -> None:
 
 
 def _loose_in(place: Path | str) -> Path | None:
-    """What can be imported from the directory ``place``, compiled or not, and is others' to write or replace."""
+    """Importable files in the directory ``place``, compiled or not, that others may write or replace."""
     try:
         with os.scandir(place) as entries:
             for entry in entries:
@@ -77,15 +77,14 @@ def _loose(entry: os.DirEntry[str]) -> Path | None:
 
 
 def _others_may_decide(path: Path) -> Path | None:
-    """Itself where others may write it; of a link, the directory in which they may replace what it leads to."""
+    """``path``, if others may write it; for a link, the directory in which they may replace its target."""
     if _others_may_write(path):
         return path
     return _directory_to_replace_it_in(path) if path.is_symlink() and path.exists() else None
 
 
 def _directory_to_replace_it_in(path: Path) -> Path | None:
-    """The nearest directory in which others may put something else in place of ``path``, or of a directory on the way
-    to it; where links are, and where they lead."""
+    """The nearest directory in which others may replace ``path``, or a directory above it, along links, too."""
     for entry in (path.absolute(), path.resolve()):
         for directory in entry.parents:
             mode = directory.stat().st_mode
