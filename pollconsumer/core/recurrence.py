@@ -1,4 +1,4 @@
-"""Rules that yield due times: cron expressions in a time zone, and plain periods."""
+"""Recurrence rules: cron expressions in a time zone, and periods."""
 
 from __future__ import annotations
 
@@ -18,20 +18,18 @@ if TYPE_CHECKING:
     from datetime import tzinfo
 
 ON_TIME = 90.0
-"""Seconds by which an occurrence may be late and is not missed: a platform that launches every minute may skip one."""
+"""Seconds by which an occurrence may be late without counting as missed: a platform may skip one launch a minute."""
 MOST_CAUGHT_UP = 100
-"""Most missed occurrences that are made up for at once."""
+"""Maximum missed occurrences enqueued at once."""
 MOST_LOOKED_AT = 100_000
-"""Most occurrences that are counted one by one; beyond them, what was missed is known to be at least so many."""
+"""Maximum missed occurrences counted; beyond it, the count is a lower bound."""
 LEAST_PERIOD, MOST_PERIOD = 1.0, 5 * YEAR
 
 
 @dataclass(frozen=True, slots=True)
 class Recurrence:
-    """What recurs, and when. Exactly one of ``cron`` and ``every`` (seconds) is set.
-
-    One that is not ``enabled`` is known and yields nothing.
-    """
+    """A recurring message. Exactly one of ``cron`` and ``every`` (seconds) is set. If it is not ``enabled``, it is
+    listed and yields nothing."""
 
     name: str
     handler: str
@@ -52,7 +50,7 @@ class Recurrence:
         return json.dumps(asdict(self), sort_keys=True)
 
     def instants(self, after_ms: int) -> Iterator[int]:
-        """Nominal instants later than ``after_ms``, in epoch milliseconds, ascending, without end.
+        """Nominal instants later than ``after_ms``, in epoch milliseconds, ascending.
 
         ValueError if the time zone is not known here.
         """
@@ -66,12 +64,12 @@ class Recurrence:
         yield from Cron(self.cron).instants(after_ms, zone_of(self.timezone))
 
     def next_after(self, after_ms: int) -> int | None:
-        """The first instant later than ``after_ms``; None where the expression has none left."""
+        """The first instant later than ``after_ms``; None if there is none."""
         return next(self.instants(after_ms), None)
 
 
 def zone_of(name: str) -> tzinfo:
-    """ValueError for a time zone that is not known here. UTC is known where no others are."""
+    """ValueError for an unknown time zone. UTC is always known."""
     if name == "UTC":
         return UTC
     try:
@@ -81,7 +79,7 @@ def zone_of(name: str) -> tzinfo:
 
 
 def of_json(definition: str | bytes) -> Recurrence:
-    """The recurrence that ``as_json`` wrote. ValueError for any other text: somebody else's, or a newer version's."""
+    """Inverse of ``as_json``. ValueError for text that is corrupt, or of a newer version."""
     try:
         values = json.loads(definition)
     except (ValueError, RecursionError):
@@ -108,7 +106,7 @@ def of_json(definition: str | bytes) -> Recurrence:
 
 
 def _check(recurrence: Recurrence) -> None:
-    """ValueError or TypeError for a value that no rule of ours can have."""
+    """ValueError or TypeError for an invalid value."""
     check_id(recurrence.name)
     check_handler(recurrence.handler)
     check_queue(recurrence.queue)
@@ -132,7 +130,7 @@ def _check(recurrence: Recurrence) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """What to do about a recurrence now: ``enqueue`` these instants, count ``skipped`` ones, look again at ``next``."""
+    """What to do now: ``enqueue`` these instants, count ``skipped`` ones, look again at ``next``."""
 
     enqueue: tuple[int, ...]
     skipped: int
@@ -140,7 +138,7 @@ class Tick:
 
 
 def tick(recurrence: Recurrence, due_ms: int, now_ms: int) -> Tick:
-    """What becomes of the occurrences from ``due_ms``, the first that was not dealt with, until ``now_ms``."""
+    """What to do with the occurrences from ``due_ms``, the first pending one, until ``now_ms``."""
     passed, ahead = [due_ms], recurrence.instants(due_ms)
     following = next(ahead, None)
     while following is not None and following <= now_ms and len(passed) < MOST_LOOKED_AT:

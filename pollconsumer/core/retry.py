@@ -20,11 +20,11 @@ class RetryIn(Exception):
 
 
 class Yield(Exception):
-    """Raised by a handler: stop here for now, and go on in the next launch, uncharged."""
+    """Raised by a handler: continue in the next launch, uncharged."""
 
 
 class RetryPolicy(Protocol):
-    """How long a handler's messages wait before further attempts: `Backoff`, or an object of the user's."""
+    """The delays before a handler's further attempts: `Backoff`, or a user's object."""
 
     def delay(self, attempt: int, chance: float, /) -> str | float:
         """Seconds, or text such as ``5m``, between a failed attempt number ``attempt`` (from 1) and the next;
@@ -34,8 +34,8 @@ class RetryPolicy(Protocol):
 class Backoff:
     """Exponential delays before further attempts: ``first``, then ``factor`` times as long each time, at most ``most``.
 
-    ``first`` and ``most`` are seconds or text such as ``10m``; ``jitter`` is the share of each delay that is left to
-    chance. ValueError for a backoff that is invalid.
+    ``first`` and ``most`` are seconds or text such as ``10m``; ``jitter`` is the random share of each delay. ValueError
+    for an invalid backoff.
     """
 
     __slots__ = ("factor", "first", "jitter", "most")
@@ -55,8 +55,8 @@ class Backoff:
     def delay(self, attempt: int, chance: float) -> float:
         """Seconds between a failed attempt number ``attempt`` (from 1) and the next; ``chance`` in [0, 1).
 
-        The jitter only shortens, between (1 - jitter) and 1 times the plain delay, so that failures of one cause do
-        not come back in step (Brooker, "Exponential Backoff and Jitter", 2015).
+        Jitter only shortens, to (1 - jitter) times the plain delay at least, to spread retries of a common cause
+        (Brooker, "Exponential Backoff and Jitter", 2015).
         """
         try:
             plain = min(self.most, self.first * self.factor ** (attempt - 1))
@@ -66,7 +66,7 @@ class Backoff:
 
 
 class Retry(NamedTuple):
-    """``problem``: what kept the handler's policy from saying a delay; then this is the default one."""
+    """``problem``: why the handler's policy failed, if this is the default delay."""
 
     delay: float
     problem: BaseException | None = None
@@ -85,7 +85,7 @@ def after_failure(
     fatal: tuple[type[BaseException], ...],
     chance: float,
 ) -> Retry | Dead:
-    """What becomes of a message whose attempt number ``attempt`` (from 1) ended with ``error``."""
+    """What to do with a message whose attempt number ``attempt`` (from 1) ended with ``error``."""
     if attempt >= max_attempts or isinstance(error, (Fatal, *fatal)):
         return Dead()
     return Retry(error.seconds) if isinstance(error, RetryIn) else _ask(policy, attempt, chance)
@@ -98,5 +98,5 @@ def _ask(policy: RetryPolicy, attempt: int, chance: float) -> Retry:
             return Retry(parse_duration(said))
         except (TypeError, ValueError):
             raise ValueError(f"its delay is {said!r}, which is no duration") from None
-    except BaseException as problem:  # it is the user's
+    except BaseException as problem:  # raised by the user's policy
         return Retry(Backoff().delay(attempt, chance), problem)

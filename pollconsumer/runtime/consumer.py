@@ -1,7 +1,7 @@
 """The polling consumer: the loop of one launch.
 
 Source: Mark Seemann, "Faking a continuously Polling Consumer with scheduled tasks", 2014. What is added to his
-recursion: idling is waiting to be woken, messages are reserved and settled in batches, and there may be several slots.
+recursion: idling is a blocking wait, messages are reserved and settled in batches, and there may be several slots.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ if TYPE_CHECKING:
     from pollconsumer.store.reservations import Limits, Reservation
 
 SLICE = 0.8
-"""Longest wait in seconds before signals and lease are looked at; the server may end it SERVER_LATE later."""
+"""Longest wait in seconds between checks of signals and lease; the server may end it SERVER_LATE later."""
 SERVER_LATE = 0.1
 HORIZON = 0.01
-"""Seconds for which messages are reserved ahead, and for which the outcome of one may stay unsettled."""
+"""Seconds that messages are reserved ahead, and that an outcome may stay unsettled."""
 BATCH = 128
 MOST_CRASHES = 3
 AT_ONCE = 0.5
-"""Seconds within which a launch that found no time to handle anything found none from the beginning."""
+"""Seconds within which a stop for lack of time means that there never was any."""
 MEMORY_CHECK_EVERY = 1.0
 SHORTEST_WAIT = 0.001
 
@@ -59,7 +59,7 @@ class ConsumerOptions:
     memory_limit: int | None = None
     limits: Mapping[str, Limits] = field(default_factory=dict)
     weights: Mapping[str, int] = field(default_factory=dict)
-    """By queue; where there are any, queues are served in proportion to them, else in their order."""
+    """By queue; without any, queues are served in order."""
     longest_wait: float = SLICE
 
 
@@ -82,11 +82,11 @@ class Consumer:
         self._exchange = Exchange(launch, self._settling, turns, options.limits, self._batch)
         self._taken = 0
         self._asked: StopReason | None = None
-        """The first reason to stop that was found: it may not be found a second time."""
+        """The first reason to stop; it may be transient."""
         self._exhausted = False
-        """Whether the last attempt to dequeue found nothing that could be handed out, in any queue."""
+        """Whether the last attempt to dequeue found no message, in any queue."""
         self._suspecting = False
-        """Whether the last message may have killed its process before: those after it may, too."""
+        """Whether the last message may have killed its process before: so may those after it."""
         self._memory_checked = self.window.start
 
     def run(self) -> StopReason:
@@ -126,13 +126,13 @@ class Consumer:
             concurrency=self.executor.slots,
         )
         if self._durations.remembered_only:
-            # What earlier launches learned may have changed since: one message at least is handled, and measured.
+            # Remembered durations may be out of date: handle and measure at least one message.
             half = (self.window.stop_before - self.window.start) / 2
             margin = min(margin, max(self.options.min_margin, half))
         return margin
 
     def asked_to_stop(self) -> StopReason | None:
-        """A reason that has nothing to do with time. Once there is one, it stays."""
+        """A reason other than time. It is permanent."""
         self._launch.check_lease()
         if self._asked is None:
             self._asked = self._reason_to_stop()
@@ -152,7 +152,7 @@ class Consumer:
         return None
 
     def nothing_left(self) -> StopReason | None:
-        """Why nothing can be handled any more: no message is ready, in hand or in an outbox, or all are held back."""
+        """EMPTY if no message is ready, in hand or in an outbox; HELD_BACK if all ready ones are held back."""
         if self.executor.busy() or not self._exhausted:
             return None
         sent_on = self._exchange.sent_on
@@ -200,14 +200,14 @@ class Consumer:
         reservation = attempt.reservation
         expected = self._durations.expected(attempt.handler.name)
         if self._settling.since is not None and (expected is None or expected > HORIZON):
-            self._settle()  # what is done must not wait for something long
+            self._settle()  # outcomes must not wait for a long handler
         if attempt.handler.at_most_once and not self._exchange.begin(reservation):
             return
         self._taken += 1
         self._suspecting = reservation.crashes > 0
         if self._suspecting:
-            # What may have killed its process is handled alone, so that no other is blamed: nothing in hand beside it,
-            # nor reserved behind it, because if the heartbeat dies as well, every reservation is charged.
+            # Handle a suspected crasher alone, so that no other message is blamed, and with no other reservations,
+            # because if the heartbeat dies as well, every reservation is charged.
             self._await_quiet()
             self._exchange.clear()
         if self._flight.full:
@@ -219,7 +219,7 @@ class Consumer:
             self._await_quiet()
 
     def idle(self) -> None:
-        """Wait for a message, at most idle_time, in slices; or for one in flight, while there are any."""
+        """Wait for a message, at most idle_time; while any are in flight, for one of these."""
         if self.executor.busy():
             self._wake.wait(min(self.options.longest_wait, self.options.idle_time), self.executor)
             self._collect()
@@ -243,12 +243,12 @@ class Consumer:
             self._settling.tell_hooks(())
 
     def await_slot(self) -> None:
-        """A slot is taken before a message is: what is reserved can be started."""
+        """Wait for a free slot, so that a reserved message can be started at once."""
         self.executor.wait(SLICE if self._settling.since is None else HORIZON)
         self._collect()
 
     def finish(self) -> None:
-        """Wait for what is in hand, give back what was not started, settle all of it."""
+        """Wait for messages in hand, release those not started, settle all."""
         self._await_quiet()
         self._report()
         self._exchange.give_back()
@@ -282,7 +282,7 @@ class Consumer:
                 self._durations.add(attempt.handler.name, handled.ended - handled.started)
                 self._settling.settle(handled)
                 if attempt.handler.at_most_once:
-                    self._settle()  # a death before that would leave it unknown whether it was handled
+                    self._settle()  # if the process died first, it would be unknown whether it was handled
         since = self._settling.since
         if self._settling.watched or (since is not None and self.clock() - since > HORIZON):
             self._settle()
@@ -313,7 +313,7 @@ class Consumer:
 
 
 def refuse_crashed(reservation: Reservation) -> None:
-    """Raise Crashed where its process died too often for another attempt."""
+    """Raise Crashed if its process died too often for another attempt."""
     if reservation.spent:
         raise Crashed("crashed: its launch died in its last attempt, or before that was settled")
     if reservation.crashes >= MOST_CRASHES:

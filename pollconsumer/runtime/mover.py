@@ -1,8 +1,8 @@
-"""The mover: promotes due messages to their queue, enqueues the occurrences of recurrences, and recovers orphans that
-no launch has taken over.
+"""The mover: promotes due messages to their queue, enqueues occurrences of recurrences, and recovers orphans without a
+successor.
 
-It sleeps until the next due time and is woken when something earlier is scheduled, so that a message is late by
-milliseconds and never early: what is due is for the server's clock to say, in the script that moves it.
+It sleeps until the next due time and is woken when an earlier one is scheduled, so that a message is late by
+milliseconds and never early: the script that moves it compares with the server's clock.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 MAINTAIN_EVERY = 1.0
 MARGIN = 0.25
-"""Seconds before the window's end at which the mover stops, to be gone when the next one starts."""
+"""Seconds before the window's end at which the mover stops, so that it has exited when the next one starts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +50,7 @@ class Mover:
         self._moved = 0
 
     def run(self) -> StopReason:
-        """Move until the window closes. Raises LeaseLost, StoreUnreachable; what keeps queues from being looked after
-        where no queue is left."""
+        """Move until the window closes. Raises LeaseLost, StoreUnreachable; StoreRefused if no queue is usable."""
         while self.window.has_time(self.clock(), MARGIN):
             self._launch.check_lease()
             if self._launch.interrupted():
@@ -65,7 +64,7 @@ class Mover:
         return StopReason.NO_TIME_TO_IDLE
 
     def promote(self) -> tuple[int, float | None]:
-        """One batch of every queue. Returns messages moved, and seconds until the next is due, None for never."""
+        """One batch of every queue. Returns messages moved, and seconds until the next is due, or None."""
         moved, soonest = 0, None
         for queue in self.queues():
             with self._leaving_out(queue):
@@ -80,7 +79,7 @@ class Mover:
         return moved, soonest
 
     def maintain(self) -> None:
-        """Once a second: offer orphans and places again, send on what a launch could not, forget what is old."""
+        """Once a second: recover orphans, offer places, send outboxes, trim."""
         if self.clock() - self._maintained < MAINTAIN_EVERY:
             return
         self._maintained = self.clock()
@@ -106,7 +105,7 @@ class Mover:
         self._emit(ConflictDropped(message_id, queue))
 
     def queues(self) -> list[str]:
-        """Every queue that can be looked after, each told of our fence before anything is moved there."""
+        """The usable queues; announces our fence to each before anything is moved there."""
         queues = self._store.queues()
         for queue in queues:
             if queue not in self._announced and queue not in self._left_out:
@@ -123,7 +122,7 @@ class Mover:
 
     @contextmanager
     def _leaving_out(self, queue: str) -> Iterator[None]:
-        """Go on without a queue, for this launch, whose keys in the store are not ours, or not whole."""
+        """Skip a queue with foreign or corrupt keys for this launch."""
         try:
             yield
         except (LeaseLost, PermissionDenied, StoreUnreachable):

@@ -1,4 +1,4 @@
-"""The two roles that a launch can have, put together from their parts."""
+"""Assembles the two roles of a launch: consumer and mover."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pollconsumer.store.reservations import Buried
 
 LAUNCHED_EVERY = 600.0
-"""Seconds; consumers are launched so often at least, unless their settings say otherwise."""
+"""Seconds; the assumed maximum time between launches of a consumer, unless its settings say otherwise."""
 
 
 def consume(
@@ -37,8 +37,7 @@ def consume(
     recurrences: Sequence[Recurrence],
     executor: Executor,
 ) -> StopReason:
-    """Handle messages; at the end, close ``executor``. What was reserved by a launch that is gone is offered again
-    first."""
+    """Recover orphans, handle messages, and finally close ``executor``."""
     with closing(executor):
         store, named = launch.store, {handler.queue for handler in handlers.values()}
         known = {"default", *named, *(each.queue for each in recurrences)}
@@ -64,8 +63,8 @@ def consume(
 
 
 def served_for(plan: LaunchPlan) -> float:
-    """Seconds from the start of a launch in which another of its group can be expected: twice its timeout or the time
-    between launches, where its schedule tells that, and twenty minutes at least."""
+    """Seconds from a launch's start within which another of its group can be expected: twice its timeout, or the time
+    between launches by its schedule, and twenty minutes at least."""
     between = 0.0
     if plan.next_launches is not None:
         next_launch, the_one_after = plan.next_launches
@@ -74,7 +73,7 @@ def served_for(plan: LaunchPlan) -> float:
 
 
 def _announce(launch: Launch, queues: Sequence[str]) -> tuple[str, ...]:
-    """Those of ``queues`` that can be served. StoreRefused where none can."""
+    """Those of ``queues`` that can be served. StoreRefused if none can."""
 
     def tell_death(buried: Buried) -> None:
         launch.emit(death_of(buried))
@@ -106,10 +105,10 @@ def define(
     emit: Callable[[Event], None],
     left_out: Set[str] = frozenset(),
 ) -> None:
-    """Have the store know the recurrences of a launch's modules and configuration, and forget those of earlier ones.
+    """Register the recurrences of a launch's modules and configuration, and remove those that are no longer defined.
 
     ``owner`` is the launch's group. Imported lazily: most launches define no recurrences. The keys of the queues
-    ``left_out`` are known not to be ours.
+    ``left_out`` are unusable.
     """
     if not recurrences and not store.owns_recurrences(owner):
         return
@@ -120,7 +119,7 @@ def define(
         store.own_recurrences(owner, queues)
     Recurring(store.wire, store.keys.namespace).define(owner, sorted(queues), recurrences, emit)
     if not recurrences:
-        store.disown_recurrences(owner)  # at last: a launch that dies before leaves it to the next
+        store.disown_recurrences(owner)  # last: if a launch dies before, the next one does it
 
 
 def move(launch: Launch, options: MoverOptions) -> StopReason:
@@ -132,7 +131,7 @@ def mover(launch: Launch, options: MoverOptions) -> Mover:
     from pollconsumer.store.recurring import Recurring
 
     keys = launch.store.keys
-    launch.leases.take_call(launch.holder)  # it was ours
+    launch.leases.take_call(launch.holder)  # our own call
 
     def markers() -> list[str]:
         schedules = [keys.queue(queue, "schedule_marker") for queue in moving.queues()]

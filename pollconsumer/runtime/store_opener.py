@@ -1,4 +1,4 @@
-"""Opening the store that the settings name: the embedded server, or one of the user's."""
+"""Opens the store of the settings: the embedded server, or the user's own."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 EMBEDDED = "embedded"
 START_BUDGET = 10.0
-"""Seconds in which the embedded server must have started."""
+"""Seconds for starting the embedded server."""
 
 
 class StoreMemo:
-    """The id of a store, in a file of the user's own: away from the data that it vouches for."""
+    """The id of a store, in a file outside of it."""
 
     def __init__(self, address: str, namespace: str, files: OwnFiles) -> None:
         digest = hashlib.sha256(f"{address}\n{namespace}".encode()).hexdigest()[:32]
@@ -38,23 +38,23 @@ class StoreMemo:
             return None
 
     def write(self, store_id: str) -> None:
-        """Where nothing can be written, as in a container, every start is the first."""
+        """If no file is writable, as in a container, every start is the first."""
         self._files.write(self._name, f"{store_id}\n".encode())
 
     def forget(self) -> None:
-        """CannotCreate where the file system does not let go of it."""
+        """CannotCreate if the file cannot be removed."""
         self._files.remove(self._name)
         if self.read() is not None:
             raise CannotCreate("the id of the store that was known", self._name, "make its directory writable")
 
 
 class StoreOpener:
-    """Makes connections to one store. An embedded server is started by the first call that needs it."""
+    """Makes connections to one store, and starts an embedded server lazily."""
 
     def __init__(
         self, store: str, namespace: str, durability: str, warn: Callable[[str], None], files: OwnFiles
     ) -> None:
-        """``files`` keep the id of the store, from one process to the next."""
+        """``files`` remember the id of the store across processes."""
         self._revive: Callable[[float], None] | None = None
         self._revive_silently: Callable[[float], None] | None = None
         self._url = store
@@ -74,15 +74,15 @@ class StoreOpener:
         self._greet = Suitability(namespace, self.memo, warn)
 
     def wire(self, patience: Callable[[], Patience]) -> Wire:
-        """A connection that looks at the server before it is used."""
+        """A connection that checks the server before its first use."""
         return Wire(self._url, patience, revive=self._revive, greet=self._greet)
 
     def bare_wire(self, patience: Callable[[], Patience]) -> Wire:
-        """A connection beside one that has looked already, and that starts no server."""
+        """An additional connection, which neither checks nor starts the server."""
         return Wire(self._url, patience)
 
     def for_heartbeat(self, patience: Callable[[], Patience]) -> tuple[Leases, RedisStore]:
-        """What a heartbeat needs; it starts the embedded server too, for its launch may be busy for long."""
+        """For a heartbeat; starts the embedded server, too, since its launch may be busy for long."""
         wire = Wire(self._url, patience, revive=self._revive_silently)
         return Leases(wire, self.namespace), RedisStore(wire, self.namespace)
 

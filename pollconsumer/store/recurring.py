@@ -1,6 +1,6 @@
-"""Recurrences in the store: their definitions, when each is due next, and what became of their occurrences.
+"""Recurrences in the store: definitions, next instants, and counts.
 
-They live with the queue that their occurrences go to, so that enqueueing one and setting the next is one script.
+They are stored with the queue of their occurrences, so that enqueueing one and setting the next instant is one script.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ if TYPE_CHECKING:
 
 BATCH = 50
 OF_ANY_QUEUE = (LeaseLost, PermissionDenied, StoreUnreachable)
-"""What is not the fault of a single queue's keys."""
+"""Errors that are not due to a single queue's keys."""
 
 
 class Standing(NamedTuple):
-    """A recurrence as it stands; instants in epoch ms. ``recurrence`` is None, and ``error`` says why, for one that
-    cannot be read."""
+    """A recurrence and its state; instants in epoch ms. ``recurrence`` is None if it is unreadable, and ``error`` says
+    why."""
 
     name: str
     queue: str
@@ -73,10 +73,10 @@ class Recurring:
     def define(
         self, owner: str, queues: Sequence[str], recurrences: Sequence[Recurrence], emit: Callable[[Event], None]
     ) -> None:
-        """Make ``owner``'s recurrences, in all of ``queues``, exactly these.
+        """Replace ``owner``'s recurrences in all of ``queues``.
 
-        One that is new or changed begins with its first instant from now on, but what is due stays due; one that is as
-        it was goes on. One that has another owner as well stays when this one has it no more.
+        A new or changed one starts with its first instant from now on, but what is due stays due; an unchanged one
+        continues. One with another owner stays when this one no longer defines it.
         """
         now = now_ms(self._wire)
         script = self._wire.scripts["define"]
@@ -102,8 +102,7 @@ class Recurring:
     def _each(
         self, queues: Sequence[str], commands: Sequence[tuple[Any, ...]], emit: Callable[[Event], None]
     ) -> Iterator[tuple[str, Any]]:
-        """Answers of the queues, in one round trip; of those that have one, where a queue's keys are not as they are to
-        be. The commands must be such that repeat themselves harmlessly."""
+        """Answers to idempotent commands, by queue, in one round trip; without queues whose keys are unusable."""
         try:
             answers = self._wire.all(commands) if commands else []
         except OF_ANY_QUEUE:
@@ -122,14 +121,14 @@ class Recurring:
         yield from zip(queues, answers, strict=True)
 
     def try_again(self, holder: Holder, queue: str) -> None:
-        """Have what could not be read looked at again: by a launch of another version, or with other time zones."""
+        """Return recurrences that were set aside: this launch may be able to read them."""
         script = self._wire.scripts["try_again"]
         self._wire.call(script, self._keys.of_script(script, queue), [holder.lineage, holder.fence])
 
     def tick(self, holder: Holder, queue: str, emit: Callable[[Event], None]) -> int:
-        """Enqueue the occurrences that are due in ``queue``. Returns how many.
+        """Enqueue the due occurrences of ``queue``. Returns how many.
 
-        A recurrence that cannot be read is put aside, until `try_again`.
+        An unreadable recurrence is set aside until `try_again`.
         """
         script = self._wire.scripts["due"]
         now, due = self._wire.call(script, self._keys.of_script(script, queue), [BATCH])
@@ -158,7 +157,7 @@ class Recurring:
         return enqueued
 
     def standing(self, emit: Callable[[Event], None]) -> Iterator[Standing]:
-        """Every recurrence, by queue and name, of the queues whose keys are as they are to be."""
+        """Every recurrence, by queue and name, of usable queues."""
         for queue in known_queues(self._wire, self._keys):
             names = (
                 "recurrences", "next_instants", "recurrences_unreadable", "recurrence_counters", "recurrence_owners",
@@ -184,7 +183,7 @@ class Recurring:
         raise NotFound("no such recurrence", name, "recurrences list shows those there are, once a launch defined them")
 
     def remove(self, name: str) -> None:
-        """In every queue. It comes back with the next launch that defines it. Raises NotFound."""
+        """In every queue. The next launch that defines it adds it again. Raises NotFound."""
         self.find(name)
         script = self._wire.scripts["undefine"]
         for standing in self.standing(_unheard):
@@ -193,11 +192,11 @@ class Recurring:
                 self._wire.call(script, self._keys.of_script(script, standing.queue), [standing.raw_name])
 
     def pause(self, standing: Standing) -> None:
-        """No occurrences until it is resumed; those of the meantime are not missed."""
+        """Yield no occurrences until it is resumed; those in between are not missed."""
         self._hold(standing, "")
 
     def resume(self, standing: Standing) -> None:
-        """Raises BadData where it is not a pause that keeps it from recurring."""
+        """Raises BadData if it is not paused but disabled."""
         recurrence = readable(standing)
         if not recurrence.enabled:
             raise BadData("cannot resume", recurrence.name, "it is disabled: enable it where it is defined")
@@ -211,7 +210,7 @@ class Recurring:
 
 
 def readable(standing: Standing) -> Recurrence:
-    """Raises BadData for one that cannot be read."""
+    """Raises BadData if it is unreadable."""
     if standing.recurrence is None or standing.error is not None:
         raise BadData("cannot read recurrence", standing.name, f"{standing.error}; recurrences remove removes it")
     return standing.recurrence
@@ -234,13 +233,13 @@ def occurrence_record(recurrence: Recurrence, instant: int) -> bytes:
 
 
 def _told(name: bytes, instant: bytes, definition: bytes, now: int) -> tuple[Recurrence, Tick]:
-    """What is to be done now about a recurrence that is due. ValueError for one that cannot be read."""
+    """What to do now about a due recurrence. ValueError if it is unreadable."""
     recurrence = _read(name, definition)
     return recurrence, tick(recurrence, _instant(instant), now)
 
 
 def _read(name: bytes, definition: bytes) -> Recurrence:
-    """ValueError for what is none."""
+    """ValueError if it is invalid."""
     if not definition:
         raise ValueError("it has no definition")
     recurrence = of_json(definition)
@@ -250,7 +249,7 @@ def _read(name: bytes, definition: bytes) -> Recurrence:
 
 
 def _instant(score: bytes) -> int:
-    """ValueError for an instant that no rule can have yielded, or no calendar holds."""
+    """ValueError for an instant that is corrupt, or beyond the calendar."""
     instant = float(score)
     if not 0 <= instant < 1e14:
         raise ValueError(f"its next instant is {score.decode()}, which no rule yields")
@@ -289,4 +288,4 @@ def _standing(
 
 
 def _unheard(_: Event) -> None:
-    """What is looked for has a name, and is not in a queue that cannot be looked into."""
+    """Ignores unusable queues: a look-up by name does not concern them."""

@@ -1,4 +1,4 @@
-"""What a launch has reserved, how it settles that, and what a step of both takes and brings."""
+"""Reservations, settlements, and the arguments and results of a step."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Holder(NamedTuple):
-    """Who writes: a lease's lineage, the fence of this holder of it, and the group whose successor it gives way to."""
+    """The holder of a lease: the lease's lineage, the holder's fence, and its group."""
 
     lineage: str
     fence: str
@@ -22,8 +22,8 @@ class Holder(NamedTuple):
 class Reservation:
     """A message that a launch has reserved.
 
-    ``reserved_at`` is the server's, in epoch ms; later instants are reckoned from it by the monotonic clock, so that
-    this host's wall clock plays no part.
+    ``reserved_at`` is the server's, in epoch ms; later instants are computed from it by the monotonic clock, without
+    this host's wall clock.
     """
 
     __slots__ = ("_read_at", "handler", "id", "payload", "queue", "reserved_at", "row")
@@ -34,7 +34,7 @@ class Reservation:
 
     @property
     def name(self) -> str:
-        """The id as text, whatever somebody else made of it."""
+        """The id as text, even if it is corrupt."""
         return id_text(self.id)
 
     @property
@@ -44,7 +44,7 @@ class Reservation:
 
     @property
     def crashes(self) -> int:
-        """How often its process died while it was in flight, or beside one that was; more than that where `spent`."""
+        """How often its process died while it was in flight; 255 if `spent`."""
         return rows.crashes(self.row)
 
     @property
@@ -54,7 +54,7 @@ class Reservation:
 
     @property
     def generation(self) -> int:
-        """How often it was redriven."""
+        """The number of redrives."""
         return self.row[rows.GENERATION]
 
     @property
@@ -70,9 +70,9 @@ class Reservation:
 
 
 class Settlement(NamedTuple):
-    """What becomes of a reservation, made by one of the constructors, which say what ``ms`` and ``text`` are.
+    """The settlement of a reservation, made by one of the constructors, which define ``ms`` and ``text``.
 
-    The fields are those that `step.lua` takes, in its order.
+    The fields are those of `step.lua`, in its order.
     """
 
     id: bytes
@@ -94,7 +94,7 @@ class Settlement(NamedTuple):
         kept_for_ms: int = 0,
         outgoing: bytes = b"",
     ) -> Settlement:
-        """``outgoing``: messages to be sent with the completion. Without a result and these, `Share.complete` does."""
+        """``outgoing``: follow-ups. Without these and a result, `Share.complete` is used."""
         row = reservation.row
         return cls(reservation.id, row, rows.completed(row, started, ended), "complete", kept_for_ms, result, outgoing)
 
@@ -107,14 +107,14 @@ class Settlement(NamedTuple):
     def dead(
         cls, reservation: Reservation, started: int, failed: int, *, error: str, counted: bool = True
     ) -> Settlement:
-        """A dead letter; of an attempt that was made, where that is ``counted``."""
+        """A dead letter; ``counted``: the attempt was made."""
         row = reservation.row
         new_row = rows.dead(row if counted else rows.unstarted(row), started, failed)
         return cls(reservation.id, row, new_row, "dead", 0, error)
 
     @classmethod
     def released(cls, reservation: Reservation) -> Settlement:
-        """Uncharged, to the head of the queue, before what was released before it."""
+        """Uncharged, to the head of the queue."""
         return cls(reservation.id, reservation.row, rows.released(reservation.row), "release")
 
     @classmethod
@@ -125,7 +125,7 @@ class Settlement(NamedTuple):
 
     @classmethod
     def begun(cls, reservation: Reservation) -> Settlement:
-        """It stays reserved, and is handled now for the only time."""
+        """It stays reserved, and is handled at most once."""
         return cls(reservation.id, reservation.row, rows.begun(reservation.row), "begin")
 
 
@@ -137,12 +137,12 @@ class Limits(NamedTuple):
     period_ms: int | None = None
 
     def packed(self) -> str:
-        """As `step.lua` takes them."""
+        """For `step.lua`."""
         return " ".join("" if limit is None else str(limit) for limit in self) if any(self) else ""
 
 
 class Share:
-    """One queue's part of a step: what to settle there, and how many messages to reserve within which limits."""
+    """One queue's part of a step: settlements, and how many messages to reserve within which limits."""
 
     __slots__ = ("claim", "completed", "limits", "queue", "settlements")
 
@@ -152,29 +152,28 @@ class Share:
         self.settlements: list[Settlement] = []
 
     def complete(self, reservation: Reservation, started: int, ended: int) -> None:
-        """As most messages are settled, which costs less than a Settlement does."""
+        """Hot path: most messages are settled so, cheaper than by a Settlement."""
         row = reservation.row
         self.completed.append((reservation.id, row, rows.completed(row, started, ended)))
 
     def ids(self) -> list[bytes]:
-        """Of what is to be settled."""
+        """The ids of its settlements."""
         return [name for name, _, _ in self.completed] + [settlement.id for settlement in self.settlements]
 
 
 class Buried(NamedTuple):
-    """A dead letter that the store made, of what could not be reserved: all that is known of it, and its problem."""
+    """A dead letter that the store made of a message that cannot be reserved, and the problem."""
 
     message: Reservation
     problem: str
 
 
 class Stepped(NamedTuple):
-    """``stale``: ids that were no longer ours to settle. ``successor``: the next launch waits for the lease.
+    """``stale``: ids whose reservations were stale. ``successor``: the next launch waits for the lease.
 
-    ``more_in``: seconds until limits let more be handed out, 0 where it is enough to ask again, None where nothing was
-    held back, or only the end of what is in flight can change that. ``held_back``: nothing was reserved of a queue in
-    which messages are ready. ``newer``: queues in which messages of a newer version were set aside.
-    ``buried``: messages that turned out malformed.
+    ``more_in``: seconds until limits allow more, 0 to ask again at once, None if nothing was held back, or if that
+    depends on messages in flight. ``held_back``: nothing was reserved of a queue with ready messages. ``newer``: queues
+    in which messages of a newer version were set aside. ``buried``: malformed messages, now dead letters.
     """
 
     reserved: list[Reservation]

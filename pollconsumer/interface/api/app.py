@@ -50,15 +50,15 @@ Q = ParamSpec("Q")
 R = TypeVar("R")
 
 ENQUEUE_BUDGET = 5.0
-"""Seconds for which enqueueing bears with a store that does not answer."""
+"""Seconds for which enqueueing retries when the store does not answer."""
 
 
 class PollConsumer(Hooking):
-    """Handlers, and the store that messages for them go to.
+    """Handlers, and the store of their messages.
 
-    Settings are those of the command that imports the module, else they are read as the command line reads them: from
-    the environment, ``config.toml`` and defaults. ``store`` and ``namespace`` take precedence. Nothing is opened before
-    the first message is enqueued; an instance may be shared by threads, and used on both sides of a fork.
+    Settings are those of the command that imports the module, else read like the command line's from the environment,
+    ``config.toml`` and defaults. ``store`` and ``namespace`` take precedence. The store is opened lazily; an instance
+    is thread-safe, and may be used on both sides of a fork.
     """
 
     def __init__(self, *, store: str | None = None, namespace: str | None = None) -> None:
@@ -87,11 +87,10 @@ class PollConsumer(Hooking):
     def handler(self, name: str | None = None, /, **options: Unpack[HandlerOptions]) -> Register: ...
 
     def handler(self, name: Any = None, /, **options: Unpack[HandlerOptions]) -> Any:
-        """Register a function as the handler of messages of that name; without one, its own.
+        """Register a function as the handler ``name``, by default the function's name.
 
-        It returns: the message is completed, and what it returned is kept as its result. It raises: the message is
-        tried again, until ``max_attempts``; then, or for Fatal and the exceptions in ``fatal``, it becomes a dead
-        letter.
+        When it returns, the message is completed with its return value as result. When it raises, the message is
+        retried until ``max_attempts``; then, or after Fatal and the exceptions in ``fatal``, it becomes a dead letter.
         """
         if callable(name):
             return self.handler()(name)
@@ -121,11 +120,11 @@ class PollConsumer(Hooking):
         priority: int = 0,
         **options: Unpack[HandlerOptions],
     ) -> Register:
-        """Register a function as a handler that recurs: by a cron expression in ``timezone``, or every ``90s``.
+        """Register a function as a recurring handler: by a cron expression in ``timezone``, or every ``90s``.
 
-        A parameter ``occurrence: datetime`` receives the instant at which it was due. ``missed`` says what becomes of
-        occurrences that nobody was there to enqueue; with ``overlap="skip"`` none is enqueued while the one before is
-        unfinished. With ``enabled=False`` it is listed and does not recur.
+        A parameter ``occurrence: datetime`` receives its due instant. ``missed`` is the policy for missed occurrences;
+        with ``overlap="skip"`` none is enqueued while the last one is unfinished. With ``enabled=False`` it is listed
+        and does not recur.
         """
         is_cron = isinstance(when, str) and (len(when.split()) > 1 or when.startswith("@"))
         cron, every = (when, None) if is_cron else (None, when)
@@ -154,24 +153,24 @@ class PollConsumer(Hooking):
         return cast("Register", register)
 
     def enqueue(self, handler: str, payload: Mapping[str, Any] | None = None, **options: Unpack[SendOptions]) -> Handle:
-        """Enqueue a message by its handler's name, whose code need not be at hand.
+        """Enqueue a message by its handler's name, without the handler's code.
 
-        ValueError or TypeError for what cannot be a message, OutcomeUnknown when the reply was lost, StoreUnreachable;
-        Conflict, a ValueError, where ``id`` belongs to a message with another handler or payload.
+        ValueError or TypeError for an invalid message, OutcomeUnknown if the reply was lost, StoreUnreachable;
+        Conflict, a ValueError, if ``id`` belongs to a message with another handler or payload.
         """
         if options.get("queue") is None:
             options["queue"] = self._queue_of(handler)
         return self.enqueue_messages([new_message(handler, payload or {}, **options)])[0]
 
     def _queue_of(self, handler: str) -> str:
-        """Of one that is registered in this process for the same store, or a command; else ``default``."""
+        """The queue of a handler registered in this process for the same store, or of a command; else ``default``."""
         for app in (self, *registry.apps):
             if handler in app.handlers and app.place == self.place:
                 return app.handlers[handler].definition.queue
         return self._settings().queue_of(handler)
 
     def enqueue_messages(self, messages: Sequence[NewMessage]) -> list[Handle]:
-        """Enqueue messages made before, a few hundred in a round trip."""
+        """Enqueue prepared messages, a few hundred per round trip."""
         with Shield(), self._lock:
             held = self._opened().enqueue(messages)
         pause = time.sleep if registry.stand_in is None else registry.stand_in.pause
@@ -218,7 +217,7 @@ def _converting(hint: Any) -> Callable[[Any], Any]:
 
 
 class Register(Protocol):
-    """Makes a handler of a function. What it is enqueued by is its own parameters, less a first one for the context."""
+    """Makes a handler of a function. Messages take the function's parameters, without a leading context."""
 
     @overload
     def __call__(
@@ -230,7 +229,7 @@ class Register(Protocol):
 
 
 class HandlerFunction(Generic[P, Q, R]):
-    """A function that is a handler: still called as before, by the parameters Q, and enqueued by P."""
+    """A function that is a handler: still callable, with parameters Q, and enqueued with P."""
 
     def __init__(self, app: PollConsumer, handler: Handler, function: Callable[Q, R], arguments: Arguments) -> None:
         self.app, self.definition, self.function, self.arguments = app, handler, function, arguments
@@ -243,7 +242,7 @@ class HandlerFunction(Generic[P, Q, R]):
         return self.function(*args, **kwargs)
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle:
-        """Enqueue a message that calls the function with these arguments. TypeError where they do not fit it."""
+        """Enqueue a message that calls the function with these arguments. TypeError if they do not fit."""
         self._plain = self._plain or self.using()
         return self._plain.enqueue(*args, **kwargs)
 
@@ -252,20 +251,20 @@ class HandlerFunction(Generic[P, Q, R]):
         return self.using().enqueue_many(payloads)
 
     def using(self, **options: Unpack[SendOptions]) -> Sending[P]:
-        """How to send what is enqueued next."""
+        """This handler with options for its messages."""
         options["queue"] = options.get("queue") or self.definition.queue
         return Sending(self, options)
 
 
 class Sending(Generic[P]):
-    """A handler together with the options that its messages are sent with."""
+    """A handler with options for its messages."""
 
     def __init__(self, handler: HandlerFunction[P, ..., Any], options: SendOptions) -> None:
         self._handler, self._options = handler, options
         self._first = new_message(handler.definition.name, {}, **options)
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle:
-        """Enqueue a message. TypeError where the arguments do not fit the function."""
+        """Enqueue a message. TypeError if the arguments do not fit."""
         return self._handler.app.enqueue_messages([self._message(args, kwargs)])[0]
 
     def enqueue_many(self, payloads: Iterable[Mapping[str, Any]]) -> list[Handle]:

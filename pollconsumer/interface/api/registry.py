@@ -1,4 +1,4 @@
-"""The applications of this process. One registry for all, so that modules need not agree on one."""
+"""The process-wide registry of applications, so that modules need not share one."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ if TYPE_CHECKING:
 
 
 class StandIn(Protocol):
-    """What takes the place of every application's store, under test."""
+    """Replaces every application's store, under test."""
 
     def store_of(self, app: PollConsumer) -> RedisStore: ...
 
     def pause(self, seconds: float) -> None:
-        """Between two looks at a message that is waited for."""
+        """Between polls of an awaited message."""
 
 
 class Registry:
     def __init__(self) -> None:
         self.apps: list[PollConsumer] = []
         self.settings: Settings | None = None
-        """Those of the command that imports the modules; applications without a store of their own go by them."""
+        """Those of the command that imports the modules, for applications without their own store."""
         self.stand_in: StandIn | None = None
 
     def add(self, *apps: PollConsumer) -> None:
         self.apps += [app for app in apps if app not in self.apps]
 
     def handlers(self) -> dict[str, HandlerFunction[..., ..., Any]]:
-        """By name. ConfigurationError for one that two applications have."""
+        """By name. ConfigurationError for a duplicate name."""
         found: dict[str, HandlerFunction[..., ..., Any]] = {}
         for app in self.apps:
             for name, registered in app.handlers.items():
@@ -51,7 +51,7 @@ class Registry:
     def afresh(
         self, apps: Iterable[PollConsumer] = (), settings: Settings | None = None, stand_in: StandIn | None = None
     ) -> Iterator[None]:
-        """These and no others until the block ends; then what there was before, without what was made meanwhile."""
+        """Only these applications until the block ends; then the previous ones, without those made in the block."""
         before = vars(self).copy()
         self.apps, self.settings, self.stand_in = list(apps), settings, stand_in
         try:

@@ -1,1 +1,1 @@
-"""What a launch is put together from: settings become handlers, programs, recurrences, options."""
+"""Builds launches from settings: handlers, programs, recurrences, options."""

@@ -1,4 +1,4 @@
-"""Importing the modules that register handlers."""
+"""Imports the modules that register handlers."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 
 def load_handlers(settings: Settings, programs: Programs | None = None) -> dict[str, Handler]:
-    """Handlers by name: of the modules that ``settings`` name, and its commands, which are noted in ``programs`` when
-    they run. ConfigurationError for one that cannot be imported, or run."""
+    """Handlers by name, of the modules and commands in ``settings``; commands keep notes in ``programs``.
+    ConfigurationError for one that cannot be imported or run."""
     handlers = import_handlers(settings)
     if settings.commands:
         from pollconsumer.interface.assembly.programs import load_commands, running_programs
@@ -39,9 +39,9 @@ def load_handlers(settings: Settings, programs: Programs | None = None) -> dict[
 
 
 def import_handlers(settings: Settings) -> dict[str, Handler]:
-    """Handlers by name, of the modules that ``settings`` name. ConfigurationError for one that cannot be imported.
+    """Handlers by name, of the modules in ``settings``. ConfigurationError for one that cannot be imported.
 
-    The directory of the configuration file stands first on the path, and a ``PollConsumer()`` made in them has these
+    The directory of the configuration file is first on sys.path, and a ``PollConsumer()`` made in them has these
     settings.
     """
     registry.settings = settings
@@ -80,5 +80,5 @@ def _import_here(module: str) -> None:
         raise ConfigurationError("handlers", module, reason) from None
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt) and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-            raise  # a person's; launches take signals otherwise
+            raise  # Ctrl-C; launches handle signals differently
         raise ConfigurationError("handlers", module, f"importing it raised {shown(describe(error))}") from None

@@ -1,4 +1,4 @@
-"""Launches, put together from the settings."""
+"""Builds launches from settings."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def launch_consumer(settings: Settings, *, until_empty: bool, max_messages: int 
     chosen, programs = settings.consumer, _programs(settings)
 
     def prepare() -> tuple[Group, Work]:
-        # Imported lazily: the mover needs none of it.
+        # Imported lazily: the mover does not need it.
         from pollconsumer.interface.assembly.handlers import load_handlers
         from pollconsumer.interface.assembly.recurrences import load_recurrences
 
@@ -63,7 +63,7 @@ def launch_mover(settings: Settings) -> None:
 
 
 def _programs(settings: Settings) -> Programs | None:
-    """Where programs that run for messages are noted; None where no handler is one."""
+    """The notes of programs; None if no handler is one."""
     if not settings.commands:
         return None
     from pollconsumer.interface.assembly.programs import running_programs
@@ -75,8 +75,7 @@ def _programs(settings: Settings) -> Programs | None:
 def _ready(
     handlers: Mapping[str, Handler], settings: Settings, programs: Programs | None, check_lease: Callable[[], None]
 ) -> Iterator[Mapping[str, Handler]]:
-    """``handlers``, with the processes that some of them want; what those and programs leave behind ends with the
-    block."""
+    """``handlers``, isolated ones with their processes. These, and survivors of programs, end with the block."""
     if programs is not None:
         programs.clear()
     try:

@@ -1,4 +1,4 @@
-"""What launches go by, taken from the settings."""
+"""A launch's options from the settings."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def mover_options(settings: Settings) -> MoverOptions:
 
 
 def served_queues(settings: Settings, handlers: Mapping[str, Handler]) -> tuple[str, ...]:
-    """The queues that a launch with these handlers serves, in this order: those that are set, else ``default`` and the
-    handlers' own."""
+    """The queues that a launch with these handlers serves, in order: those in the settings, else ``default`` and the
+    handlers'."""
     if settings.consumer.queues:
         return tuple(dict.fromkeys(settings.consumer.queues))
     return ("default", *sorted({handler.queue for handler in handlers.values()} - {"default"}))
@@ -59,6 +59,6 @@ def _limits(queue: QueueSettings) -> Limits:
 
 
 def _weights(served: Sequence[str], queues: Mapping[str, QueueSettings]) -> dict[str, int]:
-    """By queue, where any of those served has one; the others count 1."""
+    """By queue, if any of those served has one; the others have 1."""
     weights = {name: queues[name].weight or 1 for name in served if name in queues}
     return weights if any(queues[name].weight for name in weights) else {}

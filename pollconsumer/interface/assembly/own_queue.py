@@ -1,4 +1,4 @@
-"""Where messages go whose producer names no queue: to their handler's own."""
+"""Finds a handler's queue, for messages whose producer names none."""
 
 from __future__ import annotations
 
@@ -16,17 +16,15 @@ if TYPE_CHECKING:
 
 
 class OwnQueues:
-    """Imports the modules that the settings name, once, for the first handler that only they can know."""
+    """Imports the configured modules lazily, once, for the first handler that needs them."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._registered: Mapping[str, Handler] | None = None
 
     def of(self, handler: str) -> str:
-        """The queue of ``handler``; ``default`` for one that is not known here.
-
-        ConfigurationError where the modules cannot be imported.
-        """
+        """The queue of ``handler``; ``default`` if it is unknown. ConfigurationError if the modules cannot be
+        imported."""
         if handler in self._settings.commands or not self._settings.handlers:
             return self._settings.queue_of(handler)
         if self._registered is None:
@@ -38,7 +36,7 @@ class OwnQueues:
         from pollconsumer.interface.assembly.handlers import import_handlers
 
         try:
-            with redirect_stdout(sys.stderr):  # ids are what is printed there
+            with redirect_stdout(sys.stderr):  # standard output is for ids
                 return import_handlers(self._settings)
         except ConfigurationError as error:
             raise ConfigurationError(f"{error}; or name the queue, with --queue: then no module is imported") from None

@@ -1,4 +1,4 @@
-"""Programs as handlers, as the configuration's ``[commands.NAME]`` gives them."""
+"""Builds handlers from the configuration's ``[commands.NAME]``."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ def load_commands(settings: Settings, programs: Programs) -> dict[str, Handler]:
 
 
 def running_programs(settings: Settings) -> Programs:
-    """The notes of programs that run for this store and namespace, in the user's state directory; none where that is
-    what the settings ask for."""
+    """The notes of programs for this store and namespace, in the user's state directory; disabled if that is
+    ``none``."""
     store = str(data_directory()) if settings.store == EMBEDDED else redacted(settings.store)
     name = hashlib.sha256(f"{store}\n{settings.namespace}".encode()).hexdigest()[:32]
     files = settings.state_files()
@@ -61,7 +61,7 @@ def running_programs(settings: Settings) -> Programs:
 
 
 def _program(name: str, word: str, directory: Path) -> str:
-    """The whole path of the program that ``word`` names: found by PATH, or from the configuration's directory."""
+    """The absolute path of program ``word``, by PATH, or relative to the configuration's directory."""
     if "/" in word:
         path = directory / word
         problem = _why_not(path)
@@ -79,7 +79,7 @@ def _program(name: str, word: str, directory: Path) -> str:
 
 
 def _why_not(path: Path) -> int:
-    """Error number of what keeps ``path`` from being run; 0 where nothing seems to."""
+    """The errno with which running ``path`` would fail, or 0."""
     try:
         mode = path.stat().st_mode
     except OSError as error:

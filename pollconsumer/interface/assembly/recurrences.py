@@ -1,4 +1,4 @@
-"""Recurrences as the configuration and ``app.every`` give them, checked and made into rules."""
+"""Builds validated recurrences from the configuration and ``app.every``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def load_recurrences(settings: Settings, handlers: Mapping[str, Handler]) -> list[Recurrence]:
-    """Those of the configuration and of the imported modules; the former before the latter, name by name.
+    """Those of the configuration and of the imported modules; the configuration's take precedence by name.
 
     ConfigurationError for an invalid one.
     """

@@ -49,9 +49,9 @@ def run(until_empty: bool, max_messages: int | None, with_mover: bool, **flags: 
 
 
 def _mover(flags: dict[str, Any]) -> tuple[list[str], dict[str, str]]:
-    """Arguments and environment of a mover with our settings and, where flags bound it, our window.
+    """Arguments and environment of a mover with our settings, and the window of our flags.
 
-    The store goes through the environment: a password must not show in the list of processes.
+    The store is passed by the environment: a password must not be visible in the list of processes.
     """
     given = click.get_current_context().find_root().params
     arguments = ["--config", given["config"]] if given["config"] else []

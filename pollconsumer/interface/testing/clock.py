@@ -1,4 +1,4 @@
-"""Time that passes only when a test says so, and while a launch under test waits."""
+"""A virtual clock, advanced by a test, and by waits of a launch under test."""
 
 from __future__ import annotations
 
@@ -12,40 +12,39 @@ if TYPE_CHECKING:
 
 
 class VirtualClock:
-    """Server's clock and monotonic clock in one, in whole milliseconds.
+    """The server's and the monotonic clock in one, in whole milliseconds.
 
-    ``tick`` does what is due at an instant, and returns the seconds until something is due next, None for never: time
-    stops at each such instant on its way, as it would for a mover that lives through it.
+    ``tick`` does what is due now, and returns the seconds until the next due time, or None: advancing stops at each of
+    these instants.
     """
 
     def __init__(self, start: datetime) -> None:
         self.start_ms = self.now_ms = ceil_epoch_ms(start)
         self.tick: Callable[[], float | None] = lambda: None
         self.patience: Callable[[int, int | None], int | None] | None = None
-        """Until when to wait instead, given until when it was meant to be and when something is due next; None for no
-        longer."""
+        """Overrides the end of a wait, given its end and the next due time; None ends it now."""
 
     def __call__(self) -> float:
-        """Seconds since the clock's start, as those of the monotonic clock."""
+        """Seconds since the clock's start, like the monotonic clock."""
         return (self.now_ms - self.start_ms) / 1000
 
     def now(self) -> datetime:
         return datetime_of(self.now_ms)
 
     def next_due(self) -> int | None:
-        """The instant at which something is due next, after all that is due now was done; None for never."""
+        """Do what is due now. Returns the next due time, or None."""
         left = self.tick()
         return None if left is None else self.now_ms + max(1, ceil_ms(left))
 
     def pass_until(self, instant: int) -> None:
-        """Until an instant in epoch milliseconds; not back, where it lies in the past."""
+        """Advance to an instant in epoch milliseconds, unless it is in the past."""
         due = self.next_due()
         while self.now_ms < instant:
             self.now_ms = instant if due is None else min(instant, due)
             due = self.next_due()
 
     def wait(self, seconds: float, woken: Callable[[], bool]) -> bool:
-        """At most so many seconds, until ``woken``, which is what it returns; or as long as it makes sense to wait."""
+        """Wait until ``woken``, at most so many seconds. Returns whether it was woken."""
         until = self.now_ms + max(1, ceil_ms(seconds))
         while True:
             due = self.next_due()

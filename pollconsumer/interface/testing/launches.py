@@ -1,4 +1,4 @@
-"""Launches without a process: no signals, no heartbeat, no watchdog; a lease that is held for as long as they last."""
+"""Launches without a process: no signals, heartbeat or watchdog, and a lease that does not lapse."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 FORESEEN = (Fatal, RetryIn, Yield)
 ENDS_A_HANDLER = (Exception, SystemExit, GeneratorExit, asyncio.CancelledError)
-"""Anything else that a handler raises, Ctrl-C and pytest's own outcomes, is meant for who runs the test."""
+"""Other exceptions of a handler (Ctrl-C, pytest's outcomes) are raised in the test."""
 
 
 class SandboxLaunch:
-    """Begins now, in virtual time, and is interrupted where ``stopped`` is set."""
+    """Begins now, in virtual time, and is interrupted when ``stopped`` is set."""
 
     def __init__(
         self, opener: MemoryOpener, group: Group, plan: LaunchPlan, clock: VirtualClock, emit: Callable[[Event], None]
@@ -52,13 +52,13 @@ class SandboxLaunch:
         return self.stopped
 
     def check_lease(self) -> None:
-        """Nothing can happen to it."""
+        """It cannot be lost."""
 
     def lease_is_trusted(self) -> bool:
         return True
 
     def work(self, work: Work) -> StopReason:
-        """Do it, and give the lease back however it ends."""
+        """Do the work, and finally release the lease."""
         reason = StopReason.DIED
         try:
             reason = work(self)
@@ -74,7 +74,7 @@ class SandboxLaunch:
 
 
 class WatchedExecutor(InlineExecutor):
-    """Ends its launch when a handler raised what is meant for the test: ``raised`` from then on."""
+    """Ends its launch when a handler raises an exception for the test, which is then in ``raised``."""
 
     def __init__(self, launch: SandboxLaunch, *, raising: bool) -> None:
         super().__init__(launch.clock)

@@ -1,4 +1,4 @@
-"""A store in memory whose server goes by the virtual clock, and connections on which waiting lets virtual time pass."""
+"""A store in memory whose server uses the virtual clock, and connections whose waits advance it."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _scripts() -> Scripts:
 
 
 class VirtualWire(Wire):
-    """Real, but for the command that blocks: what it would wait for is looked for here, while virtual time passes."""
+    """A connection whose blocking command polls while virtual time passes."""
 
     def __init__(self, clock: VirtualClock, patience: Callable[[], Patience], connect: Callable[[], Any]) -> None:
         super().__init__("memory:", patience, connect=connect, scripts=_scripts())

@@ -1,4 +1,4 @@
-"""What a test works with: messages are enqueued as ever; launches run, and time passes, when the test says so."""
+"""The sandbox: a test enqueues messages as usual, runs launches, and advances time."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ FOREVER = 1e12
 
 
 class Launched(NamedTuple):
-    """What came of a launch, or of several: messages completed, attempts failed, messages given back unfinished.
+    """The outcome of launches: messages completed, attempts failed, messages released.
 
-    ``stop_reason`` is that of the last launch; None where there was none.
+    ``stop_reason`` is that of the last launch, or None.
     """
 
     handled: int = 0
@@ -67,16 +67,15 @@ class Launched(NamedTuple):
 
 
 class Sandbox:
-    """Applications under test, on a store in memory and in virtual time. To be used in a ``with`` statement.
+    """Applications under test, on a store in memory and in virtual time. Used in a ``with`` statement.
 
-    ``apps`` are those whose handlers and recurrences there are, all of the process where none is given; but none of the
-    process reaches its own store meanwhile. Time begins at ``start``, the present unless given, and stands still
-    but for ``advance``, ``run_for``, and a launch that waits. ``config`` names a configuration file to go by; the
-    environment, and files that are not named, play no part.
+    ``apps`` provide handlers and recurrences, by default all of the process; no application of the process reaches its
+    own store meanwhile. Time begins at ``start``, by default the present, and passes only in ``advance``, ``run_for``,
+    and waits of a launch. ``config`` names a configuration file; the environment and other files are ignored.
     """
 
     def __init__(self, *apps: PollConsumer, start: datetime | None = None, config: str | Path | None = None) -> None:
-        """TypeError for a naive ``start``, ConfigurationError for a ``config`` that is invalid."""
+        """TypeError for a naive ``start``, ConfigurationError for an invalid ``config``."""
         if start is not None:
             due_ms(start)
         self._apps = list(apps)
@@ -116,29 +115,29 @@ class Sandbox:
 
     @property
     def now(self) -> datetime:
-        """The virtual present, in UTC."""
+        """The virtual time, in UTC."""
         return self._clock.now()
 
     def advance(self, span: str | float | timedelta) -> None:
-        """Let time pass: text such as ``1h30m``, seconds, or a timedelta.
+        """Advance time by text such as ``1h30m``, seconds, or a timedelta.
 
-        What comes due on the way is promoted at its own instant, occurrences of recurrences too; nothing is handled. A
-        handler that calls it takes so long.
+        Due messages and occurrences are promoted at their instants; nothing is handled. A handler may call it to take
+        time.
         """
         self._advance_to(self._clock.now_ms + _milliseconds(span))
 
     def advance_to(self, instant: datetime) -> None:
-        """Let time pass until ``instant``, a datetime with a zone. ValueError where that lies in the past."""
+        """Advance time to ``instant``, an aware datetime. ValueError if it is in the past."""
         if due_ms(instant) < self._clock.now_ms:
             raise ValueError(f"{instant.isoformat()} is past: it is {self.now.isoformat()}")
         self._advance_to(due_ms(instant))
 
     def run(self, *, until_empty: bool = True, max_messages: int | None = None, raising: bool = False) -> Launched:
-        """Run one launch: handle what is ready, after what is due was promoted.
+        """Run one launch: promote what is due and handle what is ready.
 
-        Without ``until_empty`` it uses its window, idles, and handles what comes due meanwhile. With ``raising``, it
-        ends with the first attempt that failed in an unforeseen way, and what the handler raised is raised here; what
-        becomes of the message is as ever. Fatal, RetryIn, Yield, and what is ``fatal`` for a handler are foreseen.
+        Without ``until_empty`` it uses its window, idles, and handles what comes due. With ``raising``, it ends with
+        the first unexpected exception of a handler, which is raised here; the message is retried as usual. Fatal,
+        RetryIn, Yield, and the handler's ``fatal`` are expected.
         """
         self._prepare()
         self._clock.next_due()
@@ -148,10 +147,9 @@ class Sandbox:
     def run_for(
         self, span: str | float | timedelta, *, every: str | float | timedelta = "1m", raising: bool = False
     ) -> Launched:
-        """Let time pass under a launch ``every`` so often, from now on, with a mover beside it, as under cron.
+        """Advance time with a launch ``every`` so often, starting now, and a mover, as under cron.
 
-        Each handles what is ready, and what comes due in its window. Launches that would find nothing are left out.
-        Returns the sums over all of them.
+        Launches that would find nothing are skipped. Returns the sums over all launches.
         """
         handlers, _ = self._prepare()
         at = self._clock.now_ms
@@ -174,7 +172,7 @@ class Sandbox:
         return total
 
     def message(self, message: Handle | str) -> Message:
-        """The message as it stands, by handle or id. NotFound where there is none."""
+        """The message, by handle or id. NotFound if there is none."""
         if isinstance(message, Handle):
             return self._inspector.message(message.id, message.queue)
         return self._inspector.message(message)
@@ -191,7 +189,7 @@ class Sandbox:
         return [message for message in found if handler is None or message.handler == handler]
 
     def store_of(self, app: PollConsumer) -> RedisStore:
-        """For ``PollConsumer``: the store that stands in for an application's own."""
+        """For ``PollConsumer``: the store that replaces an application's own."""
         store = self._stores.get(id(app))
         if store is None:
             store = self._stores[id(app)] = self._opener.store()
@@ -202,7 +200,7 @@ class Sandbox:
         raise TimeoutError("the message has not ended, and no launch runs while a test waits: run one before")
 
     def _noting_programs(self) -> Programs | None:
-        """Where commands are noted, if there are any: away from the notes on those that run for the real store."""
+        """The notes of commands, if there are any, separate from those for the real store."""
         if not self._settings.commands:
             return None
         from pollconsumer.runtime.programs.notes import Programs
@@ -219,7 +217,7 @@ class Sandbox:
         registry.add(*apps)
 
     def _prepare(self) -> tuple[dict[str, Handler], list[Recurrence]]:
-        """What a launch would import and define now."""
+        """The handlers and recurrences of a launch."""
         if self._state != "entered":
             raise RuntimeError("use the sandbox in a with statement")
         handlers = load_handlers(self._settings, self._programs)
@@ -236,8 +234,7 @@ class Sandbox:
         max_messages: int | None = None,
         end: int | None = None,
     ) -> Launched:
-        """One launch. With an ``end`` it waits no longer than until that instant, and not when there is nothing to wait
-        for."""
+        """One launch. With an ``end`` it waits at most until that instant, and only for something due."""
         if self._launching:
             raise RuntimeError("a launch is under way, and a handler cannot run another")
         handlers, recurrences = self._prepare()
@@ -253,9 +250,9 @@ class Sandbox:
             assert end is not None
             if self._clock.now_ms < end:
                 if self._anything_ready(options.queues):
-                    return min(until, end)  # held back by a limit: the launch knows for how long
+                    return min(until, end)  # held back by a limit until then
                 if due is not None and due <= min(opens + lasts, end):
-                    return max(until, min(due, opens + lasts // 2))  # many waits in one, as long as nothing can happen
+                    return max(until, min(due, opens + lasts // 2))  # merges waits during which nothing can happen
             launch.stopped = True
             return None
 
@@ -270,7 +267,7 @@ class Sandbox:
         return Launched(counts.handled, counts.failed, counts.released + counts.yielded, reason)
 
     def _served(self, handlers: Mapping[str, Handler]) -> tuple[str, ...]:
-        """The queues that launches serve: those configured, else all there are."""
+        """The queues that launches serve: those configured, else all."""
         if self._configured:
             return served_queues(self._settings, handlers)
         known = {*self._store.queues(), *(handler.queue for handler in handlers.values())}
@@ -287,7 +284,7 @@ class Sandbox:
         self._clock.pass_until(instant)
 
     def _tick(self) -> float | None:
-        """What the mover does at this instant."""
+        """The mover's work at this instant."""
         while True:
             moved, next_due = self._mover.promote()
             self._mover.maintain()

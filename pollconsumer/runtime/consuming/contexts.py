@@ -29,7 +29,7 @@ class Deliveries:
     def context_of(self, reservation: Reservation) -> Context:
         state = None
         if reservation.has_checkpoint:
-            with suppress(Malformed):  # what somebody else wrote there is none of ours
+            with suppress(Malformed):  # corrupt
                 state = decode_payload(self._store.last_checkpoint(reservation) or b"")
         delivery = Delivery(
             self._store.keys.namespace,
@@ -55,14 +55,14 @@ class Deliveries:
 
     @contextmanager
     def _store_of_handlers(self) -> Iterator[RedisStore]:
-        """On a connection of its own: a handler runs on a thread, and it or a hook may be stopped anywhere."""
+        """On a separate connection: a handler runs on a thread, and it or a hook may be interrupted anywhere."""
         with self._lock:
             if self._own_store is None:
                 self._own_store = RedisStore(self._launch.bare_wire(), self._store.keys.namespace)
             try:
                 yield self._own_store
             except BaseException:
-                self._own_store.wire.close()  # a reply may still be on its way
+                self._own_store.wire.close()  # a reply may still arrive
                 raise
 
     def _cancelled(self) -> bool:

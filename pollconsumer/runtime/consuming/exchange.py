@@ -1,4 +1,4 @@
-"""What a launch exchanges with the store: it settles what is done and reserves what comes next, in one round trip."""
+"""A launch's exchange with the store: settles outcomes and reserves the next messages, in one round trip."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TRIM_EVERY = 500
 
 
 class Exchange:
-    """``batch`` says how many messages to reserve."""
+    """``batch`` returns the number of messages to reserve."""
 
     def __init__(
         self, launch: Launch, settling: Settling, turns: Turns, limits: Mapping[str, Limits], batch: Callable[[], int]
@@ -35,16 +35,16 @@ class Exchange:
         self._untrimmed = 0
         self._newer: set[str] = set()
         self.successor = False
-        """Whether the next launch has been seen to wait for the lease."""
+        """Whether the next launch waits for the lease."""
         self.more_in: float | None = None
-        """Seconds from the last claim until limits let more be handed out; None where that is not known."""
+        """Seconds from the last claim until limits allow more; None if unknown."""
         self.held_back = False
-        """Whether the last claim left messages in line that are ready."""
+        """Whether the last claim left ready messages."""
         self.sent_on = 0
-        """Messages sent on from outboxes, their own queues being among ours or not."""
+        """Messages sent from outboxes, to any queue."""
 
     def next(self) -> Reservation | None:
-        """The next message that was reserved ahead."""
+        """The next reserved message."""
         return self._reserved.popleft() if self._reserved else None
 
     def __bool__(self) -> bool:
@@ -52,7 +52,7 @@ class Exchange:
         return bool(self._reserved)
 
     def reserve(self) -> bool:
-        """Settle what is done; reserve what is expected to fit, from the first queue that has any."""
+        """Settle outcomes; reserve as many messages as are expected to fit, from the first queue that has any."""
         shares, self.more_in, self.held_back = self._settling.take(), None, False
         for queue in self._turns.order():
             share = shares.pop(queue, None) or Share(queue)
@@ -67,7 +67,7 @@ class Exchange:
 
     def reserve_when_woken(self, wait: float) -> None:
         """As soon as there is a message in any queue, at most ``wait`` seconds from now."""
-        self.settle()  # what is done must not wait with us
+        self.settle()  # outcomes must not wait
         self.more_in, self.held_back = None, False
         shares = [Share(queue) for queue in self._turns.queues]
         for share in shares:
@@ -76,7 +76,7 @@ class Exchange:
             self._turns.served(reservation.queue, 1)
 
     def settle(self) -> list[bytes]:
-        """What is done, and reserve nothing. Returns ids of what was no longer ours to settle."""
+        """Settle outcomes without reserving. Returns ids of stale reservations."""
         shares = self._settling.take()
         if not shares:
             return []
@@ -85,7 +85,7 @@ class Exchange:
         return stale
 
     def begin(self, reservation: Reservation) -> bool:
-        """Settle before it is handled that this is the only time. False where it is no longer ours to handle."""
+        """Record, before it is handled, that it is handled at most once. False if the reservation is stale."""
         share, begun = Share(reservation.queue), Settlement.begun(reservation)
         share.settlements.append(begun)
         if self._send([share]).stale:
@@ -94,21 +94,21 @@ class Exchange:
         return True
 
     def put_off(self, reservation: Reservation) -> None:
-        """Keep it for the next launch: given back now, it would be handed to this one again."""
+        """Keep it reserved for the next launch: released now, it would return to this one."""
         self._put_off.append(reservation)
 
     def send_on(self) -> None:
-        """What waits in the outboxes of our queues: a launch that died may have left it there."""
+        """Send the outboxes of our queues, in which a dead launch may have left messages."""
         for queue in self._turns.queues:
             self.sent_on += outbox.send(self._store, queue, self._tell_conflict)
 
     def clear(self) -> None:
-        """Release what was not started; settle that, and what is done."""
+        """Release reservations that were not started; settle these, and outcomes."""
         self._release_reserved()
         self.settle()
 
     def give_back(self) -> None:
-        """Release what was not started, and what was put off before that; settle all of it."""
+        """Release reservations that were not started, then those put off; settle all."""
         self._release_reserved()
         while self._put_off:
             self._settling.put_back(self._put_off.pop())
@@ -118,7 +118,7 @@ class Exchange:
 
     def _release_reserved(self) -> None:
         while self._reserved:
-            self._settling.release(self._reserved.pop())  # each goes before the one released before it
+            self._settling.release(self._reserved.pop())  # in reverse order, since each goes to the head
 
     def _claim(self, share: Share) -> None:
         share.claim, share.limits = self._batch(), self._limits.get(share.queue, "")

@@ -1,4 +1,4 @@
-"""What has been handled and waits to be settled with the next step; and what becomes of failures."""
+"""Outcomes to settle with the next step, and the handling of failures."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pollconsumer.store.reservations import Reservation
 
 PARKED_FOR = 60.0
-"""Seconds until a message for an unknown handler is offered again, to a consumer that may know it by then."""
+"""Seconds until a message for an unknown handler is offered again."""
 MAX_ERROR_CHARACTERS = 500
 MAX_RESULT_BYTES = 64 * 1024
 LONGEST_DELAY = 10 * YEAR
@@ -39,13 +39,13 @@ class Settling:
         self._emit, self._chance, self._context_of, self._handlers = launch.emit, launch.chance, context_of, handlers
         self._shares: dict[str, Share] = {}
         self.since: float | None = None
-        """When the oldest attempt among them ended, on the monotonic clock; None when there is nothing to settle."""
+        """When the oldest unsettled attempt ended, on the monotonic clock; None if there is none."""
         self._watched: list[tuple[bytes, Callable[[], None]]] = []
-        """What hooks are to be told, by message, once the store has accepted what it says."""
+        """Calls of hooks, by message, for after the store has accepted the settlement."""
         self.handled = self.failed = self.released = self.yielded = 0
 
     def settle(self, handled: Handled) -> None:
-        """Take in an attempt that has ended."""
+        """Add an attempt that has ended."""
         reservation, error = handled.attempt.reservation, handled.outcome.error
         started, ended = reservation.server_ms(handled.started), reservation.server_ms(handled.ended)
         if self.since is None:
@@ -69,12 +69,12 @@ class Settling:
             self._fail(handled, error, started, ended)
 
     def _encoded(self, handled: Handled) -> str:
-        """The result as JSON; nothing for one that cannot be kept."""
+        """The result as JSON; empty if it cannot be kept."""
         reservation = handled.attempt.reservation
         try:
             text = json.dumps(handled.outcome.result, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
             size = len(text.encode())
-        except BaseException as error:  # it may be of the user's classes, or be changed meanwhile by a thread of his
+        except BaseException as error:  # the user's classes may raise, or the user's threads modify it concurrently
             self._emit(ResultDropped(reservation.name, reservation.handler, f"it is no JSON: {text_of(error)}"[:200]))
             return ""
         if size > MAX_RESULT_BYTES:
@@ -117,15 +117,15 @@ class Settling:
         return context.after_settlement()
 
     def bury(self, reservation: Reservation, handler: Handler, error: Exception, now: int) -> None:
-        """Make a dead letter of what cannot be handled. An attempt that was too many is not counted."""
+        """Make a message that cannot be handled a dead letter. An attempt beyond the last is not counted."""
         counted = not isinstance(error, Crashed)
         self._dead(reservation, str(error), reservation.reserved_at, now, "", counted=counted)
         if handler.hooks is not None:
             self._watch_death(handler.hooks, reservation, error)
 
     def buried(self, message: Reservation, problem: str) -> None:
-        """Take in a dead letter that the store made: hooks of its handler's application hear of it; where that is not
-        known, those of all."""
+        """Add a dead letter that the store made, for the hooks of its handler's application; if that is unknown, those
+        of all."""
         self.failed += 1
         self._emit(death_of(Buried(message, problem)))
         handler = self._handlers.get(message.handler)
@@ -148,19 +148,19 @@ class Settling:
         self._emit(AttemptFailed(reservation.name, reservation.handler, attempt, problem, None))
 
     def park(self, reservation: Reservation) -> None:
-        """Set it aside, uncharged, until a consumer knows its handler."""
+        """Park it, uncharged, until a consumer knows its handler."""
         problem = f"unknown_handler: no handler named {reservation.handler} here"[:MAX_ERROR_CHARACTERS]
         offered_in_ms = int(PARKED_FOR * 1000)
         self._add(reservation, Settlement.parked(reservation, offered_in_ms=offered_in_ms, problem=problem))
         self._emit(MessageParked(reservation.name, reservation.handler, PARKED_FOR))
 
     def release(self, reservation: Reservation) -> None:
-        """Give it back, uncharged: it was not started."""
+        """Release it, uncharged: it was not started."""
         self.released += 1
         self._give_back(reservation)
 
     def put_back(self, reservation: Reservation) -> None:
-        """Give back, uncharged, what its handler yielded."""
+        """Release it, uncharged, after its handler yielded."""
         self.yielded += 1
         self._give_back(reservation)
 
@@ -169,18 +169,18 @@ class Settling:
 
     @property
     def watched(self) -> bool:
-        """Whether hooks wait for what is to be settled."""
+        """Whether hooks wait for the settlement."""
         return bool(self._watched)
 
     def tell_hooks(self, stale: Collection[bytes]) -> None:
-        """What was taken has been settled, all but the ``stale``: that was not for us to decide."""
+        """Call the hooks of what was settled, except for ``stale`` reservations."""
         watched, self._watched = self._watched, []
         for message_id, tell in watched:
             if message_id not in stale:
                 tell()
 
     def take(self) -> dict[str, Share]:
-        """What is to be settled, by queue; from here on it is the caller's."""
+        """Take the settlements, by queue."""
         shares, self._shares, self.since = self._shares, {}, None
         return shares
 
@@ -195,11 +195,11 @@ class Settling:
 
 
 def death_of(buried: Buried) -> AttemptFailed:
-    """What is to be said of a dead letter that the store made."""
+    """The event of a dead letter that the store made."""
     message = buried.message
     return AttemptFailed(message.name, message.handler or "?", message.attempt, buried.problem, None)
 
 
 def _kept(problem: str, traced: str) -> str:
-    """Error and traceback, as they are kept with the message."""
+    """Error and traceback, to store with the message."""
     return f"{problem}{rows.TRACE_FOLLOWS}{traced}" if traced else problem

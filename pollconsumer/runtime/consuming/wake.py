@@ -1,4 +1,4 @@
-"""Waiting for a marker on a connection of its own, while another goes on taking commands."""
+"""Waits for a marker on a separate connection, while the other is used for commands."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ if TYPE_CHECKING:
     from pollconsumer.store.wire import Wire
 
 BLOCK = 5.0
-"""Seconds for which the server is asked to block: a client that vanished unseen can swallow a marker for so long."""
+"""Seconds for which the server blocks: for so long the connection of a vanished client can swallow a marker."""
 
 
 class Wake:
-    """The time of a wait is kept here and not by the server, which ends a blocking read up to 0.1 s late."""
+    """Times its waits itself: the server ends a blocking read up to 0.1 s late."""
 
     def __init__(self, wire: Wire, markers: Callable[[], Sequence[str]]) -> None:
         self._wire, self._markers = wire, markers
         self.pending = False
 
     def wait(self, seconds: float, executor: Executor | None = None) -> bool:
-        """Until a marker is set, something has been handled, or ``seconds`` have passed. True for a marker."""
+        """Wait until a marker is set, an attempt has ended, or ``seconds`` have passed. True for a marker."""
         try:
             if not self.pending:
                 self._wire.send([("BLPOP", *self._markers(), BLOCK)])

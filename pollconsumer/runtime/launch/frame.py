@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from pollconsumer.store.clocks import Clocks
 
 FAREWELL_BUDGET = 2.0
-"""Seconds that an unreachable store may cost a launch whose window is over."""
+"""Maximum seconds spent on an unreachable store after the window's end."""
 SHORTEST_TIMEOUT = 0.1
-"""Seconds for an answer to what is tried once more when these have passed."""
+"""Seconds for an answer to the last try after that."""
 
 
 class Frame:
@@ -40,7 +40,7 @@ class Frame:
         return bool(self.interruption)
 
     def outlived(self) -> str:
-        """Note that the watchdog ends the launch. Returns what it is to say."""
+        """Record that the watchdog ends the launch. Returns its message."""
         self.progress.end(StopReason.WATCHDOG, EXIT_CODE)
         return "watchdog: the launch outlived its window and grace"
 
@@ -55,8 +55,7 @@ def _window(plan: LaunchPlan, host: Host) -> Window:
 
 
 class WindowPatience:
-    """Bear with the server for as long as the window is open and no signal has come, and a little longer, once for all
-    that a launch has to do at its end."""
+    """Retry while the window is open and no signal has come; then for a short time in total, for the launch's end."""
 
     def __init__(self, window: Window, interrupted: Callable[[], bool], farewell: float, clocks: Clocks) -> None:
         self._window, self._interrupted, self._farewell, self._clocks = window, interrupted, farewell, clocks
@@ -75,5 +74,5 @@ class WindowPatience:
         self._clocks.sleep(min(seconds, self.left()))
 
     def for_one_answer(self) -> float:
-        """A server that says nothing must not keep the launch beyond its grace."""
+        """Shorter at the end: a server that does not answer must not keep the launch beyond its grace."""
         return min(COMMAND_TIMEOUT, max(SHORTEST_TIMEOUT, self.left()))

@@ -1,4 +1,4 @@
-"""A launch that holds its lease, as its work sees it: in a process of its own, in a sandbox, in a test."""
+"""The interface of a launch that holds its lease: in a process, in a sandbox, in a test."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LaunchPlan:
-    """What bounds a launch; durations in seconds. ``next_launches`` counts from now."""
+    """The limits of a launch; durations in seconds. ``next_launches`` counts from now."""
 
     timeout: float
     grace: float
@@ -47,7 +47,7 @@ class Launch(Protocol):
         """Whether it was asked to stop."""
 
     def check_lease(self) -> None:
-        """Return when the lease can be trusted. LeaseLost when it is another's."""
+        """Return when the lease can be trusted. LeaseLost if another holds it."""
 
     def lease_is_trusted(self) -> bool: ...
 

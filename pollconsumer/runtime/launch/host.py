@@ -1,4 +1,4 @@
-"""What a launch has of the operating system. A simulated host has its own."""
+"""The operating system's services to a launch; a simulated host has its own."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Host(Clocks, Protocol):
-    """Clocks, and what a process is made of."""
+    """Clocks and processes."""
 
     def started_at(self) -> float:
         """When this process was started, on the monotonic clock."""
@@ -45,11 +45,12 @@ class Host(Clocks, Protocol):
     ) -> Heartbeat: ...
 
     def end_in(self, seconds: float, last_act: Callable[[], str]) -> Callable[[], None]:
-        """End this process then, with the exit code of the watchdog, after ``last_act``. Returns what prevents it."""
+        """End this process then, with the watchdog's exit code, after ``last_act``. Returns a function that disarms
+        it."""
 
 
 class ThisProcess(SystemClocks):
-    """The host of a launch that runs in a process of its own: this one."""
+    """The real host."""
 
     started_at = staticmethod(started_at)
     chance = staticmethod(random.random)

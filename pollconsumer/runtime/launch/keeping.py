@@ -1,4 +1,4 @@
-"""Keeping the lease of a launch, and giving it back when the launch dies: what a heartbeat does, from outside of it."""
+"""A heartbeat's work: renews the lease of a launch, and releases it if the launch dies."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ if TYPE_CHECKING:
     Tell = Callable[[str], None]
 
 RETRY_EVERY = 1.0
-"""Seconds between attempts to renew while the server does not answer."""
+"""Seconds between retries while the server does not answer."""
 
 FAREWELL = 2.0
-"""Seconds in which the lease of a launch that died at its hard end must have been given back."""
+"""Seconds for releasing the lease of a launch that died at its hard end."""
 
 MOST_NAMED = 3
 
 
 class Watched(Protocol):
-    """A launch, as its heartbeat sees it."""
+    """A launch, seen by its heartbeat."""
 
     def ends_within(self, seconds: float) -> bool:
-        """Wait for its end, at most so long. True where it is gone."""
+        """Wait for its end, at most so long. Returns whether it has ended."""
 
     def is_suspended(self) -> bool: ...
 
 
 class Tenure(NamedTuple):
-    """Who holds which lease. ``waited``: seconds from the launch's start until it had it. On the boot clock: when it
-    was ``asked`` for, ``since`` when it is held, and the ``hard_end`` at which its watchdog ends the launch."""
+    """A lease and its holder. ``waited``: seconds from the launch's start until it had it. On the boot clock: when it
+    was ``asked`` for, ``since`` when it is held, and the ``hard_end`` at which the watchdog ends the launch."""
 
     identity: Identity
     acquired: Acquired
@@ -51,12 +51,12 @@ class Tenure(NamedTuple):
 
 
 def keep(launch: Watched, progress: Progress, leases: Leases, tenure: Tenure, clocks: Clocks) -> None:
-    """Renew until the launch is gone. Where its lease is another's, it may be there for a while, not knowing yet."""
+    """Renew until the launch has ended, which may be a while after it has lost its lease."""
     identity, acquired, pause, lost = tenure.identity, tenure.acquired, 0.0, False
     while not launch.ends_within(pause):
         asked, pause = clocks.boot_time(), RETRY_EVERY
-        # A suspended launch must lose its lease as a frozen machine would: it cannot tell how long it was away. And
-        # what is there beyond the hard end is another program, which a handler made of the launch.
+        # A suspended launch must lose its lease as a frozen machine would. A process that exists beyond the hard end is
+        # another program, by which a handler has replaced the launch (exec).
         if lost or launch.is_suspended() or asked > tenure.hard_end + FAREWELL:
             continue
         entry = identity.entry(acquired, tenure.waited, asked - tenure.since, progress)
@@ -73,11 +73,11 @@ def keep(launch: Watched, progress: Progress, leases: Leases, tenure: Tenure, cl
 def give_back(
     progress: Progress, leases: Leases, store: RedisStore, tenure: Tenure, clocks: Clocks, tell: Tell
 ) -> None:
-    """The launch is gone without having stopped its heartbeat. Release what it held, and close its ledger entry: that
-    is written where the lease is another's by now, too.
+    """The launch died. Release its reservations and its lease, and close its ledger entry, even if it has lost the
+    lease.
 
-    What it was handling is charged with the attempt and the death; what had ended and was not settled, with the attempt
-    alone; what it had merely reserved, with neither.
+    Messages in hand are charged an attempt and a death; those that had ended but were not settled, an attempt; those
+    that were merely reserved, neither.
     """
     identity, acquired, held = tenure.identity, tenure.acquired, clocks.boot_time() - tenure.since
 
@@ -89,7 +89,7 @@ def give_back(
     left_behind = progress.flight.left_behind()
     if progress.ended()[0] is None:
         tell(f"error: launch died: {_what(left_behind)}; the next launch goes on")
-        # The watchdog that needs no interpreter cannot leave a note; the time at which it strikes is one.
+        # The C watchdog cannot record that it struck; the time shows it.
         struck = clocks.boot_time() >= tenure.hard_end
         progress.end(*((StopReason.WATCHDOG, 1) if struck else (StopReason.DIED, -1)))
     entry = identity.entry(acquired, tenure.waited, held, progress)
@@ -101,19 +101,19 @@ def give_back(
                 in_hand = [message.id for message in here if not message.ended and not message.last]
                 ended = [message.id for message in here if message.ended and not message.last]
                 spent = [message.id for message in here if message.last]
-                # Another recovers it; or the launch had left the queue out, or died before it announced itself there.
+                # Another launch recovers the queue, or this one had skipped it or not announced itself there yet.
                 with suppress(LeaseLost, StoreRefused):
                     store.give_up(acquired.holder, queue, in_hand, ended, spent, bury=tell_death)
             leases.release(acquired.holder, identity.role, identity.launch, entry)
             return
         except StoreUnreachable:
             clocks.sleep(RETRY_EVERY)
-        except PollConsumerError:  # no further attempt can help: the lease lapses by itself
+        except PollConsumerError:  # no retry can help: the lease lapses by itself
             return
 
 
 def _what(left_behind: list[Held]) -> str:
-    """What a launch was doing that could not say so itself."""
+    """A line about the messages that a dead launch had in hand."""
     in_hand = [message for message in left_behind if not message.ended]
     shown_ids = [
         f"{shown(message.id.decode('utf-8', 'replace'))} ({message.handler})" for message in in_hand[:MOST_NAMED]

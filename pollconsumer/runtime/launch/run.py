@@ -1,8 +1,8 @@
-"""One launch, from its start to its exit code: what the consumer and the mover have in common.
+"""One launch, from its start to its exit code, for the consumer and the mover.
 
-The order matters. Signals first, so that none finds the process unprepared. Then the heartbeat's fork, before there is
-a connection or a thread. Then the user's modules, while an earlier launch still holds the lease, so that the hand-off
-costs no import. Then the lease; and only its holder touches a message.
+The order matters: signal handlers; the heartbeat's fork, before there is a connection or a thread; the user's modules,
+imported while an earlier launch still holds the lease, so that the hand-off does not wait for them; then the lease,
+since only its holder touches messages.
 """
 
 from __future__ import annotations
@@ -48,12 +48,10 @@ def run_launch(
     on_launch_death: Callable[[int], None] | None = None,
     host: Host | None = None,
 ) -> None:
-    """Run one launch. ``prepare`` imports what the work needs, and returns whose lease it takes, and the work: that
-    gets to hold the lease. ``on_launch_death`` is called in another process, with the number of this one, should it die
-    at work.
+    """Run one launch. ``prepare`` imports the user's modules, and returns the group of the lease, and the work to do
+    with it. ``on_launch_death`` is called in the heartbeat's process, with this one's pid, if this one dies.
 
-    Raises what ended the launch otherwise than normally, after the lease was given back: LeaseLost, StoreUnreachable,
-    errors of configuration.
+    Raises the error that ended the launch, after releasing the lease: LeaseLost, StoreUnreachable, ConfigurationError.
     """
     host = host or ThisProcess()
     frame = Frame(plan, opener, emit, host)
@@ -72,7 +70,7 @@ def run_launch(
     finally:
         if held is None or held.released:
             heartbeat.stop()
-        # Else the store did not answer. The heartbeat sees us go, and says goodbye for us if it comes back in time.
+        # Otherwise the store did not answer: the heartbeat retries the release.
         go_on()
 
 
@@ -91,7 +89,7 @@ def _take_lease(frame: Frame, group: Group, heartbeat: Heartbeat) -> HeldLaunch 
 
 
 class HeldLaunch:
-    """A launch in a process of its own that holds the lease."""
+    """A launch in a process, which holds the lease."""
 
     def __init__(self, frame: Frame, store: RedisStore, leases: Leases, tenure: Tenure, heartbeat: Heartbeat) -> None:
         self.plan, self.window, self.progress, self.emit = frame.plan, frame.window, frame.progress, frame.emit
@@ -104,11 +102,11 @@ class HeldLaunch:
         return self._clocks.boot_time() < self.progress.trusted_until()
 
     def check_lease(self) -> None:
-        """Return at once while the lease can be trusted, without asking the server; else wait until it can be again.
+        """Return at once if the lease can be trusted, without a round trip; else wait until it can be again.
 
-        LeaseLost when it is another's, or nobody renews it any more; StoreRefused when the store was emptied;
-        StoreUnreachable when the window closed first, and the heartbeat's word was waited for a little longer: a launch
-        that slept through its window wakes before its heartbeat can have asked the store.
+        LeaseLost if another holds it, or the heartbeat is dead; StoreRefused if the store was emptied; StoreUnreachable
+        after the window's end and a little longer: a launch that was suspended beyond its window resumes before its
+        heartbeat has asked the store.
         """
         unheard_since: float | None = None
         while self._clocks.boot_time() >= (until := self.progress.trusted_until()):
@@ -129,7 +127,7 @@ class HeldLaunch:
         return self._frame.opener.bare_wire(self._frame.patience)
 
     def work(self, work: Work) -> None:
-        """Do it, and give the lease back however it ends."""
+        """Do the work, and finally release the lease."""
         reason, code = StopReason.DIED, 1
         try:
             self._heartbeat.hold(self._tenure)
