@@ -32,14 +32,14 @@ if TYPE_CHECKING:
     from pollconsumer.runtime.launch.held import Launch
     from pollconsumer.store.reservations import Limits, Reservation
 
-SLICE = 0.8
+LONGEST_WAIT = 0.8
 """Longest wait in seconds between checks of signals and lease; the server may end it SERVER_LATE later."""
 SERVER_LATE = 0.1
 HORIZON = 0.01
 """Seconds that messages are reserved ahead, and that an outcome may stay unsettled."""
-BATCH = 128
+MAX_BATCH_MESSAGES = 128
 MOST_CRASHES = 3
-AT_ONCE = 0.5
+NEVER_ANY_TIME_WITHIN = 0.5
 """Seconds within which a stop for lack of time means that there never was any."""
 MEMORY_CHECK_EVERY = 1.0
 SHORTEST_WAIT = 0.001
@@ -60,7 +60,7 @@ class ConsumerOptions:
     limits: Mapping[str, Limits] = field(default_factory=dict)
     weights: Mapping[str, int] = field(default_factory=dict)
     """By queue; without any, queues are served in order."""
-    longest_wait: float = SLICE
+    longest_wait: float = LONGEST_WAIT
 
 
 class Consumer:
@@ -85,7 +85,7 @@ class Consumer:
         """The first reason to stop; it may be transient."""
         self._exhausted = False
         """Whether the last attempt to dequeue found no message, in any queue."""
-        self._suspecting = False
+        self._handling_suspect = False
         """Whether the last message may have killed its process before: so may those after it."""
         self._memory_checked = self.window.start
 
@@ -93,7 +93,7 @@ class Consumer:
         """Handle messages until the window closes. Raises LeaseLost, StoreUnreachable."""
         began = self.clock()
         reason = self.handle_until_stopped()
-        if reason is StopReason.NO_TIME_TO_HANDLE and self.clock() - began < AT_ONCE:
+        if reason is StopReason.NO_TIME_TO_HANDLE and self.clock() - began < NEVER_ANY_TIME_WITHIN:
             self._launch.emit(WindowTooShort(self.margin(), self.window.left(began)))
         self.finish()
         return reason
@@ -172,7 +172,7 @@ class Consumer:
                     refuse_crashed(reservation)
                     payload = decode_payload(reservation.payload)
                 except (Crashed, Malformed) as error:
-                    self._bury(reservation, handler, error)
+                    self._dead_letter(reservation, handler, error)
                     if not self.has_time_to_handle():
                         break  # hooks took it
                 else:
@@ -191,7 +191,7 @@ class Consumer:
                 self._exhausted = True
                 break
         if self._settling.watched:
-            self._settling.tell_hooks(())
+            self._settling.call_hooks(())
             if not self.has_time_to_handle():
                 return None
         return self._exchange.next()
@@ -204,8 +204,8 @@ class Consumer:
         if attempt.handler.at_most_once and not self._exchange.begin(reservation):
             return
         self._taken += 1
-        self._suspecting = reservation.crashes > 0
-        if self._suspecting:
+        self._handling_suspect = reservation.crashes > 0
+        if self._handling_suspect:
             # Handle a suspected crasher alone, so that no other message is blamed, and with no other reservations,
             # because if the heartbeat dies as well, every reservation is charged.
             self._await_quiet()
@@ -215,7 +215,7 @@ class Consumer:
         self._flight.enter(reservation, last=reservation.attempt >= attempt.handler.max_attempts)
         self.executor.start(attempt)
         self._collect()
-        if self._suspecting:
+        if self._handling_suspect:
             self._await_quiet()
 
     def idle(self) -> None:
@@ -240,11 +240,11 @@ class Consumer:
             else:
                 self._exchange.reserve_when_woken(wait)
         if self._settling.watched:
-            self._settling.tell_hooks(())
+            self._settling.call_hooks(())
 
     def await_slot(self) -> None:
         """Wait for a free slot, so that a reserved message can be started at once."""
-        self.executor.wait(SLICE if self._settling.since is None else HORIZON)
+        self.executor.wait(LONGEST_WAIT if self._settling.since is None else HORIZON)
         self._collect()
 
     def finish(self) -> None:
@@ -259,8 +259,8 @@ class Consumer:
         while self.executor.busy():
             self.await_slot()
 
-    def _bury(self, reservation: Reservation, handler: Handler, error: Exception) -> None:
-        self._settling.bury(reservation, handler, error, reservation.server_ms(self.clock()))
+    def _dead_letter(self, reservation: Reservation, handler: Handler, error: Exception) -> None:
+        self._settling.dead_letter(reservation, handler, error, reservation.server_ms(self.clock()))
         if self._settling.watched:
             self._settle()
 
@@ -289,17 +289,17 @@ class Consumer:
 
     def _settle(self) -> None:
         self._report()
-        self._settling.tell_hooks(self._exchange.settle())
+        self._settling.call_hooks(self._exchange.settle())
 
     def _batch(self) -> int:
-        if self._suspecting:
+        if self._handling_suspect:
             return 1
         size = durations.batch_size(
             self._durations.overall.mean,
             horizon=HORIZON,
             left=self.window.left(self.clock()) - self.margin(),
             concurrency=self.executor.slots,
-            most=BATCH,
+            most=MAX_BATCH_MESSAGES,
         )
         if self.options.max_messages is not None:
             size = min(size, self.options.max_messages - self._taken)

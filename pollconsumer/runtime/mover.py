@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pollconsumer.runtime.consuming.wake import Wake
     from pollconsumer.runtime.launch.held import Launch
     from pollconsumer.store.recurring import Recurring
-    from pollconsumer.store.reservations import Buried
+    from pollconsumer.store.reservations import DeadLetter
 
 MAINTAIN_EVERY = 1.0
 MARGIN = 0.25
@@ -86,7 +86,7 @@ class Mover:
         live = self._launch.leases.live_fences()
         for queue in self.queues():
             with self._leaving_out(queue):
-                recovered = self._store.recover(queue, live, bury=self._tell_death)
+                recovered = self._store.recover(queue, live, on_dead_letter=self._emit_death)
                 if recovered:
                     self._emit(OrphansRecovered(queue, recovered))
                 self._store.offer_places(queue)
@@ -98,8 +98,8 @@ class Mover:
         longest = max(0.0, min(self.options.idle_time, self.window.left(self.clock()) - MARGIN))
         self._wake.wait(longest if next_due is None else min(longest, next_due))
 
-    def _tell_death(self, buried: Buried) -> None:
-        self._emit(death_of(buried))
+    def _emit_death(self, dead_letter: DeadLetter) -> None:
+        self._emit(death_of(dead_letter))
 
     def _tell_conflict(self, message_id: str, queue: str) -> None:
         self._emit(ConflictDropped(message_id, queue))
@@ -110,7 +110,7 @@ class Mover:
         for queue in queues:
             if queue not in self._announced and queue not in self._left_out:
                 with self._leaving_out(queue):
-                    self._store.announce(self._holder, queue, bury=self._tell_death)
+                    self._store.announce(self._holder, queue, on_dead_letter=self._emit_death)
                     if found := self._store.audit(queue):
                         self._emit(MessagesFound(queue, found))
                     self._recurring.try_again(self._holder, queue)

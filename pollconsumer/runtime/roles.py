@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pollconsumer.runtime.handling.handler import Handler
     from pollconsumer.runtime.launch.held import Launch, LaunchPlan
     from pollconsumer.store.redis_store import RedisStore
-    from pollconsumer.store.reservations import Buried
+    from pollconsumer.store.reservations import DeadLetter
 
 LAUNCHED_EVERY = 600.0
 """Seconds; the assumed maximum time between launches of a consumer, unless its settings say otherwise."""
@@ -42,9 +42,9 @@ def consume(
         store, named = launch.store, {handler.queue for handler in handlers.values()}
         known = {"default", *named, *(each.queue for each in recurrences)}
         if unnamed := [queue for queue in options.queues if queue not in known]:
-            from pollconsumer.runtime.launch.unserved import tell_unknown
+            from pollconsumer.runtime.launch.unserved import report_unknown
 
-            tell_unknown(store, unnamed, launch.emit)
+            report_unknown(store, unnamed, launch.emit)
         wanted = set(options.queues)
         options = replace(options, queues=_announce(launch, options.queues))
         define(store, launch.holder.group, recurrences, launch.emit, wanted - set(options.queues))
@@ -54,9 +54,9 @@ def consume(
             wake = Wake(launch.bare_wire(), lambda: markers)
             reason = Consumer(options, launch, handlers, executor, durations, wake).run()
             if elsewhere := sorted(named - wanted):
-                from pollconsumer.runtime.launch.unserved import tell_unserved
+                from pollconsumer.runtime.launch.unserved import report_unserved
 
-                tell_unserved(store, elsewhere, handlers, launch.emit)
+                report_unserved(store, elsewhere, handlers, launch.emit)
             return reason
         finally:
             launch.leases.learn(durations.measured)
@@ -75,13 +75,15 @@ def served_for(plan: LaunchPlan) -> float:
 def _announce(launch: Launch, queues: Sequence[str]) -> tuple[str, ...]:
     """Those of ``queues`` that can be served. StoreRefused if none can."""
 
-    def tell_death(buried: Buried) -> None:
-        launch.emit(death_of(buried))
+    def emit_death(dead_letter: DeadLetter) -> None:
+        launch.emit(death_of(dead_letter))
 
     store, served, refused = launch.store, list[str](), dict[str, StoreRefused]()
     for queue in queues:
         try:
-            recovered = store.announce(launch.holder, queue, served_for=served_for(launch.plan), bury=tell_death)
+            recovered = store.announce(
+                launch.holder, queue, served_for=served_for(launch.plan), on_dead_letter=emit_death
+            )
             found = store.audit(queue)
         except StoreRefused as error:
             refused[queue] = error

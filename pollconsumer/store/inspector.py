@@ -174,13 +174,13 @@ class Inspector:
             ]
         )
         *numbers, paused, overdue, skipped, heads, ranked_heads = counts
-        ready, left_over, ranked, in_line, reserved, scheduled, completed, dead, cancelled, parked = numbers
+        ready, duplicates, ranked, in_line, reserved, scheduled, completed, dead, cancelled, parked = numbers
         first = self._messages(queue, [*heads, *ranked_heads])
         ages = [m.row.timestamps.enqueued_at for m in first if m.state is State.READY]
         since = [at for at in ages if at is not None]
         return QueueCounts(
             name=queue,
-            ready=max(0, ready - count_of(left_over) + ranked + in_line),
+            ready=max(0, ready - count_of(duplicates) + ranked + in_line),
             reserved=reserved,
             scheduled=scheduled,
             completed=completed,

@@ -43,12 +43,12 @@ if TYPE_CHECKING:
     from pollconsumer.store.reservations import Holder
     from pollconsumer.store.wire import Wire
 
-BATCH = 50
+MAX_BATCH_RECURRENCES = 50
 OF_ANY_QUEUE = (LeaseLost, PermissionDenied, StoreUnreachable)
 """Errors that are not due to a single queue's keys."""
 
 
-class Standing(NamedTuple):
+class RecurrenceStatus(NamedTuple):
     """A recurrence and its state; instants in epoch ms. ``recurrence`` is None if it is unreadable, and ``error`` says
     why."""
 
@@ -131,7 +131,7 @@ class Recurring:
         An unreadable recurrence is set aside until `try_again`.
         """
         script = self._wire.scripts["due"]
-        now, due = self._wire.call(script, self._keys.of_script(script, queue), [BATCH])
+        now, due = self._wire.call(script, self._keys.of_script(script, queue), [MAX_BATCH_RECURRENCES])
         enqueued = 0
         unreadable: list[bytes] = []
         for name, instant, definition in zip(due[::3], due[1::3], due[2::3], strict=True):
@@ -156,7 +156,7 @@ class Recurring:
             self._wire.call(aside, self._keys.of_script(aside, queue), [holder.lineage, holder.fence, *unreadable])
         return enqueued
 
-    def standing(self, emit: Callable[[Event], None]) -> Iterator[Standing]:
+    def standing(self, emit: Callable[[Event], None]) -> Iterator[RecurrenceStatus]:
         """Every recurrence, by queue and name, of usable queues."""
         for queue in known_queues(self._wire, self._keys):
             names = (
@@ -175,7 +175,7 @@ class Recurring:
             for name in sorted(definitions.keys() | due.keys() | aside.keys()):
                 yield _standing(queue, name, definitions.get(name, b""), (aside | due).get(name), count, owners)
 
-    def find(self, name: str) -> Standing:
+    def find(self, name: str) -> RecurrenceStatus:
         """Raises NotFound."""
         for standing in self.standing(_unheard):
             if standing.raw_name == id_bytes(name):
@@ -191,11 +191,11 @@ class Recurring:
                 demand(self._wire, OPERATOR, self._keys.queue(standing.queue, "recurrences"))
                 self._wire.call(script, self._keys.of_script(script, standing.queue), [standing.raw_name])
 
-    def pause(self, standing: Standing) -> None:
+    def pause(self, standing: RecurrenceStatus) -> None:
         """Yield no occurrences until it is resumed; those in between are not missed."""
         self._hold(standing, "")
 
-    def resume(self, standing: Standing) -> None:
+    def resume(self, standing: RecurrenceStatus) -> None:
         """Raises BadData if it is not paused but disabled."""
         recurrence = readable(standing)
         if not recurrence.enabled:
@@ -203,13 +203,13 @@ class Recurring:
         following = recurrence.next_after(now_ms(self._wire))
         self._hold(standing, "" if following is None else following)
 
-    def _hold(self, standing: Standing, instant: int | str) -> None:
+    def _hold(self, standing: RecurrenceStatus, instant: int | str) -> None:
         demand(self._wire, OPERATOR, self._keys.queue(standing.queue, "recurrences"))
         script = self._wire.scripts["hold"]
         self._wire.call(script, self._keys.of_script(script, standing.queue), [standing.raw_name, instant])
 
 
-def readable(standing: Standing) -> Recurrence:
+def readable(standing: RecurrenceStatus) -> Recurrence:
     """Raises BadData if it is unreadable."""
     if standing.recurrence is None or standing.error is not None:
         raise BadData("cannot read recurrence", standing.name, f"{standing.error}; recurrences remove removes it")
@@ -263,7 +263,7 @@ def _standing(
     score: bytes | None,
     count: dict[bytes, bytes],
     owners: dict[bytes, bytes],
-) -> Standing:
+) -> RecurrenceStatus:
     recurrence, following, error = None, None, None
     try:
         recurrence = _read(name, definition)
@@ -272,7 +272,7 @@ def _standing(
     except ValueError as refused:
         error = str(refused)
     last = count.get(name + b":last")
-    return Standing(
+    return RecurrenceStatus(
         name=id_text(name),
         queue=queue,
         recurrence=recurrence,

@@ -19,7 +19,7 @@ from pollconsumer.store.id_memory import ID_MEMORY_MS, MOST_REMEMBERED
 from pollconsumer.store.keys import Keys
 from pollconsumer.store.keyspace import FINISHED, QUEUE_KEYS
 from pollconsumer.store.replies import Unanswered, refuse_without
-from pollconsumer.store.reservations import Buried, Reservation, Share, Stepped
+from pollconsumer.store.reservations import DeadLetter, Reservation, Share, Stepped
 from pollconsumer.store.rights import LAUNCH, PRODUCER, WAIT
 from pollconsumer.store.server import TIME, known_queues, to_ms
 
@@ -190,7 +190,12 @@ class RedisStore:
             self._registered.add(queue)
 
     def announce(
-        self, holder: Holder, queue: str, *, served_for: float = 0.0, bury: Callable[[Buried], None] | None = None
+        self,
+        holder: Holder,
+        queue: str,
+        *,
+        served_for: float = 0.0,
+        on_dead_letter: Callable[[DeadLetter], None] | None = None,
     ) -> int:
         """Refuse every earlier holder of the lease in ``queue``, and recover its orphans. Returns their number.
 
@@ -202,16 +207,16 @@ class RedisStore:
         call = f"{self.keys.queue(queue, 'successor_waits')}:{holder.group}"
         keys = [self.keys.queue(queue, "announced"), call, self.keys.queue(queue, "served")]
         self.wire.call("announce", keys, [holder.lineage, holder.fence, int(served_for * 1000)])
-        return self.recover(queue, bury=bury)
+        return self.recover(queue, on_dead_letter=on_dead_letter)
 
     def recover(
         self,
         queue: str,
         live_fences: Sequence[bytes] | None = None,
         *,
-        bury: Callable[[Buried], None] | None = None,
+        on_dead_letter: Callable[[DeadLetter], None] | None = None,
     ) -> int:
-        """Offer orphans again. Returns their number. ``bury`` is called for those that become dead letters.
+        """Offer orphans again. Returns their number. ``on_dead_letter`` is called for those that become dead letters.
 
         With ``live_fences``, those of all current leases, also recovers reservations past their hard end under other
         fences: made on a machine that vanished, by a launch without a successor.
@@ -223,9 +228,11 @@ class RedisStore:
         while True:  # in reverse order, since each is pushed to the head
             orphans, looked, dead = self.wire.call(script, keys, [standing, RECOVER_BATCH, *late])
             recovered += len(orphans)
-            if bury is not None:
+            if on_dead_letter is not None:
                 for name, row, problem in zip(dead[::3], dead[1::3], dead[2::3], strict=True):
-                    bury(Buried(Reservation(queue, name, row, rows.bare_record(row), 0, 0.0), problem.decode()))
+                    on_dead_letter(
+                        DeadLetter(Reservation(queue, name, row, rows.bare_record(row), 0, 0.0), problem.decode())
+                    )
             standing += looked - len(orphans)
             if looked < RECOVER_BATCH:
                 return recovered
@@ -252,7 +259,7 @@ class RedisStore:
         ended: Sequence[bytes] = (),
         spent: Sequence[bytes] = (),
         *,
-        bury: Callable[[Buried], None] | None = None,
+        on_dead_letter: Callable[[DeadLetter], None] | None = None,
     ) -> None:
         """For a holder that died: release, uncharged, what it had not started, and recover the rest.
 
@@ -261,7 +268,7 @@ class RedisStore:
         """
         self.unreserve(holder, queue, in_hand, ended, spent)
         self.wire.call("retire", [self.keys.queue(queue, "announced")], [holder.lineage, holder.fence])
-        self.recover(queue, bury=bury)
+        self.recover(queue, on_dead_letter=on_dead_letter)
 
     def step(
         self,
@@ -308,7 +315,7 @@ class RedisStore:
         stale: list[bytes] = []
         successor, held_back, more_in = False, False, None
         newer: list[str] = []
-        buried: list[Buried] = []
+        dead_letters: list[DeadLetter] = []
         for share, (at, gone, waiting, claims, wait_ms, left, set_aside, dead) in zip(shares, answers, strict=True):
             stale += gone
             successor = successor or bool(waiting)
@@ -319,10 +326,12 @@ class RedisStore:
                 newer.append(share.queue)
             for name, row, problem in zip(dead[::3], dead[1::3], dead[2::3], strict=True):
                 record = rows.bare_record(row)
-                buried.append(Buried(Reservation(share.queue, name, row, record, at, read_at), problem.decode()))
+                dead_letters.append(
+                    DeadLetter(Reservation(share.queue, name, row, record, at, read_at), problem.decode())
+                )
             triples = zip(claims[::3], claims[1::3], claims[2::3], strict=True)
             reserved += [Reservation(share.queue, name, row, record, at, read_at) for name, row, record in triples]
-        return Stepped(reserved, stale, successor, more_in, held_back, tuple(newer), buried)
+        return Stepped(reserved, stale, successor, more_in, held_back, tuple(newer), dead_letters)
 
     def _step_again(
         self,

@@ -161,7 +161,7 @@ class Share:
         return [name for name, _, _ in self.completed] + [settlement.id for settlement in self.settlements]
 
 
-class Buried(NamedTuple):
+class DeadLetter(NamedTuple):
     """A dead letter that the store made of a message that cannot be reserved, and the problem."""
 
     message: Reservation
@@ -173,7 +173,7 @@ class Stepped(NamedTuple):
 
     ``more_in``: seconds until limits allow more, 0 to ask again at once, None if nothing was held back, or if that
     depends on messages in flight. ``held_back``: nothing was reserved of a queue with ready messages. ``newer``: queues
-    in which messages of a newer version were set aside. ``buried``: malformed messages, now dead letters.
+    in which messages of a newer version were set aside. ``dead_letters``: malformed messages, now dead letters.
     """
 
     reserved: list[Reservation]
@@ -182,4 +182,4 @@ class Stepped(NamedTuple):
     more_in: float | None = None
     held_back: bool = False
     newer: tuple[str, ...] = ()
-    buried: Sequence[Buried] = ()
+    dead_letters: Sequence[DeadLetter] = ()

@@ -36,8 +36,8 @@ def service_of(wire: Wire, keys: Keys, queues: Sequence[str]) -> dict[str, Servi
     answers = iter(wire.all(commands))
     found = {}
     for queue in queues:
-        served, paused, ready, left_over, ranked, in_line = (next(answers) for _ in range(6))
-        found[queue] = Service(bool(served), bool(paused), ready - count_of(left_over) + ranked + in_line)
+        served, paused, ready, duplicates, ranked, in_line = (next(answers) for _ in range(6))
+        found[queue] = Service(bool(served), bool(paused), ready - count_of(duplicates) + ranked + in_line)
     return found
 
 

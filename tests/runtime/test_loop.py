@@ -109,7 +109,7 @@ CASES = st.tuples(EXTENDED, ANY)
 def exact() -> Iterator[None]:
     """Slices of a wait, and the horizon of a batch, in whole ticks."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(consumer, "SLICE", 0.75)
+        patch.setattr(consumer, "LONGEST_WAIT", 0.75)
         patch.setattr(consumer, "HORIZON", 10 * TICK)
         yield
 

@@ -9,7 +9,7 @@ import pytest
 from pollconsumer.core.choices import HandOff
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.launch.held import LaunchPlan
-from pollconsumer.runtime.launch.unserved import tell_unknown, tell_unserved
+from pollconsumer.runtime.launch.unserved import report_unknown, report_unserved
 from pollconsumer.runtime.roles import served_for
 from pollconsumer.store.interventions import Interventions
 from pollconsumer.store.service import Service, service_of, unknown_queues
@@ -81,7 +81,7 @@ def test_a_queue_that_was_enqueued_to_paused_or_named_by_a_recurrence_is_no_miss
 
 def told(store: RedisStore) -> list[Event]:
     events: list[Event] = []
-    tell_unserved(store, [QUEUE], HANDLER, events.append)
+    report_unserved(store, [QUEUE], HANDLER, events.append)
     return events
 
 
@@ -115,7 +115,7 @@ def test_queues_are_known_from_their_first_message_or_pause_on(store: RedisStore
     Interventions(wire, NAMESPACE).pause("paused", paused=True)
     assert unknown_queues(wire, store.keys, queues) == ["unknown"]
     events: list[Event] = []
-    tell_unknown(store, queues, events.append)
+    report_unknown(store, queues, events.append)
     assert [event.queue for event in events] == ["unknown"]  # type: ignore[union-attr]  # of the one kind
 
 

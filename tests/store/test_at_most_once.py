@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pollconsumer.store.inspector import Inspector
     from pollconsumer.store.interventions import Interventions
     from pollconsumer.store.redis_store import RedisStore
-    from pollconsumer.store.reservations import Buried, Reservation
+    from pollconsumer.store.reservations import DeadLetter, Reservation
 
 
 def begun(launch: Launch) -> Reservation:
@@ -62,9 +62,9 @@ def test_what_was_begun_is_not_given_back(store: RedisStore, look: Looking) -> N
 def test_who_recovers_hears_of_each_that_is_skipped(store: RedisStore) -> None:
     store.enqueue([message("a", handler="send")])
     begun(Launch(store))
-    told: list[Buried] = []
+    told: list[DeadLetter] = []
     successor = Launch(store, fence=2, announced=False)
-    assert store.announce(successor.holder, QUEUE, bury=told.append) == 1
+    assert store.announce(successor.holder, QUEUE, on_dead_letter=told.append) == 1
     ((death, problem),) = told
     assert (death.name, death.handler, death.attempt) == ("a", "send", 1)
     assert problem.startswith("skipped: ")

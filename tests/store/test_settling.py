@@ -340,9 +340,9 @@ def test_the_step_tells_of_the_dead_letters_that_it_makes(store: RedisStore, loo
     store.wire.command("HDEL", look.key("records"), "lost")
     stepped = launch.step(claim=9)
     assert names(stepped.reserved) == ["behind"]
-    told = [(buried.message.name, buried.message.handler, buried.problem) for buried in stepped.buried]
+    told = [(dead.message.name, dead.message.handler, dead.problem) for dead in stepped.dead_letters]
     assert told == [
         ("lost", "send", "malformed: its record is missing"),
         ("ghost", "", "malformed: its record is missing"),
     ]
-    assert launch.step(claim=9).buried == []
+    assert launch.step(claim=9).dead_letters == []

@@ -19,7 +19,7 @@ from pollconsumer.store.recurring import occurrence_payload, readable
 
 if TYPE_CHECKING:
     from pollconsumer.core.recurrence import Recurrence
-    from pollconsumer.store.recurring import Standing
+    from pollconsumer.store.recurring import RecurrenceStatus
 
 NAME = click.argument("name")
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -102,7 +102,7 @@ def trigger(name: str, as_json: bool) -> None:
         print_line(enqueued.id)
 
 
-def _describe(standing: Standing) -> dict[str, Any]:
+def _describe(standing: RecurrenceStatus) -> dict[str, Any]:
     """The same keys for each; those of its definition are None if that is unreadable."""
     rule = standing.recurrence
     return {
@@ -124,7 +124,7 @@ def _describe(standing: Standing) -> dict[str, Any]:
     }
 
 
-def _next(standing: Standing) -> str | None:
+def _next(standing: RecurrenceStatus) -> str | None:
     if standing.recurrence is not None and not standing.recurrence.enabled:
         return "disabled"
     if standing.paused:

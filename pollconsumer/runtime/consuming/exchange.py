@@ -137,8 +137,8 @@ class Exchange:
         for queue in set(stepped.newer) - self._newer:
             self._newer.add(queue)
             self._emit(NewerMessagesFound(queue))
-        for message, problem in stepped.buried:
-            self._settling.buried(message, problem)
+        for message, problem in stepped.dead_letters:
+            self._settling.add_dead_letter(message, problem)
         if stepped.stale:
             self._emit(ReservationsLost(tuple(map(id_text, stepped.stale))))
         for share in shares:

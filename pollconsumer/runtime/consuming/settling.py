@@ -13,7 +13,7 @@ from pollconsumer.core.timespan import YEAR
 from pollconsumer.runtime.handling.hooks import Crashed
 from pollconsumer.runtime.handling.outcome import describe, text_of, trace
 from pollconsumer.store import outbox, rows
-from pollconsumer.store.reservations import Buried, Settlement, Share
+from pollconsumer.store.reservations import DeadLetter, Settlement, Share
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -116,18 +116,18 @@ class Settling:
         context = handled.attempt.context or self._context_of(handled.attempt.reservation)
         return context.after_settlement()
 
-    def bury(self, reservation: Reservation, handler: Handler, error: Exception, now: int) -> None:
+    def dead_letter(self, reservation: Reservation, handler: Handler, error: Exception, now: int) -> None:
         """Make a message that cannot be handled a dead letter. An attempt beyond the last is not counted."""
         counted = not isinstance(error, Crashed)
         self._dead(reservation, str(error), reservation.reserved_at, now, "", counted=counted)
         if handler.hooks is not None:
             self._watch_death(handler.hooks, reservation, error)
 
-    def buried(self, message: Reservation, problem: str) -> None:
+    def add_dead_letter(self, message: Reservation, problem: str) -> None:
         """Add a dead letter that the store made, for the hooks of its handler's application; if that is unknown, those
         of all."""
         self.failed += 1
-        self._emit(death_of(Buried(message, problem)))
+        self._emit(death_of(DeadLetter(message, problem)))
         handler = self._handlers.get(message.handler)
         concerned = self._handlers.values() if handler is None else [handler]
         for hooks in {id(each.hooks): each.hooks for each in concerned}.values():
@@ -172,7 +172,7 @@ class Settling:
         """Whether hooks wait for the settlement."""
         return bool(self._watched)
 
-    def tell_hooks(self, stale: Collection[bytes]) -> None:
+    def call_hooks(self, stale: Collection[bytes]) -> None:
         """Call the hooks of what was settled, except for ``stale`` reservations."""
         watched, self._watched = self._watched, []
         for message_id, tell in watched:
@@ -194,10 +194,10 @@ class Settling:
         self._share(reservation).settlements.append(settlement)
 
 
-def death_of(buried: Buried) -> AttemptFailed:
+def death_of(dead_letter: DeadLetter) -> AttemptFailed:
     """The event of a dead letter that the store made."""
-    message = buried.message
-    return AttemptFailed(message.name, message.handler or "?", message.attempt, buried.problem, None)
+    message = dead_letter.message
+    return AttemptFailed(message.name, message.handler or "?", message.attempt, dead_letter.problem, None)
 
 
 def _kept(problem: str, traced: str) -> str:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pollconsumer.runtime.store_opener import StoreOpener
     from pollconsumer.store.clocks import Clocks
 
-FAREWELL_BUDGET = 2.0
+END_BUDGET = 2.0
 """Maximum seconds spent on an unreachable store after the window's end."""
 SHORTEST_TIMEOUT = 0.1
 """Seconds for an answer to the last try after that."""
@@ -33,8 +33,8 @@ class Frame:
         self.interruption = host.catch_signals()
         self.progress = Progress()
         self.id = host.new_id()
-        self.farewell = min(FAREWELL_BUDGET, plan.grace / 2)
-        self._patience = WindowPatience(self.window, self.interrupted, self.farewell, host)
+        self.end_budget = min(END_BUDGET, plan.grace / 2)
+        self._patience = WindowPatience(self.window, self.interrupted, self.end_budget, host)
 
     def interrupted(self) -> bool:
         return bool(self.interruption)
@@ -57,8 +57,8 @@ def _window(plan: LaunchPlan, host: Host) -> Window:
 class WindowPatience:
     """Retry while the window is open and no signal has come; then for a short time in total, for the launch's end."""
 
-    def __init__(self, window: Window, interrupted: Callable[[], bool], farewell: float, clocks: Clocks) -> None:
-        self._window, self._interrupted, self._farewell, self._clocks = window, interrupted, farewell, clocks
+    def __init__(self, window: Window, interrupted: Callable[[], bool], end_budget: float, clocks: Clocks) -> None:
+        self._window, self._interrupted, self._end_budget, self._clocks = window, interrupted, end_budget, clocks
         self._until: float | None = None
 
     def left(self) -> float:
@@ -66,8 +66,8 @@ class WindowPatience:
         if self._until is None:
             left = self._window.left(now)
             if left > 0 and not self._interrupted():
-                return left + self._farewell
-            self._until = now + self._farewell
+                return left + self._end_budget
+            self._until = now + self._end_budget
         return max(0.0, self._until - now)
 
     def pause(self, seconds: float) -> None:

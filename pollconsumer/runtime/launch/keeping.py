@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
     from pollconsumer.store.clocks import Clocks
     from pollconsumer.store.redis_store import RedisStore
-    from pollconsumer.store.reservations import Buried
+    from pollconsumer.store.reservations import DeadLetter
 
     Tell = Callable[[str], None]
 
 RETRY_EVERY = 1.0
 """Seconds between retries while the server does not answer."""
 
-FAREWELL = 2.0
+RELEASE_BUDGET = 2.0
 """Seconds for releasing the lease of a launch that died at its hard end."""
 
 MOST_NAMED = 3
@@ -57,7 +57,7 @@ def keep(launch: Watched, progress: Progress, leases: Leases, tenure: Tenure, cl
         asked, pause = clocks.boot_time(), RETRY_EVERY
         # A suspended launch must lose its lease as a frozen machine would. A process that exists beyond the hard end is
         # another program, by which a handler has replaced the launch (exec).
-        if lost or launch.is_suspended() or asked > tenure.hard_end + FAREWELL:
+        if lost or launch.is_suspended() or asked > tenure.hard_end + RELEASE_BUDGET:
             continue
         entry = identity.entry(acquired, tenure.waited, asked - tenure.since, progress)
         with suppress(PollConsumerError):
@@ -81,8 +81,8 @@ def give_back(
     """
     identity, acquired, held = tenure.identity, tenure.acquired, clocks.boot_time() - tenure.since
 
-    def tell_death(buried: Buried) -> None:
-        message, problem = buried
+    def print_death(dead_letter: DeadLetter) -> None:
+        message, problem = dead_letter
         what = f"{shown(message.name)} ({message.handler}), attempt {message.attempt}: {problem}"
         tell(f"warning: dead letter: {printable(what)}")
 
@@ -93,7 +93,7 @@ def give_back(
         struck = clocks.boot_time() >= tenure.hard_end
         progress.end(*((StopReason.WATCHDOG, 1) if struck else (StopReason.DIED, -1)))
     entry = identity.entry(acquired, tenure.waited, held, progress)
-    until = max(tenure.hard_end, clocks.boot_time() + FAREWELL)
+    until = max(tenure.hard_end, clocks.boot_time() + RELEASE_BUDGET)
     while clocks.boot_time() < until:
         try:
             for queue in identity.queues:
@@ -103,7 +103,7 @@ def give_back(
                 spent = [message.id for message in here if message.last]
                 # Another launch recovers the queue, or this one had skipped it or not announced itself there yet.
                 with suppress(LeaseLost, StoreRefused):
-                    store.give_up(acquired.holder, queue, in_hand, ended, spent, bury=tell_death)
+                    store.give_up(acquired.holder, queue, in_hand, ended, spent, on_dead_letter=print_death)
             leases.release(acquired.holder, identity.role, identity.launch, entry)
             return
         except StoreUnreachable:

@@ -119,7 +119,7 @@ class HeldLaunch:
             now = self._clocks.monotonic()
             if self.window.left(now) <= 0:
                 unheard_since = unheard_since or now
-            if self.interrupted() or (unheard_since and now - unheard_since >= self._frame.farewell):
+            if self.interrupted() or (unheard_since and now - unheard_since >= self._frame.end_budget):
                 raise StoreUnreachable("lease not renewed", None, "the store did not answer its heartbeat")
             self._clocks.sleep(0.05)
 

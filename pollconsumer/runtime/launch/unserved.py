@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from pollconsumer.store.redis_store import RedisStore
 
 
-def tell_unknown(store: RedisStore, queues: Sequence[str], emit: Callable[[Event], None]) -> None:
+def report_unknown(store: RedisStore, queues: Sequence[str], emit: Callable[[Event], None]) -> None:
     """Report those of ``queues``, which no handler names, that the store does not know; only once, since the launch's
     announcement makes them known."""
     for queue in unknown_queues(store.wire, store.keys, queues):
         emit(QueueUnknown(queue))
 
 
-def tell_unserved(
+def report_unserved(
     store: RedisStore, queues: Sequence[str], handlers: Mapping[str, Handler], emit: Callable[[Event], None]
 ) -> None:
     """Report those of ``queues`` that have ready messages, and that no launch has served lately.
