@@ -21,7 +21,7 @@ class HandOff(StrEnum):
 
 
 class Missed(StrEnum):
-    """What becomes of occurrences that nobody was there to enqueue: they are skipped, the last one or all enqueued."""
+    """The policy for missed occurrences: skip all, enqueue the last one, or enqueue all."""
 
     SKIP = "skip"
     ONCE = "once"

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 class Key(NamedTuple):
-    """What is stored under ``{namespace:queue}:suffix``."""
+    """The key ``{namespace:queue}:suffix``."""
 
     suffix: str
     type: str

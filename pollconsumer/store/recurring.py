@@ -136,21 +136,21 @@ class Recurring:
         unreadable: list[bytes] = []
         for name, instant, definition in zip(due[::3], due[1::3], due[2::3], strict=True):
             try:
-                recurrence, told = _told(name, instant, definition, now)
+                recurrence, plan = _tick_of(name, instant, definition, now)
             except ValueError as error:
                 unreadable += (name, instant)
                 emit(RecurrenceUnreadable(id_text(name), queue, str(error)))
                 continue
             args: list[Any] = [
-                holder.lineage, holder.fence, name, instant, "" if told.next is None else told.next, told.skipped,
+                holder.lineage, holder.fence, name, instant, "" if plan.next is None else plan.next, plan.skipped,
                 int(recurrence.overlap is Overlap.SKIP),
             ]  # fmt: skip
-            for each in told.enqueue:
+            for each in plan.enqueue:
                 args += (occurrence_id(recurrence, each), each, occurrence_record(recurrence, each))
             recur = self._wire.scripts["recur"]
             enqueued += max(0, self._wire.call(recur, self._keys.of_script(recur, queue), args))
-            if told.skipped:
-                emit(OccurrencesSkipped(recurrence.name, told.skipped))
+            if plan.skipped:
+                emit(OccurrencesSkipped(recurrence.name, plan.skipped))
         if unreadable:
             aside = self._wire.scripts["set_aside"]
             self._wire.call(aside, self._keys.of_script(aside, queue), [holder.lineage, holder.fence, *unreadable])
@@ -232,7 +232,7 @@ def occurrence_record(recurrence: Recurrence, instant: int) -> bytes:
     return rows.new_record(NewMessage("", recurrence.queue, recurrence.handler, payload, recurrence.priority))
 
 
-def _told(name: bytes, instant: bytes, definition: bytes, now: int) -> tuple[Recurrence, Tick]:
+def _tick_of(name: bytes, instant: bytes, definition: bytes, now: int) -> tuple[Recurrence, Tick]:
     """What to do now about a due recurrence. ValueError if it is unreadable."""
     recurrence = _read(name, definition)
     return recurrence, tick(recurrence, _instant(instant), now)

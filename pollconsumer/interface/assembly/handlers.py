@@ -76,7 +76,7 @@ def _import_here(module: str) -> None:
     except SystemExit:
         raise ConfigurationError("handlers", module, "the module exits when it is imported") from None
     except ModuleNotFoundError as error:
-        reason = f"{shown(text_of(error))}; is it beside the configuration file?"
+        reason = f"{shown(text_of(error))}; is it in the configuration file's directory?"
         raise ConfigurationError("handlers", module, reason) from None
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt) and signal.getsignal(signal.SIGINT) is signal.default_int_handler:

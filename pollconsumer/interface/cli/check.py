@@ -201,7 +201,7 @@ def _print(
     ]
     loose = report["group_writable"]
     assert isinstance(loose, list)
-    rows += [("group-writable", f"{path}: whoever is in its group decides what runs here") for path in loose]
+    rows += [("group-writable", f"{path}: members of its group decide which code runs") for path in loose]
     commands = report["commands"]
     assert isinstance(commands, dict)
     rows += [(f"command {name}", shlex.join(command["command"])) for name, command in commands.items()]

@@ -40,7 +40,7 @@ positive = Duration(positive=True)
 @click.option("--memory-limit", cls=Once, type=MemorySize(), help="Stop when resident memory exceeds it.")
 @click.option("--until-empty", is_flag=True, help="Stop when there is nothing to handle.")
 @click.option("--max-messages", cls=Once, type=click.IntRange(1), help="Stop after so many messages.")
-@click.option("--with-mover", is_flag=True, help="Run a launch of the mover beside it.")
+@click.option("--with-mover", is_flag=True, help="Also run a launch of the mover.")
 def run(until_empty: bool, max_messages: int | None, with_mover: bool, **flags: Any) -> None:
     """One bounded launch of the consumer."""
     settings = with_flags(current_settings(), "consumer", flags)

@@ -34,8 +34,8 @@ def serve(launch: socket.socket, introduction: dict[str, Any]) -> None:
     logs.configure(introduction["verbosity"], quiet=introduction["quiet"])
     config = introduction["config"]
     settings = from_values(introduction["settings"], Path(introduction["directory"]), Path(config) if config else None)
-    if (told := introduction["streaks"]) is not None:
-        logs.damp(LaunchStreaks(told["name"], settings.state_files(), launch=told["launch"]))
+    if (damping := introduction["streaks"]) is not None:
+        logs.damp(LaunchStreaks(damping["name"], settings.state_files(), launch=damping["launch"]))
     try:
         handlers = load_handlers(settings)
     except PollConsumerError as error:

@@ -53,8 +53,8 @@ class VirtualClock:
             if self.now_ms >= until:
                 return False
             if self.patience is not None:
-                meant = self.patience(until, due)
-                if meant is None:
+                end = self.patience(until, due)
+                if end is None:
                     return False
-                until = meant
+                until = end
             self.now_ms = until if due is None else min(until, due)

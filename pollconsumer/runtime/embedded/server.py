@@ -146,23 +146,23 @@ class EmbeddedServer:
         if not check_directory(self.directory):
             return False
         deadline = time.monotonic() + budget
-        address, told = self._linked_address(), ""
+        address, signalled = self._linked_address(), ""
         cut_off = _CutOff(self.directory, address)
         while (lock := take_lock(self.directory)) is None:
             info = self._info(address, ["INFO server"], deadline)
             running = info.get("process_id", "")
-            if running and told and running != told:
+            if running and signalled and running != signalled:
                 return True  # it has ended, and another was already started
             if running:
                 self._ask(address, ["SHUTDOWN"], deadline)
-                told = running
+                signalled = running
             else:
-                told = cut_off.end() or told
+                signalled = cut_off.end() or signalled
             if time.monotonic() >= deadline:
-                raise self._unanswered("still there after SHUTDOWN" if told else f"nothing from {address}")
+                raise self._unanswered("still there after SHUTDOWN" if signalled else f"nothing from {address}")
             time.sleep(FIRST_PAUSE)
         os.close(lock)
-        return bool(told)
+        return bool(signalled)
 
     def status(self) -> ServerStatus | None:
         """The status of the running server, or None. Starts nothing.

@@ -110,7 +110,7 @@ class InlineExecutor:
         return finished
 
     def wait(self, seconds: float, descriptor: int | None = None) -> None:  # noqa: ARG002
-        raise AssertionError("nothing runs beside the loop")
+        raise AssertionError("there is nothing to wait for")
 
     def close(self) -> None:
         if self._loop is not None:

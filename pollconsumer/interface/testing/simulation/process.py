@@ -1,4 +1,4 @@
-"""Machines, and processes on them: what ``Host`` asks of an operating system."""
+"""Simulated machines and processes, which implement ``Host``."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ KILLED = -9
 
 
 class Machine:
-    """Its clocks begin anywhere, and run a little fast or slow."""
+    """Its clocks have arbitrary offsets, and run a little fast or slow."""
 
     def __init__(self, world: World, name: str, *, begin: float = 1000.0, rate: float = 1.0) -> None:
         self.world, self.name, self.rate = world, name, rate
@@ -51,7 +51,7 @@ class Process:
         self._number = self.world.chance.getrandbits(32)
         self.actor = self.world.start(name, self._live)
 
-    # What the launch asks of its host
+    # Host
 
     def monotonic(self) -> float:
         return self.machine.monotonic()
@@ -60,13 +60,13 @@ class Process:
         return self.machine.monotonic()
 
     def sleep(self, seconds: float) -> None:
-        """As long as that, whatever it is woken by."""
+        """Sleep for ``seconds``, even if woken."""
         until = self.world.now + seconds / self.machine.rate
         while self.world.now < until:
             self.pause(until - self.world.now)
 
     def pause(self, seconds: float | None) -> Any:
-        """In true seconds, or until it is woken."""
+        """Wait for true seconds, or until woken."""
         assert self.world.running is not None
         return self.world.running.pause(seconds)
 
@@ -106,7 +106,7 @@ class Process:
         self.world.after(max(0.0, seconds / self.machine.rate), end)
         return prevent
 
-    # What may befall it
+    # Faults
 
     @property
     def alive(self) -> bool:
@@ -116,7 +116,7 @@ class Process:
         self.signals.signal = number
 
     def end(self, code: int = KILLED) -> None:
-        """At once, whatever it does: nothing of it runs any more."""
+        """Kill it immediately."""
         if self.code is None:
             self.code, self.ended = code, self.world.now
             self.actor.kill()
@@ -127,7 +127,7 @@ class Process:
                 waiting.wake(True)
 
     def wait_for_end(self, seconds: float) -> bool:
-        """Whether it is gone by then."""
+        """Whether it has ended by then."""
         if self.code is None and seconds > 0:
             assert self.world.running is not None
             self._waits_for_end.append(self.world.running)
@@ -140,7 +140,7 @@ class Process:
 
 
 class SimulatedHeartbeat:
-    """Both sides of it: the launch's, and the loop that runs as an actor of its own."""
+    """The launch's side, and the heartbeat's loop, which runs as a separate actor."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""A server in memory, with a clock of its own, and connections to it over a network that loses and delays."""
+"""A server in memory, with a separate clock, and connections over a network that loses and delays packets."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ Command = tuple[Any, ...]
 BEGINS = 1_893_456_000.0
 """2030-01-01T00:00Z: the server's clock when true time is 0."""
 TICK = 1e-7
-"""Seconds by which what is sent after another arrives later."""
+"""Minimum seconds between the arrivals of consecutive packets."""
 
 
 class SimulatedServer:
-    """Carries out one command at a time. ``ahead``: seconds by which its clock differs from true time."""
+    """Runs one command at a time. ``ahead``: seconds by which its clock differs from true time."""
 
     def __init__(self, world: World, network: Network) -> None:
         self.world, self.network = world, network
         self.ahead = 0.0
         self.up = True
         self.refusing: str | None = None
-        """An error that it gives to every script, such as ``OOM …``."""
+        """The error reply to every script, such as ``OOM …``."""
         self.links: list[Link] = []
         self._blocked: list[Link] = []
         self.store = FakeStore(self.clock)
@@ -40,7 +40,7 @@ class SimulatedServer:
         return int(self.clock() * 1000)
 
     def stop(self) -> None:
-        """As killed: every connection is lost. What it acknowledged is kept."""
+        """Restart after a kill: every connection is lost, acknowledged data are kept."""
         self.up = False
         self._blocked.clear()
         for link in list(self.links):
@@ -59,7 +59,7 @@ class SimulatedServer:
             self._go_on(link)
 
     def leave(self, link: Link) -> None:
-        """The client hung up: what it waits for is nobody's, what had arrived was carried out."""
+        """The client hung up: drop its blocking command; earlier commands were carried out."""
         if link in self._blocked:
             self._blocked.remove(link)
         if link in self.links:
@@ -113,13 +113,13 @@ class SimulatedServer:
 
 
 class Network:
-    """How long packets take, and what becomes of them. Probabilities are those of a round trip."""
+    """Latencies and faults. Probabilities are per round trip."""
 
     def __init__(self, world: World) -> None:
         self.world = world
         self.request_lost = self.reply_lost = self.late = 0.0
         self.latest = 40.0
-        """Seconds that a late packet takes at most: longer than a lease lasts."""
+        """Maximum latency of a late packet in seconds, longer than a lease lasts."""
 
     def latency(self) -> float:
         return self.world.chance.uniform(0.00005, 0.0005)
@@ -129,7 +129,7 @@ class Network:
 
 
 class Link:
-    """A connection, as ``Wire`` uses redis-py's. Its client is a process: it waits as that does."""
+    """A connection with the part of redis-py's interface that ``Wire`` uses, of a simulated process."""
 
     def __init__(self, server: SimulatedServer, process: Process) -> None:
         self.server, self.world, self._process = server, server.world, process
@@ -195,7 +195,7 @@ class Link:
         raise ConnectionResetError(self._lost or "connection closed by server")
 
     def can_read(self, timeout: float) -> bool:
-        """Also where the connection is lost: reading says so."""
+        """True for a lost connection, too: reading raises."""
         until = self.world.now + timeout
         while not self._replies and self._lost is None:
             if self.world.now >= until:
@@ -210,7 +210,7 @@ class Link:
         self.world.at(self._answers, lambda: self._receive(answer))
 
     def lose(self, reason: str) -> None:
-        """Both ends find it broken."""
+        """Break it for both ends."""
         self._lost = reason
         self.open = False
         self.server.leave(self)
@@ -241,7 +241,7 @@ _SCRIPTS: dict[str, str] = {}
 
 
 def name_scripts(names: dict[str, str]) -> None:
-    """Which script has which digest: for the story."""
+    """Script names by digest, for the story."""
     _SCRIPTS.update(names)
 
 

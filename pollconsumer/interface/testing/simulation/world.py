@@ -1,4 +1,4 @@
-"""Virtual time, and the actors that live in it. One runs at a time; what is due next, and chance, decide which."""
+"""A discrete-event simulation: virtual time and actors, of which one runs at a time, by due time and at random."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ if TYPE_CHECKING:
 
 
 class LivelockError(Exception):
-    """Actors go on and on, and time does not."""
+    """Actors run without time passing."""
 
 
 class Actor:
-    """Something that runs until it waits. One that was killed never runs again, not even its ``finally`` blocks."""
+    """A coroutine (greenlet) that runs until it waits. A killed one never runs again, not even its ``finally``
+    blocks."""
 
     def __init__(self, world: World, name: str, run: Callable[[], None]) -> None:
         self.name, self.alive, self.suspended = name, True, False
@@ -33,19 +34,19 @@ class Actor:
         self.suspended = True
 
     def resume(self) -> None:
-        """Go on where it was suspended; what it waited for may have happened meanwhile."""
+        """Continue after a suspension; what it waited for may have happened."""
         self.suspended = False
         owed, self._owed = self._owed, []
         for value in owed[:1]:
             self.wake(value)
 
     def wake(self, value: Any = None) -> None:
-        """Have it go on at once, where it waits."""
+        """End its wait immediately."""
         self._world.at(self._world.now, self._resumption(value))
 
     def pause(self, seconds: float | None) -> Any:
-        """Called by the actor itself: until it is woken, at most so long. The value that it was woken with, None
-        where time was over."""
+        """Called by the actor itself: wait until woken, at most so long. Returns the value of the wake-up, None after
+        the timeout."""
         self._turn += 1
         if seconds is not None:
             self._world.at(self._world.now + seconds, self._resumption(None))
@@ -85,7 +86,7 @@ class World:
         self._main = greenlet.getcurrent()
 
     def at(self, instant: float, do: Callable[[], None]) -> None:
-        """Do it then. Of what is due at one instant, chance says what is first."""
+        """Do it then. The order at one instant is random."""
         self._number += 1
         heapq.heappush(self._due, (instant, self.chance.random(), self._number, do))
 
@@ -98,7 +99,7 @@ class World:
         return actor
 
     def run_until(self, instant: float) -> None:
-        """Let time pass. An exception that an actor does not catch is raised here."""
+        """Run until then. An uncaught exception of an actor is raised here."""
         steps = 0
         while self._due and self._due[0][0] <= instant:
             at, _, _, do = heapq.heappop(self._due)
