@@ -22,16 +22,20 @@ class State(StrEnum):
 class Timestamps(NamedTuple):
     """When a message entered each phase, in epoch milliseconds of the server's clock; None if it has not."""
 
-    scheduled_at: int | None
-    due_at: int | None
-    enqueued_at: int | None
-    reserved_at: int | None
-    started_at: int | None
-    completed_at: int | None
-    failed_at: int | None
-    next_attempt_at: int | None
-    dead_at: int | None
-    cancelled_at: int | None
+    scheduled_at: int | None = None
+    due_at: int | None = None
+    enqueued_at: int | None = None
+    reserved_at: int | None = None
+    started_at: int | None = None
+    completed_at: int | None = None
+    failed_at: int | None = None
+    next_attempt_at: int | None = None
+    dead_at: int | None = None
+    cancelled_at: int | None = None
+
+    @property
+    def ended_at(self) -> int | None:
+        return self.completed_at or self.dead_at or self.cancelled_at
 
 
 def state_of(t: Timestamps) -> State:
@@ -49,7 +53,7 @@ def state_of(t: Timestamps) -> State:
 
 def durations_of(t: Timestamps) -> dict[str, float | None]:
     """Seconds between the phases: waited from ready to reserved, handled from started to its end."""
-    ended = t.completed_at or t.dead_at or (t.failed_at if t.failed_at and not t.reserved_at else None)
+    ended = t.ended_at or (t.failed_at if t.failed_at and not t.reserved_at else None)
     return {
         "waited_seconds": _seconds(t.enqueued_at, t.reserved_at),
         "handled_seconds": _seconds(t.started_at, ended),

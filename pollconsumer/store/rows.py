@@ -177,5 +177,5 @@ def read_record(record: bytes) -> Row:
     accepted = int.from_bytes(record[4:10], "big")
     handler, _ = content(record)
     priority = (record[2] << 8 | record[3]) - 32768
-    timestamps = Timestamps(accepted, None, accepted, None, None, None, None, None, None, None)
+    timestamps = Timestamps(scheduled_at=accepted, enqueued_at=accepted)
     return Row(handler, priority, 0, 0, parked=False, waiting=False, timestamps=timestamps)

@@ -12,7 +12,7 @@ from pollconsumer.core.lifecycle import State, Timestamps, durations_of, state_o
 from pollconsumer.core.message import NewMessage
 from pollconsumer.store import rows
 
-NEVER = Timestamps(*[None] * 10)
+NEVER = Timestamps()
 INSTANTS = st.integers(1, 2**48 - 1)
 HANDLERS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\n"), min_size=1, max_size=20)
 KEYS = st.text(st.characters(codec="utf-8"), max_size=60)
@@ -33,6 +33,13 @@ KEYS = st.text(st.characters(codec="utf-8"), max_size=60)
 )
 def test_a_state_follows_from_the_timestamps(timestamps: Timestamps, state: State) -> None:
     assert state_of(timestamps) is state
+    assert (timestamps.ended_at is not None) == state.has_ended
+
+
+@pytest.mark.parametrize("state", [state for state in State if state.has_ended])
+def test_a_message_that_has_ended_has_a_timestamp_called_after_its_state(state: State) -> None:
+    ended = Timestamps(scheduled_at=1, due_at=9, enqueued_at=2, reserved_at=3)._replace(**{f"{state}_at": 5})
+    assert (state_of(ended), ended.ended_at) == (state, 5)
 
 
 def test_durations_are_between_phases_and_never_negative() -> None:

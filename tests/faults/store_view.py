@@ -104,7 +104,7 @@ def _stored(message: Message, row: bytes, places: list[str]) -> Stored:
         fence=fence(row),
         scheduled_at=at.scheduled_at,
         reserved_at=at.reserved_at,
-        ended_at=at.completed_at or at.dead_at or at.cancelled_at,
+        ended_at=at.ended_at,
         digest=None if message.payload is None else digest(message.payload),
         last_error=message.last_error,
         places=tuple(places),

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pollconsumer.core.lifecycle import State, Timestamps
 from tests.site import wait_until
 
 if TYPE_CHECKING:
@@ -25,6 +26,31 @@ def test_a_cancelled_message_is_not_handled(site: Site, options: list[str]) -> N
     assert site.drain().returncode == 0
     assert site.notes() == ["b"]
     assert site.json("status")["queues"][0]["ready"] == 0
+
+
+def test_status_has_every_timestamp_and_list_shows_when_a_message_ended(site: Site) -> None:
+    messages = {
+        "completed": site.enqueue("record", name="a"),
+        "dead": site.enqueue("fatal"),
+        "cancelled": site.enqueue("record", "--in", "1h", name="b"),
+    }
+    assert messages.keys() == {state for state in State if state.has_ended}
+    assert site.command("cancel", messages["cancelled"]).returncode == 0
+    site.drain()
+    for state, message in messages.items():
+        times = site.json("status", message)["timestamps"]
+        assert [*times] == [*Timestamps._fields]
+        assert times[f"{state}_at"] is not None
+        assert f"{state}_at" in site.command("status", message).stdout
+        (line,) = (line for line in site.command("list", "--state", state).stdout.splitlines() if message in line)
+        assert times[f"{state}_at"] in line
+
+
+def test_the_table_of_queues_has_a_column_for_every_state(site: Site) -> None:
+    site.command("cancel", site.enqueue("record", name="a"))
+    headers, values = (line.split() for line in site.command("status").stdout.splitlines()[:2])
+    assert headers[1 : 1 + len(State)] == [*State]
+    assert values[headers.index("cancelled")] == "1"
 
 
 def test_what_is_reserved_or_ended_can_be_neither_cancelled_nor_rescheduled(site: Site) -> None:

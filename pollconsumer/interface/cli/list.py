@@ -38,8 +38,8 @@ def print_messages(messages: Iterator[Message], *, as_json: bool) -> None:
     for message in messages:
         row = message.row
         times = row.timestamps
-        since = times.completed_at or times.dead_at or times.reserved_at or times.enqueued_at or times.next_attempt_at
-        at = since or times.due_at
+        since = times.ended_at or times.reserved_at or times.enqueued_at
+        at = since or times.next_attempt_at or times.due_at
         rows.append(
             (
                 message.id,

@@ -8,6 +8,7 @@ import click
 
 from pollconsumer.core.errors import UsageError
 from pollconsumer.core.instants import iso
+from pollconsumer.core.lifecycle import State
 from pollconsumer.core.timespan import format_duration
 from pollconsumer.interface.cli.launches import launch_as_json, ledger_table
 from pollconsumer.interface.cli.opened import inspector
@@ -20,16 +21,6 @@ if TYPE_CHECKING:
 LAUNCHES_SHOWN = 5
 MOVER_MISSING_AFTER = 5.0
 """Seconds that a message may be overdue before a missing mover is reported."""
-TIMESTAMPS = (
-    "scheduled_at",
-    "due_at",
-    "enqueued_at",
-    "reserved_at",
-    "started_at",
-    "completed_at",
-    "failed_at",
-    "next_attempt_at",
-)
 
 
 @click.command()
@@ -58,7 +49,6 @@ def status(message_id: str | None, queue: str | None, as_json: bool) -> None:
 def describe(message: Message) -> dict[str, Any]:
     """A message under the names of the contract."""
     row = message.row
-    times = row.timestamps._asdict()
     return {
         "id": message.id,
         "queue": message.queue,
@@ -72,7 +62,7 @@ def describe(message: Message) -> dict[str, Any]:
         "traceback": message.traceback,
         "waits_for_concurrency_key": row.waiting,
         "result": message.result,
-        "timestamps": {name: None if times[name] is None else iso(times[name]) for name in TIMESTAMPS},
+        "timestamps": {name: None if at is None else iso(at) for name, at in row.timestamps._asdict().items()},
         "durations": message.durations,
     }
 
@@ -111,7 +101,7 @@ def _as_json(overview: Overview) -> dict[str, Any]:
 
 
 def _print_overview(overview: Overview, launches: list[dict[str, Any]]) -> None:
-    counts = ["ready", "reserved", "scheduled", "completed", "dead", "parked"]
+    counts = [*State, "parked"]
     counts += ["skipped"] if any(queue.skipped for queue in overview.queues) else []
     rows = []
     for queue in overview.queues:
