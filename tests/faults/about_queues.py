@@ -6,13 +6,16 @@ from collections import Counter
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from pollconsumer.core.lifecycle import State
+from tests.faults.history import ENDED
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.faults.history import Execution, History, Operation
 
-PLACES = {"completed": "completed", "dead": "dead_letters", "cancelled": "cancelled"}
-
+PLACES = {State.COMPLETED: "completed", State.DEAD: "dead_letters", State.CANCELLED: "cancelled"}
+"""Index of each state in which a message has ended."""
 
 RECKONED_LATE = 500
 """Milliseconds. A launch reckons when a message ended from when the reply that reserved it was read: on a busy machine
@@ -53,7 +56,7 @@ def every_message_stands_in_one_place(history: History) -> Iterator[str]:
     tally: dict[str, Counter[str]] = {}
     for message in history.stored:
         tally.setdefault(message.queue, Counter())[message.state] += 1
-        place = PLACES.get(message.state)
+        place = PLACES[State(message.state)] if message.state in ENDED else None
         if place is not None and message.places != (place,):
             yield f"{message.id} is {message.state}, and stands in {', '.join(message.places) or 'no index'}"
     for queue in history.queues:

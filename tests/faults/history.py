@@ -6,11 +6,13 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from pollconsumer.core.lifecycle import State
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-ENDED = ("completed", "dead", "cancelled", "expired")
+ENDED = frozenset(state for state in State if state.has_ended)
 
 
 class Execution(NamedTuple):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pollconsumer.core.lifecycle import State
 from pollconsumer.store.inspector import Inspector
 from pollconsumer.store.keys import Keys
-from pollconsumer.store.keyspace import QUEUE_KEYS
+from pollconsumer.store.keyspace import FINISHED, QUEUE_KEYS
 from pollconsumer.store.recurring import Recurring
 from pollconsumer.store.rows import CRASHES, fence
 from tests.faults.history import Lease, Queue, Recurred, Stored
@@ -24,9 +25,8 @@ INDEXES = {
     "ready": 0,
     "ready_by_priority": 0,
     "in_flight": 0,
-    "completed": 6,
-    "cancelled": 6,
     "dead_letters": 0,
+    **dict.fromkeys(FINISHED, 6),
 }
 """Keys that hold ids, and how many bytes stand before each."""
 EMPTY_WHEN_DRAINED = (
@@ -71,8 +71,7 @@ def queues(wire: Wire, namespace: str) -> list[Queue]:
         left_over = int(content.get(keys.queue(counts.name, "counters"), {}).get(b"left over", 0))
         if left_over:
             leftovers["counted as left over"] = left_over
-        states = ("ready", "reserved", "scheduled", "completed", "dead", "cancelled")
-        found.append(Queue(counts.name, {state: getattr(counts, state) for state in states}, leftovers))
+        found.append(Queue(counts.name, {state.value: getattr(counts, state) for state in State}, leftovers))
     return found
 
 

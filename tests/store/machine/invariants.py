@@ -25,6 +25,7 @@ class Invariants(Intervening):
             State.DEAD: look.ranked("dead_letters"),
             State.CANCELLED: look.finished("cancelled"),
         }
+        assert indexes.keys() == {*State}
         assert sorted(name for index in indexes.values() for name in index) == sorted(self.model.messages)
         for state, index in indexes.items():
             assert set(self.model.having(state)) == set(index)
@@ -40,8 +41,9 @@ class Invariants(Intervening):
             assert (row.parked, row.waiting, row.generation) == (held.parked, held.waiting, held.generation)
             assert found.payload == {}
         counts = next(counts for counts in self.inspector.overview().queues if counts.name == QUEUE)
-        states = (State.READY, State.RESERVED, State.SCHEDULED, State.COMPLETED, State.DEAD, State.CANCELLED)
-        assert counts[1:7] == tuple(len(self.model.having(state)) for state in states)
+        assert {state: getattr(counts, state) for state in State} == {
+            state: len(self.model.having(state)) for state in State
+        }
         assert counts.parked == sum(held.parked for held in self.model.messages.values())
         assert counts.paused == self.model.paused
         scheduled = [self.model.messages[name] for name in self.model.having(State.SCHEDULED)]
@@ -78,7 +80,7 @@ class Invariants(Intervening):
         for key, (name, _) in self.model.keys.items():
             held = self.model.messages[name]
             assert held.key == key
-            assert held.state in (State.READY, State.SCHEDULED, State.RESERVED)
+            assert not held.state.has_ended
 
     @invariant()
     def a_marker_is_there_at_most_once_and_whenever_something_can_be_handed_out(self) -> None:

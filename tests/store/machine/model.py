@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 LIMITS = {"c1": 1, "c2": 2}
 """Most messages in flight by concurrency key."""
 TICKS = 1024
-ENDED = (State.COMPLETED, State.DEAD, State.CANCELLED)
 
 
 @dataclass
@@ -250,7 +249,7 @@ class Model:
 
     def forget(self, name: str) -> None:
         held = self.messages.pop(name)
-        assert held.state in ENDED
+        assert held.state.has_ended
         self.young[name] = held.digest
 
     def forget_old_ids(self) -> None:

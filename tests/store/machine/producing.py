@@ -195,7 +195,7 @@ class Producing(Base):
         recurrence, enqueued = self.recurrences[name], 0
         for instant in instants:
             last = self.model.messages.get(self.last.get(name, ""))
-            unfinished = last is not None and last.state in (State.SCHEDULED, State.READY, State.RESERVED)
+            unfinished = last is not None and not last.state.has_ended
             if recurrence.overlap is Overlap.SKIP and unfinished:
                 skipped += 1
                 continue
