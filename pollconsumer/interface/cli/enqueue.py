@@ -31,7 +31,7 @@ from pollconsumer.interface.cli.output import (
     print_progress,
 )
 from pollconsumer.interface.cli.types import DueTime, Duration, Once, QueueName
-from pollconsumer.runtime.messages import LONGEST_DELAY, milliseconds, new_message
+from pollconsumer.runtime.messages import LONGEST_DELAY, SendOptions, milliseconds, new_message
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -42,19 +42,8 @@ if TYPE_CHECKING:
 
 BULK = 1000
 """Lines per batch."""
-NAMES = (
-    "handler",
-    "payload",
-    "queue",
-    "priority",
-    "in",
-    "at",
-    "key",
-    "key_lifetime",
-    "concurrency_key",
-    "concurrency_limit",
-    "id",
-)
+NAMES = ("handler", "payload", *(name.removesuffix("_") for name in SendOptions.__annotations__))
+"""Keys of a line of --ndjson."""
 PROGRESS_EVERY = 0.2
 
 
