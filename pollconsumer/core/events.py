@@ -143,10 +143,10 @@ class LaunchEnded(NamedTuple):
     role: str
     stop_reason: str
     running_seconds: float
-    handled: int
-    failed: int
-    released: int
-    yielded: int
+    handled: int = 0
+    failed: int = 0
+    released: int = 0
+    yielded: int = 0
 
 
 Event = (

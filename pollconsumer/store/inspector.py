@@ -154,42 +154,39 @@ class Inspector:
 
     def _count(self, queue: str, now: int) -> QueueCounts:
         key = self._keys.queue
-        counts = self._wire.all(
-            [
-                ("LLEN", key(queue, "ready")),
-                ("HGET", key(queue, "counters"), "left over"),
-                ("ZCARD", key(queue, "ready_by_priority")),
-                ("ZCARD", key(queue, "waiting_for_place")),
-                ("ZCARD", key(queue, "in_flight")),
-                ("ZCARD", key(queue, "schedule")),
-                ("LLEN", key(queue, "completed")),
-                ("ZCARD", key(queue, "dead_letters")),
-                ("LLEN", key(queue, "cancelled")),
-                ("SCARD", key(queue, "parked")),
-                ("EXISTS", key(queue, "paused")),
-                ("ZCOUNT", key(queue, "schedule"), "-inf", now),
-                ("HGET", key(queue, "counters"), "skipped"),
-                ("LRANGE", key(queue, "ready"), 0, HEADS - 1),
-                ("ZRANGE", key(queue, "ready_by_priority"), 0, 0),
-            ]
-        )
-        *numbers, paused, overdue, skipped, heads, ranked_heads = counts
-        ready, duplicates, ranked, in_line, reserved, scheduled, completed, dead, cancelled, parked = numbers
-        first = self._messages(queue, [*heads, *ranked_heads])
+        commands: dict[str, tuple[Any, ...]] = {
+            "ready": ("LLEN", key(queue, "ready")),
+            "duplicates": ("HGET", key(queue, "counters"), "left over"),
+            "ranked": ("ZCARD", key(queue, "ready_by_priority")),
+            "in_line": ("ZCARD", key(queue, "waiting_for_place")),
+            "reserved": ("ZCARD", key(queue, "in_flight")),
+            "scheduled": ("ZCARD", key(queue, "schedule")),
+            "completed": ("LLEN", key(queue, "completed")),
+            "dead": ("ZCARD", key(queue, "dead_letters")),
+            "cancelled": ("LLEN", key(queue, "cancelled")),
+            "parked": ("SCARD", key(queue, "parked")),
+            "paused": ("EXISTS", key(queue, "paused")),
+            "overdue": ("ZCOUNT", key(queue, "schedule"), "-inf", now),
+            "skipped": ("HGET", key(queue, "counters"), "skipped"),
+            "heads": ("LRANGE", key(queue, "ready"), 0, HEADS - 1),
+            "ranked_heads": ("ZRANGE", key(queue, "ready_by_priority"), 0, 0),
+        }
+        found = dict(zip(commands, self._wire.all([*commands.values()]), strict=True))
+        first = self._messages(queue, [*found["heads"], *found["ranked_heads"]])
         ages = [m.row.timestamps.enqueued_at for m in first if m.state is State.READY]
         since = [at for at in ages if at is not None]
         return QueueCounts(
             name=queue,
-            ready=max(0, ready - count_of(duplicates) + ranked + in_line),
-            reserved=reserved,
-            scheduled=scheduled,
-            completed=completed,
-            dead=dead,
-            cancelled=cancelled,
-            parked=parked,
-            paused=bool(paused),
-            overdue=overdue,
-            skipped=count_of(skipped),
+            ready=max(0, found["ready"] - count_of(found["duplicates"]) + found["ranked"] + found["in_line"]),
+            reserved=found["reserved"],
+            scheduled=found["scheduled"],
+            completed=found["completed"],
+            dead=found["dead"],
+            cancelled=found["cancelled"],
+            parked=found["parked"],
+            paused=bool(found["paused"]),
+            overdue=found["overdue"],
+            skipped=count_of(found["skipped"]),
             oldest_ready_seconds=max(0, now - min(since)) / 1000 if since else None,
             load=load_of(self._wire, self._keys, queue, now),
         )

@@ -297,9 +297,8 @@ class RedisStore:
                 args += entry
             for settlement in share.settlements:
                 args += settlement
-            keys = self.keys.of_script(script, share.queue)
-            keys[-1] = f"{keys[-1]}:{holder.group}"
-            commands.append(self.wire.script(script, keys, args))
+            *keys, successor_waits = self.keys.of_script(script, share.queue)
+            commands.append(self.wire.script(script, [*keys, f"{successor_waits}:{holder.group}"], args))
         try:
             if wait > 0:
                 markers = [self.keys.queue(share.queue, "ready_marker") for share in shares]

@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
-from pollconsumer.runtime.launch.progress import Flight, Held, Progress
+from itertools import permutations
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pollconsumer.core.window import StopReason
+from pollconsumer.runtime.launch.progress import Counts, Flight, Held, Progress
 from pollconsumer.store.reservations import Reservation
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def reservation(name: bytes, queue: str = "mail", handler: str = "send") -> Reservation:
@@ -25,6 +34,23 @@ def test_what_has_ended_stays_until_it_is_settled() -> None:
     flight.settled()
     assert flight.left_behind() == [Held("other", b"b", "send", ended=False, last=True)]
     assert (flight.ids("mail"), flight.ids("other")) == (set(), {b"b"})
+
+
+@pytest.mark.parametrize("order", [*permutations(range(4))])
+def test_what_a_launch_and_its_heartbeat_write_does_not_overwrite_the_rest(order: tuple[int, ...]) -> None:
+    progress, counts = Progress(), Counts(*range(1, len(Counts._fields) + 1))
+    writes: list[Callable[[], object]] = [
+        lambda: progress.trust_until(7.5),
+        lambda: progress.count(counts),
+        lambda: progress.end(StopReason.MEMORY, 75),
+        lambda: progress.flight.enter(reservation(b"a"), last=True),
+    ]
+    for place in order:
+        writes[place]()
+    assert progress.trusted_until() == 7.5
+    assert progress.counts() == counts
+    assert progress.ended() == (StopReason.MEMORY, 75)
+    assert progress.flight.left_behind() == [Held("mail", b"a", "send", ended=False, last=True)]
 
 
 def test_the_same_id_in_two_queues_is_two_messages() -> None:

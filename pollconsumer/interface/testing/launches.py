@@ -65,7 +65,9 @@ class SandboxLaunch:
         finally:
             role, launch = self._identity.role, self._identity.launch
             self.leases.release(self.holder, role, launch, self._entry())
-            self.emit(LaunchEnded(role, reason, self.clock() - self.window.start, *self.progress.counts()[:4]))
+            self.emit(
+                LaunchEnded(role, reason, self.clock() - self.window.start, *self.progress.counts().of_messages())
+            )
             self.store.wire.close()
         return reason
 

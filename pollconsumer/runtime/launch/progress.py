@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 _TRUST = struct.Struct("d")
 _COUNTS = struct.Struct("qqqqdd")
+"""As `Counts`."""
 _END = struct.Struct("qq")
+_COUNTS_AT = _TRUST.size
+_END_AT = _COUNTS_AT + _COUNTS.size
 _REASONS = list(StopReason)
 
 
@@ -120,6 +123,10 @@ class Counts(NamedTuple):
     average: float = 0.0
     margin: float = 0.0
 
+    def of_messages(self) -> tuple[int, int, int, int]:
+        """Handled, failed, released, yielded."""
+        return self.handled, self.failed, self.released, self.yielded
+
 
 class Progress:
     def __init__(self) -> None:
@@ -136,17 +143,18 @@ class Progress:
         return until
 
     def count(self, counts: Counts) -> None:
-        _COUNTS.pack_into(self._memory, 64, *counts)
+        _COUNTS.pack_into(self._memory, _COUNTS_AT, *counts)
 
     def counts(self) -> Counts:
-        return Counts(*_COUNTS.unpack_from(self._memory, 64))
+        return Counts(*_COUNTS.unpack_from(self._memory, _COUNTS_AT))
 
     def end(self, reason: StopReason | None, exit_code: int) -> None:
         """Record why the launch ends, even if it is killed right after."""
-        _END.pack_into(self._memory, 128, -1 if reason is None else _REASONS.index(reason), exit_code)
+        at = -1 if reason is None else _REASONS.index(reason)
+        _END.pack_into(self._memory, _END_AT, at, exit_code)
 
     def ended(self) -> tuple[StopReason | None, int]:
-        at, exit_code = _END.unpack_from(self._memory, 128)
+        at, exit_code = _END.unpack_from(self._memory, _END_AT)
         return (None if at < 0 else _REASONS[at]), exit_code
 
 

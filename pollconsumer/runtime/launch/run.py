@@ -64,7 +64,7 @@ def run_launch(
         held = _take_lease(frame, group, heartbeat)
         if held is None:
             running = host.monotonic() - frame.window.start
-            emit(LaunchEnded(group.role, StopReason.LEASE_HELD, running, 0, 0, 0, 0))
+            emit(LaunchEnded(group.role, StopReason.LEASE_HELD, running))
         else:
             held.work(work)
     finally:
@@ -146,7 +146,7 @@ class HeldLaunch:
         with suppress(StoreUnreachable):  # the lease then lapses by itself
             self.leases.release(self.holder, identity.role, identity.launch, entry)
             self.released = True
-        self.emit(LaunchEnded(identity.role, reason, waited + held, *self.progress.counts()[:4]))
+        self.emit(LaunchEnded(identity.role, reason, waited + held, *self.progress.counts().of_messages()))
 
 
 _REASONS = {LeaseLost: StopReason.LEASE_LOST, StoreUnreachable: StopReason.STORE_UNREACHABLE}
