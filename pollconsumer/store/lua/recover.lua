@@ -5,8 +5,8 @@
 -- NEEDS types places reservations unique_keys
 -- ARGV how many with the highest hard ends to skip, most messages to examine, 1 to compare hard ends, live fences
 -- Returns ids of the orphans, messages examined, and of new dead letters id, row, problem
--- The attempt and the death of the process are charged: a message that kills it must run out of them. One that was begun
--- at most once becomes a dead letter.
+-- The attempt, counted when it was reserved, stays charged, and the death of the process is counted: a message that kills
+-- it must run out of attempts. One that was begun at most once becomes a dead letter.
 
 local now = now_ms()
 expect('LLEN', ready, ready_marker)
