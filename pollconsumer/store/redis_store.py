@@ -278,14 +278,14 @@ class RedisStore:
         lasts_ms: int,
         now: Callable[[], float],
         wait: float = 0.0,
-        known: Callable[[str], Iterable[bytes]] = lambda _: (),
+        keep: Callable[[str], Iterable[bytes]] = lambda _: (),
     ) -> Stepped:
         """Settle and reserve, in one write.
 
         With ``wait``, as soon as a queue's marker exists, at most that many seconds later: the blocking read is sent
         with the steps, so that a wake-up costs one round trip. A reservation lasts at most ``lasts_ms``. After a lost
-        reply, reservations other than ``known`` are released, and the step is repeated: a row that already has its new
-        value counts as settled. LeaseLost if a newer launch has announced itself.
+        reply, reservations other than those to ``keep`` are released, and the step is repeated: a row that already has
+        its new value counts as settled. LeaseLost if a newer launch has announced itself.
         """
         script = self.wire.scripts["step"]
         fence6 = rows.pack6(int(holder.fence))
@@ -308,7 +308,7 @@ class RedisStore:
                 answers = self.wire.once(commands)
         except Unanswered:
             self.wire.close()
-            answers = self._step_again(holder, shares, commands, known)
+            answers = self._step_again(holder, shares, commands, keep)
         read_at = now()
         reserved: list[Reservation] = []
         stale: list[bytes] = []
@@ -337,12 +337,12 @@ class RedisStore:
         holder: Holder,
         shares: Sequence[Share],
         commands: list[tuple[Any, ...]],
-        known: Callable[[str], Iterable[bytes]],
+        keep: Callable[[str], Iterable[bytes]],
     ) -> list[Any]:
         def give_back() -> None:
             for share in shares:
                 if share.claim:
-                    self.unreserve(holder, share.queue, [*known(share.queue), *share.ids()])
+                    self.unreserve(holder, share.queue, [*keep(share.queue), *share.ids()])
 
         give_back()
         return self.wire.all(commands, mend=give_back)
@@ -351,15 +351,15 @@ class RedisStore:
         self,
         holder: Holder,
         queue: str,
-        known: Iterable[bytes],
+        keep: Iterable[bytes],
         ended: Sequence[bytes] = (),
         spent: Sequence[bytes] = (),
     ) -> int:
-        """Release this holder's reservations in ``queue`` except ``known``: uncharged, unless ``ended`` or
+        """Release this holder's reservations in ``queue`` except those to ``keep``: uncharged, unless ``ended`` or
         ``spent``."""
         script = self.wire.scripts["unreserve"]
         fence6 = rows.pack6(int(holder.fence))
-        args = [holder.lineage, holder.fence, fence6, len(ended), *ended, len(spent), *spent, *known]
+        args = [holder.lineage, holder.fence, fence6, len(ended), *ended, len(spent), *spent, *keep]
         given_back: int = self.wire.call(script, self.keys.of_script(script, queue), args)
         return given_back
 

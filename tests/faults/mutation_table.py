@@ -61,7 +61,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     _lua("retire", "owner compare", "if redis.call('HGET', announced, ARGV[1]) == ARGV[2] then", "if true then"),
     _lua("checkpoint", "row compare", "if row ~= ARGV[4] and row ~= ARGV[5] then return 0 end", ""),
     _lua("unreserve", "fence of the row", "six(row, FENCE) == ARGV[3] and", "true and"),
-    _lua("unreserve", "what the launch knows of", "not known[id] and well_formed", "well_formed"),
+    _lua("unreserve", "what the launch keeps", "not keep[id] and well_formed", "well_formed"),
     _lua("unreserve", "what was begun for the only time", "and not has_flag(byte(row, FLAGS), BEGUN)", ""),
     # One place for each message
     _lua("parts/settle", "completed leaves flight", "    redis.call('ZREM', in_flight, unpack(gone))\n", ""),

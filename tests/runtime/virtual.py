@@ -100,9 +100,9 @@ class VirtualStore:
         lasts_ms: int,
         now: Callable[[], float],
         wait: float = 0.0,
-        known: Callable[[str], Iterable[bytes]] = lambda _: (),
+        keep: Callable[[str], Iterable[bytes]] = lambda _: (),
     ) -> Stepped:
-        del lasts_ms, known
+        del lasts_ms, keep
         for share in shares:
             for name, _, new_row in share.completed:
                 self._settle(name, "completed", new_row)

@@ -127,7 +127,7 @@ class Exchange:
         launch = self._launch
         lasts_ms = int((launch.window.left(launch.clock()) + launch.plan.grace) * 1000)
         stepped = self._store.step(
-            launch.holder, shares, lasts_ms=lasts_ms, now=launch.clock, wait=wait, known=self._known
+            launch.holder, shares, lasts_ms=lasts_ms, now=launch.clock, wait=wait, keep=self._held
         )
         self._reserved += stepped.reserved
         self.successor = self.successor or stepped.successor
@@ -154,6 +154,6 @@ class Exchange:
     def _tell_conflict(self, message_id: str, queue: str) -> None:
         self._emit(ConflictDropped(message_id, queue))
 
-    def _known(self, queue: str) -> set[bytes]:
+    def _held(self, queue: str) -> set[bytes]:
         held = {reservation.id for reservation in (*self._reserved, *self._put_off) if reservation.queue == queue}
         return held.union(self._flight.ids(queue))

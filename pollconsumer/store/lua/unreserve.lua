@@ -13,15 +13,15 @@ if refusal then return refusal end
 expect('LLEN', ready, ready_marker)
 expect('HLEN', counters, places_taken)
 expect('ZCARD', ready_by_priority, waiting_for_place)
-local ended, spent, known = {}, {}, {}
+local ended, spent, keep = {}, {}, {}
 local spent_at = 5 + tonumber(ARGV[4])
-local known_at = spent_at + 1 + tonumber(ARGV[spent_at])
+local keep_at = spent_at + 1 + tonumber(ARGV[spent_at])
 for i = 5, spent_at - 1 do ended[ARGV[i]] = true end
-for i = spent_at + 1, known_at - 1 do spent[ARGV[i]] = true end
-for i = known_at, #ARGV do known[ARGV[i]] = true end
+for i = spent_at + 1, keep_at - 1 do spent[ARGV[i]] = true end
+for i = keep_at, #ARGV do keep[ARGV[i]] = true end
 local ids, found_rows = {}, {}
 for _, id in ipairs(redis.call('ZRANGE', in_flight, 0, -1)) do
-  local row = not known[id] and well_formed(redis.call('HGET', rows, id))
+  local row = not keep[id] and well_formed(redis.call('HGET', rows, id))
   if row and six(row, FENCE) == ARGV[3] and not has_flag(byte(row, FLAGS), BEGUN) then
     ids[#ids + 1], found_rows[#found_rows + 1] = id, row
   end
