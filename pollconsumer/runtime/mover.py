@@ -15,13 +15,13 @@ from pollconsumer.core.errors import LeaseLost, PermissionDenied, PollConsumerEr
 from pollconsumer.core.events import ConflictDropped, MessagesFound, OrphansRecovered, QueueLeftOut
 from pollconsumer.core.window import StopReason
 from pollconsumer.runtime.consuming.settling import death_of
+from pollconsumer.runtime.consuming.wake import Wake
 from pollconsumer.runtime.launch.progress import Counts
 from pollconsumer.store import outbox
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pollconsumer.runtime.consuming.wake import Wake
     from pollconsumer.runtime.launch.held import Launch
     from pollconsumer.store.recurring import Recurring
     from pollconsumer.store.reservations import DeadLetter
@@ -130,3 +130,23 @@ class Mover:
         except PollConsumerError as error:
             self._left_out[queue] = error
             self._emit(QueueLeftOut(queue, str(error)))
+
+
+def move(launch: Launch, options: MoverOptions) -> StopReason:
+    """Promote what is due."""
+    return mover(launch, options).run()
+
+
+def mover(launch: Launch, options: MoverOptions) -> Mover:
+    from pollconsumer.store.recurring import Recurring
+
+    keys = launch.store.keys
+    launch.leases.take_call(launch.holder)  # it was ours
+
+    def markers() -> list[str]:
+        schedules = [keys.queue(queue, "schedule_marker") for queue in moving.queues()]
+        return [*schedules, keys.control("queues_marker")]
+
+    recurring = Recurring(launch.store.wire, keys.namespace)
+    moving = Mover(options, launch, recurring, Wake(launch.bare_wire(), markers))
+    return moving

@@ -13,12 +13,12 @@ from pollconsumer.interface.testing.simulation.process import Machine, Process
 from pollconsumer.interface.testing.simulation.server import Link, Network, SimulatedServer, name_scripts
 from pollconsumer.interface.testing.simulation.world import World
 from pollconsumer.runtime.consumer import ConsumerOptions
+from pollconsumer.runtime.consumer_role import consume
 from pollconsumer.runtime.handling.executor import Handled
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.launch.held import LaunchPlan
 from pollconsumer.runtime.launch.run import run_launch
-from pollconsumer.runtime.mover import MoverOptions
-from pollconsumer.runtime.roles import consume, move
+from pollconsumer.runtime.mover import MoverOptions, move
 from pollconsumer.store.leases import Group, Leases
 from pollconsumer.store.patience import Budget
 from pollconsumer.store.redis_store import RedisStore

@@ -57,3 +57,9 @@ def test_scripts_and_python_agree_where_the_fields_of_a_row_begin() -> None:
 
 def test_no_two_keys_of_a_queue_are_stored_under_one_name() -> None:
     assert len({key.suffix for key in QUEUE_KEYS.values()}) == len(QUEUE_KEYS)
+
+
+def test_no_name_mixes_cases_so_that_the_names_of_constants_are_whole_words() -> None:
+    mixed = re.compile(r"[a-z0-9_][A-Z][A-Z0-9_]+\b")
+    found = {path.name: mixed.findall(re.sub(r"--.*", "", path.read_text("utf-8"))) for path in LUA.rglob("*.lua")}
+    assert {name: names for name, names in found.items() if names} == {}

@@ -11,9 +11,9 @@ from pollconsumer.interface.assembly.options import consumer_options, mover_opti
 from pollconsumer.interface.event_log import listener
 from pollconsumer.interface.logs import STANDING, about, log
 from pollconsumer.interface.store_opener import opener_of
+from pollconsumer.runtime.consumer_role import consume
 from pollconsumer.runtime.handling.executor import executor_of
 from pollconsumer.runtime.launch.run import run_launch
-from pollconsumer.runtime.roles import consume, move
 from pollconsumer.store.leases import Group
 
 if TYPE_CHECKING:
@@ -58,6 +58,8 @@ def launch_consumer(settings: Settings, *, until_empty: bool, max_messages: int 
 
 
 def launch_mover(settings: Settings) -> None:
+    from pollconsumer.runtime.mover import move  # a consumer needs nothing of it
+
     work = partial(move, options=mover_options(settings))
     run_launch(plan_of(settings.mover), opener_of(settings), listener(), lambda: (MOVER, work))
 

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING
 from pollconsumer.interface.settings.values import parse_quota
 from pollconsumer.runtime.consumer import ConsumerOptions
 from pollconsumer.runtime.launch.held import LaunchPlan
-from pollconsumer.runtime.launch.next_launches import next_launches
-from pollconsumer.runtime.mover import MoverOptions
 from pollconsumer.store.reservations import Limits
 
 if TYPE_CHECKING:
@@ -16,14 +14,21 @@ if TYPE_CHECKING:
 
     from pollconsumer.interface.settings.model import ConsumerSettings, MoverSettings, QueueSettings, Settings
     from pollconsumer.runtime.handling.handler import Handler
+    from pollconsumer.runtime.mover import MoverOptions
 
 
 def plan_of(chosen: ConsumerSettings | MoverSettings) -> LaunchPlan:
-    ahead = next_launches(chosen.schedule) if chosen.schedule else None
+    ahead = None
+    if chosen.schedule:
+        from pollconsumer.runtime.launch.next_launches import next_launches
+
+        ahead = next_launches(chosen.schedule)
     return LaunchPlan(chosen.timeout, chosen.grace, chosen.handoff, ahead)
 
 
 def mover_options(settings: Settings) -> MoverOptions:
+    from pollconsumer.runtime.mover import MoverOptions
+
     return MoverOptions(settings.mover.idle_time, settings.mover.batch_size)
 
 

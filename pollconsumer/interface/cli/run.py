@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import click
@@ -12,7 +12,6 @@ from pollconsumer.interface.assembly.launches import launch_consumer
 from pollconsumer.interface.cli import current_settings
 from pollconsumer.interface.cli.types import Cron, Duration, MemorySize, Once, QueueName, Word
 from pollconsumer.interface.settings.load import with_flags
-from pollconsumer.runtime.launch.mover_process import companion
 
 positive = Duration(positive=True)
 
@@ -44,8 +43,14 @@ positive = Duration(positive=True)
 def run(until_empty: bool, max_messages: int | None, with_mover: bool, **flags: Any) -> None:
     """One bounded launch of the consumer."""
     settings = with_flags(current_settings(), "consumer", flags)
-    with companion(*_mover(flags)) if with_mover else nullcontext():
+    with _companion(flags) if with_mover else nullcontext():
         launch_consumer(settings, until_empty=until_empty, max_messages=max_messages)
+
+
+def _companion(flags: dict[str, Any]) -> AbstractContextManager[None]:
+    from pollconsumer.runtime.launch.mover_process import companion  # few launches have one
+
+    return companion(*_mover(flags))
 
 
 def _mover(flags: dict[str, Any]) -> tuple[list[str], dict[str, str]]:

@@ -26,9 +26,10 @@ from pollconsumer.interface.settings.model import Settings
 from pollconsumer.interface.testing.clock import VirtualClock
 from pollconsumer.interface.testing.launches import SandboxLaunch, WatchedExecutor
 from pollconsumer.interface.testing.memory import MemoryOpener
+from pollconsumer.runtime.consumer_role import consume, define
 from pollconsumer.runtime.launch.held import LaunchPlan
 from pollconsumer.runtime.messages import due_ms
-from pollconsumer.runtime.roles import consume, define, mover
+from pollconsumer.runtime.mover import mover
 from pollconsumer.store.inspector import Inspector
 from pollconsumer.store.leases import Group
 from pollconsumer.store.service import service_of

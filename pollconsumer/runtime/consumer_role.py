@@ -1,4 +1,4 @@
-"""Assembles the two roles of a launch: consumer and mover."""
+"""The role of a consumer: a launch, its queues and recurrences, and the loop."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from pollconsumer.core.events import MessagesFound, OrphansRecovered, QueueLeftO
 from pollconsumer.runtime.consumer import Consumer, ConsumerOptions
 from pollconsumer.runtime.consuming.settling import death_of
 from pollconsumer.runtime.consuming.wake import Wake
-from pollconsumer.runtime.mover import Mover, MoverOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence, Set
@@ -122,23 +121,3 @@ def define(
     Recurring(store.wire, store.keys.namespace).define(owner, sorted(queues), recurrences, emit)
     if not recurrences:
         store.disown_recurrences(owner)  # last: if a launch dies before, the next one does it
-
-
-def move(launch: Launch, options: MoverOptions) -> StopReason:
-    """Promote what is due."""
-    return mover(launch, options).run()
-
-
-def mover(launch: Launch, options: MoverOptions) -> Mover:
-    from pollconsumer.store.recurring import Recurring
-
-    keys = launch.store.keys
-    launch.leases.take_call(launch.holder)  # our own call
-
-    def markers() -> list[str]:
-        schedules = [keys.queue(queue, "schedule_marker") for queue in moving.queues()]
-        return [*schedules, keys.control("queues_marker")]
-
-    recurring = Recurring(launch.store.wire, keys.namespace)
-    moving = Mover(options, launch, recurring, Wake(launch.bare_wire(), markers))
-    return moving
