@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from pollconsumer.core.errors import Conflict
@@ -69,15 +70,19 @@ def send_entry(store: RedisStore, queue: str, entry: bytes, conflicting: Callabl
 
 def _send(store: RedisStore, origin: Origin | None, packed: bytes, conflicting: Callable[[str, str], object]) -> int:
     messages = _unpack(packed)
-    place, end = 0, len(messages)
+    place, end, dropped = 0, len(messages), -1
     while place < len(messages):
         try:
             store.enqueue(messages[place:end], origin and origin._replace(place=place))
         except Conflict as error:
-            end = place + error.at
+            dropped = end = place + error.at
             conflicting(error.id, messages[end].queue)
         else:
             place, end = end + (end < len(messages)), len(messages)
+    if origin and dropped == len(messages) - 1:
+        # Nothing after it records it as received: a second sender would report it again, or enqueue it.
+        with suppress(Conflict):
+            store.enqueue(messages[-1:], origin._replace(place=len(messages) - 1))
     return len(messages)
 
 

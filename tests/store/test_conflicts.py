@@ -125,6 +125,24 @@ def test_what_conflicts_in_an_outbox_is_dropped_and_told_and_the_rest_is_sent(st
     assert Looking(store, "other").listed("ready") == ["a"]
 
 
+@pytest.mark.parametrize("before", [[], [message("b")], [message("b"), message("c", queue="other")]])
+def test_a_conflict_at_the_end_of_an_outbox_is_told_once_though_its_sender_dies_and_the_id_is_forgotten(
+    store: RedisStore, before: list[NewMessage]
+) -> None:
+    store.enqueue([chosen("a"), message("parent")])
+    _, parent = Launch(store).reserve(2)
+    children = [*before, chosen("a", b'{"n":1}')]
+    Launch(store).settle(finish(parent, outgoing=outbox.pack(children, server_ms(store.wire))))
+    told: list[str] = []
+    (entry,) = store.wire.command("LRANGE", store.keys.queue(QUEUE, "outbox"), 0, -1)
+    outbox.send_entry(store, QUEUE, entry, lambda name, _: told.append(name))
+    for key in ("records", "rows", "digests"):
+        store.wire.command("HDEL", store.keys.queue(QUEUE, key), "a")
+    outbox.send(store, QUEUE, lambda name, _: told.append(name))
+    assert told == ["a"]
+    assert store.wire.command("HEXISTS", store.keys.queue(QUEUE, "records"), "a") == 0
+
+
 def test_an_index_of_digests_holds_none_of_what_is_forgotten(
     store: RedisStore, look: Looking, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,7 +9,8 @@
 --   key ('' for none), priority, record without its instant;
 --   for each whose id the user chose: its position above, from 1, and the digest of its handler and payload
 -- Returns for each '' if it is new, else the id of the existing message: its own, or that of its unique key's holder. Or,
---   with nothing changed: the position of one whose id has another digest; 0 when it is too late
+--   with no message accepted: the position of one whose id has another digest, which counts as received from its outbox
+--   where it is the first; 0 when it is too late
 -- Without allow-oom, a full server refuses the script's first write, with nothing changed.
 
 local count = tonumber(ARGV[1])
@@ -59,7 +60,10 @@ for i = 1, count do
   local holder = (found_rows[i] or found_records[i] or earlier or i <= known) and id
   if holder and chosen[i] and i > known then
     earlier = digested[i] or earlier or ''
-    if earlier ~= '' and earlier ~= chosen[i] then return i end
+    if earlier ~= '' and earlier ~= chosen[i] then
+      if sender and i == 1 then redis.call('HSET', received, sender, string.format('%.0f %.0f', number, first)) end
+      return i
+    end
   end
   if not holder and key ~= '' then
     local colon = find(key, ':', 1, true)
