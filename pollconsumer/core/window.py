@@ -5,9 +5,8 @@ Source: Mark Seemann, "Faking a continuously Polling Consumer with scheduled tas
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from pollconsumer.core.choices import HandOff
@@ -34,8 +33,7 @@ class StopReason(StrEnum):
     DIED = "died"
 
 
-@dataclass(frozen=True, slots=True)
-class Window:
+class Window(NamedTuple):
     """From ``start`` to ``stop_before``, in seconds of one monotonic clock."""
 
     start: float

@@ -6,8 +6,8 @@ recursion: idling is a blocking wait, messages are reserved and settled in batch
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple
 
 from pollconsumer.core import durations
 from pollconsumer.core.events import DescriptorsClosed, DescriptorsUsedUp, WindowTooShort
@@ -45,8 +45,7 @@ MEMORY_CHECK_EVERY = 1.0
 SHORTEST_WAIT = 0.001
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumerOptions:
+class ConsumerOptions(NamedTuple):
     """Durations in seconds, memory in bytes."""
 
     queues: tuple[str, ...]
@@ -57,8 +56,8 @@ class ConsumerOptions:
     until_empty: bool = False
     max_messages: int | None = None
     memory_limit: int | None = None
-    limits: Mapping[str, Limits] = field(default_factory=dict)
-    weights: Mapping[str, int] = field(default_factory=dict)
+    limits: Mapping[str, Limits] = MappingProxyType({})
+    weights: Mapping[str, int] = MappingProxyType({})
     """By queue; without any, queues are served in order."""
     longest_wait: float = LONGEST_WAIT
 

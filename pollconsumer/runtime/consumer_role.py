@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import closing
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pollconsumer.core.durations import Durations
@@ -45,7 +44,7 @@ def consume(
 
             report_unknown(store, unnamed, launch.emit)
         wanted = set(options.queues)
-        options = replace(options, queues=_announce(launch, options.queues))
+        options = options._replace(queues=_announce(launch, options.queues))
         define(store, launch.holder.group, recurrences, launch.emit, wanted - set(options.queues))
         markers = [store.keys.queue(queue, "ready_marker") for queue in options.queues]
         durations = Durations(launch.leases.learned(handlers))

@@ -8,8 +8,7 @@ milliseconds and never early: the script that moves it compares with the server'
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pollconsumer.core.errors import LeaseLost, PermissionDenied, PollConsumerError, StoreUnreachable
 from pollconsumer.core.events import ConflictDropped, MessagesFound, OrphansRecovered, QueueLeftOut
@@ -31,8 +30,7 @@ MARGIN = 0.25
 """Seconds before the window's end at which the mover stops, so that it has exited when the next one starts."""
 
 
-@dataclass(frozen=True, slots=True)
-class MoverOptions:
+class MoverOptions(NamedTuple):
     """Durations in seconds."""
 
     idle_time: float

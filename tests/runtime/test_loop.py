@@ -242,7 +242,7 @@ def test_too_much_memory_seen_once_ends_the_launch_though_it_is_never_seen_again
     seen = [200]
     monkeypatch.setattr(consumer, "resident_bytes", lambda: seen.pop() if seen else 0)
     launch = VirtualLaunch(Settings(60.0, 5.0, 0.5, 1.0), [])
-    launch.consumer.options = replace(launch.consumer.options, memory_limit=100)
+    launch.consumer.options = launch.consumer.options._replace(memory_limit=100)
     assert launch.handle_until_stopped() is StopReason.MEMORY
     assert launch.clock.now < 5.0
 
@@ -254,6 +254,6 @@ def test_too_much_memory_seen_while_a_message_is_dequeued_ends_the_launch_before
     monkeypatch.setattr(consumer, "resident_bytes", lambda: seen.pop() if seen else 0)
     monkeypatch.setattr(consumer, "MEMORY_CHECK_EVERY", -1.0)
     launch = VirtualLaunch(Settings(60.0, 5.0, 0.5, 1.0, until_empty=True), [Arrival(0.0, 0.25)] * 3)
-    launch.consumer.options = replace(launch.consumer.options, memory_limit=100)
+    launch.consumer.options = launch.consumer.options._replace(memory_limit=100)
     assert launch.handle_until_stopped() is StopReason.MEMORY
     assert launch.started == []

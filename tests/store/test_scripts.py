@@ -60,6 +60,6 @@ def test_no_two_keys_of_a_queue_are_stored_under_one_name() -> None:
 
 
 def test_no_name_mixes_cases_so_that_the_names_of_constants_are_whole_words() -> None:
-    mixed = re.compile(r"[a-z0-9_][A-Z][A-Z0-9_]+\b")
+    mixed = re.compile(r"\b\w*[a-z][A-Z]\w*")
     found = {path.name: mixed.findall(re.sub(r"--.*", "", path.read_text("utf-8"))) for path in LUA.rglob("*.lua")}
     assert {name: names for name, names in found.items() if names} == {}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import click
 
 from pollconsumer.core.timespan import format_duration
@@ -38,7 +36,7 @@ def status(as_json: bool) -> None:
     """Show the status of the server."""
     found = EmbeddedServer(data_directory()).status()
     if as_json:
-        details = {} if found is None else dataclasses.asdict(found)
+        details = {} if found is None else found._asdict()
         paths = {name: str(details[name]) for name in ("socket", "directory") if name in details}
         print_json({"running": found is not None} | details | paths)
     elif found is None:

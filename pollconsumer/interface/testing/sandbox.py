@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from contextlib import ExitStack
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -241,7 +240,7 @@ class Sandbox:
         handlers, recurrences = self._prepare()
         queues = self._served(handlers)
         options = consumer_options(self._settings, queues, until_empty=until_empty, max_messages=max_messages)
-        options = replace(options, memory_limit=None, longest_wait=options.idle_time)  # no signal can come
+        options = options._replace(memory_limit=None, longest_wait=options.idle_time)  # no signal can come
         plan = LaunchPlan(timeout, self._settings.consumer.grace)
         launch = SandboxLaunch(self._opener, CONSUMER, plan, self._clock, self._listen)
         executor = WatchedExecutor(launch, raising=raising)

@@ -11,9 +11,8 @@ import os
 import signal
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote
 
 from pollconsumer.core.errors import ConfigurationError, PermissionDenied, StoreUnreachable
@@ -42,8 +41,7 @@ GONE = 0.5
 FIRST_PAUSE, LONGEST_PAUSE = 0.002, 0.05  # a cold start takes about 0.05 s, loading a large file many seconds
 
 
-@dataclass(frozen=True)
-class ServerStatus:
+class ServerStatus(NamedTuple):
     """A running server; ``version`` includes its name, as in ``Valkey 9.1.2``."""
 
     pid: int
@@ -56,14 +54,11 @@ class ServerStatus:
     directory: Path
 
 
-@dataclass(frozen=True)
 class EmbeddedServer:
     """The server of one data directory. Making this object starts and checks nothing."""
 
-    directory: Path
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "directory", Path(self.directory).absolute())
+    def __init__(self, directory: Path) -> None:
+        self.directory = Path(directory).absolute()
 
     @property
     def socket(self) -> Path:
