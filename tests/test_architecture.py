@@ -1,4 +1,7 @@
-"""docs/architecture.md says what the code does: its tables, its picture of a message's life, its quoted loop."""
+"""docs/architecture.md says what the code does: its tables, its picture of a message's life, its quoted loop.
+
+So does docs/messages.md: its states and options.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +15,16 @@ from pathlib import Path
 import pytest
 
 from pollconsumer.core.lifecycle import State, Timestamps
+from pollconsumer.interface.cli.enqueue import enqueue
 from pollconsumer.runtime.consumer import Consumer
+from pollconsumer.runtime.messages import SendOptions
 from pollconsumer.store import rows
 from pollconsumer.store.keyspace import QUEUE_KEYS
 from tests.store.commands_used import PACKAGE, keys_written_by, scripts
 
 ROOT = PACKAGE.parent
 PAGE = (ROOT / "docs" / "architecture.md").read_text("utf-8")
+PATHS = re.compile(r"`((?:\w+/)+(?:\w+\.(?:py|lua))?)`")
 SECTIONS = dict(re.findall(r"^## ([^\n]+)\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL))
 
 
@@ -71,6 +77,23 @@ def test_the_picture_of_a_messages_life_has_every_state_and_timestamp() -> None:
     assert set(re.findall(r"\[(\w+)\]", life)) == {*State}
 
 
+def test_the_page_on_messages_has_every_state_and_the_options_that_python_and_the_command_line_take() -> None:
+    states, _, options = (ROOT / "docs" / "messages.md").read_text("utf-8").partition("## Sending")
+    assert {*re.findall(r"^\| (\w+) \|", states, re.MULTILINE)} - {"State"} == {*State}
+    table_of_options = options.partition("|---|---|\n")[2].partition("\n\n")[0]
+    assert {*re.findall(r"^\| `(\w+)`", table_of_options, re.MULTILINE)} == SendOptions.__annotations__.keys()
+    assert {param.name for param in enqueue.params} >= SendOptions.__annotations__.keys()
+
+
+@pytest.mark.parametrize("line", re.findall(r"^\| .*$", SECTIONS["To change …, start here"], re.MULTILINE)[1:])
+def test_every_name_in_a_row_of_what_to_change_is_in_a_file_of_that_row(line: str) -> None:
+    where = line.split(" | ")[1]
+    paths = [PACKAGE / path if (PACKAGE / path).exists() else ROOT / path for path in PATHS.findall(where)]
+    texts = [path.read_text("utf-8") for path in paths if path.is_file()]
+    names = re.findall(r"`(\w+)`", where)
+    assert [name for name in names if not any(re.search(rf"\b{name}\b", text) for text in texts)] == []
+
+
 @pytest.mark.parametrize(("name", "seconds", "path"), [row[:3] for row in table("Times", "Constant")])
 def test_a_constant_has_the_value_that_the_page_gives_it(name: str, seconds: str, path: str) -> None:
     module = importlib.import_module("pollconsumer." + path.removesuffix(".py").replace("/", "."))
@@ -87,7 +110,7 @@ def test_every_decision_is_linked_by_its_title() -> None:
 @pytest.mark.parametrize("page", ["docs/architecture.md", "CONTRIBUTING.md"])
 def test_every_file_that_a_page_names_is_there(page: str) -> None:
     text, here = (ROOT / page).read_text("utf-8"), (ROOT / page).parent
-    named = re.findall(r"`((?:\w+/)+(?:\w+\.(?:py|lua))?)`", text)
+    named = PATHS.findall(text)
     missing = [path for path in named if not any((at / path).exists() for at in (PACKAGE, ROOT))]
     missing += [link for link in re.findall(r"\]\(([^):]+)\)", text) if not (here / link).exists()]
     missing += [name for name in re.findall(r"\b(\w+)\.lua\b", text) if not _script(name)]

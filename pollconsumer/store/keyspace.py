@@ -17,8 +17,10 @@ class Key(NamedTuple):
 
 
 QUEUE_KEYS = {
-    "records": Key("b", "hash", "id → handler, payload, priority, due time; written once"),
-    "rows": Key("m", "hash", "id → state, attempts, fence, times; absent until a message is first reserved"),
+    "records": Key("b", "hash", "id → handler, payload, priority, keys, instant of its enqueueing; written once"),
+    "rows": Key(
+        "m", "hash", "id → ending, attempts, fence, instants; absent until first scheduled, reserved or changed"
+    ),
     "ready": Key("r", "list", "ids of priority 0, next first"),
     "ready_by_priority": Key("z", "zset", "ids of other priorities by aged rank"),
     "schedule": Key("s", "zset", "ids by due time"),

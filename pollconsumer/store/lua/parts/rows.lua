@@ -76,6 +76,7 @@ local function readable(record)
   return find(record, '\n', at, true) and record or nil
 end
 
+-- As core/lifecycle.py derives it.
 local function state_of(row)
   local ending = sub(row, ENDING, ENDING)
   if ending == 'c' then return 'completed' elseif ending == 'd' then return 'dead' elseif ending == 'x' then
