@@ -297,8 +297,10 @@ class RedisStore:
                 args += entry
             for settlement in share.settlements:
                 args += settlement
-            *keys, successor_waits = self.keys.of_script(script, share.queue)
-            commands.append(self.wire.script(script, [*keys, f"{successor_waits}:{holder.group}"], args))
+            keys = self.keys.of_script(script, share.queue)
+            successor_waits = keys.pop()
+            keys.append(f"{successor_waits}:{holder.group}")
+            commands.append(self.wire.script(script, keys, args))
         try:
             if wait > 0:
                 markers = [self.keys.queue(share.queue, "ready_marker") for share in shares]
