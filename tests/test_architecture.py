@@ -10,7 +10,6 @@ import inspect
 import re
 import textwrap
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 
@@ -115,7 +114,10 @@ def test_every_file_that_a_page_names_is_there(page: str) -> None:
     missing += [link for link in re.findall(r"\]\(([^):]+)\)", text) if not (here / link).exists()]
     missing += [name for name in re.findall(r"\b(\w+)\.lua\b", text) if not _script(name)]
     modules = re.findall(r"python -m ([\w.]+)", text)
-    missing += [name for name in modules if not (ROOT / Path(*name.split("."))).with_suffix(".py").exists()]
+    for name in modules:
+        module = ROOT / name.replace(".", "/")
+        if not (module.with_suffix(".py").exists() or (module / "__main__.py").exists()):
+            missing.append(name)
     assert missing == []
 
 
