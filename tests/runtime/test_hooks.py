@@ -9,7 +9,6 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest.mock import MagicMock
@@ -169,7 +168,7 @@ def test_the_time_that_a_hook_takes_is_none_of_its_handlers_timeout(log: Log, wh
 
     log.hooks.before.append(linger)
     handler = log.handler(lambda: 42)
-    handler = with_hooks(replace(handler, run=limited(handler.run, 0.2), timeout=0.2), log.hooks)
+    handler = with_hooks(handler._replace(run=limited(handler.run, 0.2), timeout=0.2), log.hooks)
     assert where(lambda: handler.handle({}, context())) == (None, 42)
 
     async def run(_: dict[str, Any], __: Context | None) -> int:

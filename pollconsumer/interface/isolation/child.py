@@ -8,7 +8,6 @@ import signal
 import sys
 import threading
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
@@ -91,7 +90,7 @@ class _Serving:
             situation = Situation(given["deadline"], lambda: self._cancelled, self._save, self._queue_of)
             context = Context(Delivery(*given["delivery"]), situation)
         # The launch enforces its timeout.
-        outcome = replace(handler, timeout=None).handle(given["payload"], context)
+        outcome = handler._replace(timeout=None).handle(given["payload"], context)
         end_stray(self._pid, outcome.error)
         enqueued = []
         if context is not None:

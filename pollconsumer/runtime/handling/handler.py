@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
 from inspect import iscoroutine
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pollconsumer.core.retry import Backoff
 from pollconsumer.core.timespan import DAY
@@ -23,8 +22,7 @@ MAX_ATTEMPTS = 5
 RESULT_TTL = DAY
 
 
-@dataclass(frozen=True, slots=True)
-class Handler:
+class Handler(NamedTuple):
     """``run`` takes the payload, and the context where ``takes_context`` says so; it returns a result, or raises.
 
     ``result_ttl``: the seconds for which a result is kept, 0 for not at all. ``at_most_once``: its messages are settled
@@ -36,7 +34,7 @@ class Handler:
     name: str
     run: Callable[[dict[str, Any], Context | None], Any]
     max_attempts: int = MAX_ATTEMPTS
-    retry: RetryPolicy = field(default_factory=Backoff)
+    retry: RetryPolicy = Backoff()
     fatal: tuple[type[BaseException], ...] = ()
     queue: str = "default"
     takes_context: bool = False
@@ -100,4 +98,4 @@ def with_hooks(handler: Handler, hooks: Hooks) -> Handler:
     if hooks.before or hooks.after:
         around = hooked_coroutine if handler.asynchronous else hooked
         changes |= {"takes_context": True, "run": around(handler.run, hooks, handler.timeout)}
-    return replace(handler, **changes)
+    return handler._replace(**changes)

@@ -15,7 +15,6 @@ import sys
 import threading
 import time
 from contextlib import suppress
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pollconsumer.core.errors import PollConsumerError
@@ -103,7 +102,7 @@ class Processes:
                 raise outcome.error
             return outcome.result
 
-        return replace(handler, run=run, asynchronous=False)
+        return handler._replace(run=run, asynchronous=False)
 
     def _take(self) -> _Process:
         while True:
