@@ -10,7 +10,6 @@ import random
 import sys
 import time
 import uuid
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +19,7 @@ from pollconsumer.interface.settings.load import load_settings
 from pollconsumer.store.interventions import Interventions
 from pollconsumer.store.patience import Budget
 from pollconsumer.store.wire import Wire
+from tests.faults.drawing import drawn_options
 from tests.faults.recording import append, digest, now
 
 if TYPE_CHECKING:
@@ -57,21 +57,9 @@ class Producer:
         payload = {"n": number, "ms": ms, "fails": fails, "pad": pad}
         queue = chance.choices(["default", "second", "limited"], [6, 3, 1])[0]
         message_id = f"{self._seed}-{number}"
-        options: dict[str, Any] = {"id": message_id, "queue": queue, "priority": chance.choice([0, 0, 0, 5, -5])}
-        recorded = {"handler": handler, "digest": digest(payload), "priority": options["priority"]}
-        if chance.random() < 0.25:
-            delay = chance.choice([0.05, 0.3, 1.0])
-            recorded["due"] = time.time_ns() // 1_000_000 + int(delay * 1000)
-            if chance.random() < 0.5:
-                options["in_"] = delay
-            else:
-                options["at"] = datetime.fromtimestamp(recorded["due"] / 1000, UTC)
-        if chance.random() < 0.15:
-            options["key"] = recorded["key"] = f"unique-{chance.randrange(3)}"
-        if chance.random() < 0.2:
-            key = chance.randrange(3)
-            options["concurrency_key"] = recorded["concurrency_key"] = f"place-{key}"
-            options["concurrency_limit"] = recorded["concurrency_limit"] = 1 if key else 2
+        options, recorded = drawn_options(chance, time.time_ns() // 1_000_000, [0.05, 0.3, 1.0])
+        options |= {"id": message_id, "queue": queue}
+        recorded |= {"handler": handler, "digest": digest(payload)}
         persistent = chance.random() < 0.9
 
         def call() -> dict[str, Any]:

@@ -10,7 +10,7 @@ from pollconsumer.core.choices import HandOff
 from pollconsumer.core.errors import PollConsumerError
 from pollconsumer.core.retry import Backoff, Fatal, Yield
 from pollconsumer.interface.testing.simulation.process import Machine, Process
-from pollconsumer.interface.testing.simulation.server import Link, Network, SimulatedServer, name_scripts
+from pollconsumer.interface.testing.simulation.server import Link, Network, SimulatedServer
 from pollconsumer.interface.testing.simulation.world import World
 from pollconsumer.runtime.consumer import ConsumerOptions
 from pollconsumer.runtime.consumer_role import consume
@@ -43,9 +43,7 @@ MAX_ATTEMPTS = 4
 SHORTEST = 0.00002
 """Seconds that a call takes at least."""
 SCRIPTS = Scripts(shebang=False)
-name_scripts(
-    {SCRIPTS[path.stem].sha.decode(): path.stem for path in (Path(store.__file__).parent / "lua").glob("*.lua")}
-)
+SCRIPT_NAMES = {SCRIPTS[path.stem].sha: path.stem for path in (Path(store.__file__).parent / "lua").glob("*.lua")}
 
 
 class Opener:
@@ -88,7 +86,7 @@ class OneSlot:
         finished, self._finished = self._finished, []
         return finished
 
-    def wait(self, seconds: float, descriptor: int | None = None) -> None:  # noqa: ARG002
+    def wait(self, seconds: float, descriptor: int | None = None) -> None:  # noqa: ARG002  the protocol's
         raise AssertionError("nothing runs beside the loop")
 
     def close(self) -> None: ...
@@ -100,7 +98,7 @@ class Installation:
     def __init__(self, seed: int, *, handoff: HandOff = HandOff.DEADLINE, every: float = 60.0) -> None:
         self.world = World(seed)
         self.network = Network(self.world)
-        self.server = SimulatedServer(self.world, self.network)
+        self.server = SimulatedServer(self.world, self.network, SCRIPT_NAMES)
         chance = self.world.chance
         self.machines = [
             Machine(self.world, name, begin=chance.uniform(100, 1e6), rate=1 + chance.uniform(-1e-4, 1e-4))
@@ -213,7 +211,7 @@ class Installation:
                 context.fence,
                 id(process),
                 digest(payload),
-                self._now_us(),
+                self.now_us(),
                 found=state,
             )
         )
@@ -226,11 +224,11 @@ class Installation:
             outcome, more = type(error).__name__, getattr(error, "more", {})
             raise
         finally:
-            history.executions[at] = history.executions[at]._replace(ended=self._now_us(), outcome=outcome, **more)
+            history.executions[at] = history.executions[at]._replace(ended=self.now_us(), outcome=outcome, **more)
             self.world.tell(f"{process.name}: ends {context.id}: {outcome}")
         return more.get("result")
 
-    def _now_us(self) -> int:
+    def now_us(self) -> int:
         return int(self.server.clock() * 1_000_000)
 
     def ran(self) -> list[Ran]:
@@ -265,7 +263,7 @@ def have_children(process: Process, context: Context, payload: dict[str, Any]) -
             context.enqueue("plain", child, id=each["id"], queue=each["queue"])
         behave(process, context, payload)
     except Exception as error:
-        error.more = {"follow_ups": follow_ups}  # type: ignore[attr-defined]
+        error.more = {"follow_ups": follow_ups}  # type: ignore[attr-defined]  # for `_execute`
         raise
     return {"follow_ups": follow_ups}
 
@@ -282,6 +280,6 @@ def take_steps(process: Process, context: Context, payload: dict[str, Any]) -> d
             if done == 2:
                 raise Yield
     except BaseException as error:
-        error.more = {"kept": kept}  # type: ignore[attr-defined]
+        error.more = {"kept": kept}  # type: ignore[attr-defined]  # for `_execute`
         raise
     return {"kept": kept}

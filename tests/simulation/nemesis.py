@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pollconsumer.interface.testing.simulation.process import Process
+    from pollconsumer.interface.testing.simulation.world import Actor
     from tests.simulation.installation import Installation
 
 
@@ -70,7 +71,7 @@ class Nemesis:
             return None
         victim.actor.suspend()
         seconds = self.chance.choice([0.5, 5.0, 30.0, 100.0])
-        self.world.after(seconds, victim.actor.resume)
+        self._resume_after(seconds, victim.actor)
         return f"{victim.name} suspended for {seconds} s"
 
     def _suspend_heartbeat(self) -> str | None:
@@ -79,8 +80,15 @@ class Nemesis:
             return None
         victim.heartbeat.actor.suspend()
         seconds = self.chance.choice([0.5, 5.0, 30.0, 100.0])
-        self.world.after(seconds, victim.heartbeat.actor.resume)
+        self._resume_after(seconds, victim.heartbeat.actor)
         return f"heartbeat of {victim.name} suspended for {seconds} s"
+
+    def _resume_after(self, seconds: float, actor: Actor) -> None:
+        def resume() -> None:
+            self.installation.history.resumed.append(self.installation.now_us())
+            actor.resume()
+
+        self.world.after(seconds, resume)
 
     def _ask_to_stop(self) -> str | None:
         if (victim := self._victim()) is None:

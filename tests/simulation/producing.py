@@ -9,6 +9,7 @@ from pollconsumer.interface.testing.simulation.process import Process
 from pollconsumer.runtime.messages import new_message
 from pollconsumer.store.interventions import Interventions
 from pollconsumer.store.redis_store import RedisStore
+from tests.faults.drawing import drawn_options
 from tests.faults.history import Operation
 from tests.faults.recording import digest
 from tests.simulation.installation import NAMESPACE, QUEUES, Opener
@@ -48,17 +49,9 @@ class Producer:
         seconds = chance.choice([0.0, 0.0, 0.001, chance.expovariate(2.0), chance.lognormvariate(-2, 1.5)])
         payload = {"seconds": min(seconds, 20.0), "fails": chance.choice([0, 0, 0, 0, 1, 3, 9])}
         message_id = f"{self.name}-{number}"
-        options: dict[str, Any] = {"id": message_id, "queue": queue, "priority": chance.choice([0, 0, 0, 5, -5])}
-        recorded: dict[str, Any] = {"handler": handler, "digest": digest(payload), "priority": options["priority"]}
-        if chance.random() < 0.25:
-            options["in_"] = delay = chance.choice([0.05, 1.0, 30.0, 90.0])
-            recorded["due"] = self.installation.server.now_ms() + int(delay * 1000)
-        if chance.random() < 0.15:
-            options["key"] = recorded["key"] = f"unique-{chance.randrange(3)}"
-        if chance.random() < 0.2:
-            key = chance.randrange(3)
-            options["concurrency_key"] = recorded["concurrency_key"] = f"place-{key}"
-            options["concurrency_limit"] = recorded["concurrency_limit"] = 1 if key else 2
+        options, recorded = drawn_options(chance, self.installation.server.now_ms(), [0.05, 1.0, 30.0, 90.0])
+        options |= {"id": message_id, "queue": queue}
+        recorded |= {"handler": handler, "digest": digest(payload)}
         message = new_message(handler, payload, **options)
 
         def call() -> dict[str, Any]:
@@ -93,7 +86,7 @@ class Producer:
         self, what: str, queue: str, message_id: str, call: Callable[[], Any], more: dict[str, Any], tries: int
     ) -> None:
         world, operations, at = self.installation.world, self.history.operations, len(self.history.operations)
-        operations.append(Operation(what, queue, message_id, self._now_us(), **more))
+        operations.append(Operation(what, queue, message_id, self.installation.now_us(), **more))
         world.tell(f"{self.name}: {what} {message_id}")
         for _ in range(tries):
             try:
@@ -105,9 +98,8 @@ class Producer:
             except PollConsumerError as error:
                 world.tell(f"{self.name}: {error}")
                 raise
-            operations[at] = operations[at]._replace(answered=self._now_us(), **(answer or {"outcome": "ok"}))
+            operations[at] = operations[at]._replace(
+                answered=self.installation.now_us(), **(answer or {"outcome": "ok"})
+            )
             world.tell(f"{self.name}: {what} {message_id}: {operations[at].outcome}")
             return
-
-    def _now_us(self) -> int:
-        return int(self.installation.server.clock() * 1_000_000)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 try:
@@ -43,7 +44,7 @@ class FakeStore:
 
     def error(self, text: str) -> Exception:
         """As redis-py has an error reply."""
-        error: Exception = self._socket._decode_error(SimpleError(text))  # noqa: SLF001
+        error: Exception = self._socket._decode_error(SimpleError(text))  # noqa: SLF001  its own mapping
         return error
 
     def holds(self, key: Any) -> bool:
@@ -72,10 +73,10 @@ class DirectConnection:
     def pack_command(self, *command: Any) -> list[Any]:
         return [command]
 
-    def send_packed_command(self, commands: Sequence[Sequence[Any]], *, check_health: bool) -> None:  # noqa: ARG002
+    def send_packed_command(self, commands: Sequence[Sequence[Any]], *, check_health: bool) -> None:  # noqa: ARG002  redis-py's
         self._replies.extend(self._store.execute(command) for command in commands)
 
-    def read_response(self, timeout: float) -> Any:  # noqa: ARG002
+    def read_response(self, timeout: float) -> Any:  # noqa: ARG002  redis-py's
         return self._replies.popleft()
 
 
@@ -86,11 +87,12 @@ def as_bytes(part: Any) -> bytes:
     return (part if isinstance(part, str) else repr(part)).encode()
 
 
+@cache
 def _compiling(socket: Any) -> Any:
     """fakeredis compiles a script in each call of it, collects all garbage after it, and looks through the global names
     in each of its commands: three quarters of a call. The scripts are ours, and tested elsewhere."""
 
-    class CompilingSocket(socket):  # type: ignore[misc]
+    class CompilingSocket(socket):  # type: ignore[misc]  # of a class known at run time
         _script_resp: int | None
 
         def evalsha(self, digest: bytes, count: int, *arguments: bytes) -> Any:

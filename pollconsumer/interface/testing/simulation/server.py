@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pollconsumer.interface.testing.fake_store import FakeStore, as_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from pollconsumer.interface.testing.simulation.process import Process
     from pollconsumer.interface.testing.simulation.world import Actor, World
@@ -23,8 +23,9 @@ TICK = 1e-7
 class SimulatedServer:
     """Runs one command at a time. ``ahead``: seconds by which its clock differs from true time."""
 
-    def __init__(self, world: World, network: Network) -> None:
-        self.world, self.network = world, network
+    def __init__(self, world: World, network: Network, scripts: Mapping[bytes, str]) -> None:
+        """``scripts``: their names by digest, for the story."""
+        self.world, self.network, self._scripts = world, network, scripts
         self.ahead = 0.0
         self.up = True
         self.refusing: str | None = None
@@ -44,7 +45,7 @@ class SimulatedServer:
         self.up = False
         self._blocked.clear()
         for link in list(self.links):
-            link.lose("server gone")
+            link.lose()
 
     def start(self) -> None:
         self.up = True
@@ -59,11 +60,15 @@ class SimulatedServer:
             self._go_on(link)
 
     def leave(self, link: Link) -> None:
-        """The client hung up: drop its blocking command; earlier commands were carried out."""
+        """The connection ends here: drop what it waits for; earlier commands were carried out."""
+        link.open = False
         if link in self._blocked:
             self._blocked.remove(link)
         if link in self.links:
             self.links.remove(link)
+
+    def named(self, commands: Sequence[Command]) -> str:
+        return ", ".join(self._scripts[each[1]] if each[0] == "EVALSHA" else str(each[0]) for each in commands)
 
     def _execute(self, command: Command) -> Any:
         if self.refusing is not None and command[0] == "EVALSHA":
@@ -113,23 +118,29 @@ class SimulatedServer:
 
 
 class Network:
-    """Latencies and faults. Probabilities are per round trip."""
+    """Latencies and faults: the probabilities of losing or delaying what is sent in one write."""
+
+    LATEST = 40.0
+    """Maximum latency of a late packet in seconds, longer than a lease lasts."""
 
     def __init__(self, world: World) -> None:
-        self.world = world
+        self._chance = world.chance
         self.request_lost = self.reply_lost = self.late = 0.0
-        self.latest = 40.0
-        """Maximum latency of a late packet in seconds, longer than a lease lasts."""
 
     def latency(self) -> float:
-        return self.world.chance.uniform(0.00005, 0.0005)
+        """Seconds."""
+        return self._chance.uniform(0.00005, 0.0005)
 
-    def happens(self, probability: float) -> bool:
-        return probability > 0 and self.world.chance.random() < probability
+    def lateness(self) -> float:
+        """Further seconds that a request takes, mostly none."""
+        return self._chance.uniform(0.5, self.LATEST) if self._chance.random() < self.late else 0.0
 
 
 class Link:
-    """A connection with the part of redis-py's interface that ``Wire`` uses, of a simulated process."""
+    """A connection with the part of redis-py's interface that ``Wire`` uses, of a simulated process.
+
+    ``open`` is the server's view: what a client sent before it hung up still arrives, however late.
+    """
 
     def __init__(self, server: SimulatedServer, process: Process) -> None:
         self.server, self.world, self._process = server, server.world, process
@@ -154,45 +165,42 @@ class Link:
     def disconnect(self) -> None:
         if self in self._process.links:
             self._process.links.remove(self)
-        self.open = False
-        self.server.leave(self)
+        if self._lost is None:
+            self._lost = "closed"
+            arrives = max(self._arrives + TICK, self.world.now + self.server.network.latency())
+            self.world.at(arrives, lambda: self.server.leave(self))
 
     def pack_command(self, *command: Any) -> list[Any]:
         return [command]
 
-    def send_packed_command(self, commands: list[Command], check_health: bool = False) -> None:  # noqa: ARG002, FBT
+    def send_packed_command(self, commands: list[Command], *, check_health: bool) -> None:  # noqa: ARG002  redis-py's
         if self._lost is not None:
             raise ConnectionResetError(self._lost)
         network, world = self.server.network, self.world
         fate = world.chance.random()
         if fate < network.request_lost:
-            world.tell(f"{self._process.name}: request lost: {_names(commands)}")
-            self.lose("connection reset")
+            world.tell(f"{self._process.name}: request lost: {self.server.named(commands)}")
+            self.lose()
             return
-        lost_after = len(commands)
-        if fate < network.request_lost + network.reply_lost:
-            lost_after = world.chance.randrange(len(commands)) + 1
-        late = 0.0
-        if network.happens(network.late):
-            late = world.chance.uniform(0.5, network.latest)
-            world.tell(f"{self._process.name}: late by {late:.1f} s: {_names(commands)}")
-        at = max(self._arrives + TICK, world.now + network.latency() + late)
-        for number, command in enumerate(commands):
-            world.at(at, self._arrival(command))
-            if number + 1 == lost_after < len(commands) or (
-                lost_after == number + 1 and fate < network.request_lost + network.reply_lost
-            ):
-                world.at(at + TICK / 2, self._cut(commands[: number + 1]))
-                break
+        cut = fate < network.request_lost + network.reply_lost
+        if cut:
+            commands = commands[: world.chance.randrange(len(commands)) + 1]
+        if late := network.lateness():
+            world.tell(f"{self._process.name}: late by {late:.1f} s: {self.server.named(commands)}")
+        at = max(self._arrives, world.now + network.latency() + late)
+        for command in commands:
             at += world.chance.uniform(TICK, 0.00002)
+            world.at(at, self._arrival(command))
         self._arrives = at
+        if cut:
+            world.at(at + TICK / 2, self._cut(commands))
 
     def read_response(self, timeout: float) -> Any:
         if not self.can_read(timeout):
             raise TimeoutError("timeout reading from socket")
         if self._replies:
             return self._replies.popleft()
-        raise ConnectionResetError(self._lost or "connection closed by server")
+        raise ConnectionResetError(self._lost)
 
     def can_read(self, timeout: float) -> bool:
         """True for a lost connection, too: reading raises."""
@@ -209,10 +217,9 @@ class Link:
         self._answers = max(self._answers + TICK, self.world.now + self.server.network.latency())
         self.world.at(self._answers, lambda: self._receive(answer))
 
-    def lose(self, reason: str) -> None:
+    def lose(self) -> None:
         """Break it for both ends."""
-        self._lost = reason
-        self.open = False
+        self._lost = "connection reset"
         self.server.leave(self)
         self._wake()
 
@@ -226,26 +233,12 @@ class Link:
 
     def _cut(self, commands: Sequence[Command]) -> Callable[[], None]:
         def cut() -> None:
-            self.world.tell(f"{self._process.name}: reply lost: {_names(commands)}")
+            self.world.tell(f"{self._process.name}: reply lost: {self.server.named(commands)}")
             self._replies.clear()
-            self.lose("connection reset")
+            self.lose()
 
         return cut
 
     def _wake(self) -> None:
         if self._reader is not None:
             self._reader.wake()
-
-
-_SCRIPTS: dict[str, str] = {}
-
-
-def name_scripts(names: dict[str, str]) -> None:
-    """Script names by digest, for the story."""
-    _SCRIPTS.update(names)
-
-
-def _names(commands: Sequence[Command]) -> str:
-    return ", ".join(
-        _SCRIPTS.get(command[1], "script") if command[0] == "EVALSHA" else str(command[0]) for command in commands
-    )

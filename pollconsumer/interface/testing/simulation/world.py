@@ -18,7 +18,7 @@ class LivelockError(Exception):
 
 class Actor:
     """A coroutine (greenlet) that runs until it waits. A killed one never runs again, not even its ``finally``
-    blocks."""
+    blocks: the world keeps it, since a greenlet that is collected runs them."""
 
     def __init__(self, world: World, name: str, run: Callable[[], None]) -> None:
         self.name, self.alive, self.suspended = name, True, False
@@ -83,6 +83,7 @@ class World:
         self.trace: list[str] = []
         self._due: list[tuple[float, float, int, Callable[[], None]]] = []
         self._number = 0
+        self._actors: list[Actor] = []
         self._main = greenlet.getcurrent()
 
     def at(self, instant: float, do: Callable[[], None]) -> None:
@@ -95,6 +96,7 @@ class World:
 
     def start(self, name: str, run: Callable[[], None]) -> Actor:
         actor = Actor(self, name, run)
+        self._actors.append(actor)
         actor.begin()
         return actor
 
