@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pollconsumer.interface.logs import warn_of_store
 from pollconsumer.runtime.store_opener import StoreOpener
-from pollconsumer.store.redis_store import Strict
+from pollconsumer.store.producer import Strict
 
 if TYPE_CHECKING:
     from pollconsumer.interface.settings.model import Settings

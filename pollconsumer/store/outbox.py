@@ -23,7 +23,7 @@ from pollconsumer.core.message import (
     check_priority,
     check_queue,
 )
-from pollconsumer.store.redis_store import Origin
+from pollconsumer.store.producer import Origin
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

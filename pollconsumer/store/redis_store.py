@@ -1,36 +1,26 @@
-"""Writes to the queues. Each method is one script, or one round trip of several."""
+"""What launches write to the queues. Each method is one script, or one round trip of several."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pollconsumer.core.errors import (
-    Conflict,
     LeaseLost,
-    NotReplicated,
-    OutcomeUnknown,
     StoreRefused,
-    StoreUnreachable,
 )
 from pollconsumer.store import rows
-from pollconsumer.store.batches import as_arguments, conflict, ids_of, round_trips
-from pollconsumer.store.clocks import SYSTEM_CLOCKS
 from pollconsumer.store.id_memory import ID_MEMORY_MS, MOST_REMEMBERED
-from pollconsumer.store.keys import Keys
 from pollconsumer.store.keyspace import FINISHED, QUEUE_KEYS
-from pollconsumer.store.replies import Unanswered, refuse_without
+from pollconsumer.store.producer import Producer
+from pollconsumer.store.replies import Unanswered
 from pollconsumer.store.reservations import DeadLetter, Reservation, Share, Stepped
-from pollconsumer.store.rights import LAUNCH, PRODUCER, WAIT
-from pollconsumer.store.server import TIME, known_queues, to_ms
+from pollconsumer.store.rights import LAUNCH
+from pollconsumer.store.server import known_queues
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
-    from pollconsumer.core.message import NewMessage
-    from pollconsumer.store.batches import Trip
-    from pollconsumer.store.clocks import Clocks
     from pollconsumer.store.reservations import Holder
-    from pollconsumer.store.wire import Wire
 
 RECOVER_BATCH = 200
 AUDIT_PAGE = 50
@@ -42,23 +32,6 @@ TRIM_BATCH = 650
 """More than a consumer completes between two calls, so that trimming catches up."""
 KEEP_FINISHED = 10_000
 KEEP_FINISHED_MS = 24 * 3600 * 1000
-REPEAT_WITHIN_MS = ID_MEMORY_MS // 2
-"""How long after the first call we may repeat an enqueue: ids are remembered for longer."""
-
-
-class Enqueued(NamedTuple):
-    """The id of the message; ``duplicate`` if the store already had it, or its unique key."""
-
-    id: str
-    duplicate: bool
-
-
-class Origin(NamedTuple):
-    """An entry of an outbox, and the position in it of the first message."""
-
-    queue: str
-    number: int
-    place: int
 
 
 class Promoted(NamedTuple):
@@ -69,125 +42,8 @@ class Promoted(NamedTuple):
     recurring: bool
 
 
-class Strict(NamedTuple):
-    """How many replicas must have a message before `enqueue` returns, and within how many seconds.
-
-    ``replicas`` None: one, if the server has any.
-    """
-
-    replicas: int | None
-    within: float
-
-    def wanted(self, connected: int) -> int:
-        return min(1, connected) if self.replicas is None else self.replicas
-
-
-class RedisStore:
-    """``strict`` for a producer whose messages must survive the promotion of a replica."""
-
-    def __init__(
-        self, wire: Wire, namespace: str, strict: Strict | None = None, clocks: Clocks = SYSTEM_CLOCKS
-    ) -> None:
-        self.wire, self._strict, self._clocks = wire, strict, clocks
-        self.keys = Keys(namespace)
-        self._registered: set[str] = set()
-
-    def enqueue(self, messages: Sequence[NewMessage], origin: Origin | None = None) -> list[Enqueued]:
-        """Accept messages, in order, as `enqueue_batches` does. An error's ``accepted`` are those before it."""
-        results: list[Enqueued] = []
-        try:
-            for accepted in self.enqueue_batches(messages, origin):
-                results += accepted
-        except (StoreUnreachable, Conflict) as error:
-            error.accepted = [entry.id for entry in results]
-            raise
-        return results
-
-    def enqueue_batches(self, messages: Sequence[NewMessage], origin: Origin | None = None) -> Iterator[list[Enqueued]]:
-        """Accept messages, in order; each batch for one queue is atomic.
-
-        Accepting is idempotent, so it is repeated after a lost reply. OutcomeUnknown has the ids of a round trip that
-        was not answered within the budget; StoreUnreachable if nothing was sent; NotReplicated if they are accepted,
-        but too few replicas confirmed in time. Conflict if an id belongs to a message with another handler or payload:
-        its batch, and later ones, are not accepted.
-        """
-        done = 0
-        for trip in round_trips(messages):
-            for queue, _ in trip:
-                self._register(queue)
-            answers = self._send(trip, origin, done)
-            repeated = self.wire.repeated
-            for (_, batch), held in zip(trip, answers, strict=True):
-                if held == 0:
-                    raise OutcomeUnknown(ids_of(trip))
-                if isinstance(held, int):
-                    raise conflict(batch[held - 1].id, done + held - 1)
-                results = []
-                for message, holder in zip(batch, held, strict=True):
-                    id_held = holder.decode()
-                    again = id_held == message.id and repeated
-                    results.append(Enqueued(id_held or message.id, duplicate=bool(id_held) and not again))
-                done += len(batch)
-                yield results
-
-    def _send(self, trip: Trip, origin: Origin | None, done: int) -> list[Any]:
-        """Answers of one round trip, after ``done`` messages of the same call.
-
-        The store refuses a repetition once the ids may be forgotten, by its own clock, since this process may be
-        suspended at any point. Repetitions from an outbox do not rely on ids.
-        """
-        within, wanted = 0.0, 0
-        if self._strict is not None and (wanted := self._strict.wanted(self.wire.replicas)):
-            within = self._strict.within
-        awaiting: list[tuple[Any, ...]] = []
-        if wanted:
-            # WAIT covers what its connection wrote last; a repeated message may have been written by another.
-            awaiting = [
-                ("HSET", self.keys.queue(trip[-1][0], "counters"), "replicated", 1),
-                ("WAIT", wanted, max(1, round(within * 1000))),
-            ]
-        commands = self._commands(trip, origin, done, "") + awaiting
-        began = self._clocks.boot_time()
-
-        def bound() -> None:
-            (now,) = self.wire.once([TIME])
-            age_ms = int((self._clocks.boot_time() - began) * 1000)
-            until = to_ms(now) + REPEAT_WITHIN_MS - age_ms
-            commands[:] = self._commands(trip, origin, done, f"@{until}") + awaiting
-
-        try:
-            answers = self.wire.all(commands, mend=bound, blocking=within)
-        except StoreUnreachable as error:
-            if error.sent:
-                raise OutcomeUnknown(ids_of(trip)) from None
-            raise
-        if wanted and (having := answers.pop()) < wanted:
-            accepted = [entry for entry, held in zip(trip, answers, strict=False) if isinstance(held, list)]
-            if accepted:
-                raise NotReplicated(ids_of(accepted), having, wanted, within)
-        return answers[: len(trip)]
-
-    def _commands(self, trip: Trip, origin: Origin | None, done: int, bound: str) -> list[tuple[Any, ...]]:
-        script, commands = self.wire.scripts["enqueue"], []
-        for queue, batch in trip:
-            source = f"{origin.queue} {origin.number} {origin.place + done}" if origin else bound
-            arguments, names = as_arguments(batch, source), self.keys.of_script(script, queue)
-            if len(arguments) == 2 + 5 * len(batch) and origin is None:
-                del names[-2:]
-            commands.append(self.wire.script(script, names, arguments))
-            done += len(batch)
-        return commands
-
-    def _register(self, queue: str, rights: str | None = None) -> None:
-        """Make the queue known to the mover, before its first message.
-
-        PermissionDenied if any of ``rights``, by default a producer's, is missing.
-        """
-        if queue not in self._registered:
-            rights = rights or (PRODUCER if self._strict is None else f"{PRODUCER} {WAIT}")
-            keys = [self.keys.control("queues"), self.keys.control("queues_marker")]
-            refuse_without(self.wire.call("register", keys, [queue, self.keys.queue(queue, "rows"), *rights.split()]))
-            self._registered.add(queue)
+class RedisStore(Producer):
+    """A launch is a producer, too: of follow-ups, and of what waits in outboxes."""
 
     def announce(
         self,
@@ -203,7 +59,7 @@ class RedisStore:
         StoreRefused if one of the queue's keys has the wrong type.
         """
         self._check_types(queue)
-        self._register(queue, LAUNCH)
+        self.register(queue, LAUNCH)
         call = f"{self.keys.queue(queue, 'successor_waits')}:{holder.group}"
         keys = [self.keys.queue(queue, "announced"), call, self.keys.queue(queue, "served")]
         self.wire.call("announce", keys, [holder.lineage, holder.fence, int(served_for * 1000)])
@@ -414,7 +270,7 @@ class RedisStore:
     def own_recurrences(self, owner: str, queues: Iterable[str]) -> None:
         """Record that this group defines some, before it does; makes ``queues`` known to the mover."""
         for queue in queues:
-            self._register(queue)
+            self.register(queue)
         self.wire.command("SADD", self.keys.control("recurring"), owner)
 
     def disown_recurrences(self, owner: str) -> None:

@@ -289,9 +289,9 @@ MUTATIONS: tuple[Mutation, ...] = (
     _lua("parts/rights", "rights", "if not (known and allowed) then", "if false then"),
     _lua("register", "rights before a queue is known", "if #lacking == 0 and", "if"),
     _python("replies", "refusal", "    if lacking:", "    if False:"),
-    _python("redis_store", "rights of a launch in a queue", "self._register(queue, LAUNCH)", "self._register(queue)"),
-    _python("redis_store", "rights of a producer in a queue", '"rows"), *rights.split()]', '"rows")]'),
-    _python("redis_store", "rights of one that waits for replicas", 'f"{PRODUCER} {WAIT}"', "PRODUCER"),
+    _python("redis_store", "rights of a launch in a queue", "self.register(queue, LAUNCH)", "self.register(queue)"),
+    _python("producer", "rights of a producer in a queue", '"rows"), *rights.split()]', '"rows")]'),
+    _python("producer", "rights of one that waits for replicas", 'f"{PRODUCER} {WAIT}"', "PRODUCER"),
     _python("leases", "rights of a launch", '            demand(self._wire, LAUNCH, control("fences"))\n', ""),
     _python("leases", "rights to break", '        demand(self._wire, OPERATOR, control("fences"))\n', ""),
     _python(
@@ -317,7 +317,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         'self._wire.command("ZADD", elsewhere, "XX", "LT", int(due), name)',
         "pass",
     ),
-    _python("redis_store", "a repetition has an end", "mend=bound, ", ""),
+    _python("producer", "a repetition has an end", "mend=bound, ", ""),
     _python(
         "outbox",
         "what is left is not overtaken",

@@ -57,6 +57,7 @@ NEAREST = {
     "recover": ["recovering", "at_most_once"],
     "recur": ["id_memory", "recurring"],
     "recurring": ["rights", "recurring"],
+    "producer": ["wire", "id_memory", "rights"],
     "redis_store": ["wire", "recovering", "id_memory", "rights"],
     "redrive": ["too_late", "unique_keys"],
     "register": ["rights"],

@@ -14,7 +14,7 @@ from pollconsumer.core.message import NewMessage
 from pollconsumer.store import rows
 from pollconsumer.store.interventions import Interventions
 from pollconsumer.store.leases import Acquired, Group, Leases
-from pollconsumer.store.redis_store import Origin
+from pollconsumer.store.producer import Origin
 from pollconsumer.store.reservations import Holder, Reservation
 from tests.conftest import NAMESPACE
 from tests.store.acting import (

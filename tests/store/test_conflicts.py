@@ -10,7 +10,7 @@ from pollconsumer.core.errors import Conflict
 from pollconsumer.core.message import digest_of
 from pollconsumer.runtime.messages import new_message
 from pollconsumer.store import batches, outbox, redis_store
-from pollconsumer.store.redis_store import Enqueued
+from pollconsumer.store.producer import Enqueued
 from tests.store.acting import QUEUE, Launch, Looking, chosen, die, finish, message
 from tests.store.servers import server_ms, snapshot
 

@@ -8,7 +8,7 @@ import pytest
 
 from pollconsumer.core.errors import StoreRefused
 from pollconsumer.store import batches, redis_store
-from pollconsumer.store.redis_store import Enqueued
+from pollconsumer.store.producer import Enqueued
 from tests.store.acting import HOUR, QUEUE, Launch, Looking, die, message, names, retry
 from tests.store.servers import server_ms, snapshot
 

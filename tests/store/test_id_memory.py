@@ -8,11 +8,12 @@ import pytest
 
 from pollconsumer.core.errors import OutcomeUnknown
 from pollconsumer.core.recurrence import Recurrence
-from pollconsumer.store import outbox, redis_store, rows
+from pollconsumer.store import outbox, producer, redis_store, rows
 from pollconsumer.store.clocks import SystemClocks
 from pollconsumer.store.id_memory import ID_MEMORY_MS, MOST_REMEMBERED
+from pollconsumer.store.producer import Enqueued
 from pollconsumer.store.recurring import Recurring, occurrence_id, occurrence_record
-from pollconsumer.store.redis_store import Enqueued, RedisStore
+from pollconsumer.store.redis_store import RedisStore
 from pollconsumer.store.replies import Unanswered
 from tests.conftest import NAMESPACE
 from tests.store.acting import HOUR, QUEUE, Launch, Looking, chosen, die, finish, message
@@ -280,7 +281,7 @@ def test_an_id_is_remembered_though_a_hundred_thousand_others_have_ended(valkey:
 def test_the_bounds_are_those_that_are_documented() -> None:
     assert ID_MEMORY_MS == 10 * 60_000
     assert MOST_REMEMBERED == 3_000_000
-    assert redis_store.REPEAT_WITHIN_MS == ID_MEMORY_MS // 2
+    assert producer.REPEAT_WITHIN_MS == ID_MEMORY_MS // 2
 
 
 # Our own repetition of a call whose reply was lost

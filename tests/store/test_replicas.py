@@ -15,7 +15,8 @@ import pytest
 from pollconsumer.core.errors import Conflict, NotReplicated, OutcomeUnknown
 from pollconsumer.runtime.embedded.start import find_program
 from pollconsumer.store.patience import Budget
-from pollconsumer.store.redis_store import RedisStore, Strict
+from pollconsumer.store.producer import Strict
+from pollconsumer.store.redis_store import RedisStore
 from pollconsumer.store.replies import Unanswered
 from pollconsumer.store.suitability import Suitability
 from pollconsumer.store.wire import Wire

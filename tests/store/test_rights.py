@@ -16,8 +16,9 @@ from pollconsumer.store.inspector import Inspector
 from pollconsumer.store.interventions import Interventions
 from pollconsumer.store.leases import Group, Leases
 from pollconsumer.store.patience import Budget
+from pollconsumer.store.producer import Strict
 from pollconsumer.store.recurring import Recurring
-from pollconsumer.store.redis_store import RedisStore, Strict
+from pollconsumer.store.redis_store import RedisStore
 from pollconsumer.store.suitability import Suitability
 from pollconsumer.store.wire import Wire
 from tests.conftest import NAMESPACE

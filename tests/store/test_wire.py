@@ -22,7 +22,8 @@ from pollconsumer.core.errors import (
 )
 from pollconsumer.store import patience as module
 from pollconsumer.store.patience import Budget
-from pollconsumer.store.redis_store import Enqueued, RedisStore
+from pollconsumer.store.producer import Enqueued
+from pollconsumer.store.redis_store import RedisStore
 from pollconsumer.store.replies import Unanswered
 from pollconsumer.store.wire import Wire
 from tests.conftest import NAMESPACE

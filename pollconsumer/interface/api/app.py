@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from pollconsumer.runtime.handling.context import Context
     from pollconsumer.runtime.handling.handler import Handler
     from pollconsumer.store.inspector import Message
-    from pollconsumer.store.redis_store import RedisStore
+    from pollconsumer.store.producer import Producer
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")
@@ -66,7 +66,7 @@ class PollConsumer(Hooking):
         self.handlers: dict[str, HandlerFunction[..., ..., Any]] = {}
         self.recurrences: dict[str, RecurrenceSettings] = {}
         self.hooks = Hooks(log.warning)
-        self._store: RedisStore | None = None
+        self._store: Producer | None = None
         self._own_settings: Settings | None = None
         self._lock = threading.Lock()
         os.register_at_fork(after_in_child=self._begin_anew)  # another thread may hold the lock at that moment
@@ -186,7 +186,7 @@ class PollConsumer(Hooking):
             store = self._opened()
             return Inspector(store.wire, store.keys.namespace).message(message_id, queue)
 
-    def _opened(self) -> RedisStore:
+    def _opened(self) -> Producer:
         if registry.stand_in is not None:
             return registry.stand_in.store_of(self)
         if self._store is None:
@@ -200,14 +200,14 @@ class PollConsumer(Hooking):
             self._own_settings = load_settings(store=self._store_url, namespace=self._namespace)
         return self._own_settings
 
-    def _open(self) -> RedisStore:
+    def _open(self) -> Producer:
         from pollconsumer.interface.store_opener import opener_of, strict_of
         from pollconsumer.store.patience import Budget
-        from pollconsumer.store.redis_store import RedisStore
+        from pollconsumer.store.producer import Producer
 
         settings = self._settings()
         wire = opener_of(settings).wire(lambda: Budget(ENQUEUE_BUDGET))
-        return RedisStore(wire, settings.namespace, strict_of(settings))
+        return Producer(wire, settings.namespace, strict_of(settings))
 
 
 def _converting(hint: Any) -> Callable[[Any], Any]:

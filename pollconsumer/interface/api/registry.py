@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
     from pollconsumer.interface.api.app import HandlerFunction, PollConsumer
     from pollconsumer.interface.settings.model import RecurrenceSettings, Settings
-    from pollconsumer.store.redis_store import RedisStore
+    from pollconsumer.store.producer import Producer
 
 
 class StandIn(Protocol):
     """Replaces every application's store, under test."""
 
-    def store_of(self, app: PollConsumer) -> RedisStore: ...
+    def store_of(self, app: PollConsumer) -> Producer: ...
 
     def pause(self, seconds: float) -> None:
         """Between polls of an awaited message."""

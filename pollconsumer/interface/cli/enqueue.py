@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from pollconsumer.core.message import NewMessage
-    from pollconsumer.store.redis_store import Enqueued
+    from pollconsumer.store.producer import Enqueued
 
 BULK = 1000
 """Lines per batch."""

@@ -231,7 +231,7 @@ class Model:
         return ranked[0] if ranked else None
 
     def end(self, held: Held, state: State) -> None:
-        """Whatever it was before."""
+        """End it as ``state``, from any other."""
         held.state, held.reservation, held.waiting = state, None, False
         if state is not State.DEAD:
             held.checkpoint = None

@@ -81,7 +81,7 @@ class Producing(Base):
         self.sent_before = True
 
     def sent(self, children: list[NewMessage]) -> list[tuple[str, str]]:
-        """What is sent once more is received no more, whatever is remembered. Returns what has the id of another."""
+        """Receive ``children`` unless they were sent before, ids forgotten or not. Returns the conflicts."""
         conflicting = []
         for child in [] if self.sent_before else children:
             there = child.queue != QUEUE
