@@ -1,8 +1,8 @@
 """A place of its own for cron: namespaces, a home, a configuration, a crontab, and the commands that are run there.
 
 The harness runs in a mount and a PID namespace. Cron's spool, its other tables, its PID file and ``sendmail`` are
-mounted over there and nowhere else, so that the machine's own cron and crontab are neither seen nor touched; and
-whatever was started ends with the harness, however that ends.
+mounted over in there only, so that the machine's own cron and crontab are neither seen nor touched. Every process ends
+with the harness, even if that is killed.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class Place:
         return None if self._cron is None else self._cron.poll()
 
     def call(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run a pollconsumer command in the place, whatever its exit code."""
+        """Run a pollconsumer command in the place; any exit code is accepted."""
         return subprocess.run(
             [str(BIN / "pollconsumer"), *arguments],
             env=self.environment,

@@ -251,29 +251,6 @@ def test_a_password_is_never_shown(url: str, source: str, place: Path, monkeypat
     assert "cret" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "message"),
-    [
-        ("CONSUMER__CONCURRENCY", "four", "POLLCONSUMER_CONSUMER__CONCURRENCY: four; expected an integer"),
-        ("CONSUMER__CONCURRENCY", "0", "POLLCONSUMER_CONSUMER__CONCURRENCY: 0; must be 1-256"),
-        ("CONSUMER__TIMEOUT", "5 apples", "POLLCONSUMER_CONSUMER__TIMEOUT: 5 apples; units are"),
-        ("CONSUMER__SCHEDULE", "61 * * * *", "POLLCONSUMER_CONSUMER__SCHEDULE: 61 * * * *; minute must be 0-59"),
-        ("CONSUMER__QUEUES", "[1", "POLLCONSUMER_CONSUMER__QUEUES: [1; expected a list"),
-        ("STORE", "http://h", "POLLCONSUMER_STORE: http://h; use embedded"),
-        ("CONSUMER__CONCURENCY", "4", "did you mean POLLCONSUMER_CONSUMER__CONCURRENCY?"),
-        ("STROE", "embedded", "unknown variable: POLLCONSUMER_STROE; did you mean POLLCONSUMER_STORE?"),
-        ("DIRECTORY", "/", "unknown variable: POLLCONSUMER_DIRECTORY;"),
-    ],
-)
-def test_a_variable_that_cannot_be_meant_is_named(
-    name: str, value: str, message: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(f"POLLCONSUMER_{name}", value)
-    with pytest.raises(ConfigurationError, match=r"^[^\n]*$") as caught:
-        load_settings()
-    assert message in str(caught.value)
-
-
 def test_a_named_file_that_is_missing_is_refused_with_its_absolute_path(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -181,6 +181,15 @@ def test_a_name_that_two_entries_of_the_file_could_have_is_refused(
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
+        ("CONSUMER__CONCURRENCY", "four", "POLLCONSUMER_CONSUMER__CONCURRENCY: four; expected an integer"),
+        ("CONSUMER__CONCURRENCY", "0", "POLLCONSUMER_CONSUMER__CONCURRENCY: 0; must be 1-256"),
+        ("CONSUMER__TIMEOUT", "5 apples", "POLLCONSUMER_CONSUMER__TIMEOUT: 5 apples; units are"),
+        ("CONSUMER__SCHEDULE", "61 * * * *", "POLLCONSUMER_CONSUMER__SCHEDULE: 61 * * * *; minute must be 0-59"),
+        ("CONSUMER__QUEUES", "[1", "POLLCONSUMER_CONSUMER__QUEUES: [1; expected a list"),
+        ("STORE", "http://h", "POLLCONSUMER_STORE: http://h; use embedded"),
+        ("CONSUMER__CONCURENCY", "4", "did you mean POLLCONSUMER_CONSUMER__CONCURRENCY?"),
+        ("STROE", "embedded", "unknown variable: POLLCONSUMER_STROE; did you mean POLLCONSUMER_STORE?"),
+        ("DIRECTORY", "/", "unknown variable: POLLCONSUMER_DIRECTORY;"),
         ("QUEUES__DEFAULT__QUOTTA", "5/1m", "unknown variable: POLLCONSUMER_QUEUES__DEFAULT__QUOTTA; did you mean "
          "POLLCONSUMER_QUEUES__DEFAULT__QUOTA?"),
         ("QUEUE__DEFAULT__QUOTA", "5/1m", "did you mean POLLCONSUMER_QUEUES__DEFAULT__QUOTA?"),
@@ -201,9 +210,7 @@ def test_a_name_that_two_entries_of_the_file_could_have_is_refused(
         ("CONSUMER__QUEUES", "[" * 100_000, "expected a list"),
     ],
 )  # fmt: skip
-def test_a_variable_of_a_table_that_cannot_be_meant_is_named(
-    name: str, value: str, message: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_invalid_variable_is_named(name: str, value: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(f"POLLCONSUMER_{name}", value)
     with pytest.raises(ConfigurationError, match=r"^[^\n]*$") as caught:
         load_settings()

@@ -161,7 +161,7 @@ def test_an_exit_code_that_is_named_fatal_is(run: Run) -> None:
 
 
 def test_a_signal_is_named(run: Run) -> None:
-    assert str(failure(run, *shell("echo last words; kill -SEGV $$"))) == "killed by SIGSEGV: last words"
+    assert str(failure(run, *shell("echo last line; kill -SEGV $$"))) == "killed by SIGSEGV: last line"
     assert str(failure(run, *shell(f"kill -{signal.SIGRTMIN + 3} $$"))) == f"killed by signal {signal.SIGRTMIN + 3}"
 
 
