@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 LAUNCHES = ("run", "move")
 OPTIONS_WITH_VALUE = ("--config", "--store", "--namespace")

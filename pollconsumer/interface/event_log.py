@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from pollconsumer.core.events import (
     AttemptFailed,
@@ -29,9 +29,6 @@ from pollconsumer.core.events import (
 )
 from pollconsumer.core.timespan import format_duration
 from pollconsumer.interface.logs import NEWS, STANDING, about, launch_stopped, log
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 def listener() -> Callable[[Event], None]:

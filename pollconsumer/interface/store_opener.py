@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from pollconsumer.interface.logs import warn_of_store
+from pollconsumer.interface.settings.model import Settings
+from pollconsumer.runtime.own_files import OwnFiles
 from pollconsumer.runtime.store_opener import StoreOpener
 from pollconsumer.store.producer import Strict
-
-if TYPE_CHECKING:
-    from pollconsumer.interface.settings.model import Settings
-    from pollconsumer.runtime.own_files import OwnFiles
 
 
 def strict_of(settings: Settings) -> Strict | None:

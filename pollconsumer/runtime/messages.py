@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import Any, TypedDict, Unpack
 
 from pollconsumer.core.errors import BadData
 from pollconsumer.core.instants import ceil_epoch_ms, ceil_ms
@@ -21,9 +22,6 @@ from pollconsumer.core.message import (
     encode_payload,
 )
 from pollconsumer.core.timespan import YEAR, parse_duration
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 LONGEST_DELAY = 1000 * YEAR
 

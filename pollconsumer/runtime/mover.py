@@ -7,23 +7,20 @@ milliseconds and never early: the script that moves it compares with the server'
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from pollconsumer.core.errors import LeaseLost, PermissionDenied, PollConsumerError, StoreUnreachable
 from pollconsumer.core.events import ConflictDropped, MessagesFound, OrphansRecovered, QueueLeftOut
 from pollconsumer.core.window import StopReason
 from pollconsumer.runtime.consuming.settling import death_of
 from pollconsumer.runtime.consuming.wake import Wake
+from pollconsumer.runtime.launch.held import Launch
 from pollconsumer.runtime.launch.progress import Counts
 from pollconsumer.store import outbox
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pollconsumer.runtime.launch.held import Launch
-    from pollconsumer.store.recurring import Recurring
-    from pollconsumer.store.reservations import DeadLetter
+from pollconsumer.store.recurring import Recurring
+from pollconsumer.store.reservations import DeadLetter
 
 MAINTAIN_EVERY = 1.0
 MARGIN = 0.25

@@ -24,15 +24,12 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pollconsumer.core.errors import CannotCreate
 from pollconsumer.runtime.file_systems import modes_mean_nothing
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 NAME = "pollconsumer"
 ELSEWHERE = "set XDG_DATA_HOME to a directory of your own"

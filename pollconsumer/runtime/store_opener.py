@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from pollconsumer.core.errors import CannotCreate
 from pollconsumer.runtime.embedded.server import EmbeddedServer
-from pollconsumer.runtime.own_files import data_directory
+from pollconsumer.runtime.own_files import OwnFiles, data_directory
 from pollconsumer.store.leases import Leases
+from pollconsumer.store.patience import Patience
 from pollconsumer.store.redis_store import RedisStore
 from pollconsumer.store.suitability import Suitability
 from pollconsumer.store.wire import Wire
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pollconsumer.runtime.own_files import OwnFiles
-    from pollconsumer.store.patience import Patience
 
 EMBEDDED = "embedded"
 START_BUDGET = 10.0

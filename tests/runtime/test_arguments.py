@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from pollconsumer.core.errors import ConfigurationError
 from pollconsumer.runtime.handling.arguments import MOST_CHARACTERS, Arguments, BadArguments, Mismatch, NotOfJson
-from pollconsumer.runtime.handling.context import Context  # noqa: TC001  annotations are read at run time
+from pollconsumer.runtime.handling.context import Context
 from pollconsumer.runtime.handling.handler import Handler, calling
 from tests.core.test_message import PAYLOADS
 

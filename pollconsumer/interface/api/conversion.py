@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, get_args, get_origin
+from collections.abc import Callable
+from typing import Any, get_args, get_origin
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic.errors import PydanticSchemaGenerationError
-from pydantic_core import PydanticSerializationError, core_schema, to_json
+from pydantic_core import ErrorDetails, PydanticSerializationError, core_schema, to_json
 
 from pollconsumer.core.errors import shown
 from pollconsumer.runtime.handling.arguments import MOST_NAMED, Mismatch, NotOfJson
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pydantic_core import ErrorDetails
 
 _QUOTING = {"assertion_error", "json_invalid", "union_tag_invalid", "uuid_parsing", "value_error"}
 """Errors whose text may contain part of the value."""

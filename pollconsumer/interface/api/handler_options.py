@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from inspect import iscoroutinefunction, signature, unwrap
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn, TypedDict
+from typing import Any, Literal, NamedTuple, NoReturn, TypedDict
 
 from pollconsumer.core.errors import ConfigurationError
 from pollconsumer.core.message import check_queue
-from pollconsumer.core.retry import Backoff
+from pollconsumer.core.retry import Backoff, RetryPolicy
 from pollconsumer.core.timespan import parse_duration
 from pollconsumer.interface.settings.values import parse_timeout
+from pollconsumer.runtime.handling.arguments import Arguments
 from pollconsumer.runtime.handling.handler import MAX_ATTEMPTS, RESULT_TTL, Handler, calling
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pollconsumer.core.retry import RetryPolicy
-    from pollconsumer.runtime.handling.arguments import Arguments
 
 
 class HandlerOptions(TypedDict, total=False):

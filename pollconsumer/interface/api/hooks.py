@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from pollconsumer.core.errors import ConfigurationError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pollconsumer.runtime.handling.context import Context
-    from pollconsumer.runtime.handling.hooks import Hooks
+from pollconsumer.runtime.handling.context import Context
+from pollconsumer.runtime.handling.hooks import Hooks
 
 H = TypeVar("H", bound="Callable[..., object]")
 Before = TypeVar("Before", bound="Callable[[Context], object]")

@@ -7,11 +7,11 @@ import hashlib
 import os
 import stat
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pollconsumer.core.errors import ConfigurationError
 from pollconsumer.core.redaction import redacted
 from pollconsumer.interface.logs import log
+from pollconsumer.interface.settings.model import Settings
 from pollconsumer.interface.settings.rules import backoff_of
 from pollconsumer.interface.settings.writable import refuse_writable_program
 from pollconsumer.runtime.handling.handler import Handler
@@ -19,9 +19,6 @@ from pollconsumer.runtime.own_files import data_directory
 from pollconsumer.runtime.programs.command import Command
 from pollconsumer.runtime.programs.notes import Programs
 from pollconsumer.runtime.store_opener import EMBEDDED
-
-if TYPE_CHECKING:
-    from pollconsumer.interface.settings.model import Settings
 
 
 def load_commands(settings: Settings, programs: Programs) -> dict[str, Handler]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import click
 
@@ -14,11 +15,7 @@ from pollconsumer.interface.cli.opened import inspector, interventions
 from pollconsumer.interface.cli.output import print_json, print_line
 from pollconsumer.interface.cli.status import describe, print_message
 from pollconsumer.interface.cli.types import Once, QueueName
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from pollconsumer.store.inspector import Message
+from pollconsumer.store.inspector import Message
 
 EVERY = 10**9
 

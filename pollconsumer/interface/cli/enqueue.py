@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import sys
 import time
-from typing import TYPE_CHECKING, Any, BinaryIO
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from typing import Any, BinaryIO
 
 import click
 
@@ -18,7 +20,7 @@ from pollconsumer.core.errors import (
     UsageError,
 )
 from pollconsumer.core.instants import datetime_of
-from pollconsumer.core.message import MAX_PRIORITY
+from pollconsumer.core.message import MAX_PRIORITY, NewMessage
 from pollconsumer.interface.assembly.own_queue import OwnQueues
 from pollconsumer.interface.cli import current_settings
 from pollconsumer.interface.cli.opened import redis_store
@@ -32,13 +34,7 @@ from pollconsumer.interface.cli.output import (
 )
 from pollconsumer.interface.cli.types import DueTime, Duration, Once, QueueName
 from pollconsumer.runtime.messages import LONGEST_DELAY, SendOptions, milliseconds, new_message
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from datetime import datetime
-
-    from pollconsumer.core.message import NewMessage
-    from pollconsumer.store.producer import Enqueued
+from pollconsumer.store.producer import Enqueued
 
 BULK = 1000
 """Lines per batch."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import click
 
@@ -12,11 +12,7 @@ from pollconsumer.interface.cli.opened import inspector
 from pollconsumer.interface.cli.output import print_json_array, print_table
 from pollconsumer.interface.cli.status import describe
 from pollconsumer.interface.cli.types import Once, QueueName
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pollconsumer.store.inspector import Message
+from pollconsumer.store.inspector import Message
 
 
 @click.command(name="list")

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from pollconsumer.interface.cli import current_settings
 from pollconsumer.interface.store_opener import opener_of, strict_of
+from pollconsumer.runtime.store_opener import StoreOpener
 from pollconsumer.store.inspector import Inspector
 from pollconsumer.store.interventions import Interventions
 from pollconsumer.store.leases import Leases
 from pollconsumer.store.patience import Budget
 from pollconsumer.store.recurring import Recurring
 from pollconsumer.store.redis_store import RedisStore
-
-if TYPE_CHECKING:
-    from pollconsumer.runtime.store_opener import StoreOpener
-    from pollconsumer.store.wire import Wire
+from pollconsumer.store.wire import Wire
 
 COMMAND_BUDGET = 5.0
 """Seconds for which a command retries when the store does not answer."""

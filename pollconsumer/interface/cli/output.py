@@ -10,16 +10,14 @@ import json
 import os
 import shutil
 import sys
+from collections.abc import Iterable, Sequence
 from traceback import walk_tb
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
 
 import click
 
 from pollconsumer.core.text import printable, printable_lines
 from pollconsumer.interface.cli.table import lay_out
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
 
 PROGRESS_COLUMNS = 40
 """Maximum width of progress."""

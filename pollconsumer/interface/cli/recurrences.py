@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from pollconsumer.core.instants import datetime_of, epoch_ms, iso
 from pollconsumer.core.message import NewMessage, encode_payload
-from pollconsumer.core.recurrence import zone_of
+from pollconsumer.core.recurrence import Recurrence, zone_of
 from pollconsumer.core.timespan import format_duration
 from pollconsumer.interface.cli.opened import recurring, redis_store
 from pollconsumer.interface.cli.output import print_json, print_line, print_table
 from pollconsumer.interface.event_log import listener
 from pollconsumer.runtime.messages import new_id
-from pollconsumer.store.recurring import occurrence_payload, readable
-
-if TYPE_CHECKING:
-    from pollconsumer.core.recurrence import Recurrence
-    from pollconsumer.store.recurring import RecurrenceStatus
+from pollconsumer.store.recurring import RecurrenceStatus, occurrence_payload, readable
 
 NAME = click.argument("name")
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")

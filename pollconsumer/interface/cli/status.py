@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -14,9 +14,7 @@ from pollconsumer.interface.cli.launches import launch_as_json, ledger_table
 from pollconsumer.interface.cli.opened import inspector
 from pollconsumer.interface.cli.output import json_text, print_json, print_line, print_quoted, print_table
 from pollconsumer.interface.cli.types import Once, QueueName
-
-if TYPE_CHECKING:
-    from pollconsumer.store.inspector import Message, Overview
+from pollconsumer.store.inspector import Message, Overview
 
 LAUNCHES_SHOWN = 5
 MOVER_MISSING_AFTER = 5.0

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING
 from unicodedata import combining, east_asian_width
 
 from pollconsumer.core.text import printable
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 GAP = "  "
 FOLDED = "    "

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pollconsumer.interface.logs import damped_by, log
 from pollconsumer.interface.settings.load import as_values
+from pollconsumer.interface.settings.model import Settings
+from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.isolation.pool import Processes
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from pollconsumer.interface.settings.model import Settings
-    from pollconsumer.runtime.handling.handler import Handler
 
 
 @contextmanager

@@ -6,15 +6,13 @@ import dataclasses
 import difflib
 import json
 import re
+from collections.abc import Iterable, Iterator, Mapping
 from types import UnionType
-from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 from pollconsumer.core.errors import ConfigurationError
 from pollconsumer.interface.settings.model import CONFIG_VARIABLE, PLACE, PREFIX, SECTIONS, TABLES, Argv, Settings
 from pollconsumer.interface.settings.rules import variable
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
 
 SERVICE_LINK = re.compile(
     PREFIX + r"(.+_)?(SERVICE_HOST|SERVICE_PORT(_.+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)"

@@ -10,10 +10,11 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
+from collections.abc import Mapping
 from dataclasses import fields, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from pollconsumer.core.errors import ConfigurationError, PermissionDenied
 from pollconsumer.core.redaction import redacted
@@ -33,9 +34,6 @@ from pollconsumer.interface.settings.model import (
 )
 from pollconsumer.interface.settings.rules import validate
 from pollconsumer.interface.settings.writable import refuse_writable_file
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 READERS = ("model.py", "rules.py", "values.py", "sources.py", "environment.py")
 """Modules that define settings and their validation: a change of one invalidates the cache."""

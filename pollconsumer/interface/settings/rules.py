@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pollconsumer.core.errors import BadData, ConfigurationError, PollConsumerError, UsageError
 from pollconsumer.core.message import check_handler, check_priority, encode_payload
 from pollconsumer.core.redaction import redacted
 from pollconsumer.core.retry import Backoff
 from pollconsumer.core.timespan import YEAR, parse_duration
-from pollconsumer.interface.settings.model import PREFIX
+from pollconsumer.interface.settings.model import PREFIX, CommandSettings, QueueSettings, RecurrenceSettings, Settings
 from pollconsumer.interface.settings.values import (
     NAME,
     NAME_RULE,
@@ -21,11 +22,6 @@ from pollconsumer.interface.settings.values import (
     check_zone,
     parse_quota,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
-
-    from pollconsumer.interface.settings.model import CommandSettings, QueueSettings, RecurrenceSettings, Settings
 
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 RETRY = ("first", "factor", "most", "jitter")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, get_args, get_origin
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Strict, ValidationError, create_model
 from pydantic_settings import (
@@ -18,10 +20,6 @@ from pollconsumer.core.errors import ConfigurationError
 from pollconsumer.interface.settings.environment import keys_of, optional, suggestion, with_environment
 from pollconsumer.interface.settings.model import SECTIONS, TABLES, Settings
 from pollconsumer.interface.settings.rules import refusal
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from pathlib import Path
 
 EXPECTED = {
     "bool_type": "expected true or false",

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, TypeVar
+from enum import StrEnum
+from typing import TypeVar
 
 from pollconsumer.core.timespan import DAY, YEAR, parse_duration
-
-if TYPE_CHECKING:
-    from enum import StrEnum
 
 W = TypeVar("W", bound="StrEnum")
 

@@ -7,14 +7,11 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pollconsumer.core.errors import ConfigurationError
 from pollconsumer.runtime.file_systems import modes_mean_nothing
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 ACCEPT = "or set POLLCONSUMER_TRUST_WRITABLE=true"
 COMPILED, IMPORTED = "__pycache__", (".py", ".pyc", ".so")

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
 
 from pollconsumer.core.events import ConflictDropped, NewerMessagesFound, ReservationsLost
+from pollconsumer.core.queue_order import Turns
+from pollconsumer.runtime.consuming.settling import Settling
+from pollconsumer.runtime.launch.held import Launch
 from pollconsumer.store import outbox
 from pollconsumer.store.id_text import id_text
-from pollconsumer.store.reservations import Settlement, Share
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from pollconsumer.core.queue_order import Turns
-    from pollconsumer.runtime.consuming.settling import Settling
-    from pollconsumer.runtime.launch.held import Launch
-    from pollconsumer.store.reservations import Limits, Reservation, Stepped
+from pollconsumer.store.reservations import Limits, Reservation, Settlement, Share, Stepped
 
 TRIM_EVERY = 500
 

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
+from pollconsumer.runtime.handling.executor import Executor
 from pollconsumer.store.replies import Unanswered
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from pollconsumer.runtime.handling.executor import Executor
-    from pollconsumer.store.wire import Wire
+from pollconsumer.store.wire import Wire
 
 BLOCK = 5.0
 """Seconds for which the server blocks: for so long the connection of a vanished client can swallow a marker."""

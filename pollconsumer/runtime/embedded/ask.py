@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import socket
 import time
-from typing import TYPE_CHECKING, BinaryIO
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from pathlib import Path
+from typing import BinaryIO
 
 Reply = str | list[str]
 

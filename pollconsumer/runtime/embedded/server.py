@@ -10,9 +10,10 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 from urllib.parse import quote
 
 from pollconsumer.core.errors import ConfigurationError, PermissionDenied, StoreUnreachable
@@ -28,9 +29,6 @@ from pollconsumer.runtime.embedded.directory import (
     socket_address,
     take_lock,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 APPENDFSYNC = {"everysec": "everysec", "strict": "always"}
 STATUS_BUDGET = 2.0

@@ -6,13 +6,11 @@ Each is resolved separately: a name under TYPE_CHECKING disables the checks of i
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import partial
 from inspect import Parameter
 from types import FunctionType, MethodType, UnionType
-from typing import TYPE_CHECKING, Any, Union, get_args, get_origin, get_type_hints
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 JSON_KINDS = (str, bool, int, float, dict, list, type(None))
 """The types of JSON values."""

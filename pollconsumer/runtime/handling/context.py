@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Mapping
 from threading import Lock
-from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
+from typing import Any, NamedTuple, Unpack
 
 from pollconsumer.core.errors import BadData, UsageError
-from pollconsumer.core.message import encode_payload
+from pollconsumer.core.message import NewMessage, encode_payload
 from pollconsumer.runtime.handling.shield import Shield
 from pollconsumer.runtime.messages import SendOptions, new_message
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from pollconsumer.core.message import NewMessage
-
 
 MOST_ENQUEUED, MOST_BYTES = 1000, 16 * 1024**2
 """Limits per completion, so that its script does not block the server for long."""

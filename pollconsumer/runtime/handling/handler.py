@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Coroutine
 from inspect import iscoroutine
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from pollconsumer.core.retry import Backoff
+from pollconsumer.core.retry import Backoff, RetryPolicy
 from pollconsumer.core.timespan import DAY
-from pollconsumer.runtime.handling.hooks import hooked, hooked_coroutine
+from pollconsumer.runtime.handling.arguments import Arguments
+from pollconsumer.runtime.handling.context import Context
+from pollconsumer.runtime.handling.hooks import Hooks, hooked, hooked_coroutine
 from pollconsumer.runtime.handling.outcome import DONE, Outcome
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
-
-    from pollconsumer.core.retry import RetryPolicy
-    from pollconsumer.runtime.handling.arguments import Arguments
-    from pollconsumer.runtime.handling.context import Context
-    from pollconsumer.runtime.handling.hooks import Hooks
 
 MAX_ATTEMPTS = 5
 RESULT_TTL = DAY

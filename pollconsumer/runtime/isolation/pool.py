@@ -14,27 +14,23 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from pollconsumer.core.errors import PollConsumerError
 from pollconsumer.core.failures import HandlerTimeout, ProcessDied
 from pollconsumer.core.retry import Yield
-from pollconsumer.runtime.handling.outcome import signal_name
+from pollconsumer.runtime.handling.context import Context
+from pollconsumer.runtime.handling.handler import Handler
+from pollconsumer.runtime.handling.outcome import Outcome, signal_name
 from pollconsumer.runtime.isolation.protocol import (
     Connection,
     decode_messages,
     decode_outcome,
     encode_refusal,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from pathlib import Path
-
-    from pollconsumer.runtime.handling.context import Context
-    from pollconsumer.runtime.handling.handler import Handler
-    from pollconsumer.runtime.handling.outcome import Outcome
 
 READY_WITHIN = 60.0
 """Seconds in which a process must have imported the handlers' modules."""

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
+from pollconsumer.core.events import Event
 from pollconsumer.core.window import StopReason, Window, predict_stop
+from pollconsumer.runtime.launch.held import LaunchPlan
+from pollconsumer.runtime.launch.host import Host
 from pollconsumer.runtime.launch.progress import Progress
 from pollconsumer.runtime.launch.watchdog import EXIT_CODE
+from pollconsumer.runtime.store_opener import StoreOpener
+from pollconsumer.store.clocks import Clocks
 from pollconsumer.store.patience import COMMAND_TIMEOUT
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pollconsumer.core.events import Event
-    from pollconsumer.runtime.launch.held import LaunchPlan
-    from pollconsumer.runtime.launch.host import Host
-    from pollconsumer.runtime.store_opener import StoreOpener
-    from pollconsumer.store.clocks import Clocks
 
 END_BUDGET = 2.0
 """Maximum seconds spent on an unreachable store after the window's end."""

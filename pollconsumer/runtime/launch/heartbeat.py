@@ -14,7 +14,7 @@ import signal
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from pollconsumer.core.errors import LeaseLost
 from pollconsumer.runtime.launch.keeping import RETRY_EVERY, Tenure, give_back, keep
@@ -24,10 +24,8 @@ from pollconsumer.runtime.launch.signals import SIGNALS
 from pollconsumer.store.clocks import SYSTEM_CLOCKS
 from pollconsumer.store.leases import TRUSTED_FOR, Acquired, Leases
 from pollconsumer.store.own_descriptors import Opened
+from pollconsumer.store.redis_store import RedisStore
 from pollconsumer.store.reservations import Holder
-
-if TYPE_CHECKING:
-    from pollconsumer.store.redis_store import RedisStore
 
 GONE = "the heartbeat process is gone; the next launch goes on"
 

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from pollconsumer.core.choices import HandOff
-
-if TYPE_CHECKING:
-    from pollconsumer.core.events import Event
-    from pollconsumer.core.window import Window
-    from pollconsumer.runtime.launch.progress import Progress
-    from pollconsumer.store.leases import Leases
-    from pollconsumer.store.redis_store import RedisStore
-    from pollconsumer.store.reservations import Holder
-    from pollconsumer.store.wire import Wire
+from pollconsumer.core.events import Event
+from pollconsumer.core.window import Window
+from pollconsumer.runtime.launch.progress import Progress
+from pollconsumer.store.leases import Leases
+from pollconsumer.store.redis_store import RedisStore
+from pollconsumer.store.reservations import Holder
+from pollconsumer.store.wire import Wire
 
 
 class LaunchPlan(NamedTuple):

@@ -6,21 +6,16 @@ import os
 import random
 import secrets
 import socket
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable
+from typing import Protocol
 
-from pollconsumer.runtime.launch.heartbeat import ForkedHeartbeat
+from pollconsumer.runtime.launch.heartbeat import ForkedHeartbeat, Heartbeat, OpenStore
 from pollconsumer.runtime.launch.leaving import leave_by
 from pollconsumer.runtime.launch.process import started_at
-from pollconsumer.runtime.launch.progress import Identity
+from pollconsumer.runtime.launch.progress import Identity, Progress
 from pollconsumer.runtime.launch.signals import Interruption
 from pollconsumer.runtime.launch.watchdog import Watchdog
 from pollconsumer.store.clocks import Clocks, SystemClocks
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pollconsumer.runtime.launch.heartbeat import Heartbeat, OpenStore
-    from pollconsumer.runtime.launch.progress import Progress
 
 
 class Host(Clocks, Protocol):

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from pollconsumer.store.leases import TTL, Acquired
-
-if TYPE_CHECKING:
-    from pollconsumer.runtime.launch.frame import Frame
-    from pollconsumer.runtime.launch.progress import Identity
-    from pollconsumer.store.leases import Group, Leases
+from pollconsumer.runtime.launch.frame import Frame
+from pollconsumer.runtime.launch.progress import Identity
+from pollconsumer.store.leases import TTL, Acquired, Group, Leases
 
 REFRESH = 1.0
 """Seconds after which a waiting successor renews its claim."""

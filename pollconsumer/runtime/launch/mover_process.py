@@ -5,11 +5,8 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
 
 PATIENCE = 5.0
 """Seconds for the mover to exit after SIGTERM; it holds nothing that could be lost."""

@@ -9,13 +9,11 @@ from __future__ import annotations
 import json
 import mmap
 import struct
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from pollconsumer.core.window import StopReason
-
-if TYPE_CHECKING:
-    from pollconsumer.store.leases import Acquired
-    from pollconsumer.store.reservations import Reservation
+from pollconsumer.store.leases import Acquired
+from pollconsumer.store.reservations import Reservation
 
 _TRUST = struct.Struct("d")
 _COUNTS = struct.Struct("qqqqdd")

@@ -5,19 +5,14 @@ Imported lazily: most launches serve exactly the queues of their handlers.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from pollconsumer.core.errors import PermissionDenied, StoreUnreachable
-from pollconsumer.core.events import QueueUnknown, QueueUnserved
+from pollconsumer.core.events import Event, QueueUnknown, QueueUnserved
+from pollconsumer.runtime.handling.handler import Handler
+from pollconsumer.store.redis_store import RedisStore
 from pollconsumer.store.service import service_of, unknown_queues
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from pollconsumer.core.events import Event
-    from pollconsumer.runtime.handling.handler import Handler
-    from pollconsumer.store.redis_store import RedisStore
 
 
 def report_unknown(store: RedisStore, queues: Sequence[str], emit: Callable[[Event], None]) -> None:

@@ -9,11 +9,8 @@ from __future__ import annotations
 import faulthandler
 import os
 import threading
+from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 WITHOUT_INTERPRETER_AFTER = 0.5
 EXIT_CODE = 124

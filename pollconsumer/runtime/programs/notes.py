@@ -16,17 +16,14 @@ import json
 import os
 import signal
 import time
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from pollconsumer.runtime.handling.context import Delivery
 from pollconsumer.runtime.launch.process import birth
 from pollconsumer.runtime.own_files import is_ours, make_directory
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from pollconsumer.runtime.handling.context import Delivery
 
 KILLED_WITHIN = 5.0
 """Seconds for a killed process to exit."""
