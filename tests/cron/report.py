@@ -104,12 +104,14 @@ def check_latency(report: Report, place: Place) -> None:
     report.say("latency inside launches", spread(inside))
     report.say("latency of what was enqueued in a gap", spread(gap))
     pauses = [later[0] - earlier[1] for earlier, later in pairwise(sorted(spans.values()))]
+    report.say("latency of all, due ones included", spread(note.latency for note in firsts.values()))
     report.say("from a launch's last start to the next's first", spread(pauses))
     if scheduled:
         early = [note.sequence for note in scheduled if note.latency < 0]
         served = [n.latency for n in scheduled if any(first <= n.due <= last for first, last in spans.values())]
         report.check("scheduled messages early", early or 0, holds=not early)
         report.say("late, of those due inside launches", spread(served))
+        report.say("late, of all due ones", spread(note.latency for note in scheduled))
 
 
 def check_launches(report: Report, place: Place, watch: Watch, *, least: int, killed: Iterable[int] = ()) -> None:
@@ -142,6 +144,17 @@ def check_launches(report: Report, place: Place, watch: Watch, *, least: int, ki
                 code = near[0]["exit_code"]
                 report.check(f"{role}: exit code of {process.pid}", code, holds=code == 0) if code != 0 else None
         report.say(f"{role}: from the ledger's end to the process's", spread(tails))
+
+
+def say_coverage(report: Report, place: Place) -> None:
+    """The share of time in which a consumer held the lease, and the gaps between them, by the ledger."""
+    entries = [entry for entry in place.ask("launches", "--limit", str(MOST_LAUNCHES)) if entry["role"] == "consumer"]
+    held = sorted(entries, key=lambda entry: str(entry["started_at"]))
+    gaps = [entry["gap_seconds"] for entry in held if entry["gap_seconds"] is not None]
+    ends = [epoch(entry["started_at"]) + entry["running_seconds"] for entry in held]
+    report.say("gap between consumers' leases", spread(gaps))
+    if gaps:
+        report.say("coverage between the first end and the last", f"{1 - sum(gaps) / (ends[-1] - ends[0]):.2%}")
 
 
 def check_mail(report: Report, place: Place, *, expected: bool = False) -> None:

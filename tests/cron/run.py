@@ -2,7 +2,7 @@
 
 Run as root in the repository, with cron installed::
 
-    python -m tests.cron.run [--keep] [--set NAME=VALUE] latency [--launches 6]
+    python -m tests.cron.run [--keep] [--set NAME=VALUE] latency [--launches 6] [--mixed]
     python -m tests.cron.run packages [--concurrency 1]
     python -m tests.cron.run kills [--launches 6]
 
@@ -40,6 +40,9 @@ def main() -> int:
         scenarios.add_parser(name).add_argument(
             "--launches", type=int, default=6, help=f"minutes to run, {least} at least"
         )
+    scenarios.choices["latency"].add_argument(
+        "--mixed", action="store_true", help="every twentieth message lasts 0.5 s, every fiftieth is scheduled"
+    )
     scenarios.add_parser("packages").add_argument("--concurrency", type=int, default=1, help="slots of the consumer")
     given = parser.parse_args()
     if given.scenario != "packages" and given.launches < LEAST_LAUNCHES[given.scenario]:
@@ -52,9 +55,11 @@ def main() -> int:
         show(f"{given.scenario}: load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
         if given.scenario == "packages":
             failures = packages(given.concurrency, dict(given.set), keep=given.keep)
+        elif given.scenario == "kills":
+            failures = kills(given.launches, dict(given.set), keep=given.keep)
         else:
-            scenario = {"latency": latency, "kills": kills}[given.scenario]
-            failures = scenario(given.launches, dict(given.set), keep=given.keep)
+            kind = "mixed" if given.mixed else "plain"
+            failures = latency(given.launches, dict(given.set), keep=given.keep, kind=kind)
     except Unfit as error:
         sys.stderr.write(f"tests.cron.run: {error}\n")
         return 2

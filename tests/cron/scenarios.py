@@ -19,6 +19,7 @@ from tests.cron.report import (
     check_messages,
     print_launches,
     read_notes,
+    say_coverage,
     spread,
     text,
 )
@@ -53,16 +54,20 @@ class Kill(NamedTuple):
     messages: frozenset[int] = frozenset()
 
 
-def latency(launches: int, variables: dict[str, str], *, keep: bool) -> list[str]:
-    """A message every 100 ms; ``variables`` go into the crontab. Returns the invariants that failed."""
+def latency(launches: int, variables: dict[str, str], *, keep: bool, kind: str = "plain") -> list[str]:
+    """A message every 100 ms. ``variables`` go into the crontab; ``kind`` is the producer's argument.
+
+    Returns the invariants that failed.
+    """
     report = Report()
     with Place("measured", variables=variables, keep=keep) as place, under_cron(place) as watch:
         begin = first_launch(watch)
-        with producing(place):
+        with producing(place, kind):
             sleep_until(begin + launches * MINUTE - QUIET)
         finish(report, place, watch, begin + launches * MINUTE)
         check_messages(report, place, set())
         check_latency(report, place)
+        say_coverage(report, place)
         check_launches(report, place, watch, least=launches)
         check_mail(report, place)
         print_launches(place)
