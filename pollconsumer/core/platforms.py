@@ -1,0 +1,72 @@
+"""Platforms: launchers with the start-up and exit times that were measured under them, and how often they launch."""
+
+from __future__ import annotations
+
+from datetime import UTC
+from itertools import islice
+from typing import TYPE_CHECKING, NamedTuple
+
+from pollconsumer.core.distributions import Uniform, draw, lognormal_between
+from pollconsumer.core.launchers import (
+    Allow,
+    BusyboxCrond,
+    CloudRun,
+    CronDaemon,
+    Dropping,
+    Forbid,
+    Kudu,
+    Replace,
+    SystemdTimer,
+    ticks,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pollconsumer.core.distributions import Chance, Distribution
+    from pollconsumer.core.launchers import Launcher
+
+EVERY_MINUTE = "* * * * *"
+START_UP = lognormal_between(0.3, 0.8)
+"""Seconds from the start of the process until it asks for the lease."""
+EXIT = lognormal_between(0.1, 0.4)
+"""Seconds from the end of its lease until the process has ended."""
+POD_START_UP = lognormal_between(2.0, 30.0)
+
+
+class Platform(NamedTuple):
+    """``launcher`` draws what is constant for a launcher's life. ``kill_after``: seconds from SIGTERM to SIGKILL."""
+
+    launcher: Callable[[Chance], Launcher]
+    start_up: Distribution = START_UP
+    exit: Distribution = EXIT
+    schedule: str = EVERY_MINUTE
+    kill_after: float = 30.0
+
+    @property
+    def period(self) -> float:
+        """Seconds between two ticks."""
+        first, second = islice(ticks(self.schedule, 0.0, UTC), 2)
+        return second - first
+
+
+def _offset(low: float, high: float, launcher: Callable[[float], Launcher]) -> Callable[[Chance], Launcher]:
+    return lambda chance: launcher(draw(Uniform(low, high), chance))
+
+
+PLATFORMS = {
+    "debian-cron": Platform(_offset(1.0, 2.0, CronDaemon)),
+    "cronie": Platform(_offset(0.0, 2.0, CronDaemon)),
+    "busybox": Platform(_offset(0.3, 0.3, BusyboxCrond)),
+    "supercronic": Platform(_offset(0.0, 0.05, Dropping)),
+    "flock": Platform(_offset(1.0, 2.0, Dropping)),
+    "systemd": Platform(_offset(0.0, 0.1, SystemdTimer), kill_after=45.0),
+    "kubernetes-allow": Platform(_offset(0.5, 1.5, Allow), POD_START_UP, kill_after=45.0),
+    "kubernetes-forbid": Platform(_offset(0.5, 1.5, Forbid), POD_START_UP, kill_after=45.0),
+    "kubernetes-replace": Platform(_offset(0.5, 1.5, Replace), POD_START_UP, kill_after=45.0),
+    "kudu": Platform(_offset(0.0, 0.1, Kudu), kill_after=75.0),
+    "nomad": Platform(_offset(0.0, 0.1, Dropping)),
+    "cloud-run": Platform(lambda chance: CloudRun(chance, draw(Uniform(0.0, 0.1), chance)), POD_START_UP),
+    "cpanel-15m": Platform(_offset(1.0, 2.0, CronDaemon), schedule="*/15 * * * *"),
+}
+"""systemd with ``AccuracySec=100ms``; its default of one minute is an offset of up to a minute."""
