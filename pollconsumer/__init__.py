@@ -19,8 +19,7 @@ if TYPE_CHECKING:
         PollConsumerError,
         StoreUnreachable,
     )
-    from pollconsumer.core.failures import HandlerTimeout, ProcessDied
-    from pollconsumer.core.retry import Backoff, Fatal, RetryIn, RetryPolicy, Yield
+    from pollconsumer.core.retry import Backoff, Fatal, HandlerTimeout, ProcessDied, RetryIn, RetryPolicy, Yield
     from pollconsumer.interface.api.app import PollConsumer
     from pollconsumer.interface.api.handle import Handle
     from pollconsumer.runtime.handling.context import Context
@@ -51,8 +50,8 @@ _HOMES = {
     "PollConsumer": "pollconsumer.interface.api.app",
     "Backoff": "pollconsumer.core.retry",
     "Fatal": "pollconsumer.core.retry",
-    "HandlerTimeout": "pollconsumer.core.failures",
-    "ProcessDied": "pollconsumer.core.failures",
+    "HandlerTimeout": "pollconsumer.core.retry",
+    "ProcessDied": "pollconsumer.core.retry",
     "RetryIn": "pollconsumer.core.retry",
     "RetryPolicy": "pollconsumer.core.retry",
     "Yield": "pollconsumer.core.retry",

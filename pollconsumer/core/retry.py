@@ -1,10 +1,10 @@
-"""Retry policy: a handler's outcomes, and the delay before the next attempt."""
+"""Retry policy: a handler's outcomes, failures imposed on it, and the delay before the next attempt."""
 
 from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
-from pollconsumer.core.timespan import parse_duration
+from pollconsumer.core.timespan import format_duration, parse_duration
 
 
 class Fatal(Exception):
@@ -21,6 +21,22 @@ class RetryIn(Exception):
 
 class Yield(Exception):
     """Raised by a handler: continue in the next launch, uncharged."""
+
+
+class HandlerTimeout(TimeoutError):
+    """The handler exceeded its ``timeout`` and was stopped. A failure like any other."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        super().__init__(f"no end after {format_duration(seconds)}")
+
+
+class ProcessDied(Exception):
+    """The process of an isolated handler died, or never started it; the text says how."""
+
+
+class TimeIsUp(BaseException):
+    """Raised inside a handler at its timeout. Not an Exception, so that ``except Exception`` does not catch it."""
 
 
 class RetryPolicy(Protocol):
@@ -72,10 +88,6 @@ class Retry(NamedTuple):
     problem: BaseException | None = None
 
 
-class Dead(NamedTuple):
-    """No attempt is left, or none can help."""
-
-
 def after_failure(
     error: BaseException,
     attempt: int,
@@ -84,14 +96,13 @@ def after_failure(
     policy: RetryPolicy,
     fatal: tuple[type[BaseException], ...],
     chance: float,
-) -> Retry | Dead:
-    """What to do with a message whose attempt number ``attempt`` (from 1) ended with ``error``."""
+) -> Retry | None:
+    """What to do with a message whose attempt number ``attempt`` (from 1) ended with ``error``; None if no attempt is
+    left, or none can help."""
     if attempt >= max_attempts or isinstance(error, (Fatal, *fatal)):
-        return Dead()
-    return Retry(error.seconds) if isinstance(error, RetryIn) else _ask(policy, attempt, chance)
-
-
-def _ask(policy: RetryPolicy, attempt: int, chance: float) -> Retry:
+        return None
+    if isinstance(error, RetryIn):
+        return Retry(error.seconds)
     try:
         said = policy.delay(attempt, chance)
         try:

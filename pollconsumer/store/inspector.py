@@ -9,13 +9,10 @@ from pollconsumer.core.errors import NotFound, UsageError
 from pollconsumer.core.lifecycle import State, Timestamps, durations_of, state_of
 from pollconsumer.core.message import Malformed, decode_payload
 from pollconsumer.store import rows
-from pollconsumer.store.counts import count_of
 from pollconsumer.store.id_text import id_bytes, id_text
-from pollconsumer.store.keys import Keys
-from pollconsumer.store.keyspace import FINISHED, QUEUE_KEYS
+from pollconsumer.store.keyspace import FINISHED, QUEUE_KEYS, Keys
 from pollconsumer.store.ledger import launches_of, leases_of
-from pollconsumer.store.server import known_queues, now_ms
-from pollconsumer.store.throughput import Load, load_of
+from pollconsumer.store.server import Load, count_of, known_queues, load_of, now_ms
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pollconsumer.core.errors import BadData, NotFound
-from pollconsumer.store.id_memory import ID_MEMORY_MS, MOST_REMEMBERED
 from pollconsumer.store.id_text import id_bytes, id_text
-from pollconsumer.store.keys import Keys
+from pollconsumer.store.keyspace import Keys
+from pollconsumer.store.producer import ID_MEMORY_MS, MOST_REMEMBERED
 from pollconsumer.store.rights import OPERATOR, demand
 
 if TYPE_CHECKING:

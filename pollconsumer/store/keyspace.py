@@ -1,11 +1,15 @@
 """The keyspace: each key's word, stored suffix, type and content.
 
-Code and scripts use words; the stored suffixes are short, since every call sends them.
+Code and scripts use words; the stored suffixes are short, since every call sends them. A queue's keys share a hash tag,
+as do those of a namespace: no script touches two slots.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from pollconsumer.store.scripts import Script
 
 
 class Key(NamedTuple):
@@ -55,17 +59,26 @@ QUEUE_KEYS = {
     "id_memory": Key("id_memory", "hash", "forgotten id → digest, younger generation"),
     "id_memory_before": Key("id_memory_before", "hash", "forgotten id → digest, older generation"),
     "received": Key("received", "hash", "sending queue → last outbox entry received"),
+    "successor_waits": Key("sw", "string", "by group, whose name follows: present while a launch waits for its lease"),
 }
 
 FINISHED = ("completed", "cancelled")
 """Lists of messages that are forgotten after a time; an entry is six bytes of the instant and an id."""
 
-CALLS_BY_GROUP = {"successor_waits": "sw"}
-"""Followed by a group's name: present while a launch waits for this one's lease."""
-
-CONTROL_SUFFIXES = {"queues_marker": "kq", **CALLS_BY_GROUP}
+CONTROL_SUFFIXES = {"queues_marker": "kq", "successor_waits": "sw"}
 
 
-def suffix(name: str) -> str:
-    key = QUEUE_KEYS.get(name)
-    return key.suffix if key else CALLS_BY_GROUP[name]
+class Keys:
+    def __init__(self, namespace: str) -> None:
+        self.namespace = namespace
+
+    def queue(self, queue: str, name: str) -> str:
+        return f"{{{self.namespace}:{queue}}}:{QUEUE_KEYS[name].suffix}"
+
+    def of_script(self, script: Script, queue: str) -> list[str]:
+        prefix = f"{{{self.namespace}:{queue}}}:"
+        return [prefix + each for each in script.suffixes]
+
+    def control(self, name: str) -> str:
+        """A key of the namespace itself: leases, ledger, durations."""
+        return f"{{{self.namespace}}}:{CONTROL_SUFFIXES.get(name, name)}"

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pollconsumer.core.durations import MEMORY
 from pollconsumer.store.id_text import id_text
-from pollconsumer.store.keys import Keys
+from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.reservations import Holder
 from pollconsumer.store.rights import LAUNCH, OPERATOR, demand
 

@@ -9,7 +9,7 @@ from pollconsumer.core.instants import LAST_MILLISECOND
 from pollconsumer.store.id_text import id_text
 
 if TYPE_CHECKING:
-    from pollconsumer.store.keys import Keys
+    from pollconsumer.store.keyspace import Keys
     from pollconsumer.store.wire import Wire
 
 _NUMBERS = ("running_seconds", "handled", "failed", "released", "yielded", "average_seconds", "margin_seconds")

@@ -62,12 +62,6 @@ def send(store: RedisStore, queue: str, conflicting: Callable[[str, str], object
     return sent
 
 
-def send_entry(store: RedisStore, queue: str, entry: bytes, conflicting: Callable[[str, str], object]) -> int:
-    """Send the messages of one entry, which is not removed. Returns their number."""
-    number, packed = _numbered(entry)
-    return _send(store, Origin(queue, number, 0) if number else None, packed, conflicting)
-
-
 def _send(store: RedisStore, origin: Origin | None, packed: bytes, conflicting: Callable[[str, str], object]) -> int:
     messages = _unpack(packed)
     place, end, dropped = 0, len(messages), -1

@@ -1,16 +1,38 @@
-"""How long a caller waits for a server that does not answer."""
+"""The clocks of a machine, and how long a caller waits for a server that does not answer."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+import time
+from typing import Protocol
 
-from pollconsumer.store.clocks import SYSTEM_CLOCKS
-
-if TYPE_CHECKING:
-    from pollconsumer.store.clocks import Clocks
-
+_BOOT = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 COMMAND_TIMEOUT = 2.0
 """Seconds in which a command that does not block must be answered."""
+
+
+class Clocks(Protocol):
+    """In seconds; a simulated machine has its own."""
+
+    def monotonic(self) -> float: ...
+
+    def boot_time(self) -> float:
+        """On a clock that goes on while the machine sleeps."""
+
+    def sleep(self, seconds: float) -> None: ...
+
+
+class SystemClocks:
+    """Those of this machine."""
+
+    monotonic = staticmethod(time.monotonic)
+    sleep = staticmethod(time.sleep)
+
+    @staticmethod
+    def boot_time() -> float:
+        return time.clock_gettime(_BOOT)
+
+
+SYSTEM_CLOCKS = SystemClocks()
 
 
 class Patience(Protocol):

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pollconsumer.core.errors import Conflict, NotReplicated, OutcomeUnknown, StoreUnreachable
-from pollconsumer.store.batches import as_arguments, conflict, ids_of, round_trips
-from pollconsumer.store.clocks import SYSTEM_CLOCKS
-from pollconsumer.store.id_memory import ID_MEMORY_MS
-from pollconsumer.store.keys import Keys
+from pollconsumer.store import rows
+from pollconsumer.store.keyspace import Keys
+from pollconsumer.store.patience import SYSTEM_CLOCKS
 from pollconsumer.store.replies import refuse_without
 from pollconsumer.store.rights import PRODUCER, WAIT
 from pollconsumer.store.server import TIME, to_ms
@@ -17,10 +16,21 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from pollconsumer.core.message import NewMessage
-    from pollconsumer.store.batches import Trip
-    from pollconsumer.store.clocks import Clocks
+    from pollconsumer.store.patience import Clocks
     from pollconsumer.store.wire import Wire
 
+    Trip = list[list[NewMessage]]
+    """Batches, each for one queue, sent in one write."""
+
+ENQUEUE_BATCH = 100
+"""Messages per script: two hundred scheduled ones may block the server for more than 5 ms."""
+ENQUEUE_BATCHES = 3
+"""Scripts per round trip."""
+ENQUEUE_BYTES = 1 << 20
+ID_MEMORY_MS = 600_000
+"""Minimum time for which ids of forgotten messages are remembered: see ``lua/parts/id_memory.lua``."""
+MOST_REMEMBERED = 3_000_000
+"""Ids per generation, of two: if more are forgotten in that time, they are kept for less."""
 REPEAT_WITHIN_MS = ID_MEMORY_MS // 2
 """How long after the first call we may repeat an enqueue: ids are remembered for longer."""
 
@@ -83,16 +93,19 @@ class Producer:
         its batch, and later ones, are not accepted.
         """
         done = 0
-        for trip in round_trips(messages):
-            for queue, _ in trip:
-                self.register(queue)
+        for trip in _round_trips(messages):
+            for batch in trip:
+                self.register(batch[0].queue)
             answers = self._send(trip, origin, done)
             repeated = self.wire.repeated
-            for (_, batch), held in zip(trip, answers, strict=True):
+            for batch, held in zip(trip, answers, strict=True):
                 if held == 0:
-                    raise OutcomeUnknown(ids_of(trip))
+                    raise OutcomeUnknown(_ids_of(trip))
                 if isinstance(held, int):
-                    raise conflict(batch[held - 1].id, done + held - 1)
+                    conflicting = batch[held - 1].id
+                    error = Conflict("message id", conflicting, "it has another handler or payload: choose another id")
+                    error.id, error.at = conflicting, done + held - 1
+                    raise error
                 results = []
                 for message, holder in zip(batch, held, strict=True):
                     id_held = holder.decode()
@@ -114,7 +127,7 @@ class Producer:
         if wanted:
             # WAIT covers what its connection wrote last; a repeated message may have been written by another.
             awaiting = [
-                ("HSET", self.keys.queue(trip[-1][0], "counters"), "replicated", 1),
+                ("HSET", self.keys.queue(trip[-1][0].queue, "counters"), "replicated", 1),
                 ("WAIT", wanted, max(1, round(within * 1000))),
             ]
         commands = self._commands(trip, origin, done, "") + awaiting
@@ -130,19 +143,19 @@ class Producer:
             answers = self.wire.all(commands, mend=bound, blocking=within)
         except StoreUnreachable as error:
             if error.sent:
-                raise OutcomeUnknown(ids_of(trip)) from None
+                raise OutcomeUnknown(_ids_of(trip)) from None
             raise
         if wanted and (having := answers.pop()) < wanted:
             accepted = [entry for entry, held in zip(trip, answers, strict=False) if isinstance(held, list)]
             if accepted:
-                raise NotReplicated(ids_of(accepted), having, wanted, within)
+                raise NotReplicated(_ids_of(accepted), having, wanted, within)
         return answers[: len(trip)]
 
     def _commands(self, trip: Trip, origin: Origin | None, done: int, bound: str) -> list[tuple[Any, ...]]:
         script, commands = self.wire.scripts["enqueue"], []
-        for queue, batch in trip:
+        for batch in trip:
             source = f"{origin.queue} {origin.number} {origin.place + done}" if origin else bound
-            arguments, names = as_arguments(batch, source), self.keys.of_script(script, queue)
+            arguments, names = _as_arguments(batch, source), self.keys.of_script(script, batch[0].queue)
             if len(arguments) == 2 + 5 * len(batch) and origin is None:
                 del names[-2:]
             commands.append(self.wire.script(script, names, arguments))
@@ -159,3 +172,50 @@ class Producer:
             keys = [self.keys.control("queues"), self.keys.control("queues_marker")]
             refuse_without(self.wire.call("register", keys, [queue, self.keys.queue(queue, "rows"), *rights.split()]))
             self._registered.add(queue)
+
+
+def _ids_of(trip: Trip) -> list[str]:
+    return [message.id for batch in trip for message in batch]
+
+
+def _as_arguments(batch: Sequence[NewMessage], origin: str) -> list[Any]:
+    """As `enqueue.lua` takes them."""
+    arguments: list[Any] = [len(batch), origin]
+    digests: list[Any] = []
+    for message in batch:
+        when = f"+{message.delay}" if message.delay is not None else f"={message.due}" if message.due else ""
+        key = f"{message.key_lifetime}:{message.key}" if message.key else ""
+        arguments += (message.id, when, key, message.priority, rows.new_record(message))
+        if message.digest:
+            digests += (len(arguments) // 5, bytes.fromhex(message.digest))
+    return arguments + digests if digests else arguments
+
+
+def _round_trips(messages: Sequence[NewMessage]) -> Iterator[Trip]:
+    """A batch that may be refused ends its round trip, so that no later one is accepted."""
+    trip: Trip = []
+    for batch in _batches(messages):
+        trip.append(batch)
+        if len(trip) == ENQUEUE_BATCHES or any(message.digest for message in batch):
+            yield trip
+            trip = []
+    if trip:
+        yield trip
+
+
+def _batches(messages: Sequence[NewMessage]) -> Iterator[list[NewMessage]]:
+    """Runs for one queue, of bounded number and size."""
+    batch: list[NewMessage] = []
+    size = 0
+    for message in messages:
+        if batch and (
+            message.queue != batch[0].queue
+            or len(batch) == ENQUEUE_BATCH
+            or size + len(message.payload) > ENQUEUE_BYTES
+        ):
+            yield batch
+            batch, size = [], 0
+        batch.append(message)
+        size += len(message.payload)
+    if batch:
+        yield batch

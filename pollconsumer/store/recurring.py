@@ -29,11 +29,10 @@ from pollconsumer.core.instants import datetime_of, iso_of
 from pollconsumer.core.message import NewMessage
 from pollconsumer.core.recurrence import Recurrence, of_json, tick
 from pollconsumer.store import rows
-from pollconsumer.store.counts import count_of
 from pollconsumer.store.id_text import id_bytes, id_text
-from pollconsumer.store.keys import Keys
+from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.rights import OPERATOR, demand
-from pollconsumer.store.server import known_queues, now_ms
+from pollconsumer.store.server import count_of, known_queues, now_ms
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

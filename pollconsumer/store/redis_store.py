@@ -9,9 +9,8 @@ from pollconsumer.core.errors import (
     StoreRefused,
 )
 from pollconsumer.store import rows
-from pollconsumer.store.id_memory import ID_MEMORY_MS, MOST_REMEMBERED
 from pollconsumer.store.keyspace import FINISHED, QUEUE_KEYS
-from pollconsumer.store.producer import Producer
+from pollconsumer.store.producer import ID_MEMORY_MS, MOST_REMEMBERED, Producer
 from pollconsumer.store.replies import Unanswered
 from pollconsumer.store.reservations import DeadLetter, Reservation, Share, Stepped
 from pollconsumer.store.rights import LAUNCH

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import hashlib
 import re
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from pollconsumer.store.keyspace import suffix
+from pollconsumer.store.keyspace import QUEUE_KEYS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,14 +50,11 @@ class Script:
         functions = "".join(each.code for each in parts.values())
         self.code = (flags + self._binding() + functions + _inlined(source, _constants(source, parts))).encode()
         self.sha = hashlib.sha1(self.code, usedforsecurity=False).hexdigest().encode()
-        self._suffixes: tuple[str, ...] | None = None
 
-    @property
+    @cached_property
     def suffixes(self) -> tuple[str, ...]:
         """The stored suffixes of its words, if all are keys of a queue."""
-        if self._suffixes is None:
-            self._suffixes = tuple(map(suffix, self.keys))
-        return self._suffixes
+        return tuple(QUEUE_KEYS[name].suffix for name in self.keys)
 
     def _binding(self) -> str:
         single = self.keys[: self.keys.index("...")] if "..." in self.keys else self.keys

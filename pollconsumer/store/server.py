@@ -1,20 +1,31 @@
-"""Common queries to the server: its clock, and the known queues."""
+"""Common queries to the server: its clock, the known queues, whether they are served, their throughput.
+
+Throughput and delays are computed from the timestamps of completed messages; no counters are kept.
+"""
 
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pollconsumer.core.errors import BadData
+from pollconsumer.core.lifecycle import durations_of
 from pollconsumer.core.message import check_queue
+from pollconsumer.store.rows import read_row
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
-    from pollconsumer.store.keys import Keys
+    from pollconsumer.store.keyspace import Keys
     from pollconsumer.store.wire import Wire
 
 TIME = ("TIME",)
+MOST_DIGITS = 16
+"""Of the largest integers that Lua represents exactly."""
+COUNTED = 1000
+"""Completed messages from which the rate is computed: over a minute, or less if they cover less."""
+LOOKED_AT = 100
+MINUTE = 60_000
 
 
 def now_ms(wire: Wire) -> int:
@@ -35,3 +46,77 @@ def known_queues(wire: Wire, keys: Keys) -> list[str]:
         with suppress(BadData, UnicodeDecodeError):
             names.append(check_queue(stored.decode()))
     return sorted(names)
+
+
+def count_of(text: bytes | None) -> int:
+    """The count in ``text``; 0 if it is missing or corrupt."""
+    digits = (text or b"").removeprefix(b"-")
+    return int(text or b"0") if digits.isdigit() and len(digits) <= MOST_DIGITS else 0
+
+
+class Service(NamedTuple):
+    """``lately``: the next launch of a consumer can still be expected. ``ready``: number of ready messages."""
+
+    lately: bool
+    paused: bool
+    ready: int
+
+
+def service_of(wire: Wire, keys: Keys, queues: Sequence[str]) -> dict[str, Service]:
+    """In one round trip."""
+    commands = []
+    for queue in queues:
+        commands += [
+            ("EXISTS", keys.queue(queue, "served")),
+            ("EXISTS", keys.queue(queue, "paused")),
+            ("LLEN", keys.queue(queue, "ready")),
+            ("HGET", keys.queue(queue, "counters"), "left over"),
+            ("ZCARD", keys.queue(queue, "ready_by_priority")),
+            ("ZCARD", keys.queue(queue, "waiting_for_place")),
+        ]
+    answers = iter(wire.all(commands))
+    found = {}
+    for queue in queues:
+        served, paused, ready, duplicates, ranked, in_line = (next(answers) for _ in range(6))
+        found[queue] = Service(bool(served), bool(paused), ready - count_of(duplicates) + ranked + in_line)
+    return found
+
+
+def unknown_queues(wire: Wire, keys: Keys, queues: Sequence[str]) -> list[str]:
+    """Queues that were never enqueued to, paused or served; in one round trip."""
+    known = wire.all([("SISMEMBER", keys.control("queues"), queue) for queue in queues])
+    return [queue for queue, is_known in zip(queues, known, strict=True) if not is_known]
+
+
+class Load(NamedTuple):
+    """``waited_seconds``, from ready to reserved, and ``handled_seconds`` are means over the last completed messages,
+    ``late_seconds`` is the maximum delay between due time and ready. None if there are none."""
+
+    completed_per_minute: float
+    waited_seconds: float | None
+    handled_seconds: float | None
+    late_seconds: float | None
+
+
+def load_of(wire: Wire, keys: Keys, queue: str, now: int) -> Load:
+    """``now`` in epoch ms of the server's clock."""
+    entries = wire.command("LRANGE", keys.queue(queue, "completed"), -COUNTED, -1)
+    ended = [int.from_bytes(entry[:6], "big") for entry in entries]
+    recent = [at for at in ended if at > now - MINUTE]
+    span = max(1, now - recent[0]) if len(recent) == COUNTED else MINUTE
+    ids = [entry[6:] for entry in entries[-LOOKED_AT:]]
+    found = wire.command("HMGET", keys.queue(queue, "rows"), *ids) if ids else []
+    times = [read_row(row).timestamps for row in found if row]
+    spans = [durations_of(t) for t in times]
+    late = [max(0, t.enqueued_at - t.due_at) / 1000 for t in times if t.due_at and t.enqueued_at]
+    return Load(
+        completed_per_minute=round(len(recent) * MINUTE / span, 1),
+        waited_seconds=_mean(span["waited_seconds"] for span in spans),
+        handled_seconds=_mean(span["handled_seconds"] for span in spans),
+        late_seconds=max(late) if late else None,
+    )
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return round(sum(known) / len(known), 3) if known else None

@@ -6,7 +6,7 @@ import secrets
 from typing import TYPE_CHECKING, Protocol
 
 from pollconsumer.core.errors import StoreRefused, StoreUnreachable
-from pollconsumer.store.keys import Keys
+from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.replies import RESTORE
 
 if TYPE_CHECKING:

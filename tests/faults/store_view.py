@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from pollconsumer.core.lifecycle import State
 from pollconsumer.store.inspector import Inspector
-from pollconsumer.store.keys import Keys
-from pollconsumer.store.keyspace import FINISHED, QUEUE_KEYS
+from pollconsumer.store.keyspace import FINISHED, QUEUE_KEYS, Keys
 from pollconsumer.store.recurring import Recurring
 from pollconsumer.store.rows import CRASHES, fence
 from tests.faults.history import Lease, Queue, Recurred, Stored

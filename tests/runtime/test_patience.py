@@ -6,8 +6,7 @@ import time
 
 from pollconsumer.core.window import Window
 from pollconsumer.runtime.launch.frame import SHORTEST_TIMEOUT, WindowPatience
-from pollconsumer.store.clocks import SYSTEM_CLOCKS
-from pollconsumer.store.patience import COMMAND_TIMEOUT
+from pollconsumer.store.patience import COMMAND_TIMEOUT, SYSTEM_CLOCKS
 from pollconsumer.store.wire import Wire
 from tests.store.relay import answering
 

@@ -12,7 +12,7 @@ from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.launch.held import LaunchPlan
 from pollconsumer.runtime.launch.unserved import report_unknown, report_unserved
 from pollconsumer.store.interventions import Interventions
-from pollconsumer.store.service import Service, service_of, unknown_queues
+from pollconsumer.store.server import Service, service_of, unknown_queues
 from tests.conftest import NAMESPACE
 from tests.store.acting import QUEUE, Launch, message
 

@@ -12,7 +12,7 @@ import pytest
 
 from pollconsumer import Fatal, HandlerTimeout, PollConsumer, RetryIn
 from pollconsumer.core.errors import ConfigurationError
-from pollconsumer.core.failures import TimeIsUp
+from pollconsumer.core.retry import TimeIsUp
 from pollconsumer.runtime.handling import timeouts
 from pollconsumer.runtime.handling.context import Context, Delivery, Situation
 from pollconsumer.runtime.handling.executor import Attempt, ThreadExecutor

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pollconsumer.core.message import NewMessage, digest_of
-from pollconsumer.store import rows
+from pollconsumer.store import outbox, rows
 from pollconsumer.store.reservations import Holder, Limits, Reservation, Settlement, Share, Stepped
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from pollconsumer.store.redis_store import RedisStore
 
@@ -100,6 +100,18 @@ def finish(r: Reservation, result: str = "", ttl_ms: int = HOUR, outgoing: bytes
 
 def names(reservations: Iterable[Reservation]) -> list[str]:
     return [reservation.id.decode() for reservation in reservations]
+
+
+def send_and_die(store: RedisStore, entry: bytes, conflicting: Callable[[str, str], object]) -> int:
+    """Send an entry of the outbox of QUEUE, as a sender that dies before it removes it. Returns how many."""
+    key = store.keys.queue(QUEUE, "outbox")
+    left = store.wire.command("LRANGE", key, 0, -1)
+    store.wire.command("DEL", key)
+    store.wire.command("RPUSH", key, entry)
+    sent = outbox.send(store, QUEUE, conflicting)
+    if left:
+        store.wire.command("RPUSH", key, *left)
+    return sent
 
 
 class Looking:

@@ -9,9 +9,9 @@ import pytest
 from pollconsumer.core.errors import Conflict
 from pollconsumer.core.message import digest_of
 from pollconsumer.runtime.messages import new_message
-from pollconsumer.store import batches, outbox, redis_store
+from pollconsumer.store import outbox, producer, redis_store
 from pollconsumer.store.producer import Enqueued
-from tests.store.acting import QUEUE, Launch, Looking, chosen, die, finish, message
+from tests.store.acting import QUEUE, Launch, Looking, chosen, die, finish, message, send_and_die
 from tests.store.servers import server_ms, snapshot
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def test_a_batch_with_a_conflict_within_itself_is_refused_whole(store: RedisStor
 
 
 def test_nothing_behind_a_batch_with_a_conflict_is_accepted(store: RedisStore) -> None:
-    most = batches.ENQUEUE_BATCH
+    most = producer.ENQUEUE_BATCH
     store.enqueue([chosen("a")])
     wanted = [message(f"m{n}") for n in range(4 * most)]
     wanted[2 * most + 5] = chosen("a", b'{"n":1}')
@@ -135,7 +135,7 @@ def test_a_conflict_at_the_end_of_an_outbox_is_told_once_though_its_sender_dies_
     Launch(store).settle(finish(parent, outgoing=outbox.pack(children, server_ms(store.wire))))
     told: list[str] = []
     (entry,) = store.wire.command("LRANGE", store.keys.queue(QUEUE, "outbox"), 0, -1)
-    outbox.send_entry(store, QUEUE, entry, lambda name, _: told.append(name))
+    send_and_die(store, entry, lambda name, _: told.append(name))
     for key in ("records", "rows", "digests"):
         store.wire.command("HDEL", store.keys.queue(QUEUE, key), "a")
     outbox.send(store, QUEUE, lambda name, _: told.append(name))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pollconsumer.core.errors import StoreRefused
-from pollconsumer.store import batches, redis_store
+from pollconsumer.store import producer, redis_store
 from pollconsumer.store.producer import Enqueued
 from tests.store.acting import HOUR, QUEUE, Launch, Looking, die, message, names, retry
 from tests.store.servers import server_ms, snapshot
@@ -132,7 +132,7 @@ def test_messages_of_several_queues_arrive_in_theirs(store: RedisStore) -> None:
 
 
 def test_more_messages_than_a_batch_holds_are_all_accepted_in_order(store: RedisStore) -> None:
-    ids = [f"m{n:04}" for n in range(2 * batches.ENQUEUE_BATCH + 1)]
+    ids = [f"m{n:04}" for n in range(2 * producer.ENQUEUE_BATCH + 1)]
     assert [held.id for held in store.enqueue([message(name) for name in ids])] == ids
     assert Looking(store).listed("ready") == ids
 
@@ -148,7 +148,7 @@ def test_large_payloads_are_sent_in_batches_of_bounded_size(store: RedisStore) -
 
     store.wire.call = counting  # type: ignore[method-assign, assignment]
     store.enqueue([message(f"m{n}", payload=payload) for n in range(3)])
-    assert max(sent) < 2 * batches.ENQUEUE_BYTES
+    assert max(sent) < 2 * producer.ENQUEUE_BYTES
     assert Looking(store).listed("ready") == ["m0", "m1", "m2"]
 
 

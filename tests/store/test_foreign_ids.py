@@ -9,7 +9,7 @@ import pytest
 
 from pollconsumer.core.lifecycle import State
 from pollconsumer.store.id_text import id_bytes, id_text
-from pollconsumer.store.service import service_of
+from pollconsumer.store.server import service_of
 from tests.store.acting import QUEUE, Launch, Looking, message, names
 
 if TYPE_CHECKING:

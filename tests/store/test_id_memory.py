@@ -9,14 +9,13 @@ import pytest
 from pollconsumer.core.errors import OutcomeUnknown
 from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.store import outbox, producer, redis_store, rows
-from pollconsumer.store.clocks import SystemClocks
-from pollconsumer.store.id_memory import ID_MEMORY_MS, MOST_REMEMBERED
-from pollconsumer.store.producer import Enqueued
+from pollconsumer.store.patience import SystemClocks
+from pollconsumer.store.producer import ID_MEMORY_MS, MOST_REMEMBERED, Enqueued
 from pollconsumer.store.recurring import Recurring, occurrence_id, occurrence_record
 from pollconsumer.store.redis_store import RedisStore
 from pollconsumer.store.replies import Unanswered
 from tests.conftest import NAMESPACE
-from tests.store.acting import HOUR, QUEUE, Launch, Looking, chosen, die, finish, message
+from tests.store.acting import HOUR, QUEUE, Launch, Looking, chosen, die, finish, message, send_and_die
 from tests.store.servers import server_ms, snapshot
 
 if TYPE_CHECKING:
@@ -129,7 +128,7 @@ def test_cancelled_messages_and_purged_dead_letters_are_remembered(
 
 
 def send_late(store: RedisStore, entry: bytes) -> None:
-    outbox.send_entry(store, QUEUE, entry, print)
+    send_and_die(store, entry, print)
 
 
 @pytest.mark.parametrize("times_passed", [0, 1, 3])
@@ -369,5 +368,5 @@ def test_an_entry_that_is_left_for_a_newer_version_is_not_taken_for_received_the
         store.wire.command("RPUSH", look.key("outbox"), b"%d\n%b" % (number, packed))
     assert outbox.send(store, QUEUE, print) == 2
     (left,) = store.wire.command("LRANGE", look.key("outbox"), 0, -1)
-    assert outbox.send_entry(store, QUEUE, left.replace(b'"unknown": 1, ', b""), print) == 1
+    assert send_and_die(store, left.replace(b'"unknown": 1, ', b""), print) == 1
     assert look.listed("ready") == ["a", "b", "newer"]

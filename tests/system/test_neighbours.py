@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from redis import Redis
 
-from pollconsumer.store.keys import Keys
+from pollconsumer.store.keyspace import Keys
 from tests.site import Site, wait_until
 
 if TYPE_CHECKING:

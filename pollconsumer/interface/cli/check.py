@@ -28,10 +28,9 @@ from pollconsumer.runtime.launch.next_launches import next_launches
 from pollconsumer.runtime.launch.watchdog import Watchdog
 from pollconsumer.runtime.own_files import OwnFiles
 from pollconsumer.runtime.programs.command import Command
-from pollconsumer.store.keys import Keys
+from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.patience import Budget
-from pollconsumer.store.server import now_ms
-from pollconsumer.store.service import service_of
+from pollconsumer.store.server import now_ms, service_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
     from pollconsumer.core.recurrence import Recurrence
     from pollconsumer.interface.settings.model import ConsumerSettings, MoverSettings, Settings
     from pollconsumer.runtime.handling.handler import Handler
-    from pollconsumer.store.service import Service
+    from pollconsumer.store.server import Service
 
 LAUNCHES_SHOWN = 5
 REACH_BUDGET = 5.0

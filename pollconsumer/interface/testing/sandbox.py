@@ -31,7 +31,7 @@ from pollconsumer.runtime.messages import due_ms
 from pollconsumer.runtime.mover import mover
 from pollconsumer.store.inspector import Inspector
 from pollconsumer.store.leases import Group
-from pollconsumer.store.service import service_of
+from pollconsumer.store.server import service_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pollconsumer.core.events import AttemptFailed, MessageParked, ResultDropped, RetryPolicyFailed
 from pollconsumer.core.message import Malformed
-from pollconsumer.core.retry import Dead, after_failure
+from pollconsumer.core.retry import after_failure
 from pollconsumer.core.timespan import YEAR
 from pollconsumer.runtime.handling.hooks import Crashed
 from pollconsumer.runtime.handling.outcome import describe, text_of, trace
@@ -93,7 +93,7 @@ class Settling:
             fatal=handler.fatal,
             chance=self._chance(),
         )
-        if isinstance(outcome, Dead):
+        if outcome is None:
             self._dead(reservation, describe(error), started, ended, trace(error))
             if handler.hooks is not None:
                 self._watch(reservation, partial(handler.hooks.dead, partial(self._context, handled), error))

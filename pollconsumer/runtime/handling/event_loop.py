@@ -15,7 +15,7 @@ from queue import Empty, SimpleQueue
 from selectors import DefaultSelector
 from typing import TYPE_CHECKING, Any
 
-from pollconsumer.core.failures import HandlerTimeout
+from pollconsumer.core.retry import HandlerTimeout
 from pollconsumer.runtime.handling.outcome import Outcome
 from pollconsumer.runtime.handling.timeouts import REPEAT, VERDICTS
 from pollconsumer.store.own_descriptors import above_standard

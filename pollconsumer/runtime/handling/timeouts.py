@@ -16,8 +16,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from pollconsumer.core.failures import HandlerTimeout, TimeIsUp
-from pollconsumer.core.retry import Fatal, RetryIn, Yield
+from pollconsumer.core.retry import Fatal, HandlerTimeout, RetryIn, TimeIsUp, Yield
 from pollconsumer.runtime.handling.shield import in_force
 
 if TYPE_CHECKING:

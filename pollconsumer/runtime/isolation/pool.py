@@ -20,8 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from pollconsumer.core.errors import PollConsumerError
-from pollconsumer.core.failures import HandlerTimeout, ProcessDied
-from pollconsumer.core.retry import Yield
+from pollconsumer.core.retry import HandlerTimeout, ProcessDied, Yield
 from pollconsumer.runtime.handling.context import Context
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.handling.outcome import Outcome, signal_name

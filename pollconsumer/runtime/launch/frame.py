@@ -11,8 +11,7 @@ from pollconsumer.runtime.launch.host import Host
 from pollconsumer.runtime.launch.progress import Progress
 from pollconsumer.runtime.launch.watchdog import EXIT_CODE
 from pollconsumer.runtime.store_opener import StoreOpener
-from pollconsumer.store.clocks import Clocks
-from pollconsumer.store.patience import COMMAND_TIMEOUT
+from pollconsumer.store.patience import COMMAND_TIMEOUT, Clocks
 
 END_BUDGET = 2.0
 """Maximum seconds spent on an unreachable store after the window's end."""

@@ -21,9 +21,9 @@ from pollconsumer.runtime.launch.keeping import RETRY_EVERY, Tenure, give_back, 
 from pollconsumer.runtime.launch.process import is_stopped
 from pollconsumer.runtime.launch.progress import EMPTIED, Identity, Progress
 from pollconsumer.runtime.launch.signals import SIGNALS
-from pollconsumer.store.clocks import SYSTEM_CLOCKS
 from pollconsumer.store.leases import TRUSTED_FOR, Acquired, Leases
 from pollconsumer.store.own_descriptors import Opened
+from pollconsumer.store.patience import SYSTEM_CLOCKS
 from pollconsumer.store.redis_store import RedisStore
 from pollconsumer.store.reservations import Holder
 

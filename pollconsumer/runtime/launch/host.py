@@ -15,7 +15,7 @@ from pollconsumer.runtime.launch.process import started_at
 from pollconsumer.runtime.launch.progress import Identity, Progress
 from pollconsumer.runtime.launch.signals import Interruption
 from pollconsumer.runtime.launch.watchdog import Watchdog
-from pollconsumer.store.clocks import Clocks, SystemClocks
+from pollconsumer.store.patience import Clocks, SystemClocks
 
 
 class Host(Clocks, Protocol):

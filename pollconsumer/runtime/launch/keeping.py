@@ -14,7 +14,7 @@ from pollconsumer.store.leases import RENEW_EVERY, TRUSTED_FOR, Acquired, Leases
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pollconsumer.store.clocks import Clocks
+    from pollconsumer.store.patience import Clocks
     from pollconsumer.store.redis_store import RedisStore
     from pollconsumer.store.reservations import DeadLetter
 

@@ -6,7 +6,7 @@ import os
 import time
 from pathlib import Path
 
-from pollconsumer.store.clocks import SYSTEM_CLOCKS
+from pollconsumer.store.patience import SYSTEM_CLOCKS
 
 
 def started_at() -> float:

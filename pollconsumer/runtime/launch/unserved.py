@@ -12,7 +12,7 @@ from pollconsumer.core.errors import PermissionDenied, StoreUnreachable
 from pollconsumer.core.events import Event, QueueUnknown, QueueUnserved
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.store.redis_store import RedisStore
-from pollconsumer.store.service import service_of, unknown_queues
+from pollconsumer.store.server import service_of, unknown_queues
 
 
 def report_unknown(store: RedisStore, queues: Sequence[str], emit: Callable[[Event], None]) -> None:

@@ -10,7 +10,7 @@ from hypothesis.stateful import precondition, rule
 
 from pollconsumer.core.errors import BadData
 from pollconsumer.core.lifecycle import State
-from pollconsumer.store.id_memory import ID_MEMORY_MS, MOST_REMEMBERED
+from pollconsumer.store.producer import ID_MEMORY_MS, MOST_REMEMBERED
 from pollconsumer.store.redis_store import trimmed_keys
 from tests.store.acting import HOUR, QUEUE
 from tests.store.machine.base import DUE, FEW

@@ -15,7 +15,7 @@ from pollconsumer.core.lifecycle import State
 from pollconsumer.core.recurrence import Recurrence, tick
 from pollconsumer.store import outbox
 from pollconsumer.store.recurring import occurrence_id, occurrence_record
-from tests.store.acting import HOUR, QUEUE
+from tests.store.acting import HOUR, QUEUE, send_and_die
 from tests.store.machine.base import FEW, Base, new_messages
 from tests.store.machine.model import Held
 from tests.store.servers import server_ms, snapshot
@@ -76,7 +76,7 @@ class Producing(Base):
     def a_sender_dies_before_it_says_that_it_has_sent(self) -> None:
         (entry,) = self.wire.command("LRANGE", self.look.key("outbox"), 0, 0)
         told: list[tuple[str, str]] = []
-        assert outbox.send_entry(self.store, QUEUE, entry, lambda *which: told.append(which)) == len(self.outbox[0])
+        assert send_and_die(self.store, entry, lambda *which: told.append(which)) == len(self.outbox[0])
         assert told == self.sent(self.outbox[0])
         self.sent_before = True
 
