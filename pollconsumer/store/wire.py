@@ -46,7 +46,11 @@ class Wire:
         self._options = options_of(url) if connect is None else {}
         self._make = connect or maker_of(url, self._options)
         self._encrypted = url.startswith("rediss:")
+        self._over_network = not url.startswith(("unix:", "memory:"))
         self._connection: Any = None
+        self._client: int | None = None
+        self._abandoned: list[int] = []
+        """Our clients, by the server's ids, that were closed while a command of theirs was unanswered."""
         self._pid = 0
         self.repeated = False
         """Whether the last call was sent more than once."""
@@ -118,7 +122,7 @@ class Wire:
                 [part for command in commands for part in connection.pack_command(*command)], check_health=False
             )
         except (exceptions.RedisError, OSError) as error:
-            self.close()
+            self._abandon()
             raise Unanswered(str(error), sent=True) from None
 
     def receive(self, commands: Sequence[Sequence[Any]], *, blocking: float = 0.0) -> list[Any]:
@@ -157,7 +161,7 @@ class Wire:
         return socket.fileno() if hasattr(socket, "fileno") else None
 
     def close(self) -> None:
-        connection, self._connection = self._connection, None
+        connection, self._connection, self._client = self._connection, None, None
         if connection is not None and self._pid == os.getpid():
             connection.disconnect()
 
@@ -188,13 +192,34 @@ class Wire:
             self._raise_if_refused(error, established=False)
             raise Unanswered(error.strerror or str(error), sent=False) from None
         self._connection, self._pid = connection, os.getpid()
-        if self._greet is not None:
-            try:
+        try:
+            if self._over_network:
+                self._close_abandoned()
+            if self._greet is not None:
                 self._greet(self)
-            except BaseException:
-                self.close()
-                raise
+        except BaseException:
+            self.close()
+            raise
         return connection
+
+    def _close_abandoned(self) -> None:
+        """Close abandoned connections on the server, too: TCP may deliver a command minutes after we gave it up, and
+        after it was repeated. A server that refuses this is used all the same."""
+        commands = [("CLIENT", "ID"), *(("CLIENT", "KILL", "ID", client) for client in self._abandoned)]
+        self.send(commands)
+        timeout = self.patience().for_one_answer()
+        client, *_ = answers = [self._answer(timeout) for _ in commands]
+        for answer in answers:
+            if isinstance(answer, exceptions.ConnectionError):  # a wrong password, or a server that loads its data
+                raise_if_error(answer)
+        self._client = client if isinstance(client, int) else None
+        self._abandoned.clear()
+
+    def _abandon(self) -> None:
+        """Close a connection with unanswered commands."""
+        if self._client is not None:
+            self._abandoned.append(self._client)
+        self.close()
 
     def _answer(self, timeout: float) -> Any:
         if self._connection is None:
@@ -204,7 +229,7 @@ class Wire:
         except (exceptions.ConnectionError, exceptions.TimeoutError, exceptions.InvalidResponse, OSError) as error:
             if isinstance(error, exceptions.AuthenticationError | exceptions.BusyLoadingError):
                 return error
-            self.close()
+            self._abandon()
             self._raise_if_refused(error, established=True)
             raise Unanswered(str(error), sent=True) from None
         except exceptions.RedisError as error:

@@ -56,7 +56,7 @@ class Opener:
 
     def wire(self, patience: Callable[[], Patience] | None = None) -> Wire:
         patience = patience or (lambda: Budget(5.0, self._process))
-        return Wire("memory:", patience, connect=lambda: Link(self._server, self._process), scripts=SCRIPTS)
+        return Wire("redis://simulated", patience, connect=lambda: Link(self._server, self._process), scripts=SCRIPTS)
 
     bare_wire = wire
 

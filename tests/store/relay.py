@@ -15,14 +15,15 @@ if TYPE_CHECKING:
 
 
 class _Listening:
-    """A unix socket, each of whose connections is served on a thread."""
+    """A unix socket, or one on the loopback interface, each of whose connections is served on a thread."""
 
-    def __init__(self, serve: Callable[[socket.socket], None]) -> None:
+    def __init__(self, serve: Callable[[socket.socket], None], *, over_network: bool = False) -> None:
         self._directory = short_directory()
-        self.url = f"unix://{self._directory / 's'}"
         self._serve = serve
-        self._socket = socket.socket(socket.AF_UNIX)
-        self._socket.bind(str(self._directory / "s"))
+        self._socket = socket.socket(socket.AF_INET if over_network else socket.AF_UNIX)
+        self._socket.bind(("127.0.0.1", 0) if over_network else str(self._directory / "s"))
+        self._address = self._socket.getsockname()
+        self.url = f"redis://127.0.0.1:{self._address[1]}" if over_network else f"unix://{self._address}"
         self._socket.listen()
         self._threads: list[threading.Thread] = []
         self._accepting = threading.Thread(target=self._accept)
@@ -44,8 +45,8 @@ class _Listening:
 
     def close(self) -> None:
         """Once the connections to it are closed."""
-        with socket.socket(socket.AF_UNIX) as last:
-            last.connect(str(self._directory / "s"))
+        with socket.socket(self._socket.family) as last:
+            last.connect(self._address)
         self._accepting.join(10)
         for thread in self._threads:
             thread.join(10)
@@ -73,12 +74,14 @@ def answering(*replies: bytes) -> Iterator[str]:
 
 
 class Relay:
-    """Passes everything on to the server behind ``target``, until it is told to lose a reply."""
+    """Passes everything on to the server behind ``target``, until it is told to lose a reply or to delay a request."""
 
-    def __init__(self, target: str) -> None:
+    def __init__(self, target: str, *, over_network: bool = False) -> None:
         self._target = target.removeprefix("unix://")
-        self._listening = _Listening(self._pass_on)
+        self._listening = _Listening(self._pass_on, over_network=over_network)
         self._losing: bytes | None = None
+        self._delaying: bytes | None = None
+        self._delivering, self._delivered = threading.Event(), threading.Event()
         self.lost = 0
         """Replies lost so far."""
 
@@ -90,10 +93,28 @@ class Relay:
         """The server carries out the next write that holds ``command``; its reply goes nowhere."""
         self._losing, self._times = command, times
 
+    def delay_request_with(self, command: bytes) -> None:
+        """The next write that holds ``command`` reaches the server when it is delivered, even if the client has hung
+        up by then."""
+        self._delaying = command
+
+    def deliver(self) -> None:
+        """Returns when the server has answered, or has refused the connection."""
+        self._delivering.set()
+        assert self._delivered.wait(10)
+
     def _pass_on(self, connection: socket.socket) -> None:
         with socket.socket(socket.AF_UNIX) as server:
             server.connect(self._target)
             while request := connection.recv(1 << 20):
+                if self._delaying is not None and self._delaying in request:
+                    self._delaying = None
+                    self._delivering.wait()
+                    with contextlib.suppress(OSError):
+                        server.sendall(request)
+                        server.recv(1 << 20)
+                    self._delivered.set()
+                    return
                 server.sendall(request)
                 reply = server.recv(1 << 20)
                 if self._losing is not None and self._losing in request and not reply.startswith(b"-NOSCRIPT"):
@@ -104,4 +125,5 @@ class Relay:
                 connection.sendall(reply)
 
     def close(self) -> None:
+        self._delivering.set()
         self._listening.close()

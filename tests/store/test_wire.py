@@ -309,6 +309,54 @@ def test_a_step_whose_reply_is_lost_twice_reserves_once_all_the_same(
     assert (look.finished(), look.ranked("in_flight"), look.listed("ready")) == (["a"], ["b"], ["c", "d"])
 
 
+# Late requests
+
+
+class Hasty(Tries):
+    def for_one_answer(self) -> float:
+        return 0.05
+
+
+@pytest.fixture
+def slow_network(valkey: Server) -> Iterator[Relay]:
+    relay = Relay(valkey.url, over_network=True)
+    yield relay
+    relay.close()
+
+
+def test_a_request_that_arrives_after_it_was_given_up_is_not_carried_out(slow_network: Relay, valkey: Server) -> None:
+    wire = Wire(slow_network.url, lambda: Hasty(9))
+    slow_network.delay_request_with(b"RPUSH")
+    assert wire.command("RPUSH", "list", "repeated") == 1
+    slow_network.deliver()
+    assert valkey.wire().command("LRANGE", "list", 0, -1) == [b"repeated"]
+    wire.close()
+
+
+def test_one_given_up_in_the_last_call_is_not_carried_out_after_the_next(slow_network: Relay, valkey: Server) -> None:
+    wire = Wire(slow_network.url, lambda: Hasty(0))
+    slow_network.delay_request_with(b"RPUSH")
+    with pytest.raises(StoreUnreachable):
+        wire.command("RPUSH", "list", "late")
+    assert wire.command("LLEN", "list") == 0
+    slow_network.deliver()
+    assert valkey.wire().command("LRANGE", "list", 0, -1) == []
+    wire.close()
+
+
+def test_a_user_without_the_right_to_close_connections_repeats_all_the_same(
+    slow_network: Relay, valkey: Server
+) -> None:
+    valkey.wire().command("ACL", "SETUSER", "limited", "on", ">secret", "~list", "-@all", "+rpush")
+    wire = Wire(slow_network.url.replace("redis://", "redis://limited:secret@"), lambda: Hasty(9))
+    slow_network.delay_request_with(b"RPUSH")
+    assert wire.command("RPUSH", "list", "repeated") == 1
+    slow_network.deliver()
+    assert valkey.wire().command("LLEN", "list") == 2
+    wire.close()
+    valkey.wire().command("ACL", "DELUSER", "limited")
+
+
 # Connecting
 
 

@@ -31,6 +31,7 @@ class SimulatedServer:
         self.refusing: str | None = None
         """The error reply to every script, such as ``OOM …``."""
         self.links: list[Link] = []
+        self._clients = 0
         self._blocked: list[Link] = []
         self.store = FakeStore(self.clock)
 
@@ -52,6 +53,11 @@ class SimulatedServer:
 
     def forget_scripts(self) -> None:
         self.store.forget_scripts()
+
+    def accept(self, link: Link) -> None:
+        self._clients += 1
+        link.client = self._clients
+        self.links.append(link)
 
     def receive(self, link: Link, command: Command) -> None:
         """A command arrives."""
@@ -84,10 +90,20 @@ class SimulatedServer:
                     self._block(link, command)
                 else:
                     link.reply(popped)
+            elif command[0] == "CLIENT":
+                link.reply(self._execute_client(link, *command[1:]))
             else:
                 link.reply(self._execute(command))
                 if self._blocked:
                     self._serve_blocked()
+
+    def _execute_client(self, link: Link, what: str, *filters: Any) -> int:
+        if what == "ID":
+            return link.client
+        killed = [each for each in self.links if filters == ("ID", each.client)]
+        for each in killed:
+            each.lose()
+        return len(killed)
 
     def _block(self, link: Link, command: Command) -> None:
         self._blocked.append(link)
@@ -145,6 +161,8 @@ class Link:
     def __init__(self, server: SimulatedServer, process: Process) -> None:
         self.server, self.world, self._process = server, server.world, process
         self.open = False
+        self.client = 0
+        """Its id on the server."""
         self.waiting: deque[Command] = deque()
         self.blocked_on: Command = ()
         self.socket_connect_timeout = 0.0
@@ -160,7 +178,7 @@ class Link:
             raise ConnectionRefusedError("connection refused")
         self.open = True
         self._process.links.append(self)
-        self.server.links.append(self)
+        self.server.accept(self)
 
     def disconnect(self) -> None:
         if self in self._process.links:
