@@ -7,11 +7,9 @@ same source draws comparable values from any of them.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from statistics import NormalDist
-from typing import TYPE_CHECKING, NamedTuple, Protocol
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from typing import NamedTuple, Protocol
 
 _NORMAL = NormalDist()
 _ALMOST_ONE = 1 - 1e-12

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import Protocol
+
+from pollconsumer.core.window import Window
 
 MEMORY = 100
 """Maximum weight of earlier messages, so that an average follows a handler that changed."""
@@ -74,6 +77,37 @@ def margin(
     """
     expected = estimated_duration if average is None else average
     return max(min_margin, expected * tolerance_factor * _harmonic(concurrency))
+
+
+class MarginRule(Protocol):
+    """The settings that a margin follows from."""
+
+    @property
+    def estimated_duration(self) -> float: ...
+
+    @property
+    def tolerance_factor(self) -> float: ...
+
+    @property
+    def min_margin(self) -> float: ...
+
+
+def margin_in(window: Window, durations: Durations, rule: MarginRule, concurrency: int) -> float:
+    """The margin of a launch that has measured so much.
+
+    Remembered durations may be out of date, so these alone leave half of the window: at least one message is handled
+    and measured.
+    """
+    needed = margin(
+        durations.overall.mean,
+        estimated_duration=rule.estimated_duration,
+        tolerance_factor=rule.tolerance_factor,
+        min_margin=rule.min_margin,
+        concurrency=concurrency,
+    )
+    if durations.remembered_only:
+        needed = min(needed, max(rule.min_margin, (window.stop_before - window.start) / 2))
+    return needed
 
 
 @cache

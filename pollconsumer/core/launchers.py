@@ -6,16 +6,13 @@ in, in seconds of one clock, and what varies (offsets, a lock that fails) is dra
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import tzinfo
 from itertools import groupby
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from pollconsumer.core.cron import Cron
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-    from datetime import tzinfo
-
-    from pollconsumer.core.distributions import Chance
+from pollconsumer.core.distributions import Chance
 
 
 class Launched(NamedTuple):

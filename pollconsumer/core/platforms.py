@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from pollconsumer.core.distributions import Uniform, draw, lognormal_between
+from pollconsumer.core.distributions import Chance, Distribution, Uniform, draw, lognormal_between
 from pollconsumer.core.launchers import (
     Allow,
     BusyboxCrond,
@@ -15,16 +16,11 @@ from pollconsumer.core.launchers import (
     Dropping,
     Forbid,
     Kudu,
+    Launcher,
     Replace,
     SystemdTimer,
     ticks,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pollconsumer.core.distributions import Chance, Distribution
-    from pollconsumer.core.launchers import Launcher
 
 EVERY_MINUTE = "* * * * *"
 START_UP = lognormal_between(0.3, 0.8)

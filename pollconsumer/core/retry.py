@@ -6,6 +6,9 @@ from typing import NamedTuple, Protocol
 
 from pollconsumer.core.timespan import format_duration, parse_duration
 
+MOST_CRASHES = 3
+"""Deaths of its process after which a message becomes a dead letter."""
+
 
 class Fatal(Exception):
     """Raised by a handler: no further attempt can help; the message becomes a dead letter at once."""

@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from pollconsumer.core.choices import HandOff
 
+OUR_OWN = 1.0
+"""Seconds: a launch time at most this far ahead is the one that started us, a little early."""
+
 
 class StopReason(StrEnum):
     """Why a launch ended. All but the last four are normal ends."""

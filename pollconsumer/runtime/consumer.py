@@ -13,7 +13,7 @@ from pollconsumer.core import durations
 from pollconsumer.core.events import DescriptorsClosed, DescriptorsUsedUp, WindowTooShort
 from pollconsumer.core.message import Malformed, decode_payload
 from pollconsumer.core.queue_order import Turns
-from pollconsumer.core.retry import Yield
+from pollconsumer.core.retry import MOST_CRASHES, Yield
 from pollconsumer.core.window import StopReason
 from pollconsumer.runtime.consuming.contexts import Deliveries
 from pollconsumer.runtime.consuming.exchange import Exchange
@@ -38,7 +38,6 @@ SERVER_LATE = 0.1
 HORIZON = 0.01
 """Seconds that messages are reserved ahead, and that an outcome may stay unsettled."""
 MAX_BATCH_MESSAGES = 128
-MOST_CRASHES = 3
 NEVER_ANY_TIME_WITHIN = 0.5
 """Seconds within which a stop for lack of time means that there never was any."""
 MEMORY_CHECK_EVERY = 1.0
@@ -117,18 +116,7 @@ class Consumer:
         return self.window.has_time(self.clock(), self.margin())
 
     def margin(self) -> float:
-        margin = durations.margin(
-            self._durations.overall.mean,
-            estimated_duration=self.options.estimated_duration,
-            tolerance_factor=self.options.tolerance_factor,
-            min_margin=self.options.min_margin,
-            concurrency=self.executor.slots,
-        )
-        if self._durations.remembered_only:
-            # Remembered durations may be out of date: handle and measure at least one message.
-            half = (self.window.stop_before - self.window.start) / 2
-            margin = min(margin, max(self.options.min_margin, half))
-        return margin
+        return durations.margin_in(self.window, self._durations, self.options, self.executor.slots)
 
     def asked_to_stop(self) -> StopReason | None:
         """A reason other than time. It is permanent."""

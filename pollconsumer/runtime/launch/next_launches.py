@@ -5,9 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta, tzinfo
 
 from pollconsumer.core.instants import epoch_ms
-
-OUR_OWN = 1.0
-"""Seconds: a launch time at most this far ahead is the one that started us, a little early."""
+from pollconsumer.core.window import OUR_OWN
 
 
 class LocalZone(tzinfo):

@@ -1,0 +1,75 @@
+"""What launches were worth: coverage, gaps, latencies, overruns, from what was recorded of them."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+
+class Spread(NamedTuple):
+    """In seconds; zeros for no values."""
+
+    p50: float = 0.0
+    p99: float = 0.0
+    most: float = 0.0
+
+
+def spread(values: Sequence[float]) -> Spread:
+    if not values:
+        return Spread()
+    ordered = sorted(values)
+    return Spread(ordered[len(ordered) // 2], ordered[int(len(ordered) * 0.99)], ordered[-1])
+
+
+class Held(NamedTuple):
+    """One launch's tenure of the lease, and the instant before which it was to stop."""
+
+    acquired: float
+    released: float
+    stop_before: float
+
+
+class Figures(NamedTuple):
+    """``coverage``: the share of time in which the lease was held, from the first tenure to the last. ``overruns``: the
+    share of tenures that went on beyond their window. ``latency``: from a message's due time, or its sending, to the
+    start of its handler; ``lateness``: the same for those that were scheduled."""
+
+    launches: int
+    windows: int
+    coverage: float
+    gap: Spread
+    latency: Spread
+    lateness: Spread
+    overruns: float
+    dropped: int
+
+
+class Record:
+    """``tenures`` are in order of time."""
+
+    def __init__(self) -> None:
+        self.tenures: list[Held] = []
+        self.latencies, self.latenesses = array("d"), array("d")
+        self.launches = self.dropped = 0
+
+    def handled(self, latency: float, *, scheduled: bool) -> None:
+        self.latencies.append(latency)
+        if scheduled:
+            self.latenesses.append(latency)
+
+    def figures(self) -> Figures:
+        gaps = [max(0.0, after.acquired - before.released) for before, after in pairwise(self.tenures)]
+        whole = self.tenures[-1].released - self.tenures[0].acquired if self.tenures else 0.0
+        overruns = sum(each.released > each.stop_before for each in self.tenures)
+        return Figures(
+            self.launches,
+            len(self.tenures),
+            1 - sum(gaps) / whole if whole else 0.0,
+            spread(gaps),
+            spread(self.latencies),
+            spread(self.latenesses),
+            overruns / len(self.tenures) if self.tenures else 0.0,
+            self.dropped,
+        )

@@ -1,0 +1,141 @@
+"""The forecast decides as the consumer does, and yields the figures that were measured under launchers."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+
+from pollconsumer.core.choices import HandOff
+from pollconsumer.core.distributions import Constant, Exponential, Handling, Lognormal, Pareto, Workload
+from pollconsumer.core.figures import Figures, Record
+from pollconsumer.core.forecast import HANDLER, Forecast, Launch, Queue, Rules
+from pollconsumer.core.launchers import Outage
+from pollconsumer.core.platforms import PLATFORMS
+from pollconsumer.core.window import Window
+from pollconsumer.runtime import consumer
+from tests.runtime.test_loop import EXTENDED, arrivals
+from tests.runtime.virtual import TICK, Arrival, Settings, VirtualLaunch
+
+STEADY = Workload(Constant(0.01), every=0.1)
+HOUR = 3600.0
+
+
+@pytest.fixture(autouse=True, scope="module")
+def exact() -> Iterator[None]:
+    """Slices of a wait, and the horizon of a batch, in whole ticks."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(consumer, "LONGEST_WAIT", 0.75)
+        patch.setattr(consumer, "HORIZON", 10 * TICK)
+        yield
+
+
+@hypothesis_settings(max_examples=500)
+@given(EXTENDED, arrivals("completed"))
+def test_a_launch_of_the_forecast_starts_the_messages_that_the_consumer_starts_and_when(
+    settings: Settings, script: list[Arrival]
+) -> None:
+    settings = replace(settings, waking=True, max_messages=None)
+    consumed = VirtualLaunch(settings, script)
+    consumed.handle_until_stopped()
+    assert started(settings, script) == [at for _, at, _ in consumed.started]
+
+
+def started(settings: Settings, script: list[Arrival]) -> list[float]:
+    rules = Rules(
+        idle_time=settings.idle_time,
+        estimated_duration=settings.estimated_duration,
+        tolerance_factor=settings.tolerance_factor,
+        min_margin=settings.min_margin,
+        slots=settings.slots,
+        grace=1e9,
+        call=0.0,
+    )
+    record = Record()
+    queue = Queue((each.at, each.at, Handling(each.duration)) for each in script)
+    launch = Launch(0.0, Window(0.0, settings.stop_before), rules, queue, record)
+    launch.acquire(0.0, {} if settings.learned is None else {HANDLER: settings.learned})
+    assert launch.work(1e9)
+    return [each.at + latency for each, latency in zip(script, record.latencies, strict=False)]
+
+
+def forecast(name: str, workload: Workload, rules: Rules | None = None, hours: float = 1.0, seed: int = 1) -> Figures:
+    platform = PLATFORMS[name]
+    rules = (rules or Rules())._replace(timeout=platform.period)
+    return Forecast(platform, rules, workload, random.Random(seed), hours * HOUR).run().figures()
+
+
+BATON = Rules(HandOff.BATON)
+
+
+def test_under_debians_cron_a_deadline_leaves_the_gap_that_was_measured() -> None:
+    figures = forecast("debian-cron", STEADY)
+    assert 5.9 < figures.gap.p50 < 7.9
+    assert 0.86 < figures.coverage < 0.91
+    assert (figures.launches, figures.dropped, figures.overruns) == (60, 0, 0)
+
+
+def test_under_debians_cron_a_baton_leaves_none() -> None:
+    figures = forecast("debian-cron", STEADY, BATON)
+    assert figures.gap.most < 0.01
+    assert figures.coverage > 0.999
+
+
+def test_busybox_drops_each_second_tick_unless_the_margin_ends_launches_before_49() -> None:
+    assert forecast("busybox", STEADY).dropped == 30
+    assert forecast("busybox", STEADY, Rules(min_margin=12.0, idle_time=1.0)).dropped == 0
+
+
+@pytest.mark.parametrize("name", ["supercronic", "flock", "kudu", "nomad"])
+def test_a_baton_costs_each_second_tick_where_ticks_are_dropped(name: str) -> None:
+    assert forecast(name, STEADY).dropped == 0
+    assert forecast(name, STEADY, BATON).dropped == 30
+
+
+def test_a_margin_of_five_means_bounds_exponential_handlers_and_not_heavy_tails() -> None:
+    overruns = [
+        forecast("debian-cron", Workload(durations, every=0.3), hours=10).overruns
+        for durations in (Exponential(0.4), Lognormal(0.4, 1.5), Pareto(0.4))
+    ]
+    assert overruns[0] < 0.03
+    assert 0.05 < overruns[1] < overruns[2]
+
+
+def test_a_message_that_hangs_is_ended_by_the_watchdog_and_handled_at_most_three_times() -> None:
+    hanging = Workload(Constant(0.01), every=600.0, hanging=1.0)
+    record = Forecast(PLATFORMS["debian-cron"], Rules(), hanging, random.Random(1), 1200.0).run()
+    assert len(record.latencies) == 6
+    assert sum(each.released == each.stop_before + 10.0 for each in record.tenures) == 6
+
+
+def test_a_message_that_crashes_its_process_ends_the_tenure_at_once() -> None:
+    crashing = Workload(Constant(1.0), every=600.0, crashing=1.0)
+    record = Forecast(PLATFORMS["debian-cron"], Rules(), crashing, random.Random(1), 590.0).run()
+    assert [round(each.released - each.acquired) for each in record.tenures[:3]] == [1, 1, 1]
+    assert len(record.latencies) == 3
+
+
+def test_a_restarted_launcher_leaves_a_gap_and_a_stalled_cron_a_burst_of_which_one_has_the_lease() -> None:
+    def run(outage: Outage) -> Figures:
+        cron, chance = PLATFORMS["debian-cron"], random.Random(1)
+        return Forecast(cron, Rules(), STEADY, chance, HOUR, outages=[outage]).run().figures()
+
+    restarted, stalled = run(Outage(590.0, 890.0, restarted=True)), run(Outage(590.0, 890.0))
+    assert 300.0 < restarted.gap.most < 310.0
+    assert (restarted.launches, stalled.launches) == (55, 60)
+    assert stalled.windows < 60
+
+
+def test_a_message_that_is_due_during_a_launch_starts_when_it_is_due() -> None:
+    figures = forecast("debian-cron", Workload(Constant(0.01), every=1.0, scheduled=2), BATON)
+    assert figures.lateness.p99 < 0.02
+
+
+@pytest.mark.parametrize("name", PLATFORMS)
+def test_a_seed_forecasts_the_same_figures_each_time(name: str) -> None:
+    first, second, other = (forecast(name, Workload(Pareto(0.5), every=1.0), BATON, seed=seed) for seed in (1, 1, 2))
+    assert first == second != other
