@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from inspect import iscoroutinefunction, signature, unwrap
-from typing import Any, Literal, NamedTuple, NoReturn, TypedDict
+from typing import Any, Literal, NoReturn, TypedDict
 
 from pollconsumer.core.errors import ConfigurationError
 from pollconsumer.core.message import check_queue
@@ -35,21 +35,9 @@ class HandlerOptions(TypedDict, total=False):
     delivery: Literal["at_least_once", "at_most_once"]
 
 
-class Checked(NamedTuple):
-    """Valid options; durations in seconds."""
-
-    queue: str
-    max_attempts: int
-    retry: RetryPolicy
-    fatal: tuple[type[BaseException], ...]
-    timeout: float | None
-    isolated: bool
-    result_ttl: float
-    at_most_once: bool
-
-
-def check_options(options: HandlerOptions) -> Checked:
-    """ConfigurationError for an invalid value, TypeError for an unknown option."""
+def check_options(options: HandlerOptions) -> dict[str, Any]:
+    """The fields of a `Handler` that they give. ConfigurationError for an invalid value, TypeError for an unknown
+    option."""
     if unknown := options.keys() - HandlerOptions.__annotations__.keys():
         raise TypeError(f"unknown option: {', '.join(sorted(unknown))}")
     max_attempts = options.get("max_attempts", MAX_ATTEMPTS)
@@ -68,16 +56,16 @@ def check_options(options: HandlerOptions) -> Checked:
             raise ConfigurationError(name, repr(options.get(name)), " or ".join(values))
     at_most_once = options.get("delivery") == "at_most_once"
     timeout, result_ttl = options.get("timeout"), options.get("result_ttl", RESULT_TTL)
-    return Checked(
-        check_queue(options.get("queue", "default")),
-        1 if at_most_once else max_attempts,
-        Backoff() if retry is None else retry,
-        fatal,
-        None if timeout is None else _seconds("timeout", timeout, parse_timeout),
-        options.get("isolation") == "process",
-        _seconds("result_ttl", result_ttl, parse_duration),
-        at_most_once,
-    )
+    return {
+        "queue": check_queue(options.get("queue", "default")),
+        "max_attempts": 1 if at_most_once else max_attempts,
+        "retry": Backoff() if retry is None else retry,
+        "fatal": fatal,
+        "timeout": None if timeout is None else _seconds("timeout", timeout, parse_timeout),
+        "isolated": options.get("isolation") == "process",
+        "result_ttl": _seconds("result_ttl", result_ttl, parse_duration),
+        "at_most_once": at_most_once,
+    }
 
 
 def _is_policy(retry: RetryPolicy) -> bool:
@@ -120,25 +108,18 @@ def refuse_second(name: str, first: Callable[..., Any], second: Callable[..., An
     raise ConfigurationError("handler registered twice", name, fix)
 
 
-def handler_of(name: str, function: Callable[..., Any], arguments: Arguments, checked: Checked) -> Handler:
-    """The handler ``name`` that calls ``function``."""
+def handler_of(name: str, function: Callable[..., Any], arguments: Arguments, checked: dict[str, Any]) -> Handler:
+    """The handler ``name`` that calls ``function``, with the fields ``checked``."""
     run, asynchronous = calling(function, arguments), iscoroutinefunction(function)
-    if checked.timeout is not None and not asynchronous and not checked.isolated:
+    if checked["timeout"] is not None and not asynchronous and not checked["isolated"]:
         from pollconsumer.runtime.handling.timeouts import limited
 
-        run = limited(run, checked.timeout)
+        run = limited(run, checked["timeout"])
     return Handler(
         name,
         run,
-        checked.max_attempts,
-        checked.retry,
-        checked.fatal,
-        queue=checked.queue,
         takes_context=arguments.takes_context,
         takes_occurrence=arguments.takes_occurrence,
-        timeout=checked.timeout,
-        result_ttl=checked.result_ttl,
-        at_most_once=checked.at_most_once,
         asynchronous=asynchronous,
-        isolated=checked.isolated,
+        **checked,
     )

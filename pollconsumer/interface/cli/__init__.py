@@ -21,6 +21,7 @@ from pollconsumer.interface.cli.types import Once, QueueName
 from pollconsumer.interface.command_line import LAUNCHES, command_in
 from pollconsumer.interface.settings.load import load_settings
 from pollconsumer.interface.settings.model import PREFIX, VERSION, Settings
+from pollconsumer.runtime.own_files import OwnFiles, state_directories
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -158,7 +159,6 @@ def _streaks(arguments: Sequence[str]) -> LaunchStreaks | None:
     if role not in LAUNCHES or sys.stderr is None or sys.stderr.isatty():
         return None
     from pollconsumer.interface.streaks import LaunchStreaks, name_of
-    from pollconsumer.runtime.own_files import OwnFiles, state_directories
 
     return LaunchStreaks(name_of(role, arguments, os.environ, PREFIX), OwnFiles(state_directories()))
 

@@ -6,9 +6,11 @@ import click
 
 from pollconsumer.core.errors import UsageError
 from pollconsumer.core.instants import ceil_ms
-from pollconsumer.interface.cli.opened import inspector, interventions
+from pollconsumer.interface.cli.opened import opened
 from pollconsumer.interface.cli.types import DueTime, Duration, Once, QueueName
 from pollconsumer.runtime.messages import LONGEST_DELAY
+from pollconsumer.store.inspector import Inspector
+from pollconsumer.store.interventions import Interventions
 
 
 @click.command()
@@ -16,7 +18,7 @@ from pollconsumer.runtime.messages import LONGEST_DELAY
 @click.option("--queue", cls=Once, type=QueueName(), help="Its queue, where two have a message of that id.")
 def cancel(message_id: str, queue: str | None) -> None:
     """Cancel a message that is scheduled or ready."""
-    interventions().cancel(inspector().message(message_id, queue).queue, message_id)
+    opened(Interventions).cancel(opened(Inspector).message(message_id, queue).queue, message_id)
 
 
 @click.command()
@@ -29,4 +31,6 @@ def reschedule(message_id: str, in_: float | None, at: int | None, queue: str | 
     if (in_ is None) == (at is None):
         raise UsageError("due time", "none" if in_ is None else "both", "give --in or --at")
     delay = None if in_ is None else ceil_ms(in_)
-    interventions().reschedule(inspector().message(message_id, queue).queue, message_id, due=at, delay=delay)
+    opened(Interventions).reschedule(
+        opened(Inspector).message(message_id, queue).queue, message_id, due=at, delay=delay
+    )

@@ -76,7 +76,7 @@ def check(as_json: bool) -> None:
     service = service_of(wire, Keys(settings.namespace), unserved)
     consumer = _window(settings.consumer, now)
     longest = consumer["window_seconds"] + settings.consumer.grace
-    report: dict[str, object] = {
+    report: dict[str, Any] = {
         "config": None if settings.config is None else str(settings.config),
         "store": redacted(settings.store),
         "namespace": settings.namespace,
@@ -180,29 +180,20 @@ def _local(moment: str) -> str:
     return datetime.fromisoformat(moment).astimezone().isoformat(timespec="seconds")
 
 
-def _why_no_state(settings: Settings) -> str:
-    return "" if settings.state == NO_STATE else " can be written, set state to a directory"
-
-
 def _print(
-    report: dict[str, object], settings: Settings, not_served: list[str], unchecked: dict[str, str], longest: float
+    report: dict[str, Any], settings: Settings, not_served: list[str], unchecked: dict[str, str], longest: float
 ) -> None:
-    handlers, queues = report["handlers"], report["queues"]
-    assert isinstance(handlers, list)
-    assert isinstance(queues, list)
-    names = ", ".join(handlers) or "none: messages will be parked"
+    no_state = "none" if settings.state == NO_STATE else "none can be written, set state to a directory"
     rows: list[tuple[str, object]] = [
         ("store", report["store"]),
         ("namespace", settings.namespace),
-        ("state", report["state"] or f"none{_why_no_state(settings)}: a replaced store is not noticed"),
-        ("queues", ", ".join(queues)),
-        ("handlers", names),
+        ("state", report["state"] or f"{no_state}: a replaced store is not noticed"),
+        ("queues", ", ".join(report["queues"])),
+        ("handlers", ", ".join(report["handlers"]) or "none: messages will be parked"),
     ]
     loose = report["group_writable"]
-    assert isinstance(loose, list)
     rows += [("group-writable", f"{path}: members of its group decide which code runs") for path in loose]
     commands = report["commands"]
-    assert isinstance(commands, dict)
     rows += [(f"command {name}", shlex.join(command["command"])) for name, command in commands.items()]
     most = f"the {format_duration(longest)} of window and grace"
     for name, command in commands.items():
@@ -212,21 +203,16 @@ def _print(
         elif not command["fits"]:
             longer = f"{format_duration(seconds)}, longer than {most}: the watchdog ends it before, with its launch"
             rows.append((f"timeout of {name}", longer))
-    recurrences = report["recurrences"]
-    assert isinstance(recurrences, list)
-    if recurrences:
-        rows.append(("recurrences", ", ".join(recurrences)))
+    if report["recurrences"]:
+        rows.append(("recurrences", ", ".join(report["recurrences"])))
     rows += [("not served here", problem) for problem in not_served]
     rows += [("not checked", f"{parameter}: {reason}") for parameter, reason in unchecked.items()]
     for role in ("consumer", "mover"):
         window = report[role]
-        assert isinstance(window, dict)
+        launches = "  ".join(map(_local, window["next_launches"])) or "no schedule set: timeout alone bounds the window"
         rows += [
             (f"{role} window", format_duration(window["window_seconds"])),
-            (
-                f"{role} launches",
-                "  ".join(map(_local, window["next_launches"])) or "no schedule set: timeout alone bounds the window",
-            ),
+            (f"{role} launches", launches),
             (f"{role} stop before", _local(window["stop_before"])),
             (f"{role} hard end", _local(window["hard_end"])),
         ]

@@ -11,11 +11,12 @@ import click
 from pollconsumer.core.errors import NotFound, UsageError
 from pollconsumer.core.lifecycle import State
 from pollconsumer.interface.cli.list import print_messages
-from pollconsumer.interface.cli.opened import inspector, interventions
+from pollconsumer.interface.cli.opened import opened
 from pollconsumer.interface.cli.output import print_json, print_line
 from pollconsumer.interface.cli.status import describe, print_message
 from pollconsumer.interface.cli.types import Once, QueueName
-from pollconsumer.store.inspector import Message
+from pollconsumer.store.inspector import Inspector, Message
+from pollconsumer.store.interventions import Interventions
 
 EVERY = 10**9
 
@@ -54,7 +55,7 @@ def list_(queue: str | None, handler: str | None, limit: int, as_json: bool) -> 
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def show(message_id: str, queue: str | None, as_json: bool) -> None:
     """Show one dead letter, with its stored bytes if it is malformed."""
-    letter = inspector().message(message_id, queue)
+    letter = opened(Inspector).message(message_id, queue)
     if letter.state is not State.DEAD:
         raise NotFound("no such dead letter", message_id, f"the message is {letter.state}")
     details = describe(letter) | {"raw": letter.raw}
@@ -70,7 +71,7 @@ def show(message_id: str, queue: str | None, as_json: bool) -> None:
 def redrive(ids: tuple[str, ...], every: bool, handler: str | None, queue: str | None, as_json: bool) -> None:
     """Return dead letters to their queue, in a new generation with all attempts again."""
     letters = _chosen(ids, every, handler, queue)
-    returned = _each_queue(letters, interventions().redrive)
+    returned = _each_queue(letters, opened(Interventions).redrive)
     _report("redriven", returned, letters, as_json)
 
 
@@ -85,12 +86,12 @@ def purge(ids: tuple[str, ...], every: bool, handler: str | None, queue: str | N
         raise UsageError(
             "nothing purged", f"{len(letters)} dead letter{'' if len(letters) == 1 else 's'} would be", "give --yes"
         )
-    forgotten = _each_queue(letters, interventions().purge)
+    forgotten = _each_queue(letters, opened(Interventions).purge)
     _report("purged", forgotten, letters, as_json)
 
 
 def _letters(queue: str | None, handler: str | None) -> Iterator[Message]:
-    for letter in inspector().messages(State.DEAD, queue, EVERY):
+    for letter in opened(Inspector).messages(State.DEAD, queue, EVERY):
         if handler in (None, letter.row.handler):
             yield letter
 
@@ -101,7 +102,7 @@ def _chosen(ids: tuple[str, ...], every: bool, handler: str | None, queue: str |
         raise UsageError("which dead letters", "both" if ids else "none", "give ids, or --all, --handler or --queue")
     if not ids:
         return [(letter.queue, letter.id) for letter in _letters(queue, handler)]
-    letters = [inspector().message(message_id, queue) for message_id in ids]
+    letters = [opened(Inspector).message(message_id, queue) for message_id in ids]
     for letter in letters:
         if letter.state is not State.DEAD:
             raise NotFound("no such dead letter", letter.id, f"the message is {letter.state}")

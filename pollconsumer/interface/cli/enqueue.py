@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterable, Iterator
-from datetime import datetime
+from collections.abc import Iterable
+from itertools import islice
 from typing import Any, BinaryIO
 
 import click
@@ -35,6 +35,7 @@ from pollconsumer.interface.cli.output import (
 from pollconsumer.interface.cli.types import DueTime, Duration, Once, QueueName
 from pollconsumer.runtime.messages import LONGEST_DELAY, SendOptions, milliseconds, new_message
 from pollconsumer.store.producer import Enqueued
+from pollconsumer.store.redis_store import RedisStore
 
 BULK = 1000
 """Lines per batch."""
@@ -74,9 +75,9 @@ def enqueue(
         raise UsageError("missing argument: HANDLER", None, "name the handler, or give --ndjson FILE")
     text = _standard_input() if payload == "-" else payload
     if options["at"] is not None:
-        options["at"] = _instant(options["at"])
+        options["at"] = datetime_of(options["at"])
     options["queue"] = options["queue"] or OwnQueues(current_settings()).of(handler)
-    message = _message(handler, {} if text is None else parse_object("payload", text), options)
+    message = new_message(handler, {} if text is None else parse_object("payload", text), **options)
     _Report(as_json).show(redis_store().enqueue([message]))
 
 
@@ -96,26 +97,39 @@ def parse_object(what: str, text: str) -> dict[str, Any]:
 
 def _enqueue_lines(source: str, skip: int, report: _Report) -> None:
     """Enqueue the lines before a refused one; the error gives their number, and how to continue."""
-    store = redis_store()
-    with _opened(source) as lines:
-        for batch in _batches(_messages(lines, skip)):
-            before = report.accepted
-            try:
-                for enqueued in store.enqueue_batches(batch.messages):
-                    report.show(enqueued)
-            except Conflict as error:
-                for enqueued in store.enqueue_batches(batch.messages[report.accepted - before : error.at]):
-                    report.show(enqueued)
-                report.end()
-                raise _refused(error, batch.lines[error.at], report.accepted) from None
-            except StoreUnreachable as error:
-                report.end()
-                raise _cut_off(error, batch.lines[report.accepted - before :], report.accepted) from None
-            if batch.error is not None:
-                report.end()
-                raise _refused(batch.error, batch.bad_line, report.accepted)
-            report.progress()
-    report.end()
+    store, own_queues = redis_store(), OwnQueues(current_settings())
+    with _opened(source) as file:
+        given = ((number, line) for number, line in enumerate(file, 1) if number > skip and line.strip())
+        try:
+            while part := list(islice(given, BULK)):
+                lines = [number for number, _ in part]
+                messages: list[NewMessage] = []
+                refused = None
+                for _, line in part:
+                    try:
+                        messages.append(_line_message(line, own_queues))
+                    except BadData as error:
+                        refused = error
+                        break
+                _enqueue_batch(store, messages, lines, report)
+                if refused is not None:
+                    raise _refused(refused, lines[len(messages)], report.accepted)
+                report.progress()
+        finally:
+            report.end()
+
+
+def _enqueue_batch(store: RedisStore, messages: list[NewMessage], lines: list[int], report: _Report) -> None:
+    before = report.accepted
+    try:
+        for enqueued in store.enqueue_batches(messages):
+            report.show(enqueued)
+    except Conflict as error:
+        for enqueued in store.enqueue_batches(messages[report.accepted - before : error.at]):
+            report.show(enqueued)
+        raise _refused(error, lines[error.at], report.accepted) from None
+    except StoreUnreachable as error:
+        raise _cut_off(error, lines[report.accepted - before :], report.accepted) from None
 
 
 def _refused(error: BadData, line: int, accepted: int) -> BadData:
@@ -129,41 +143,6 @@ def _cut_off(error: StoreUnreachable, lines: list[int], accepted: int) -> StoreU
         rest = f"those with an id may be repeated: --skip {lines[0] - 1}"
         return StoreUnreachable(f"outcome unknown: {unknown}; {accepted} accepted before them, {rest}")
     return StoreUnreachable(f"{error}; {accepted} accepted before that: go on with --skip {lines[0] - 1}")
-
-
-class _Batch:
-    """Messages with their lines, and the error of the line after them."""
-
-    def __init__(self) -> None:
-        self.messages: list[NewMessage] = []
-        self.lines: list[int] = []
-        self.error: BadData | None = None
-        self.bad_line = 0
-
-
-def _batches(messages: Iterator[tuple[int, NewMessage | BadData]]) -> Iterator[_Batch]:
-    batch = _Batch()
-    for number, message in messages:
-        if isinstance(message, BadData):
-            batch.error, batch.bad_line = message, number
-            break
-        batch.messages.append(message)
-        batch.lines.append(number)
-        if len(batch.messages) == BULK:
-            yield batch
-            batch = _Batch()
-    yield batch
-
-
-def _messages(lines: Iterable[bytes], skip: int) -> Iterator[tuple[int, NewMessage | BadData]]:
-    """Each line's message, or its error."""
-    own_queues = OwnQueues(current_settings())
-    for number, line in enumerate(lines, 1):
-        if number > skip and line.strip():
-            try:
-                yield number, _line_message(line, own_queues)
-            except BadData as error:
-                yield number, error
 
 
 def _line_message(line: bytes, own_queues: OwnQueues) -> NewMessage:
@@ -181,7 +160,7 @@ def _line_message(line: bytes, own_queues: OwnQueues) -> NewMessage:
     try:
         options["queue"] = options.get("queue") or own_queues.of(handler)
         if options.get("at") is not None:
-            options["at"] = _instant(DueTime().read(str(options["at"])))
+            options["at"] = datetime_of(DueTime().read(str(options["at"])))
         if options.get("in_") is not None:
             milliseconds("in", options["in_"])  # so that the error has the name of the line's key
         return new_message(handler, payload, **options)
@@ -189,17 +168,6 @@ def _line_message(line: bytes, own_queues: OwnQueues) -> NewMessage:
         raise
     except (ValueError, TypeError, ConfigurationError) as error:
         raise BadData(str(error)) from None
-
-
-def _message(handler: str, payload: dict[str, Any], options: dict[str, Any]) -> NewMessage:
-    try:
-        return new_message(handler, payload, **options)
-    except TypeError as error:
-        raise BadData(str(error)) from None
-
-
-def _instant(at_ms: int) -> datetime:
-    return datetime_of(at_ms)
 
 
 def _standard_input() -> str:

@@ -9,9 +9,10 @@ import click
 
 from pollconsumer.core.instants import iso
 from pollconsumer.core.timespan import format_duration
-from pollconsumer.interface.cli.opened import inspector
+from pollconsumer.interface.cli.opened import opened
 from pollconsumer.interface.cli.output import ago, print_json, print_table
 from pollconsumer.interface.cli.types import Once
+from pollconsumer.store.inspector import Inspector
 
 NAMES = (
     "launch_id",
@@ -36,7 +37,7 @@ NAMES = (
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON array.")
 def launches(limit: int, as_json: bool) -> None:
     """The ledger: what every launch that held a lease did, newest first."""
-    entries = inspector().launches(limit)
+    entries = opened(Inspector).launches(limit)
     if as_json:
         print_json([launch_as_json(entry) for entry in entries])
     else:

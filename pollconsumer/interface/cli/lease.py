@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import click
 
 from pollconsumer.core.errors import NotFound, UsageError
 from pollconsumer.core.instants import iso
-from pollconsumer.interface.cli.opened import inspector, leases
+from pollconsumer.interface.cli.opened import opened
 from pollconsumer.interface.cli.output import print_json, print_line, print_table
 from pollconsumer.interface.cli.types import Once
+from pollconsumer.store.inspector import Inspector
+from pollconsumer.store.leases import Leases
+
+NAMES = ("role", "slot", "queues", "holder", "host", "pid", "fence")
 
 
 @click.group(no_args_is_help=False)
@@ -22,15 +27,11 @@ def lease() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON array.")
 def show(as_json: bool) -> None:
     """Show who holds which lease, since when, under which fence."""
-    held = inspector().leases()
+    held = opened(Inspector).leases()
     if as_json:
-        names = ("role", "slot", "queues", "holder", "host", "pid", "fence")
-        print_json([{name: lease[name] for name in names} | {"since": iso(lease["since_ms"])} for lease in held])
+        print_json(leases_as_json(held, NAMES))
     elif held:
-        print_table(
-            ("role", "slot", "queues", "holder", "host", "pid", "fence", "since"),
-            [_row(lease) for lease in held],
-        )
+        leases_table(held, NAMES)
     else:
         print_line("no lease is held")
 
@@ -41,23 +42,21 @@ def show(as_json: bool) -> None:
 @click.option("--yes", is_flag=True, help="Do it.")
 def break_(role: str, slot: int | None, yes: bool) -> None:
     """Take the lease from its holder, which ends with exit code 75 at its next renewal; the next launch takes over."""
-    held = [lease for lease in inspector().leases() if lease["role"] == role and slot in (None, lease["slot"])]
+    held = [each for each in opened(Inspector).leases() if each["role"] == role and slot in (None, each["slot"])]
     if not held:
         raise NotFound("no such lease", role, "lease show lists those that are held")
     if not yes:
-        print_table(
-            ("role", "slot", "queues", "holder", "host", "pid", "fence", "since"), [_row(lease) for lease in held]
-        )
+        leases_table(held, NAMES)
         raise UsageError("nothing broken", f"{len(held)} lease{'' if len(held) == 1 else 's'} would be", "give --yes")
-    for lease in held:
-        leases().break_(lease["lineage"], str(lease["fence"]))
+    for each in held:
+        opened(Leases).break_(each["lineage"], str(each["fence"]))
 
 
-def _row(lease: dict[str, Any]) -> tuple[object, ...]:
-    queues = ",".join(lease["queues"]) or None
-    return (
-        *(lease[name] for name in ("role", "slot")),
-        queues,
-        *(lease[n] for n in ("holder", "host", "pid", "fence")),
-        iso(lease["since_ms"]),
-    )
+def leases_as_json(leases: Sequence[dict[str, Any]], names: Sequence[str]) -> list[dict[str, Any]]:
+    """These fields of each lease, and since when it is held."""
+    return [{name: lease[name] for name in names} | {"since": iso(lease["since_ms"])} for lease in leases]
+
+
+def leases_table(leases: Sequence[dict[str, Any]], names: Sequence[str]) -> None:
+    rows = [lease | {"queues": ",".join(lease["queues"]) or None} for lease in leases_as_json(leases, names)]
+    print_table([*names, "since"], [tuple(row.values()) for row in rows])

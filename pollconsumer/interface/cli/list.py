@@ -8,11 +8,11 @@ import click
 
 from pollconsumer.core.instants import iso
 from pollconsumer.core.lifecycle import State
-from pollconsumer.interface.cli.opened import inspector
+from pollconsumer.interface.cli.opened import opened
 from pollconsumer.interface.cli.output import print_json_array, print_table
 from pollconsumer.interface.cli.status import describe
 from pollconsumer.interface.cli.types import Once, QueueName
-from pollconsumer.store.inspector import Message
+from pollconsumer.store.inspector import Inspector, Message
 
 
 @click.command(name="list")
@@ -22,7 +22,7 @@ from pollconsumer.store.inspector import Message
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON array.")
 def list_(state: str | None, queue: str | None, limit: int, as_json: bool) -> None:
     """Messages by state, oldest in it first."""
-    print_messages(inspector().messages(None if state is None else State(state), queue, limit), as_json=as_json)
+    print_messages(opened(Inspector).messages(None if state is None else State(state), queue, limit), as_json=as_json)
 
 
 def print_messages(messages: Iterator[Message], *, as_json: bool) -> None:
@@ -36,15 +36,6 @@ def print_messages(messages: Iterator[Message], *, as_json: bool) -> None:
         times = row.timestamps
         since = times.ended_at or times.reserved_at or times.enqueued_at
         at = since or times.next_attempt_at or times.due_at
-        rows.append(
-            (
-                message.id,
-                message.queue,
-                row.handler,
-                message.state.value,
-                row.attempts,
-                at and iso(at),
-                message.last_error,
-            )
-        )
+        what = (message.id, message.queue, row.handler, message.state.value, row.attempts)
+        rows.append((*what, at and iso(at), message.last_error))
     print_table(("id", "queue", "handler", "state", "attempts", "at", "last error"), rows)

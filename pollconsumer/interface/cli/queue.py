@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import click
 
-from pollconsumer.interface.cli.opened import interventions
+from pollconsumer.interface.cli.opened import opened
 from pollconsumer.interface.cli.types import QueueName
+from pollconsumer.store.interventions import Interventions
 
 
 @click.group(no_args_is_help=False)
@@ -17,11 +18,11 @@ def queue() -> None:
 @click.argument("name", type=QueueName())
 def pause(name: str) -> None:
     """Stop the queue from handing out messages; reserved ones are finished."""
-    interventions().pause(name, paused=True)
+    opened(Interventions).pause(name, paused=True)
 
 
 @queue.command()
 @click.argument("name", type=QueueName())
 def resume(name: str) -> None:
     """Resume a paused queue."""
-    interventions().pause(name, paused=False)
+    opened(Interventions).pause(name, paused=False)

@@ -11,11 +11,11 @@ from pollconsumer.core.instants import datetime_of, epoch_ms, iso
 from pollconsumer.core.message import NewMessage, encode_payload
 from pollconsumer.core.recurrence import Recurrence, zone_of
 from pollconsumer.core.timespan import format_duration
-from pollconsumer.interface.cli.opened import recurring, redis_store
+from pollconsumer.interface.cli.opened import opened, redis_store
 from pollconsumer.interface.cli.output import print_json, print_line, print_table
 from pollconsumer.interface.event_log import listener
 from pollconsumer.runtime.messages import new_id
-from pollconsumer.store.recurring import RecurrenceStatus, occurrence_payload, readable
+from pollconsumer.store.recurring import RecurrenceStatus, Recurring, occurrence_payload, readable
 
 NAME = click.argument("name")
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -30,7 +30,7 @@ def recurrences() -> None:
 @AS_JSON
 def list_(as_json: bool) -> None:
     """List recurrences with their next due time, and counts of enqueued and skipped occurrences."""
-    entries = [_describe(standing) for standing in recurring().standing(listener())]
+    entries = [_describe(standing) for standing in opened(Recurring).standing(listener())]
     if as_json:
         print_json(entries)
         return
@@ -47,7 +47,7 @@ def list_(as_json: bool) -> None:
 @AS_JSON
 def next_(name: str, count: int, dst: bool, as_json: bool) -> None:
     """Preview when a recurrence is due next."""
-    rule = readable(recurring().find(name))
+    rule = readable(opened(Recurring).find(name))
     now = _now_ms()
     instants = _odd_days(rule, now) if dst else [at for at, _ in zip(rule.instants(now), range(count), strict=False)]
     moments = [datetime_of(at).astimezone(zone_of(rule.timezone)) for at in instants]
@@ -64,7 +64,7 @@ def next_(name: str, count: int, dst: bool, as_json: bool) -> None:
 @NAME
 def pause(name: str) -> None:
     """Enqueue no occurrences until it is resumed; those in between are not made up for."""
-    store = recurring()
+    store = opened(Recurring)
     store.pause(store.find(name))
 
 
@@ -72,7 +72,7 @@ def pause(name: str) -> None:
 @NAME
 def resume(name: str) -> None:
     """Resume with the next occurrence."""
-    store = recurring()
+    store = opened(Recurring)
     store.resume(store.find(name))
 
 
@@ -80,7 +80,7 @@ def resume(name: str) -> None:
 @NAME
 def remove(name: str) -> None:
     """Remove a recurrence. If it is still defined, the next launch adds it again; its enqueued occurrences stay."""
-    recurring().remove(name)
+    opened(Recurring).remove(name)
 
 
 @recurrences.command()
@@ -88,7 +88,7 @@ def remove(name: str) -> None:
 @AS_JSON
 def trigger(name: str, as_json: bool) -> None:
     """Enqueue an extra occurrence now, and print its id."""
-    rule = readable(recurring().find(name))
+    rule = readable(opened(Recurring).find(name))
     payload = encode_payload(occurrence_payload(rule, _now_ms()))
     message = NewMessage(new_id(), rule.queue, rule.handler, payload, rule.priority)
     enqueued = redis_store().enqueue([message])[0]

@@ -11,10 +11,11 @@ from pollconsumer.core.instants import iso
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.timespan import format_duration
 from pollconsumer.interface.cli.launches import launch_as_json, ledger_table
-from pollconsumer.interface.cli.opened import inspector
+from pollconsumer.interface.cli.lease import leases_as_json, leases_table
+from pollconsumer.interface.cli.opened import opened
 from pollconsumer.interface.cli.output import json_text, print_json, print_line, print_quoted, print_table
 from pollconsumer.interface.cli.types import Once, QueueName
-from pollconsumer.store.inspector import Message, Overview
+from pollconsumer.store.inspector import Inspector, Message, Overview
 
 LAUNCHES_SHOWN = 5
 MOVER_MISSING_AFTER = 5.0
@@ -30,13 +31,13 @@ def status(message_id: str | None, queue: str | None, as_json: bool) -> None:
     if message_id is None and queue is not None:
         raise UsageError("--queue", queue, "give the id of a message, too")
     if message_id is not None:
-        details = describe(inspector().message(message_id, queue))
+        details = describe(opened(Inspector).message(message_id, queue))
         if as_json:
             print_json(details)
         else:
             print_message(details)
         return
-    reading = inspector()
+    reading = opened(Inspector)
     overview, launches = reading.overview(), reading.launches(LAUNCHES_SHOWN)
     if as_json:
         print_json(_as_json(overview) | {"launches": [launch_as_json(entry) for entry in launches]})
@@ -85,16 +86,11 @@ def _as_json(overview: Overview) -> dict[str, Any]:
     queues = [queue._asdict() | queue.load._asdict() for queue in overview.queues]
     for queue in queues:
         del queue["load"]
-    leases = [
-        {name: lease[name] for name in ("role", "slot", "queues", "holder", "fence")}
-        | {"since": iso(lease["since_ms"])}
-        for lease in overview.leases
-    ]
     return {
         "queues": queues,
         "overdue": overview.overdue,
         "mover_seen_seconds_ago": overview.mover_seen_seconds_ago,
-        "leases": leases,
+        "leases": leases_as_json(overview.leases, ("role", "slot", "queues", "holder", "fence")),
     }
 
 
@@ -115,20 +111,10 @@ def _print_overview(overview: Overview, launches: list[dict[str, Any]]) -> None:
         print_line(f"{overview.overdue} overdue: no mover runs ({ago}); launch 'pollconsumer move' every minute")
     if overview.leases:
         print_line()
-        print_table(
-            ("lease", "slot", "queues", "holder", "fence", "since"),
-            [
-                (
-                    lease["role"],
-                    lease["slot"],
-                    ",".join(lease["queues"]) or None,
-                    _holder(lease),
-                    lease["fence"],
-                    iso(lease["since_ms"]),
-                )
-                for lease in overview.leases
-            ],
-        )
+        shown = [
+            lease | {"lease": lease["role"], "holder": f"{lease['host']}:{lease['pid']}"} for lease in overview.leases
+        ]
+        leases_table(shown, ("lease", "slot", "queues", "holder", "fence"))
     if launches:
         print_line()
         ledger_table(launches)
@@ -136,7 +122,3 @@ def _print_overview(overview: Overview, launches: list[dict[str, Any]]) -> None:
 
 def _span(seconds: float | None) -> str | None:
     return None if seconds is None else format_duration(seconds)
-
-
-def _holder(lease: dict[str, Any]) -> str:
-    return f"{lease['host']}:{lease['pid']}"

@@ -6,8 +6,9 @@ import click
 
 from pollconsumer.core.timespan import format_duration
 from pollconsumer.interface.cli import current_settings
-from pollconsumer.interface.cli.opened import COMMAND_BUDGET, opener
+from pollconsumer.interface.cli.opened import COMMAND_BUDGET
 from pollconsumer.interface.cli.output import print_json, print_line, print_table
+from pollconsumer.interface.store_opener import opener_of
 from pollconsumer.runtime.embedded.server import EmbeddedServer
 from pollconsumer.runtime.own_files import data_directory
 from pollconsumer.store.patience import Budget
@@ -69,6 +70,6 @@ def path(as_json: bool) -> None:
 @store.command()
 def adopt() -> None:
     """Accept the store after its data was replaced or emptied on purpose."""
-    opened = opener()
+    opened = opener_of(current_settings())
     opened.memo.forget()
     opened.wire(lambda: Budget(COMMAND_BUDGET)).command("PING")

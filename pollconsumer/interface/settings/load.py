@@ -8,9 +8,11 @@ when the file, the environment or pollconsumer has changed.
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import fields, replace
 from enum import StrEnum
 from pathlib import Path
@@ -34,9 +36,12 @@ from pollconsumer.interface.settings.model import (
 )
 from pollconsumer.interface.settings.rules import validate
 from pollconsumer.interface.settings.writable import refuse_writable_file
+from pollconsumer.runtime.own_files import OwnFiles, cache_directory
 
 READERS = ("model.py", "rules.py", "values.py", "sources.py", "environment.py")
 """Modules that define settings and their validation: a change of one invalidates the cache."""
+REMEMBERED = 8
+"""Maximum number of cached sets of values."""
 
 
 def load_settings(config: Path | None = None, *, store: str | None = None, namespace: str | None = None) -> Settings:
@@ -60,9 +65,7 @@ def load_settings(config: Path | None = None, *, store: str | None = None, names
         validate(settings)
         # The file is read twice on the way here, and must not be cached if it changed in between.
         if key and redacted(settings.store) == settings.store and key == _key(*_find(config, variables), variables):
-            from pollconsumer.interface.settings.cache import remember
-
-            remember(key, as_values(settings))
+            _remember(key, settings)
     flags = {name: value for name, value in (("store", store), ("namespace", namespace)) if value is not None}
     if flags:
         settings = replace(settings, **flags)  # type: ignore[arg-type]  # both are str
@@ -157,13 +160,25 @@ def _key(path: Path | None, content: bytes, variables: Mapping[str, str]) -> str
 
 
 def _recalled(key: str, path: Path | None) -> Settings | None:
-    from pollconsumer.interface.settings.cache import recall
-
-    values = recall(key)
+    """The cached settings of ``key``; None if there are none, or others may have written them."""
+    directory = cache_directory()
+    content = None if directory is None else OwnFiles([directory]).read(f"{key}.json")
     try:
-        return None if values is None else _assemble(values, path)
+        return None if content is None else _assemble(json.loads(content), path)
     except (KeyError, TypeError, ValueError):
         return None
+
+
+def _remember(key: str, settings: Settings) -> None:
+    """Cache ``settings``, if possible."""
+    directory = cache_directory()
+    content = json.dumps(as_values(settings)).encode()
+    if directory is None or not OwnFiles([directory]).write(f"{key}.json", content):
+        return
+    with suppress(OSError):
+        entries = sorted(directory.glob("*.json"), key=lambda entry: entry.stat().st_mtime_ns, reverse=True)
+        for entry in entries[REMEMBERED:]:
+            entry.unlink(missing_ok=True)
 
 
 def as_values(settings: Settings) -> dict[str, Any]:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from pollconsumer.core.choices import HandOff, Missed, Overlap
 from pollconsumer.core.timespan import parse_duration
 from pollconsumer.interface.settings.values import check_argv, check_exit_codes, parse_memory
-
-if TYPE_CHECKING:
-    from pollconsumer.runtime.own_files import OwnFiles
+from pollconsumer.runtime.own_files import OwnFiles, state_directories
 
 VERSION = "0.1.0"
 PREFIX = "POLLCONSUMER_"
@@ -139,8 +137,6 @@ class Settings:
 
     def state_files(self) -> OwnFiles:
         """Files that outlive a launch: below ``state``, unless that is none, or in the user's directories."""
-        from pollconsumer.runtime.own_files import OwnFiles, state_directories
-
         if self.state is None:
             return OwnFiles(state_directories())
         return OwnFiles([] if self.state == NO_STATE else [self.directory / Path(self.state).expanduser()])
