@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING
 
 from pollconsumer.core.durations import Durations
-from pollconsumer.core.errors import StoreRefused
-from pollconsumer.core.events import MessagesFound, OrphansRecovered, QueueLeftOut
+from pollconsumer.core.errors import PermissionDenied, StoreRefused, StoreUnreachable
+from pollconsumer.core.events import MessagesFound, OrphansRecovered, QueueLeftOut, QueueUnknown, QueueUnserved
 from pollconsumer.runtime.consumer import Consumer, ConsumerOptions
 from pollconsumer.runtime.consuming.settling import death_of
 from pollconsumer.runtime.consuming.wake import Wake
+from pollconsumer.store.server import service_of, unknown_queues
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence, Set
@@ -40,8 +41,6 @@ def consume(
         store, named = launch.store, {handler.queue for handler in handlers.values()}
         known = {"default", *named, *(each.queue for each in recurrences)}
         if unnamed := [queue for queue in options.queues if queue not in known]:
-            from pollconsumer.runtime.launch.unserved import report_unknown
-
             report_unknown(store, unnamed, launch.emit)
         wanted = set(options.queues)
         options = options._replace(queues=_announce(launch, options.queues))
@@ -52,12 +51,32 @@ def consume(
             wake = Wake(launch.bare_wire(), lambda: markers)
             reason = Consumer(options, launch, handlers, executor, durations, wake).run()
             if elsewhere := sorted(named - wanted):
-                from pollconsumer.runtime.launch.unserved import report_unserved
-
                 report_unserved(store, elsewhere, handlers, launch.emit)
             return reason
         finally:
             launch.leases.learn(durations.measured)
+
+
+def report_unknown(store: RedisStore, queues: Sequence[str], emit: Callable[[Event], None]) -> None:
+    """Report those of ``queues``, which no handler names, that the store does not know; only once, since the launch's
+    announcement makes them known."""
+    for queue in unknown_queues(store.wire, store.keys, queues):
+        emit(QueueUnknown(queue))
+
+
+def report_unserved(
+    store: RedisStore, queues: Sequence[str], handlers: Mapping[str, Handler], emit: Callable[[Event], None]
+) -> None:
+    """Report those of ``queues`` that have ready messages, and that no launch has served lately.
+
+    Called at the end of a launch: by then others that the platform started at the same time have announced themselves.
+    Errors of the store are ignored.
+    """
+    with suppress(StoreUnreachable, PermissionDenied):
+        for queue, service in service_of(store.wire, store.keys, queues).items():
+            if service.ready and not service.lately and not service.paused:
+                names = tuple(sorted(name for name, handler in handlers.items() if handler.queue == queue))
+                emit(QueueUnserved(queue, names, service.ready))
 
 
 def served_for(plan: LaunchPlan) -> float:

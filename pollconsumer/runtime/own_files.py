@@ -1,39 +1,28 @@
-"""The user's XDG directories, and small files in them that only the user can write.
+"""The user's XDG directories (XDG Base Directory Specification), and small files in them that only the user can write.
 
-Where they are (XDG Base Directory Specification; without HOME the home is looked up by user id):
-
-- ``data_directory()``: of the embedded server. CannotCreate where the user has no home.
-- ``state_directories()``: for what should outlive a launch, best first. Empty where the user has no home.
-- ``cache_directory()``: for what can be computed again. None where the user has no home.
-
-``is_ours(directory)`` says whether nobody else can change what is there, ``why_not_ours`` what is wrong if not;
-``make_directory(directory)`` creates it, with its missing parents, for the user alone.
-
-``OwnFiles(directories)`` keeps files by name in the first of several directories in which that is possible:
-
-    files = OwnFiles(state_directories())
-    files.write("stores/abc", b"...")   # atomic; False if no directory is writable
-    files.read("stores/abc")            # b"...", or None
-    files.remove("stores/abc")
-
-Neither ``read`` nor ``write`` raises for what the file system refuses. The settings say which directories those are:
-``Settings.state_files()``, which are none with ``state = "none"``.
+Neither reading nor writing such a file raises for what the file system refuses. Which directories hold them is a
+setting: ``Settings.state_files()``, none with ``state = "none"``.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from pollconsumer.core.errors import CannotCreate
-from pollconsumer.runtime.file_systems import modes_mean_nothing
 
 NAME = "pollconsumer"
 ELSEWHERE = "set XDG_DATA_HOME to a directory of your own"
 OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
+WITHOUT_MODES = re.compile(
+    r"cifs|smb3|smbfs|vfat|msdos|exfat|ntfs3?|fuseblk|vboxsf|prl_fs|drvfs|fuse\.(blobfuse2?|gcsfuse|s3fs|rclone|mount-s3)"
+)
+"""File systems where a mount option sets the mode of every file, as of Azure's /home."""
+MOUNTS = Path("/proc/self/mountinfo")
 
 
 def data_directory() -> Path:
@@ -179,3 +168,23 @@ def _replace(path: Path, content: bytes) -> bool:
     except OSError:
         return False
     return True
+
+
+def modes_mean_nothing(path: Path) -> bool:
+    """Whether the mode of ``path`` is a mount option, or it is mounted read-only, as Kubernetes mounts a ConfigMap.
+    False if unknown."""
+    try:
+        if os.statvfs(path).f_flag & os.ST_RDONLY:
+            return True
+        device = path.stat().st_dev
+        mounts = MOUNTS.read_text("utf-8", "surrogateescape")
+    except OSError:
+        return False
+    number = f"{os.major(device)}:{os.minor(device)}"
+    for line in mounts.splitlines():
+        # 36 35 98:0 /root /mount/point options... - type source options
+        before, _, after = line.partition(" - ")
+        kind, _, options = after.partition(" ")
+        if before.split()[2:3] == [number]:
+            return bool(WITHOUT_MODES.fullmatch(kind)) or (kind == "9p" and "aname=drvfs" in options)
+    return False

@@ -10,9 +10,14 @@ from unittest import mock
 import pytest
 
 from pollconsumer.core.errors import CannotCreate
-from pollconsumer.runtime import file_systems
-from pollconsumer.runtime.file_systems import modes_mean_nothing
-from pollconsumer.runtime.own_files import OwnFiles, cache_directory, data_directory, state_directories
+from pollconsumer.runtime import own_files
+from pollconsumer.runtime.own_files import (
+    OwnFiles,
+    cache_directory,
+    data_directory,
+    modes_mean_nothing,
+    state_directories,
+)
 
 ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
 
@@ -127,7 +132,7 @@ def test_modes_mean_something_where_the_file_system_keeps_them(
         "20 1 254:99 / / rw - cifs //other rw\n"
         f"36 20 {os.major(device)}:{os.minor(device)} / /a\\040place rw,noatime master:1 - {mount}\n"
     )
-    monkeypatch.setattr(file_systems, "MOUNTS", mounts)
+    monkeypatch.setattr(own_files, "MOUNTS", mounts)
     assert modes_mean_nothing(tmp_path) is nothing
 
 
@@ -139,5 +144,5 @@ def test_modes_mean_nothing_on_a_read_only_mount(tmp_path: Path, monkeypatch: py
 def test_where_the_system_lists_no_mounts_modes_are_taken_seriously(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(file_systems, "MOUNTS", tmp_path / "none")
+    monkeypatch.setattr(own_files, "MOUNTS", tmp_path / "none")
     assert not modes_mean_nothing(tmp_path)

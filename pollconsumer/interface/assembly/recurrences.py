@@ -23,6 +23,8 @@ def load_recurrences(settings: Settings, handlers: Mapping[str, Handler]) -> lis
     chosen = registry.recurrences() | settings.recurrences
     if not chosen:
         return []
+    from dataclasses import asdict
+
     from pollconsumer.core.recurrence import Recurrence
     from pollconsumer.core.timespan import parse_duration
     from pollconsumer.interface.settings.rules import check_recurrence
@@ -34,20 +36,10 @@ def load_recurrences(settings: Settings, handlers: Mapping[str, Handler]) -> lis
         except ValueError as error:
             raise ConfigurationError(f"recurrences.{name}: {error}") from None
         handler = handlers.get(given.handler)
-        recurrences.append(
-            Recurrence(
-                name=name,
-                handler=given.handler,
-                cron=given.cron,
-                every=None if given.every is None else parse_duration(given.every),
-                timezone=given.timezone,
-                queue=given.queue or ("default" if handler is None else handler.queue),
-                payload=given.payload,
-                priority=given.priority,
-                missed=given.missed,
-                overlap=given.overlap,
-                enabled=given.enabled,
-                occurrence_wanted=handler is not None and handler.takes_occurrence,
-            )
-        )
+        fields = asdict(given) | {
+            "every": None if given.every is None else parse_duration(given.every),
+            "queue": given.queue or ("default" if handler is None else handler.queue),
+            "occurrence_wanted": handler is not None and handler.takes_occurrence,
+        }
+        recurrences.append(Recurrence(name=name, **fields))
     return recurrences

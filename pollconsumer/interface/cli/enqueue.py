@@ -11,14 +11,7 @@ from typing import Any, BinaryIO
 
 import click
 
-from pollconsumer.core.errors import (
-    BadData,
-    ConfigurationError,
-    Conflict,
-    OutcomeUnknown,
-    StoreUnreachable,
-    UsageError,
-)
+from pollconsumer.core.errors import BadData, ConfigurationError, Conflict, OutcomeUnknown, StoreUnreachable, UsageError
 from pollconsumer.core.instants import datetime_of
 from pollconsumer.core.message import MAX_PRIORITY, NewMessage
 from pollconsumer.interface.assembly.own_queue import OwnQueues

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import click
@@ -14,6 +17,8 @@ from pollconsumer.interface.cli.types import Cron, Duration, MemorySize, Once, Q
 from pollconsumer.interface.settings.load import with_flags
 
 positive = Duration(positive=True)
+PATIENCE = 5.0
+"""Seconds for the mover to exit after SIGTERM; it holds nothing that could be lost."""
 
 
 @click.command()
@@ -43,28 +48,36 @@ positive = Duration(positive=True)
 def run(until_empty: bool, max_messages: int | None, with_mover: bool, **flags: Any) -> None:
     """One bounded launch of the consumer."""
     settings = with_flags(current_settings(), "consumer", flags)
-    with _companion(flags) if with_mover else nullcontext():
+    with _mover(flags) if with_mover else nullcontext():
         launch_consumer(settings, until_empty=until_empty, max_messages=max_messages)
 
 
-def _companion(flags: dict[str, Any]) -> AbstractContextManager[None]:
-    from pollconsumer.runtime.launch.mover_process import companion  # few launches have one
-
-    return companion(*_mover(flags))
-
-
-def _mover(flags: dict[str, Any]) -> tuple[list[str], dict[str, str]]:
-    """Arguments and environment of a mover with our settings, and the window of our flags.
+@contextmanager
+def _mover(flags: dict[str, Any]) -> Iterator[None]:
+    """Run a mover with our settings, the window of our flags, and our standard output and error, until the block ends:
+    a separate process with a separate lease, which no handler can block.
 
     The store is passed by the environment: a password must not be visible in the list of processes.
     """
+    import subprocess  # few launches have one
+
     given = click.get_current_context().find_root().params
-    arguments = ["--config", given["config"]] if given["config"] else []
-    arguments += ["-" + "v" * given["verbosity"]] if given["verbosity"] else []
-    arguments += ["-q"] if given["quiet"] else []
-    arguments += ["move"]
+    command = [sys.executable, "-m", "pollconsumer"]
+    command += ["--config", given["config"]] if given["config"] else []
+    command += ["-" + "v" * given["verbosity"]] if given["verbosity"] else []
+    command += ["-q"] if given["quiet"] else []
+    command += ["move"]
     for name in ("timeout", "schedule"):
         if flags[name] is not None:
-            arguments += [f"--{name}", str(flags[name])]
+            command += [f"--{name}", str(flags[name])]
     environment = {f"POLLCONSUMER_{name.upper()}": given[name] for name in ("store", "namespace") if given[name]}
-    return arguments, environment
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, env={**os.environ, **environment})
+    try:
+        yield
+    finally:
+        process.terminate()
+        try:
+            process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import sys
 import threading
 from contextlib import suppress
 from pathlib import Path
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pollconsumer.core.errors import PollConsumerError
 from pollconsumer.interface import logs
@@ -18,13 +19,9 @@ from pollconsumer.interface.assembly.handlers import load_handlers
 from pollconsumer.interface.settings.load import from_values
 from pollconsumer.interface.streaks import LaunchStreaks
 from pollconsumer.runtime.handling.context import Context, Delivery, Situation
+from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.handling.stray_forks import end_stray
 from pollconsumer.runtime.isolation.protocol import Connection, decode_refusal, encode_messages, encode_outcome
-
-if TYPE_CHECKING:
-    import socket
-
-    from pollconsumer.runtime.handling.handler import Handler
 
 
 def serve(launch: socket.socket, introduction: dict[str, Any]) -> None:

@@ -14,14 +14,7 @@ from pollconsumer.core.redaction import redacted
 from pollconsumer.core.retry import Backoff
 from pollconsumer.core.timespan import YEAR, parse_duration
 from pollconsumer.interface.settings.model import PREFIX, CommandSettings, QueueSettings, RecurrenceSettings, Settings
-from pollconsumer.interface.settings.values import (
-    NAME,
-    NAME_RULE,
-    check_cron,
-    check_store,
-    check_zone,
-    parse_quota,
-)
+from pollconsumer.interface.settings.values import NAME, NAME_RULE, check_cron, check_store, check_zone, parse_quota
 
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 RETRY = ("first", "factor", "most", "jitter")

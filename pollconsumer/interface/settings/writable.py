@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from pollconsumer.core.errors import ConfigurationError
-from pollconsumer.runtime.file_systems import modes_mean_nothing
+from pollconsumer.runtime.own_files import modes_mean_nothing
 
 ACCEPT = "or set POLLCONSUMER_TRUST_WRITABLE=true"
 COMPILED, IMPORTED = "__pycache__", (".py", ".pyc", ".so")

@@ -24,12 +24,7 @@ from pollconsumer.core.retry import HandlerTimeout, ProcessDied, Yield
 from pollconsumer.runtime.handling.context import Context
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.handling.outcome import Outcome, signal_name
-from pollconsumer.runtime.isolation.protocol import (
-    Connection,
-    decode_messages,
-    decode_outcome,
-    encode_refusal,
-)
+from pollconsumer.runtime.isolation.protocol import Connection, decode_messages, decode_outcome, encode_refusal
 
 READY_WITHIN = 60.0
 """Seconds in which a process must have imported the handlers' modules."""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import select
+import socket
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any
 
 from pollconsumer.core import errors
 from pollconsumer.core.errors import PollConsumerError
@@ -13,10 +15,6 @@ from pollconsumer.core.message import NewMessage
 from pollconsumer.core.retry import Fatal, RetryIn, Yield
 from pollconsumer.runtime.handling.arguments import BadArguments
 from pollconsumer.runtime.handling.outcome import Outcome, text_of, trace
-
-if TYPE_CHECKING:
-    import socket
-    from collections.abc import Iterable
 
 KINDS: dict[str, type[Exception]] = {
     "bad_arguments": BadArguments,

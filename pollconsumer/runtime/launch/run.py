@@ -18,9 +18,8 @@ from pollconsumer.runtime.launch.frame import Frame
 from pollconsumer.runtime.launch.heartbeat import GONE
 from pollconsumer.runtime.launch.host import ThisProcess
 from pollconsumer.runtime.launch.keeping import Tenure
-from pollconsumer.runtime.launch.lease import take
 from pollconsumer.runtime.launch.progress import EMPTIED
-from pollconsumer.store.leases import Group, Leases
+from pollconsumer.store.leases import TTL, Acquired, Group, Leases
 from pollconsumer.store.patience import Budget
 from pollconsumer.store.redis_store import RedisStore
 from pollconsumer.store.replies import RESTORE
@@ -38,6 +37,11 @@ if TYPE_CHECKING:
     Work = Callable[[Launch], StopReason]
 
 HEARTBEAT_BUDGET = 2.0
+REFRESH = 1.0
+"""Seconds after which a waiting successor renews its claim."""
+THOUGHT_DEAD_AFTER = 1.5 * TTL
+"""Seconds without a renewal, by the successor's clock, after which a holder counts as dead: a server's clock that is
+set back by an hour keeps a lease alive for an hour."""
 
 
 def run_launch(
@@ -75,16 +79,34 @@ def run_launch(
 
 
 def _take_lease(frame: Frame, group: Group, heartbeat: Heartbeat) -> HeldLaunch | None:
+    """None if another successor waits already, or after the window's end or a signal."""
+    host = frame.host
     store = RedisStore(frame.opener.wire(frame.patience), frame.opener.namespace)
     leases = Leases(store.wire, frame.opener.namespace)
-    identity = frame.host.identity(frame.id, group.role, group.queues)
-    taken = take(frame, leases, group, identity)
-    if taken is None:
-        return None
-    acquired, asked = taken
-    now, since = frame.host.monotonic(), frame.host.boot_time()
+    identity = host.identity(frame.id, group.role, group.queues)
+    entry = identity.entry(None, 0.0, 0.0, frame.progress)
+    first_seen: dict[str, float] = {}
+    called = False
+    while True:
+        asked = host.boot_time()
+        dead = [sign for sign, at in first_seen.items() if asked - at > THOUGHT_DEAD_AFTER]
+        answer = leases.acquire(group, frame.id, identity.description(), entry, dead=dead)
+        if answer is None:
+            return None
+        if isinstance(answer, Acquired):
+            break
+        first_seen = {sign: first_seen.get(sign, asked) for sign in answer.signs}
+        left = frame.window.left(host.monotonic())
+        if frame.interrupted() or left <= 0:
+            leases.withdraw(group, frame.id)
+            return None
+        if frame.plan.handoff.on_call and not called:
+            leases.call_for_hand_over(group, left)
+            called = True
+        leases.wait(group, min(REFRESH, left, max(0.01, answer.lapses_in)))
+    now, since = host.monotonic(), host.boot_time()
     hard_end = since + frame.window.left(now) + frame.plan.grace
-    tenure = Tenure(identity, acquired, now - frame.window.start, asked, since, hard_end)
+    tenure = Tenure(identity, answer, now - frame.window.start, asked, since, hard_end)
     return HeldLaunch(frame, store, leases, tenure, heartbeat)
 
 

@@ -11,21 +11,18 @@ import os
 import select
 import signal
 import time
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from pollconsumer.core.instants import ceil_ms, iso_of
 from pollconsumer.core.retry import Fatal
 from pollconsumer.runtime.consuming.settling import MAX_RESULT_BYTES
+from pollconsumer.runtime.handling.context import Context
 from pollconsumer.runtime.handling.outcome import signal_name
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-    from pathlib import Path
-
-    from pollconsumer.runtime.handling.context import Context
-    from pollconsumer.runtime.programs.notes import Note, Programs
+from pollconsumer.runtime.programs.notes import Note, Programs
 
 PASSED_ON = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR")
 PASSED_ON_PREFIXES = ("LC_", "XDG_")
