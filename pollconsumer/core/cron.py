@@ -10,16 +10,13 @@ times occur again.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Iterator
 from datetime import date, datetime, timedelta, tzinfo
-from typing import TYPE_CHECKING
 
 from cronsim import CronSim, CronSimError
 from cronsim.cronsim import Field
 
 from pollconsumer.core.instants import EPOCH, datetime_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 YEARS_SEARCHED = 50
 """Without a match in so many years there is none: 29 February falls on each day of the week within 40."""

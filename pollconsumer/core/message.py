@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 import math
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 from pollconsumer.core.errors import BadData, PayloadTooLarge
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 MAX_PAYLOAD_BYTES = 1 << 20
 MAX_PRIORITY = 4096

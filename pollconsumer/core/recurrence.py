@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, fields
-from datetime import UTC
-from typing import TYPE_CHECKING, Any
+from datetime import UTC, tzinfo
+from typing import Any
 from zoneinfo import ZoneInfo
 
 from pollconsumer.core.choices import Missed, Overlap
 from pollconsumer.core.cron import Cron
 from pollconsumer.core.message import check_handler, check_id, check_priority, check_queue, encode_payload
 from pollconsumer.core.timespan import YEAR
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from datetime import tzinfo
 
 ON_TIME = 90.0
 """Seconds by which an occurrence may be late without counting as missed: a platform may skip one launch a minute."""

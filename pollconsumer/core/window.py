@@ -6,10 +6,9 @@ Source: Mark Seemann, "Faking a continuously Polling Consumer with scheduled tas
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from pollconsumer.core.choices import HandOff
+from pollconsumer.core.choices import HandOff
 
 OUR_OWN = 1.0
 """Seconds: a launch time at most this far ahead is the one that started us, a little early."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from redis import exceptions
 from redis.backoff import NoBackoff
@@ -13,9 +14,6 @@ from pollconsumer.core.errors import ConfigurationError
 from pollconsumer.core.redaction import redacted
 from pollconsumer.store.own_descriptors import Opened, above_standard
 from pollconsumer.store.patience import COMMAND_TIMEOUT
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 class _Disowning:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 from pollconsumer.core import strict_json
 from pollconsumer.core.errors import NotFound, UsageError
@@ -13,11 +14,7 @@ from pollconsumer.store.id_text import id_bytes, id_text
 from pollconsumer.store.keyspace import FINISHED, QUEUE_KEYS, Keys
 from pollconsumer.store.ledger import launches_of, leases_of
 from pollconsumer.store.server import Load, count_of, known_queues, load_of, now_ms
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from pollconsumer.store.wire import Wire
+from pollconsumer.store.wire import Wire
 
 PAGE = 500
 RAW_BYTES = 2000

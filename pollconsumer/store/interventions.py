@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from pollconsumer.core.errors import BadData, NotFound
 from pollconsumer.store.id_text import id_bytes, id_text
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.producer import ID_MEMORY_MS, MOST_REMEMBERED
 from pollconsumer.store.rights import OPERATOR, demand
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pollconsumer.store.wire import Wire
+from pollconsumer.store.wire import Wire
 
 MAX_BATCH_IDS = 200
 

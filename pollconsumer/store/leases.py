@@ -12,21 +12,17 @@ server grants, counted from before the request, on the boot clock.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from math import inf
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from pollconsumer.core.durations import MEMORY
+from pollconsumer.core.durations import MEMORY, Average
 from pollconsumer.store.id_text import id_text
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.reservations import Holder
 from pollconsumer.store.rights import LAUNCH, OPERATOR, demand
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from pollconsumer.core.durations import Average
-    from pollconsumer.store.wire import Wire
+from pollconsumer.store.wire import Wire
 
 TTL = 15.0
 RENEW_EVERY = 5.0

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pollconsumer.core import strict_json
 from pollconsumer.core.instants import LAST_MILLISECOND
 from pollconsumer.store.id_text import id_text
-
-if TYPE_CHECKING:
-    from pollconsumer.store.keyspace import Keys
-    from pollconsumer.store.wire import Wire
+from pollconsumer.store.keyspace import Keys
+from pollconsumer.store.wire import Wire
 
 _NUMBERS = ("running_seconds", "handled", "failed", "released", "yielded", "average_seconds", "margin_seconds")
 _INSTANTS = ("started_ms", "acquired_ms", "ended_ms")

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from pollconsumer.core.errors import Conflict
 from pollconsumer.core.message import (
@@ -24,11 +24,7 @@ from pollconsumer.core.message import (
     check_queue,
 )
 from pollconsumer.store.producer import Origin
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from pollconsumer.store.redis_store import RedisStore
+from pollconsumer.store.redis_store import RedisStore
 
 PAGE_ENTRIES = 20
 _NUMBERED = re.compile(rb"(\d{1,16})\n")

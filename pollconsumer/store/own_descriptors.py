@@ -7,12 +7,10 @@ handler's output, and a number is closed only while it is still the same file.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Lock
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from typing import NamedTuple
 
 STANDARD = (0, 1, 2)
 

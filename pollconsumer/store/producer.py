@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 from pollconsumer.core.errors import Conflict, NotReplicated, OutcomeUnknown, StoreUnreachable
+from pollconsumer.core.message import NewMessage
 from pollconsumer.store import rows
 from pollconsumer.store.keyspace import Keys
-from pollconsumer.store.patience import SYSTEM_CLOCKS
+from pollconsumer.store.patience import SYSTEM_CLOCKS, Clocks
 from pollconsumer.store.replies import refuse_without
 from pollconsumer.store.rights import PRODUCER, WAIT
 from pollconsumer.store.server import TIME, to_ms
+from pollconsumer.store.wire import Wire
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from pollconsumer.core.message import NewMessage
-    from pollconsumer.store.patience import Clocks
-    from pollconsumer.store.wire import Wire
-
-    Trip = list[list[NewMessage]]
-    """Batches, each for one queue, sent in one write."""
+Trip = list[list[NewMessage]]
+"""Batches, each for one queue, sent in one write."""
 
 ENQUEUE_BATCH = 100
 """Messages per script: two hundred scheduled ones may block the server for more than 5 ms."""

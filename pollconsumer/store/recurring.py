@@ -6,7 +6,8 @@ They are stored with the queue of their occurrences, so that enqueueing one and 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 from pollconsumer.core.choices import Overlap
 from pollconsumer.core.errors import (
@@ -19,6 +20,7 @@ from pollconsumer.core.errors import (
     StoreUnreachable,
 )
 from pollconsumer.core.events import (
+    Event,
     OccurrencesSkipped,
     QueueLeftOut,
     RecurrenceContested,
@@ -27,20 +29,14 @@ from pollconsumer.core.events import (
 )
 from pollconsumer.core.instants import datetime_of, iso_of
 from pollconsumer.core.message import NewMessage
-from pollconsumer.core.recurrence import Recurrence, of_json, tick
+from pollconsumer.core.recurrence import Recurrence, Tick, of_json, tick
 from pollconsumer.store import rows
 from pollconsumer.store.id_text import id_bytes, id_text
 from pollconsumer.store.keyspace import Keys
+from pollconsumer.store.reservations import Holder
 from pollconsumer.store.rights import OPERATOR, demand
 from pollconsumer.store.server import count_of, known_queues, now_ms
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from pollconsumer.core.events import Event
-    from pollconsumer.core.recurrence import Tick
-    from pollconsumer.store.reservations import Holder
-    from pollconsumer.store.wire import Wire
+from pollconsumer.store.wire import Wire
 
 MAX_BATCH_RECURRENCES = 50
 OF_ANY_QUEUE = (LeaseLost, PermissionDenied, StoreUnreachable)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
 
 from pollconsumer.core.errors import (
     LeaseLost,
@@ -12,14 +13,9 @@ from pollconsumer.store import rows
 from pollconsumer.store.keyspace import FINISHED, QUEUE_KEYS
 from pollconsumer.store.producer import ID_MEMORY_MS, MOST_REMEMBERED, Producer
 from pollconsumer.store.replies import Unanswered
-from pollconsumer.store.reservations import DeadLetter, Reservation, Share, Stepped
+from pollconsumer.store.reservations import DeadLetter, Holder, Reservation, Share, Stepped
 from pollconsumer.store.rights import LAUNCH
 from pollconsumer.store.server import known_queues
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from pollconsumer.store.reservations import Holder
 
 RECOVER_BATCH = 200
 AUDIT_PAGE = 50

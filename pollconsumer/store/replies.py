@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 from redis import exceptions
 
 from pollconsumer.core.errors import LeaseLost, PermissionDenied, PollConsumerError, StoreRefused
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 RESTORE = "restore its data, or accept it: pollconsumer store adopt"
 _PASSING = ("READONLY", "LOADING", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "BUSY", "OOM", "MISCONF", "NOREPLICAS")

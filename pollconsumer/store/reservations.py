@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from pollconsumer.store import rows
 from pollconsumer.store.id_text import id_text
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 class Holder(NamedTuple):

@@ -6,12 +6,8 @@ ready. So all rights are checked first. docs/store.md has the same lists as ACL 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from pollconsumer.store.replies import refuse_without
-
-if TYPE_CHECKING:
-    from pollconsumer.store.wire import Wire
+from pollconsumer.store.wire import Wire
 
 # In addition to EVALSHA, without which no check can run.
 PRODUCER = (

@@ -7,12 +7,10 @@ change of the message shows as a difference.
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from pollconsumer.core.lifecycle import Timestamps
-
-if TYPE_CHECKING:
-    from pollconsumer.core.message import NewMessage
+from pollconsumer.core.message import NewMessage
 
 NEVER = bytes(6)
 TRACE_FOLLOWS = "\0"

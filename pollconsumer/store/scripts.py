@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from pollconsumer.store.keyspace import QUEUE_KEYS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _DIRECTORY = Path(__file__).parent / "lua"
 # Each begins with a literal or a class of characters, which the search skips to: ten times faster than from a boundary.

@@ -5,19 +5,16 @@ Throughput and delays are computed from the timestamps of completed messages; no
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from pollconsumer.core.errors import BadData
 from pollconsumer.core.lifecycle import durations_of
 from pollconsumer.core.message import check_queue
+from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.rows import read_row
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from pollconsumer.store.keyspace import Keys
-    from pollconsumer.store.wire import Wire
+from pollconsumer.store.wire import Wire
 
 TIME = ("TIME",)
 MOST_DIGITS = 16

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import secrets
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable
+from typing import Protocol
 
 from pollconsumer.core.errors import StoreRefused, StoreUnreachable
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.replies import RESTORE
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pollconsumer.store.wire import Wire
+from pollconsumer.store.wire import Wire
 
 OLDEST = (7, 0)
 

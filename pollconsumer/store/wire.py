@@ -7,21 +7,17 @@ lives, and repeat calls that may have been carried out.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from redis import exceptions
 
 from pollconsumer.core.errors import StoreUnreachable
 from pollconsumer.core.redaction import redacted
 from pollconsumer.store.connections import maker_of, options_of
+from pollconsumer.store.patience import Patience
 from pollconsumer.store.replies import Unanswered, raise_if_error
-from pollconsumer.store.scripts import Scripts
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from pollconsumer.store.patience import Patience
-    from pollconsumer.store.scripts import Script
+from pollconsumer.store.scripts import Script, Scripts
 
 
 class Wire:
