@@ -22,15 +22,14 @@ class Interventions:
 
     def cancel(self, queue: str, message_id: str) -> None:
         """Cancel a message that is not reserved yet. BadData if it is too late, NotFound if there is none."""
-        self._settle_with("cancel", queue, message_id, [])
+        self._settle_with("cancel", queue, message_id)
 
     def reschedule(self, queue: str, message_id: str, *, due: int | None = None, delay: int | None = None) -> None:
         """Set the due time of a message that is not reserved yet, in epoch ms or in ms from the server's now.
 
         BadData if it is too late, NotFound if there is none.
         """
-        when = f"+{delay}" if due is None else f"={due}"
-        self._settle_with("reschedule", queue, message_id, [when])
+        self._settle_with("reschedule", queue, message_id, f"+{delay}" if due is None else f"={due}")
 
     def redrive(self, queue: str, ids: Sequence[str]) -> list[str]:
         """Return dead letters to ``queue``. Returns the ids that were redriven."""
@@ -50,8 +49,7 @@ class Interventions:
             )
         elif not self._wire.command("SISMEMBER", self._keys.control("queues"), queue):
             raise NotFound("no such queue", queue, "status lists those there are")
-        script = self._wire.scripts["pause"]
-        self._wire.call(script, self._keys.of_script(script, queue), [int(paused)])
+        self._wire.run("pause", self._keys, queue, [int(paused)])
 
     def _demand(self, queue: str) -> None:
         """Check an operator's rights before the first write to a queue."""
@@ -59,10 +57,9 @@ class Interventions:
             demand(self._wire, OPERATOR, self._keys.queue(queue, "rows"))
             self._allowed.add(queue)
 
-    def _settle_with(self, name: str, queue: str, message_id: str, args: list[str]) -> None:
+    def _settle_with(self, name: str, queue: str, message_id: str, *args: str) -> None:
         self._demand(queue)
-        script = self._wire.scripts[name]
-        state = self._wire.call(script, self._keys.of_script(script, queue), [id_bytes(message_id), *args])
+        state = self._wire.run(name, self._keys, queue, [id_bytes(message_id), *args])
         if state is None:
             raise NotFound("no such message", message_id, "list shows those that are kept")
         if state == b"newer":
@@ -72,9 +69,8 @@ class Interventions:
 
     def _in_batches(self, name: str, queue: str, ids: Sequence[str], *limits: int) -> list[str]:
         self._demand(queue)
-        script = self._wire.scripts[name]
         done: list[str] = []
         for first in range(0, len(ids), MAX_BATCH_IDS):
             stored = [id_bytes(message_id) for message_id in ids[first : first + MAX_BATCH_IDS]]
-            done += map(id_text, self._wire.call(script, self._keys.of_script(script, queue), [*limits, *stored]))
+            done += map(id_text, self._wire.run(name, self._keys, queue, [*limits, *stored]))
         return done

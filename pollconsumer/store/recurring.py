@@ -117,16 +117,14 @@ class Recurring:
 
     def try_again(self, holder: Holder, queue: str) -> None:
         """Return recurrences that were set aside: this launch may be able to read them."""
-        script = self._wire.scripts["try_again"]
-        self._wire.call(script, self._keys.of_script(script, queue), [holder.lineage, holder.fence])
+        self._wire.run("try_again", self._keys, queue, [holder.lineage, holder.fence])
 
     def tick(self, holder: Holder, queue: str, emit: Callable[[Event], None]) -> int:
         """Enqueue the due occurrences of ``queue``. Returns how many.
 
         An unreadable recurrence is set aside until `try_again`.
         """
-        script = self._wire.scripts["due"]
-        now, due = self._wire.call(script, self._keys.of_script(script, queue), [MAX_BATCH_RECURRENCES])
+        now, due = self._wire.run("due", self._keys, queue, [MAX_BATCH_RECURRENCES])
         enqueued = 0
         unreadable: list[bytes] = []
         for name, instant, definition in zip(due[::3], due[1::3], due[2::3], strict=True):
@@ -142,13 +140,11 @@ class Recurring:
             ]  # fmt: skip
             for each in plan.enqueue:
                 args += (occurrence_id(recurrence, each), each, occurrence_record(recurrence, each))
-            recur = self._wire.scripts["recur"]
-            enqueued += max(0, self._wire.call(recur, self._keys.of_script(recur, queue), args))
+            enqueued += max(0, self._wire.run("recur", self._keys, queue, args))
             if plan.skipped:
                 emit(OccurrencesSkipped(recurrence.name, plan.skipped))
         if unreadable:
-            aside = self._wire.scripts["set_aside"]
-            self._wire.call(aside, self._keys.of_script(aside, queue), [holder.lineage, holder.fence, *unreadable])
+            self._wire.run("set_aside", self._keys, queue, [holder.lineage, holder.fence, *unreadable])
         return enqueued
 
     def standing(self, emit: Callable[[Event], None]) -> Iterator[RecurrenceStatus]:

@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from pollconsumer.core.errors import (
-    LeaseLost,
-    StoreRefused,
-)
+from pollconsumer.core.errors import LeaseLost, StoreRefused
 from pollconsumer.store import rows
-from pollconsumer.store.keyspace import FINISHED, QUEUE_KEYS
+from pollconsumer.store.keyspace import QUEUE_KEYS
 from pollconsumer.store.producer import ID_MEMORY_MS, MOST_REMEMBERED, Producer
 from pollconsumer.store.replies import Unanswered
-from pollconsumer.store.reservations import DeadLetter, Holder, Reservation, Share, Stepped
+from pollconsumer.store.reservations import DeadLetter, Holder, Reservation, Share, Stepped, dead_letters_of
 from pollconsumer.store.rights import LAUNCH
 from pollconsumer.store.server import known_queues
 
@@ -46,7 +43,7 @@ class RedisStore(Producer):
         queue: str,
         *,
         served_for: float = 0.0,
-        on_dead_letter: Callable[[DeadLetter], None] | None = None,
+        on_dead_letter: Callable[[DeadLetter], object] = lambda _: None,
     ) -> int:
         """Refuse every earlier holder of the lease in ``queue``, and recover its orphans. Returns their number.
 
@@ -65,25 +62,20 @@ class RedisStore(Producer):
         queue: str,
         live_fences: Sequence[bytes] | None = None,
         *,
-        on_dead_letter: Callable[[DeadLetter], None] | None = None,
+        on_dead_letter: Callable[[DeadLetter], object] = lambda _: None,
     ) -> int:
         """Offer orphans again. Returns their number. ``on_dead_letter`` is called for those that become dead letters.
 
         With ``live_fences``, those of all current leases, also recovers reservations past their hard end under other
         fences: made on a machine that vanished, by a launch without a successor.
         """
-        script = self.wire.scripts["recover"]
-        keys = self.keys.of_script(script, queue)
         recovered = standing = 0
         late = [0] if live_fences is None else [1, *live_fences]
         while True:  # in reverse order, since each is pushed to the head
-            orphans, looked, dead = self.wire.call(script, keys, [standing, RECOVER_BATCH, *late])
+            orphans, looked, dead = self.wire.run("recover", self.keys, queue, [standing, RECOVER_BATCH, *late])
             recovered += len(orphans)
-            if on_dead_letter is not None:
-                for name, row, problem in zip(dead[::3], dead[1::3], dead[2::3], strict=True):
-                    on_dead_letter(
-                        DeadLetter(Reservation(queue, name, row, rows.bare_record(row), 0, 0.0), problem.decode())
-                    )
+            for dead_letter in dead_letters_of(queue, dead):
+                on_dead_letter(dead_letter)
             standing += looked - len(orphans)
             if looked < RECOVER_BATCH:
                 return recovered
@@ -94,9 +86,9 @@ class RedisStore(Producer):
         If the lists are as long as there are records, each call checks only one page; otherwise up to AUDIT_PAGES, and
         the next call continues.
         """
-        script, placed = self.wire.scripts["audit"], 0
+        placed = 0
         for _ in range(AUDIT_PAGES):
-            found, doubtful, complete = self.wire.call(script, self.keys.of_script(script, queue), [AUDIT_PAGE])
+            found, doubtful, complete = self.wire.run("audit", self.keys, queue, [AUDIT_PAGE])
             placed += found
             if not doubtful or complete:
                 break
@@ -110,7 +102,7 @@ class RedisStore(Producer):
         ended: Sequence[bytes] = (),
         spent: Sequence[bytes] = (),
         *,
-        on_dead_letter: Callable[[DeadLetter], None] | None = None,
+        on_dead_letter: Callable[[DeadLetter], object] = lambda _: None,
     ) -> None:
         """For a holder that died: release, uncharged, what it had not started, and recover the rest.
 
@@ -149,8 +141,7 @@ class RedisStore(Producer):
             for settlement in share.settlements:
                 args += settlement
             keys = self.keys.of_script(script, share.queue)
-            successor_waits = keys.pop()
-            keys.append(f"{successor_waits}:{holder.group}")
+            keys[-1] += f":{holder.group}"  # successor_waits
             commands.append(self.wire.script(script, keys, args))
         try:
             if wait > 0:
@@ -176,11 +167,7 @@ class RedisStore(Producer):
                 more_in = wait_ms / 1000
             if set_aside:
                 newer.append(share.queue)
-            for name, row, problem in zip(dead[::3], dead[1::3], dead[2::3], strict=True):
-                record = rows.bare_record(row)
-                dead_letters.append(
-                    DeadLetter(Reservation(share.queue, name, row, record, at, read_at), problem.decode())
-                )
+            dead_letters += dead_letters_of(share.queue, dead)
             triples = zip(claims[::3], claims[1::3], claims[2::3], strict=True)
             reserved += [Reservation(share.queue, name, row, record, at, read_at) for name, row, record in triples]
         return Stepped(reserved, stale, successor, more_in, held_back, tuple(newer), dead_letters)
@@ -233,25 +220,20 @@ class RedisStore(Producer):
 
     def offer_places(self, queue: str) -> int:
         """Recount places of concurrency keys, and offer free ones. Returns how many messages were offered one."""
-        script = self.wire.scripts["offer"]
-        offered: int = self.wire.call(script, self.keys.of_script(script, queue), [MOST_COUNTED, MOST_LINES])
+        offered: int = self.wire.run("offer", self.keys, queue, [MOST_COUNTED, MOST_LINES])
         return offered
 
     def promote(self, holder: Holder, queue: str, most: int) -> Promoted:
         """Move at most ``most`` due messages to ``queue``."""
-        script = self.wire.scripts["promote"]
-        keys = self.keys.of_script(script, queue)
-        moved, next_due, recurring = self.wire.call(script, keys, [holder.lineage, holder.fence, most])
+        args = [holder.lineage, holder.fence, most]
+        moved, next_due, recurring = self.wire.run("promote", self.keys, queue, args)
         return Promoted(moved, None if next_due < 0 else next_due / 1000, bool(recurring))
 
     def trim(self, queue: str) -> int:
         """Forget a batch of finished messages beyond the limits of number and age, except their ids. Returns how
         many."""
         args = [KEEP_FINISHED, KEEP_FINISHED_MS, TRIM_BATCH, ID_MEMORY_MS, MOST_REMEMBERED]
-        forgotten = 0
-        for ended in FINISHED:
-            keys = [self.keys.queue(queue, name) for name in trimmed_keys(ended)]
-            forgotten += self.wire.call("trim", keys, args)
+        forgotten: int = self.wire.run("trim", self.keys, queue, args)
         return forgotten
 
     def queues(self) -> list[str]:
@@ -281,11 +263,3 @@ class RedisStore(Producer):
                 raise StoreRefused(
                     "key of a wrong type", f"{name} is a {found}, not a {kind}", "choose another namespace"
                 )
-
-
-def trimmed_keys(ended: str) -> tuple[str, ...]:
-    """The keys of `trim.lua`, for one of the lists of ended messages."""
-    return (
-        "records", "rows", ended, "errors", "checkpoints", "results", "result_ends", "counters", "digests", "id_memory",
-        "id_memory_before",
-    )  # fmt: skip

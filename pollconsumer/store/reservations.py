@@ -166,6 +166,15 @@ class DeadLetter(NamedTuple):
     problem: str
 
 
+def dead_letters_of(queue: str, reply: Sequence[bytes]) -> list[DeadLetter]:
+    """Those in a script's reply: id, row and problem of each."""
+    triples = zip(reply[::3], reply[1::3], reply[2::3], strict=True)
+    return [
+        DeadLetter(Reservation(queue, name, row, rows.bare_record(row), 0, 0.0), problem.decode())
+        for name, row, problem in triples
+    ]
+
+
 class Stepped(NamedTuple):
     """``stale``: ids whose reservations were stale. ``successor``: the next launch waits for the lease.
 

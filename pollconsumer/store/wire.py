@@ -15,6 +15,7 @@ from redis import exceptions
 from pollconsumer.core.errors import StoreUnreachable
 from pollconsumer.core.redaction import redacted
 from pollconsumer.store.connections import maker_of, options_of
+from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.patience import Patience
 from pollconsumer.store.replies import Unanswered, raise_if_error
 from pollconsumer.store.scripts import Script, Scripts
@@ -56,6 +57,11 @@ class Wire:
     def call(self, script: Script | str, keys: Sequence[str], args: Sequence[Any]) -> Any:
         """Run an idempotent script, and repeat it after a lost answer."""
         return self.all([self.script(script, keys, args)])[0]
+
+    def run(self, name: str, keys: Keys, queue: str, args: Sequence[Any]) -> Any:
+        """`call` for the script ``name`` and its keys of ``queue``."""
+        script = self.scripts[name]
+        return self.call(script, keys.of_script(script, queue), args)
 
     def command(self, *arguments: str | bytes | float) -> Any:
         """Run one idempotent command, and repeat it after a lost answer."""

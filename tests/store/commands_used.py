@@ -7,7 +7,6 @@ from functools import cache
 from pathlib import Path
 
 import pollconsumer
-from pollconsumer.store.keyspace import FINISHED
 from pollconsumer.store.scripts import Scripts
 
 PACKAGE = Path(pollconsumer.__file__).parent
@@ -20,7 +19,6 @@ _READS = (
 _WRITTEN = re.compile(rf"(?:redis\.call\('(?!(?:{_READS})')[A-Z]+', |\bwake\()(\w+)")
 _RENAMED_TO = re.compile(r"redis\.call\('RENAME', \w+, (\w+)")
 _EACH_OF = re.compile(r"for _, (\w+) in ipairs\(\{([\w, ]+)\}\)")
-_LISTS_TRIMMED = {*FINISHED}
 _FUNCTION = re.compile(r"^local function (\w+)\(.*?^end$", re.MULTILINE | re.DOTALL)
 _PLAIN = re.compile(r"""(?:[\[(]\s*|= |else )"([A-Z]{3,})"(?:[,)]| if )""")
 
@@ -55,7 +53,7 @@ def commands_of(script: str) -> frozenset[str]:
 
 
 def keys_written_by(script: str) -> set[str]:
-    """The words of its header for them; each key of a queue that the word ``ended`` is for."""
+    """The words of its header for them."""
     code = code_of(script)
     words = {*_WRITTEN.findall(code), *_RENAMED_TO.findall(code)} - {"marker"}
     for variable, listed in _EACH_OF.findall(code):
@@ -63,7 +61,7 @@ def keys_written_by(script: str) -> set[str]:
             words = words - {variable} | set(listed.split(", "))
     unknown = words - set(Scripts()[script].keys)
     assert not unknown, f"{script}.lua writes to {unknown}, which its header does not name"
-    return words - {"ended"} | _LISTS_TRIMMED if "ended" in words else words
+    return words
 
 
 def plain_commands(layer: str = "store") -> set[str]:

@@ -10,8 +10,8 @@ from hypothesis.stateful import precondition, rule
 
 from pollconsumer.core.errors import BadData
 from pollconsumer.core.lifecycle import State
+from pollconsumer.store.keyspace import FINISHED
 from pollconsumer.store.producer import ID_MEMORY_MS, MOST_REMEMBERED
-from pollconsumer.store.redis_store import trimmed_keys
 from tests.store.acting import HOUR, QUEUE
 from tests.store.machine.base import DUE, FEW
 from tests.store.machine.handling import Handling
@@ -104,16 +104,14 @@ class Intervening(Handling):
         assert snapshot(self.wire) == before
 
     @precondition(lambda self: self.model.having(State.COMPLETED, State.CANCELLED))
-    @rule(
-        ended=st.sampled_from(["completed", "cancelled"]), keep=st.integers(0, 2), most=FEW, old_ids_too=st.booleans()
-    )
-    def trim(self, ended: str, keep: int, most: int, old_ids_too: bool) -> None:
-        finished = self.look.finished(ended)
-        keys = [self.look.key(name) for name in trimmed_keys(ended)]
+    @rule(keep=st.integers(0, 2), most=FEW, old_ids_too=st.booleans())
+    def trim(self, keep: int, most: int, old_ids_too: bool) -> None:
+        finished = [self.look.finished(ended) for ended in FINISHED]
         if old_ids_too:
             self.look.time_passes_for_ids(ID_MEMORY_MS)
             self.model.forget_old_ids()
-        forgotten = self.wire.call("trim", keys, [keep, 100 * HOUR, most, ID_MEMORY_MS, MOST_REMEMBERED])
-        assert forgotten == min(most, max(0, len(finished) - keep))
-        for name in finished[:forgotten]:
+        limits = [keep, 100 * HOUR, most, ID_MEMORY_MS, MOST_REMEMBERED]
+        surplus = [name for names in finished for name in names[: min(most, max(0, len(names) - keep))]]
+        assert self.wire.run("trim", self.store.keys, QUEUE, limits) == len(surplus)
+        for name in surplus:
             self.model.forget(name)
