@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 
 from pollconsumer.core.errors import Conflict
 from pollconsumer.core.message import (
@@ -60,19 +59,21 @@ def send(store: RedisStore, queue: str, conflicting: Callable[[str, str], object
 
 def _send(store: RedisStore, origin: Origin | None, packed: bytes, conflicting: Callable[[str, str], object]) -> int:
     messages = _unpack(packed)
-    place, end, dropped = 0, len(messages), -1
+    place, end, told = 0, len(messages), -1
     while place < len(messages):
         try:
             store.enqueue(messages[place:end], origin and origin._replace(place=place))
         except Conflict as error:
-            dropped = end = place + error.at
-            conflicting(error.id, messages[end].queue)
+            refused = place + error.at
+            if refused != told:
+                conflicting(error.id, messages[refused].queue)
+            told = refused
+            if error.at:  # send those before it; then, as the first of a call, it counts as received
+                end = refused
+            else:
+                place, end = place + 1, len(messages)
         else:
-            place, end = end + (end < len(messages)), len(messages)
-    if origin and dropped == len(messages) - 1:
-        # Nothing after it records it as received: a second sender would report it again, or enqueue it.
-        with suppress(Conflict):
-            store.enqueue(messages[-1:], origin._replace(place=len(messages) - 1))
+            place, end = end, len(messages)
     return len(messages)
 
 

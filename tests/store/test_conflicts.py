@@ -126,12 +126,13 @@ def test_what_conflicts_in_an_outbox_is_dropped_and_told_and_the_rest_is_sent(st
 
 
 @pytest.mark.parametrize("before", [[], [message("b")], [message("b"), message("c", queue="other")]])
-def test_a_conflict_at_the_end_of_an_outbox_is_told_once_though_its_sender_dies_and_the_id_is_forgotten(
-    store: RedisStore, before: list[NewMessage]
+@pytest.mark.parametrize("after", [[], [message("d", queue="other")]])
+def test_a_conflict_in_an_outbox_is_told_once_though_its_sender_dies_and_the_id_is_forgotten(
+    store: RedisStore, before: list[NewMessage], after: list[NewMessage]
 ) -> None:
     store.enqueue([chosen("a"), message("parent")])
     _, parent = Launch(store).reserve(2)
-    children = [*before, chosen("a", b'{"n":1}')]
+    children = [*before, chosen("a", b'{"n":1}'), *after]
     Launch(store).settle(finish(parent, outgoing=outbox.pack(children, server_ms(store.wire))))
     told: list[str] = []
     (entry,) = store.wire.command("LRANGE", store.keys.queue(QUEUE, "outbox"), 0, -1)
