@@ -38,7 +38,7 @@ class Wire:
         raises if the server must not be used; ``connect`` makes another kind of connection."""
         self.address = redacted(url)
         self.patience = patience
-        self.scripts = scripts or Scripts()
+        self.scripts = Scripts() if scripts is None else scripts
         self._revive, self._greet = revive, greet
         self._options = options_of(url) if connect is None else {}
         self._make = connect or maker_of(url, self._options)
@@ -139,7 +139,7 @@ class Wire:
         for at, answer in enumerate(answers):
             if isinstance(answer, exceptions.NoScriptError):
                 loading = True
-                script = next(s for s in self.scripts.known() if s.sha == commands[at][1])
+                script = next(s for s in self.scripts.values() if s.sha == commands[at][1])
                 self.send([("SCRIPT", "LOAD", script.code), commands[at]])
                 loaded, answers[at] = self._answer(timeout), self._answer(timeout)
                 raise_if_error(loaded)

@@ -46,6 +46,7 @@ class Trial:
             path = self._directory.parent / edit.file
             path.write_text(path.read_text().replace(edit.old, edit.new, 1))
         before, scripts._DIRECTORY = scripts._DIRECTORY, self._directory  # noqa: SLF001  no user has another
+        scripts.part.cache_clear()
         try:
             self._wire.scripts = scripts.Scripts()
             return promise(RedisStore(self._wire, NAMESPACE))
@@ -53,6 +54,7 @@ class Trial:
             return False
         finally:
             scripts._DIRECTORY = before  # noqa: SLF001
+            scripts.part.cache_clear()
             for command in (("FLUSHALL",), ("SCRIPT", "FLUSH")):
                 self._wire.command(*command)
             for edit in edits:
@@ -61,7 +63,7 @@ class Trial:
     def of_use_to(self, promise: Promise) -> list[Mutation]:
         """The guards in the scripts that a promise takes, each of which it can do without."""
         assert self.keeps(promise)
-        files = {f"lua/{name}.lua" for name in self._wire.scripts._read}  # noqa: SLF001  nobody else asks
+        files = {f"lua/{name}.lua" for name in self._wire.scripts}
         files |= {f"lua/parts/{path.name}" for path in (LUA / "parts").glob("*.lua")}
         guards = [guard for guard in GUARDS.values() if {edit.file for edit in guard.edits} <= files]
         return [guard for guard in guards if self.keeps(promise, [guard])]

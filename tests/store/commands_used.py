@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 
 import pollconsumer
-from pollconsumer.store.scripts import Scripts
+from pollconsumer.store.scripts import Scripts, expecting
 
 PACKAGE = Path(pollconsumer.__file__).parent
 LUA = PACKAGE / "store" / "lua"
@@ -40,7 +40,7 @@ def code_of(script: str) -> str:
     pending, looked_at = [text, *inserted], set[str]()
     code = ""
     while pending:
-        text = re.sub(r"--.*", "", pending.pop())
+        text = re.sub(r"--.*", "", expecting(pending.pop()))
         code += text
         called = (functions.keys() & set(re.findall(r"\b(\w+)\(", text))) - looked_at
         looked_at |= called
@@ -55,7 +55,7 @@ def commands_of(script: str) -> frozenset[str]:
 def keys_written_by(script: str) -> set[str]:
     """The words of its header for them."""
     code = code_of(script)
-    words = {*_WRITTEN.findall(code), *_RENAMED_TO.findall(code)} - {"marker"}
+    words = {*_WRITTEN.findall(code), *_RENAMED_TO.findall(code)} - {"marker", "slots"}
     for variable, listed in _EACH_OF.findall(code):
         if variable in words:
             words = words - {variable} | set(listed.split(", "))

@@ -1,6 +1,7 @@
 -- Take a free slot of a lease, or become the one that waits for it.
--- KEYS fences next baton leases launches ledger ... slots
--- NEEDS whole types
+-- KEYS fences next baton leases launches ledger
+--   (and each slot of the lease)
+-- NEEDS whole
 -- ARGV launch, ttl in ms, ms that a successor's claim lasts, lineage without its slot number, launches to remember,
 --   holder and ledger entry as JSON, 'fence:seq' of each holder whose renewal is overdue by the caller's clock
 -- Returns {1, slot, fence, now} when taken; {0, ms until the first lease may lapse, 'fence:seq' of each slot} for the
@@ -10,11 +11,11 @@
 -- A fence is above every earlier one and not below the server's clock, so that a restored backup repeats none.
 
 redis.call('GET', next)  -- a key of another type is refused before anything is written
-expect('LLEN', launches)
-expect('HLEN', ledger)
+redis.call('LLEN', launches)
+redis.call('HLEN', ledger)
 redis.call('SISMEMBER', leases, '')
 
-local now = now_ms()
+local slots, now = {unpack(KEYS, 7)}, now_ms()
 local last = redis.call('HGET', fences, 'last') or '0'
 if not whole(last) or not whole(decimal(tonumber(last) + 1)) then return redis.error_reply('FOREIGN ' .. fences) end
 local dead = {}

@@ -1,7 +1,7 @@
 -- Cancel a message that is not reserved yet.
 -- KEYS records rows ready ready_by_priority schedule unique_keys counters cancelled parked places_taken
 -- KEYS waiting_for_place checkpoints ready_marker
--- NEEDS removal unique_keys types
+-- NEEDS removal unique_keys
 -- ARGV id
 -- Returns '' when cancelled; its state when it is too late; 'newer' when its record is of a newer version; nil when there
 --   is no such message
@@ -13,9 +13,7 @@ if not row and not record then return false end
 row = row or fresh_row(record)
 local state = state_of(row)
 if state ~= 'scheduled' and state ~= 'ready' then return state end
-expect('LLEN', cancelled, ready, ready_marker)
-expect('HLEN', counters)
-expect('ZCARD', ready_by_priority, waiting_for_place)
+-- EXPECT cancelled ready ready_marker counters ready_by_priority waiting_for_place
 remove(ARGV[1], row, record, state)
 local flags, stamp = without_flag(byte(row, FLAGS), WAITING), be6(now_ms())
 if has_flag(flags, PARKED) then

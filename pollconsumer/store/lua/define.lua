@@ -4,15 +4,13 @@
 -- ago continues: launches of two versions may alternate, and must not suppress each other's occurrences.
 -- KEYS recurrences next_instants recurrence_counters schedule_marker recurrence_owners recurrence_owners_seen
 -- KEYS recurrences_replaced recurrences_unreadable
--- NEEDS types markers numbers
+-- NEEDS markers numbers
 -- ARGV owner; for each: name, definition as JSON, first instant in epoch ms ('' for none)
 -- Returns names removed, each with its due instant or ''; names of those whose definition returned more than once
 
 local GOES_ON_MS, ABSENT_MS, EARLIEST, LATEST = 3600000, 86400000, 0, 1e14
 local owner, now = ARGV[1], now_ms()
-expect('HLEN', recurrences, recurrence_counters, recurrence_owners, recurrence_owners_seen, recurrences_replaced)
-expect('ZCARD', next_instants, recurrences_unreadable)
-expect('LLEN', schedule_marker)
+-- EXPECT recurrences recurrence_counters recurrence_owners recurrence_owners_seen recurrences_replaced next_instants recurrences_unreadable schedule_marker
 local removed, contested, named = {}, {}, {}
 
 -- Of a replaced definition: its next instant ('' for none), when it was replaced, how often.

@@ -1,6 +1,6 @@
 -- Move due messages from the schedule to their queue, oldest due time first.
 -- KEYS rows ready ready_by_priority schedule counters announced ready_marker next_instants
--- NEEDS fences types ready markers
+-- NEEDS fences ready markers
 -- ARGV lineage, fence, most messages to move
 -- Returns messages moved, ms until the next due time (-1 when there is none), 1 when a recurrence is due
 -- Refusals: FENCED, FORGOTTEN
@@ -11,9 +11,7 @@ local refusal = refusal_of(ARGV[1], ARGV[2])
 if refusal then return refusal end
 local now = now_ms()
 local stamp = be6(now)
-expect('LLEN', ready, ready_marker)
-expect('HLEN', counters)
-expect('ZCARD', ready_by_priority)
+-- EXPECT ready ready_marker counters ready_by_priority
 local ids = redis.call('ZRANGEBYSCORE', schedule, '-inf', now, 'LIMIT', 0, ARGV[3])
 if #ids > 0 then
   local found_rows = redis.call('HMGET', rows, unpack(ids))

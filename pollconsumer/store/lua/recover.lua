@@ -2,16 +2,14 @@
 -- fences, past their hard end under another fence.
 -- KEYS records rows ready ready_by_priority in_flight dead_letters errors unique_keys counters announced ready_marker
 -- KEYS places_taken waiting_for_place
--- NEEDS types places reservations unique_keys
+-- NEEDS places reservations unique_keys
 -- ARGV how many with the highest hard ends to skip, most messages to examine, 1 to compare hard ends, live fences
 -- Returns ids of the orphans, messages examined, and of new dead letters id, row, problem
 -- The attempt, counted when it was reserved, stays charged, and the death of the process is counted: a message that kills
 -- it must run out of attempts. One that was begun at most once becomes a dead letter.
 
 local now = now_ms()
-expect('LLEN', ready, ready_marker)
-expect('HLEN', counters, places_taken)
-expect('ZCARD', ready_by_priority, waiting_for_place)
+-- EXPECT ready ready_marker counters places_taken ready_by_priority waiting_for_place
 local last = -1 - tonumber(ARGV[1])
 local flight = redis.call('ZRANGE', in_flight, last - tonumber(ARGV[2]) + 1, last, 'WITHSCORES')
 if #flight == 0 then return {{}, 0, {}} end

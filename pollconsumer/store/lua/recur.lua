@@ -1,7 +1,7 @@
 -- Enqueue occurrences of a recurrence and set when it is due next, atomically.
 -- KEYS records rows ready ready_by_priority counters recurrences next_instants recurrence_counters announced
 -- KEYS ready_marker id_memory id_memory_before
--- NEEDS fences types ready markers
+-- NEEDS fences ready markers
 -- ARGV lineage, fence, name, instant that was due, next instant ('' for none), occurrences skipped,
 --   1 when none may be enqueued while the one before is unfinished; for each: id, instant, record less scheduled
 -- Returns occurrences enqueued; -1 when another instant is due by now
@@ -12,8 +12,7 @@ if refusal then return refusal end
 local name = ARGV[3]
 local due = redis.call('ZSCORE', next_instants, name)
 if not due or tonumber(due) ~= tonumber(ARGV[4]) or not redis.call('HGET', recurrences, name) then return -1 end
-expect('LLEN', ready, ready_marker)
-expect('ZCARD', ready_by_priority)
+-- EXPECT ready ready_marker ready_by_priority
 local now, skipped, enqueued = now_ms(), tonumber(ARGV[6]), 0
 local stamp = be6(now)
 local last = redis.call('HGET', recurrence_counters, name .. ':last')

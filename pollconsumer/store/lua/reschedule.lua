@@ -1,7 +1,7 @@
 -- Change the due time of a message that is not reserved yet.
 -- KEYS records rows ready ready_by_priority schedule counters ready_marker schedule_marker places_taken
 -- KEYS waiting_for_place
--- NEEDS types removal
+-- NEEDS removal
 -- ARGV id, when ('+n' in n ms, '=n' at epoch ms n)
 -- Returns '' when rescheduled; its state when it is too late; 'newer' when its record is of a newer version; nil when there
 --   is no such message
@@ -17,9 +17,7 @@ local now = now_ms()
 local due = tonumber(sub(ARGV[2], 2))
 if sub(ARGV[2], 1, 1) == '+' then due = now + due end
 if due <= now and state == 'ready' then return '' end
-expect('LLEN', ready, ready_marker, schedule_marker)
-expect('HLEN', counters)
-expect('ZCARD', ready_by_priority, waiting_for_place)
+-- EXPECT ready ready_marker schedule_marker counters ready_by_priority waiting_for_place
 remove(ARGV[1], row, record, state)
 row = set(row, FLAGS, char(without_flag(byte(row, FLAGS), WAITING)), NUMBER_IN_LINE, NEVER, DUE, be6(due))
 -- After a failed attempt, the due time is that of the next attempt.

@@ -2,7 +2,7 @@
 -- KEYS records rows ready ready_by_priority schedule in_flight completed dead_letters errors unique_keys counters announced
 -- KEYS ready_marker schedule_marker parked paused places_taken waiting_for_place handed_out outbox results result_ends
 -- KEYS checkpoints successor_waits
--- NEEDS fences types places unique_keys
+-- NEEDS fences places unique_keys
 -- ARGV lineage, fence, fence in 6 bytes, ms that a reservation lasts at most, messages to reserve, the queue's limits ('',
 --   or three optional numbers: most in flight, most handed out in a period, its ms), messages completed;
 --   for each completed: id, row as reserved, new row;
@@ -21,9 +21,7 @@ if refusal then
   wake(ready_marker)
   return refusal
 end
-expect('LLEN', ready, completed, ready_marker)
-expect('HLEN', records)
-expect('ZCARD', in_flight)
+-- EXPECT ready completed ready_marker records in_flight
 local now, ranked = now_ms(), redis.call('ZCARD', ready_by_priority)
 
 -- PART settle
