@@ -103,6 +103,14 @@ class Handling(NamedTuple):
     crashes: bool = False
 
 
+class Arrival(NamedTuple):
+    """``due`` is later than ``sent`` for a scheduled message."""
+
+    sent: float
+    due: float
+    handling: Handling
+
+
 class Workload(NamedTuple):
     """A message each ``every`` seconds. ``hanging`` and ``crashing`` are shares of the messages; each
     ``scheduled``-th is due ``ahead`` seconds later than it is sent."""
@@ -120,9 +128,9 @@ class Workload(NamedTuple):
             return Handling(math.inf)
         return Handling(seconds, crashes=fate < self.hanging + self.crashing)
 
-    def messages(self, chance: Chance, begin: float, end: float) -> Iterator[tuple[float, float, Handling]]:
-        """Sent when, due when, and its handling, in the order of sending."""
+    def messages(self, chance: Chance, begin: float, end: float) -> Iterator[Arrival]:
+        """In the order of sending."""
         for number in range(math.ceil((end - begin) / self.every)):
             sent = begin + number * self.every
             later = self.scheduled and number % self.scheduled == self.scheduled - 1
-            yield sent, sent + self.ahead if later else sent, self.draw(chance)
+            yield Arrival(sent, sent + self.ahead if later else sent, self.draw(chance))

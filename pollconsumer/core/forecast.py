@@ -17,7 +17,7 @@ from itertools import takewhile
 from typing import NamedTuple
 
 from pollconsumer.core.choices import HandOff
-from pollconsumer.core.distributions import Chance, Handling, Workload, draw
+from pollconsumer.core.distributions import Arrival, Chance, Handling, draw
 from pollconsumer.core.durations import Average, Durations, margin_in
 from pollconsumer.core.figures import Held, Record
 from pollconsumer.core.launchers import Decision, Launched, Outage, looks, ticks
@@ -57,7 +57,7 @@ class Message(NamedTuple):
 class Queue:
     """Messages that become ready one after the other."""
 
-    def __init__(self, stream: Iterator[tuple[float, float, Handling]]) -> None:
+    def __init__(self, stream: Iterator[Arrival]) -> None:
         self._stream = stream
         self._next = next(stream, None)
         self._later: list[tuple[float, int, Message]] = []
@@ -167,13 +167,16 @@ class Launch:
 
 
 class Forecast:
-    """``seconds`` of launches on a platform, from ``begin``, in seconds since the epoch."""
+    """``seconds`` of launches on a platform, from ``begin``, in seconds since the epoch.
+
+    ``messages`` are recorded ones, or a workload's; ``chance`` draws what varies between launchers and launches.
+    """
 
     def __init__(
         self,
         platform: Platform,
         rules: Rules,
-        workload: Workload,
+        messages: Iterator[Arrival],
         chance: Chance,
         seconds: float,
         *,
@@ -185,7 +188,7 @@ class Forecast:
         self._platform, self._rules, self._chance = platform, rules, chance
         self._end = begin + seconds
         self._launcher = platform.launcher(chance)
-        self._queue = Queue(workload.messages(chance, begin, self._end))
+        self._queue = Queue(messages)
         self._learned = Average()
         self._launches: list[Launch] = []
         """Those alive, and the last ones that have ended."""

@@ -5,12 +5,14 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 
 from pollconsumer.core.choices import HandOff
+from pollconsumer.core.distributions import Arrival as Sent
 from pollconsumer.core.distributions import Constant, Exponential, Handling, Lognormal, Pareto, Workload
 from pollconsumer.core.figures import Figures, Record
 from pollconsumer.core.forecast import HANDLER, Forecast, Launch, Queue, Rules
@@ -55,18 +57,22 @@ def started(settings: Settings, script: list[Arrival]) -> list[float]:
         grace=1e9,
         call=0.0,
     )
-    record = Record()
-    queue = Queue((each.at, each.at, Handling(each.duration)) for each in script)
-    launch = Launch(0.0, Window(0.0, settings.stop_before), rules, queue, record)
+    found = Record()
+    queue = Queue(Sent(each.at, each.at, Handling(each.duration)) for each in script)
+    launch = Launch(0.0, Window(0.0, settings.stop_before), rules, queue, found)
     launch.acquire(0.0, {} if settings.learned is None else {HANDLER: settings.learned})
     assert launch.work(1e9)
-    return [each.at + latency for each, latency in zip(script, record.latencies, strict=False)]
+    return [each.at + latency for each, latency in zip(script, found.latencies, strict=False)]
+
+
+def record(name: str, workload: Workload, rules: Rules, seconds: float, seed: int = 1, **more: Any) -> Record:
+    messages = workload.messages(random.Random(seed), 0.0, seconds)
+    return Forecast(PLATFORMS[name], rules, messages, random.Random(seed), seconds, **more).run()
 
 
 def forecast(name: str, workload: Workload, rules: Rules | None = None, hours: float = 1.0, seed: int = 1) -> Figures:
-    platform = PLATFORMS[name]
-    rules = (rules or Rules())._replace(timeout=platform.period)
-    return Forecast(platform, rules, workload, random.Random(seed), hours * HOUR).run().figures()
+    rules = (rules or Rules())._replace(timeout=PLATFORMS[name].period)
+    return record(name, workload, rules, hours * HOUR, seed).figures()
 
 
 BATON = Rules(HandOff.BATON)
@@ -107,22 +113,21 @@ def test_a_margin_of_five_means_bounds_exponential_handlers_and_not_heavy_tails(
 
 def test_a_message_that_hangs_is_ended_by_the_watchdog_and_handled_at_most_three_times() -> None:
     hanging = Workload(Constant(0.01), every=600.0, hanging=1.0)
-    record = Forecast(PLATFORMS["debian-cron"], Rules(), hanging, random.Random(1), 1200.0).run()
-    assert len(record.latencies) == 6
-    assert sum(each.released == each.stop_before + 10.0 for each in record.tenures) == 6
+    found = record("debian-cron", hanging, Rules(), 1200.0)
+    assert len(found.latencies) == 6
+    assert sum(each.released == each.stop_before + 10.0 for each in found.tenures) == 6
 
 
 def test_a_message_that_crashes_its_process_ends_the_tenure_at_once() -> None:
     crashing = Workload(Constant(1.0), every=600.0, crashing=1.0)
-    record = Forecast(PLATFORMS["debian-cron"], Rules(), crashing, random.Random(1), 590.0).run()
-    assert [round(each.released - each.acquired) for each in record.tenures[:3]] == [1, 1, 1]
-    assert len(record.latencies) == 3
+    found = record("debian-cron", crashing, Rules(), 590.0)
+    assert [round(each.released - each.acquired) for each in found.tenures[:3]] == [1, 1, 1]
+    assert len(found.latencies) == 3
 
 
 def test_a_restarted_launcher_leaves_a_gap_and_a_stalled_cron_a_burst_of_which_one_has_the_lease() -> None:
     def run(outage: Outage) -> Figures:
-        cron, chance = PLATFORMS["debian-cron"], random.Random(1)
-        return Forecast(cron, Rules(), STEADY, chance, HOUR, outages=[outage]).run().figures()
+        return record("debian-cron", STEADY, Rules(), HOUR, outages=[outage]).figures()
 
     restarted, stalled = run(Outage(590.0, 890.0, restarted=True)), run(Outage(590.0, 890.0))
     assert 300.0 < restarted.gap.most < 310.0

@@ -7,7 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from pollconsumer import store
 from pollconsumer.core.choices import HandOff
+from pollconsumer.core.distributions import draw
 from pollconsumer.core.errors import PollConsumerError
+from pollconsumer.core.forecast import Rules
+from pollconsumer.core.launchers import Outage
+from pollconsumer.core.platforms import PLATFORMS, Platform
 from pollconsumer.core.retry import Backoff, Fatal, Yield
 from pollconsumer.interface.testing.simulation.process import Machine, Process
 from pollconsumer.interface.testing.simulation.server import Link, Network, SimulatedServer
@@ -26,9 +30,10 @@ from pollconsumer.store.scripts import Scripts
 from pollconsumer.store.wire import Wire
 from tests.faults.history import Execution, History, Ran
 from tests.faults.recording import digest
+from tests.simulation.launching import Host, Launching
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from pollconsumer.core.events import Event
     from pollconsumer.core.window import StopReason
@@ -39,6 +44,7 @@ if TYPE_CHECKING:
 
 NAMESPACE = "simulated"
 QUEUES = ("default", "second")
+RULES = Rules(timeout=55.0, grace=5.0, idle_time=4.0, estimated_duration=1.0, tolerance_factor=2.0)
 MAX_ATTEMPTS = 4
 SHORTEST = 0.00002
 """Seconds that a call takes at least."""
@@ -93,9 +99,9 @@ class OneSlot:
 
 
 class Installation:
-    """``handoff``, ``timeout`` and ``every`` are what its crontab line and configuration say."""
+    """``rules`` are what its configuration says."""
 
-    def __init__(self, seed: int, *, handoff: HandOff = HandOff.DEADLINE, every: float = 60.0) -> None:
+    def __init__(self, seed: int, platform: Platform = PLATFORMS["debian-cron"], rules: Rules = RULES) -> None:
         self.world = World(seed)
         self.network = Network(self.world)
         self.server = SimulatedServer(self.world, self.network, SCRIPT_NAMES)
@@ -104,12 +110,13 @@ class Installation:
             Machine(self.world, name, begin=chance.uniform(100, 1e6), rate=1 + chance.uniform(-1e-4, 1e-4))
             for name in ("ant", "bee")
         ]
-        self.handoff, self.every = handoff, every
+        self.host, self.platform, self.rules = Host(self.world), platform, rules
+        self.mover_handoff: HandOff | None = None
+        """The consumer's if None."""
         self.history = History(one_at_a_time=True)
         self.processes: list[Process] = []
         self.messages: list[str] = []
         """Ids that producers have sent."""
-        self._offset = chance.uniform(0.0, 2.0)
 
     # Launches
 
@@ -121,55 +128,50 @@ class Installation:
         self.processes.append(process)
         return process
 
-    def every_minute(self, role: str, until: float) -> None:
-        """As Debian's cron: a constant while after the minute, whatever has become of the last one."""
-        minute = self.world.now + (self.every - self.world.now % self.every)
-        if minute < until:
+    def launch_until(self, instant: float, role: str, outages: Sequence[Outage] = ()) -> Launching:
+        return Launching(self.world, self.host, self.platform, lambda: self.launch(role), instant, outages)
 
-            def launch() -> None:
-                self.launch(role)
-                self.every_minute(role, until)
-
-            self.world.at(minute + self._offset, launch)
-
-    def _plan(self) -> LaunchPlan:
-        now = self.world.now
-        ahead = self.every - (now - self._offset) % self.every
-        return LaunchPlan(self.every - 5.0, 5.0, self.handoff, (ahead, ahead + self.every))
+    def _plan(self, handoff: HandOff) -> LaunchPlan:
+        ahead = self.host.next_launches(self.platform.schedule)
+        return LaunchPlan(self.rules.timeout, self.rules.grace, handoff, ahead)
 
     def _consume(self, process: Process) -> int:
-        process.sleep(self.world.chance.uniform(0.2, 1.0))  # the interpreter, and imports
-        handlers = self._handlers(process)
+        process.sleep(draw(self.platform.start_up, self.world.chance))
+        group, plan = Group("consumer", QUEUES, 1), self._plan(self.rules.handoff)
+        return self._run(process, plan, group, lambda launch: self.work(launch, process))
+
+    def work(self, launch: Launch, process: Process) -> StopReason:
+        """What a consumer does while it holds the lease."""
+        rules = self.rules
         options = ConsumerOptions(
-            queues=QUEUES, idle_time=4.0, estimated_duration=1.0, tolerance_factor=2.0, min_margin=2.0, longest_wait=0.8
+            QUEUES, rules.idle_time, rules.estimated_duration, rules.tolerance_factor, rules.min_margin
         )
-
-        def work(launch: Launch) -> StopReason:
-            return consume(launch, options, handlers, [], OneSlot(process))
-
-        return self._run(process, Group("consumer", QUEUES, 1), work)
+        return consume(launch, options, self.handlers(process), [], OneSlot(process))
 
     def _move(self, process: Process) -> int:
-        process.sleep(self.world.chance.uniform(0.2, 0.5))
-        options = MoverOptions(idle_time=4.0, batch_size=100)
-        return self._run(process, Group("mover", (), 1), lambda launch: move(launch, options))
+        process.sleep(draw(self.platform.start_up, self.world.chance))
+        options = MoverOptions(idle_time=1.0, batch_size=100)
+        plan = self._plan(self.mover_handoff or self.rules.handoff)
+        return self._run(process, plan, Group("mover", (), 1), lambda launch: move(launch, options))
 
-    def _run(self, process: Process, group: Group, work: Callable[[Launch], StopReason]) -> int:
+    def _run(self, process: Process, plan: LaunchPlan, group: Group, work: Callable[[Launch], StopReason]) -> int:
         opener: Any = Opener(self.server, process)
 
         def emit(event: Event) -> None:
             self.world.tell(f"{process.name}: {event}")
 
+        code = 0
         try:
-            run_launch(self._plan(), opener, emit, lambda: (group, work), None, process)
+            run_launch(plan, opener, emit, lambda: (group, work), None, process)
         except PollConsumerError as error:
             self.world.tell(f"{process.name}: {error}")
-            return error.exit_code
-        return 0
+            code = error.exit_code
+        process.sleep(draw(self.platform.exit, self.world.chance))
+        return code
 
     # Handlers
 
-    def _handlers(self, process: Process) -> dict[str, Handler]:
+    def handlers(self, process: Process) -> dict[str, Handler]:
         soon = Backoff(first="50ms", factor=1, most="50ms", jitter=0)
 
         def handler(name: str, act: Callable[[Process, Context, dict[str, Any]], Any], **options: Any) -> Handler:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from pollconsumer.core.distributions import Distribution, draw
 from pollconsumer.core.errors import BadData, NotFound, OutcomeUnknown, PollConsumerError, StoreUnreachable
 from pollconsumer.interface.testing.simulation.process import Process
 from pollconsumer.runtime.messages import new_message
@@ -24,10 +25,12 @@ TRIES = 20
 
 
 class Producer:
-    """Sends ``count`` messages, about ``pace`` seconds apart; now and then it intervenes instead."""
+    """Sends ``count`` messages, about ``pace`` seconds apart, of which some take their ``durations`` to handle; now and
+    then it intervenes instead."""
 
-    def __init__(self, installation: Installation, name: str, count: int, pace: float) -> None:
+    def __init__(self, installation: Installation, name: str, count: int, pace: float, durations: Distribution) -> None:
         self.installation, self.name, self._count, self._pace = installation, name, count, pace
+        self._durations = durations
         self.chance, self.history = installation.world.chance, installation.history
         self._sent: list[tuple[str, str]] = []
         self.process = Process(self.chance.choice(installation.machines), name, self._run)
@@ -46,7 +49,7 @@ class Producer:
     def _enqueue(self, number: int) -> None:
         chance = self.chance
         handler, queue = chance.choice(HANDLERS), chance.choice(QUEUES)
-        seconds = chance.choice([0.0, 0.0, 0.001, chance.expovariate(2.0), chance.lognormvariate(-2, 1.5)])
+        seconds = chance.choice([0.0, 0.001, draw(self._durations, chance)])
         payload = {"seconds": min(seconds, 20.0), "fails": chance.choice([0, 0, 0, 0, 1, 3, 9])}
         message_id = f"{self.name}-{number}"
         options, recorded = drawn_options(chance, self.installation.server.now_ms(), [0.05, 1.0, 30.0, 90.0])

@@ -5,6 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from pollconsumer.core.choices import HandOff
+from pollconsumer.core.distributions import Bimodal, Exponential, Lognormal, Pareto
+from pollconsumer.core.launchers import Outage
+from pollconsumer.core.platforms import PLATFORMS
 from pollconsumer.interface.testing.fake_store import DirectConnection
 from pollconsumer.store.inspector import Inspector
 from pollconsumer.store.patience import Budget
@@ -16,6 +19,8 @@ from tests.simulation.nemesis import Nemesis
 from tests.simulation.producing import Producer
 
 MOST_LAUNCHES_TO_DRAIN = 12
+EACH_MINUTE = [name for name, platform in PLATFORMS.items() if platform.period == 60.0]
+DURATIONS = (Exponential(0.5), Lognormal(0.4, 1.5), Bimodal(0.3), Pareto(0.3))
 
 
 class Report(NamedTuple):
@@ -31,13 +36,19 @@ class Report(NamedTuple):
 def tell(seed: int, *, messages: int = 60, faults: int = 6, minutes: int = 3) -> Report:
     """Messages and faults within so many minutes; then launches without faults, until nothing is left to do."""
     installation = Installation(seed)
-    world = installation.world
-    installation.handoff = world.chance.choice(list(HandOff))
+    world, chance = installation.world, installation.world.chance
+    name = chance.choice(EACH_MINUTE)
+    installation.platform = PLATFORMS[name]
+    installation.rules = installation.rules._replace(handoff=chance.choice(list(HandOff)))
+    durations = chance.choice(DURATIONS)
+    world.tell(f"{name}, {installation.rules.handoff}, {durations}")
     busy = minutes * 60.0
     end = busy + 60.0 * MOST_LAUNCHES_TO_DRAIN
-    installation.every_minute("run", end)
-    installation.every_minute("move", end)
-    producers = [Producer(installation, f"p{n}", messages // 2, busy / messages) for n in range(2)]
+    down = chance.uniform(0.0, busy)
+    outages = [Outage(down, down + chance.uniform(30.0, 200.0), restarted=chance.random() < 0.5)]
+    for role in ("run", "move"):
+        installation.launch_until(end, role, outages if chance.random() < 0.3 else ())
+    producers = [Producer(installation, f"p{n}", messages // 2, busy / messages, durations) for n in range(2)]
     Nemesis(installation, faults, busy)
     world.run_until(busy)
     wire = Wire(

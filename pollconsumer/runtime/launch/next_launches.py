@@ -26,12 +26,12 @@ class LocalZone(tzinfo):
         return datetime.fromtimestamp(moment.replace(tzinfo=UTC).timestamp()).replace(tzinfo=self)
 
 
-def next_launches(expression: str, now: datetime | None = None) -> tuple[float, float]:
-    """Seconds from now until the next two launches of ``expression``, in local time as cron reads it."""
+def next_launches(expression: str, now: datetime | None = None, zone: tzinfo | None = None) -> tuple[float, float]:
+    """Seconds from now until the next two launches of ``expression``, in ``zone``, else in local time, as cron does."""
     from pollconsumer.core.cron import Cron
 
     moment = now or datetime.now(UTC)
-    ahead = Cron(expression).instants(epoch_ms(moment) + int(OUR_OWN * 1000), LocalZone())
+    ahead = Cron(expression).instants(epoch_ms(moment) + int(OUR_OWN * 1000), zone or LocalZone())
     seconds = moment.timestamp()
     first, second = next(ahead), next(ahead)
     return first / 1000 - seconds, second / 1000 - seconds
