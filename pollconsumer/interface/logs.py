@@ -53,9 +53,7 @@ class _Lines(logging.Handler):
 
 def configure(verbosity: int = 0, *, quiet: bool = False) -> None:
     """Print warnings and errors; also INFO for a ``verbosity`` of 1 and DEBUG from 2; errors only when ``quiet``.
-
-    Handlers' modules log in the same form, from warnings up. Calling it again replaces what was set up before.
-    """
+    Handlers' modules log in the same form, from warnings up. Calling it again replaces what was set up before."""
     level = logging.ERROR if quiet else (logging.WARNING, logging.INFO, logging.DEBUG)[min(verbosity, 2)]
     root = logging.getLogger()
     for handler in [handler for handler in root.handlers if isinstance(handler, _Lines)]:
@@ -94,7 +92,6 @@ def close_streaks(code: int) -> None:
 
 
 def write_error(error: PollConsumerError) -> None:
-    """Why a command ends."""
     if (text := _damped(_streak_of(error), str(error))) is not None:
         write_line("error", text)
 
@@ -113,7 +110,6 @@ def write_traceback(error: BaseException) -> None:
 
 
 def write_line(level: str, text: str) -> None:
-    """One line on standard error."""
     _write(f"pollconsumer: {level}: {printable(text)}")
 
 

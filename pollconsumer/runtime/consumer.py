@@ -6,8 +6,9 @@ recursion: idling is a blocking wait, messages are reserved and settled in batch
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from pollconsumer.core import durations
 from pollconsumer.core.events import DescriptorsClosed, DescriptorsUsedUp, WindowTooShort
@@ -18,19 +19,14 @@ from pollconsumer.core.window import StopReason
 from pollconsumer.runtime.consuming.contexts import Deliveries
 from pollconsumer.runtime.consuming.exchange import Exchange
 from pollconsumer.runtime.consuming.settling import Settling
-from pollconsumer.runtime.handling.executor import Attempt
+from pollconsumer.runtime.consuming.wake import Wake
+from pollconsumer.runtime.handling.executor import Attempt, Executor
+from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.handling.hooks import Crashed
+from pollconsumer.runtime.launch.held import Launch
 from pollconsumer.runtime.launch.process import resident_bytes
 from pollconsumer.runtime.launch.progress import Counts
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from pollconsumer.runtime.consuming.wake import Wake
-    from pollconsumer.runtime.handling.executor import Executor
-    from pollconsumer.runtime.handling.handler import Handler
-    from pollconsumer.runtime.launch.held import Launch
-    from pollconsumer.store.reservations import Limits, Reservation
+from pollconsumer.store.reservations import Limits, Reservation
 
 LONGEST_WAIT = 0.8
 """Longest wait in seconds between checks of signals and lease; the server may end it SERVER_LATE later."""

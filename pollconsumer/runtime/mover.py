@@ -85,7 +85,7 @@ class Mover:
                 if recovered:
                     self._emit(OrphansRecovered(queue, recovered))
                 self._store.offer_places(queue)
-                outbox.send(self._store, queue, self._tell_conflict)
+                outbox.send(self._store, queue, lambda *conflict: self._emit(ConflictDropped(*conflict)))
                 self._store.trim(queue)
 
     def idle(self, next_due: float | None) -> None:
@@ -95,9 +95,6 @@ class Mover:
 
     def _emit_death(self, dead_letter: DeadLetter) -> None:
         self._emit(death_of(dead_letter))
-
-    def _tell_conflict(self, message_id: str, queue: str) -> None:
-        self._emit(ConflictDropped(message_id, queue))
 
     def queues(self) -> list[str]:
         """The usable queues; announces our fence to each before anything is moved there."""
@@ -128,7 +125,6 @@ class Mover:
 
 
 def move(launch: Launch, options: MoverOptions) -> StopReason:
-    """Promote what is due."""
     return mover(launch, options).run()
 
 

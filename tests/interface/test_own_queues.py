@@ -9,7 +9,7 @@ import pytest
 
 from pollconsumer.core.errors import ConfigurationError
 from pollconsumer.interface.api.app import PollConsumer
-from pollconsumer.interface.assembly.options import consumer_options, served_queues
+from pollconsumer.interface.assembly.launches import consumer_options, served_queues
 from pollconsumer.interface.assembly.own_queue import OwnQueues
 from pollconsumer.interface.assembly.recurrences import load_recurrences
 from pollconsumer.interface.settings.model import (

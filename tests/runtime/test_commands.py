@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pytest
 
 from pollconsumer.core.retry import Fatal
-from pollconsumer.interface.settings.model import ABOUT_MESSAGE, MESSAGE_VARIABLE
+from pollconsumer.interface.settings.load import ABOUT_MESSAGE, MESSAGE_VARIABLE
 from pollconsumer.runtime.consuming.settling import MAX_RESULT_BYTES
 from pollconsumer.runtime.handling.context import Context, Delivery, Situation
 from pollconsumer.runtime.launch.process import birth

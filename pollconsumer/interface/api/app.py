@@ -5,19 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Concatenate,
-    Generic,
-    Literal,
-    ParamSpec,
-    Protocol,
-    TypeVar,
-    Unpack,
-    cast,
-    overload,
-)
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec, Protocol, TypeVar, Unpack, overload
 
 from pollconsumer.core.choices import Missed, Overlap
 from pollconsumer.core.errors import ConfigurationError
@@ -129,8 +117,8 @@ class PollConsumer(Hooking):
         is_cron = isinstance(when, str) and (len(when.split()) > 1 or when.startswith("@"))
         cron, every = (when, None) if is_cron else (None, when)
 
-        def register(function: Callable[..., Any]) -> HandlerFunction[..., ..., Any]:
-            registered = self.handler(name, **options)(function)
+        def register(function: Any) -> Any:
+            registered: HandlerFunction[..., ..., Any] = self.handler(name, **options)(function)
             chosen = registered.definition.name
             try:
                 recurrence = RecurrenceSettings(
@@ -150,7 +138,7 @@ class PollConsumer(Hooking):
             self.recurrences[chosen] = recurrence
             return registered
 
-        return cast("Register", register)
+        return register
 
     def enqueue(self, handler: str, payload: Mapping[str, Any] | None = None, **options: Unpack[SendOptions]) -> Handle:
         """Enqueue a message by its handler's name, without the handler's code.
@@ -190,7 +178,13 @@ class PollConsumer(Hooking):
         if registry.stand_in is not None:
             return registry.stand_in.store_of(self)
         if self._store is None:
-            self._store = self._open()
+            from pollconsumer.interface.store_opener import opener_of, strict_of
+            from pollconsumer.store.patience import Budget
+            from pollconsumer.store.producer import Producer
+
+            settings = self._settings()
+            wire = opener_of(settings).wire(lambda: Budget(ENQUEUE_BUDGET))
+            self._store = Producer(wire, settings.namespace, strict_of(settings))
         return self._store
 
     def _settings(self) -> Settings:
@@ -199,15 +193,6 @@ class PollConsumer(Hooking):
         if self._own_settings is None:
             self._own_settings = load_settings(store=self._store_url, namespace=self._namespace)
         return self._own_settings
-
-    def _open(self) -> Producer:
-        from pollconsumer.interface.store_opener import opener_of, strict_of
-        from pollconsumer.store.patience import Budget
-        from pollconsumer.store.producer import Producer
-
-        settings = self._settings()
-        wire = opener_of(settings).wire(lambda: Budget(ENQUEUE_BUDGET))
-        return Producer(wire, settings.namespace, strict_of(settings))
 
 
 def _converting(hint: Any) -> Callable[[Any], Any]:

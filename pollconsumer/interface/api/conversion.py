@@ -18,10 +18,8 @@ _KNOWN = set(get_args(core_schema.ErrorType)) - _QUOTING
 
 
 def converting(hint: Any) -> Callable[[Any], Any]:
-    """A conversion of JSON values to ``hint`` in strict mode: text for an instant, no text for a number.
-
-    It raises Mismatch. NotOfJson for a hint without a JSON form; pydantic's exception for an unsupported one.
-    """
+    """A conversion of JSON values to ``hint`` in strict mode: text for an instant, no text for a number. It raises
+    Mismatch. NotOfJson for a hint without a JSON form; pydantic's exception for an unsupported one."""
     try:
         adapter = TypeAdapter(hint)
     except PydanticSchemaGenerationError:

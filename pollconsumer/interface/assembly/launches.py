@@ -7,23 +7,24 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
-from pollconsumer.interface.assembly.options import consumer_options, mover_options, plan_of, served_queues
 from pollconsumer.interface.event_log import listener
 from pollconsumer.interface.logs import STANDING, about, log
+from pollconsumer.interface.settings.model import ConsumerSettings, MoverSettings, Settings
+from pollconsumer.interface.settings.values import parse_quota
 from pollconsumer.interface.store_opener import opener_of
-from pollconsumer.runtime.consumer_role import consume
-from pollconsumer.runtime.handling.executor import executor_of
+from pollconsumer.runtime.launch.held import Launch, LaunchPlan
 from pollconsumer.runtime.launch.run import run_launch
 from pollconsumer.store.leases import Group
+from pollconsumer.store.reservations import Limits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from pollconsumer.core.window import StopReason
-    from pollconsumer.interface.settings.model import Settings
+    from pollconsumer.runtime.consumer import ConsumerOptions
     from pollconsumer.runtime.handling.handler import Handler
-    from pollconsumer.runtime.launch.held import Launch
     from pollconsumer.runtime.launch.run import Work
+    from pollconsumer.runtime.mover import MoverOptions
     from pollconsumer.runtime.programs.notes import Programs
 
 MOVER = Group("mover", (), 1)
@@ -33,9 +34,11 @@ def launch_consumer(settings: Settings, *, until_empty: bool, max_messages: int 
     chosen, programs = settings.consumer, _programs(settings)
 
     def prepare() -> tuple[Group, Work]:
-        # Imported lazily: the mover does not need it.
+        # Imported lazily: the mover needs none of it.
         from pollconsumer.interface.assembly.handlers import load_handlers
         from pollconsumer.interface.assembly.recurrences import load_recurrences
+        from pollconsumer.runtime.consumer_role import consume
+        from pollconsumer.runtime.handling.executor import executor_of
 
         handlers = load_handlers(settings, programs)
         recurrences = load_recurrences(settings, handlers)
@@ -65,7 +68,6 @@ def launch_mover(settings: Settings) -> None:
 
 
 def _programs(settings: Settings) -> Programs | None:
-    """The notes of programs; None if no handler is one."""
     if not settings.commands:
         return None
     from pollconsumer.interface.assembly.programs import running_programs
@@ -91,3 +93,52 @@ def _ready(
     finally:
         if programs is not None:
             programs.clear(os.getpid())
+
+
+def plan_of(chosen: ConsumerSettings | MoverSettings) -> LaunchPlan:
+    ahead = None
+    if chosen.schedule:
+        from pollconsumer.runtime.launch.next_launches import next_launches
+
+        ahead = next_launches(chosen.schedule)
+    return LaunchPlan(chosen.timeout, chosen.grace, chosen.handoff, ahead)
+
+
+def mover_options(settings: Settings) -> MoverOptions:
+    from pollconsumer.runtime.mover import MoverOptions
+
+    return MoverOptions(settings.mover.idle_time, settings.mover.batch_size)
+
+
+def served_queues(settings: Settings, handlers: Mapping[str, Handler]) -> tuple[str, ...]:
+    """The queues that a launch with these handlers serves, in order: those in the settings, else ``default`` and the
+    handlers'."""
+    if settings.consumer.queues:
+        return tuple(dict.fromkeys(settings.consumer.queues))
+    return ("default", *sorted({handler.queue for handler in handlers.values()} - {"default"}))
+
+
+def consumer_options(
+    settings: Settings, queues: tuple[str, ...], *, until_empty: bool, max_messages: int | None
+) -> ConsumerOptions:
+    from pollconsumer.runtime.consumer import ConsumerOptions
+
+    chosen = settings.consumer
+    tables = {name: settings.queues[name] for name in queues if name in settings.queues}
+    limits = {}
+    for name, table in tables.items():
+        quota, period_ms = parse_quota(table.quota) if table.quota else (None, None)
+        limits[name] = Limits(table.max_in_flight, quota, period_ms)
+    weighted = any(table.weight for table in tables.values())
+    return ConsumerOptions(
+        queues=queues,
+        idle_time=chosen.idle_time,
+        estimated_duration=chosen.estimated_duration,
+        tolerance_factor=chosen.tolerance_factor,
+        min_margin=chosen.min_margin,
+        until_empty=until_empty,
+        max_messages=max_messages,
+        memory_limit=chosen.memory_limit,
+        limits=limits,
+        weights={name: table.weight or 1 for name, table in tables.items()} if weighted else {},
+    )

@@ -17,9 +17,7 @@ if TYPE_CHECKING:
 
 def load_recurrences(settings: Settings, handlers: Mapping[str, Handler]) -> list[Recurrence]:
     """Those of the configuration and of the imported modules; the configuration's take precedence by name.
-
-    ConfigurationError for an invalid one.
-    """
+    ConfigurationError for an invalid one."""
     chosen = registry.recurrences() | settings.recurrences
     if not chosen:
         return []

@@ -118,10 +118,8 @@ def current_settings() -> Settings:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the command that ``arguments`` name and return its exit code.
-
-    A command returns None or its exit code. User errors are printed in one line; other exceptions are bugs, and raised.
-    """
+    """Run the command that ``arguments`` name and return its exit code. A command returns None or its exit code. User
+    errors are printed in one line; other exceptions are bugs, and raised."""
     logs.configure()
     logs.damp(_streaks(arguments))
     if isinstance(sys.stdout, io.TextIOWrapper):

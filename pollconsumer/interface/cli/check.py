@@ -16,7 +16,7 @@ from pollconsumer.core.timespan import format_duration
 from pollconsumer.core.window import predict_stop
 from pollconsumer.interface.api.registry import registry
 from pollconsumer.interface.assembly.handlers import load_handlers
-from pollconsumer.interface.assembly.options import served_queues
+from pollconsumer.interface.assembly.launches import served_queues
 from pollconsumer.interface.assembly.recurrences import load_recurrences
 from pollconsumer.interface.cli import current_settings
 from pollconsumer.interface.cli.output import print_json, print_table
@@ -47,8 +47,6 @@ IMPORT_WITHIN = 20.0
 
 
 class OnlyRead(OwnFiles):
-    """The launches' files, read-only."""
-
     def write(self, name: str, content: bytes) -> bool:  # noqa: ARG002  nothing is made of them
         return False
 
@@ -115,7 +113,6 @@ def _check_handlers(recurrences: Sequence[Recurrence], handlers: Mapping[str, Ha
 
 
 def _not_served(queue: str, service: Service, handlers: Mapping[str, Handler]) -> str:
-    """A line about a queue of some handlers that is not served here."""
     names = ", ".join(sorted(name for name, handler in handlers.items() if handler.queue == queue)) or "recurrences"
     if service.lately:
         return f"{queue}, that of {names}: other launches serve it"
@@ -124,10 +121,8 @@ def _not_served(queue: str, service: Service, handlers: Mapping[str, Handler]) -
 
 
 def _unchecked_arguments() -> dict[str, str]:
-    """Unchecked parameters, as HANDLER.PARAMETER, with the reasons.
-
-    ConfigurationError for a handler that no message can call.
-    """
+    """Unchecked parameters, as HANDLER.PARAMETER, with the reasons. ConfigurationError for a handler that no message
+    can call."""
     unchecked: dict[str, str] = {}
     for name, registered in registry.handlers().items():
         impossible, odd = registered.arguments.problems()

@@ -188,10 +188,8 @@ def _opened(source: str) -> BinaryIO:
 
 
 class _Report:
-    """Prints the ids, or with ``counting`` their number, for a person at a terminal.
-
-    Progress is shown on a terminal that does not also show the ids.
-    """
+    """Prints the ids, or with ``counting`` their number, for a person at a terminal. Progress is shown on a terminal
+    that does not also show the ids."""
 
     def __init__(self, as_json: bool, *, counting: bool = False) -> None:
         self._as_json, self._counting = as_json, counting and not as_json

@@ -45,7 +45,6 @@ def launches(limit: int, as_json: bool) -> None:
 
 
 def launch_as_json(entry: dict[str, Any]) -> dict[str, Any]:
-    """A launch under the names of the contract."""
     started = entry.get("started_ms")
     times = {"started_at": None if started is None else iso(started), "fence": entry.get("fence")}
     return {name: entry[name] for name in NAMES} | times | {"queues": entry["queues"]}

@@ -51,7 +51,6 @@ def print_lines(lines: Iterable[object], *, as_json: bool = False) -> None:
 
 
 def print_line(text: object = "") -> None:
-    """``text`` on one line."""
     click.echo(printable(str(text)))
 
 
@@ -108,7 +107,6 @@ def _json(value: Any) -> str:
 
 
 def _width() -> int | None:
-    """Columns of standard output, if it is a terminal."""
     return shutil.get_terminal_size().columns if is_terminal(sys.stdout) else None
 
 

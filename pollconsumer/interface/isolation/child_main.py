@@ -41,23 +41,15 @@ def main(connection: int, lifeline: int) -> None:
     hold(lifeline)
     os.set_inheritable(connection, False)
     launch = socket.socket(fileno=connection)
-    with launch.makefile("rb", buffering=0) as file:
-        size = int.from_bytes(_exactly(file, 4), "big")
-        introduction = json.loads(_exactly(file, size))
+    with launch.makefile("rb") as file:  # the launch sends nothing more before the answer
+        line = file.readline()
+    if not line.endswith(b"\n"):  # it died
+        return
+    introduction = json.loads(line)
     sys.path[:] = introduction["path"]
     from pollconsumer.interface.isolation.child import serve
 
     serve(launch, introduction)
-
-
-def _exactly(file: object, size: int) -> bytes:
-    got = b""
-    while len(got) < size:
-        part = file.read(size - len(got))  # type: ignore[attr-defined]
-        if not part:
-            raise SystemExit
-        got += part
-    return got
 
 
 if __name__ == "__main__":

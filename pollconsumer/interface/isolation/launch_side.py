@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from pollconsumer.interface.logs import damped_by, log
@@ -31,8 +31,6 @@ def isolating(
         "streaks": streaks and {"name": streaks.name, "launch": streaks.launch},
         "queues": {name: handler.queue for name, handler in handlers.items()},
     }
-    processes = Processes(Path(__file__).with_name("child_main.py"), introduction, check_lease)
-    try:
+    program = Path(__file__).with_name("child_main.py")
+    with closing(Processes(program, introduction, check_lease)) as processes:
         yield processes.around(handlers)
-    finally:
-        processes.close()

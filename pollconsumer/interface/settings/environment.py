@@ -38,10 +38,8 @@ def optional(hint: Any) -> tuple[Any, bool]:
 
 
 def with_environment(file: dict[str, Any], variables: Mapping[str, str]) -> dict[str, Any]:
-    """The values of ``file`` overridden by ``variables``; an empty variable counts as unset.
-
-    ConfigurationError for an unknown variable.
-    """
+    """The values of ``file`` overridden by ``variables``; an empty variable counts as unset. ConfigurationError for an
+    unknown variable."""
     paths = dict(_paths())
     for name in sorted(variables, key=lambda name: name.count("__")):  # lists and whole tables before what is in them
         found = paths.get(name) or _path_in_table(name, file)
@@ -122,7 +120,6 @@ def _known_beside(name: str, paths: Iterable[str]) -> list[str]:
 
 
 def suggestion(name: str, known: list[str]) -> str:
-    """The suggested fix for ``name``."""
     close = difflib.get_close_matches(name, known, n=1)
     return f"did you mean {close[0]}?" if close else f"known here: {', '.join(sorted(known))}"
 

@@ -13,7 +13,7 @@ import os
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import fields, replace
+from dataclasses import asdict, fields, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Literal
@@ -21,25 +21,21 @@ from typing import Any, Literal
 from pollconsumer.core.errors import ConfigurationError, PermissionDenied
 from pollconsumer.core.redaction import redacted
 from pollconsumer.interface.logs import log
-from pollconsumer.interface.settings.model import (
-    ABOUT_MESSAGE,
-    CONFIG_VARIABLE,
-    MESSAGE_VARIABLE,
-    PLACE,
-    PREFIX,
-    SECTIONS,
-    TABLES,
-    TRUST_VARIABLE,
-    TRUSTED,
-    VERSION,
-    Settings,
-)
+from pollconsumer.interface.settings.model import CONFIG_VARIABLE, PLACE, PREFIX, SECTIONS, TABLES, VERSION, Settings
 from pollconsumer.interface.settings.rules import validate
 from pollconsumer.interface.settings.writable import refuse_writable_file
 from pollconsumer.runtime.own_files import OwnFiles, cache_directory
 
 READERS = ("model.py", "rules.py", "values.py", "sources.py", "environment.py")
 """Modules that define settings and their validation: a change of one invalidates the cache."""
+MESSAGE_VARIABLE = f"{PREFIX}MESSAGE_ID"
+"""Variables for programs that run for a message; not settings, if a program calls pollconsumer."""
+ABOUT_MESSAGE = frozenset(
+    PREFIX + name
+    for name in ("HANDLER", "QUEUE", "ATTEMPT", "GENERATION", "FENCE", "IDEMPOTENCY_KEY", "DEADLINE", "SECONDS_LEFT")
+)
+TRUST_VARIABLE, TRUSTED = f"{PREFIX}TRUST_WRITABLE", "true"
+"""Only in the environment: a file that others may write cannot vouch for itself."""
 REMEMBERED = 8
 """Maximum number of cached sets of values."""
 
@@ -74,10 +70,7 @@ def load_settings(config: Path | None = None, *, store: str | None = None, names
 
 
 def read_settings(config: Path) -> Settings:
-    """Settings of that file and defaults, without environment and cache.
-
-    ConfigurationError as with `load_settings`.
-    """
+    """Settings of that file and defaults, without environment and cache. ConfigurationError as with `load_settings`."""
     from pollconsumer.interface.settings.sources import read
 
     path, content = _find(config, {})
@@ -87,10 +80,7 @@ def read_settings(config: Path) -> Settings:
 
 
 def with_flags(settings: Settings, section: Literal["consumer", "mover"], flags: Mapping[str, object]) -> Settings:
-    """``settings`` overridden by ``flags`` (setting → value), except None and ().
-
-    Errors as those of ``validate``.
-    """
+    """``settings`` overridden by ``flags`` (setting → value), except None and (). Errors as those of ``validate``."""
     given: dict[str, Any] = {name: value for name, value in flags.items() if value not in (None, ())}
     if not given:
         return settings
@@ -125,10 +115,8 @@ def _find(config: Path | None, variables: Mapping[str, str]) -> tuple[Path | Non
 
 
 def _assemble(values: dict[str, Any], path: Path | None) -> Settings:
-    """Settings from plain ``values``, as read or, with lists for tuples, as cached.
-
-    KeyError, TypeError or ValueError if they do not fit.
-    """
+    """Settings from plain ``values``, as read or, with lists for tuples, as cached. KeyError, TypeError or ValueError
+    if they do not fit."""
     sections: dict[str, Any] = {name: kind(**_typed(kind, values[name])) for name, kind in SECTIONS.items()}
     for name, kind in TABLES.items():
         sections[name] = {key: kind(**_typed(kind, entry)) for key, entry in values[name].items()}
@@ -142,11 +130,6 @@ def _typed(kind: type, values: dict[str, Any]) -> dict[str, Any]:
     words = {each.name: type(each.default) for each in fields(kind) if isinstance(each.default, StrEnum)}
     typed = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
     return typed | {name: word(values[name]) for name, word in words.items() if name in values}
-
-
-def _plain(settings: Any) -> dict[str, Any]:
-    kept = [each.name for each in fields(settings) if each.name not in PLACE or not isinstance(settings, Settings)]
-    return {name: getattr(settings, name) for name in kept}
 
 
 def _key(path: Path | None, content: bytes, variables: Mapping[str, str]) -> str | None:
@@ -183,12 +166,8 @@ def _remember(key: str, settings: Settings) -> None:
 
 def as_values(settings: Settings) -> dict[str, Any]:
     """``settings`` as JSON for ``from_values``, without their place."""
-    values = _plain(settings) | {name: _plain(getattr(settings, name)) for name in SECTIONS}
-    for name in TABLES:
-        values[name] = {key: _plain(entry) for key, entry in getattr(settings, name).items()}
-    return values
+    return {name: value for name, value in asdict(settings).items() if name not in PLACE}
 
 
 def from_values(values: dict[str, Any], directory: Path, config: Path | None) -> Settings:
-    """Inverse of ``as_values``."""
     return replace(_assemble(values, directory / "config.toml"), config=config)

@@ -14,15 +14,7 @@ from pollconsumer.runtime.own_files import OwnFiles, state_directories
 VERSION = "0.1.0"
 PREFIX = "POLLCONSUMER_"
 CONFIG_VARIABLE = f"{PREFIX}CONFIG"
-ABOUT_MESSAGE = frozenset(
-    PREFIX + name
-    for name in ("HANDLER", "QUEUE", "ATTEMPT", "GENERATION", "FENCE", "IDEMPOTENCY_KEY", "DEADLINE", "SECONDS_LEFT")
-)
 NO_STATE = "none"
-TRUST_VARIABLE, TRUSTED = f"{PREFIX}TRUST_WRITABLE", "true"
-"""Only in the environment: a file that others may write cannot vouch for itself."""
-MESSAGE_VARIABLE = f"{PREFIX}MESSAGE_ID"
-"""Variables for programs that run for a message; not settings, if a program calls pollconsumer."""
 
 Duration = Annotated[float, parse_duration]
 """Seconds, parsed by the annotated function."""
@@ -54,8 +46,6 @@ class ConsumerSettings:
 
 @dataclass(frozen=True, slots=True)
 class MoverSettings:
-    """Options of a mover's launch."""
-
     timeout: Duration = 60.0
     schedule: str | None = None
     idle_time: Duration = 1.0

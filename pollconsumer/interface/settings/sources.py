@@ -8,13 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Strict, ValidationError, create_model
-from pydantic_settings import (
-    BaseSettings,
-    InitSettingsSource,
-    PydanticBaseSettingsSource,
-    SettingsConfigDict,
-    TomlConfigSettingsSource,
-)
+from pydantic_settings import BaseSettings, InitSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
 from pollconsumer.core.errors import ConfigurationError
 from pollconsumer.interface.settings.environment import keys_of, optional, suggestion, with_environment
@@ -47,9 +41,7 @@ def read(path: Path | None, variables: Mapping[str, str]) -> dict[str, Any]:
         model_config = SettingsConfigDict(extra="forbid", case_sensitive=True)
 
         @classmethod
-        def settings_customise_sources(
-            cls, settings_cls: type[BaseSettings], *_: Any, **__: Any
-        ) -> tuple[PydanticBaseSettingsSource, ...]:
+        def settings_customise_sources(cls, settings_cls: type[BaseSettings], *_: Any, **__: Any) -> tuple[Any, ...]:
             file = TomlConfigSettingsSource(settings_cls, path).toml_data
             return (InitSettingsSource(settings_cls, with_environment(file, variables)),)
 

@@ -29,10 +29,8 @@ _MEMORY = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([KMG])(i?)B?|B?)", re.IGNORECASE)
 
 
 def parse_memory(value: str | int) -> int:
-    """Bytes in ``value``: a number of bytes or text such as ``256MB`` (millions) or ``256MiB`` (1024²).
-
-    ValueError if it is invalid, or less than 1 MiB, probably by a forgotten unit.
-    """
+    """Bytes in ``value``: a number of bytes or text such as ``256MB`` (millions) or ``256MiB`` (1024²). ValueError if
+    it is invalid, or less than 1 MiB, probably by a forgotten unit."""
     found = None if isinstance(value, bool) else _MEMORY.fullmatch(str(value).strip())
     if found is None:
         raise ValueError("write bytes or a unit, as in 256MB or 1GiB")

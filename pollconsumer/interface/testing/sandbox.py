@@ -15,8 +15,7 @@ from pollconsumer.core.timespan import parse_duration
 from pollconsumer.interface.api.handle import Handle
 from pollconsumer.interface.api.registry import registry
 from pollconsumer.interface.assembly.handlers import load_handlers
-from pollconsumer.interface.assembly.launches import MOVER
-from pollconsumer.interface.assembly.options import consumer_options, mover_options, served_queues
+from pollconsumer.interface.assembly.launches import MOVER, consumer_options, mover_options, served_queues
 from pollconsumer.interface.assembly.recurrences import load_recurrences
 from pollconsumer.interface.event_log import listener
 from pollconsumer.interface.logs import log

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
 from threading import Lock
-from typing import TYPE_CHECKING
 
-from pollconsumer.core.message import Malformed, decode_payload
+from pollconsumer.core.message import Malformed, NewMessage, decode_payload
 from pollconsumer.runtime.handling.context import Context, Delivery, Situation
+from pollconsumer.runtime.handling.handler import Handler
+from pollconsumer.runtime.launch.held import Launch
 from pollconsumer.store.redis_store import RedisStore
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from pollconsumer.core.message import NewMessage
-    from pollconsumer.runtime.handling.handler import Handler
-    from pollconsumer.runtime.launch.held import Launch
-    from pollconsumer.store.reservations import Reservation
+from pollconsumer.store.reservations import Reservation
 
 
 class Deliveries:

@@ -45,7 +45,6 @@ class Settling:
         self.handled = self.failed = self.released = self.yielded = 0
 
     def settle(self, handled: Handled) -> None:
-        """Add an attempt that has ended."""
         reservation, error = handled.attempt.reservation, handled.outcome.error
         started, ended = reservation.server_ms(handled.started), reservation.server_ms(handled.ended)
         if self.since is None:
@@ -157,14 +156,11 @@ class Settling:
     def release(self, reservation: Reservation) -> None:
         """Release it, uncharged: it was not started."""
         self.released += 1
-        self._give_back(reservation)
+        self._add(reservation, Settlement.released(reservation))
 
     def put_back(self, reservation: Reservation) -> None:
         """Release it, uncharged, after its handler yielded."""
         self.yielded += 1
-        self._give_back(reservation)
-
-    def _give_back(self, reservation: Reservation) -> None:
         self._add(reservation, Settlement.released(reservation))
 
     @property

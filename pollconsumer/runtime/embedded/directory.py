@@ -51,10 +51,8 @@ def create_directory(directory: Path) -> None:
 
 
 def take_lock(directory: Path) -> int | None:
-    """A descriptor that holds the lock, for the caller to pass on and close; None while another process holds it.
-
-    The lock file is never removed: a second file would be a second lock.
-    """
+    """A descriptor that holds the lock, for the caller to pass on and close; None while another process holds it. The
+    lock file is never removed: a second file would be a second lock."""
     path = directory / LOCK
     try:
         lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)

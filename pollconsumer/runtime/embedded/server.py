@@ -131,11 +131,8 @@ class EmbeddedServer:
             pause = min(pause * 1.5, LONGEST_PAUSE)
 
     def stop(self, budget: float = 10.0) -> bool:
-        """Stop the server, after writing its append-only file; returns whether one was running.
-
-        Returns when its lock is free, so that another can start at once. StoreUnreachable if it is still running after
-        ``budget`` seconds.
-        """
+        """Stop the server, after writing its append-only file; returns whether one was running. Returns when its lock
+        is free, so that another can start at once. StoreUnreachable if it is still running after ``budget`` seconds."""
         if not check_directory(self.directory):
             return False
         deadline = time.monotonic() + budget
@@ -158,10 +155,8 @@ class EmbeddedServer:
         return bool(signalled)
 
     def status(self) -> ServerStatus | None:
-        """The status of the running server, or None. Starts nothing.
-
-        StoreUnreachable if a server is alive and does not answer within 2 s, or its socket is gone.
-        """
+        """The status of the running server, or None. Starts nothing. StoreUnreachable if a server is alive and does not
+        answer within 2 s, or its socket is gone."""
         if not check_directory(self.directory):
             return None
         address = self._linked_address()

@@ -103,7 +103,7 @@ def start(directory: Path, address: Path, *, appendfsync: str, lock: int, deadli
             _, complaint = process.communicate(timeout=max(deadline - time.monotonic(), 0.1))
         except subprocess.TimeoutExpired:
             process.kill()
-            raise StoreUnreachable("embedded server did not start in time", program, _look_at(log)) from None
+            raise StoreUnreachable("embedded server did not start in time", program, f"see {log}") from None
     if process.returncode:
         lines = complaint.decode("utf-8", "replace").split("\n")
         raise _failure(directory, [line.strip() for line in lines if line.strip()])
@@ -132,15 +132,11 @@ def _failure(directory: Path, lines: list[str]) -> PollConsumerError:
     if not last and os.statvfs(directory).f_bavail == 0:
         last = "No space left on device"  # a full disk has no room for the log line either
     if CANNOT_WRITE.search(last):
-        return CannotCreate("embedded server cannot write its data", last, _look_at(log))
+        return CannotCreate("embedded server cannot write its data", last, f"see {log}")
     if any(ABOUT_DATA.search(line) for line in lines):
-        fix = f"{_look_at(log)}; restore {AOF_DIRECTORY} from a backup, or repair a copy of it with valkey-check-aof"
+        fix = f"see {log}; restore {AOF_DIRECTORY} from a backup, or repair a copy of it with valkey-check-aof"
         return StoreRefused("embedded server refuses its data", last, fix)
-    return StoreUnreachable("embedded server ended while starting", last or "no reason given", _look_at(log))
-
-
-def _look_at(log: Path) -> str:
-    return f"see {log}"
+    return StoreUnreachable("embedded server ended while starting", last or "no reason given", f"see {log}")
 
 
 def _bundled_program() -> str | None:
@@ -169,9 +165,7 @@ def _check_version(path: Path) -> None:
 
 def _refuse_lost_manifest(directory: Path) -> None:
     """StoreRefused for append-only files without their manifest, with which the server would silently start empty.
-
-    Empty files, left by an interrupted first start (killed, disk full), are accepted.
-    """
+    Empty files, left by an interrupted first start (killed, disk full), are accepted."""
     files = directory / AOF_DIRECTORY
     try:
         sizes = {entry.name: entry.stat().st_size for entry in os.scandir(files)}
@@ -185,7 +179,7 @@ def _refuse_lost_manifest(directory: Path) -> None:
         if (name.endswith(".incr.aof") and size) or (".base." in name and size > EMPTY_BASE_BYTES)
     ]
     if written and not any(name.endswith(".manifest") and size for name, size in sizes.items()):
-        fix = f"restore the manifest in {files} from a backup; {_look_at(directory / LOG)}"
+        fix = f"restore the manifest in {files} from a backup; see {directory / LOG}"
         raise StoreRefused("embedded server's data has lost its manifest", ", ".join(sorted(written)), fix)
 
 

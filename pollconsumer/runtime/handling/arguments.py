@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import inspect
 import sys
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from pollconsumer.core.errors import ConfigurationError, shown
 from pollconsumer.core.retry import Fatal
 from pollconsumer.runtime.handling.annotations import JSON_KINDS, Annotations, accepted_types
 from pollconsumer.runtime.handling.context import Context
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
-    Convert = Callable[[Any], Any]
-    """Converts a JSON value to a parameter's type. Mismatch if it does not fit."""
-    Kinds = tuple[type, ...] | None
-    """Types whose values are accepted; None for any."""
+Convert = Callable[[Any], Any]
+"""Converts a JSON value to a parameter's type. Mismatch if it does not fit."""
+Kinds = tuple[type, ...] | None
+"""Types whose values are accepted; None for any."""
 
 MOST_NAMED = 5
 MOST_CHARACTERS = 300

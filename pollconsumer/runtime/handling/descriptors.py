@@ -67,10 +67,8 @@ class Outputs:
 
 
 class Sample:
-    """A descriptor that shows whether a handler closes ours.
-
-    It is one end of a pipe, since no other descriptor can be the same file; /dev/null could be reopened by anyone.
-    """
+    """A descriptor that shows whether a handler closes ours. It is one end of a pipe, since no other descriptor can be
+    the same file; /dev/null could be reopened by anyone."""
 
     def __init__(self) -> None:
         self._opened = self._open()

@@ -9,21 +9,19 @@ from __future__ import annotations
 import asyncio
 import errno
 import threading
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from contextvars import ContextVar
 from queue import Empty, SimpleQueue
 from selectors import DefaultSelector
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pollconsumer.core.retry import HandlerTimeout
 from pollconsumer.runtime.handling.outcome import Outcome
 from pollconsumer.runtime.handling.timeouts import REPEAT, VERDICTS
 from pollconsumer.store.own_descriptors import above_standard
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
-
-    End = Callable[[Outcome], None]
+End = Callable[[Outcome], None]
 
 END_WITHIN = 1.0
 """Seconds for cancelled tasks to finish when the loop is closed."""
@@ -92,7 +90,6 @@ class EventLoop:
             end(handling.outcome())
 
     def _replace(self) -> None:
-        """Replace a loop whose descriptors were closed."""
         _BROKEN.append(self._loop)
         self._loop = _new_loop()
 
@@ -155,15 +152,12 @@ def _new_loop() -> asyncio.AbstractEventLoop:
 
 
 def restart_timeout() -> None:
-    """Restart the timeout of this task's handler."""
     handling = _handling.get(None)
     if handling is not None:
         handling.restart()
 
 
 class _Handling:
-    """One message, and the timeout of its handler."""
-
     def __init__(
         self, loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, Any], timeout: float | None
     ) -> None:

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 
 class Attempt(NamedTuple):
-    """One delivery of a message to its handler."""
-
     reservation: Reservation
     handler: Handler
     payload: dict[str, Any]

@@ -10,7 +10,7 @@ from pollconsumer.core.retry import Backoff, RetryPolicy
 from pollconsumer.core.timespan import DAY
 from pollconsumer.runtime.handling.arguments import Arguments
 from pollconsumer.runtime.handling.context import Context
-from pollconsumer.runtime.handling.hooks import Hooks, hooked, hooked_coroutine
+from pollconsumer.runtime.handling.hooks import Hooks, Run, hooked, hooked_coroutine
 from pollconsumer.runtime.handling.outcome import DONE, Outcome
 
 MAX_ATTEMPTS = 5
@@ -27,7 +27,7 @@ class Handler(NamedTuple):
     """
 
     name: str
-    run: Callable[[dict[str, Any], Context | None], Any]
+    run: Run
     max_attempts: int = MAX_ATTEMPTS
     retry: RetryPolicy = Backoff()
     fatal: tuple[type[BaseException], ...] = ()
@@ -78,7 +78,7 @@ def _on_loop(handler: Handler, coroutine: Coroutine[Any, Any, Any]) -> Outcome:
         loop.close()
 
 
-def calling(function: Callable[..., Any], arguments: Arguments) -> Callable[[dict[str, Any], Context | None], Any]:
+def calling(function: Callable[..., Any], arguments: Arguments) -> Run:
     """The ``run`` of a handler that is a function."""
     if arguments.takes_context:
         return lambda payload, context: function(**arguments.bind(payload), context=context)

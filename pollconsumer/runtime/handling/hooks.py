@@ -7,20 +7,17 @@ again in this process, so that not every message waits for it.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Coroutine
 from contextvars import copy_context
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from pollconsumer.runtime.handling.context import Context
 from pollconsumer.runtime.handling.outcome import describe
 from pollconsumer.runtime.handling.stray_forks import end_stray
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
-
-    from pollconsumer.runtime.handling.context import Context
-
-    Run = Callable[[dict[str, Any], Context | None], Any]
-    RunAsync = Callable[[dict[str, Any], Context | None], Coroutine[Any, Any, Any]]
+Run = Callable[[dict[str, Any], Context | None], Any]
+RunAsync = Callable[[dict[str, Any], Context | None], Coroutine[Any, Any, Any]]
 
 MOST_CHARACTERS = 300
 HOOK_TIMEOUT = 5.0
@@ -63,7 +60,6 @@ class Hooks:
             self._call("on_failure", self.on_failure, context_of(), error, delay)
 
     def dead(self, context_of: Callable[[], Context], error: BaseException) -> None:
-        """A message became a dead letter."""
         if self.on_dead:
             self._call("on_dead", self.on_dead, context_of(), error)
 
@@ -94,9 +90,7 @@ class Hooks:
 
 def hooked(run: Run, hooks: Hooks, timeout: float | None) -> Run:
     """``run`` between its ``before`` and ``after`` hooks. It needs a context; its ``timeout`` begins after ``before``.
-
-    Hooks and handler share context variables, which are discarded afterwards.
-    """
+    Hooks and handler share context variables, which are discarded afterwards."""
 
     def run_hooked(payload: dict[str, Any], context: Context | None) -> Any:
         assert context is not None

@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 from threading import get_ident
-from typing import Protocol
+from typing import TYPE_CHECKING
 
-
-class Limit(Protocol):
-    """A timeout in force."""
-
-    deferred: bool
-
-    def defer(self) -> None:
-        """Do not stop the handler until ``deferred`` is False again."""
+if TYPE_CHECKING:
+    from pollconsumer.runtime.handling.timeouts import Limit
 
 
 in_force: dict[int, Limit] = {}

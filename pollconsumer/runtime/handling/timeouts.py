@@ -14,18 +14,14 @@ import signal
 import sys
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
 
 from pollconsumer.core.retry import Fatal, HandlerTimeout, RetryIn, TimeIsUp, Yield
+from pollconsumer.runtime.handling.context import Context
+from pollconsumer.runtime.handling.hooks import Run
 from pollconsumer.runtime.handling.shield import in_force
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import FrameType
-
-    from pollconsumer.runtime.handling.context import Context
-
-    Run = Callable[[dict[str, Any], Context | None], Any]
 
 REPEAT = 1.0
 """Seconds for cleanup, after which a handler is stopped again."""
@@ -57,23 +53,18 @@ def limited(run: Run, seconds: float) -> Run:
 
 def call_within(
     seconds: float, function: Callable[..., object], *arguments: Any, when_stopped: Callable[[], None]
-) -> bool:
-    """Call it. Returns False if it was stopped, even if it then returned; raises its own exception otherwise.
-
-    ``when_stopped`` is called at the timeout, possibly before the call ends: from a signal handler, or in another
-    thread.
-    """
+) -> None:
+    """Call it. Raises its own exception, unless it was stopped. ``when_stopped`` is called at the timeout, possibly
+    before the call ends: from a signal handler, or in another thread."""
     limit = _limit(seconds, when_stopped)
     try:
         limit.run(function, *arguments)
     except BaseException:
-        if limit.fired:
-            return False
-        raise
-    return not limit.fired
+        if not limit.fired:
+            raise
 
 
-def _limit(seconds: float, when_fired: Callable[[], None] | None = None) -> _Limit:
+def _limit(seconds: float, when_fired: Callable[[], None] | None = None) -> Limit:
     kind = _Alarm if threading.current_thread() is threading.main_thread() else _Strike
     return kind(seconds, when_fired)
 
@@ -92,7 +83,9 @@ def _in_handler(frame: FrameType | None) -> bool:
     return False
 
 
-class _Limit:
+class Limit:
+    """A timeout in force. It does not stop the handler while it is ``deferred``."""
+
     def __init__(self, seconds: float, when_fired: Callable[[], None] | None) -> None:
         self.seconds, self._when_fired = seconds, when_fired
         self.fired = self.over = self.deferred = False
@@ -109,7 +102,7 @@ class _Limit:
         self.deferred = True
 
 
-class _Alarm(_Limit):
+class _Alarm(Limit):
     """For the main thread. Restores the previous handler and timer of SIGALRM."""
 
     def run(self, function: Callable[..., Any], *arguments: Any) -> Any:
@@ -140,7 +133,7 @@ class _Alarm(_Limit):
         raise TimeIsUp
 
 
-class _Strike(_Limit):
+class _Strike(Limit):
     """For other threads."""
 
     def run(self, function: Callable[..., Any], *arguments: Any) -> Any:

@@ -93,7 +93,7 @@ def decode_messages(frames: Iterable[dict[str, Any]]) -> list[NewMessage]:
 
 
 class Connection:
-    """Frames of JSON, prefixed by their length in four bytes, over a socket. ConnectionError when it is closed."""
+    """Frames over a socket, each a line of JSON. ConnectionError when it is closed."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._socket = connection
@@ -103,25 +103,17 @@ class Connection:
 
     def send(self, frame: dict[str, Any], until: float | None = None) -> None:
         """TimeoutError if it is not sent ``until`` then, on the monotonic clock."""
-        body = json.dumps(frame).encode()
         self._socket.settimeout(None if until is None else max(0.001, until - time.monotonic()))
-        self._socket.sendall(len(body).to_bytes(4, "big") + body)
+        self._socket.sendall(json.dumps(frame).encode() + b"\n")
 
     def receive(self, seconds: float | None = None) -> dict[str, Any] | None:
         """The next frame, or None after ``seconds``."""
         until = None if seconds is None else time.monotonic() + seconds
-        while True:
-            size = int.from_bytes(self._buffer[:4], "big")
-            if size > MOST_BYTES:
+        searched = 0
+        while (end := self._buffer.find(b"\n", searched)) < 0:
+            searched = len(self._buffer)
+            if searched > MOST_BYTES:
                 raise ConnectionError("not a frame")
-            if self._buffer and len(self._buffer) >= 4 + size:
-                body = self._buffer[4 : 4 + size]
-                del self._buffer[: 4 + size]
-                try:
-                    frame: dict[str, Any] = json.loads(body)
-                except (ValueError, RecursionError):
-                    raise ConnectionError("not a frame") from None
-                return frame
             left = None if until is None else max(0.0, until - time.monotonic())
             if not self._poll.poll(None if left is None else left * 1000):
                 return None
@@ -129,6 +121,13 @@ class Connection:
             if not part:
                 raise ConnectionError("closed")
             self._buffer += part
+        line = self._buffer[:end]
+        del self._buffer[: end + 1]
+        try:
+            frame: dict[str, Any] = json.loads(line)
+        except (ValueError, RecursionError):
+            raise ConnectionError("not a frame") from None
+        return frame
 
     def close(self) -> None:
         self._socket.close()

@@ -45,8 +45,6 @@ class Host(Clocks, Protocol):
 
 
 class ThisProcess(SystemClocks):
-    """The real host."""
-
     started_at = staticmethod(started_at)
     chance = staticmethod(random.random)
 

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from pollconsumer.core.errors import LeaseLost, PollConsumerError, StoreRefused, StoreUnreachable, shown
 from pollconsumer.core.text import printable
 from pollconsumer.core.window import StopReason
 from pollconsumer.runtime.launch.progress import EMPTIED, LOST, Held, Identity, Progress
 from pollconsumer.store.leases import RENEW_EVERY, TRUSTED_FOR, Acquired, Leases
+from pollconsumer.store.patience import Clocks
+from pollconsumer.store.redis_store import RedisStore
+from pollconsumer.store.reservations import DeadLetter
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pollconsumer.store.patience import Clocks
-    from pollconsumer.store.redis_store import RedisStore
-    from pollconsumer.store.reservations import DeadLetter
-
-    Tell = Callable[[str], None]
+Tell = Callable[[str], None]
 
 RETRY_EVERY = 1.0
 """Seconds between retries while the server does not answer."""

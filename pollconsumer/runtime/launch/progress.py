@@ -122,7 +122,6 @@ class Counts(NamedTuple):
     margin: float = 0.0
 
     def of_messages(self) -> tuple[int, int, int, int]:
-        """Handled, failed, released, yielded."""
         return self.handled, self.failed, self.released, self.yielded
 
 
@@ -157,8 +156,6 @@ class Progress:
 
 
 class Identity(NamedTuple):
-    """The identity of a launch."""
-
     launch: str
     role: str
     queues: tuple[str, ...]

@@ -7,34 +7,27 @@ since only its holder touches messages.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING
 
 from pollconsumer.core.errors import LeaseLost, PollConsumerError, StoreRefused, StoreUnreachable
-from pollconsumer.core.events import LaunchEnded
+from pollconsumer.core.events import Event, LaunchEnded
 from pollconsumer.core.window import StopReason
 from pollconsumer.runtime.launch.frame import Frame
-from pollconsumer.runtime.launch.heartbeat import GONE
-from pollconsumer.runtime.launch.host import ThisProcess
+from pollconsumer.runtime.launch.heartbeat import GONE, Heartbeat
+from pollconsumer.runtime.launch.held import Launch, LaunchPlan
+from pollconsumer.runtime.launch.host import Host, ThisProcess
 from pollconsumer.runtime.launch.keeping import Tenure
 from pollconsumer.runtime.launch.progress import EMPTIED
+from pollconsumer.runtime.store_opener import StoreOpener
 from pollconsumer.store.leases import TTL, Acquired, Group, Leases
 from pollconsumer.store.patience import Budget
 from pollconsumer.store.redis_store import RedisStore
 from pollconsumer.store.replies import RESTORE
+from pollconsumer.store.wire import Wire
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pollconsumer.core.events import Event
-    from pollconsumer.runtime.launch.heartbeat import Heartbeat
-    from pollconsumer.runtime.launch.held import Launch, LaunchPlan
-    from pollconsumer.runtime.launch.host import Host
-    from pollconsumer.runtime.store_opener import StoreOpener
-    from pollconsumer.store.wire import Wire
-
-    Work = Callable[[Launch], StopReason]
+Work = Callable[[Launch], StopReason]
 
 HEARTBEAT_BUDGET = 2.0
 REFRESH = 1.0

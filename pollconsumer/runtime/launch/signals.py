@@ -10,11 +10,8 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class Interruption:
-    """Whether the launch was asked to stop.
-
-    The signal handler only sets a flag: it runs between any two instructions, where it must not take a lock or leave a
-    reply unread.
-    """
+    """Whether the launch was asked to stop. The signal handler only sets a flag: it runs between any two instructions,
+    where it must not take a lock or leave a reply unread."""
 
     def __init__(self) -> None:
         self.signal: int | None = None

@@ -29,7 +29,6 @@ class Watchdog:
         threading.Thread(target=self._watch, args=(seconds,), name="watchdog", daemon=True).start()
 
     def disarm(self) -> None:
-        """Disarm it."""
         with self._striking:
             self._disarmed.set()
             faulthandler.cancel_dump_traceback_later()

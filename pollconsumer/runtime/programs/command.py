@@ -170,7 +170,6 @@ class Output:
         return (bytes(self._first) + between + self._last).decode("utf-8", "replace")
 
     def head(self) -> str:
-        """The beginning alone."""
         return f"{self._first.decode('utf-8', 'replace')}\n[{self._size - len(self._first)} bytes left out]\n"
 
     def last_lines(self) -> str:
@@ -203,10 +202,8 @@ class _Running:
             self._poll.register(self._handle, select.POLLIN)
 
     def wait(self, seconds: float | None, *, until_silent: bool = False) -> bool:
-        """Read its output until it has exited: True; or until ``seconds`` have passed: False.
-
-        With ``until_silent`` also until no process has its output open.
-        """
+        """Read its output until it has exited: True; or until ``seconds`` have passed: False. With ``until_silent``
+        also until no process has its output open."""
         until = None if seconds is None else time.monotonic() + seconds
         while not self._exited or (until_silent and not self._silent):
             left = LONGEST_WAIT if until is None else until - time.monotonic()
@@ -220,10 +217,8 @@ class _Running:
             os.killpg(self._process.pid, number)
 
     def end(self, *, kill: bool) -> int | None:
-        """The exit code, negative for a signal; None if another waiter reaped it. Reads the rest of the pipe.
-
-        With ``kill``, kills the process group first.
-        """
+        """The exit code, negative for a signal; None if another waiter reaped it. Reads the rest of the pipe. With
+        ``kill``, kills the process group first."""
         if kill:
             self.signal(signal.SIGKILL)
         while not self._exited:
