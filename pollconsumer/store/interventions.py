@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from pollconsumer.core.errors import BadData, NotFound
+from pollconsumer.store import rows
 from pollconsumer.store.id_text import id_bytes, id_text
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.producer import ID_MEMORY_MS, MOST_REMEMBERED
@@ -32,12 +33,21 @@ class Interventions:
         self._settle_with("reschedule", queue, message_id, f"+{delay}" if due is None else f"={due}")
 
     def redrive(self, queue: str, ids: Sequence[str]) -> list[str]:
-        """Return dead letters to ``queue``. Returns the ids that were redriven."""
-        return self._in_batches("redrive", queue, ids)
+        """Return dead letters to ``queue``. Returns the ids that were redriven.
+
+        Each is redriven from the generation that it is in now, so that a repeated call redrives none that died again.
+        """
+        rows_key = self._keys.queue(queue, "rows")
+
+        def with_generations(batch: list[bytes]) -> list[bytes | int]:
+            found = self._wire.command("HMGET", rows_key, *batch)
+            return [part for pair in zip(batch, map(rows.generation, found), strict=True) for part in pair]
+
+        return self._in_batches("redrive", queue, list(dict.fromkeys(ids)), with_generations)
 
     def purge(self, queue: str, ids: Sequence[str]) -> list[str]:
         """Forget dead letters, except their ids. Returns the ids that were purged."""
-        return self._in_batches("purge", queue, ids, ID_MEMORY_MS, MOST_REMEMBERED)
+        return self._in_batches("purge", queue, ids, lambda batch: [ID_MEMORY_MS, MOST_REMEMBERED, *batch])
 
     def pause(self, queue: str, *, paused: bool) -> None:
         """Pause or resume ``queue``. An unknown queue can be paused, before the first message; resuming it is
@@ -67,10 +77,12 @@ class Interventions:
         if state and not (name == "cancel" and state == b"cancelled"):
             raise BadData(f"cannot {name}", message_id, f"it is {state.decode()} already")
 
-    def _in_batches(self, name: str, queue: str, ids: Sequence[str], *limits: int) -> list[str]:
+    def _in_batches(
+        self, name: str, queue: str, ids: Sequence[str], arguments: Callable[[list[bytes]], Sequence[bytes | int]]
+    ) -> list[str]:
         self._demand(queue)
         done: list[str] = []
         for first in range(0, len(ids), MAX_BATCH_IDS):
-            stored = [id_bytes(message_id) for message_id in ids[first : first + MAX_BATCH_IDS]]
-            done += map(id_text, self._wire.run(name, self._keys, queue, [*limits, *stored]))
+            batch = [id_bytes(message_id) for message_id in ids[first : first + MAX_BATCH_IDS]]
+            done += map(id_text, self._wire.run(name, self._keys, queue, arguments(batch)))
         return done

@@ -53,7 +53,7 @@ class Reservation:
     @property
     def generation(self) -> int:
         """The number of redrives."""
-        return self.row[rows.GENERATION]
+        return rows.generation(self.row)
 
     @property
     def fence(self) -> int:

@@ -68,6 +68,11 @@ def crashes(row: bytes) -> int:
     return row[CRASHES]
 
 
+def generation(row: bytes | None) -> int:
+    """The number of redrives."""
+    return row[GENERATION] if row is not None and len(row) > GENERATION else 0
+
+
 def fence(row: bytes) -> int:
     return int.from_bytes(row[FENCE:RESERVED], "big")
 

@@ -111,6 +111,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     _lua("cancel", "state", "if state ~= 'scheduled' and state ~= 'ready' then return state end", ""),
     _lua("reschedule", "state", "if state ~= 'scheduled' and state ~= 'ready' then return state end", ""),
+    _lua("redrive", "generation compare", "> tonumber(ARGV[i + 1])", "> 255"),
     _lua("redrive", "dead letters alone", "redis.call('ZSCORE', dead_letters, id) and readable", "readable"),
     _lua("purge", "dead letters alone", "if redis.call('ZSCORE', dead_letters, id) then", "if true then"),
     *(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -70,6 +71,17 @@ def test_what_was_redriven_is_not_redriven_again(store: RedisStore, person: Inte
     brought_to(store, BECOMES["dead"])
     assert [person.redrive(QUEUE, ["a", "a"]), person.redrive(QUEUE, ["a"])] == [["a"], []]
     assert names(Launch(store).reserve(9)) == ["a"]
+
+
+def test_what_died_again_is_not_redriven_by_a_repeated_call(store: RedisStore, look: Looking) -> None:
+    brought_to(store, BECOMES["dead"])
+    repeated = partial(store.wire.run, "redrive", store.keys, QUEUE, ["a", 0])
+    assert repeated() == [b"a"]
+    launch = Launch(store)
+    (again,) = launch.reserve()
+    launch.settle(die(again))
+    assert repeated() == [b"a"]
+    assert look.ranked("dead_letters") == ["a"]
 
 
 def test_what_waits_for_its_next_attempt_is_no_dead_letter(store: RedisStore, person: Interventions) -> None:

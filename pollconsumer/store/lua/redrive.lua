@@ -1,20 +1,24 @@
 -- Return dead letters to their queue, in a new generation with all attempts again.
 -- KEYS records rows ready ready_by_priority dead_letters unique_keys counters ready_marker
 -- NEEDS types ready unique_keys markers
--- ARGV ids
--- Returns ids redriven. Skipped: ids that are no dead letters, have lost their record, or whose unique key another message
---   holds by now
+-- ARGV for each: id, generation it was in when this was asked for
+-- Returns ids redriven since then. Skipped: ids that are no dead letters, have lost their record, or whose unique key
+--   another message holds by now
 
 local now, returned = now_ms(), {}
 expect('LLEN', ready, ready_marker)
 expect('ZCARD', ready_by_priority)
-for _, id in ipairs(ARGV) do
+for i = 1, #ARGV, 2 do
+  local id, row = ARGV[i], well_formed(redis.call('HGET', rows, ARGV[i]))
+  local redriven = (row and byte(row, GENERATION) or 0) > tonumber(ARGV[i + 1])  -- by this call, whose reply was lost
   local record = redis.call('ZSCORE', dead_letters, id) and readable(redis.call('HGET', records, id))
   local key = record and unique_key(record) or ''
   local holder = key ~= '' and holder_of(key, now)
-  if record and (not holder or holder == id) then
+  if redriven then
+    returned[#returned + 1] = id
+  elseif record and (not holder or holder == id) then
     if key ~= '' then redis.call('HSET', unique_keys, key, id) end
-    local row = well_formed(redis.call('HGET', rows, id)) or fresh_row(record)
+    row = row or fresh_row(record)
     redis.call('ZREM', dead_letters, id)
     redis.call('HSET', rows, id, set(row, FLAGS, char(without_flag(byte(row, FLAGS), BEGUN)) .. '\0',
       ATTEMPTS, '\0\0', CRASHES, '\0', GENERATION, char(math.min(byte(row, GENERATION) + 1, 255)),
