@@ -50,6 +50,18 @@ class FakeStore:
     def holds(self, key: Any) -> bool:
         return self._server.dbs[0].get(as_bytes(key)) is not None
 
+    def fingerprint(self) -> int:
+        """Equal for equal contents."""
+        items = self._server.dbs[0]._dict.items()  # noqa: SLF001  without expiring any
+        return hash(
+            repr(
+                sorted(
+                    (key, item.expireat, vars(item.value) if hasattr(item.value, "__dict__") else item.value)
+                    for key, item in items
+                )
+            )
+        )
+
     def forget_scripts(self) -> None:
         self._server.script_cache.clear()
 

@@ -1,0 +1,268 @@
+"""The setting, the parts and the judgement of a scenario of the catalogue."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pollconsumer.core.errors import BadData, LeaseLost, NotFound
+from pollconsumer.interface.testing.fake_store import DirectConnection
+from pollconsumer.store import outbox
+from pollconsumer.store.interventions import Interventions
+from pollconsumer.store.leases import Acquired, Group, Leases
+from pollconsumer.store.patience import Budget
+from pollconsumer.store.recurring import Recurring
+from pollconsumer.store.redis_store import RedisStore
+from pollconsumer.store.reservations import Holder, Reservation, Settlement, Share
+from pollconsumer.store.wire import Wire
+from tests.faults import store_view
+from tests.faults.checker import violations
+from tests.faults.handlers_known import BACKOFF_MS
+from tests.faults.history import Execution, History, Lease, Operation
+from tests.faults.recording import digest
+from tests.simulation.installation import SCRIPTS
+from tests.store.acting import HOUR, message
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pollconsumer.core.message import NewMessage
+    from tests.simulation.exploring import Actor, Stage
+
+NAMESPACE = "catalogue"
+QUEUE = "mail"
+GROUP = Group("consumer", (QUEUE,), 1)
+LINEAGE, MOVERS, OTHER_MOVERS = "consumer:mail:0", "mover::0", "mover:other:0"
+LAST_FENCE = 10**13
+LAUNCHES_TO_DRAIN = 8
+UNTIL_DRAINED = ("schedule", "ready", "ready_by_priority", "in_flight", "waiting_for_place", "outbox")
+PAYLOAD = digest({})
+
+
+class Scene:
+    """Sets a scenario up, plays its parts, and judges a run by the invariants of the fault tests."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.stage, self.history = stage, History(one_at_a_time=True)
+        self.store = RedisStore(self._wire(), NAMESPACE)
+
+    def _wire(self) -> Wire:
+        connect = lambda: DirectConnection(self.stage.store)  # noqa: E731  one expression
+        return Wire("memory:", lambda: Budget(5.0), connect=connect, scripts=SCRIPTS)
+
+    # What stands before
+
+    def holder(self, fence: int, lineage: str = LINEAGE) -> Holder:
+        self.history.leases.append(Lease(lineage, fence, 0))
+        return Holder(lineage, str(fence), lineage.rpartition(":")[0])
+
+    def announced(self, fence: int, lineage: str = LINEAGE) -> Holder:
+        holder = self.holder(fence, lineage)
+        self.store.announce(holder, QUEUE)
+        return holder
+
+    def there_is(self, *messages: NewMessage) -> None:
+        for each in messages:
+            self._enqueue(self.store, each)
+
+    def handle_all(self, holder: Holder) -> None:
+        self._handle_all(self.store, holder)
+
+    # Parts
+
+    def launch(self, holder: Holder, *, announces: bool = False) -> Callable[[Actor], None]:
+        """Handles what is ready; ``announces`` its fence first."""
+
+        def act(actor: Actor) -> None:
+            store = RedisStore(actor.wire(), NAMESPACE)
+            try:
+                if announces:
+                    store.announce(holder, QUEUE)
+                self._handle_all(store, holder, actor)
+            except LeaseLost:
+                self.stage.happens(actor.name, "lost its lease")
+
+        return act
+
+    def mover(self, holder: Holder) -> Callable[[Actor], None]:
+        def act(actor: Actor) -> None:
+            store = RedisStore(actor.wire(), NAMESPACE)
+            try:
+                store.promote(holder, QUEUE, 10)
+                outbox.send(store, QUEUE, lambda *_: None)
+                Recurring(store.wire, NAMESPACE).tick(holder, QUEUE, lambda _: None)
+            except LeaseLost:
+                self.stage.happens(actor.name, "lost its lease")
+
+        return act
+
+    def successor(self) -> Callable[[Actor], None]:
+        """Calls for the lease, takes it when it is released, and goes on."""
+
+        def act(actor: Actor) -> None:
+            store = RedisStore(actor.wire(), NAMESPACE)
+            leases = Leases(store.wire, NAMESPACE)
+            for _ in range(3):
+                found = leases.acquire(GROUP, actor.name, "{}", "{}")
+                if isinstance(found, Acquired):
+                    self.history.leases.append(Lease(found.holder.lineage, int(found.holder.fence), 0))
+                    self.launch(found.holder, announces=True)(actor)
+                    return
+                leases.call_for_hand_over(GROUP, 1.0)
+
+        return act
+
+    def hands_over(self, holder: Holder) -> Callable[[Actor], None]:
+        """A launch that releases its lease once a step tells it of a successor."""
+
+        def act(actor: Actor) -> None:
+            self.launch(holder)(actor)
+            Leases(RedisStore(actor.wire(), NAMESPACE).wire, NAMESPACE).release(holder, "run", "first", "{}")
+
+        return act
+
+    def producer(self, *messages: NewMessage) -> Callable[[Actor], None]:
+        def act(actor: Actor) -> None:
+            store = RedisStore(actor.wire(), NAMESPACE)
+            for each in messages:
+                self._enqueue(store, each)
+
+        return act
+
+    def person(self, what: str, message_id: str) -> Callable[[Actor], None]:
+        """Who cancels, reschedules or redrives a message."""
+
+        def act(actor: Actor) -> None:
+            interventions = Interventions(actor.wire(), NAMESPACE)
+            operations, at = self.history.operations, len(self.history.operations)
+            due = int(self.stage.clock.now * 1000) + 1000
+            operations.append(Operation(what, QUEUE, message_id, self.stage.happens(what, message_id), due=due))
+            try:
+                if what == "reschedule":
+                    interventions.reschedule(QUEUE, message_id, due=due)
+                    done = True
+                elif what == "cancel":
+                    interventions.cancel(QUEUE, message_id)
+                    done = True
+                else:
+                    done = bool(interventions.redrive(QUEUE, [message_id]))
+            except (BadData, NotFound):
+                done = False
+            outcome = "ok" if done else "refused"
+            answered = self.stage.happens(what, message_id, outcome)
+            operations[at] = operations[at]._replace(answered=answered, outcome=outcome)
+
+        return act
+
+    # Judging
+
+    def judge(self) -> list[str]:
+        """Launches without faults, until nothing is left to do; then the invariants."""
+        for number in range(LAUNCHES_TO_DRAIN):
+            if not any(self.stage.store.holds(self.store.keys.queue(QUEUE, name)) for name in UNTIL_DRAINED):
+                break
+            self.stage.clock.sleep(60.0)
+            mover = self.announced(LAST_FENCE + 2 * number, MOVERS)
+            consumer = self.announced(LAST_FENCE + 2 * number + 1)
+            self.store.offer_places(QUEUE)
+            self.store.promote(mover, QUEUE, 10)
+            outbox.send(self.store, QUEUE, lambda *_: None)
+            self._handle_all(self.store, consumer)
+        history, wire = self.history, self.store.wire
+        history.stored = store_view.stored(wire, NAMESPACE)
+        history.queues = store_view.queues(wire, NAMESPACE)
+        return violations(history)
+
+    # Acts
+
+    def _enqueue(self, store: RedisStore, message: NewMessage) -> None:
+        now = self.stage.happens("enqueue", message.id)
+        due = message.due or (now // 1000 + message.delay if message.delay else None)
+        operations, at = self.history.operations, len(self.history.operations)
+        operations.append(
+            Operation(
+                "enqueue",
+                QUEUE,
+                message.id,
+                now,
+                handler=message.handler,
+                digest=PAYLOAD,
+                key=message.key,
+                due=due,
+                concurrency_key=message.concurrency_key,
+            )
+        )
+        [entry] = store.enqueue([message])
+        outcome = "ok" if entry.id == message.id else "duplicate"
+        answered = self.stage.happens("enqueue", message.id, outcome)
+        holder = "" if outcome == "ok" else entry.id
+        operations[at] = operations[at]._replace(answered=answered, outcome=outcome, holder=holder)
+
+    def _handle_all(self, store: RedisStore, holder: Holder, actor: Actor | None = None) -> None:
+        share = Share(QUEUE, 1)
+        while share.completed or share.settlements or share.claim:
+            stepped = store.step(holder, [share], lasts_ms=HOUR, now=lambda: 0.0)
+            claim = 0 if stepped.successor or not stepped.reserved else 1
+            share = Share(QUEUE, claim)
+            for each in stepped.reserved:
+                self._handle(store, holder, each, share, actor)
+
+    def _handle(
+        self, store: RedisStore, holder: Holder, reservation: Reservation, share: Share, actor: Actor | None
+    ) -> None:
+        who, name, at = actor.name if actor else "drain", reservation.name, reservation.reserved_at
+        executions = self.history.executions
+        if reservation.handler == "once":
+            if reservation.crashes:  # begun by a launch that died
+                share.settlements.append(Settlement.dead(reservation, at, at, error="crashed", counted=False))
+                return
+            begun = Settlement.begun(reservation)
+            if store.step(holder, [_with(Share(QUEUE), begun)], lasts_ms=HOUR, now=lambda: 0.0).stale:
+                return
+            reservation.row = begun.new_row
+        index = len(executions)
+        found = int(store.last_checkpoint(reservation) or b"0") if reservation.has_checkpoint else 0
+        began = self.stage.happens(who, "begins", name, str(reservation.attempt))
+        executions.append(
+            Execution(
+                name,
+                reservation.handler,
+                QUEUE,
+                reservation.attempt,
+                reservation.generation,
+                reservation.fence,
+                id(actor),
+                PAYLOAD,
+                began,
+                found=found,
+            )
+        )
+        outcome, follow_ups = "ok", tuple[dict[str, str], ...]()
+        if actor is not None:
+            actor.wait()
+        if reservation.handler == "steps" and found < 2:
+            for number in range(found + 1, 3):
+                store.checkpoint(holder, reservation, b"%d" % number)
+                executions[index] = executions[index]._replace(kept=number)
+            outcome, settlement = "Yield", Settlement.released(reservation)
+        elif reservation.handler == "hopeless":
+            outcome, settlement = "Fatal", Settlement.dead(reservation, at, at, error="Fatal: no")
+        elif reservation.handler == "fails" and reservation.attempt == 1:
+            delay = BACKOFF_MS["ValueError"]
+            outcome, settlement = (
+                "ValueError",
+                Settlement.retrying(reservation, at, delay_ms=delay, error="ValueError: no"),
+            )
+        elif reservation.handler == "parent":
+            child = message(f"{name}-{reservation.fence}-{reservation.attempt}", handler="plain")
+            follow_ups = ({"id": child.id, "queue": QUEUE, "handler": "plain", "digest": PAYLOAD},)
+            settlement = Settlement.completed(reservation, at, at, outgoing=outbox.pack([child], at))
+        else:
+            settlement = Settlement.completed(reservation, at, at)
+        ended = self.stage.happens(who, "ends", name, outcome)
+        executions[index] = executions[index]._replace(ended=ended, outcome=outcome, follow_ups=follow_ups)
+        share.settlements.append(settlement)
+
+
+def _with(share: Share, settlement: Settlement) -> Share:
+    share.settlements.append(settlement)
+    return share
