@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from functools import cache
 from typing import Protocol
 
@@ -37,20 +38,15 @@ class Durations:
     """
 
     def __init__(self, learned: dict[str, tuple[float, int]]) -> None:
-        self.by_handler = {name: Average(*entry) for name, entry in learned.items()}
-        self.measured: dict[str, Average] = {}
+        self.by_handler = defaultdict(Average, {name: Average(*entry) for name, entry in learned.items()})
+        self.measured: defaultdict[str, Average] = defaultdict(Average)
         total = sum(average.total for average in self.by_handler.values())
         count = sum(average.count for average in self.by_handler.values())
         self.overall = Average(total / count if count else 0.0, count)
 
     def add(self, handler: str, duration: float) -> None:
-        self.overall.add(duration)
-        measured = self.measured.get(handler)
-        if measured is None:
-            measured = self.measured[handler] = Average()
-            self.by_handler.setdefault(handler, Average())
-        measured.add(duration)
-        self.by_handler[handler].add(duration)
+        for average in (self.overall, self.measured[handler], self.by_handler[handler]):
+            average.add(duration)
 
     @property
     def remembered_only(self) -> bool:

@@ -150,24 +150,8 @@ class LaunchEnded(NamedTuple):
 
 
 Event = (
-    AttemptFailed
-    | MessageParked
-    | OrphansRecovered
-    | MessagesFound
-    | ReservationsLost
-    | NewerMessagesFound
-    | RetryPolicyFailed
-    | ResultDropped
-    | QueueUnknown
-    | QueueUnserved
-    | ConflictDropped
-    | DescriptorsClosed
-    | DescriptorsUsedUp
-    | WindowTooShort
-    | OccurrencesSkipped
-    | RecurrenceRemoved
-    | RecurrenceUnreadable
-    | RecurrenceContested
-    | QueueLeftOut
-    | LaunchEnded
-)
+    AttemptFailed | MessageParked | OrphansRecovered | MessagesFound | ReservationsLost | NewerMessagesFound
+    | RetryPolicyFailed | ResultDropped | QueueUnknown | QueueUnserved | ConflictDropped | DescriptorsClosed
+    | DescriptorsUsedUp | WindowTooShort | OccurrencesSkipped | RecurrenceRemoved | RecurrenceUnreadable
+    | RecurrenceContested | QueueLeftOut | LaunchEnded
+)  # fmt: skip

@@ -54,10 +54,7 @@ def state_of(t: Timestamps) -> State:
 def durations_of(t: Timestamps) -> dict[str, float | None]:
     """Seconds between the phases: waited from ready to reserved, handled from started to its end."""
     ended = t.ended_at or (t.failed_at if t.failed_at and not t.reserved_at else None)
-    return {
-        "waited_seconds": _seconds(t.enqueued_at, t.reserved_at),
-        "handled_seconds": _seconds(t.started_at, ended),
-    }
+    return {"waited_seconds": _seconds(t.enqueued_at, t.reserved_at), "handled_seconds": _seconds(t.started_at, ended)}
 
 
 def _seconds(start: int | None, end: int | None) -> float | None:

@@ -8,16 +8,10 @@ invisible characters disguise one. All output for people goes through here.
 from __future__ import annotations
 
 INDENT = "  "
-_INVISIBLE = frozenset(
-    map(
-        chr,
-        (
-            *(0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x180B, 0x180C, 0x180D, 0x180F, 0x2800, 0x3164, 0xFFA0),
-            *range(0xFE00, 0xFE10),
-            *range(0xE0100, 0xE01F0),
-        ),
-    )
-)
+_INVISIBLE = {
+    *map(chr, (0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x180B, 0x180C, 0x180D, 0x180F, 0x2800, 0x3164, 0xFFA0)),
+    *map(chr, (*range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0))),
+}
 """Characters without a glyph that ``str.isprintable`` accepts, as letters, marks or symbols."""
 
 

@@ -56,6 +56,6 @@ def predict_stop(start: float, timeout: float, next_launches: tuple[float, float
     must be gone by the first of them, and never outlives ``timeout``. Under the baton it works on until a successor
     waits, at most until the launch after that, so that a platform that skipped one launch costs nothing.
     """
-    if handoff.on_call:
-        return start + 2 * timeout if next_launches is None else min(start + 2 * timeout, next_launches[1])
-    return start + timeout if next_launches is None else min(start + timeout, next_launches[0])
+    launches = 2 if handoff.on_call else 1
+    latest = start + launches * timeout
+    return latest if next_launches is None else min(latest, next_launches[launches - 1])

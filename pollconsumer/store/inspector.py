@@ -169,17 +169,12 @@ class Inspector:
         first = self._messages(queue, [*found["heads"], *found["ranked_heads"]])
         ages = [m.row.timestamps.enqueued_at for m in first if m.state is State.READY]
         since = [at for at in ages if at is not None]
+        as_found = ("reserved", "scheduled", "completed", "dead", "cancelled", "parked", "overdue")
         return QueueCounts(
             name=queue,
             ready=max(0, found["ready"] - count_of(found["duplicates"]) + found["ranked"] + found["in_line"]),
-            reserved=found["reserved"],
-            scheduled=found["scheduled"],
-            completed=found["completed"],
-            dead=found["dead"],
-            cancelled=found["cancelled"],
-            parked=found["parked"],
+            **{name: found[name] for name in as_found},
             paused=bool(found["paused"]),
-            overdue=found["overdue"],
             skipped=count_of(found["skipped"]),
             oldest_ready_seconds=max(0, now - min(since)) / 1000 if since else None,
             load=load_of(self._wire, self._keys, queue, now),

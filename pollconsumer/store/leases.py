@@ -20,6 +20,7 @@ from typing import NamedTuple
 from pollconsumer.core.durations import MEMORY, Average
 from pollconsumer.store.id_text import id_text
 from pollconsumer.store.keyspace import Keys
+from pollconsumer.store.replies import Unanswered
 from pollconsumer.store.reservations import Holder
 from pollconsumer.store.rights import LAUNCH, OPERATOR, demand
 from pollconsumer.store.wire import Wire
@@ -85,16 +86,8 @@ class Leases:
             control("fences"), control(f"next:{group.name}"), control(f"baton:{group.name}"), control("leases"),
             control("launches"), control("ledger"), *(control(f"lease:{lineage}") for lineage in lineages),
         ]  # fmt: skip
-        args = [
-            launch,
-            int(TTL * 1000),
-            int(SUCCESSOR_TTL * 1000),
-            f"{group.name}:",
-            LAUNCHES_KEPT,
-            holder,
-            entry,
-            *dead,
-        ]
+        ttls = [int(TTL * 1000), int(SUCCESSOR_TTL * 1000)]
+        args = [launch, *ttls, f"{group.name}:", LAUNCHES_KEPT, holder, entry, *dead]
         answer = self._wire.call("acquire", keys, args)
         if answer[0] < 0:
             return None
@@ -109,7 +102,11 @@ class Leases:
 
     def wait(self, group: Group, seconds: float) -> None:
         """Until a lease of the group is released, at most ``seconds``."""
-        self._wire.blocking(("BLPOP", self._keys.control(f"baton:{group.name}"), f"{max(0.001, seconds):.3f}"), seconds)
+        try:
+            command = ("BLPOP", self._keys.control(f"baton:{group.name}"), f"{max(0.001, seconds):.3f}")
+            self._wire.once([command], blocking=seconds)
+        except Unanswered:
+            self._wire.close()
 
     def call_for_hand_over(self, group: Group, seconds: float) -> None:
         """Signal one holder of the group, at its next step, that a successor waits, for ``seconds`` at most."""

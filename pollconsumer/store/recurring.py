@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from pollconsumer.core.choices import Overlap
@@ -29,7 +30,7 @@ from pollconsumer.core.events import (
 )
 from pollconsumer.core.instants import datetime_of, iso_of
 from pollconsumer.core.message import NewMessage
-from pollconsumer.core.recurrence import Recurrence, Tick, of_json, tick
+from pollconsumer.core.recurrence import Recurrence, of_json, tick
 from pollconsumer.store import rows
 from pollconsumer.store.id_text import id_bytes, id_text
 from pollconsumer.store.keyspace import Keys
@@ -129,7 +130,8 @@ class Recurring:
         unreadable: list[bytes] = []
         for name, instant, definition in zip(due[::3], due[1::3], due[2::3], strict=True):
             try:
-                recurrence, plan = _tick_of(name, instant, definition, now)
+                recurrence = _read(name, definition)
+                plan = tick(recurrence, _instant(instant), now)
             except ValueError as error:
                 unreadable += (name, instant)
                 emit(RecurrenceUnreadable(id_text(name), queue, str(error)))
@@ -150,37 +152,39 @@ class Recurring:
     def standing(self, emit: Callable[[Event], None]) -> Iterator[RecurrenceStatus]:
         """Every recurrence, by queue and name, of usable queues."""
         for queue in known_queues(self._wire, self._keys):
-            names = (
-                "recurrences", "next_instants", "recurrences_unreadable", "recurrence_counters", "recurrence_owners",
-            )  # fmt: skip
-            keys = [self._keys.queue(queue, name) for name in names]
+            key = partial(self._keys.queue, queue)
+            commands: list[tuple[Any, ...]] = [
+                ("HGETALL", key(name)) for name in ("recurrences", "recurrence_counters", "recurrence_owners")
+            ]
+            commands += [
+                ("ZRANGE", key(name), 0, -1, "WITHSCORES") for name in ("next_instants", "recurrences_unreadable")
+            ]
             try:
-                found = self._wire.all(
-                    [("HGETALL", keys[0]), ("ZRANGE", keys[1], 0, -1, "WITHSCORES"),
-                     ("ZRANGE", keys[2], 0, -1, "WITHSCORES"), ("HGETALL", keys[3]), ("HGETALL", keys[4])]
-                )  # fmt: skip
+                found = self._wire.all(commands)
             except StoreRefused as error:
                 emit(QueueLeftOut(queue, str(error)))
                 continue
-            definitions, due, aside, count, owners = (dict(zip(each[::2], each[1::2], strict=True)) for each in found)
+            definitions, count, owners, due, aside = (dict(zip(each[::2], each[1::2], strict=True)) for each in found)
             for name in sorted(definitions.keys() | due.keys() | aside.keys()):
-                yield _standing(queue, name, definitions.get(name, b""), (aside | due).get(name), count, owners)
+                yield _standing(
+                    queue, name, definitions.get(name, b""), (aside | due).get(name), count, owners.get(name, b"")
+                )
 
     def find(self, name: str) -> RecurrenceStatus:
-        """Raises NotFound."""
-        for standing in self.standing(_unheard):
-            if standing.raw_name == id_bytes(name):
-                return standing
+        """The first one of that name. Raises NotFound."""
+        return self._named(name)[0]
+
+    def _named(self, name: str) -> list[RecurrenceStatus]:
+        """In every usable queue: a look-up by name does not concern the others."""
+        if found := [each for each in self.standing(lambda _: None) if each.raw_name == id_bytes(name)]:
+            return found
         raise NotFound("no such recurrence", name, "recurrences list shows those there are, once a launch defined them")
 
     def remove(self, name: str) -> None:
         """In every queue. The next launch that defines it adds it again. Raises NotFound."""
-        self.find(name)
-        script = self._wire.scripts["undefine"]
-        for standing in self.standing(_unheard):
-            if standing.raw_name == id_bytes(name):
-                demand(self._wire, OPERATOR, self._keys.queue(standing.queue, "recurrences"))
-                self._wire.call(script, self._keys.of_script(script, standing.queue), [standing.raw_name])
+        for standing in self._named(name):
+            demand(self._wire, OPERATOR, self._keys.queue(standing.queue, "recurrences"))
+            self._wire.run("undefine", self._keys, standing.queue, [standing.raw_name])
 
     def pause(self, standing: RecurrenceStatus) -> None:
         """Yield no occurrences until it is resumed; those in between are not missed."""
@@ -196,8 +200,7 @@ class Recurring:
 
     def _hold(self, standing: RecurrenceStatus, instant: int | str) -> None:
         demand(self._wire, OPERATOR, self._keys.queue(standing.queue, "recurrences"))
-        script = self._wire.scripts["hold"]
-        self._wire.call(script, self._keys.of_script(script, standing.queue), [standing.raw_name, instant])
+        self._wire.run("hold", self._keys, standing.queue, [standing.raw_name, instant])
 
 
 def readable(standing: RecurrenceStatus) -> Recurrence:
@@ -223,12 +226,6 @@ def occurrence_record(recurrence: Recurrence, instant: int) -> bytes:
     return rows.new_record(NewMessage("", recurrence.queue, recurrence.handler, payload, recurrence.priority))
 
 
-def _tick_of(name: bytes, instant: bytes, definition: bytes, now: int) -> tuple[Recurrence, Tick]:
-    """What to do now about a due recurrence. ValueError if it is unreadable."""
-    recurrence = _read(name, definition)
-    return recurrence, tick(recurrence, _instant(instant), now)
-
-
 def _read(name: bytes, definition: bytes) -> Recurrence:
     """ValueError if it is invalid."""
     if not definition:
@@ -248,12 +245,7 @@ def _instant(score: bytes) -> int:
 
 
 def _standing(
-    queue: str,
-    name: bytes,
-    definition: bytes,
-    score: bytes | None,
-    count: dict[bytes, bytes],
-    owners: dict[bytes, bytes],
+    queue: str, name: bytes, definition: bytes, score: bytes | None, count: dict[bytes, bytes], owner: bytes
 ) -> RecurrenceStatus:
     recurrence, following, error = None, None, None
     try:
@@ -268,7 +260,7 @@ def _standing(
         queue=queue,
         recurrence=recurrence,
         error=error,
-        owners=tuple(id_text(owner) for owner in owners.get(name, b"").split(b"\n") if owner),
+        owners=tuple(id_text(each) for each in owner.split(b"\n") if each),
         next=following,
         paused=name + b":paused" in count,
         enqueued=count_of(count.get(name + b":enqueued")),
@@ -276,7 +268,3 @@ def _standing(
         last=id_text(last) if last else None,
         raw_name=name,
     )
-
-
-def _unheard(_: Event) -> None:
-    """Ignores unusable queues: a look-up by name does not concern them."""

@@ -67,14 +67,6 @@ class Wire:
         """Run one idempotent command, and repeat it after a lost answer."""
         return self.all([arguments])[0]
 
-    def blocking(self, command: Sequence[Any], seconds: float) -> Any:
-        """Run one command that blocks for at most ``seconds``; None without an answer. Not repeated."""
-        try:
-            return self.once([command], blocking=seconds)[0]
-        except Unanswered:
-            self.close()
-            return None
-
     def script(self, script: Script | str, keys: Sequence[str], args: Sequence[Any]) -> tuple[Any, ...]:
         """The command that runs a script, for `all` and `once`."""
         if isinstance(script, str):

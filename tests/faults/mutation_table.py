@@ -301,7 +301,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     _python(
         "recurring",
         "rights to remove",
-        '                demand(self._wire, OPERATOR, self._keys.queue(standing.queue, "recurrences"))\n',
+        '            demand(self._wire, OPERATOR, self._keys.queue(standing.queue, "recurrences"))\n',
         "",
     ),
     _python(
