@@ -91,6 +91,18 @@ def check_priority(priority: object) -> int:
     return priority
 
 
+def checked(message: NewMessage) -> NewMessage:
+    """``message``. BadData if its id, a name, a key or its priority is invalid."""
+    check_id(message.id)
+    check_queue(message.queue)
+    check_handler(message.handler)
+    check_priority(message.priority)
+    check_key(message.key)
+    if message.concurrency_key:
+        check_concurrency(message.concurrency_key, message.concurrency_limit)
+    return message
+
+
 def encode_payload(payload: Mapping[str, Any]) -> bytes:
     """``payload`` as the stored JSON object: UTF-8, no NaN, at most 1 MiB.
 

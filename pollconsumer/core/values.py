@@ -50,7 +50,10 @@ def _look_through(value: Any, path: str, around: set[int]) -> None:
     if value is None or isinstance(value, bool):
         return
     if isinstance(value, str):
-        _look_at_text(value, path)
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise BadData(path, None, "it holds a lone surrogate, which is no text") from None
     elif isinstance(value, int):
         try:
             int.__repr__(value)
@@ -86,13 +89,6 @@ def _parts(value: Any, path: str) -> Iterator[tuple[str, Any]]:
         except ValueError as error:
             raise BadData(path, None, str(error)) from None
         yield path, encodable
-
-
-def _look_at_text(text: str, path: str) -> None:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise BadData(path, None, "it holds a lone surrogate, which is no text") from None
 
 
 def _step(name: object) -> str:

@@ -10,17 +10,7 @@ from typing import Any, TypedDict, Unpack
 
 from pollconsumer.core.errors import BadData
 from pollconsumer.core.instants import ceil_epoch_ms, ceil_ms
-from pollconsumer.core.message import (
-    NewMessage,
-    check_concurrency,
-    check_handler,
-    check_id,
-    check_key,
-    check_priority,
-    check_queue,
-    digest_of,
-    encode_payload,
-)
+from pollconsumer.core.message import NewMessage, check_concurrency, checked, digest_of, encode_payload
 from pollconsumer.core.timespan import YEAR, parse_duration
 
 LONGEST_DELAY = 1000 * YEAR
@@ -89,20 +79,21 @@ def new_message(handler: str, payload: Mapping[str, Any], **options: Unpack[Send
         check_concurrency(concurrency_key, limit)
     lifetime = given.get("key_lifetime")
     encoded = encode_payload(payload)
-    return NewMessage(
-        id=check_id(given["id"]) if "id" in given else new_id(),
-        queue=check_queue(given.get("queue", "default")),
-        handler=check_handler(handler),
+    message = NewMessage(
+        id=given["id"] if "id" in given else new_id(),
+        queue=given.get("queue", "default"),
+        handler=handler,
         payload=encoded,
-        priority=check_priority(given.get("priority", 0)),
+        priority=given.get("priority", 0),
         due=due_ms(given["at"]) if "at" in given else None,
         delay=milliseconds("in_", given["in_"]) if "in_" in given else None,
-        key=check_key(given.get("key", "")),
+        key=given.get("key", ""),
         key_lifetime=0 if lifetime is None else max(1, milliseconds("key_lifetime", lifetime)),
         concurrency_key=concurrency_key or "",
         concurrency_limit=limit,
         digest=digest_of(handler, encoded) if "id" in given else "",
     )
+    return checked(message)
 
 
 def due_ms(at: datetime) -> int:

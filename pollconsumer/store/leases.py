@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from math import inf
 from typing import NamedTuple
 
@@ -30,7 +29,7 @@ RENEW_EVERY = 5.0
 TRUSTED_FOR = 10.0
 SUCCESSOR_TTL = 3.0
 LAUNCHES_KEPT = 5_000
-_LEARNED = re.compile(rb"([0-9.e+-]+) (\d+)")
+_LEARNED = re.compile(rb"(\d+(?:\.\d+)?(?:e[+-]\d+)?) (\d+)")
 
 
 class Group(NamedTuple):
@@ -157,11 +156,9 @@ class Leases:
         values = self._wire.command("HMGET", self._keys.control("durations"), *names) if names else []
         learned = {}
         for name, value in zip(names, values, strict=True):
-            if value is not None and (read := _LEARNED.fullmatch(value)):
-                with suppress(ValueError):  # corrupt
-                    mean = float(read[1])
-                    if 0 <= mean < inf:
-                        learned[name] = (mean, int(read[2]))
+            read = value and _LEARNED.fullmatch(value)  # else corrupt
+            if read and float(read[1]) < inf:
+                learned[name] = (float(read[1]), int(read[2]))
         return learned
 
     def learn(self, measured: Mapping[str, Average]) -> None:

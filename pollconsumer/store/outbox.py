@@ -11,17 +11,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from pollconsumer.core.errors import Conflict
-from pollconsumer.core.message import (
-    NewMessage,
-    check_concurrency,
-    check_handler,
-    check_id,
-    check_key,
-    check_priority,
-    check_queue,
-)
+from pollconsumer.core.message import NewMessage, checked
 from pollconsumer.store.producer import Origin
 from pollconsumer.store.redis_store import RedisStore
 
@@ -94,21 +87,15 @@ def _is_newer(packed: bytes) -> bool:
 def _unpack(entry: bytes) -> list[NewMessage]:
     """Empty for corrupt entries."""
     try:
-        return [_checked(NewMessage(**given | {"payload": given["payload"].encode()})) for given in json.loads(entry)]
+        return [_read(given) for given in json.loads(entry)]
     except (ValueError, TypeError, KeyError, AttributeError):
         return []
 
 
-def _checked(message: NewMessage) -> NewMessage:
-    """``message``, if `enqueue` accepts it. ValueError otherwise."""
-    check_id(message.id)
+def _read(given: dict[str, Any]) -> NewMessage:
+    """A message that `enqueue` accepts."""
+    message = checked(NewMessage(**given | {"payload": given["payload"].encode()}))
     bytes.fromhex(message.digest)
-    check_queue(message.queue)
-    check_handler(message.handler)
-    check_priority(message.priority)
-    check_key(message.key)
-    if message.concurrency_key:
-        check_concurrency(message.concurrency_key, message.concurrency_limit)
     due, lifetime = message.due or 0, message.key_lifetime
     if type(due) is not int or type(lifetime) is not int or max(due, lifetime) >= 1 << 48 or message.delay is not None:
         raise ValueError(message)

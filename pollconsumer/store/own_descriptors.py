@@ -31,10 +31,9 @@ class Opened(NamedTuple):
 
     def is_open(self) -> bool:
         try:
-            status = os.fstat(self.number)
+            return Opened.now(self.number) == self
         except OSError:
             return False
-        return (status.st_dev, status.st_ino) == self.file
 
     def close(self) -> None:
         """Close it, unless it was closed or is another file by now."""

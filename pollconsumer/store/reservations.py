@@ -43,7 +43,7 @@ class Reservation:
     @property
     def crashes(self) -> int:
         """How often its process died while it was in flight; 255 if `spent`."""
-        return rows.crashes(self.row)
+        return self.row[rows.CRASHES]
 
     @property
     def spent(self) -> bool:

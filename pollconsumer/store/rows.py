@@ -64,10 +64,6 @@ def attempts(row: bytes) -> int:
     return row[ATTEMPTS] << 8 | row[ATTEMPTS + 1]
 
 
-def crashes(row: bytes) -> int:
-    return row[CRASHES]
-
-
 def generation(row: bytes | None) -> int:
     """The number of redrives."""
     return row[GENERATION] if row is not None and len(row) > GENERATION else 0

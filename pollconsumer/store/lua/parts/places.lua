@@ -34,10 +34,6 @@ local function waiting_row(id, row, key, number)
   return set(row, FLAGS, char(byte(row, FLAGS) + WAITING)), line_entry(id, row, key)
 end
 
-local function remove_from_line(id, row, key)
-  redis.call('ZREM', waiting_for_place, line_entry(id, row, key))
-end
-
 -- Offer the free places of a key. Returns how many messages are newly offered one.
 local function offer_places(key)
   local from, to = '[' .. key .. '\0', '(' .. key .. '\1'

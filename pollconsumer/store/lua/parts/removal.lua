@@ -9,7 +9,7 @@ local function remove(id, row, record, state)
   end
   local _, key = concurrency(record)
   local was_in_line, waiting = in_line(row), has_flag(byte(row, FLAGS), WAITING)
-  if was_in_line and key then remove_from_line(id, row, key) end
+  if was_in_line and key then redis.call('ZREM', waiting_for_place, line_entry(id, row, key)) end
   if priority_of(row) == 0 then
     if not was_in_line then redis.call('HINCRBY', counters, DUPLICATES, 1) end
   elseif not waiting then

@@ -130,7 +130,7 @@ local function reserve_popped(ids)
           if in_line(row) then duplicates = duplicates + 1 end
           if has_place then
             taken[key] = redis.call('HINCRBY', places_taken, key, 1)
-            if in_line(row) then remove_from_line(id, row, key) end
+            if in_line(row) then redis.call('ZREM', waiting_for_place, line_entry(id, row, key)) end
           else
             number = (number or FIRST_NUMBER + redis.call('HINCRBY', counters, 'stood in line', #ids) - #ids) + 1
             waiting_rows[#waiting_rows + 1] = id
