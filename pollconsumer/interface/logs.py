@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import re
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from pollconsumer.core.errors import ConfigurationError, LeaseLost, PollConsumerError, StoreUnreachable, UsageError
@@ -137,10 +138,7 @@ def _without_numbers(text: str) -> str:
 
 def _write(text: str) -> None:
     """Does nothing if standard error is closed, full or has lost its reader."""
-    if sys.stderr is None:
-        return
-    try:
-        sys.stderr.write(text + "\n")
-        sys.stderr.flush()
-    except (OSError, ValueError):
-        return
+    if sys.stderr is not None:
+        with suppress(OSError, ValueError):
+            sys.stderr.write(text + "\n")
+            sys.stderr.flush()

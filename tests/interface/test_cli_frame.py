@@ -22,7 +22,7 @@ from pollconsumer.core.errors import BadData, StoreUnreachable
 from pollconsumer.core.instants import iso
 from pollconsumer.interface import cli, logs
 from pollconsumer.interface.cli.output import ago, print_json, print_table
-from pollconsumer.interface.cli.types import Cron, DueTime, Duration, MemorySize, Once, QueueName, Word
+from pollconsumer.interface.cli.types import CRON, DUE_TIME, MEMORY_SIZE, QUEUE_NAME, Duration, Once, Word
 from tests.short_directory import short_directory
 
 if TYPE_CHECKING:
@@ -63,10 +63,10 @@ def doing(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], Any]], None
     @click.argument("word", default="")
     @click.option("--timeout", cls=Once, type=Duration(positive=True))
     @click.option("--in", "in_", cls=Once, type=Duration())
-    @click.option("--at", cls=Once, type=DueTime())
-    @click.option("--schedule", cls=Once, type=Cron())
-    @click.option("--queue", multiple=True, type=QueueName())
-    @click.option("--memory-limit", cls=Once, type=MemorySize())
+    @click.option("--at", cls=Once, type=DUE_TIME)
+    @click.option("--schedule", cls=Once, type=CRON)
+    @click.option("--queue", multiple=True, type=QUEUE_NAME)
+    @click.option("--memory-limit", cls=Once, type=MEMORY_SIZE)
     @click.option("--concurrency", cls=Once, type=click.IntRange(1, 256), default=1)
     @click.option("--priority", cls=Once, type=click.IntRange(-4096, 4096))
     @click.option("--limit", cls=Once, type=click.IntRange(1))

@@ -17,7 +17,7 @@ from pollconsumer.core.errors import CannotCreate, PollConsumerError, UsageError
 from pollconsumer.core.redaction import redacted
 from pollconsumer.interface import logs
 from pollconsumer.interface.cli.output import discard, was_printing
-from pollconsumer.interface.cli.types import Once, QueueName
+from pollconsumer.interface.cli.types import QUEUE_NAME, Once
 from pollconsumer.interface.command_line import LAUNCHES, command_in
 from pollconsumer.interface.settings.load import load_settings
 from pollconsumer.interface.settings.model import PREFIX, VERSION, Settings
@@ -67,7 +67,7 @@ class Commands(click.Group):
             formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
 
 
-COMMON = {"--config": None, "--store": None, "--namespace": QueueName()}
+COMMON = {"--config": None, "--store": None, "--namespace": QUEUE_NAME}
 """Options of every command, allowed before and after it."""
 
 
@@ -94,7 +94,7 @@ def _take_common_option(context: click.Context, option: click.Parameter, value: 
 @click.group(cls=Commands, no_args_is_help=False)
 @click.option("--config", cls=Once, metavar="PATH", help="Configuration file, else POLLCONSUMER_CONFIG or config.toml.")
 @click.option("--store", cls=Once, metavar="URL", help="embedded, redis://, rediss:// or unix://.")
-@click.option("--namespace", cls=Once, type=QueueName(), help="Prefix of every key in the store.")
+@click.option("--namespace", cls=Once, type=QUEUE_NAME, help="Prefix of every key in the store.")
 @click.option("-v", "verbosity", count=True, help="Log more; -vv for everything.")
 @click.option("-q", "quiet", is_flag=True, help="Log errors only.")
 @click.version_option(VERSION, message="%(prog)s %(version)s")

@@ -14,7 +14,7 @@ from pollconsumer.interface.cli.list import print_messages
 from pollconsumer.interface.cli.opened import opened
 from pollconsumer.interface.cli.output import print_json, print_line
 from pollconsumer.interface.cli.status import describe, print_message
-from pollconsumer.interface.cli.types import Once, QueueName
+from pollconsumer.interface.cli.types import QUEUE_NAME, Once
 from pollconsumer.store.inspector import Inspector, Message
 from pollconsumer.store.interventions import Interventions
 
@@ -24,7 +24,7 @@ EVERY = 10**9
 def chosen(command: Callable[..., None]) -> Callable[..., None]:
     """The options that select dead letters."""
     for option in (
-        click.option("--queue", cls=Once, type=QueueName(), help="Only those of this queue, ids given or not."),
+        click.option("--queue", cls=Once, type=QUEUE_NAME, help="Only those of this queue, ids given or not."),
         click.option("--handler", cls=Once, help="Only those for this handler."),
         click.option("--all", "every", is_flag=True, help="All of them."),
         click.argument("ids", metavar="ID...", nargs=-1),
@@ -39,7 +39,7 @@ def dead() -> None:
 
 
 @dead.command(name="list")
-@click.option("--queue", cls=Once, type=QueueName(), help="Only those of this queue.")
+@click.option("--queue", cls=Once, type=QUEUE_NAME, help="Only those of this queue.")
 @click.option("--handler", cls=Once, help="Only those for this handler.")
 @click.option("--limit", cls=Once, type=click.IntRange(1), default=100, show_default=True, help="Most to show.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON array.")
@@ -51,7 +51,7 @@ def list_(queue: str | None, handler: str | None, limit: int, as_json: bool) -> 
 
 @dead.command()
 @click.argument("message_id", metavar="ID")
-@click.option("--queue", cls=Once, type=QueueName(), help="Its queue, where two have a message of that id.")
+@click.option("--queue", cls=Once, type=QUEUE_NAME, help="Its queue, where two have a message of that id.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def show(message_id: str, queue: str | None, as_json: bool) -> None:
     """Show one dead letter, with its stored bytes if it is malformed."""

@@ -25,7 +25,7 @@ from pollconsumer.interface.cli.output import (
     print_notice,
     print_progress,
 )
-from pollconsumer.interface.cli.types import DueTime, Duration, Once, QueueName
+from pollconsumer.interface.cli.types import DUE_TIME, QUEUE_NAME, Duration, Once
 from pollconsumer.runtime.messages import LONGEST_DELAY, SendOptions, milliseconds, new_message
 from pollconsumer.store.producer import Enqueued
 from pollconsumer.store.redis_store import RedisStore
@@ -40,10 +40,10 @@ PROGRESS_EVERY = 0.2
 @click.command()
 @click.argument("handler", required=False)
 @click.argument("payload", required=False)
-@click.option("--queue", cls=Once, type=QueueName(), help="Queue; by default the handler's.")
+@click.option("--queue", cls=Once, type=QUEUE_NAME, help="Queue; by default the handler's.")
 @click.option("--priority", cls=Once, type=click.IntRange(-MAX_PRIORITY, MAX_PRIORITY), help="Smaller is sooner; 0.")
 @click.option("--in", "in_", cls=Once, type=Duration(most=LONGEST_DELAY), help="Delay until it is due.")
-@click.option("--at", cls=Once, type=DueTime(), help="Due at this time, ISO 8601 with an offset or Z.")
+@click.option("--at", cls=Once, type=DUE_TIME, help="Due at this time, ISO 8601 with an offset or Z.")
 @click.option("--key", cls=Once, help="Unique key: one unfinished message at a time.")
 @click.option("--key-lifetime", cls=Once, type=Duration(positive=True, most=LONGEST_DELAY), help="The key expires.")
 @click.option("--concurrency-key", cls=Once, help="Messages with the same key are handled one at a time,")
@@ -153,7 +153,7 @@ def _line_message(line: bytes, own_queues: OwnQueues) -> NewMessage:
     try:
         options["queue"] = options.get("queue") or own_queues.of(handler)
         if options.get("at") is not None:
-            options["at"] = datetime_of(DueTime().read(str(options["at"])))
+            options["at"] = datetime_of(DUE_TIME.read(str(options["at"])))
         if options.get("in_") is not None:
             milliseconds("in", options["in_"])  # so that the error has the name of the line's key
         return new_message(handler, payload, **options)

@@ -11,13 +11,13 @@ from pollconsumer.core.lifecycle import State
 from pollconsumer.interface.cli.opened import opened
 from pollconsumer.interface.cli.output import print_json_array, print_table
 from pollconsumer.interface.cli.status import describe
-from pollconsumer.interface.cli.types import Once, QueueName
+from pollconsumer.interface.cli.types import QUEUE_NAME, Once
 from pollconsumer.store.inspector import Inspector, Message
 
 
 @click.command(name="list")
 @click.option("--state", cls=Once, type=click.Choice([state.value for state in State]), help="Only messages in it.")
-@click.option("--queue", cls=Once, type=QueueName(), help="Only messages of it.")
+@click.option("--queue", cls=Once, type=QUEUE_NAME, help="Only messages of it.")
 @click.option("--limit", cls=Once, type=click.IntRange(1), default=100, show_default=True, help="Most to show.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON array.")
 def list_(state: str | None, queue: str | None, limit: int, as_json: bool) -> None:

@@ -9,7 +9,7 @@ import click
 from pollconsumer.core.choices import HandOff
 from pollconsumer.interface.assembly.launches import launch_mover
 from pollconsumer.interface.cli import current_settings
-from pollconsumer.interface.cli.types import Cron, Duration, Once, Word
+from pollconsumer.interface.cli.types import CRON, Duration, Once, Word
 from pollconsumer.interface.settings.load import with_flags
 
 positive = Duration(positive=True)
@@ -17,7 +17,7 @@ positive = Duration(positive=True)
 
 @click.command()
 @click.option("--timeout", cls=Once, type=positive, help="Longest running time.")
-@click.option("--schedule", cls=Once, type=Cron(), help="When the platform launches: stop before the next time.")
+@click.option("--schedule", cls=Once, type=CRON, help="When the platform launches: stop before the next time.")
 @click.option("--idle-time", cls=Once, type=positive, help="Longest wait between looks at the schedule.")
 @click.option("--batch-size", cls=Once, type=click.IntRange(1, 500), help="Messages promoted in one step.")
 @click.option("--handoff", cls=Once, type=Word(HandOff), help="When to make way for the next launch.")

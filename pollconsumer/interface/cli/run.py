@@ -13,7 +13,7 @@ import click
 from pollconsumer.core.choices import HandOff
 from pollconsumer.interface.assembly.launches import launch_consumer
 from pollconsumer.interface.cli import current_settings
-from pollconsumer.interface.cli.types import Cron, Duration, MemorySize, Once, QueueName, Word
+from pollconsumer.interface.cli.types import CRON, MEMORY_SIZE, QUEUE_NAME, Duration, Once, Word
 from pollconsumer.interface.settings.load import with_flags
 
 positive = Duration(positive=True)
@@ -25,12 +25,12 @@ PATIENCE = 5.0
 @click.option(
     "--queue",
     "queues",
-    type=QueueName(),
+    type=QUEUE_NAME,
     multiple=True,
     help="Queue to serve, in this order; repeatable. Without it those of the handlers.",
 )
 @click.option("--timeout", cls=Once, type=positive, help="Longest running time.")
-@click.option("--schedule", cls=Once, type=Cron(), help="When the platform launches: stop before the next time.")
+@click.option("--schedule", cls=Once, type=CRON, help="When the platform launches: stop before the next time.")
 @click.option("--idle-time", cls=Once, type=positive, help="Longest wait between polls.")
 @click.option(
     "--estimated-duration", cls=Once, type=Duration(), help="Handling duration assumed before any is measured."
@@ -41,7 +41,7 @@ PATIENCE = 5.0
 @click.option("--grace", cls=Once, type=Duration(), help="The watchdog ends the process this long after its window.")
 @click.option("--handoff", cls=Once, type=Word(HandOff), help="When to make way for the next launch.")
 @click.option("--instances", cls=Once, type=click.IntRange(1, 64), help="Launches that may share the queues.")
-@click.option("--memory-limit", cls=Once, type=MemorySize(), help="Stop when resident memory exceeds it.")
+@click.option("--memory-limit", cls=Once, type=MEMORY_SIZE, help="Stop when resident memory exceeds it.")
 @click.option("--until-empty", is_flag=True, help="Stop when there is nothing to handle.")
 @click.option("--max-messages", cls=Once, type=click.IntRange(1), help="Stop after so many messages.")
 @click.option("--with-mover", is_flag=True, help="Also run a launch of the mover.")

@@ -14,7 +14,7 @@ from pollconsumer.interface.cli.launches import launch_as_json, ledger_table
 from pollconsumer.interface.cli.lease import leases_as_json, leases_table
 from pollconsumer.interface.cli.opened import opened
 from pollconsumer.interface.cli.output import json_text, print_json, print_line, print_quoted, print_table
-from pollconsumer.interface.cli.types import Once, QueueName
+from pollconsumer.interface.cli.types import QUEUE_NAME, Once
 from pollconsumer.store.inspector import Inspector, Message, Overview
 
 LAUNCHES_SHOWN = 5
@@ -24,7 +24,7 @@ MOVER_MISSING_AFTER = 5.0
 
 @click.command()
 @click.argument("message_id", metavar="[ID]", required=False)
-@click.option("--queue", cls=Once, type=QueueName(), help="Of the message, where two have one of that id.")
+@click.option("--queue", cls=Once, type=QUEUE_NAME, help="Of the message, where two have one of that id.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def status(message_id: str | None, queue: str | None, as_json: bool) -> None:
     """State of the message ID; without one, of queues, schedule, leases and the last launches."""

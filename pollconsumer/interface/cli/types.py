@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from abc import abstractmethod
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,9 +16,6 @@ from pollconsumer.core.timespan import YEAR, format_duration, parse_duration
 from pollconsumer.interface.settings.values import NAME, NAME_RULE, check_cron, parse_memory
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from enum import StrEnum
-
     _ParamType = click.ParamType[Any]
 else:
     _ParamType = click.ParamType
@@ -43,12 +41,12 @@ class Once(click.Option):
         return super().consume_value(ctx, opts)
 
 
-class _Value(_ParamType):
-    """A value parsed from text; a default of another type is used unchanged."""
+class Value(_ParamType):
+    """A value that ``read`` makes of text, or refuses by a ValueError with the rule that the text breaks; a default of
+    another type is used unchanged."""
 
-    @abstractmethod
-    def read(self, text: str) -> Any:
-        """The value. ValueError with the rule that ``text`` breaks."""
+    def __init__(self, name: str, read: Callable[[str], Any]) -> None:
+        self.name, self.read = name, read
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if not isinstance(value, str):
@@ -59,15 +57,14 @@ class _Value(_ParamType):
             self.fail(f"{shown(value) or 'empty'}; {error}", param, ctx)
 
 
-class Duration(_Value):
+class Duration(Value):
     """Seconds, as a float; above 0 if ``positive``, and at most ``most``."""
 
-    name = "duration"
-
     def __init__(self, *, positive: bool = False, most: float = YEAR) -> None:
+        super().__init__("duration", self._seconds)
         self.positive, self.most = positive, most
 
-    def read(self, text: str) -> float:
+    def _seconds(self, text: str) -> float:
         rule = "must be > 0" if self.positive else "must be 0 or more"
         if text.lstrip().startswith("-"):
             raise ValueError(rule)
@@ -82,38 +79,6 @@ class Duration(_Value):
         return seconds
 
 
-class DueTime(_Value):
-    """An ISO 8601 time in epoch milliseconds, rounded up so that no message is early."""
-
-    name = "time"
-
-    def read(self, text: str) -> int:
-        too_late = "must not be beyond year 9999"
-        if _LONG_YEAR.match(text):
-            raise ValueError(too_late)
-        try:
-            time = datetime.fromisoformat(text)
-        except ValueError:
-            raise ValueError("write ISO 8601 with an offset or Z, as in 2030-01-31T09:00:00Z") from None
-        if time.tzinfo is None:
-            raise ValueError("needs an offset or Z, as in 2030-01-31T09:00:00Z")
-        microseconds = (time - EPOCH) // timedelta(microseconds=1) + bool(_FINER_THAN_MICROSECONDS.search(text))
-        milliseconds = -(-microseconds // 1000)
-        if milliseconds > LAST_MILLISECOND:
-            raise ValueError(too_late)
-        return max(1, milliseconds)  # past times are due now, even before Python's first year
-
-
-class Cron(_Value):
-    """A cron expression of five fields, as it was written."""
-
-    name = "cron"
-
-    def read(self, text: str) -> str:
-        check_cron(text)
-        return text
-
-
 class Word(click.Choice[str]):
     """One of the words of an enum, as its member."""
 
@@ -125,21 +90,38 @@ class Word(click.Choice[str]):
         return self.kind(super().convert(value, param, ctx))
 
 
-class QueueName(_Value):
-    """The name of a queue or a namespace."""
+def _due_time(text: str) -> int:
+    """An ISO 8601 time in epoch milliseconds, rounded up so that no message is early."""
+    too_late = "must not be beyond year 9999"
+    if _LONG_YEAR.match(text):
+        raise ValueError(too_late)
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError("write ISO 8601 with an offset or Z, as in 2030-01-31T09:00:00Z") from None
+    if time.tzinfo is None:
+        raise ValueError("needs an offset or Z, as in 2030-01-31T09:00:00Z")
+    microseconds = (time - EPOCH) // timedelta(microseconds=1) + bool(_FINER_THAN_MICROSECONDS.search(text))
+    milliseconds = -(-microseconds // 1000)
+    if milliseconds > LAST_MILLISECOND:
+        raise ValueError(too_late)
+    return max(1, milliseconds)  # past times are due now, even before Python's first year
 
-    name = "name"
 
-    def read(self, text: str) -> str:
-        if not NAME.fullmatch(text):
-            raise ValueError(NAME_RULE if text else f"empty name, {NAME_RULE}")
-        return text
+def _cron(text: str) -> str:
+    check_cron(text)
+    return text
 
 
-class MemorySize(_Value):
-    """Bytes, as an int."""
+def _queue_name(text: str) -> str:
+    if not NAME.fullmatch(text):
+        raise ValueError(NAME_RULE if text else f"empty name, {NAME_RULE}")
+    return text
 
-    name = "size"
 
-    def read(self, text: str) -> int:
-        return parse_memory(text)
+DUE_TIME = Value("time", _due_time)
+CRON = Value("cron", _cron)
+QUEUE_NAME = Value("name", _queue_name)
+"""Of a namespace, too."""
+MEMORY_SIZE = Value("size", parse_memory)
+"""Bytes."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from pollconsumer.core.errors import ConfigurationError
@@ -57,13 +58,11 @@ def refuse_writable_program(path: Path) -> None:
 
 def _loose_in(place: Path | str) -> Path | None:
     """Importable files in the directory ``place``, compiled or not, that others may write or replace."""
-    try:
-        with os.scandir(place) as entries:
-            for entry in entries:
-                if (entry.name == COMPILED or entry.name.endswith(IMPORTED)) and (loose := _loose(entry)):
-                    return loose
-    except (OSError, ValueError):  # none there, or not ours to read: then nothing is imported from it
-        pass
+    # If there is none, or it is not ours to read, nothing is imported from it.
+    with suppress(OSError, ValueError), os.scandir(place) as entries:
+        for entry in entries:
+            if (entry.name == COMPILED or entry.name.endswith(IMPORTED)) and (loose := _loose(entry)):
+                return loose
     return None
 
 
