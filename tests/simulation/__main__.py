@@ -8,6 +8,7 @@ import time
 from collections import Counter
 
 from tests.simulation.story import tell
+from tests.simulation.unit import speed
 
 
 def main() -> int:
@@ -17,7 +18,11 @@ def main() -> int:
     parser.add_argument("--messages", type=int, default=60)
     parser.add_argument("--faults", type=int, default=6)
     parser.add_argument("--story", action="store_true", help="print what happened")
+    parser.add_argument("--unit", action="store_true", help="measure the speed of simulated launches instead")
     given = parser.parse_args()
+    if given.unit:
+        print(speed(30))
+        return 0
     began, bad, launches, executions, virtual = time.process_time(), 0, 0, 0, 0.0
     faults = Counter[str]()
     for seed in range(given.first, given.first + given.seeds):

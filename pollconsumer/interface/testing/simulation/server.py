@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from pollconsumer.interface.testing.fake_store import FakeStore, as_bytes
+from pollconsumer.interface.testing.fake_store import FakeStore
+from pollconsumer.interface.testing.fast_socket import as_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -85,9 +86,10 @@ class SimulatedServer:
         while link.waiting and link not in self._blocked:
             command = link.waiting.popleft()
             if command[0] == "BLPOP":
-                popped = self._pop(command[1:-1])
+                keys = [as_bytes(key) for key in command[1:-1]]
+                popped = self._pop(keys)
                 if popped is None:
-                    self._block(link, command)
+                    self._block(link, keys, float(command[-1]))
                 else:
                     link.reply(popped)
             elif command[0] == "CLIENT":
@@ -105,31 +107,31 @@ class SimulatedServer:
             each.lose()
         return len(killed)
 
-    def _block(self, link: Link, command: Command) -> None:
+    def _block(self, link: Link, keys: list[bytes], seconds: float) -> None:
         self._blocked.append(link)
-        link.blocked_on = command
+        link.blocked_on = keys
         # A real server ends a wait up to a tenth of a second late.
         late = self.world.chance.uniform(0.0, 0.1)
-        self.world.after(float(command[-1]) + late, lambda: self._end_wait(link, command))
+        self.world.after(seconds + late, lambda: self._end_wait(link, keys))
 
-    def _end_wait(self, link: Link, command: Command) -> None:
-        if link in self._blocked and link.blocked_on is command:
+    def _end_wait(self, link: Link, keys: list[bytes]) -> None:
+        if link in self._blocked and link.blocked_on is keys:
             self._blocked.remove(link)
             link.reply(None)
             self._go_on(link)
 
     def _serve_blocked(self) -> None:
         for link in list(self._blocked):
-            popped = self._pop(link.blocked_on[1:-1])
+            popped = self._pop(link.blocked_on)
             if popped is not None:
                 self._blocked.remove(link)
                 link.reply(popped)
                 self._go_on(link)
 
-    def _pop(self, keys: Sequence[Any]) -> list[Any] | None:
+    def _pop(self, keys: Sequence[bytes]) -> list[bytes] | None:
         for key in keys:
             if self.store.holds(key):
-                return [as_bytes(key), self.store.execute(("LPOP", key))]
+                return [key, self.store.execute(("LPOP", key))]
         return None
 
 
@@ -164,7 +166,7 @@ class Link:
         self.client = 0
         """Its id on the server."""
         self.waiting: deque[Command] = deque()
-        self.blocked_on: Command = ()
+        self.blocked_on: Sequence[bytes] = ()
         self.socket_connect_timeout = 0.0
         self._replies: deque[Any] = deque()
         self._lost: str | None = None
@@ -260,3 +262,4 @@ class Link:
     def _wake(self) -> None:
         if self._reader is not None:
             self._reader.wake()
+            self._reader = None
