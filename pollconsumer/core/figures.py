@@ -32,9 +32,12 @@ class Held(NamedTuple):
 
 
 class Figures(NamedTuple):
-    """``coverage``: the share of time in which the lease was held, from the first tenure to the last. ``overruns``: the
-    share of tenures that went on beyond their window. ``latency``: from a message's due time, or its sending, to the
-    start of its handler; ``lateness``: the same for those that were scheduled."""
+    """What a table says of many launches.
+
+    ``coverage``: the share of time in which the lease was held, from the start of the first tenure to that of the last.
+    ``overruns``: the share of tenures that went on beyond their window. ``latency``: from the due time of a message, or
+    its sending, to the start of its handler; ``lateness``: the same of those that were scheduled.
+    """
 
     launches: int
     windows: int
@@ -61,7 +64,7 @@ class Record:
 
     def figures(self) -> Figures:
         gaps = [max(0.0, after.acquired - before.released) for before, after in pairwise(self.tenures)]
-        whole = self.tenures[-1].released - self.tenures[0].acquired if self.tenures else 0.0
+        whole = self.tenures[-1].acquired - self.tenures[0].acquired if self.tenures else 0.0
         overruns = sum(each.released > each.stop_before for each in self.tenures)
         return Figures(
             self.launches,

@@ -203,17 +203,16 @@ class Forecast:
                 self._at(now, partial(self._look, missed))
 
     def run(self) -> Record:
-        while self._due:
-            at = self._due[0][0]
-            if at >= self._end:
-                break
+        while True:
+            at = min(self._due[0][0], self._end) if self._due else self._end
             if self._holder is not None and self._holder.work(at):
                 self.now = self._holder.now
                 self._release(self._holder)
-                continue
-            self.now = at
-            heapq.heappop(self._due)[2]()
-        return self.record
+            elif at >= self._end:
+                return self.record
+            else:
+                self.now = at
+                heapq.heappop(self._due)[2]()
 
     def _at(self, instant: float, do: Callable[[], None]) -> None:
         self._count += 1

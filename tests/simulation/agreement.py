@@ -1,0 +1,58 @@
+"""Simulates what ``python -m tests.cron.run latency --mixed`` does for real, to compare coverage, gap and latency.
+
+``python -m tests.simulation.agreement --handoff baton`` prints the figures that the report under cron has, too. Cron's
+offset and the start-up time are that machine's: the report tells the first, and the gap their sum.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+from collections.abc import Iterator
+
+from pollconsumer.core.choices import HandOff
+from pollconsumer.core.distributions import Arrival, Handling, Uniform
+from pollconsumer.core.figures import Figures
+from pollconsumer.core.forecast import Forecast, Rules
+from pollconsumer.core.launchers import CronDaemon
+from pollconsumer.core.platforms import Platform
+from tests.cron.produce import AHEAD, LASTING, LASTS, PERIOD, SCHEDULED
+from tests.simulation.measuring import Measured
+from tests.simulation.table import HEADINGS, LINE, row
+
+
+def mixed(seconds: float) -> Iterator[Arrival]:
+    """The messages of the producer under cron."""
+    for sequence in range(int(seconds / PERIOD)):
+        sent = sequence * PERIOD
+        scheduled = sequence % SCHEDULED == SCHEDULED - 1
+        lasts = LASTS if sequence % LASTING == LASTING - 1 and not scheduled else 0.0
+        yield Arrival(sent, sent + AHEAD if scheduled else sent, Handling(lasts))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="tests.simulation.agreement", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--handoff", choices=[*HandOff], default=HandOff.DEADLINE)
+    parser.add_argument("--launches", type=int, default=10)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--offset", type=float, default=1.8, help="seconds from the minute to the start of a process")
+    parser.add_argument("--start-up", type=float, default=0.5, help="seconds from there until it asks for the lease")
+    given = parser.parse_args()
+    platform = Platform(lambda _: CronDaemon(given.offset), Uniform(0.9 * given.start_up, 1.1 * given.start_up))
+    rules, seconds = Rules(HandOff(given.handoff)), given.launches * 60.0
+    print(LINE.format(*HEADINGS))
+    for what, figures in (
+        ("simulated", Measured(given.seed, platform, rules, mixed(seconds), seconds).run().figures()),
+        ("forecast", Forecast(platform, rules, mixed(seconds), random.Random(given.seed), seconds).run().figures()),
+    ):
+        say(what, given.handoff, figures)
+    return 0
+
+
+def say(what: str, handoff: str, figures: Figures) -> None:
+    print(LINE.format(what, handoff, "mixed", *row(figures)), flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,59 @@
+"""The forecast, which has no store, agrees with the program in virtual time; so does a table with itself."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from pollconsumer.core.choices import HandOff
+from pollconsumer.core.distributions import Exponential, Workload
+from pollconsumer.core.figures import Figures
+from pollconsumer.core.forecast import Forecast, Rules
+from pollconsumer.core.platforms import PLATFORMS
+from tests.simulation import table
+from tests.simulation.measuring import Measured
+
+SECONDS = 300.0
+WORKLOAD = Workload(Exponential(0.5), every=2.0)
+
+
+def simulated(name: str, rules: Rules) -> Figures:
+    messages = WORKLOAD.messages(random.Random(1), 0.0, SECONDS)
+    return Measured(1, PLATFORMS[name], rules, messages, SECONDS).run().figures()
+
+
+def forecast(name: str, rules: Rules) -> Figures:
+    messages = WORKLOAD.messages(random.Random(1), 0.0, SECONDS)
+    return Forecast(PLATFORMS[name], rules, messages, random.Random(1), SECONDS).run().figures()
+
+
+@pytest.mark.parametrize(
+    ("name", "handoff"),
+    [
+        ("debian-cron", HandOff.DEADLINE),
+        ("debian-cron", HandOff.BATON),
+        ("busybox", HandOff.DEADLINE),
+    ],
+)
+def test_a_forecast_has_the_figures_of_the_simulation(name: str, handoff: HandOff) -> None:
+    rules = Rules(handoff)
+    one, other = simulated(name, rules), forecast(name, rules)
+    assert (one.launches, one.windows, one.dropped) == (other.launches, other.windows, other.dropped)
+    assert one.coverage == pytest.approx(other.coverage, abs=0.02)
+    assert one.gap.p50 == pytest.approx(other.gap.p50, rel=0.15, abs=0.005)
+    assert one.latency.p50 == pytest.approx(other.latency.p50, rel=0.1, abs=0.01)
+
+
+def test_each_row_of_a_table_has_its_launcher_and_figures_and_a_seed_repeats_it(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = ["table", "--forecast", "--minutes", "10", "--launchers", "busybox", "kudu", "--workloads", "pareto"]
+    monkeypatch.setattr("sys.argv", arguments)
+    table.main()
+    first = capsys.readouterr().out
+    table.main()
+    assert capsys.readouterr().out == first
+    assert [line.split()[:3] for line in first.splitlines()[1:]] == [
+        [name, handoff, "pareto"] for name in ("busybox", "kudu") for handoff in ("deadline", "baton")
+    ]
