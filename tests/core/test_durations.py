@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pollconsumer.core.durations import MEMORY, Average, Durations, batch_size, margin
+from pollconsumer.core.durations import MEMORY, Average, Durations, batch_size, margin, margin_in
+from pollconsumer.core.forecast import Rules
+from pollconsumer.core.window import Window
 
 SECONDS = st.floats(0, 1e6)
 FACTORS = st.floats(0, 100)
@@ -98,3 +100,16 @@ def test_while_nothing_is_known_a_batch_is_one_message_a_slot() -> None:
 
 def test_messages_that_take_no_time_come_in_the_largest_batch() -> None:
     assert batch_size(0.0, horizon=0.01, left=60, concurrency=1, most=128) == 128
+
+
+def test_remembered_durations_leave_half_of_the_window_until_one_message_was_measured() -> None:
+    durations, window = Durations({"slow": (30.0, 100)}), Window(0.0, 60.0)
+    assert margin_in(window, durations, Rules(), 1) == 30.0
+    durations.add("slow", 30.0)
+    assert margin_in(window, durations, Rules(), 1) == 150.0
+
+
+def test_the_estimated_duration_counts_until_one_is_known() -> None:
+    rules, window = Rules(estimated_duration=3.0, tolerance_factor=4.0), Window(0.0, 60.0)
+    assert margin_in(window, Durations({}), rules, 1) == 12.0
+    assert margin_in(window, Durations({"fast": (0.01, 9)}), rules, 1) == rules.min_margin

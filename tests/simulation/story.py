@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import NamedTuple
+from zoneinfo import ZoneInfo
 
 from pollconsumer.core.choices import HandOff
 from pollconsumer.core.distributions import Bimodal, Exponential, Lognormal, Pareto
-from pollconsumer.core.launchers import Outage
+from pollconsumer.core.launchers import Kudu, Outage
 from pollconsumer.core.platforms import PLATFORMS
 from pollconsumer.interface.testing.fake_store import DirectConnection
 from pollconsumer.store.inspector import Inspector
@@ -15,11 +17,14 @@ from pollconsumer.store.wire import Wire
 from tests.faults import store_view
 from tests.faults.checker import violations
 from tests.simulation.installation import NAMESPACE, SCRIPTS, Installation
+from tests.simulation.launching import Host
 from tests.simulation.nemesis import Nemesis
 from tests.simulation.producing import Producer
 
 MOST_LAUNCHES_TO_DRAIN = 12
 EACH_MINUTE = [name for name, platform in PLATFORMS.items() if platform.period == 60.0]
+BERLIN = ZoneInfo("Europe/Berlin")
+CLOCK_CHANGES = (None, datetime(2030, 3, 31, 1, tzinfo=UTC), datetime(2030, 10, 27, 1, tzinfo=UTC))
 DURATIONS = (Exponential(0.5), Lognormal(0.4, 1.5), Bimodal(0.3), Pareto(0.3))
 
 
@@ -39,9 +44,16 @@ def tell(seed: int, *, messages: int = 60, faults: int = 6, minutes: int = 3) ->
     world, chance = installation.world, installation.world.chance
     name = chance.choice(EACH_MINUTE)
     installation.platform = PLATFORMS[name]
+    if name == "kudu" and chance.random() < 0.5:
+        installation.platform = PLATFORMS[name]._replace(launcher=lambda _: Kudu(lock_broken=True))
     installation.rules = installation.rules._replace(handoff=chance.choice(list(HandOff)))
     durations = chance.choice(DURATIONS)
-    world.tell(f"{name}, {installation.rules.handoff}, {durations}")
+    clock_changes = chance.choice(CLOCK_CHANGES)
+    if clock_changes is not None:
+        installation.host = Host(
+            world, BERLIN, clock_changes.timestamp() - chance.uniform(0.0, minutes * 60.0) // 60 * 60
+        )
+    world.tell(f"{name}, {installation.rules.handoff}, {durations}, change of the clock: {clock_changes}")
     busy = minutes * 60.0
     end = busy + 60.0 * MOST_LAUNCHES_TO_DRAIN
     down = chance.uniform(0.0, busy)
