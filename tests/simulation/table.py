@@ -18,16 +18,17 @@ from pollconsumer.core.forecast import Forecast, Rules
 from pollconsumer.core.platforms import PLATFORMS, Platform
 from tests.simulation.measuring import Measured
 
+AHEAD = 3.35
+"""Seconds: never due with another message."""
 WORKLOADS = {
-    "steady": Workload(Constant(0.01), every=0.1, scheduled=10),
-    "exponential": Workload(Exponential(0.5), every=1.0, scheduled=10),
-    "lognormal": Workload(Lognormal(0.5, 1.5), every=1.0, scheduled=10),
-    "bimodal": Workload(Bimodal(0.5), every=1.0, scheduled=10),
-    "pareto": Workload(Pareto(0.5), every=1.0, scheduled=10),
-    "hanging": Workload(Exponential(0.5), every=1.0, hanging=0.0005, scheduled=10),
-    "crashing": Workload(Exponential(0.5), every=1.0, crashing=0.005, scheduled=10),
+    "steady": Workload(Constant(0.01), every=0.1, scheduled=10, ahead=AHEAD),
+    "exponential": Workload(Exponential(0.5), every=1.0, scheduled=10, ahead=AHEAD),
+    "lognormal": Workload(Lognormal(0.5, 1.5), every=1.0, scheduled=10, ahead=AHEAD),
+    "bimodal": Workload(Bimodal(0.5), every=1.0, scheduled=10, ahead=AHEAD),
+    "pareto": Workload(Pareto(0.5), every=1.0, scheduled=10, ahead=AHEAD),
+    "hanging": Workload(Exponential(0.5), every=1.0, hanging=0.0005, scheduled=10, ahead=AHEAD),
+    "crashing": Workload(Exponential(0.5), every=1.0, crashing=0.005, scheduled=10, ahead=AHEAD),
 }
-"""A tenth of the messages are scheduled 3 s ahead."""
 LINE = "{:18} {:8} {:11} {:>7} {:>8} {:>15} {:>20} {:>20} {:>9} {:>7}"
 HEADINGS = (
     "launcher",
