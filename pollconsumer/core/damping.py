@@ -112,11 +112,9 @@ def _read(fields: object) -> Streak | None:
     if not isinstance(fields, list) or [type(field) for field in fields] != _TYPES:
         return None
     streak = Streak(*fields)
-    if not 0 < streak.launches <= MOST_LAUNCHES:
-        return None
-    if not all(0 <= instant <= LATEST for instant in (streak.began, streak.met, streak.printed)):
-        return None
-    return streak._replace(text=streak.text[:MOST_CHARACTERS])
+    instants = (streak.began, streak.met, streak.printed)
+    sound = 0 < streak.launches <= MOST_LAUNCHES and all(0 <= instant <= LATEST for instant in instants)
+    return streak._replace(text=streak.text[:MOST_CHARACTERS]) if sound else None
 
 
 def _is_over(streak: Streak, now: float, worked: bool) -> bool:

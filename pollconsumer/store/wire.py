@@ -178,13 +178,10 @@ class Wire:
         connection.socket_connect_timeout = self.patience().for_one_answer()
         try:
             connection.connect()
-        except exceptions.RedisError as error:
+        except (exceptions.RedisError, OSError) as error:
             self._raise_if_refused(error, established=False)
             raise_if_error(error)
-            raise Unanswered(str(error), sent=False) from None
-        except OSError as error:
-            self._raise_if_refused(error, established=False)
-            raise Unanswered(error.strerror or str(error), sent=False) from None
+            raise Unanswered(getattr(error, "strerror", None) or str(error), sent=False) from None
         self._connection, self._pid = connection, os.getpid()
         try:
             if self._over_network:
