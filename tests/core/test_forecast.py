@@ -47,6 +47,14 @@ def test_a_launch_of_the_forecast_starts_the_messages_that_the_consumer_starts_a
     assert started(settings, script) == [at for _, at, _ in consumed.started]
 
 
+def test_a_launch_with_a_message_in_hand_asks_again_whether_it_may_idle_as_the_consumer_does() -> None:
+    settings = Settings(4.0, idle_time=2.4, estimated_duration=0.0, tolerance_factor=0.0, slots=2, waking=True)
+    script = [Arrival(0.0, 3.9), Arrival(2.0, 0.0)]
+    consumed = VirtualLaunch(settings, script)
+    consumed.handle_until_stopped()
+    assert started(settings, script) == [at for _, at, _ in consumed.started] == [0.0]
+
+
 def started(settings: Settings, script: list[Arrival]) -> list[float]:
     rules = Rules(
         idle_time=settings.idle_time,

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, tzinfo
 from functools import partial
 
+from pollconsumer.core.forecast import SEEN_FOR
 from pollconsumer.core.launchers import Decision, Launched, Outage, looks, ticks
 from pollconsumer.core.platforms import Platform
 from pollconsumer.interface.testing.simulation.process import Process
@@ -15,8 +16,6 @@ from pollconsumer.interface.testing.simulation.world import World
 from pollconsumer.runtime.launch.next_launches import next_launches
 
 LONGER_THAN_ANY = 1e9
-SEEN_FOR = 60.0
-"""Seconds for which a launcher is shown launches that have ended."""
 
 
 class Host:
