@@ -44,6 +44,7 @@ def main() -> int:
         f"{faults.total()} faults in {virtual / 86400:.1f} virtual days; {spent:.0f} s of processor time, "
         f"{launches / spent * 60:.0f} launches a minute"
     )
+    print(", ".join(f"{count} {what}" for what, count in sorted(faults.items())))
     return 1 if bad else 0
 
 

@@ -115,6 +115,10 @@ class Installation:
         """The consumer's if None."""
         self.history = History(one_at_a_time=True)
         self.processes: list[Process] = []
+        self.working: list[tuple[Process, Launch]] = []
+        """Launches that hold a lease, and those that were killed while they did."""
+        self.broken_at = -1e9
+        """When somebody broke a lease the last time."""
         self.messages: list[str] = []
         """Ids that producers have sent."""
 
@@ -160,9 +164,16 @@ class Installation:
         def emit(event: Event) -> None:
             self.world.tell(f"{process.name}: {event}")
 
+        def hold(launch: Launch) -> StopReason:
+            self.working.append((process, launch))
+            try:
+                return work(launch)
+            finally:
+                self.working.remove((process, launch))
+
         code = 0
         try:
-            run_launch(plan, opener, emit, lambda: (group, work), None, process)
+            run_launch(plan, opener, emit, lambda: (group, hold), None, process)
         except PollConsumerError as error:
             self.world.tell(f"{process.name}: {error}")
             code = error.exit_code

@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 class Nemesis:
     """``faults`` of them, evenly spread over ``seconds``, from now on."""
 
-    def __init__(self, installation: Installation, faults: int, seconds: float) -> None:
-        self.installation, self.world = installation, installation.world
+    def __init__(self, installation: Installation, faults: int, seconds: float, look: Callable[[], None]) -> None:
+        """``look`` is called after each fault."""
+        self.installation, self.world, self._look = installation, installation.world, look
         self.chance = self.world.chance
         for _ in range(faults):
             self.world.after(self.chance.uniform(0.0, seconds), self._strike)
@@ -29,6 +30,7 @@ class Nemesis:
             self._kill_both,
             self._suspend,
             self._suspend_heartbeat,
+            self._suspend_machine,
             self._ask_to_stop,
             self._bad_network,
             self._late_network,
@@ -40,6 +42,7 @@ class Nemesis:
         if what is not None:
             self.installation.history.faults.append(what)
             self.world.tell(f"fault: {what}")
+            self._look()
 
     def _victim(self) -> Process | None:
         alive = [process for process in self.installation.processes if process.alive]
@@ -82,6 +85,22 @@ class Nemesis:
         seconds = self.chance.choice([0.5, 5.0, 30.0, 100.0])
         self._resume_after(seconds, victim.heartbeat.actor)
         return f"heartbeat of {victim.name} suspended for {seconds} s"
+
+    def _suspend_machine(self) -> str | None:
+        """All its processes stop, and none is started there until it goes on."""
+        machines = self.installation.machines
+        if len(machines) == 1:
+            return None
+        machine = machines.pop(self.chance.randrange(len(machines)))
+        seconds = self.chance.choice([0.5, 5.0, 30.0, 100.0])
+        for process in self.installation.processes:
+            if process.alive and process.machine is machine:
+                for actor in (process.actor, process.heartbeat and process.heartbeat.actor):
+                    if actor and not actor.suspended:
+                        actor.suspend()
+                        self._resume_after(seconds, actor)
+        self.world.after(seconds, lambda: machines.append(machine))
+        return f"machine {machine.name} suspended for {seconds} s"
 
     def _resume_after(self, seconds: float, actor: Actor) -> None:
         def resume() -> None:

@@ -19,12 +19,16 @@ from tests.faults.checker import violations
 from tests.simulation.installation import NAMESPACE, SCRIPTS, Installation
 from tests.simulation.launching import Host
 from tests.simulation.nemesis import Nemesis
+from tests.simulation.operating import Operator
 from tests.simulation.producing import Producer
+from tests.simulation.standing import standing
 
 MOST_LAUNCHES_TO_DRAIN = 12
 EACH_MINUTE = [name for name, platform in PLATFORMS.items() if platform.period == 60.0]
 BERLIN = ZoneInfo("Europe/Berlin")
 CLOCK_CHANGES = (None, datetime(2030, 3, 31, 1, tzinfo=UTC), datetime(2030, 10, 27, 1, tzinfo=UTC))
+LOOKS = 10
+"""Random moments at which a story is checked, beside those after faults."""
 DURATIONS = (Exponential(0.5), Lognormal(0.4, 1.5), Bimodal(0.3), Pareto(0.3))
 
 
@@ -61,13 +65,21 @@ def tell(seed: int, *, messages: int = 60, faults: int = 6, minutes: int = 3) ->
     for role in ("run", "move"):
         installation.launch_until(end, role, outages if chance.random() < 0.3 else ())
     producers = [Producer(installation, f"p{n}", messages // 2, busy / messages, durations) for n in range(2)]
-    Nemesis(installation, faults, busy)
-    world.run_until(busy)
+    operator = Operator(installation, faults // 3, busy)
+    people = [*(each.process for each in producers), operator.process]
     wire = Wire(
         "memory:", lambda: Budget(5.0), connect=lambda: DirectConnection(installation.server.store), scripts=SCRIPTS
     )
     found: list[str] = []
-    while not (all(not each.process.alive for each in producers) and _is_drained(wire)):
+
+    def look() -> None:
+        found.extend(f"at {world.now:.6f} s: {line}" for line in standing(installation, wire))
+
+    Nemesis(installation, faults, busy, look)
+    for _ in range(LOOKS):
+        world.at(chance.uniform(0.0, busy), look)
+    world.run_until(busy)
+    while not (all(not each.alive for each in people) and _is_drained(wire)):
         if world.now >= end:
             found.append(f"liveness: work is left {world.now - busy:.0f} s after the last fault")
             break

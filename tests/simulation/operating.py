@@ -1,0 +1,68 @@
+"""People: they pause and resume queues, and break leases."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pollconsumer.core.errors import NotFound, OutcomeUnknown, StoreUnreachable
+from pollconsumer.interface.testing.simulation.process import Process
+from pollconsumer.store.inspector import Inspector
+from pollconsumer.store.interventions import Interventions
+from pollconsumer.store.leases import Leases
+from tests.simulation.installation import NAMESPACE, QUEUES, Opener
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.simulation.installation import Installation
+
+
+class Operator:
+    """``acts`` of them, evenly spread over ``seconds``. A queue that was paused is resumed."""
+
+    def __init__(self, installation: Installation, acts: int, seconds: float) -> None:
+        self.installation, self.chance = installation, installation.world.chance
+        self._acts, self._pace = acts, seconds / max(acts, 1)
+        self.process = Process(self.chance.choice(installation.machines), "operator", self._run)
+
+    def _run(self, process: Process) -> int:
+        opener = Opener(self.installation.server, process)
+        self._person = Interventions(opener.wire(), NAMESPACE)
+        self._leases, self._inspector = Leases(opener.wire(), NAMESPACE), Inspector(opener.wire(), NAMESPACE)
+        for _ in range(self._acts):
+            process.sleep(self.chance.uniform(0.0, 2 * self._pace))
+            self.chance.choice([self._pause, self._break_lease])(process)
+        return 0
+
+    def _pause(self, process: Process) -> None:
+        queue, server = self.chance.choice(QUEUES), self.installation.server
+        self._insist(f"pauses {queue}", lambda: self._person.pause(queue, paused=True))
+        since = server.now_ms() + 1
+        process.sleep(self.chance.choice([0.1, 3.0, 20.0]))
+        until = server.now_ms()
+        self._insist(f"resumes {queue}", lambda: self._person.pause(queue, paused=False))
+        self.installation.history.pauses.append((queue, since, until))
+
+    def _break_lease(self, _: Process) -> None:
+        def act() -> None:
+            held = self._inspector.leases()
+            if held:
+                lease = self.chance.choice(held)
+                self.installation.broken_at = self.installation.world.now
+                self._leases.break_(lease["lineage"], str(lease["fence"]))
+                self.installation.broken_at = self.installation.world.now
+
+        self._insist("breaks a lease", act)
+
+    def _insist(self, what: str, act: Callable[[], None]) -> None:
+        self.installation.history.faults.append(f"operator {what}")
+        self.installation.world.tell(f"operator: {what}")
+        while True:
+            try:
+                act()
+            except (OutcomeUnknown, StoreUnreachable):
+                continue
+            except NotFound:
+                pass
+            self.installation.world.tell(f"operator: {what}: done")
+            return

@@ -1,0 +1,114 @@
+"""What the store and the launches must satisfy at every moment, not only at the end."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from pollconsumer.core.errors import NotFound
+from pollconsumer.core.lifecycle import State
+from pollconsumer.store.keyspace import QUEUE_KEYS, Keys
+from pollconsumer.store.leases import TRUSTED_FOR
+from tests.faults import store_view
+from tests.faults.history import ENDED
+from tests.simulation.installation import NAMESPACE, QUEUES
+from tests.store.servers import snapshot
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pollconsumer.store.wire import Wire
+    from tests.faults.history import History, Stored
+    from tests.simulation.installation import Installation
+
+INDEX = {
+    State.SCHEDULED: "schedule",
+    State.RESERVED: "in_flight",
+    State.COMPLETED: "completed",
+    State.DEAD: "dead_letters",
+    State.CANCELLED: "cancelled",
+}
+"""Where the ids of a state stand; ready ones stand in one of several."""
+READY = ("ready", "ready_by_priority", "waiting_for_place")
+ID_IN_LINE = 20
+"""Bytes between a concurrency key and an id: a zero, 13 digits, six bytes."""
+
+
+def standing(installation: Installation, wire: Wire) -> list[str]:
+    """One line for each violation."""
+    try:
+        content, stored = snapshot(wire), store_view.stored(wire, NAMESPACE)
+    except NotFound as error:
+        return [f"a row or an index has an id without a message: {error}"]
+    return [
+        *_holders(installation),
+        *_messages(installation.history, stored),
+        *_places(installation.history, stored, content),
+        *_counts(wire, stored),
+        *_keys(content),
+    ]
+
+
+def _holders(installation: Installation) -> Iterator[str]:
+    """One launch of each role, at most, trusts its lease; a broken one does until its next renewal."""
+    if installation.world.now < installation.broken_at + TRUSTED_FOR:
+        return
+    trusting = [process.name for process, launch in installation.working if process.alive and launch.lease_is_trusted()]
+    for role, count in Counter(name.split()[0] for name in trusting).items():
+        if count > 1:
+            yield f"two valid holders of one lease: {', '.join(name for name in trusting if name.startswith(role))}"
+
+
+def _messages(history: History, stored: list[Stored]) -> Iterator[str]:
+    """What was accepted is stored, and stands in the index of its state alone, or in the ready list for a second
+    time."""
+    known = {(each.queue, each.id) for each in stored}
+    for each in history.enqueued():
+        if (each.queue, each.id) not in known:
+            yield f"{each.id} was accepted by {each.queue} and is lost"
+    for message in stored:
+        state = State(message.state)
+        places = {name for name in message.places if name != "ready" or state is State.READY}
+        right = places <= set(READY) if state is State.READY else places == {INDEX[state]}
+        if not right:
+            yield f"{message.id} is {message.state}, and stands in {', '.join(message.places) or 'no index'}"
+
+
+def _places(history: History, stored: list[Stored], content: dict[str, Any]) -> Iterator[str]:
+    """Places taken are those of messages in flight; ready messages stand somewhere; holders of keys have not ended."""
+    keys, state = Keys(NAMESPACE), {(each.queue, each.id): each.state for each in stored}
+    concurrency = {(each.queue, each.id): each.concurrency_key for each in history.operations if each.concurrency_key}
+    for queue in QUEUES:
+        reserved = (each for each in stored if each.queue == queue and each.state == State.RESERVED)
+        expected = Counter(concurrency[queue, each.id] for each in reserved if (queue, each.id) in concurrency)
+        taken = content.get(keys.queue(queue, "places_taken"), {})
+        if {key.decode(): int(count) for key, count in taken.items()} != expected:
+            yield f"{queue}: {taken} places are taken, {dict(expected)} in flight"
+        in_line = {
+            entry.partition(b"\0")[2][ID_IN_LINE - 1 :].decode()
+            for entry in content.get(keys.queue(queue, "waiting_for_place"), [])[::2]
+        }
+        for each in stored:
+            if each.queue == queue and each.state == State.READY and not each.places and each.id not in in_line:
+                yield f"{each.id} is ready, and stands in no index"
+        for key, value in content.get(keys.queue(queue, "unique_keys"), {}).items():
+            holder = value.decode().partition("\n")[0]
+            if state.get((queue, holder)) in (None, *ENDED):
+                yield f"{holder} holds the unique key {key.decode()}, and is {state.get((queue, holder))}"
+
+
+def _counts(wire: Wire, stored: list[Stored]) -> Iterator[str]:
+    tally = Counter((each.queue, each.state) for each in stored)
+    for queue in store_view.queues(wire, NAMESPACE):
+        for state, count in queue.counts.items():
+            if tally[queue.name, state] != count:
+                yield f"{queue.name} counts {count} {state}, and holds {tally[queue.name, state]}"
+
+
+def _keys(content: dict[str, Any]) -> Iterator[str]:
+    keys = Keys(NAMESPACE)
+    known = {keys.queue(queue, name) for queue in QUEUES for name in QUEUE_KEYS}
+    several = (keys.control(""), *(keys.queue(queue, "successor_waits") + ":" for queue in QUEUES))
+    for key in content:
+        if key not in known and not key.startswith(several):
+            yield f"nobody knows the key {key}"

@@ -1,0 +1,63 @@
+"""The check of every moment finds what is wrong in a store."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pollconsumer.core.distributions import Exponential
+from pollconsumer.interface.testing.fake_store import DirectConnection
+from pollconsumer.store.keyspace import Keys
+from pollconsumer.store.patience import Budget
+from pollconsumer.store.wire import Wire
+from tests.simulation.installation import NAMESPACE, SCRIPTS, Installation
+from tests.simulation.producing import Producer
+from tests.simulation.standing import standing
+
+KEYS = Keys(NAMESPACE)
+
+
+def key(name: str) -> str:
+    return KEYS.queue("default", name)
+
+
+@pytest.mark.parametrize(
+    ("command", "problem"),
+    [
+        (("DEL", key("records")), "an id without a message"),
+        (("DEL", key("schedule")), "is scheduled, and stands in no index"),
+        (("LPUSH", key("cancelled"), "123456nobody"), "an id without a message"),
+        (("DEL", key("ready")), "default counts"),
+        (("HSET", key("places_taken"), "place-9", 1), "places are taken"),
+        (("HSET", key("unique_keys"), "unique-9", "nobody\n1"), "nobody holds the unique key unique-9"),
+        (("SET", "{simulated:default}:other", 1), "nobody knows the key"),
+        (("SET", "elsewhere", 1), "nobody knows the key elsewhere"),
+    ],
+)
+def test_what_is_wrong_in_the_store_is_found_at_once(command: tuple[Any, ...], problem: str) -> None:
+    installation = Installation(3)
+    Producer(installation, "p0", 40, 0.5, Exponential(0.1))
+    installation.world.run_until(60.0)
+    store = installation.server.store
+    wire = Wire("memory:", lambda: Budget(5.0), connect=lambda: DirectConnection(store), scripts=SCRIPTS)
+    assert standing(installation, wire) == []
+    assert not isinstance(store.execute(command), Exception)
+    assert any(problem in line for line in standing(installation, wire))
+
+
+class Holds:
+    def lease_is_trusted(self) -> bool:
+        return True
+
+
+def test_two_launches_that_trust_one_lease_are_found() -> None:
+    installation = Installation(3)
+    store = installation.server.store
+    wire = Wire("memory:", lambda: Budget(5.0), connect=lambda: DirectConnection(store), scripts=SCRIPTS)
+    holds: Any = Holds()
+    installation.working = [(installation.launch("run"), holds), (installation.launch("move"), holds)]
+    assert standing(installation, wire) == []
+    installation.working.append((installation.launch("run"), holds))
+    (line,) = standing(installation, wire)
+    assert line == "two valid holders of one lease: run 1, run 3"
