@@ -1,4 +1,4 @@
-"""``python -m tests.simulation --seeds 1000``: a line for each violation; ``--first N --seeds 1 --story`` tells one."""
+"""``python -m tests.simulation --seeds 1000``: a line for each violation, and the command that repeats it in short."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import sys
 import time
 from collections import Counter
 
+from tests.simulation.shrinking import shrink
 from tests.simulation.story import tell
 from tests.simulation.unit import speed
 
@@ -19,18 +20,28 @@ def main() -> int:
     parser.add_argument("--faults", type=int, default=6)
     parser.add_argument("--story", action="store_true", help="print what happened")
     parser.add_argument("--unit", action="store_true", help="measure the speed of simulated launches instead")
+    parser.add_argument("--minutes", type=int, default=3, help="of messages and faults")
+    parser.add_argument("--only", metavar="NAMES", help="the faults and acts that happen; the others do not")
+    parser.add_argument("--as-is", action="store_true", help="do not shrink what violates an invariant")
     given = parser.parse_args()
+    kept = frozenset(given.only.split(",")) if given.only else None
     if given.unit:
         print(speed(30))
         return 0
     began, bad, launches, executions, virtual = time.process_time(), 0, 0, 0, 0.0
     faults = Counter[str]()
     for seed in range(given.first, given.first + given.seeds):
-        report = tell(seed, messages=given.messages, faults=given.faults)
+        report = tell(seed, messages=given.messages, faults=given.faults, minutes=given.minutes, kept=kept)
         if given.story:
             print("\n".join(report.trace))
         for line in report.violations:
             print(f"seed {seed}: {line}", flush=True)
+        if report.violations and kept is None and not given.as_is:
+            left, short = shrink(seed, messages=given.messages, faults=given.faults, minutes=given.minutes)
+            print("\n".join(["", *short.violations, "", *short.trace, ""]))
+            options = f"--messages {given.messages} --faults {given.faults} --minutes {given.minutes}"
+            repeat = f"--first {seed} --seeds 1 {options} --only {','.join(left)} --story"
+            print(f"python -m tests.simulation {repeat}", flush=True)
         bad += bool(report.violations)
         launches, executions, virtual = (
             launches + report.launches,

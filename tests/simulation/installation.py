@@ -103,7 +103,7 @@ class Installation:
 
     def __init__(self, seed: int, platform: Platform = PLATFORMS["debian-cron"], rules: Rules = RULES) -> None:
         self.world = World(seed)
-        self.network = Network(self.world)
+        self.network = Network()
         self.server = SimulatedServer(self.world, self.network, SCRIPT_NAMES)
         chance = self.world.chance
         self.machines = [
@@ -125,10 +125,10 @@ class Installation:
     # Launches
 
     def launch(self, role: str, machine: Machine | None = None) -> Process:
-        chance = self.world.chance
-        machine = machine or chance.choice(self.machines)
+        name = f"{role} {len(self.processes) + 1}"
+        machine = machine or self.world.stream(f"machine of {name}").choice(self.machines)
         main = self._consume if role == "run" else self._move
-        process = Process(machine, f"{role} {len(self.processes) + 1}", main)
+        process = Process(machine, name, main)
         self.processes.append(process)
         return process
 
@@ -140,7 +140,7 @@ class Installation:
         return LaunchPlan(self.rules.timeout, self.rules.grace, handoff, ahead)
 
     def _consume(self, process: Process) -> int:
-        process.sleep(draw(self.platform.start_up, self.world.chance))
+        process.sleep(draw(self.platform.start_up, process.stream))
         group, plan = Group("consumer", QUEUES, 1), self._plan(self.rules.handoff)
         return self._run(process, plan, group, lambda launch: self.work(launch, process))
 
@@ -153,7 +153,7 @@ class Installation:
         return consume(launch, options, self.handlers(process), [], OneSlot(process))
 
     def _move(self, process: Process) -> int:
-        process.sleep(draw(self.platform.start_up, self.world.chance))
+        process.sleep(draw(self.platform.start_up, process.stream))
         options = MoverOptions(idle_time=1.0, batch_size=100)
         plan = self._plan(self.mover_handoff or self.rules.handoff)
         return self._run(process, plan, Group("mover", (), 1), lambda launch: move(launch, options))
@@ -177,7 +177,7 @@ class Installation:
         except PollConsumerError as error:
             self.world.tell(f"{process.name}: {error}")
             code = error.exit_code
-        process.sleep(draw(self.platform.exit, self.world.chance))
+        process.sleep(draw(self.platform.exit, process.stream))
         return code
 
     # Handlers

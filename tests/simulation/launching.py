@@ -48,7 +48,7 @@ class Launching:
         """Those alive, and the last ones that have ended."""
         self._world, self._start_process, self._until = world, start, until
         self._kill_after = platform.kill_after
-        self._launcher = platform.launcher(world.chance)
+        self._launcher = platform.launcher(world.stream("launcher"))
         due = (at - host.begins for at in ticks(platform.schedule, host.begins + world.now - 1, host.zone))
         self._looks = looks(due, self._launcher.offset, outages)
         self._await_next()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import signal
+from functools import partial
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
+    from random import Random
 
     from pollconsumer.interface.testing.simulation.process import Process
     from pollconsumer.interface.testing.simulation.world import Actor
@@ -14,16 +16,19 @@ if TYPE_CHECKING:
 
 
 class Nemesis:
-    """``faults`` of them, evenly spread over ``seconds``, from now on."""
+    """``faults``, by name, at random instants in ``seconds`` from now on."""
 
-    def __init__(self, installation: Installation, faults: int, seconds: float, look: Callable[[], None]) -> None:
+    def __init__(
+        self, installation: Installation, faults: Iterable[str], seconds: float, look: Callable[[], None]
+    ) -> None:
         """``look`` is called after each fault."""
         self.installation, self.world, self._look = installation, installation.world, look
-        self.chance = self.world.chance
-        for _ in range(faults):
-            self.world.after(self.chance.uniform(0.0, seconds), self._strike)
+        for name in faults:
+            chance = self.world.stream(name)
+            self.world.after(chance.uniform(0.0, seconds), partial(self._strike, name, chance))
 
-    def _strike(self) -> None:
+    def _strike(self, name: str, chance: Random) -> None:
+        self.chance = chance
         acts: list[Callable[[], str | None]] = [
             self._kill_launch,
             self._kill_heartbeat,
@@ -41,7 +46,7 @@ class Nemesis:
         what = self.chance.choice(acts)()
         if what is not None:
             self.installation.history.faults.append(what)
-            self.world.tell(f"fault: {what}")
+            self.world.tell(f"{name}: {what}")
             self._look()
 
     def _victim(self) -> Process | None:

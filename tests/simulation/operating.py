@@ -20,18 +20,22 @@ if TYPE_CHECKING:
 class Operator:
     """``acts`` of them, evenly spread over ``seconds``. A queue that was paused is resumed."""
 
-    def __init__(self, installation: Installation, acts: int, seconds: float) -> None:
-        self.installation, self.chance = installation, installation.world.chance
-        self._acts, self._pace = acts, seconds / max(acts, 1)
+    def __init__(self, installation: Installation, acts: int, seconds: float, happens: Callable[[str], bool]) -> None:
+        self.installation, self.chance = installation, installation.world.stream("operator")
+        self._acts, self._pace, self._happens = acts, seconds / max(acts, 1), happens
         self.process = Process(self.chance.choice(installation.machines), "operator", self._run)
 
     def _run(self, process: Process) -> int:
         opener = Opener(self.installation.server, process)
         self._person = Interventions(opener.wire(), NAMESPACE)
         self._leases, self._inspector = Leases(opener.wire(), NAMESPACE), Inspector(opener.wire(), NAMESPACE)
-        for _ in range(self._acts):
+        for number in range(self._acts):
+            name = f"operator-{number}"
+            self.chance = self.installation.world.stream(name)
             process.sleep(self.chance.uniform(0.0, 2 * self._pace))
-            self.chance.choice([self._pause, self._break_lease])(process)
+            act = self.chance.choice([self._pause, self._break_lease])
+            if self._happens(name):
+                act(process)
         return 0
 
     def _pause(self, process: Process) -> None:

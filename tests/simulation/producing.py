@@ -28,10 +28,19 @@ class Producer:
     """Sends ``count`` messages, about ``pace`` seconds apart, of which some take their ``durations`` to handle; now and
     then it intervenes instead."""
 
-    def __init__(self, installation: Installation, name: str, count: int, pace: float, durations: Distribution) -> None:
+    def __init__(
+        self,
+        installation: Installation,
+        name: str,
+        count: int,
+        pace: float,
+        durations: Distribution,
+        happens: Callable[[str], bool],
+    ) -> None:
+        """``happens``: whether an act does, by its name."""
         self.installation, self.name, self._count, self._pace = installation, name, count, pace
-        self._durations = durations
-        self.chance, self.history = installation.world.chance, installation.history
+        self._durations, self._happens = durations, happens
+        self.chance, self.history = installation.world.stream(name), installation.history
         self._sent: list[tuple[str, str]] = []
         self.process = Process(self.chance.choice(installation.machines), name, self._run)
 
@@ -40,18 +49,20 @@ class Producer:
         self._store = RedisStore(opener.wire(), NAMESPACE, clocks=process)
         self._person = Interventions(opener.wire(), NAMESPACE)
         for number in range(self._count):
+            self._act = f"{self.name}-{number}"
+            self.chance = self.installation.world.stream(self._act)
             process.sleep(self.chance.uniform(0.0, 2 * self._pace))
             acts = [self._enqueue, self._cancel, self._reschedule, self._redrive]
             act = self.chance.choices(acts, [16, 1, 1, 1])[0] if self._sent else self._enqueue
-            act(number)
+            act()
         return 0
 
-    def _enqueue(self, number: int) -> None:
+    def _enqueue(self) -> None:
         chance = self.chance
         handler, queue = chance.choice(HANDLERS), chance.choice(QUEUES)
         seconds = chance.choice([0.0, 0.001, draw(self._durations, chance)])
         payload = {"seconds": min(seconds, 20.0), "fails": chance.choice([0, 0, 0, 0, 1, 3, 9])}
-        message_id = f"{self.name}-{number}"
+        message_id = self._act
         options, recorded = drawn_options(chance, self.installation.server.now_ms(), [0.05, 1.0, 30.0, 90.0])
         options |= {"id": message_id, "queue": queue}
         recorded |= {"handler": handler, "digest": digest(payload)}
@@ -65,11 +76,11 @@ class Producer:
         self._sent.append((queue, message_id))
         self._record("enqueue", queue, message_id, call, recorded, TRIES if chance.random() < 0.9 else 1)
 
-    def _cancel(self, _number: int) -> None:
+    def _cancel(self) -> None:
         queue, message_id = self.chance.choice(self._sent[-20:])
         self._record("cancel", queue, message_id, lambda: self._person.cancel(queue, message_id), {}, TRIES)
 
-    def _reschedule(self, _number: int) -> None:
+    def _reschedule(self) -> None:
         queue, message_id = self.chance.choice(self._sent[-20:])
         delay = self.chance.choice([0, 100, 5000])
         due = {"due": self.installation.server.now_ms() + delay}
@@ -77,7 +88,7 @@ class Producer:
             "reschedule", queue, message_id, lambda: self._person.reschedule(queue, message_id, delay=delay), due, TRIES
         )
 
-    def _redrive(self, _number: int) -> None:
+    def _redrive(self) -> None:
         queue, message_id = self.chance.choice(self._sent[-60:])
 
         def call() -> dict[str, Any]:
@@ -88,6 +99,8 @@ class Producer:
     def _record(
         self, what: str, queue: str, message_id: str, call: Callable[[], Any], more: dict[str, Any], tries: int
     ) -> None:
+        if not self._happens(self._act):
+            return
         world, operations, at = self.installation.world, self.history.operations, len(self.history.operations)
         operations.append(Operation(what, queue, message_id, self.installation.now_us(), **more))
         world.tell(f"{self.name}: {what} {message_id}")

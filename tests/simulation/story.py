@@ -42,8 +42,13 @@ class Report(NamedTuple):
     trace: list[str]
 
 
-def tell(seed: int, *, messages: int = 60, faults: int = 6, minutes: int = 3) -> Report:
-    """Messages and faults within so many minutes; then launches without faults, until nothing is left to do."""
+def tell(
+    seed: int, *, messages: int = 60, faults: int = 6, minutes: int = 3, kept: frozenset[str] | None = None
+) -> Report:
+    """Messages and faults within so many minutes; then launches without faults, until nothing is left to do.
+
+    ``kept``: names of the faults and of the producers' acts that happen, the others do not; all happen if None.
+    """
     installation = Installation(seed)
     world, chance = installation.world, installation.world.chance
     name = chance.choice(EACH_MINUTE)
@@ -64,8 +69,12 @@ def tell(seed: int, *, messages: int = 60, faults: int = 6, minutes: int = 3) ->
     outages = [Outage(down, down + chance.uniform(30.0, 200.0), restarted=chance.random() < 0.5)]
     for role in ("run", "move"):
         installation.launch_until(end, role, outages if chance.random() < 0.3 else ())
-    producers = [Producer(installation, f"p{n}", messages // 2, busy / messages, durations) for n in range(2)]
-    operator = Operator(installation, faults // 3, busy)
+
+    def happens(name: str) -> bool:
+        return kept is None or name in kept
+
+    producers = [Producer(installation, f"p{n}", messages // 2, busy / messages, durations, happens) for n in range(2)]
+    operator = Operator(installation, faults // 3, busy, happens)
     people = [*(each.process for each in producers), operator.process]
     wire = Wire(
         "memory:", lambda: Budget(5.0), connect=lambda: DirectConnection(installation.server.store), scripts=SCRIPTS
@@ -73,9 +82,9 @@ def tell(seed: int, *, messages: int = 60, faults: int = 6, minutes: int = 3) ->
     found: list[str] = []
 
     def look() -> None:
-        found.extend(f"at {world.now:.6f} s: {line}" for line in standing(installation, wire))
+        found.extend(f"{line}, at {world.now:.6f} s" for line in standing(installation, wire))
 
-    Nemesis(installation, faults, busy, look)
+    Nemesis(installation, filter(happens, faults_named(faults)), busy, look)
     for _ in range(LOOKS):
         world.at(chance.uniform(0.0, busy), look)
     world.run_until(busy)
@@ -93,6 +102,17 @@ def tell(seed: int, *, messages: int = 60, faults: int = 6, minutes: int = 3) ->
     found += violations(history)
     ran = sum(each.name.startswith("run") for each in installation.processes)
     return Report(seed, found, ran, len(history.executions), history.faults, world.now, world.trace)
+
+
+def faults_named(faults: int) -> list[str]:
+    return [f"fault-{number}" for number in range(faults)]
+
+
+def acts_named(messages: int, faults: int) -> list[str]:
+    return [
+        *(f"p{n}-{number}" for number in range(messages // 2) for n in range(2)),
+        *(f"operator-{number}" for number in range(faults // 3)),
+    ]
 
 
 def _is_drained(wire: Wire) -> bool:

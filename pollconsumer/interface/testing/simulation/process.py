@@ -48,7 +48,8 @@ class Process:
         self._main = main
         self._waits_for_end: list[Actor] = []
         self.links: list[Link] = []
-        self._number = self.world.chance.getrandbits(32)
+        self.stream = self.world.stream(name)
+        self._number = self.stream.getrandbits(32)
         self.actor = self.world.start(name, self._live)
 
     # Host
@@ -77,7 +78,7 @@ class Process:
         return f"{self._number:08x}"
 
     def chance(self) -> float:
-        return self.world.chance.random()
+        return self.stream.random()
 
     def identity(self, launch: str, role: str, queues: tuple[str, ...]) -> Identity:
         return Identity(launch, role, queues, self.machine.name, self._number % 30000)

@@ -10,6 +10,7 @@ from pollconsumer.interface.testing.fast_socket import as_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from random import Random
 
     from pollconsumer.interface.testing.simulation.process import Process
     from pollconsumer.interface.testing.simulation.world import Actor, World
@@ -111,7 +112,7 @@ class SimulatedServer:
         self._blocked.append(link)
         link.blocked_on = keys
         # A real server ends a wait up to a tenth of a second late.
-        late = self.world.chance.uniform(0.0, 0.1)
+        late = link.stream.uniform(0.0, 0.1)
         self.world.after(seconds + late, lambda: self._end_wait(link, keys))
 
     def _end_wait(self, link: Link, keys: list[bytes]) -> None:
@@ -141,17 +142,16 @@ class Network:
     LATEST = 40.0
     """Maximum latency of a late packet in seconds, longer than a lease lasts."""
 
-    def __init__(self, world: World) -> None:
-        self._chance = world.chance
+    def __init__(self) -> None:
         self.request_lost = self.reply_lost = self.late = 0.0
 
-    def latency(self) -> float:
+    def latency(self, stream: Random) -> float:
         """Seconds."""
-        return self._chance.uniform(0.00005, 0.0005)
+        return stream.uniform(0.00005, 0.0005)
 
-    def lateness(self) -> float:
+    def lateness(self, stream: Random) -> float:
         """Further seconds that a request takes, mostly none."""
-        return self._chance.uniform(0.5, self.LATEST) if self._chance.random() < self.late else 0.0
+        return stream.uniform(0.5, self.LATEST) if stream.random() < self.late else 0.0
 
 
 class Link:
@@ -162,6 +162,7 @@ class Link:
 
     def __init__(self, server: SimulatedServer, process: Process) -> None:
         self.server, self.world, self._process = server, server.world, process
+        self.stream = process.stream
         self.open = False
         self.client = 0
         """Its id on the server."""
@@ -175,7 +176,7 @@ class Link:
         self._arrives = self._answers = 0.0
 
     def connect(self) -> None:
-        self._process.sleep(self.server.network.latency() * 2)
+        self._process.sleep(self.server.network.latency(self.stream) * 2)
         if not self.server.up:
             raise ConnectionRefusedError("connection refused")
         self.open = True
@@ -187,7 +188,7 @@ class Link:
             self._process.links.remove(self)
         if self._lost is None:
             self._lost = "closed"
-            arrives = max(self._arrives + TICK, self.world.now + self.server.network.latency())
+            arrives = max(self._arrives + TICK, self.world.now + self.server.network.latency(self.stream))
             self.world.at(arrives, lambda: self.server.leave(self))
 
     def pack_command(self, *command: Any) -> list[Any]:
@@ -197,19 +198,19 @@ class Link:
         if self._lost is not None:
             raise ConnectionResetError(self._lost)
         network, world = self.server.network, self.world
-        fate = world.chance.random()
+        fate = self.stream.random()
         if fate < network.request_lost:
             world.tell(f"{self._process.name}: request lost: {self.server.named(commands)}")
             self.lose()
             return
         cut = fate < network.request_lost + network.reply_lost
         if cut:
-            commands = commands[: world.chance.randrange(len(commands)) + 1]
-        if late := network.lateness():
+            commands = commands[: self.stream.randrange(len(commands)) + 1]
+        if late := network.lateness(self.stream):
             world.tell(f"{self._process.name}: late by {late:.1f} s: {self.server.named(commands)}")
-        at = max(self._arrives, world.now + network.latency() + late)
+        at = max(self._arrives, world.now + network.latency(self.stream) + late)
         for command in commands:
-            at += world.chance.uniform(TICK, 0.00002)
+            at += self.stream.uniform(TICK, 0.00002)
             world.at(at, self._arrival(command))
         self._arrives = at
         if cut:
@@ -234,7 +235,7 @@ class Link:
         return True
 
     def reply(self, answer: Any) -> None:
-        self._answers = max(self._answers + TICK, self.world.now + self.server.network.latency())
+        self._answers = max(self._answers + TICK, self.world.now + self.server.network.latency(self.stream))
         self.world.at(self._answers, lambda: self._receive(answer))
 
     def lose(self) -> None:

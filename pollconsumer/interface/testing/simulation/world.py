@@ -78,13 +78,18 @@ class World:
 
     def __init__(self, seed: int) -> None:
         self.now = 0.0
-        self.chance = random.Random(seed)
+        self._seed = seed
+        self.chance = self.stream("world")
         self.running: Actor | None = None
         self.trace: list[str] = []
         self._due: list[tuple[float, float, int, Callable[[], None]]] = []
         self._number = 0
         self._actors: list[Actor] = []
         self._main = greenlet.getcurrent()
+
+    def stream(self, name: str) -> random.Random:
+        """Random numbers of their own, so that what one actor draws changes nothing that another does."""
+        return random.Random(f"{self._seed} {name}")
 
     def at(self, instant: float, do: Callable[[], None]) -> None:
         """Do it then. The order at one instant is random."""
