@@ -11,6 +11,7 @@ from pollconsumer.core.distributions import Exponential, Workload
 from pollconsumer.core.figures import Figures
 from pollconsumer.core.forecast import Forecast, Rules
 from pollconsumer.core.platforms import PLATFORMS
+from pollconsumer.interface.testing.simulation.world import World
 from tests.simulation import table
 from tests.simulation.measuring import Measured
 
@@ -25,7 +26,8 @@ def simulated(name: str, rules: Rules) -> Figures:
 
 def forecast(name: str, rules: Rules) -> Figures:
     messages = WORKLOAD.messages(random.Random(1), 0.0, SECONDS)
-    return Forecast(PLATFORMS[name], rules, messages, random.Random(1), SECONDS).run().figures()
+    chance = World(1).stream("launcher")  # so that both launchers have one offset
+    return Forecast(PLATFORMS[name], rules, messages, chance, SECONDS).run().figures()
 
 
 @pytest.mark.parametrize(
