@@ -82,7 +82,7 @@ def tell(
     found: list[str] = []
 
     def look() -> None:
-        found.extend(f"{line}, at {world.now:.6f} s" for line in standing(installation, wire))
+        found.extend(f"standing: {line}, at {world.now:.6f} s" for line in standing(installation, wire))
 
     Nemesis(installation, filter(happens, faults_named(faults)), busy, look)
     for _ in range(LOOKS):

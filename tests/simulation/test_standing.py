@@ -37,7 +37,7 @@ def key(name: str) -> str:
 )
 def test_what_is_wrong_in_the_store_is_found_at_once(command: tuple[Any, ...], problem: str) -> None:
     installation = Installation(3)
-    Producer(installation, "p0", 40, 0.5, Exponential(0.1))
+    Producer(installation, "p0", 40, 0.5, Exponential(0.1), lambda _: True)
     installation.world.run_until(60.0)
     store = installation.server.store
     wire = Wire("memory:", lambda: Budget(5.0), connect=lambda: DirectConnection(store), scripts=SCRIPTS)
