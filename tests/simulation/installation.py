@@ -13,6 +13,7 @@ from pollconsumer.core.forecast import Rules
 from pollconsumer.core.launchers import Outage
 from pollconsumer.core.platforms import PLATFORMS, Platform
 from pollconsumer.core.retry import Backoff, Fatal, Yield
+from pollconsumer.interface.testing.simulation.children import around
 from pollconsumer.interface.testing.simulation.process import Machine, Process
 from pollconsumer.interface.testing.simulation.server import Link, Network, SimulatedServer
 from pollconsumer.interface.testing.simulation.world import World
@@ -150,7 +151,7 @@ class Installation:
         options = ConsumerOptions(
             QUEUES, rules.idle_time, rules.estimated_duration, rules.tolerance_factor, rules.min_margin
         )
-        return consume(launch, options, self.handlers(process), [], OneSlot(process))
+        return consume(launch, options, around(process, self.handlers(process)), [], OneSlot(process))
 
     def _move(self, process: Process) -> int:
         process.sleep(draw(self.platform.start_up, process.stream))
@@ -198,6 +199,7 @@ class Installation:
             for each in (
                 handler("plain", behave),
                 handler("hopeless", give_up),
+                handler("isolated", behave, isolated=True),
                 handler("once", behave, at_most_once=True),
                 handler("parent", have_children),
                 handler("steps", take_steps),
@@ -213,6 +215,7 @@ class Installation:
     ) -> Any:
         """Record one execution in the history."""
         history, at = self.history, len(self.history.executions)
+        isolated = self.world.running is not process.actor
         state = (context.state or {}).get("done", 0)
         history.executions.append(
             Execution(
@@ -222,7 +225,7 @@ class Installation:
                 context.attempt,
                 context.generation,
                 context.fence,
-                id(process),
+                id(self.world.running) if isolated else id(process),
                 digest(payload),
                 self.now_us(),
                 found=state,

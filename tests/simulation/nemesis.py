@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from tests.simulation.installation import Installation
 
 
+RETRY = 0.05
+"""Maximum seconds after which a fault without a victim is tried again."""
+
+
 class Nemesis:
     """``faults``, by name, at random instants in ``seconds`` from now on."""
 
@@ -23,16 +27,18 @@ class Nemesis:
     ) -> None:
         """``look`` is called after each fault."""
         self.installation, self.world, self._look = installation, installation.world, look
+        self._until = self.world.now + seconds
         for name in faults:
             chance = self.world.stream(name)
             self.world.after(chance.uniform(0.0, seconds), partial(self._strike, name, chance))
 
     def _strike(self, name: str, chance: Random) -> None:
-        self.chance = chance
         acts: list[Callable[[], str | None]] = [
             self._kill_launch,
             self._kill_heartbeat,
             self._kill_both,
+            self._kill_child,
+            self._suspend_child,
             self._suspend,
             self._suspend_heartbeat,
             self._suspend_machine,
@@ -43,8 +49,16 @@ class Nemesis:
             self._forget_scripts,
             self._refuse,
         ]
-        what = self.chance.choice(acts)()
-        if what is not None:
+        self._try(name, chance, chance.choice(acts))
+
+    def _try(self, name: str, chance: Random, act: Callable[[], str | None]) -> None:
+        """Until it has a victim: a child may live for milliseconds."""
+        self.chance = chance
+        what = act()
+        if what is None:
+            if self.world.now < self._until:
+                self.world.after(chance.uniform(0.0, RETRY), partial(self._try, name, chance, act))
+        else:
             self.installation.history.faults.append(what)
             self.world.tell(f"{name}: {what}")
             self._look()
@@ -74,6 +88,25 @@ class Nemesis:
         victim.end()
         return f"{victim.name} and its heartbeat killed"
 
+    def _child(self) -> Actor | None:
+        """The process of an isolated handler."""
+        alive = [each for process in self.installation.processes for each in process.children if each.alive]
+        return self.chance.choice(alive) if alive else None
+
+    def _kill_child(self) -> str | None:
+        if (victim := self._child()) is None:
+            return None
+        victim.kill()
+        return f"{victim.name} killed"
+
+    def _suspend_child(self) -> str | None:
+        if (victim := self._child()) is None or victim.suspended:
+            return None
+        victim.suspend()
+        seconds = self.chance.choice([0.5, 5.0, 30.0])
+        self._resume_after(seconds, victim)
+        return f"{victim.name} suspended for {seconds} s"
+
     def _suspend(self) -> str | None:
         if (victim := self._victim()) is None:
             return None
@@ -100,8 +133,9 @@ class Nemesis:
         seconds = self.chance.choice([0.5, 5.0, 30.0, 100.0])
         for process in self.installation.processes:
             if process.alive and process.machine is machine:
-                for actor in (process.actor, process.heartbeat and process.heartbeat.actor):
-                    if actor and not actor.suspended:
+                heartbeat = [process.heartbeat.actor] if process.heartbeat else []
+                for actor in (process.actor, *heartbeat, *process.children):
+                    if not actor.suspended:
                         actor.suspend()
                         self._resume_after(seconds, actor)
         self.world.after(seconds, lambda: machines.append(machine))

@@ -43,7 +43,7 @@ class Operator:
         self._insist(f"pauses {queue}", lambda: self._person.pause(queue, paused=True))
         since = server.now_ms() + 1
         process.sleep(self.chance.choice([0.1, 3.0, 20.0]))
-        until = server.now_ms()
+        until = server.now_ms() - 1
         self._insist(f"resumes {queue}", lambda: self._person.pause(queue, paused=False))
         self.installation.history.pauses.append((queue, since, until))
 

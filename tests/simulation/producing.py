@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from tests.simulation.installation import Installation
 
-HANDLERS = ["plain"] * 6 + ["hopeless", "once", "parent", "parent", "steps"]
+HANDLERS = ["plain"] * 6 + ["isolated", "isolated", "hopeless", "once", "parent", "parent", "steps"]
 TRIES = 20
 
 

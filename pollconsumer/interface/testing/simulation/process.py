@@ -48,6 +48,8 @@ class Process:
         self._main = main
         self._waits_for_end: list[Actor] = []
         self.links: list[Link] = []
+        self.children: list[Actor] = []
+        """Of isolated handlers."""
         self.stream = self.world.stream(name)
         self._number = self.stream.getrandbits(32)
         self.actor = self.world.start(name, self._live)
@@ -121,11 +123,18 @@ class Process:
         if self.code is None:
             self.code, self.ended = code, self.world.now
             self.actor.kill()
+            for child in self.children:
+                child.kill()
             self.world.tell(f"{self.name}: ended with {code}")
             for link in [link for link in self.links if link.owner is self.actor]:
                 link.disconnect()
             for waiting in self._waits_for_end:
                 waiting.wake(True)
+
+    def start_child(self, name: str, live: Callable[[], None]) -> Actor:
+        self.children = [each for each in self.children if each.alive]
+        self.children.append(self.world.start(name, live))
+        return self.children[-1]
 
     def wait_for_end(self, seconds: float) -> bool:
         """Whether it has ended by then."""
