@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, NoReturn
+from collections.abc import Iterator
+from typing import Any, NoReturn
 
 from pollconsumer.core.errors import BadData, shown
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 def to_json(value: Any) -> Any:

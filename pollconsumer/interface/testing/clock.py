@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from datetime import datetime
 
 from pollconsumer.core.instants import ceil_epoch_ms, ceil_ms, datetime_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from datetime import datetime
 
 
 class VirtualClock:

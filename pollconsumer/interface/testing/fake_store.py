@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from pollconsumer.interface.testing.fast_socket import as_bytes, connect, new_server
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 
 class FakeStore:

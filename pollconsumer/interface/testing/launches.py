@@ -4,24 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from pollconsumer.core.events import Event, LaunchEnded
 from pollconsumer.core.retry import Fatal, RetryIn, Yield
 from pollconsumer.core.window import StopReason, Window
+from pollconsumer.interface.testing.clock import VirtualClock
+from pollconsumer.interface.testing.memory import MemoryOpener
 from pollconsumer.runtime.handling.arguments import BadArguments
-from pollconsumer.runtime.handling.executor import InlineExecutor
+from pollconsumer.runtime.handling.executor import Handled, InlineExecutor
+from pollconsumer.runtime.launch.held import LaunchPlan
 from pollconsumer.runtime.launch.progress import Identity, Progress
+from pollconsumer.runtime.launch.run import Work
 from pollconsumer.store.leases import Acquired, Group, Leases
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pollconsumer.interface.testing.clock import VirtualClock
-    from pollconsumer.interface.testing.memory import MemoryOpener
-    from pollconsumer.runtime.handling.executor import Handled
-    from pollconsumer.runtime.launch.held import LaunchPlan
-    from pollconsumer.runtime.launch.run import Work
 
 FORESEEN = (Fatal, RetryIn, Yield)
 ENDS_A_HANDLER = (Exception, SystemExit, GeneratorExit, asyncio.CancelledError)

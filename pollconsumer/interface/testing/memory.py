@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from functools import cache
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
+from pollconsumer.interface.testing.clock import VirtualClock
 from pollconsumer.interface.testing.fake_store import DirectConnection, FakeStore
-from pollconsumer.store.patience import Budget
+from pollconsumer.store.patience import Budget, Patience
 from pollconsumer.store.redis_store import RedisStore
 from pollconsumer.store.scripts import Scripts
 from pollconsumer.store.wire import Wire
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from pollconsumer.interface.testing.clock import VirtualClock
-    from pollconsumer.store.patience import Patience
-
 BUDGET = 5.0
+SCRIPTS = Scripts(shebang=False)
+"""Read once in a process: a suite has hundreds of stores."""
 
 
 class MemoryOpener:
@@ -44,17 +41,11 @@ class MemoryOpener:
         return DirectConnection(self._store)
 
 
-@cache
-def _scripts() -> Scripts:
-    """Read once in a process: a suite has hundreds of stores."""
-    return Scripts(shebang=False)
-
-
 class VirtualWire(Wire):
     """A connection whose blocking command polls while virtual time passes."""
 
     def __init__(self, clock: VirtualClock, patience: Callable[[], Patience], connect: Callable[[], Any]) -> None:
-        super().__init__("memory:", patience, connect=connect, scripts=_scripts())
+        super().__init__("memory:", patience, connect=connect, scripts=SCRIPTS)
         self._clock = clock
         self._markers: tuple[str, ...] = ()
         self._after: Sequence[Sequence[Any]] = ()

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, NamedTuple
+from types import TracebackType
+from typing import NamedTuple
 
 from pollconsumer.core.instants import ceil_ms
 from pollconsumer.core.lifecycle import State
+from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.core.timespan import parse_duration
+from pollconsumer.core.window import StopReason
+from pollconsumer.interface.api.app import PollConsumer
 from pollconsumer.interface.api.handle import Handle
 from pollconsumer.interface.api.registry import registry
 from pollconsumer.interface.assembly.handlers import load_handlers
@@ -25,24 +30,15 @@ from pollconsumer.interface.testing.clock import VirtualClock
 from pollconsumer.interface.testing.launches import SandboxLaunch, WatchedExecutor
 from pollconsumer.interface.testing.memory import MemoryOpener
 from pollconsumer.runtime.consumer_role import consume, define
+from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.launch.held import LaunchPlan
 from pollconsumer.runtime.messages import due_ms
 from pollconsumer.runtime.mover import mover
-from pollconsumer.store.inspector import Inspector
+from pollconsumer.runtime.programs.notes import Programs
+from pollconsumer.store.inspector import Inspector, Message
 from pollconsumer.store.leases import Group
+from pollconsumer.store.redis_store import RedisStore
 from pollconsumer.store.server import service_of
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from types import TracebackType
-
-    from pollconsumer.core.recurrence import Recurrence
-    from pollconsumer.core.window import StopReason
-    from pollconsumer.interface.api.app import PollConsumer
-    from pollconsumer.runtime.handling.handler import Handler
-    from pollconsumer.runtime.programs.notes import Programs
-    from pollconsumer.store.inspector import Message
-    from pollconsumer.store.redis_store import RedisStore
 
 CONSUMER = Group("consumer", (), 1)
 FOREVER = 1e12
