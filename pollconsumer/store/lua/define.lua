@@ -98,8 +98,7 @@ for i = 1, #owned, 2 do
       redis.call('ZREM', next_instants, name)
       redis.call('ZREM', recurrences_unreadable, name)
       redis.call('HDEL', recurrence_counters, name .. ':skipped', name .. ':enqueued', name .. ':last')
-      removed[#removed + 1] = name
-      removed[#removed + 1] = due and due <= now and decimal(due) or ''
+      removed[#removed + 1], removed[#removed + 2] = name, due and due <= now and decimal(due) or ''
     end
   end
 end

@@ -72,8 +72,7 @@ for i = 1, count do
     holder = keys[key] or holder_of(key, now)
     if not holder then
       keys[key] = id
-      unique[#unique + 1] = key
-      unique[#unique + 1] = lifetime > 0 and string.format('%s\n%.0f', id, now + lifetime) or id
+      unique[#unique + 1], unique[#unique + 2] = key, lifetime > 0 and string.format('%s\n%.0f', id, now + lifetime) or id
     end
   end
   if holder then
@@ -81,29 +80,22 @@ for i = 1, count do
   else
     held[i] = ''
     seen[id] = chosen[i] or ''
-    if chosen[i] then
-      new_digests[#new_digests + 1] = id
-      new_digests[#new_digests + 1] = chosen[i]
-    end
+    if chosen[i] then new_digests[#new_digests + 1], new_digests[#new_digests + 2] = id, chosen[i] end
     local priority, body = tonumber(ARGV[at + 3]), ARGV[at + 4]
     local record = sub(body, 1, RECORD_SCHEDULED - 1) .. stamp .. sub(body, RECORD_SCHEDULED)
-    new_records[#new_records + 1] = id
-    new_records[#new_records + 1] = record
+    new_records[#new_records + 1], new_records[#new_records + 2] = id, record
     local due = 0
     if when ~= '' then
       due = tonumber(sub(when, 2))
       if sub(when, 1, 1) == '+' then due = now + due end
     end
     if due > now then
-      new_rows[#new_rows + 1] = id
-      new_rows[#new_rows + 1] = fresh_row(record, due)
-      scheduled[#scheduled + 1] = decimal(due)
-      scheduled[#scheduled + 1] = id
+      new_rows[#new_rows + 1], new_rows[#new_rows + 2] = id, fresh_row(record, due)
+      scheduled[#scheduled + 1], scheduled[#scheduled + 2] = decimal(due), id
     elseif priority == 0 then
       new_ready[#new_ready + 1] = id
     else
-      new_ranked[#new_ranked + 1] = priority
-      new_ranked[#new_ranked + 1] = id
+      new_ranked[#new_ranked + 1], new_ranked[#new_ranked + 2] = priority, id
     end
   end
 end

@@ -24,14 +24,12 @@ if #ids > 0 then
       priority = nil
     elseif row then
       priority = priority_of(row)
-      new_rows[#new_rows + 1] = id
-      new_rows[#new_rows + 1] = set(row, ENQUEUED, stamp, NEXT_ATTEMPT, NEVER)
+      new_rows[#new_rows + 1], new_rows[#new_rows + 2] = id, set(row, ENQUEUED, stamp, NEXT_ATTEMPT, NEVER)
     end
     if priority == 0 then
       new_ready[#new_ready + 1] = id
     elseif priority then
-      new_ranked[#new_ranked + 1] = ready_score(priority, next_ticks(1, now))
-      new_ranked[#new_ranked + 1] = id
+      new_ranked[#new_ranked + 1], new_ranked[#new_ranked + 2] = ready_score(priority, next_ticks(1, now)), id
     end
   end
   if #new_rows > 0 then redis.call('HSET', rows, unpack(new_rows)) end

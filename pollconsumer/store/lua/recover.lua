@@ -64,8 +64,7 @@ for i = #order, 1, -1 do
       if has_flag(byte(row, FLAGS), BEGUN) then
         skip(id, row)
       else
-        returning[#returning + 1] = id
-        returning[#returning + 1] = set(row, RESERVED, NEVER, STARTED, NEVER)
+        returning[#returning + 1], returning[#returning + 2] = id, set(row, RESERVED, NEVER, STARTED, NEVER)
       end
       orphans[#orphans + 1] = id
     end

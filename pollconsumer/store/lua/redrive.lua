@@ -1,13 +1,12 @@
 -- Return dead letters to their queue, in a new generation with all attempts again.
 -- KEYS records rows ready ready_by_priority dead_letters unique_keys counters ready_marker
--- NEEDS types ready unique_keys markers
+-- NEEDS ready unique_keys markers
 -- ARGV for each: id, generation it was in when this was asked for
 -- Returns ids redriven since then. Skipped: ids that are no dead letters, have lost their record, or whose unique key
 --   another message holds by now
 
 local now, returned = now_ms(), {}
-expect('LLEN', ready, ready_marker)
-expect('ZCARD', ready_by_priority)
+-- EXPECT ready ready_marker ready_by_priority
 for i = 1, #ARGV, 2 do
   local id, row = ARGV[i], well_formed(redis.call('HGET', rows, ARGV[i]))
   local redriven = (row and byte(row, GENERATION) or 0) > tonumber(ARGV[i + 1])  -- by this call, whose reply was lost

@@ -1,6 +1,6 @@
 -- Release a launch's reservations: the reply to its step was lost, or it died.
 -- KEYS records rows ready ready_by_priority in_flight counters announced ready_marker places_taken waiting_for_place
--- NEEDS fences types places reservations
+-- NEEDS fences places reservations
 -- ARGV lineage, fence, fence in 6 bytes, number of ids whose handler has ended, these, number of those whose last attempt
 --   this was, these, ids to keep reserved
 -- Returns messages released
@@ -10,9 +10,7 @@
 
 local refusal = refusal_of(ARGV[1], ARGV[2])
 if refusal then return refusal end
-expect('LLEN', ready, ready_marker)
-expect('HLEN', counters, places_taken)
-expect('ZCARD', ready_by_priority, waiting_for_place)
+-- EXPECT ready ready_marker counters places_taken ready_by_priority waiting_for_place
 local ended, spent, keep = {}, {}, {}
 local spent_at = 5 + tonumber(ARGV[4])
 local keep_at = spent_at + 1 + tonumber(ARGV[spent_at])

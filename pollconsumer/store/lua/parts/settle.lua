@@ -31,8 +31,7 @@ if completions > 0 then
     local at = 5 + 3 * i
     local row, id = ARGV[at + 2], ids[i]
     if found_rows[i] == ARGV[at + 1] then
-      new_rows[#new_rows + 1] = id
-      new_rows[#new_rows + 1] = row
+      new_rows[#new_rows + 1], new_rows[#new_rows + 2] = id, row
       gone[#gone + 1] = id
       ended[#ended + 1] = sub(row, ENDED, SCHEDULED - 1) .. id
       local flags = byte(row, FLAGS)
@@ -84,8 +83,7 @@ for at = 8 + 3 * completions, #ARGV, 7 do
       redis.call('HSET', rows, id, row)
       redis.call('ZADD', dead_letters, number6(row, ENDED), id)
     elseif kind == 'release' then
-      released[#released + 1] = id
-      released[#released + 1] = row
+      released[#released + 1], released[#released + 2] = id, row
     else
       local due = now + ms
       local head = redis.call('ZRANGE', schedule, 0, 0, 'WITHSCORES')[2]
