@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from functools import partial
 
 from pollconsumer.core.errors import CannotCreate
 from pollconsumer.runtime.embedded.server import EmbeddedServer
@@ -57,8 +58,8 @@ class StoreOpener:
         if store == EMBEDDED:
             server = EmbeddedServer(data_directory())
             self._url, address = server.url, str(server.directory)
-            self._revive = self._reviver(server, durability, warn)
-            self._revive_silently = self._reviver(server, durability, lambda _: None)
+            self._revive = partial(_revive, server, durability, warn)
+            self._revive_silently = partial(_revive, server, durability, lambda _: None)
         elif not store.startswith("unix:"):
             from pollconsumer.store.transport import doubts
 
@@ -81,9 +82,6 @@ class StoreOpener:
         wire = Wire(self._url, patience, revive=self._revive_silently)
         return Leases(wire, self.namespace), RedisStore(wire, self.namespace)
 
-    @staticmethod
-    def _reviver(server: EmbeddedServer, durability: str, say: Callable[[str], None]) -> Callable[[float], None]:
-        def revive(left: float) -> None:
-            server.ensure_running(durability=durability, budget=min(START_BUDGET, left), patience=left, say=say)
 
-        return revive
+def _revive(server: EmbeddedServer, durability: str, say: Callable[[str], None], left: float) -> None:
+    server.ensure_running(durability=durability, budget=min(START_BUDGET, left), patience=left, say=say)

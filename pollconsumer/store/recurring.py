@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
+from pollconsumer.core import events
 from pollconsumer.core.choices import Overlap
 from pollconsumer.core.errors import (
     BadData,
@@ -20,14 +21,7 @@ from pollconsumer.core.errors import (
     StoreRefused,
     StoreUnreachable,
 )
-from pollconsumer.core.events import (
-    Event,
-    OccurrencesSkipped,
-    QueueLeftOut,
-    RecurrenceContested,
-    RecurrenceRemoved,
-    RecurrenceUnreadable,
-)
+from pollconsumer.core.events import Event
 from pollconsumer.core.instants import datetime_of, iso_of
 from pollconsumer.core.message import NewMessage
 from pollconsumer.core.recurrence import Recurrence, of_json, tick
@@ -88,12 +82,12 @@ class Recurring:
         for queue, (removed, contested) in self._each(queues, commands, emit):
             for name, due in zip(removed[::2], removed[1::2], strict=True):
                 if name not in homes:
-                    emit(RecurrenceRemoved(id_text(name)))
+                    emit(events.RecurrenceRemoved(id_text(name)))
                 elif due:
                     elsewhere = self._keys.queue(homes[name], "next_instants")
                     self._wire.command("ZADD", elsewhere, "XX", "LT", int(due), name)
             for name in contested:
-                emit(RecurrenceContested(id_text(name), queue))
+                emit(events.RecurrenceContested(id_text(name), queue))
 
     def _each(
         self, queues: Sequence[str], commands: Sequence[tuple[Any, ...]], emit: Callable[[Event], None]
@@ -110,7 +104,7 @@ class Recurring:
                 except OF_ANY_QUEUE:
                     raise
                 except PollConsumerError as error:
-                    emit(QueueLeftOut(queue, str(error)))
+                    emit(events.QueueLeftOut(queue, str(error)))
                 else:
                     yield queue, answer
             return
@@ -134,7 +128,7 @@ class Recurring:
                 plan = tick(recurrence, _instant(instant), now)
             except ValueError as error:
                 unreadable += (name, instant)
-                emit(RecurrenceUnreadable(id_text(name), queue, str(error)))
+                emit(events.RecurrenceUnreadable(id_text(name), queue, str(error)))
                 continue
             args: list[Any] = [
                 holder.lineage, holder.fence, name, instant, "" if plan.next is None else plan.next, plan.skipped,
@@ -144,7 +138,7 @@ class Recurring:
                 args += (occurrence_id(recurrence, each), each, occurrence_record(recurrence, each))
             enqueued += max(0, self._wire.run("recur", self._keys, queue, args))
             if plan.skipped:
-                emit(OccurrencesSkipped(recurrence.name, plan.skipped))
+                emit(events.OccurrencesSkipped(recurrence.name, plan.skipped))
         if unreadable:
             self._wire.run("set_aside", self._keys, queue, [holder.lineage, holder.fence, *unreadable])
         return enqueued
@@ -162,7 +156,7 @@ class Recurring:
             try:
                 found = self._wire.all(commands)
             except StoreRefused as error:
-                emit(QueueLeftOut(queue, str(error)))
+                emit(events.QueueLeftOut(queue, str(error)))
                 continue
             definitions, count, owners, due, aside = (dict(zip(each[::2], each[1::2], strict=True)) for each in found)
             for name in sorted(definitions.keys() | due.keys() | aside.keys()):

@@ -197,31 +197,26 @@ class RedisStore(Producer):
     ) -> int:
         """Release this holder's reservations in ``queue`` except those to ``keep``: uncharged, unless ``ended`` or
         ``spent``."""
-        script = self.wire.scripts["unreserve"]
         fence6 = rows.pack6(int(holder.fence))
         args = [holder.lineage, holder.fence, fence6, len(ended), *ended, len(spent), *spent, *keep]
-        given_back: int = self.wire.call(script, self.keys.of_script(script, queue), args)
-        return given_back
+        return int(self.wire.run("unreserve", self.keys, queue, args))
 
     def checkpoint(self, holder: Holder, reservation: Reservation, state: bytes) -> None:
         """Store a message's checkpoint. LeaseLost if it is no longer this holder's."""
-        script = self.wire.scripts["checkpoint"]
         row = rows.checkpointed(reservation.row)
         args = [holder.lineage, holder.fence, reservation.id, reservation.row, row, state]
-        if not self.wire.call(script, self.keys.of_script(script, reservation.queue), args):
+        if not self.wire.run("checkpoint", self.keys, reservation.queue, args):
             raise LeaseLost("message", reservation.name, "it was offered to another launch; stop here")
         reservation.row = row
 
     def last_checkpoint(self, reservation: Reservation) -> bytes | None:
-        state: bytes | None = self.wire.command(
-            "HGET", self.keys.queue(reservation.queue, "checkpoints"), reservation.id
-        )
+        key = self.keys.queue(reservation.queue, "checkpoints")
+        state: bytes | None = self.wire.command("HGET", key, reservation.id)
         return state
 
     def offer_places(self, queue: str) -> int:
         """Recount places of concurrency keys, and offer free ones. Returns how many messages were offered one."""
-        offered: int = self.wire.run("offer", self.keys, queue, [MOST_COUNTED, MOST_LINES])
-        return offered
+        return int(self.wire.run("offer", self.keys, queue, [MOST_COUNTED, MOST_LINES]))
 
     def promote(self, holder: Holder, queue: str, most: int) -> Promoted:
         """Move at most ``most`` due messages to ``queue``."""
@@ -233,8 +228,7 @@ class RedisStore(Producer):
         """Forget a batch of finished messages beyond the limits of number and age, except their ids. Returns how
         many."""
         args = [KEEP_FINISHED, KEEP_FINISHED_MS, TRIM_BATCH, ID_MEMORY_MS, MOST_REMEMBERED]
-        forgotten: int = self.wire.run("trim", self.keys, queue, args)
-        return forgotten
+        return int(self.wire.run("trim", self.keys, queue, args))
 
     def queues(self) -> list[str]:
         """Every queue that ever had a message or a consumer, by name."""

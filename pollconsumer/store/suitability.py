@@ -57,15 +57,11 @@ class Suitability:
     def _recognise(self, wire: Wire, known: str | None, held: str | None) -> None:
         """Refuse a store whose id is missing or different: it was emptied or replaced."""
         if known is None:
-            self._memo.write(held or adopt(wire, self._key))
+            if held is None:  # give the store an id, unless another process has by now
+                *_, given = wire.once([("SET", self._key, secrets.token_hex(16), "NX"), ("GET", self._key)])
+                held = given.decode()
+            self._memo.write(held)
             return
         if held != known:
             found = "empty" if held is None else "another one"
             raise StoreRefused("store replaced", f"{wire.address} is {found}", RESTORE)
-
-
-def adopt(wire: Wire, key: str) -> str:
-    """Give the store an id, unless it has one. Returns its id."""
-    *_, held = wire.once([("SET", key, secrets.token_hex(16), "NX"), ("GET", key)])
-    store_id: str = held.decode()
-    return store_id
