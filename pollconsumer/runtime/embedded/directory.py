@@ -16,6 +16,7 @@ from pathlib import Path
 
 from pollconsumer.core.errors import CannotCreate, PermissionDenied
 from pollconsumer.runtime.own_files import ELSEWHERE, make_directory, why_not_ours
+from pollconsumer.store.own_descriptors import above_standard
 
 SOCKET, LOCK, LOG, PID = "server.sock", "server.lock", "server.log", "server.pid"
 AOF_DIRECTORY = "appendonlydir"
@@ -55,13 +56,8 @@ def take_lock(directory: Path) -> int | None:
     lock file is never removed: a second file would be a second lock."""
     path = directory / LOCK
     try:
-        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        if (
-            lock < 3
-        ):  # started with closed stdio: the server's own stdio would replace the descriptor, and free the lock
-            low = lock
-            lock = fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, 3)
-            os.close(low)
+        with above_standard():  # else the server's own stdio would replace the descriptor, and free the lock
+            lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise cannot_create(path, error) from None
     try:

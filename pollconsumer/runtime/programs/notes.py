@@ -24,6 +24,7 @@ from typing import NamedTuple
 from pollconsumer.runtime.handling.context import Delivery
 from pollconsumer.runtime.launch.process import birth
 from pollconsumer.runtime.own_files import is_ours, make_directory
+from pollconsumer.store.own_descriptors import above_standard
 
 KILLED_WITHIN = 5.0
 """Seconds for a killed process to exit."""
@@ -205,11 +206,9 @@ class Programs:
         try:
             if not self._is_usable():
                 return Note()
-            descriptor = os.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            with above_standard():  # else the program's stdio would replace the note
+                descriptor = os.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
             try:
-                if descriptor < 3:  # a handler closed stdio: the program's stdio would replace the note
-                    low, descriptor = descriptor, fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 3)
-                    os.close(low)
                 fcntl.flock(descriptor, fcntl.LOCK_EX)
                 os.write(descriptor, json.dumps(content).encode() + b"\n")
                 unfinished.rename(path)
