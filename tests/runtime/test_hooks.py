@@ -312,7 +312,7 @@ def test_the_examples_of_the_documentation_do_what_they_say(
     handler = with_hooks(Handler("h", lambda *_: seen.append(list(open_ones))), app.hooks)
     with caplog.at_level("INFO", "myapp"):
         assert handler.handle({}, context()).error is None
-        app.hooks.starting(context())
+        app.hooks.call("before", context())
         app.hooks.failed(context, OSError("gone"), 3.0)
         app.hooks.dead(context, Crashed("crashed: its process died"))
     assert (seen, open_ones, warned) == ([["m1"]], {}, [])

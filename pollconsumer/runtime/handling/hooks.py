@@ -48,26 +48,21 @@ class Hooks:
     def __bool__(self) -> bool:
         return bool(self.before or self.after or self.on_failure or self.on_dead)
 
-    def starting(self, context: Context) -> None:
-        self._call("before", self.before, context)
-
-    def returned(self, context: Context, result: Any) -> None:
-        self._call("after", self.after, context, result)
-
     def failed(self, context_of: Callable[[], Context], error: BaseException, delay: float) -> None:
         """An attempt failed, and there will be another in ``delay`` seconds."""
         if self.on_failure:
-            self._call("on_failure", self.on_failure, context_of(), error, delay)
+            self.call("on_failure", context_of(), error, delay)
 
     def dead(self, context_of: Callable[[], Context], error: BaseException) -> None:
         if self.on_dead:
-            self._call("on_dead", self.on_dead, context_of(), error)
+            self.call("on_dead", context_of(), error)
 
-    def _call(self, kind: str, hooks: list[Any], *arguments: Any) -> None:
+    def call(self, kind: str, *arguments: Any) -> None:
+        """Call the hooks of a ``kind``: before, after, on_failure, on_dead."""
         from pollconsumer.runtime.handling.timeouts import call_within
 
         pid = os.getpid()
-        for hook in hooks:
+        for hook in getattr(self, kind):
             failure: BaseException | None = None
             if id(hook) not in self._hung:
                 try:
@@ -94,11 +89,11 @@ def hooked(run: Run, hooks: Hooks, timeout: float | None) -> Run:
 
     def run_hooked(payload: dict[str, Any], context: Context | None) -> Any:
         assert context is not None
-        hooks.starting(context)
+        hooks.call("before", context)
         if timeout is not None:
             context.limit(timeout)
         result = run(payload, context)
-        hooks.returned(context, result)
+        hooks.call("after", context, result)
         return result
 
     return lambda payload, context: copy_context().run(run_hooked, payload, context)
@@ -109,14 +104,14 @@ def hooked_coroutine(run: RunAsync, hooks: Hooks, timeout: float | None) -> RunA
 
     async def run_hooked(payload: dict[str, Any], context: Context | None) -> Any:
         assert context is not None
-        hooks.starting(context)
+        hooks.call("before", context)
         if timeout is not None:
             from pollconsumer.runtime.handling.event_loop import restart_timeout
 
             context.limit(timeout)
             restart_timeout()
         result = await run(payload, context)
-        hooks.returned(context, result)
+        hooks.call("after", context, result)
         return result
 
     return run_hooked
