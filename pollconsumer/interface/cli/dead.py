@@ -58,11 +58,7 @@ def show(message_id: str, queue: str | None, as_json: bool) -> None:
     letter = opened(Inspector).message(message_id, queue)
     if letter.state is not State.DEAD:
         raise NotFound("no such dead letter", message_id, f"the message is {letter.state}")
-    details = describe(letter) | {"raw": letter.raw}
-    if as_json:
-        print_json(details)
-    else:
-        print_message(details)
+    print_message(describe(letter) | {"raw": letter.raw}, as_json=as_json)
 
 
 @dead.command()

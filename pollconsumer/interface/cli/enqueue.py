@@ -60,7 +60,7 @@ def enqueue(
         given = [name for name, value in options.items() if value is not None]
         if handler is not None or given:
             raise UsageError("--ndjson", handler or given[0], "give handler and options as keys of each line")
-        _enqueue_lines(ndjson, skip, _Report(as_json, counting=is_terminal(sys.stdout)))
+        _enqueue_lines(ndjson, skip, Report(as_json, counting=is_terminal(sys.stdout)))
         return
     if skip:
         raise UsageError("--skip", skip, "it passes over lines of --ndjson: give that, too")
@@ -71,7 +71,7 @@ def enqueue(
         options["at"] = datetime_of(options["at"])
     options["queue"] = options["queue"] or OwnQueues(current_settings()).of(handler)
     message = new_message(handler, {} if text is None else parse_object("payload", text), **options)
-    _Report(as_json).show(redis_store().enqueue([message]))
+    Report(as_json).show(redis_store().enqueue([message]))
 
 
 def parse_object(what: str, text: str) -> dict[str, Any]:
@@ -88,7 +88,7 @@ def parse_object(what: str, text: str) -> dict[str, Any]:
     return value
 
 
-def _enqueue_lines(source: str, skip: int, report: _Report) -> None:
+def _enqueue_lines(source: str, skip: int, report: Report) -> None:
     """Enqueue the lines before a refused one; the error gives their number, and how to continue."""
     store, own_queues = redis_store(), OwnQueues(current_settings())
     with _opened(source) as file:
@@ -112,7 +112,7 @@ def _enqueue_lines(source: str, skip: int, report: _Report) -> None:
             report.end()
 
 
-def _enqueue_batch(store: RedisStore, messages: list[NewMessage], lines: list[int], report: _Report) -> None:
+def _enqueue_batch(store: RedisStore, messages: list[NewMessage], lines: list[int], report: Report) -> None:
     before = report.accepted
     try:
         for enqueued in store.enqueue_batches(messages):
@@ -187,7 +187,7 @@ def _opened(source: str) -> BinaryIO:
         raise BadData("--ndjson", source, f"cannot be read: {error.strerror}") from None
 
 
-class _Report:
+class Report:
     """Prints the ids, or with ``counting`` their number, for a person at a terminal. Progress is shown on a terminal
     that does not also show the ids."""
 

@@ -11,8 +11,9 @@ from pollconsumer.core.instants import datetime_of, epoch_ms, iso
 from pollconsumer.core.message import NewMessage, encode_payload
 from pollconsumer.core.recurrence import Recurrence, zone_of
 from pollconsumer.core.timespan import format_duration
+from pollconsumer.interface.cli.enqueue import Report
 from pollconsumer.interface.cli.opened import opened, redis_store
-from pollconsumer.interface.cli.output import print_json, print_line, print_table
+from pollconsumer.interface.cli.output import print_json, print_table
 from pollconsumer.interface.event_log import listener
 from pollconsumer.runtime.messages import new_id
 from pollconsumer.store.recurring import RecurrenceStatus, Recurring, occurrence_payload, readable
@@ -91,11 +92,7 @@ def trigger(name: str, as_json: bool) -> None:
     rule = readable(opened(Recurring).find(name))
     payload = encode_payload(occurrence_payload(rule, _now_ms()))
     message = NewMessage(new_id(), rule.queue, rule.handler, payload, rule.priority)
-    enqueued = redis_store().enqueue([message])[0]
-    if as_json:
-        print_json({"id": enqueued.id, "duplicate": enqueued.duplicate})
-    else:
-        print_line(enqueued.id)
+    Report(as_json).show(redis_store().enqueue([message]))
 
 
 def _describe(standing: RecurrenceStatus) -> dict[str, Any]:

@@ -31,11 +31,7 @@ def status(message_id: str | None, queue: str | None, as_json: bool) -> None:
     if message_id is None and queue is not None:
         raise UsageError("--queue", queue, "give the id of a message, too")
     if message_id is not None:
-        details = describe(opened(Inspector).message(message_id, queue))
-        if as_json:
-            print_json(details)
-        else:
-            print_message(details)
+        print_message(describe(opened(Inspector).message(message_id, queue)), as_json=as_json)
         return
     reading = opened(Inspector)
     overview, launches = reading.overview(), reading.launches(LAUNCHES_SHOWN)
@@ -66,8 +62,11 @@ def describe(message: Message) -> dict[str, Any]:
     }
 
 
-def print_message(details: dict[str, Any]) -> None:
-    """One message, one property per line."""
+def print_message(details: dict[str, Any], *, as_json: bool) -> None:
+    """One message: one JSON object, or one property per line."""
+    if as_json:
+        print_json(details)
+        return
     rows = [(name, details[name]) for name in ("queue", "handler", "state", "priority", "attempts")]
     rows += [("payload", None if details["payload"] is None else json_text(details["payload"]))]
     rows += [("last error", details["last_error"])] if details["last_error"] else []
