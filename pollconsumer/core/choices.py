@@ -20,6 +20,15 @@ class HandOff(StrEnum):
         return self is HandOff.BATON
 
 
+class Loop(StrEnum):
+    """How a launch's loop decides."""
+
+    WOKEN = "woken"
+    """A wait may be cut short, so the last one lasts until the margin begins."""
+    ARTICLE = "article"
+    """As in its source: it idles only if idle_time fits."""
+
+
 class Missed(StrEnum):
     """The policy for missed occurrences: skip all, enqueue the last one, or enqueue all."""
 

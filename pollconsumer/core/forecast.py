@@ -16,7 +16,7 @@ from functools import partial
 from itertools import takewhile
 from typing import NamedTuple
 
-from pollconsumer.core.choices import HandOff
+from pollconsumer.core.choices import HandOff, Loop
 from pollconsumer.core.distributions import Arrival, Chance, Handling, draw
 from pollconsumer.core.durations import Average, Durations, margin_in
 from pollconsumer.core.figures import Held, Record
@@ -43,6 +43,7 @@ class Rules(NamedTuple):
     tolerance_factor: float = 5.0
     min_margin: float = 2.0
     slots: int = 1
+    loop: Loop = Loop.WOKEN
     longest_wait: float = 0.8
     call: float = 0.0005
 
@@ -127,8 +128,10 @@ class Launch:
                 self._stopping = True
             elif (message := self._queue.take(self.now)) is not None:
                 self._handle(message)
-            elif self.window.has_time(self.now, self._rules.idle_time):
+            elif self._rules.loop is Loop.WOKEN or self.window.has_time(self.now, self._rules.idle_time):
                 longest = self._rules.longest_wait if self._running else math.inf
+                if self._rules.loop is Loop.WOKEN:
+                    longest = min(longest, self.window.left(self.now) - self._margin())
                 self._idles_until = self.now + min(self._rules.idle_time, longest)
             else:
                 self._stopping = True

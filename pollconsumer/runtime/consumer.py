@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from pollconsumer.core import durations
+from pollconsumer.core.choices import Loop
 from pollconsumer.core.events import DescriptorsClosed, DescriptorsUsedUp, WindowTooShort
 from pollconsumer.core.message import Malformed, decode_payload
 from pollconsumer.core.queue_order import Turns
@@ -54,6 +55,7 @@ class ConsumerOptions(NamedTuple):
     limits: Mapping[str, Limits] = MappingProxyType({})
     weights: Mapping[str, int] = MappingProxyType({})
     """By queue; without any, queues are served in order."""
+    loop: Loop = Loop.WOKEN
     longest_wait: float = LONGEST_WAIT
 
 
@@ -102,7 +104,7 @@ class Consumer:
                 self.handle(attempt)
             elif self.options.until_empty and (nothing_left := self.nothing_left()) is not None:
                 return nothing_left
-            elif self.window.has_time(self.clock(), self.options.idle_time):
+            elif self.has_time_to_idle():
                 self.idle()
             else:
                 return StopReason.NO_TIME_TO_IDLE
@@ -110,6 +112,10 @@ class Consumer:
 
     def has_time_to_handle(self) -> bool:
         return self.window.has_time(self.clock(), self.margin())
+
+    def has_time_to_idle(self) -> bool:
+        """Only the article's sleep must fit: a wait ends when it must."""
+        return self.options.loop is Loop.WOKEN or self.window.has_time(self.clock(), self.options.idle_time)
 
     def margin(self) -> float:
         return durations.margin_in(self.window, self._durations, self.options, self.executor.slots)
@@ -202,12 +208,17 @@ class Consumer:
             self._await_quiet()
 
     def idle(self) -> None:
-        """Wait for a message, at most idle_time; while any are in flight, for one of these."""
+        """Wait for a message, at most idle_time or until the margin begins; while any are in flight, for one of
+        these."""
+        now = self.clock()
+        longest = self.options.idle_time
+        if self.options.loop is Loop.WOKEN:
+            longest = min(longest, self.window.left(now) - self.margin())
         if self.executor.busy():
-            self._wake.wait(min(self.options.longest_wait, self.options.idle_time), self.executor)
+            self._wake.wait(min(self.options.longest_wait, longest), self.executor)
             self._collect()
             return
-        until = self.clock() + self.options.idle_time
+        until = now + longest
         last = not self.window.has_time(until, SERVER_LATE)
         while not self._exchange and self.asked_to_stop() is None and (left := until - self.clock()) > 0:
             limited, wait = self._exchange.more_in, min(self.options.longest_wait, left)

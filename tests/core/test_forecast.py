@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 
-from pollconsumer.core.choices import HandOff
+from pollconsumer.core.choices import HandOff, Loop
 from pollconsumer.core.distributions import Arrival as Sent
 from pollconsumer.core.distributions import Constant, Exponential, Handling, Lognormal, Pareto, Workload
 from pollconsumer.core.figures import Figures, Record
@@ -48,7 +48,9 @@ def test_a_launch_of_the_forecast_starts_the_messages_that_the_consumer_starts_a
 
 
 def test_a_launch_with_a_message_in_hand_asks_again_whether_it_may_idle_as_the_consumer_does() -> None:
-    settings = Settings(4.0, idle_time=2.4, estimated_duration=0.0, tolerance_factor=0.0, slots=2, waking=True)
+    settings = Settings(
+        4.0, idle_time=2.4, estimated_duration=0.0, tolerance_factor=0.0, slots=2, waking=True, loop=Loop.ARTICLE
+    )
     script = [Arrival(0.0, 3.9), Arrival(2.0, 0.0)]
     consumed = VirtualLaunch(settings, script)
     consumed.handle_until_stopped()
@@ -62,6 +64,7 @@ def started(settings: Settings, script: list[Arrival]) -> list[float]:
         tolerance_factor=settings.tolerance_factor,
         min_margin=settings.min_margin,
         slots=settings.slots,
+        loop=settings.loop,
         grace=1e9,
         call=0.0,
     )
@@ -87,10 +90,14 @@ BATON = Rules(HandOff.BATON)
 
 
 def test_under_debians_cron_a_deadline_leaves_the_gap_that_was_measured() -> None:
-    figures = forecast("debian-cron", STEADY)
+    figures = forecast("debian-cron", STEADY, Rules(loop=Loop.ARTICLE))
     assert 5.9 < figures.gap.p50 < 7.9
     assert 0.86 < figures.coverage < 0.91
     assert (figures.launches, figures.dropped, figures.overruns) == (60, 0, 0)
+
+
+def test_a_last_wait_until_the_margin_shortens_the_gap_by_what_a_pause_takes() -> None:
+    assert 0.93 < forecast("debian-cron", STEADY).coverage < 0.95
 
 
 def test_under_debians_cron_a_baton_leaves_none() -> None:

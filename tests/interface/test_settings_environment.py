@@ -38,6 +38,7 @@ WRITTEN = {
     "consumer.concurrency": ("4", "4"),
     "consumer.grace": ('"5s"', "5s"),
     "consumer.handoff": ('"baton"', "baton"),
+    "consumer.loop": ('"article"', "article"),
     "consumer.instances": ("2", "2"),
     "consumer.memory_limit": ('"256MB"', "256MB"),
     "mover.timeout": ('"30s"', "30s"),

@@ -672,7 +672,7 @@ def test_a_launch_may_use_its_window_and_handle_what_comes_due_in_it(
     for seconds in (1, 30):
         app.enqueue("note", {"what": seconds}, in_=seconds)
     launched = sandbox.run(until_empty=False)
-    assert launched == Launched(2, 0, 0, StopReason.NO_TIME_TO_IDLE)
+    assert launched == Launched(2, 0, 0, StopReason.NO_TIME_TO_HANDLE)
     assert notes.made == [(1, 1), (30, 30)]
     assert timedelta(seconds=50) < sandbox.now - NOON < timedelta(seconds=60)
     for what in range(3):

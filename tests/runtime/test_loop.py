@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
+from pollconsumer.core.choices import Loop
 from pollconsumer.core.window import StopReason
 from pollconsumer.runtime import consumer
 from tests.runtime.virtual import TICK, Arrival, Arrivals, Clock, Settings, VirtualLaunch
@@ -88,6 +89,7 @@ PLAIN = st.builds(
     idle_time=ticks(40, 2000),
     estimated_duration=ticks(0, 1000),
     tolerance_factor=st.integers(0, 24).map(lambda n: n / 4),
+    loop=st.just(Loop.ARTICLE),
 )
 EXTENDED = st.builds(
     Settings,
@@ -100,6 +102,7 @@ EXTENDED = st.builds(
     learned=st.none() | st.tuples(ticks(0, 500), st.integers(1, 300)),
     waking=st.booleans(),
     max_messages=st.none() | st.integers(1, 30),
+    loop=st.sampled_from(Loop),
 )
 
 CASES = st.tuples(EXTENDED, ANY)
@@ -131,7 +134,7 @@ def test_it_does_so_for_messages_reserved_ahead_in_batches(durations: list[float
 
 
 def test_each_branch_of_the_recursion_is_taken() -> None:
-    idles = Settings(stop_before=4.0, idle_time=1.0, estimated_duration=0.5, tolerance_factor=2.0)
+    idles = Settings(4.0, idle_time=1.0, estimated_duration=0.5, tolerance_factor=2.0, loop=Loop.ARTICLE)
     script = [Arrival(0.0, 0.5), Arrival(0.75, 0.25)]
     launch = VirtualLaunch(idles, script)
     launch.handle_until_stopped()
@@ -143,7 +146,7 @@ def test_each_branch_of_the_recursion_is_taken() -> None:
         ("idle", 2.75),
         ("stop", 3.75, StopReason.NO_TIME_TO_HANDLE),
     ]
-    no_time = VirtualLaunch(Settings(4.0, 3.75, 0.5, 1.0), [Arrival(0.0, 0.25)])
+    no_time = VirtualLaunch(Settings(4.0, 3.75, 0.5, 1.0, loop=Loop.ARTICLE), [Arrival(0.0, 0.25)])
     no_time.handle_until_stopped()
     assert no_time.decisions == [("handle", 0, 0.0), ("stop", 0.25, StopReason.NO_TIME_TO_IDLE)]
 
@@ -152,7 +155,7 @@ def test_both_uses_of_the_inequality_are_strict() -> None:
     exactly = VirtualLaunch(Settings(1.0, 0.25, 1.0, 1.0), [Arrival(0.0, 0.25)])
     assert exactly.handle_until_stopped() is StopReason.NO_TIME_TO_HANDLE
     assert exactly.started == []
-    idle = VirtualLaunch(Settings(1.0, 1.0, 0.25, 1.0), [])
+    idle = VirtualLaunch(Settings(1.0, 1.0, 0.25, 1.0, loop=Loop.ARTICLE), [])
     assert idle.handle_until_stopped() is StopReason.NO_TIME_TO_IDLE
     assert idle.waits == []
 
@@ -215,6 +218,18 @@ def test_a_message_starts_the_instant_that_it_is_there_and_a_slot_is_free(case: 
     for n, at, _ in launch.started:
         assert at == max(script[n].at, heapq.heappop(free))
         heapq.heappush(free, at + script[n].duration)
+
+
+@given(st.lists(ticks(0, 4500), max_size=20), ticks(40, 5000), ticks(0, 500))
+def test_a_message_is_started_until_the_margin_begins_however_long_a_launch_may_idle(
+    instants: list[float], idle_time: float, margin: float
+) -> None:
+    settings = Settings(4.5, idle_time, estimated_duration=0.0, tolerance_factor=0.0, min_margin=margin, waking=True)
+    script = [Arrival(at, 0.0) for at in sorted(instants)]
+    launch = VirtualLaunch(settings, script)
+    assert launch.handle_until_stopped() is StopReason.NO_TIME_TO_HANDLE
+    assert [at for _, at, _ in launch.started] == [each.at for each in script if each.at + margin < 4.5]
+    assert launch.clock.now == 4.5 - margin
 
 
 def test_a_window_that_closes_on_a_batch_gives_the_rest_back() -> None:

@@ -9,6 +9,7 @@ import heapq
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
+from pollconsumer.core.choices import Loop
 from pollconsumer.core.durations import Durations
 from pollconsumer.core.window import StopReason, Window
 from pollconsumer.runtime.consumer import Consumer, ConsumerOptions
@@ -206,6 +207,7 @@ class Settings:
     waking: bool = False
     max_messages: int | None = None
     until_empty: bool = False
+    loop: Loop = Loop.WOKEN
 
 
 class VirtualLaunch:
@@ -242,6 +244,7 @@ class VirtualLaunch:
                 min_margin=settings.min_margin,
                 max_messages=settings.max_messages,
                 until_empty=settings.until_empty,
+                loop=settings.loop,
             ),
             cast("Launch", self),
             {HANDLER: handler},

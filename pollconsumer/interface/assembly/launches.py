@@ -136,6 +136,7 @@ def consumer_options(
         estimated_duration=chosen.estimated_duration,
         tolerance_factor=chosen.tolerance_factor,
         min_margin=chosen.min_margin,
+        loop=chosen.loop,
         until_empty=until_empty,
         max_messages=max_messages,
         memory_limit=chosen.memory_limit,

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from pollconsumer.core.choices import HandOff
+from pollconsumer.core.choices import HandOff, Loop
 from pollconsumer.interface.assembly.launches import launch_consumer
 from pollconsumer.interface.cli import current_settings
 from pollconsumer.interface.cli.types import CRON, MEMORY_SIZE, QUEUE_NAME, Duration, Once, Word
@@ -40,6 +40,7 @@ PATIENCE = 5.0
 @click.option("--concurrency", cls=Once, type=click.IntRange(1, 256), help="Messages handled at one time.")
 @click.option("--grace", cls=Once, type=Duration(), help="The watchdog ends the process this long after its window.")
 @click.option("--handoff", cls=Once, type=Word(HandOff), help="When to make way for the next launch.")
+@click.option("--loop", cls=Once, type=Word(Loop), help="How the loop decides: as it is, or as in its source.")
 @click.option("--instances", cls=Once, type=click.IntRange(1, 64), help="Launches that may share the queues.")
 @click.option("--memory-limit", cls=Once, type=MEMORY_SIZE, help="Stop when resident memory exceeds it.")
 @click.option("--until-empty", is_flag=True, help="Stop when there is nothing to handle.")

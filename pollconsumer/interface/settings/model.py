@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pollconsumer.core.choices import HandOff, Missed, Overlap
+from pollconsumer.core.choices import HandOff, Loop, Missed, Overlap
 from pollconsumer.core.timespan import parse_duration
 from pollconsumer.interface.settings.values import check_argv, check_exit_codes, parse_memory
 from pollconsumer.runtime.own_files import OwnFiles, state_directories
@@ -40,6 +40,7 @@ class ConsumerSettings:
     concurrency: int = 1
     grace: Duration = 10.0
     handoff: HandOff = HandOff.DEADLINE
+    loop: Loop = Loop.WOKEN
     instances: int = 1
     memory_limit: Memory = None
 
