@@ -75,7 +75,6 @@ def check_key(key: object) -> str:
 
 
 def check_concurrency(key: object, limit: object) -> tuple[str, int]:
-    """A concurrency key and its limit."""
     if not isinstance(key, str) or not _is_text(key) or not 0 < len(key.encode()) <= 255 or min(key) < " ":
         raise BadData("concurrency key", repr(key), "text of 1 to 255 bytes without control characters")
     if not isinstance(limit, int) or isinstance(limit, bool) or not 1 <= limit <= 255:

@@ -97,16 +97,12 @@ class Recurring:
             answers = self._wire.all(commands) if commands else []
         except OF_ANY_QUEUE:
             raise
-        except PollConsumerError:
-            for queue, command in zip(queues, commands, strict=True):
-                try:
-                    (answer,) = self._wire.all([command])
-                except OF_ANY_QUEUE:
-                    raise
-                except PollConsumerError as error:
-                    emit(events.QueueLeftOut(queue, str(error)))
-                else:
-                    yield queue, answer
+        except PollConsumerError as error:
+            if len(queues) == 1:
+                emit(events.QueueLeftOut(queues[0], str(error)))
+            else:
+                for queue, command in zip(queues, commands, strict=True):
+                    yield from self._each([queue], [command], emit)
             return
         yield from zip(queues, answers, strict=True)
 

@@ -155,7 +155,6 @@ class Share:
         self.completed.append((reservation.id, row, rows.completed(row, started, ended)))
 
     def ids(self) -> list[bytes]:
-        """The ids of its settlements."""
         return [name for name, _, _ in self.completed] + [settlement.id for settlement in self.settlements]
 
 

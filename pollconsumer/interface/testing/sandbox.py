@@ -85,6 +85,7 @@ class Sandbox:
         self._until_left = ExitStack()
         self._state = "new"
         self._launching = False
+        self._programs: Programs | None = None
 
     def __enter__(self) -> Sandbox:
         if self._state != "new" or registry.stand_in is not None:
@@ -93,7 +94,9 @@ class Sandbox:
         self._path = list(sys.path)
         self._until_left.enter_context(registry.afresh(self._apps or registry.apps, self._settings, self))
         try:
-            self._programs = self._noting_programs()
+            if self._settings.commands:  # their notes are separate from those for the real store
+                notes = self._until_left.enter_context(TemporaryDirectory())
+                self._programs = Programs(Path(notes), log.warning)
             moving = SandboxLaunch(self._opener, MOVER, LaunchPlan(FOREVER, 0.0), self._clock, self._listen)
             self._mover = mover(moving, mover_options(self._settings))
             self._clock.tick = self._tick
@@ -193,14 +196,6 @@ class Sandbox:
     def pause(self, _: float) -> None:
         """For ``Handle.wait``."""
         raise TimeoutError("the message has not ended, and no launch runs while a test waits: run one before")
-
-    def _noting_programs(self) -> Programs | None:
-        """The notes of commands, if there are any, separate from those for the real store."""
-        if not self._settings.commands:
-            return None
-        from pollconsumer.runtime.programs.notes import Programs
-
-        return Programs(Path(self._until_left.enter_context(TemporaryDirectory())), log.warning)
 
     def _leave(self) -> None:
         self._state = "left"

@@ -20,8 +20,6 @@ SHORTEST_TIMEOUT = 0.1
 
 
 class Frame:
-    """What a launch has from its start on, with or without a lease."""
-
     def __init__(self, plan: LaunchPlan, opener: StoreOpener, emit: Callable[[Event], None], host: Host) -> None:
         self.plan, self.opener, self.emit, self.host = plan, opener, emit, host
         self.window = _window(plan, host)
