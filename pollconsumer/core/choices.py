@@ -29,6 +29,19 @@ class Loop(StrEnum):
     """As in its source: it idles only if idle_time fits."""
 
 
+class LauncherRule(StrEnum):
+    """What the platform does at a tick while the launch before is alive."""
+
+    AUTO = "auto"
+    """Found out: see ``core/detection.py``."""
+    PARALLEL = "parallel"
+    """It starts another beside it."""
+    QUEUE = "queue"
+    """It starts one as soon as that one ends."""
+    DROP = "drop"
+    """It drops the tick."""
+
+
 class Missed(StrEnum):
     """The policy for missed occurrences: skip all, enqueue the last one, or enqueue all."""
 

@@ -49,8 +49,12 @@ class Window(NamedTuple):
         return max(0.0, self.stop_before - now)
 
 
-def predict_stop(start: float, timeout: float, next_launches: tuple[float, float] | None, handoff: HandOff) -> float:
+def predict_stop(
+    start: float, timeout: float, next_launches: tuple[float, float] | None, handoff: HandOff, late: float = 0.0
+) -> float:
     """The instant before which a launch started at ``start`` must have stopped; all in seconds of one clock.
+
+    ``late``: seconds by which the next launch starts after its time; negative, if this one must have stopped before.
 
     ``next_launches`` are the next two launch times of the schedule, where there is one. In deadline mode the launch
     must be gone by the first of them, and never outlives ``timeout``. Under the baton it works on until a successor
@@ -58,4 +62,4 @@ def predict_stop(start: float, timeout: float, next_launches: tuple[float, float
     """
     launches = 2 if handoff.on_call else 1
     latest = start + launches * timeout
-    return latest if next_launches is None else min(latest, next_launches[launches - 1])
+    return latest if next_launches is None else min(latest, next_launches[launches - 1] + late)

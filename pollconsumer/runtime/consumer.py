@@ -89,7 +89,11 @@ class Consumer:
         """Handle messages until the window closes. Raises LeaseLost, StoreUnreachable."""
         began = self.clock()
         reason = self.handle_until_stopped()
-        if reason is StopReason.NO_TIME_TO_HANDLE and self.clock() - began < NEVER_ANY_TIME_WITHIN:
+        if (
+            reason is StopReason.NO_TIME_TO_HANDLE
+            and self.clock() - began < NEVER_ANY_TIME_WITHIN
+            and not self._launch.waited
+        ):
             self._launch.emit(WindowTooShort(self.margin(), self.window.left(began)))
         self.finish()
         return reason

@@ -24,7 +24,7 @@ from pollconsumer.store.reservations import DeadLetter
 
 MAINTAIN_EVERY = 1.0
 MARGIN = 0.25
-"""Seconds before the window's end at which the mover stops, so that it has exited when the next one starts."""
+"""Seconds for a mover's exit."""
 
 
 class MoverOptions(NamedTuple):
@@ -32,6 +32,8 @@ class MoverOptions(NamedTuple):
 
     idle_time: float
     batch_size: int
+    margin: float = MARGIN
+    """Before the window's end at which the mover stops."""
 
 
 class Mover:
@@ -46,7 +48,7 @@ class Mover:
 
     def run(self) -> StopReason:
         """Move until the window closes. Raises LeaseLost, StoreUnreachable; StoreRefused if no queue is usable."""
-        while self.window.has_time(self.clock(), MARGIN):
+        while self.window.has_time(self.clock(), self.options.margin):
             self._launch.check_lease()
             if self._launch.interrupted():
                 return StopReason.INTERRUPTED
@@ -90,7 +92,7 @@ class Mover:
 
     def idle(self, next_due: float | None) -> None:
         """Until the next due time, or an earlier one is scheduled; at most idle_time, and not beyond the window."""
-        longest = max(0.0, min(self.options.idle_time, self.window.left(self.clock()) - MARGIN))
+        longest = max(0.0, min(self.options.idle_time, self.window.left(self.clock()) - self.options.margin))
         self._wake.wait(longest if next_due is None else min(longest, next_due))
 
     def _emit_death(self, dead_letter: DeadLetter) -> None:

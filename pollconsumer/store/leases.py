@@ -49,14 +49,17 @@ class Acquired(NamedTuple):
     slot: int
     at: int
     """Epoch ms of the server's clock."""
+    recent: tuple[bytes, ...] = ()
+    """Entries of the ledger, newest first: those of other groups, too."""
 
 
 class Held(NamedTuple):
     """Held by others. ``lapses_in``: seconds until the first lease may lapse; ``signs``: values that a renewal
-    changes."""
+    changes; ``holders``: their descriptions."""
 
     lapses_in: float
     signs: tuple[str, ...]
+    holders: tuple[bytes, ...]
 
 
 class Leases:
@@ -91,9 +94,9 @@ class Leases:
         if answer[0] < 0:
             return None
         if answer[0] == 0:
-            return Held(answer[1] / 1000, tuple(sign.decode() for sign in answer[2]))
-        _, slot, fence, at = answer
-        return Acquired(Holder(lineages[slot], fence.decode(), group.name), slot, at)
+            return Held(answer[1] / 1000, tuple(sign.decode() for sign in answer[2]), tuple(answer[3]))
+        _, slot, fence, at, recent = answer
+        return Acquired(Holder(lineages[slot], fence.decode(), group.name), slot, at, tuple(filter(None, recent)))
 
     def withdraw(self, group: Group, launch: str) -> None:
         """Stop waiting, so that the next launch can become the successor."""

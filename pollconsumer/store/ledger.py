@@ -12,7 +12,15 @@ from pollconsumer.store.wire import Wire
 
 _NUMBERS = ("running_seconds", "handled", "failed", "released", "yielded", "average_seconds", "margin_seconds")
 _INSTANTS = ("started_ms", "acquired_ms", "ended_ms")
-_BLANK: dict[str, Any] = {"role": "", "queues": [], "exit_code": None} | dict.fromkeys(_NUMBERS, 0)
+_MAYBE = ("launch_offset_seconds", "exit_seconds")
+_BLANK: dict[str, Any] = {
+    "role": "",
+    "queues": [],
+    "exit_code": None,
+    "platform": "",
+    "run_id": None,
+    **dict.fromkeys(_MAYBE),
+} | dict.fromkeys(_NUMBERS, 0)
 
 
 def launches_of(wire: Wire, keys: Keys, limit: int) -> list[dict[str, Any]]:
@@ -52,13 +60,24 @@ def _read_entry(stored: bytes) -> dict[str, Any] | None:
     if not isinstance(entry, dict) or not entry.keys() >= {"launch_id", "stop_reason"}:
         return None
     entry = _BLANK | entry
-    texts = (entry["role"], entry["stop_reason"] or "", entry.get("lineage") or "")
+    texts = (
+        entry["role"],
+        entry["stop_reason"] or "",
+        entry.get("lineage") or "",
+        entry["platform"],
+        entry["run_id"] or "",
+    )
     sound = (
         all(isinstance(text, str) for text in texts)
-        and all(type(entry[name]) in (int, float) and abs(entry[name]) <= LAST_MILLISECOND for name in _NUMBERS)
+        and all(_is_number(entry[name]) for name in _NUMBERS)
+        and all(entry[name] is None or _is_number(entry[name]) for name in _MAYBE)
         and all(_is_instant(entry[name]) for name in _INSTANTS if name in entry)
     )
     return entry if sound else None
+
+
+def _is_number(value: object) -> bool:
+    return type(value) in (int, float) and abs(value) <= LAST_MILLISECOND  # type: ignore[arg-type]
 
 
 def _is_instant(value: object) -> bool:

@@ -55,3 +55,9 @@ def test_a_launch_that_the_platform_started_late_still_makes_way_in_time() -> No
     assert predict_stop(7.0, 60.0, (60.0, 120.0), HandOff.DEADLINE) == 60.0
     assert predict_stop(7.0, 30.0, (60.0, 120.0), HandOff.DEADLINE) == 37.0
     assert predict_stop(7.0, 60.0, (60.0, 120.0), HandOff.BATON) == 120.0
+
+
+def test_the_next_launch_counts_from_when_it_starts_and_not_from_its_time() -> None:
+    assert predict_stop(1.8, 60.0, (60.0, 120.0), HandOff.DEADLINE, late=1.8) == 61.8
+    assert predict_stop(1.8, 50.0, (60.0, 120.0), HandOff.DEADLINE, late=1.8) == 51.8
+    assert predict_stop(0.3, 60.0, (60.0, 120.0), HandOff.DEADLINE, late=-11.5) == 48.5

@@ -304,7 +304,7 @@ def test_a_current_directory_that_is_gone_is_refused(place: Path, tmp_path: Path
     ("section", "flags", "error", "message"),
     [
         ("consumer", {"concurrency": 0}, UsageError, "--concurrency: 0; must be 1-256"),
-        ("consumer", {"timeout": 2.0}, UsageError, "--timeout: 2; no time left to work, as min_margin is 2s"),
+        ("mover", {"min_margin": 60.0}, UsageError, "--min-margin: 60; no time left to work, as timeout is 60s"),
         ("consumer", {"min_margin": 60.0}, UsageError, "--min-margin: 60; no time left to work, as timeout is 60s"),
         ("consumer", {"timeout": 5.0, "min_margin": 5.0}, UsageError, "--min-margin: 5; no time left to work"),
         ("consumer", {"schedule": "* * *"}, UsageError, "--schedule: * * *; three fields, need five"),

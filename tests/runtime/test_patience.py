@@ -13,7 +13,7 @@ from tests.store.relay import answering
 
 def patience(left: float, end_budget: float) -> WindowPatience:
     now = time.monotonic()
-    return WindowPatience(Window(now - 60, now + left), lambda: False, end_budget, SYSTEM_CLOCKS)
+    return WindowPatience(lambda: Window(now - 60, now + left), lambda: False, end_budget, SYSTEM_CLOCKS)
 
 
 def test_an_answer_may_take_its_time_while_the_window_is_open() -> None:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from typing import TYPE_CHECKING
 
 import pytest
+from redis import Redis
 
-from tests.site import wait_until
+from tests.site import PATIENCE, wait_until
 
 if TYPE_CHECKING:
     from tests.site import Launch, Site
+
+LEASE = "{pollconsumer}:lease:consumer:default:0"
 
 
 def test_a_launch_handles_what_is_ready_and_prints_nothing(site: Site) -> None:
@@ -93,12 +97,56 @@ def test_the_lease_of_a_machine_that_vanished_lapses_by_itself(site: Site) -> No
     message = site.enqueue("hold", name="a")
     first = site.start("run")
     site.await_note("begin a")
+    with Redis(unix_socket_path=str(site.socket)) as redis:  # on another machine, whose processes nobody sees here
+        holder = json.loads(redis.hget(LEASE, "holder")) | {"namespace": "pid:[1]"}
+        redis.hset(LEASE, "holder", json.dumps(holder))
     os.kill(site.heartbeat_of(first.pid), signal.SIGKILL)
     first.kill()
     site.open_gate()
     assert site.drain().returncode == 0
     assert site.notes() == ["begin a", "begin a", "end a"]
     assert site.state(message) == "completed"
+
+
+@pytest.mark.parametrize("waiting", [True, False])
+def test_where_launch_and_heartbeat_are_killed_together_a_successor_on_the_machine_does_not_wait_for_the_lease(
+    site: Site, waiting: bool
+) -> None:
+    site.constants = {"TTL": 3600.0, "THOUGHT_DEAD_AFTER": 5400.0}
+    message = site.enqueue("hold", name="a")
+    first = site.start("run", "--timeout", "10m")
+    site.await_note("begin a")
+    second = site.start("run", "--until-empty", "--timeout", "10m") if waiting else None
+    if second is not None:
+        wait_until(lambda: "next:consumer:default" in site.control_keys(), "a successor")
+    heartbeat = site.heartbeat_of(first.pid)
+    first.send_signal(signal.SIGSTOP)  # so that it does not see the heartbeat die first
+    os.kill(heartbeat, signal.SIGKILL)
+    first.kill()
+    site.open_gate()
+    second = second or site.start("run", "--until-empty", "--timeout", "10m")
+    assert second.wait(PATIENCE) == 0
+    assert site.notes() == ["begin a", "begin a", "end a"]
+    assert site.state(message) == "completed"
+
+
+def test_a_lease_whose_heartbeat_alone_is_dead_is_left_to_its_launch(site: Site) -> None:
+    site.enqueue("hold", name="a")
+    first = site.start("run", "--timeout", "10m")
+    site.await_note("begin a")
+    os.kill(site.heartbeat_of(first.pid), signal.SIGKILL)
+    second = site.command("run", "--timeout", "2s", "--grace", "500ms")
+    assert (second.returncode, second.stderr) == (0, "")
+    assert site.holders() == {first.pid}
+
+
+def test_the_ledger_has_the_offset_from_the_tick_and_the_time_that_the_exit_took(site: Site) -> None:
+    site.drain("--schedule", "* * * * *")
+    entry = site.json("launches")[0]
+    assert -2 < entry["launch_offset_seconds"] <= 60
+    assert 0 <= entry["exit_seconds"] < 60
+    site.drain()
+    assert site.json("launches")[0]["launch_offset_seconds"] is None
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])

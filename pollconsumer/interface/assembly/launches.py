@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 from contextlib import contextmanager
-from functools import partial
 from typing import TYPE_CHECKING
 
+from pollconsumer.core.detection import find_launcher, given_launcher, run_id
+from pollconsumer.core.punctuality import FLOOR, Punctuality
 from pollconsumer.interface.event_log import listener
 from pollconsumer.interface.logs import STANDING, about, log
 from pollconsumer.interface.settings.model import ConsumerSettings, MoverSettings, Settings
 from pollconsumer.interface.settings.values import parse_quota
 from pollconsumer.interface.store_opener import opener_of
 from pollconsumer.runtime.launch.held import Launch, LaunchPlan
+from pollconsumer.runtime.launch.process import ancestors
 from pollconsumer.runtime.launch.run import run_launch
 from pollconsumer.store.leases import Group
 from pollconsumer.store.reservations import Limits
@@ -20,6 +22,7 @@ from pollconsumer.store.reservations import Limits
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    from pollconsumer.core.detection import Found
     from pollconsumer.core.window import StopReason
     from pollconsumer.runtime.consumer import ConsumerOptions
     from pollconsumer.runtime.handling.handler import Handler
@@ -52,7 +55,8 @@ def launch_consumer(settings: Settings, *, until_empty: bool, max_messages: int 
 
         def work(launch: Launch) -> StopReason:
             with _ready(handlers, settings, programs, launch.check_lease) as ready:
-                return consume(launch, options, ready, recurrences, executor_of(chosen.concurrency))
+                learned = options._replace(min_margin=launch.min_margin)
+                return consume(launch, learned, ready, recurrences, executor_of(chosen.concurrency))
 
         return Group("consumer", tuple(sorted(queues)), chosen.instances), work
 
@@ -63,7 +67,11 @@ def launch_consumer(settings: Settings, *, until_empty: bool, max_messages: int 
 def launch_mover(settings: Settings) -> None:
     from pollconsumer.runtime.mover import move  # a consumer needs nothing of it
 
-    work = partial(move, options=mover_options(settings))
+    options = mover_options(settings)
+
+    def work(launch: Launch) -> StopReason:
+        return move(launch, options._replace(margin=launch.min_margin))
+
     run_launch(plan_of(settings.mover), opener_of(settings), listener(), lambda: (MOVER, work))
 
 
@@ -96,12 +104,27 @@ def _ready(
 
 
 def plan_of(chosen: ConsumerSettings | MoverSettings) -> LaunchPlan:
-    ahead = None
+    ahead = ago = None
     if chosen.schedule:
-        from pollconsumer.runtime.launch.next_launches import next_launches
+        from pollconsumer.runtime.launch.next_launches import launched_ago, next_launches
 
         ahead = next_launches(chosen.schedule)
-    return LaunchPlan(chosen.timeout, chosen.grace, chosen.handoff, ahead)
+        ago = launched_ago(chosen.schedule, ahead)
+    return LaunchPlan(
+        chosen.timeout,
+        chosen.grace,
+        chosen.handoff,
+        ahead,
+        launched_ago=ago,
+        launcher=launcher_of(chosen),
+        min_margin=chosen.min_margin,
+        run_id=run_id(os.environ),
+    )
+
+
+def launcher_of(chosen: ConsumerSettings | MoverSettings) -> Found:
+    """What started this process, with the rule of the settings."""
+    return given_launcher(chosen.launcher, find_launcher(os.environ, ancestors()))
 
 
 def mover_options(settings: Settings) -> MoverOptions:
@@ -135,7 +158,7 @@ def consumer_options(
         idle_time=chosen.idle_time,
         estimated_duration=chosen.estimated_duration,
         tolerance_factor=chosen.tolerance_factor,
-        min_margin=chosen.min_margin,
+        min_margin=Punctuality().exit + FLOOR if chosen.min_margin is None else chosen.min_margin,
         loop=chosen.loop,
         until_empty=until_empty,
         max_messages=max_messages,

@@ -27,6 +27,10 @@ NAMES = (
     "average_seconds",
     "margin_seconds",
     "gap_seconds",
+    "launch_offset_seconds",
+    "exit_seconds",
+    "platform",
+    "run_id",
 )
 
 
@@ -53,7 +57,19 @@ def launch_as_json(entry: dict[str, Any]) -> dict[str, Any]:
 def ledger_table(entries: list[dict[str, Any]]) -> None:
     """Like the log of the article: ``1 minute ago (55 seconds running time)``, and why, and how much."""
     now = int(time.time() * 1000)
-    headers = ("launch", "role", "stopped", "handled", "failed", "released", "average", "margin", "gap")
+    headers = (
+        "launch",
+        "role",
+        "stopped",
+        "handled",
+        "failed",
+        "released",
+        "average",
+        "margin",
+        "gap",
+        "offset",
+        "exit",
+    )
     print_table(headers, [_row(entry, now) for entry in entries])
 
 
@@ -71,4 +87,13 @@ def _row(entry: dict[str, Any], now: int) -> tuple[object, ...]:
         format_duration(entry["average_seconds"]) if entry["average_seconds"] else None,
         format_duration(entry["margin_seconds"]) if consumer else None,
         None if gap is None else format_duration(gap),
+        _shown(entry["launch_offset_seconds"]),
+        _shown(entry["exit_seconds"]),
     )
+
+
+def _shown(seconds: float | None) -> str | None:
+    """Negative for a launch that came a little before its tick."""
+    if seconds is None:
+        return None
+    return format_duration(seconds) if seconds >= 0 else f"-{format_duration(-seconds)}"

@@ -10,11 +10,10 @@ from typing import Any
 
 import click
 
-from pollconsumer.core.choices import HandOff, Loop
+from pollconsumer.core.choices import HandOff, LauncherRule, Loop
 from pollconsumer.interface.assembly.launches import launch_consumer
-from pollconsumer.interface.cli import current_settings
+from pollconsumer.interface.cli.launching import settings_of_launch
 from pollconsumer.interface.cli.types import CRON, MEMORY_SIZE, QUEUE_NAME, Duration, Once, Word
-from pollconsumer.interface.settings.load import with_flags
 
 positive = Duration(positive=True)
 PATIENCE = 5.0
@@ -36,11 +35,12 @@ PATIENCE = 5.0
     "--estimated-duration", cls=Once, type=Duration(), help="Handling duration assumed before any is measured."
 )
 @click.option("--tolerance-factor", cls=Once, type=float, help="Average duration times this is the margin.")
-@click.option("--min-margin", cls=Once, type=Duration(), help="Least margin.")
+@click.option("--min-margin", cls=Once, type=Duration(), help="Least margin. Unset: learned.")
 @click.option("--concurrency", cls=Once, type=click.IntRange(1, 256), help="Messages handled at one time.")
 @click.option("--grace", cls=Once, type=Duration(), help="The watchdog ends the process this long after its window.")
 @click.option("--handoff", cls=Once, type=Word(HandOff), help="When to make way for the next launch.")
 @click.option("--loop", cls=Once, type=Word(Loop), help="How the loop decides: as it is, or as in its source.")
+@click.option("--launcher", cls=Once, type=Word(LauncherRule), help="What the platform does while one runs.")
 @click.option("--instances", cls=Once, type=click.IntRange(1, 64), help="Launches that may share the queues.")
 @click.option("--memory-limit", cls=Once, type=MEMORY_SIZE, help="Stop when resident memory exceeds it.")
 @click.option("--until-empty", is_flag=True, help="Stop when there is nothing to handle.")
@@ -48,7 +48,7 @@ PATIENCE = 5.0
 @click.option("--with-mover", is_flag=True, help="Also run a launch of the mover.")
 def run(until_empty: bool, max_messages: int | None, with_mover: bool, **flags: Any) -> None:
     """One bounded launch of the consumer."""
-    settings = with_flags(current_settings(), "consumer", flags)
+    settings = settings_of_launch("consumer", flags)
     with _mover(flags) if with_mover else nullcontext():
         launch_consumer(settings, until_empty=until_empty, max_messages=max_messages)
 

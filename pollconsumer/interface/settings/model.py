@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pollconsumer.core.choices import HandOff, Loop, Missed, Overlap
+from pollconsumer.core.choices import HandOff, LauncherRule, Loop, Missed, Overlap
 from pollconsumer.core.timespan import parse_duration
 from pollconsumer.interface.settings.values import check_argv, check_exit_codes, parse_memory
 from pollconsumer.runtime.own_files import OwnFiles, state_directories
@@ -19,7 +19,7 @@ NO_STATE = "none"
 Duration = Annotated[float, parse_duration]
 """Seconds, parsed by the annotated function."""
 NoDuration = Annotated[float | None, parse_duration]
-"""Seconds, or None for no end."""
+"""Seconds, or None: no end, or to be learned."""
 Argv = Annotated[tuple[str, ...], check_argv]
 ExitCodes = Annotated[tuple[int, ...], check_exit_codes]
 Memory = Annotated[int | None, parse_memory]
@@ -28,7 +28,8 @@ Memory = Annotated[int | None, parse_memory]
 
 @dataclass(frozen=True, slots=True)
 class ConsumerSettings:
-    """Options of a consumer's launch. Without ``queues`` it serves those of its handlers."""
+    """Options of a consumer's launch. Without ``queues`` it serves those of its handlers; ``min_margin`` unset is
+    learned."""
 
     queues: tuple[str, ...] = ()
     timeout: Duration = 60.0
@@ -36,11 +37,12 @@ class ConsumerSettings:
     idle_time: Duration = 5.0
     estimated_duration: Duration = 2.0
     tolerance_factor: float = 5.0
-    min_margin: Duration = 2.0
+    min_margin: NoDuration = None
     concurrency: int = 1
     grace: Duration = 10.0
     handoff: HandOff = HandOff.DEADLINE
     loop: Loop = Loop.WOKEN
+    launcher: LauncherRule = LauncherRule.AUTO
     instances: int = 1
     memory_limit: Memory = None
 
@@ -52,7 +54,9 @@ class MoverSettings:
     idle_time: Duration = 1.0
     batch_size: int = 100
     grace: Duration = 10.0
+    min_margin: NoDuration = None
     handoff: HandOff = HandOff.DEADLINE
+    launcher: LauncherRule = LauncherRule.AUTO
 
 
 @dataclass(frozen=True, slots=True)

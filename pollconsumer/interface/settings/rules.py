@@ -57,10 +57,12 @@ def _rules(settings: Settings, flags: Collection[str]) -> Iterator[tuple[str, ob
         yield "consumer.queues", queue, bool(NAME.fullmatch(queue)), NAME_RULE
     for section, names in (
         ("consumer", ("timeout", "idle_time", "estimated_duration", "min_margin", "grace")),
-        ("mover", ("timeout", "idle_time", "grace")),
+        ("mover", ("timeout", "idle_time", "min_margin", "grace")),
     ):
         for path in (f"{section}.{name}" for name in names):
             value = _at(settings, path)
+            if value is None:
+                continue
             if path.endswith("grace"):
                 yield path, value, value >= 0.5, "must be 500ms or more"
             if path.endswith(("timeout", "idle_time")):
@@ -76,12 +78,16 @@ def _rules(settings: Settings, flags: Collection[str]) -> Iterator[tuple[str, ob
     rule = "the embedded server has none: leave it unset, or name a store of yours"
     yield "strict.replicas", replicas, replicas is None or settings.store != "embedded", rule
     yield "strict.within", within, 0.001 <= within <= 60, "must be between 1ms and 60s"
-    margin, timeout = consumer.min_margin, consumer.timeout
-    if "consumer.timeout" in flags and "consumer.min_margin" not in flags:
-        rule = f"no time left to work, as min_margin is {margin:.15g}s; give a longer timeout or a smaller min_margin"
-        yield "consumer.timeout", timeout, margin < timeout, rule
-    rule = f"no time left to work, as timeout is {timeout:.15g}s; give a smaller min_margin or a longer timeout"
-    yield "consumer.min_margin", margin, margin < timeout, rule
+    for section in ("consumer", "mover"):
+        margin, timeout = _at(settings, f"{section}.min_margin"), _at(settings, f"{section}.timeout")
+        if margin is None:
+            continue
+        if f"{section}.timeout" in flags and f"{section}.min_margin" not in flags:
+            fix = "give a longer timeout or a smaller min_margin"
+            rule = f"no time left to work, as min_margin is {margin:.15g}s; {fix}"
+            yield f"{section}.timeout", timeout, margin < timeout, rule
+        rule = f"no time left to work, as timeout is {timeout:.15g}s; give a smaller min_margin or a longer timeout"
+        yield f"{section}.min_margin", margin, margin < timeout, rule
 
 
 def _is_place(state: str | None) -> bool:

@@ -31,6 +31,7 @@ class SandboxLaunch:
     ) -> None:
         self.plan, self.clock, self.emit, self.bare_wire = plan, clock, emit, opener.wire
         self.window = Window(clock(), clock() + plan.timeout)
+        self.min_margin, self.waited = 0.0, False
         self.progress = Progress()
         self.store = opener.store()
         self.leases = Leases(self.store.wire, opener.namespace)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from pollconsumer.core.choices import HandOff, LauncherRule
 from pollconsumer.core.events import Event
+from pollconsumer.core.punctuality import Punctuality, allowance
 from pollconsumer.core.window import StopReason, Window, predict_stop
 from pollconsumer.runtime.launch.held import LaunchPlan
 from pollconsumer.runtime.launch.host import Host
@@ -21,13 +23,27 @@ SHORTEST_TIMEOUT = 0.1
 
 class Frame:
     def __init__(self, plan: LaunchPlan, opener: StoreOpener, emit: Callable[[Event], None], host: Host) -> None:
+        if plan.launcher.rule is LauncherRule.DROP:  # it will not start a successor to which this one could hand over
+            plan = plan._replace(handoff=HandOff.DEADLINE)
         self.plan, self.opener, self.emit, self.host = plan, opener, emit, host
-        self.window = _window(plan, host)
+        self._start, now = host.started_at(), host.monotonic()
+        self._ahead = plan.next_launches and (now + plan.next_launches[0], now + plan.next_launches[1])
+        self.launch_offset = None if plan.launched_ago is None else plan.launched_ago - (now - self._start)
+        self.learn(Punctuality())
         self.interruption = host.catch_signals()
         self.progress = Progress()
         self.id = host.new_id()
         self.end_budget = min(END_BUDGET, plan.grace / 2)
-        self._patience = WindowPatience(self.window, self.interrupted, self.end_budget, host)
+        self._patience = WindowPatience(lambda: self.window, self.interrupted, self.end_budget, host)
+
+    def learn(self, punctuality: Punctuality) -> bool:
+        """Set window and margin by what is known of earlier launches. Whether the window changes."""
+        plan, before = self.plan, getattr(self, "window", None)
+        late, margin = allowance(plan.launcher, punctuality, plan.min_margin)
+        self.window = Window(self._start, predict_stop(self._start, plan.timeout, self._ahead, plan.handoff, late))
+        # What is only remembered never closes more than half of a window.
+        self.min_margin = margin if plan.min_margin is not None else min(margin, self.window.left(self._start) / 2)
+        return self.window != before
 
     def interrupted(self) -> bool:
         return bool(self.interruption)
@@ -41,23 +57,19 @@ class Frame:
         return self._patience
 
 
-def _window(plan: LaunchPlan, host: Host) -> Window:
-    start, now = host.started_at(), host.monotonic()
-    ahead = plan.next_launches and (now + plan.next_launches[0], now + plan.next_launches[1])
-    return Window(start, predict_stop(start, plan.timeout, ahead or None, plan.handoff))
-
-
 class WindowPatience:
     """Retry while the window is open and no signal has come; then for a short time in total, for the launch's end."""
 
-    def __init__(self, window: Window, interrupted: Callable[[], bool], end_budget: float, clocks: Clocks) -> None:
+    def __init__(
+        self, window: Callable[[], Window], interrupted: Callable[[], bool], end_budget: float, clocks: Clocks
+    ) -> None:
         self._window, self._interrupted, self._end_budget, self._clocks = window, interrupted, end_budget, clocks
         self._until: float | None = None
 
     def left(self) -> float:
         now = self._clocks.monotonic()
         if self._until is None:
-            left = self._window.left(now)
+            left = self._window().left(now)
             if left > 0 and not self._interrupted():
                 return left + self._end_budget
             self._until = now + self._end_budget

@@ -35,6 +35,9 @@ OpenStore = Callable[[], "tuple[Leases, RedisStore]"]
 class Heartbeat(Protocol):
     """The launch's side of it."""
 
+    @property
+    def pid(self) -> int: ...
+
     def hold(self, tenure: Tenure) -> None:
         """Begin to renew. LeaseLost if it is dead: it may be killed while the user's modules are imported."""
 
@@ -53,8 +56,8 @@ class ForkedHeartbeat:
         ``on_launch_death``, with the launch's pid, when the launch dies, before its lease is released."""
         orders, inlet = os.pipe()
         parent = os.getpid()
-        self._pid = os.fork()
-        if self._pid == 0:
+        self.pid = os.fork()
+        if self.pid == 0:
             code = 1
             try:
                 _beat((orders, inlet), parent, progress, open_store, on_launch_death)
@@ -72,7 +75,7 @@ class ForkedHeartbeat:
         order = json.dumps([identity, acquired.holder, acquired.slot, acquired.at, *times])
         try:
             if not self._inlet.is_open():  # a module closed it; the heartbeat has it open, too
-                self._inlet = Opened.now(os.open(f"/proc/{self._pid}/fd/{self._outlet}", os.O_WRONLY))
+                self._inlet = Opened.now(os.open(f"/proc/{self.pid}/fd/{self._outlet}", os.O_WRONLY))
             os.write(self._inlet.number, order.encode() + b"\n")
         except OSError:
             raise LeaseLost("lease not renewed", None, GONE) from None
@@ -80,18 +83,18 @@ class ForkedHeartbeat:
     def is_alive(self) -> bool:
         if not self._stopped:
             try:
-                self._stopped = os.waitpid(self._pid, os.WNOHANG)[0] != 0
+                self._stopped = os.waitpid(self.pid, os.WNOHANG)[0] != 0
             except ChildProcessError:  # a handler reaped it
                 self._stopped = True
-        return not self._stopped and not is_stopped(self._pid)
+        return not self._stopped and not is_stopped(self.pid)
 
     def stop(self) -> None:
         if not self._stopped:
             self._stopped = True
-            os.kill(self._pid, signal.SIGKILL)
+            os.kill(self.pid, signal.SIGKILL)
             self._inlet.close()
             with suppress(OSError):  # a handler may have reaped it
-                os.waitpid(self._pid, 0)
+                os.waitpid(self.pid, 0)
 
 
 def _beat(

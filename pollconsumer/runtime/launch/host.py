@@ -6,12 +6,12 @@ import os
 import random
 import secrets
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from pollconsumer.runtime.launch.heartbeat import ForkedHeartbeat, Heartbeat, OpenStore
-from pollconsumer.runtime.launch.leaving import leave_by
-from pollconsumer.runtime.launch.process import started_at
+from pollconsumer.runtime.launch.leaving import at_the_end, leave_by
+from pollconsumer.runtime.launch.process import all_gone, birth, namespace, started_at
 from pollconsumer.runtime.launch.progress import Identity, Progress
 from pollconsumer.runtime.launch.signals import Interruption
 from pollconsumer.runtime.launch.watchdog import Watchdog
@@ -30,7 +30,13 @@ class Host(Clocks, Protocol):
     def chance(self) -> float:
         """A random number in [0, 1)."""
 
-    def identity(self, launch: str, role: str, queues: tuple[str, ...]) -> Identity: ...
+    def identity(self, launch: str, role: str, queues: tuple[str, ...], heartbeat: Heartbeat) -> Identity: ...
+
+    def all_gone(self, namespace: str, births: Mapping[str, str]) -> bool:
+        """Whether the processes of an `Identity` are known to have ended."""
+
+    def at_exit(self, act: Callable[[], None]) -> None:
+        """Call it when this process is about to exit."""
 
     def catch_signals(self) -> Interruption:
         """From now on the first signal asks the launch to stop."""
@@ -51,8 +57,12 @@ class ThisProcess(SystemClocks):
     def new_id(self) -> str:
         return secrets.token_hex(8)
 
-    def identity(self, launch: str, role: str, queues: tuple[str, ...]) -> Identity:
-        return Identity(launch, role, queues, socket.gethostname(), os.getpid())
+    all_gone = staticmethod(all_gone)
+    at_exit = staticmethod(at_the_end)
+
+    def identity(self, launch: str, role: str, queues: tuple[str, ...], heartbeat: Heartbeat) -> Identity:
+        births = {str(pid): birth(pid) or "" for pid in (os.getpid(), heartbeat.pid)}
+        return Identity(launch, role, queues, socket.gethostname(), os.getpid(), namespace(), births)
 
     def catch_signals(self) -> Interruption:
         interruption = Interruption()

@@ -14,6 +14,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from typing import NoReturn
 
@@ -28,11 +29,17 @@ may be delayed on a busy machine."""
 CUT_OFF = b"pollconsumer: warning: functions registered with atexit took too long; they were cut off\n"
 
 _gone_by: list[float] = []
+_last_acts: list[Callable[[], None]] = []
 
 
 def leave_by(instant: float) -> None:
     """Bound a later `leave` by ``instant`` on the monotonic clock: a launch's hard end."""
     _gone_by[:] = [instant]
+
+
+def at_the_end(act: Callable[[], None]) -> None:
+    """Have `leave` call it last of all."""
+    _last_acts.append(act)
 
 
 def leave(code: int) -> NoReturn:
@@ -47,6 +54,9 @@ def leave(code: int) -> NoReturn:
     _flush()
     atexit._run_exitfuncs()  # noqa: SLF001  # has no public name; multiprocessing calls it, too
     _flush()
+    while _last_acts:
+        with suppress(Exception):
+            _last_acts.pop()()
     os._exit(code)
 
 

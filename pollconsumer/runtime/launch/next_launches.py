@@ -26,6 +26,24 @@ class LocalZone(tzinfo):
         return datetime.fromtimestamp(moment.replace(tzinfo=UTC).timestamp()).replace(tzinfo=self)
 
 
+def launched_ago(
+    expression: str, ahead: tuple[float, float], now: datetime | None = None, zone: tzinfo | None = None
+) -> float | None:
+    """Seconds until now from the time of ``expression`` at which a launch that starts now was due; negative if it came
+    a little early. ``ahead``: its `next_launches`. None if there was no such time for as long as lies between these."""
+    from pollconsumer.core.cron import Cron
+
+    moment = epoch_ms(now or datetime.now(UTC))
+    since = moment - int((ahead[1] - ahead[0] + 2 * OUR_OWN) * 1000)
+    until = moment + int(OUR_OWN * 1000)
+    due = None
+    for instant in Cron(expression).instants(since, zone or LocalZone()):
+        if instant > until:
+            break
+        due = instant
+    return None if due is None else (moment - due) / 1000
+
+
 def next_launches(expression: str, now: datetime | None = None, zone: tzinfo | None = None) -> tuple[float, float]:
     """Seconds from now until the next two launches of ``expression``, in ``zone``, else in local time, as cron does."""
     from pollconsumer.core.cron import Cron

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
+from pollconsumer.core.detection import Ancestor
 from pollconsumer.store.patience import SYSTEM_CLOCKS
+
+MOST_ANCESTORS = 6
+"""Enough for a launcher's shell, a wrapper or two, and the launcher."""
+SYSTEM_PATH = ("/usr/sbin", "/usr/bin", "/sbin", "/bin", "/usr/local/bin")
 
 
 def started_at() -> float:
@@ -24,11 +30,75 @@ def birth(pid: int) -> str | None:
     fields = _stat(pid)
     if fields is None or fields[0] in (b"Z", b"X"):
         return None
+    return f"{_boot()}.{int(fields[19])}"
+
+
+def namespace() -> str:
+    """Of the pids that this process sees; empty if unknown."""
     try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+        return str(Path("/proc/self/ns/pid").readlink())
     except OSError:
-        boot = ""
-    return f"{boot}.{int(fields[19])}"
+        return ""
+
+
+def all_gone(seen_in: str, births: Mapping[str, str]) -> bool:
+    """Whether all processes, by pid, with their births (see `birth`), which had the namespace ``seen_in``, have ended.
+    False if that cannot be known: they run elsewhere, or are hidden."""
+    boot = _boot()
+    if not births or not boot or not seen_in or seen_in != namespace():
+        return False
+    return all(
+        pid.isdecimal() and born.startswith(f"{boot}.") and _is_gone(int(pid), born) for pid, born in births.items()
+    )
+
+
+def _is_gone(pid: int, born: str) -> bool:
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return True
+    except PermissionError:
+        pass  # another user's
+    return _stat(pid) is not None and birth(pid) != born
+
+
+def ancestors() -> list[Ancestor]:
+    """From the parent on; none that another pid namespace hides."""
+    found: list[Ancestor] = []
+    pid = os.getppid()
+    while pid > 0 and len(found) < MOST_ANCESTORS:
+        fields, command = _stat(pid), _command(pid)
+        if fields is None:
+            break
+        found.append(Ancestor(_executable(pid, command), command))
+        pid = int(fields[1])
+    return found
+
+
+def _command(pid: int) -> tuple[str, ...]:
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().rstrip(b"\0").split(b"\0")
+    except OSError:
+        return ()
+    return tuple(word.decode("utf-8", "replace") for word in words if word)
+
+
+def _executable(pid: int, command: tuple[str, ...]) -> str:
+    """The name of its file. Another user's process hides it, but not by which name it was called."""
+    try:
+        path = Path(f"/proc/{pid}/exe").readlink()
+    except OSError:
+        called = command[0].lstrip("-") if command else ""
+        places = (Path(directory, called) for directory in SYSTEM_PATH)
+        path = next((place for place in places if place.exists()), Path(called)).resolve()
+    return path.name.removesuffix(" (deleted)")
+
+
+def _boot() -> str:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+    except OSError:
+        return ""
 
 
 def is_stopped(pid: int) -> bool:

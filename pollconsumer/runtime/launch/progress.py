@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 import mmap
 import struct
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from pollconsumer.core.window import StopReason
@@ -156,19 +158,30 @@ class Progress:
 
 
 class Identity(NamedTuple):
+    """``namespace`` and ``births`` identify its processes: see `process.all_gone`. ``run_id``: the platform's.
+    ``launch_offset``: seconds from its tick to its start."""
+
     launch: str
     role: str
     queues: tuple[str, ...]
     host: str
     pid: int
+    namespace: str = ""
+    births: Mapping[str, str] = MappingProxyType({})
+    platform: str = ""
+    run_id: str | None = None
+    launch_offset: float | None = None
 
     def description(self) -> str:
         """The holder, for `lease show`."""
-        return json.dumps({"role": self.role, "queues": self.queues, "host": self.host, "pid": self.pid})
+        names = {"role": self.role, "queues": self.queues, "host": self.host, "pid": self.pid}
+        return json.dumps(names | {"namespace": self.namespace, "births": dict(self.births)})
 
-    def entry(self, acquired: Acquired | None, waited: float, held: float, progress: Progress) -> str:
+    def entry(
+        self, acquired: Acquired | None, waited: float, held: float, progress: Progress, leaving: float | None = None
+    ) -> str:
         """The ledger's entry; durations in seconds, instants in epoch ms of the server's clock. ``waited``: from the
-        launch's start until it held the lease."""
+        launch's start until it held the lease; ``leaving``: from its end until its process was about to exit."""
         counts, (reason, exit_code) = progress.counts(), progress.ended()
         entry: dict[str, Any] = {
             "launch_id": self.launch,
@@ -185,6 +198,10 @@ class Identity(NamedTuple):
             "yielded": counts.yielded,
             "average_seconds": counts.average,
             "margin_seconds": counts.margin,
+            "launch_offset_seconds": _rounded(self.launch_offset),
+            "exit_seconds": _rounded(leaving),
+            "platform": self.platform,
+            "run_id": self.run_id,
         }
         if acquired is not None:
             entry |= {
@@ -196,3 +213,7 @@ class Identity(NamedTuple):
                 "ended_ms": acquired.at + int(held * 1000),
             }
         return json.dumps(entry)
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 3)

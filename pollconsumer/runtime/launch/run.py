@@ -11,8 +11,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 
+from pollconsumer.core import strict_json
 from pollconsumer.core.errors import LeaseLost, PollConsumerError, StoreRefused, StoreUnreachable
 from pollconsumer.core.events import Event, LaunchEnded
+from pollconsumer.core.punctuality import learned
 from pollconsumer.core.window import StopReason
 from pollconsumer.runtime.launch.frame import Frame
 from pollconsumer.runtime.launch.heartbeat import GONE, Heartbeat
@@ -54,11 +56,15 @@ def run_launch(
     frame = Frame(plan, opener, emit, host)
     open_store = partial(opener.for_heartbeat, partial(Budget, HEARTBEAT_BUDGET, host))
     heartbeat = host.start_heartbeat(frame.progress, open_store, on_launch_death)
+    first_window = frame.window
     go_on = host.end_in(frame.window.left(host.monotonic()) + plan.grace, frame.outlived)
     held = None
     try:
         group, work = prepare()
         held = _take_lease(frame, group, heartbeat)
+        if frame.window != first_window:
+            go_on()
+            go_on = host.end_in(frame.window.left(host.monotonic()) + plan.grace, frame.outlived)
         if held is None:
             running = host.monotonic() - frame.window.start
             emit(LaunchEnded(group.role, StopReason.LEASE_HELD, running))
@@ -76,40 +82,62 @@ def _take_lease(frame: Frame, group: Group, heartbeat: Heartbeat) -> HeldLaunch 
     host = frame.host
     store = RedisStore(frame.opener.wire(frame.patience), frame.opener.namespace)
     leases = Leases(store.wire, frame.opener.namespace)
-    identity = host.identity(frame.id, group.role, group.queues)
+    identity = host.identity(frame.id, group.role, group.queues, heartbeat)
+    identity = identity._replace(
+        platform=frame.plan.launcher.platform, run_id=frame.plan.run_id, launch_offset=frame.launch_offset
+    )
     entry = identity.entry(None, 0.0, 0.0, frame.progress)
     first_seen: dict[str, float] = {}
-    called = False
+    gone: list[str] = []
+    waited = called = False
     while True:
         asked = host.boot_time()
         dead = [sign for sign, at in first_seen.items() if asked - at > THOUGHT_DEAD_AFTER]
+        dead += gone
         answer = leases.acquire(group, frame.id, identity.description(), entry, dead=dead)
         if answer is None:
             return None
         if isinstance(answer, Acquired):
             break
+        waited = True
         first_seen = {sign: first_seen.get(sign, asked) for sign in answer.signs}
         left = frame.window.left(host.monotonic())
         if frame.interrupted() or left <= 0:
             leases.withdraw(group, frame.id)
             return None
+        if gone := [sign for sign, holder in zip(answer.signs, answer.holders, strict=True) if _is_gone(holder, host)]:
+            continue
         if frame.plan.handoff.on_call and not called:
             leases.call_for_hand_over(group, left)
             called = True
         leases.wait(group, min(REFRESH, left, max(0.01, answer.lapses_in)))
+    frame.learn(learned(answer.recent, group.name))
     now, since = host.monotonic(), host.boot_time()
     hard_end = since + frame.window.left(now) + frame.plan.grace
     tenure = Tenure(identity, answer, now - frame.window.start, asked, since, hard_end)
-    return HeldLaunch(frame, store, leases, tenure, heartbeat)
+    return HeldLaunch(frame, store, leases, tenure, heartbeat, waited=waited)
+
+
+def _is_gone(holder: bytes, host: Host) -> bool:
+    """Whether the launch and the heartbeat of a lease's ``holder``, as JSON, are known to have ended."""
+    try:
+        described = strict_json.parse(holder)
+        namespace, births = described["namespace"], described["births"]
+        return isinstance(births, dict) and host.all_gone(namespace, births)
+    except (ValueError, KeyError, TypeError, AttributeError):  # corrupt, or of an older version
+        return False
 
 
 class HeldLaunch:
     """A launch in a process, which holds the lease."""
 
-    def __init__(self, frame: Frame, store: RedisStore, leases: Leases, tenure: Tenure, heartbeat: Heartbeat) -> None:
+    def __init__(
+        self, frame: Frame, store: RedisStore, leases: Leases, tenure: Tenure, heartbeat: Heartbeat, *, waited: bool
+    ) -> None:
         self.plan, self.window, self.progress, self.emit = frame.plan, frame.window, frame.progress, frame.emit
         self.store, self.leases, self.holder = store, leases, tenure.acquired.holder
         self.clock, self.chance, self.interrupted = frame.host.monotonic, frame.host.chance, frame.interrupted
+        self.min_margin, self.waited = frame.min_margin, waited
         self.released = False
         self._frame, self._tenure, self._heartbeat, self._clocks = frame, tenure, heartbeat, frame.host
 
@@ -155,13 +183,21 @@ class HeldLaunch:
 
     def _end(self, reason: StopReason, code: int) -> None:
         identity, acquired, waited = self._tenure[:3]
-        held = self._clocks.boot_time() - self._tenure.since
+        ended = self._clocks.boot_time()
+        held = ended - self._tenure.since
         self.progress.end(reason, code)
         entry = identity.entry(acquired, waited, held, self.progress)
         with suppress(StoreUnreachable):  # the lease then lapses by itself
             self.leases.release(self.holder, identity.role, identity.launch, entry)
             self.released = True
+            self._clocks.at_exit(partial(self._note_exit, held, ended))
         self.emit(LaunchEnded(identity.role, reason, waited + held, *self.progress.counts().of_messages()))
+
+    def _note_exit(self, held: float, ended: float) -> None:
+        """Add to the ledger how long it took from the end to the exit, which is now."""
+        identity, acquired, waited = self._tenure[:3]
+        entry = identity.entry(acquired, waited, held, self.progress, self._clocks.boot_time() - ended)
+        self.leases.release(self.holder, identity.role, identity.launch, entry)  # released already: writes the ledger
 
 
 _REASONS = {LeaseLost: StopReason.LEASE_LOST, StoreUnreachable: StopReason.STORE_UNREACHABLE}

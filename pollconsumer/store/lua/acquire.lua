@@ -4,8 +4,8 @@
 -- NEEDS whole
 -- ARGV launch, ttl in ms, ms that a successor's claim lasts, lineage without its slot number, launches to remember,
 --   holder and ledger entry as JSON, 'fence:seq' of each holder whose renewal is overdue by the caller's clock
--- Returns {1, slot, fence, now} when taken; {0, ms until the first lease may lapse, 'fence:seq' of each slot} for the
---   successor; {-1} when another is waiting already
+-- Returns {1, slot, fence, now, recent ledger entries} when taken; {0, ms until the first lease may lapse, 'fence:seq' of
+--   each slot, holder of each slot} for the successor; {-1} when another is waiting already
 -- Refusals: FOREIGN with a corrupt key
 -- Idempotent: the same launch gets the same fence.
 -- A fence is above every earlier one and not below the server's clock, so that a restored backup repeats none.
@@ -18,20 +18,27 @@ redis.call('SISMEMBER', leases, '')
 local slots, now = {unpack(KEYS, 7)}, now_ms()
 local last = redis.call('HGET', fences, 'last') or '0'
 if not whole(last) or not whole(decimal(tonumber(last) + 1)) then return redis.error_reply('FOREIGN ' .. fences) end
+
+local function recent()  -- of each group that has or had a lease lately, ten on average
+  local ids = redis.call('LRANGE', launches, 0, math.min(10 * math.max(#redis.call('SMEMBERS', leases), 1), 100) - 1)
+  return #ids > 0 and redis.call('HMGET', ledger, unpack(ids)) or {}
+end
+
 local dead = {}
 for i = 8, #ARGV do dead[ARGV[i]] = true end
-local held, signs, lapse = {}, {}, -1
+local held, signs, holders, lapse = {}, {}, {}, -1
 for i = 1, #slots do
-  local lease = redis.call('HMGET', slots[i], 'fence', 'seq', 'launch', 'since')
+  local lease = redis.call('HMGET', slots[i], 'fence', 'seq', 'launch', 'since', 'holder')
   local ours = whole(lease[1]) and whole(lease[2]) and lease[3] and whole(lease[4])
   if not ours and redis.call('EXISTS', slots[i]) == 1 then return redis.error_reply('FOREIGN ' .. slots[i]) end
-  if lease[3] == ARGV[1] then return {1, i - 1, lease[1], tonumber(lease[4])} end
+  if lease[3] == ARGV[1] then return {1, i - 1, lease[1], tonumber(lease[4]), recent()} end
   held[i] = lease
 end
 for i = 1, #slots do
   local lease = held[i]
   local sign = lease[1] and lease[1] .. ':' .. lease[2]
   if not sign or dead[sign] then
+    local entries = recent()
     local fence = decimal(math.max(tonumber(last) + 1, now))
     local lineage = ARGV[4] .. (i - 1)
     redis.call('HSET', fences, 'last', fence, lineage, fence)
@@ -46,13 +53,14 @@ for i = 1, #slots do
     while redis.call('LLEN', launches) > tonumber(ARGV[5]) do
       redis.call('HDEL', ledger, redis.call('RPOP', launches))
     end
-    return {1, i - 1, fence, now}
+    return {1, i - 1, fence, now, entries}
   end
   signs[i] = sign
+  holders[i] = lease[5] or ''
   local left = redis.call('PTTL', slots[i])
   if lapse < 0 or left < lapse then lapse = left end
 end
 local waiting = redis.call('GET', next)
 if waiting and waiting ~= ARGV[1] then return {-1} end
 redis.call('SET', next, ARGV[1], 'PX', ARGV[3])
-return {0, lapse, signs}
+return {0, lapse, signs, holders}

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from pollconsumer.core.errors import LeaseLost
+from pollconsumer.core.errors import LeaseLost, PollConsumerError
 from pollconsumer.runtime.launch.heartbeat import GONE
 from pollconsumer.runtime.launch.keeping import give_back, keep
 from pollconsumer.runtime.launch.progress import EMPTIED, Identity
@@ -13,11 +14,11 @@ from pollconsumer.runtime.launch.watchdog import EXIT_CODE
 from pollconsumer.store.leases import TRUSTED_FOR
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from pollconsumer.interface.testing.simulation.server import Link
     from pollconsumer.interface.testing.simulation.world import Actor, World
-    from pollconsumer.runtime.launch.heartbeat import OpenStore
+    from pollconsumer.runtime.launch.heartbeat import Heartbeat, OpenStore
     from pollconsumer.runtime.launch.keeping import Tenure
     from pollconsumer.runtime.launch.progress import Progress
 
@@ -46,6 +47,7 @@ class Process:
         self.heartbeat: SimulatedHeartbeat | None = None
         self._started = machine.monotonic()
         self._main = main
+        self._last_acts: list[Callable[[], None]] = []
         self._waits_for_end: list[Actor] = []
         self.links: list[Link] = []
         self.children: list[Actor] = []
@@ -82,7 +84,13 @@ class Process:
     def chance(self) -> float:
         return self.stream.random()
 
-    def identity(self, launch: str, role: str, queues: tuple[str, ...]) -> Identity:
+    def all_gone(self, namespace: str, births: Mapping[str, str]) -> bool:  # noqa: ARG002  no process sees others here
+        return False
+
+    def at_exit(self, act: Callable[[], None]) -> None:
+        self._last_acts.append(act)
+
+    def identity(self, launch: str, role: str, queues: tuple[str, ...], heartbeat: Heartbeat) -> Identity:  # noqa: ARG002
         return Identity(launch, role, queues, self.machine.name, self._number % 30000)
 
     def catch_signals(self) -> Interruption:
@@ -146,11 +154,17 @@ class Process:
         return self.code is not None
 
     def _live(self) -> None:
-        self.end(self._main(self))
+        code = self._main(self)
+        for act in self._last_acts:
+            with suppress(PollConsumerError):
+                act()
+        self.end(code)
 
 
 class SimulatedHeartbeat:
     """The launch's side, and the heartbeat's loop, which runs as a separate actor."""
+
+    pid = 0
 
     def __init__(
         self,

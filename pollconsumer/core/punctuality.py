@@ -1,0 +1,69 @@
+"""How long after its tick a launch starts, and how long after its end its process exits, as earlier launches show; and
+what the next deadline has to allow for that. All in seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from pollconsumer.core import strict_json
+from pollconsumer.core.choices import LauncherRule
+from pollconsumer.core.detection import Found
+
+LAUNCHES = 10
+"""How many launches it is learned from."""
+FLOOR = 0.5
+"""Beyond the largest exit time: for the parent, which must notice the end of the process."""
+UNLEARNED_EXIT = 1.5
+LONGEST = 3600.0
+"""An offset or exit time beyond it is corrupt."""
+
+
+class Punctuality(NamedTuple):
+    """``offset``: the least from a tick to the start of its launch. ``exit``: the largest from the end of a launch, as
+    the ledger has it, to the end of its process."""
+
+    offset: float = 0.0
+    exit: float = UNLEARNED_EXIT
+
+
+class Allowance(NamedTuple):
+    """``late``: when a launch must have stopped, after the next tick, or, negative, before it."""
+
+    late: float
+    min_margin: float
+
+
+def learned(entries: Iterable[bytes], group: str) -> Punctuality:
+    """From entries of the ledger, newest first: those of the ``group`` alone."""
+    last = list(_of_group(entries, group))
+    offsets = [offset for offset, _ in last if offset is not None][:LAUNCHES]
+    exits = [seconds for _, seconds in last if seconds is not None][:LAUNCHES]
+    return Punctuality(min(offsets, default=0.0), max(exits, default=UNLEARNED_EXIT))
+
+
+def allowance(found: Found, punctuality: Punctuality, min_margin: float | None) -> Allowance:
+    """What ``found`` asks for. ``min_margin`` is the setting: None to learn it.
+
+    Where ticks are dropped the process must be gone before the tick, whatever its last message takes, so that its exit
+    is no part of the margin. Elsewhere only the work must be over when the next launch starts.
+    """
+    if found.rule is LauncherRule.DROP:
+        early = found.reaped_late + punctuality.exit
+        return Allowance(-early, FLOOR if min_margin is None else max(0.0, min_margin - early))
+    least = punctuality.exit + FLOOR if min_margin is None else min_margin
+    return Allowance(punctuality.offset, least)
+
+
+def _of_group(entries: Iterable[bytes], group: str) -> Iterator[tuple[float | None, float | None]]:
+    for text in entries:
+        try:
+            entry = strict_json.parse(text)
+        except ValueError:  # corrupt
+            continue
+        if isinstance(entry, dict) and str(entry.get("lineage")).rpartition(":")[0] == group:
+            yield _seconds(entry.get("launch_offset_seconds")), _seconds(entry.get("exit_seconds"))
+
+
+def _seconds(value: object) -> float | None:
+    return float(value) if type(value) in (int, float) and abs(value) <= LONGEST else None  # type: ignore[arg-type]

@@ -1,0 +1,75 @@
+"""What the deadline allows for starts and exits."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pollconsumer.core.choices import LauncherRule
+from pollconsumer.core.detection import REAPED_LATE, Found
+from pollconsumer.core.punctuality import FLOOR, LAUNCHES, UNLEARNED_EXIT, Punctuality, allowance, learned
+
+MAIL = "consumer:mail"
+PARALLEL, DROP = Found("cron", LauncherRule.PARALLEL), Found("flock", LauncherRule.DROP)
+BUSYBOX = Found("busybox", LauncherRule.DROP, REAPED_LATE)
+SECONDS = st.floats(0, 100)
+
+
+def entry(offset: object = None, leaving: object = None, lineage: str = f"{MAIL}:0") -> bytes:
+    return json.dumps({"lineage": lineage, "launch_offset_seconds": offset, "exit_seconds": leaving}).encode()
+
+
+@given(st.lists(st.tuples(SECONDS, SECONDS), min_size=1, max_size=30))
+def test_the_least_offset_and_the_largest_exit_of_the_last_ten_launches_count(pairs: list[tuple[float, float]]) -> None:
+    last = pairs[:LAUNCHES]
+    expected = Punctuality(min(offset for offset, _ in last), max(leaving for _, leaving in last))
+    assert learned([entry(*pair) for pair in pairs], MAIL) == expected
+
+
+def test_entries_of_other_groups_are_passed_over() -> None:
+    others = [entry(9.0, 9.0, "mover::0"), entry(9.0, 9.0, "consumer:mail,other:0")]
+    assert learned([*others, entry(1.0, 0.2, f"{MAIL}:1")] * 2, MAIL) == Punctuality(1.0, 0.2)
+
+
+@pytest.mark.parametrize(
+    "corrupt",
+    [b"", b"{", b"[]", b"3", entry("1", [2]), entry(1e9, -1e9), entry(True, True), b'{"lineage": 7}'],
+)
+def test_corrupt_entries_teach_nothing(corrupt: bytes) -> None:
+    assert learned([corrupt], MAIL) == Punctuality(0.0, UNLEARNED_EXIT)
+
+
+def test_a_launch_that_died_teaches_its_offset_alone() -> None:
+    assert learned([entry(1.8), entry(1.9, 0.3)], MAIL) == Punctuality(1.8, 0.3)
+
+
+def test_nothing_learned_is_a_margin_of_two_seconds_before_the_tick() -> None:
+    assert allowance(PARALLEL, Punctuality(), None) == (0.0, 2.0)
+    late, margin = allowance(DROP, Punctuality(), None)
+    assert margin - late == 2.0
+
+
+def test_beside_the_next_launch_work_may_last_until_that_starts() -> None:
+    assert allowance(PARALLEL, Punctuality(1.8, 0.3), None) == (1.8, 0.3 + FLOOR)
+
+
+@given(SECONDS, SECONDS, st.none() | SECONDS)
+def test_where_ticks_are_dropped_a_process_with_the_largest_exit_is_gone_before_the_tick(
+    offset: float, leaving: float, min_margin: float | None
+) -> None:
+    for launcher in (DROP, BUSYBOX):
+        late, margin = allowance(launcher, Punctuality(offset, leaving), min_margin)
+        assert late + leaving <= -launcher.reaped_late + 1e-9
+        least = launcher.reaped_late + leaving + FLOOR if min_margin is None else min_margin
+        assert margin - late >= least - 1e-9
+
+
+def test_a_margin_that_is_set_counts_from_the_tick() -> None:
+    """As the one of twelve seconds that was advised for busybox."""
+    late, margin = allowance(BUSYBOX, Punctuality(0.3, 0.4), 12.0)
+    assert margin - late == pytest.approx(12.0)
+    assert allowance(PARALLEL, Punctuality(0.3, 0.4), 12.0) == (0.3, 12.0)
+    assert allowance(PARALLEL, Punctuality(0.3, 0.4), 0.0) == (0.3, 0.0)
