@@ -76,6 +76,7 @@ class Place:
         crontab = (REPOSITORY / "crontab.example").read_text()
         crontab = _replaced(crontab, "/opt/pollconsumer/bin", str(BIN))
         crontab = _replaced(crontab, "/etc/pollconsumer", str(self.directory))
+        crontab = _replaced(crontab, "# * * * * * exec", "* * * * * exec")  # the mover, too
         variables = {"HOME": str(self.directory), **self.variables}
         lines = "".join(f"{name}={value}\n" for name, value in variables.items())
         subprocess.run(["crontab", "-"], input=lines + crontab, text=True, check=True)

@@ -66,6 +66,7 @@ COMMANDS: dict[str, list[list[str]]] = {
     "store status": [[], ["--json"], [LINE]],
     "store path": [[], ["--json"]],
     "store adopt": [[LINE]],
+    "init": [[LINE], ["cron", "--schedule", LINE], ["docker", "--image", LINE]],
 }
 """Every command that there is, with arguments that make it print what it can."""
 

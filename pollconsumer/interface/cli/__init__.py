@@ -43,6 +43,7 @@ COMMANDS = {
     "lease": ("lease:lease", "Who holds a lease; break it."),
     "check": ("check:check", "Validate configuration and handlers, show the window."),
     "store": ("store:store", "The embedded server."),
+    "init": ("init:init", "Files by which a platform launches this configuration."),
 }
 """Command → module in this package, attribute, and help in the list of commands."""
 

@@ -46,9 +46,7 @@ def load_settings(config: Path | None = None, *, store: str | None = None, names
     ConfigurationError (78) for an invalid file, variable, key, value or ``store``; UsageError (2) for an invalid
     ``namespace``; PermissionDenied (77) for a file that may not be read.
     """
-    variables = {name: value for name, value in os.environ.items() if name.startswith(PREFIX)}
-    if variables.pop(MESSAGE_VARIABLE, None) is not None:
-        variables = {name: value for name, value in variables.items() if name not in ABOUT_MESSAGE}
+    variables = _variables()
     for name in (name for name, value in variables.items() if not value):
         log.debug("%s is empty: taken as unset", name)
     path, content = _find(config, variables)
@@ -67,6 +65,18 @@ def load_settings(config: Path | None = None, *, store: str | None = None, names
         settings = replace(settings, **flags)  # type: ignore[arg-type]  # both are str
         validate(settings, flags)
     return settings
+
+
+def environment_in_force() -> dict[str, str]:
+    """The variables that settings were taken from, without the one that names the file."""
+    return {name: value for name, value in _variables().items() if value and name != CONFIG_VARIABLE}
+
+
+def _variables() -> dict[str, str]:
+    variables = {name: value for name, value in os.environ.items() if name.startswith(PREFIX)}
+    if variables.pop(MESSAGE_VARIABLE, None) is not None:
+        variables = {name: value for name, value in variables.items() if name not in ABOUT_MESSAGE}
+    return variables
 
 
 def read_settings(config: Path) -> Settings:

@@ -1,0 +1,14 @@
+#!/bin/sh
+# A launch of pollconsumer in a container, started by the crontab of this machine: no supervisor, no restart policy.
+# --init is not needed: the launch handles signals as process 1. --stop-timeout: the longest handler, and 15 s.
+exec docker run --rm \
+  --label pollconsumer \
+  --env-file /etc/pollconsumer/pollconsumer.env \
+  --network pollconsumer \
+  --env HOME=/tmp \
+  --read-only --tmpfs /tmp \
+  --cap-drop ALL --security-opt no-new-privileges \
+  --memory 256m --pids-limit 32 \
+  --stop-timeout 45 \
+  --log-driver none \
+  pollconsumer

@@ -1,0 +1,163 @@
+"""``pollconsumer init``: the files that a platform needs to launch pollconsumer with this configuration."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import mkstemp
+from urllib.parse import urlsplit
+
+import click
+
+from pollconsumer.core.errors import CannotCreate, UsageError
+from pollconsumer.core.redaction import redacted
+from pollconsumer.interface.assembly.handlers import load_handlers
+from pollconsumer.interface.assembly.launches import served_queues
+from pollconsumer.interface.cli import current_settings
+from pollconsumer.interface.cli.output import print_line, print_lines, print_notice
+from pollconsumer.interface.cli.types import CRON, Once
+from pollconsumer.interface.logs import log
+from pollconsumer.interface.platform_files.installation import EVERY_MINUTE, STORE, File, Installation
+from pollconsumer.interface.platform_files.platforms import PLATFORMS, files_of
+from pollconsumer.interface.settings.environment import SERVICE_LINK
+from pollconsumer.interface.settings.load import environment_in_force, read_settings
+from pollconsumer.interface.settings.model import PREFIX, Settings
+from pollconsumer.runtime.own_files import data_directory
+
+LOCAL = ("cron", "systemd")
+WITH_IMAGE = ("kubernetes", "keda", "docker")
+WITHOUT_EMBEDDED = {
+    "azure": "it is lost with the app's container, and /home is a network share",
+    "github": "it ends with the run",
+}
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+
+
+@click.command()
+@click.argument("platform", type=click.Choice(PLATFORMS))
+@click.option("--write", "directory", cls=Once, metavar="DIR", help="Write the files there instead of printing them.")
+@click.option("--force", is_flag=True, help="With --write: replace files that differ.")
+@click.option(
+    "--schedule", cls=Once, type=CRON, help="When the platform launches, else consumer.schedule or each minute."
+)
+@click.option("--image", cls=Once, metavar="NAME", help="The image of kubernetes, keda and docker.")
+def init(platform: str, directory: str | None, force: bool, schedule: str | None, image: str | None) -> None:
+    """Print the files that a platform needs to launch this configuration, or write them.
+
+    PLATFORM is cron, systemd, kubernetes, keda, azure (App Service on Linux), docker or github.
+    """
+    if force and directory is None:
+        raise UsageError("--force", fix="it is about files that exist: give --write DIR, too")
+    if image is not None and platform not in WITH_IMAGE:
+        raise UsageError("--image", image, f"only {', '.join(WITH_IMAGE)} have an image")
+    files = files_of(platform, _installation(platform, schedule, image))
+    if directory is None:
+        _print(files)
+    else:
+        _write(files, Path(directory), force=force)
+
+
+def _installation(platform: str, schedule: str | None, image: str | None) -> Installation:
+    settings = current_settings()
+    for problem in _problems(platform, settings):
+        log.warning("%s", problem)
+    variables = {name: value for name, value in environment_in_force().items() if not SERVICE_LINK.fullmatch(name)}
+    given = click.get_current_context().find_root().params
+    flags = {PREFIX + name.upper(): given[name] for name in ("store", "namespace") if given[name] is not None}
+    return Installation(
+        settings,
+        _program(),
+        _user(),
+        schedule or settings.consumer.schedule or EVERY_MINUTE,
+        environment=variables | flags,
+        queues=_queues(settings) if platform == "keda" else (),
+        data=data_directory() if settings.store == "embedded" else None,
+        read=(Path(sys.base_prefix),),
+        image=image,
+    )
+
+
+def _problems(platform: str, settings: Settings) -> Iterator[str]:
+    """What the files cannot mend, for platforms on other machines."""
+    if platform in LOCAL:
+        return
+    if settings.config and redacted(stored := read_settings(settings.config).store) != stored:
+        yield f"store: the configuration file holds a password, and goes where the code goes: leave it to {STORE}"
+    if settings.store == "embedded" and platform in WITHOUT_EMBEDDED:
+        yield f"store: embedded; {WITHOUT_EMBEDDED[platform]}: name a redis:// or rediss:// URL"
+    elif settings.store.startswith("unix:") or urlsplit(settings.store).hostname in LOOPBACK:
+        yield f"store: {redacted(settings.store)}; only this machine reaches it: name the server as {platform} does"
+
+
+def _program() -> tuple[str, ...]:
+    """The command in this interpreter's environment, else the module."""
+    command = Path(sys.executable).with_name("pollconsumer")
+    return (str(command),) if command.is_file() else (sys.executable, "-m", "pollconsumer")
+
+
+def _user() -> str:
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return str(os.getuid())
+
+
+def _queues(settings: Settings) -> tuple[str, ...]:
+    if settings.consumer.queues:
+        return served_queues(settings, {})
+    return served_queues(settings, load_handlers(settings))
+
+
+def _print(files: list[File]) -> None:
+    """A single file as it is; of several, each below a comment with its name."""
+    printed = [file for file in files if file.printed]
+    for file in printed:
+        if len(printed) > 1:
+            print_line(f"{file.comment} {file.name}")
+            if file.name.endswith(".yaml"):
+                print_line("---")
+        print_lines(file.text.splitlines())
+    for file in files:
+        if not file.printed:
+            print_notice(f"{file.name} is not printed, as it may hold a password: --write DIR writes it")
+
+
+def _write(files: list[File], directory: Path, *, force: bool) -> None:
+    """CannotCreate for a directory that cannot be written, and, before anything is, for a file that differs."""
+    try:
+        there = {file.name: _content(directory / file.name) for file in files}
+        changed = [file for file in files if there[file.name] != file.text.encode()]
+        for file in changed:
+            if there[file.name] is not None and not force:
+                raise CannotCreate("file differs", directory / file.name, "--force replaces it, or name another DIR")
+        for file in changed:
+            _replace(directory / file.name, file)
+    except OSError as error:
+        raise CannotCreate(str(error.filename or directory), error.strerror, "name a directory of yours") from None
+    for file in files:
+        print_line(f"{'written' if file in changed else 'unchanged'}: {directory / file.name}")
+
+
+def _content(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+
+
+def _replace(path: Path, file: File) -> None:
+    """At once: what reads the file finds the old one or the new one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, name = mkstemp(dir=path.parent, prefix=f"{path.name}.")
+    os.close(descriptor)
+    new = Path(name)
+    try:
+        new.write_bytes(file.text.encode())
+        new.chmod(file.mode)
+        new.replace(path)
+    except OSError:
+        new.unlink(missing_ok=True)
+        raise

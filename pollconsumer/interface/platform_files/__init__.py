@@ -1,0 +1,1 @@
+"""The files by which each platform launches pollconsumer with a given configuration."""

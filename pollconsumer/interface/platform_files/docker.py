@@ -1,0 +1,61 @@
+"""An image, and a crontab of the machine that runs it: a container for each launch."""
+
+from __future__ import annotations
+
+from pollconsumer.interface.platform_files.installation import (
+    ENVIRONMENT_FILE,
+    EXECUTABLE,
+    PRIVATE,
+    STORE,
+    File,
+    Installation,
+    environment_text,
+)
+from pollconsumer.interface.platform_files.kubernetes import DIRECTORY, PROGRAM
+from pollconsumer.interface.platform_files.text import crontab, flow, render, shell
+
+
+def files(installation: Installation) -> list[File]:
+    name, directory = installation.name, installation.settings.directory
+    image, label, store = (shell([each]) for each in (installation.image or name, name, f"{name}-store"))
+    variables = installation.remote_environment
+    embedded = installation.settings.store == "embedded"
+    if embedded:
+        variables |= {STORE: f"redis://{store}:6379/0"}
+    command = installation.run_at(PROGRAM, DIRECTORY, "--handoff", "baton")
+    dockerfile = render(
+        "Dockerfile",
+        image=image,
+        directory=shell([str(directory)]),
+        entrypoint=flow(command[:1]),
+        command=flow(command[1:]),
+    )
+    launch = render(
+        "launch.sh",
+        label=label,
+        environment_file=shell([str(installation.environment_file)]),
+        network=f"--network {name} \\" if embedded else "",
+        memory=installation.memory_mib,
+        tasks=installation.tasks,
+        stop_grace=installation.stop_grace,
+        image=image,
+    )
+    table = render(
+        "docker.crontab",
+        image=image,
+        directory=shell([str(directory)]),
+        label=label,
+        mail_to=installation.user,
+        schedule=installation.schedule,
+        launch=crontab([str(directory / "launch.sh")]),
+    )
+    found = [
+        File("Dockerfile", dockerfile),
+        File(".dockerignore", render("dockerignore", environment_file=ENVIRONMENT_FILE)),
+        File("launch.sh", launch, EXECUTABLE),
+        File("crontab", table),
+        File(ENVIRONMENT_FILE, environment_text(variables, quoted=False), PRIVATE),
+    ]
+    if embedded:
+        found.append(File("store.sh", render("store.sh", network=name, store=store), EXECUTABLE))
+    return found

@@ -1,0 +1,134 @@
+"""What the files of a platform depend on, and what follows from it for all of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import ceil
+from pathlib import Path
+from typing import NamedTuple
+
+from pollconsumer.core.errors import ConfigurationError
+from pollconsumer.core.text import printable
+from pollconsumer.interface.settings.model import VERSION, Settings
+
+EVERY_MINUTE = "* * * * *"
+ENVIRONMENT_FILE = "pollconsumer.env"
+STORE = "POLLCONSUMER_STORE"
+PUBLIC, PRIVATE, EXECUTABLE = 0o644, 0o600, 0o755
+LONGEST_HANDLER = 30.0
+"""Seconds assumed, since only programs' timeouts are in the settings."""
+MIB = 1 << 20
+
+
+class File(NamedTuple):
+    """``name`` is a relative path. ``comment`` begins a comment in its syntax. Not ``printed``: only written, because
+    the other file of its platform is piped and must not hold a password."""
+
+    name: str
+    text: str
+    mode: int = PUBLIC
+    comment: str = "#"
+    printed: bool = True
+
+
+@dataclass(frozen=True)
+class Installation:
+    """``program``: the words that run pollconsumer. ``schedule``: the platform's. ``environment``: variables in force
+    that the configuration file does not have. ``data``: the embedded server's directory. ``read``: further directories
+    that a launch reads."""
+
+    settings: Settings
+    program: tuple[str, ...]
+    user: str
+    schedule: str = EVERY_MINUTE
+    environment: Mapping[str, str] = field(default_factory=dict)
+    queues: tuple[str, ...] = ("default",)
+    data: Path | None = None
+    read: tuple[Path, ...] = ()
+    image: str | None = None
+
+    def __post_init__(self) -> None:
+        paths = [*self.program, self.settings.directory, *([self.settings.config] if self.settings.config else [])]
+        for value in (*map(str, paths), self.user, *self.environment.values(), self.image or ""):
+            if printable(value) != value or "\n" in value:
+                raise ConfigurationError("control character in a path or a value", value, "no file can be written")
+
+    @property
+    def name(self) -> str:
+        """Of units and of Kubernetes' resources: at most 52 characters, a-z 0-9 and dashes."""
+        slug = re.sub(r"[^a-z0-9]+", "-", self.settings.namespace.lower()).strip("-")[:52].strip("-")
+        return slug if slug[:1].isalpha() else f"pollconsumer-{slug}"[:52].strip("-")
+
+    @property
+    def environment_file(self) -> Path:
+        return self.settings.directory / ENVIRONMENT_FILE
+
+    @property
+    def remote_environment(self) -> dict[str, str]:
+        """Variables for a platform that has the configuration file, but should not have its password in it."""
+        return {STORE: self.settings.store, **self.environment}
+
+    @property
+    def image_name(self) -> str:
+        return self.image or f"registry.example.org/{self.name}:{VERSION}"
+
+    def run(self, *options: str, schedule: str | None = None) -> tuple[str, ...]:
+        """The command of a launch, on this machine."""
+        return (*self.program, *self._run(self.settings.config, options, schedule))
+
+    def move(self) -> tuple[str, ...]:
+        config = self.settings.config
+        return (*self.program, "move", *(("--config", str(config)) if config else ()))
+
+    def run_at(self, program: str, directory: str, *options: str, schedule: str | None = None) -> tuple[str, ...]:
+        """The command of a launch where the configuration's directory is copied to ``directory``."""
+        config = self.settings.config
+        return (program, *self._run(Path(directory) / config.name if config else None, options, schedule))
+
+    def _run(self, config: Path | None, options: tuple[str, ...], schedule: str | None) -> tuple[str, ...]:
+        schedule = schedule or self.schedule
+        told = () if schedule == self.settings.consumer.schedule else ("--schedule", schedule)
+        return ("run", *(("--config", str(config)) if config else ()), *told, *options)
+
+    # How long a launch, and its end, may take; in whole seconds
+
+    @property
+    def hard_end(self) -> int:
+        """The watchdog ends the launch then."""
+        return ceil(self.settings.consumer.timeout + self.settings.consumer.grace)
+
+    @property
+    def stop_grace(self) -> int:
+        """From SIGTERM to SIGKILL: the longest handler finishes."""
+        timeouts = [command.timeout or 0.0 for command in self.settings.commands.values()]
+        return ceil(max(LONGEST_HANDLER, *timeouts, 0.0)) + 15
+
+    @property
+    def tasks(self) -> int:
+        """Threads and processes: for each slot a thread, or a process with some."""
+        return max(32, 24 + 4 * self.settings.consumer.concurrency)
+
+    @property
+    def memory_mib(self) -> int:
+        """Above ``memory_limit``, by which the launch ends by itself."""
+        return max(256, ceil((self.settings.consumer.memory_limit or 0) * 1.25 / MIB))
+
+
+def environment_text(variables: Mapping[str, str], *, quoted: bool = True) -> str:
+    """An environment file for sh and systemd, or, not ``quoted``, for docker."""
+    lines = ["# Variables of pollconsumer's launches. It may hold a password: mode 600, and in no repository."]
+    for name, value in sorted(variables.items()):
+        text = value.replace("'", "%27") if name == STORE else value
+        if quoted and "'" in text:
+            raise ConfigurationError(f"{name} holds a quote", None, "set it in the configuration file")
+        lines.append(f"{name}='{text}'" if quoted else f"{name}={text}")
+    return "\n".join(lines) + "\n"
+
+
+def refuse_local_store(settings: Settings) -> None:
+    """ConfigurationError for a store that only this machine reaches."""
+    if settings.store == "embedded" or settings.store.startswith("unix:"):
+        what = "a server inside one pod ends with it" if settings.store == "embedded" else "a pod has no such socket"
+        raise ConfigurationError("store", settings.store.partition("?")[0], f"{what}: name a redis:// or rediss:// URL")

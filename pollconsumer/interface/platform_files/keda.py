@@ -1,0 +1,64 @@
+"""A KEDA ScaledJob: launches when messages are ready."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from pollconsumer.interface.platform_files.installation import File, Installation, refuse_local_store
+from pollconsumer.interface.platform_files.kubernetes import DIRECTORY, PROGRAM, pod, secret
+from pollconsumer.interface.platform_files.text import quoted, render
+from pollconsumer.store.keyspace import Keys
+
+READY = ("ready", "ready_by_priority")
+"""Keys whose lengths add up to the ready messages of a queue: docs/platforms.md promises them."""
+SCHEDULE = "*/5 * * * *"
+"""That of its second trigger; consumer.schedule is about ticks that KEDA does not have."""
+
+
+def files(installation: Installation) -> list[File]:
+    refuse_local_store(installation.settings)
+    credentials = {f"redis-{name}": value for name, value in _credentials(installation.settings.store).items()}
+    command = installation.run_at(PROGRAM, DIRECTORY, "--until-empty", schedule=SCHEDULE)
+    text = render(
+        "scaledjob.yaml",
+        name=installation.name,
+        instances=installation.settings.consumer.instances,
+        authentication=_authentication(installation.name, credentials) if credentials else "",
+        triggers="\n".join(_triggers(installation, authenticated=bool(credentials))),
+        job=pod(installation, command),
+    )
+    return [secret(installation, installation.remote_environment | credentials), File("scaledjob.yaml", text)]
+
+
+def _credentials(store: str) -> dict[str, str]:
+    parts, options = urlsplit(store), dict(parse_qsl(urlsplit(store).query))
+    in_place = {"username": unquote(parts.username or ""), "password": unquote(parts.password or "")}
+    return {name: value for name, found in in_place.items() if (value := options.get(name) or found)}
+
+
+def _authentication(name: str, credentials: dict[str, str]) -> str:
+    lines = ["apiVersion: keda.sh/v1alpha1", "kind: TriggerAuthentication", "metadata:", f"  name: {name}", "spec:"]
+    lines.append("  secretTargetRef:")
+    for key in credentials:
+        lines += [f"    - parameter: {key.removeprefix('redis-')}", f"      name: {name}", f"      key: {key}"]
+    return "\n".join([*lines, "---"])
+
+
+def _triggers(installation: Installation, *, authenticated: bool) -> Iterator[str]:
+    settings = installation.settings
+    parts, options = urlsplit(settings.store), dict(parse_qsl(urlsplit(settings.store).query))
+    host, keys = parts.hostname or "localhost", Keys(settings.namespace)
+    address = f"[{host}]" if ":" in host else host
+    for queue in installation.queues:
+        for key in READY:
+            yield "- type: redis"
+            yield "  metadata:"
+            yield f"    address: {quoted(f'{address}:{parts.port or 6379}')}"
+            yield f"    databaseIndex: {quoted(options.get('db') or parts.path.removeprefix('/') or '0')}"
+            yield f"    enableTLS: {quoted('true' if parts.scheme == 'rediss' else 'false')}"
+            yield f"    listName: {quoted(keys.queue(queue, key))}"
+            yield '    listLength: "1"'
+            if authenticated:
+                yield "  authenticationRef:"
+                yield f"    name: {installation.name}"
