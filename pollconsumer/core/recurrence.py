@@ -134,8 +134,11 @@ class Tick:
     next: int | None
 
 
-def tick(recurrence: Recurrence, due_ms: int, now_ms: int) -> Tick:
-    """What to do with the occurrences from ``due_ms``, the first pending one, until ``now_ms``."""
+def tick(recurrence: Recurrence, due_ms: int, now_ms: int, attended_since_ms: int) -> Tick:
+    """What to do with the occurrences from ``due_ms``, the first pending one, until ``now_ms``.
+
+    Those from ``attended_since_ms`` on were not missed, only late: a launch was there, behind a long handler.
+    """
     passed, ahead = [due_ms], recurrence.instants(due_ms)
     following = next(ahead, None)
     while following is not None and following <= now_ms and len(passed) < MOST_LOOKED_AT:
@@ -143,10 +146,10 @@ def tick(recurrence: Recurrence, due_ms: int, now_ms: int) -> Tick:
         following = next(ahead, None)
     if following is not None and following <= now_ms:
         following = recurrence.next_after(now_ms)
-    if recurrence.missed is Missed.ALL:
-        enqueue = passed[-MOST_CAUGHT_UP:]
-    elif recurrence.missed is Missed.ONCE or now_ms - passed[-1] <= ON_TIME * 1000:
-        enqueue = passed[-1:]
-    else:
-        enqueue = []
+    missed = [instant for instant in passed if instant < attended_since_ms]
+    attended = passed[len(missed) :]
+    if recurrence.missed is not Missed.ALL:
+        made_up_for = recurrence.missed is Missed.ONCE or (missed and now_ms - missed[-1] <= ON_TIME * 1000)
+        missed = missed[-1:] if made_up_for else []
+    enqueue = [*missed, *attended][-MOST_CAUGHT_UP:]
     return Tick(tuple(enqueue), len(passed) - len(enqueue), following)

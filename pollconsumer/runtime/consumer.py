@@ -7,6 +7,7 @@ recursion: idling is a blocking wait, messages are reserved and settled in batch
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import inf
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -50,6 +51,8 @@ class ConsumerOptions(NamedTuple):
     tolerance_factor: float
     min_margin: float
     until_empty: bool = False
+    linger: float = 0.0
+    """With ``until_empty``: for how long there must be nothing left."""
     max_messages: int | None = None
     memory_limit: int | None = None
     limits: Mapping[str, Limits] = MappingProxyType({})
@@ -81,6 +84,7 @@ class Consumer:
         """The first reason to stop; it may be transient."""
         self._exhausted = False
         """Whether the last attempt to dequeue found no message, in any queue."""
+        self._empty_since: float | None = None
         self._handling_suspect = False
         """Whether the last message may have killed its process before: so may those after it."""
         self._memory_checked = self.window.start
@@ -145,12 +149,17 @@ class Consumer:
         return None
 
     def nothing_left(self) -> StopReason | None:
-        """EMPTY if no message is ready, in hand or in an outbox; HELD_BACK if all ready ones are held back."""
+        """EMPTY if no message is ready, due, in hand or in an outbox, HELD_BACK if all ready ones are held back; only
+        after ``linger`` of it."""
         if self.executor.busy() or not self._exhausted:
             return None
         sent_on = self._exchange.sent_on
         self._exchange.send_on()
         if self._exchange.sent_on > sent_on:
+            return None
+        now = self.clock()
+        self._empty_since = self._empty_since or now
+        if now - self._empty_since < self.options.linger:
             return None
         return StopReason.HELD_BACK if self._exchange.held_back else StopReason.EMPTY
 
@@ -177,6 +186,8 @@ class Consumer:
         self._exhausted = False
         while self.asked_to_stop() is None and self.has_time_to_handle():
             self._report()
+            if self.options.until_empty:
+                self._exchange.look_again()
             sent_on = self._exchange.sent_on
             if self._exchange.reserve():
                 break
@@ -197,6 +208,7 @@ class Consumer:
         if attempt.handler.at_most_once and not self._exchange.begin(reservation):
             return
         self._taken += 1
+        self._empty_since = None
         self._handling_suspect = reservation.crashes > 0
         if self._handling_suspect:
             # Handle a suspected crasher alone, so that no other message is blamed, and with no other reservations,
@@ -218,23 +230,22 @@ class Consumer:
         longest = self.options.idle_time
         if self.options.loop is Loop.WOKEN:
             longest = min(longest, self.window.left(now) - self.margin())
+        if self._empty_since is not None:
+            longest = min(longest, max(0.0, self._empty_since + self.options.linger - now))
         if self.executor.busy():
-            self._wake.wait(min(self.options.longest_wait, longest), self.executor)
+            due = self._exchange.due_in()
+            self._wake.wait(min(self.options.longest_wait, longest, inf if due is None else due), self.executor)
             self._collect()
             return
         until = now + longest
         last = not self.window.has_time(until, SERVER_LATE)
         while not self._exchange and self.asked_to_stop() is None and (left := until - self.clock()) > 0:
-            limited, wait = self._exchange.more_in, min(self.options.longest_wait, left)
-            if limited is not None:
-                wait = min(wait, max(limited, SHORTEST_WAIT))
+            wait, due = min(self.options.longest_wait, left), self._exchange.due_in()
+            soon = [each for each in (self._exchange.more_in, due) if each is not None and each < wait]
             self._report()
-            if last:
-                if self._wake.wait(wait) or limited is not None:  # timed here: no wait outlasts the window
+            if last or soon or self._wake.pending:  # timed here: no wait outlasts the window, nor is anything due late
+                if self._wake.wait(min(left, max(SHORTEST_WAIT, min(soon, default=wait)))) or soon:
                     self._exchange.reserve()
-            elif self._wake.pending:
-                self._wake.close()
-                self._exchange.reserve()
             else:
                 self._exchange.reserve_when_woken(wait)
         if self._settling.watched:

@@ -45,7 +45,8 @@ def consume(
         wanted = set(options.queues)
         options = options._replace(queues=_announce(launch, options.queues))
         define(store, launch.holder.group, recurrences, launch.emit, wanted - set(options.queues))
-        markers = [store.keys.queue(queue, "ready_marker") for queue in options.queues]
+        names = "ready_marker", "schedule_marker"
+        markers = [store.keys.queue(queue, name) for name in names for queue in options.queues]
         durations = Durations(launch.leases.learned(handlers))
         try:
             wake = Wake(launch.bare_wire(), lambda: markers)

@@ -12,17 +12,16 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from pollconsumer.core.errors import LeaseLost, PermissionDenied, PollConsumerError, StoreUnreachable
-from pollconsumer.core.events import ConflictDropped, MessagesFound, OrphansRecovered, QueueLeftOut
+from pollconsumer.core.events import MessagesFound, QueueLeftOut
 from pollconsumer.core.window import StopReason
 from pollconsumer.runtime.consuming.settling import death_of
 from pollconsumer.runtime.consuming.wake import Wake
 from pollconsumer.runtime.launch.held import Launch
 from pollconsumer.runtime.launch.progress import Counts
-from pollconsumer.store import outbox
+from pollconsumer.runtime.upkeep import EVERY, repair, tick
 from pollconsumer.store.recurring import Recurring
 from pollconsumer.store.reservations import DeadLetter
 
-MAINTAIN_EVERY = 1.0
 MARGIN = 0.25
 """Seconds for a mover's exit."""
 
@@ -70,24 +69,20 @@ class Mover:
                 if promoted.next_due is not None and (soonest is None or promoted.next_due < soonest):
                     soonest = promoted.next_due
                 if promoted.recurring:
-                    moved += self._recurring.tick(self._holder, queue, self._emit)
+                    moved += tick(self._launch, queue)
         self._moved += moved
         self._launch.progress.count(Counts(handled=self._moved))
         return moved, soonest
 
     def maintain(self) -> None:
-        """Once a second: recover orphans, offer places, send outboxes, trim."""
-        if self.clock() - self._maintained < MAINTAIN_EVERY:
+        """Once a second: repair, and trim."""
+        if self.clock() - self._maintained < EVERY:
             return
         self._maintained = self.clock()
         live = self._launch.leases.live_fences()
         for queue in self.queues():
             with self._leaving_out(queue):
-                recovered = self._store.recover(queue, live, on_dead_letter=self._emit_death)
-                if recovered:
-                    self._emit(OrphansRecovered(queue, recovered))
-                self._store.offer_places(queue)
-                outbox.send(self._store, queue, lambda *conflict: self._emit(ConflictDropped(*conflict)))
+                repair(self._launch, queue, live, self._emit_death)
                 self._store.trim(queue)
 
     def idle(self, next_due: float | None) -> None:

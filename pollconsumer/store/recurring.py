@@ -110,8 +110,10 @@ class Recurring:
         """Return recurrences that were set aside: this launch may be able to read them."""
         self._wire.run("try_again", self._keys, queue, [holder.lineage, holder.fence])
 
-    def tick(self, holder: Holder, queue: str, emit: Callable[[Event], None]) -> int:
+    def tick(self, holder: Holder, queue: str, attended_since_ms: int, emit: Callable[[Event], None]) -> int:
         """Enqueue the due occurrences of ``queue``. Returns how many.
+
+        ``attended_since_ms``: since when a launch has been there, by the server's clock.
 
         An unreadable recurrence is set aside until `try_again`.
         """
@@ -121,7 +123,7 @@ class Recurring:
         for name, instant, definition in zip(due[::3], due[1::3], due[2::3], strict=True):
             try:
                 recurrence = _read(name, definition)
-                plan = tick(recurrence, _instant(instant), now)
+                plan = tick(recurrence, _instant(instant), now, attended_since_ms)
             except ValueError as error:
                 unreadable += (name, instant)
                 emit(events.RecurrenceUnreadable(id_text(name), queue, str(error)))

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from pollconsumer.core.errors import LeaseLost, StoreRefused
 from pollconsumer.store import rows
 from pollconsumer.store.keyspace import QUEUE_KEYS
 from pollconsumer.store.producer import ID_MEMORY_MS, MOST_REMEMBERED, Producer
 from pollconsumer.store.replies import Unanswered
-from pollconsumer.store.reservations import DeadLetter, Holder, Reservation, Share, Stepped, dead_letters_of
+from pollconsumer.store.reservations import DeadLetter, Holder, Promoted, Reservation, Share, Stepped, dead_letters_of
 from pollconsumer.store.rights import LAUNCH
 from pollconsumer.store.server import known_queues
 
 RECOVER_BATCH = 200
+PROMOTE_BATCH = 100
 AUDIT_PAGE = 50
 AUDIT_PAGES = 40
 MOST_COUNTED = 1000
@@ -24,14 +25,6 @@ TRIM_BATCH = 650
 """More than a consumer completes between two calls, so that trimming catches up."""
 KEEP_FINISHED = 10_000
 KEEP_FINISHED_MS = 24 * 3600 * 1000
-
-
-class Promoted(NamedTuple):
-    """``next_due``: seconds until the next due time, or None. ``recurring``: a recurrence is due now."""
-
-    moved: int
-    next_due: float | None
-    recurring: bool
 
 
 class RedisStore(Producer):
@@ -121,18 +114,26 @@ class RedisStore(Producer):
         lasts_ms: int,
         now: Callable[[], float],
         wait: float = 0.0,
+        promoting: Sequence[str] = (),
         keep: Callable[[str], Iterable[bytes]] = lambda _: (),
     ) -> Stepped:
-        """Settle and reserve, in one write.
+        """Settle and reserve, in one write; before, promote what is due in the queues ``promoting``.
 
-        With ``wait``, as soon as a queue's marker exists, at most that many seconds later: the blocking read is sent
-        with the steps, so that a wake-up costs one round trip. A reservation lasts at most ``lasts_ms``. After a lost
+        With ``wait``, as soon as a marker of a queue or of its schedule exists, at most that many seconds later: the
+        blocking read is sent with the steps, so that a wake-up costs one round trip. A reservation lasts at most
+        ``lasts_ms``. After a lost
         reply, reservations other than those to ``keep`` are released, and the step is repeated: a row that already has
         its new value counts as settled. LeaseLost if a newer launch has announced itself.
         """
         script = self.wire.scripts["step"]
         fence6 = rows.pack6(int(holder.fence))
-        commands: list[tuple[Any, ...]] = []
+        promote = self.wire.scripts["promote"]
+        commands: list[tuple[Any, ...]] = [
+            self.wire.script(
+                promote, self.keys.of_script(promote, queue), [holder.lineage, holder.fence, PROMOTE_BATCH]
+            )
+            for queue in promoting
+        ]
         for share in shares:
             completed = len(share.completed)
             args: list[Any] = [holder.lineage, holder.fence, fence6, lasts_ms, share.claim, share.limits, completed]
@@ -145,7 +146,11 @@ class RedisStore(Producer):
             commands.append(self.wire.script(script, keys, args))
         try:
             if wait > 0:
-                markers = [self.keys.queue(share.queue, "ready_marker") for share in shares]
+                markers = [
+                    self.keys.queue(share.queue, name)
+                    for name in ("ready_marker", "schedule_marker")
+                    for share in shares
+                ]
                 blocking = ("BLPOP", *markers, f"{max(0.001, wait):.3f}")
                 answers = self.wire.once([blocking, *commands], blocking=wait)[1:]
             else:
@@ -154,6 +159,7 @@ class RedisStore(Producer):
             self.wire.close()
             answers = self._step_again(holder, shares, commands, keep)
         read_at = now()
+        promoted = [Promoted.of(answers.pop(0)) for _ in promoting]
         reserved: list[Reservation] = []
         stale: list[bytes] = []
         successor, held_back, more_in = False, False, None
@@ -170,7 +176,7 @@ class RedisStore(Producer):
             dead_letters += dead_letters_of(share.queue, dead)
             triples = zip(claims[::3], claims[1::3], claims[2::3], strict=True)
             reserved += [Reservation(share.queue, name, row, record, at, read_at) for name, row, record in triples]
-        return Stepped(reserved, stale, successor, more_in, held_back, tuple(newer), dead_letters)
+        return Stepped(reserved, stale, successor, more_in, held_back, tuple(newer), promoted, dead_letters)
 
     def _step_again(
         self,
@@ -221,8 +227,7 @@ class RedisStore(Producer):
     def promote(self, holder: Holder, queue: str, most: int) -> Promoted:
         """Move at most ``most`` due messages to ``queue``."""
         args = [holder.lineage, holder.fence, most]
-        moved, next_due, recurring = self.wire.run("promote", self.keys, queue, args)
-        return Promoted(moved, None if next_due < 0 else next_due / 1000, bool(recurring))
+        return Promoted.of(self.wire.run("promote", self.keys, queue, args))
 
     def trim(self, queue: str) -> int:
         """Forget a batch of finished messages beyond the limits of number and age, except their ids. Returns how

@@ -174,12 +174,27 @@ def dead_letters_of(queue: str, reply: Sequence[bytes]) -> list[DeadLetter]:
     ]
 
 
+class Promoted(NamedTuple):
+    """``next_due``: seconds until the next due time, or None. ``recurring``: a recurrence is due now."""
+
+    moved: int
+    next_due: float | None
+    recurring: bool
+
+    @classmethod
+    def of(cls, answer: Sequence[int]) -> Promoted:
+        """The answer of `promote.lua`."""
+        moved, next_due, recurring = answer
+        return cls(moved, None if next_due < 0 else next_due / 1000, bool(recurring))
+
+
 class Stepped(NamedTuple):
     """``stale``: ids whose reservations were stale. ``successor``: the next launch waits for the lease.
 
     ``more_in``: seconds until limits allow more, 0 to ask again at once, None if nothing was held back, or if that
     depends on messages in flight. ``held_back``: nothing was reserved of a queue with ready messages. ``newer``: queues
-    in which messages of a newer version were set aside. ``dead_letters``: malformed messages, now dead letters.
+    in which messages of a newer version were set aside. ``promoted``: what became of the queues in which due messages
+    were to be promoted, in their order. ``dead_letters``: malformed messages, now dead letters.
     """
 
     reserved: list[Reservation]
@@ -188,4 +203,5 @@ class Stepped(NamedTuple):
     more_in: float | None = None
     held_back: bool = False
     newer: tuple[str, ...] = ()
+    promoted: Sequence[Promoted] = ()
     dead_letters: Sequence[DeadLetter] = ()

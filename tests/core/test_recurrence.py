@@ -74,12 +74,31 @@ def test_a_period_is_anchored_to_the_epoch_and_not_to_its_beginning(seconds: int
     assert after < first <= after + seconds * 1000
 
 
+UNATTENDED = 1 << 60
+
+
+@given(st.sampled_from(Missed), st.integers(0, 10**6), st.integers(10, 3600), st.integers(0, 10**6))
+def test_no_instant_since_a_launch_is_there_was_missed(
+    missed: Missed, late_ms: int, seconds: int, since_ms: int
+) -> None:
+    rule = Recurrence("x", "x", every=float(seconds), missed=missed)
+    due = seconds * 1000
+    now, since = due + late_ms, due + since_ms
+    told, unattended = tick(rule, due, now, since), tick(rule, due, min(now, since - 1), UNATTENDED)
+    passed = range(due, now + 1, due)
+    attended = tuple(instant for instant in passed if instant >= since)
+    assert told.enqueue[len(told.enqueue) - len(attended) :] == attended
+    assert len(told.enqueue) + told.skipped == len(passed)
+    if since > now:
+        assert told == unattended
+
+
 @given(st.sampled_from(Missed), st.integers(0, 10**7), st.integers(1, 3600))
 def test_what_passed_is_enqueued_or_counted_and_nothing_twice(missed: Missed, late_ms: int, seconds: int) -> None:
     rule = Recurrence("x", "x", every=float(seconds), missed=missed)
     due = seconds * 1000
     now = due + late_ms
-    told = tick(rule, due, now)
+    told = tick(rule, due, now, UNATTENDED)
     passed = late_ms // due + 1
     assert len(told.enqueue) + told.skipped == passed
     assert told.next == (now // due + 1) * due

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import heapq
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 from pollconsumer.core.choices import Loop
@@ -18,7 +19,8 @@ from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.launch.held import LaunchPlan
 from pollconsumer.runtime.launch.progress import Progress
 from pollconsumer.store import rows
-from pollconsumer.store.reservations import Holder, Reservation, Share, Stepped
+from pollconsumer.store.keyspace import Keys
+from pollconsumer.store.reservations import Holder, Promoted, Reservation, Share, Stepped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -92,6 +94,9 @@ class VirtualStore:
     """Message → what became of it, and its attempts from then on."""
     head: list[int] = field(default_factory=list)
     """What was released, as it stands at the head of the queue."""
+    keys = Keys("virtual")
+    wire = SimpleNamespace(command=lambda *_: [])
+    """Its outboxes are empty."""
 
     def step(
         self,
@@ -101,9 +106,11 @@ class VirtualStore:
         lasts_ms: int,
         now: Callable[[], float],
         wait: float = 0.0,
+        promoting: Sequence[str] = (),
         keep: Callable[[str], Iterable[bytes]] = lambda _: (),
     ) -> Stepped:
         del lasts_ms, keep
+        promoted = [Promoted(0, None, recurring=False) for _ in promoting]
         for share in shares:
             for name, _, new_row in share.completed:
                 self._settle(name, "completed", new_row)
@@ -112,10 +119,10 @@ class VirtualStore:
         if wait:
             self.before_wait(wait)
             if not self.wait(wait):
-                return Stepped([], [], successor=False)
+                return Stepped([], [], successor=False, promoted=promoted)
         taken = [n for share in shares for n in self.arrivals.take(self.clock.now, share.claim)]
         self.reserved.update(taken)
-        return Stepped([self._reservation(n, now()) for n in taken], [], successor=False)
+        return Stepped([self._reservation(n, now()) for n in taken], [], successor=False, promoted=promoted)
 
     def _reservation(self, n: int, now: float) -> Reservation:
         outcome = self.arrivals.script[n].outcome
@@ -142,6 +149,11 @@ class VirtualStore:
 
     def trim(self, _queue: str) -> int:
         return 0
+
+    def recover(self, *_: Any, **__: Any) -> int:
+        return 0
+
+    offer_places = trim
 
 
 class VirtualSlots:
@@ -224,6 +236,7 @@ class VirtualLaunch:
         self.waits: list[tuple[float, float]] = []
         """From when, and until when at the latest."""
         self.events: list[Event] = []
+        self.leases = SimpleNamespace(live_fences=list)
         self.store = VirtualStore(self.clock, Arrivals(script), settings.waking, self._before_wait)
         self.slots = VirtualSlots(settings.slots, self.clock, lambda payload: script[payload["n"]].duration)
         inline = settings.slots == 1

@@ -20,7 +20,7 @@ from tests.faults.handlers_known import BACKOFF_MS
 from tests.faults.history import Execution, History, Lease, Operation
 from tests.faults.recording import digest
 from tests.simulation.installation import SCRIPTS
-from tests.store.acting import HOUR, message
+from tests.store.acting import HOUR, UNATTENDED, message
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -89,7 +89,7 @@ class Scene:
             try:
                 store.promote(holder, QUEUE, 10)
                 outbox.send(store, QUEUE, lambda *_: None)
-                Recurring(store.wire, NAMESPACE).tick(holder, QUEUE, lambda _: None)
+                Recurring(store.wire, NAMESPACE).tick(holder, QUEUE, UNATTENDED, lambda _: None)
             except LeaseLost:
                 self.stage.happens(actor.name, "lost its lease")
 

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 QUEUE = "mail"
 HOUR = 3_600_000
 """In milliseconds, as the store counts."""
+UNATTENDED = 1 << 60
+"""Since when there has been a launch, if there has been none."""
 
 
 def message(

@@ -15,7 +15,7 @@ from pollconsumer.store.recurring import Recurring, occurrence_id, occurrence_re
 from pollconsumer.store.redis_store import RedisStore
 from pollconsumer.store.replies import Unanswered
 from tests.conftest import NAMESPACE
-from tests.store.acting import HOUR, QUEUE, Launch, Looking, chosen, die, finish, message, send_and_die
+from tests.store.acting import HOUR, QUEUE, UNATTENDED, Launch, Looking, chosen, die, finish, message, send_and_die
 from tests.store.servers import server_ms, snapshot
 
 if TYPE_CHECKING:
@@ -216,7 +216,7 @@ def test_an_occurrence_whose_id_is_remembered_is_not_enqueued_when_its_instant_c
         store.wire.command("ZADD", look.key("next_instants"), server_ms(store.wire) // 60_000 * 60_000, "tick")
         store.wire.command("DEL", look.key("recurrence_counters"))
         instant = look.score("next_instants", "tick")
-        assert recurring.tick(launch.holder, QUEUE, print) == expected
+        assert recurring.tick(launch.holder, QUEUE, UNATTENDED, print) == expected
         complete(store, expected)
         others_complete(store)
         assert instant is not None

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pollconsumer.core.errors import LeaseLost, StoreRefused
-from pollconsumer.store.redis_store import Promoted, RedisStore
-from pollconsumer.store.reservations import Holder
+from pollconsumer.store.redis_store import RedisStore
+from pollconsumer.store.reservations import Holder, Promoted
 from tests.store.acting import HOUR, QUEUE, Launch, Looking, message, names
 from tests.store.servers import server_ms, snapshot
 

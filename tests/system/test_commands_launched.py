@@ -119,7 +119,7 @@ def test_a_fatal_exit_code_makes_a_dead_letter_at_once(site: Site) -> None:
 
 def test_another_exit_code_is_tried_again_as_often_as_it_may(site: Site) -> None:
     message = site.enqueue("flop")
-    done = site.command("run", "--with-mover", "--max-messages", "2")
+    done = site.command("run", "--max-messages", "2")
     assert done.returncode == 0
     assert site.notes() == ["x", "x"]
     assert site.state(message) == "dead"

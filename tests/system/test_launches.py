@@ -267,9 +267,9 @@ def test_slots_handle_messages_at_the_same_time(site: Site) -> None:
     assert sorted(site.notes()) == ["a", "b"]
 
 
-def test_a_failed_attempt_is_repeated_through_the_schedule_by_the_mover_beside_it(site: Site) -> None:
+def test_a_failed_attempt_is_repeated_through_the_schedule(site: Site) -> None:
     message = site.enqueue("fail", name="x", times=2)
-    launch = site.start("run", "--with-mover", "--max-messages", "3")
+    launch = site.start("run", "--max-messages", "3")
     assert launch.wait(40) == 0
     assert launch.communicate() == ("", "")
     status = site.json("status", message)

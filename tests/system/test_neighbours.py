@@ -163,7 +163,7 @@ def test_a_mover_that_can_look_after_no_queue_is_refused(site: Site, redis: Redi
 def test_a_recurrence_whose_handler_is_unknown_costs_the_others_nothing(site: Site) -> None:
     config = site.directory / "config.toml"
     config.write_text(config.read_text() + GOOD.replace("good", "lost").replace('"record"', '"nobody"'))
-    launch = site.start("run", "--with-mover", "--timeout", "60s")
+    launch = site.start("run", "--timeout", "60s")
     site.await_note("good", 3)
     launch.terminate()
     _, errors = launch.communicate(timeout=30)

@@ -44,8 +44,8 @@ def listed(site: Site) -> dict[str, dict[str, object]]:
     return {entry["name"]: entry for entry in site.json("recurrences", "list")}
 
 
-def test_a_launch_defines_them_and_the_mover_enqueues_their_occurrences(site: Site) -> None:
-    launch = site.start("run", "--with-mover", "--max-messages", "2")
+def test_a_launch_defines_them_and_enqueues_their_occurrences(site: Site) -> None:
+    launch = site.start("run", "--max-messages", "2")
     assert launch.wait(30) == 0
     assert site.notes() == ["tick", "tick"]
     ids = [entry["id"] for entry in site.json("list", "--state", "completed")]
@@ -91,14 +91,14 @@ def test_a_disabled_recurrence_is_listed_and_yields_nothing_until_its_definition
     config = site.directory / "config.toml"
     enabled = config.read_text()
     config.write_text(enabled.replace('"1s"', '"1s"\nenabled = false'))
-    assert site.command("run", "--with-mover", "--timeout", "4s", "--idle-time", "1s").returncode == 0
+    assert site.command("run", "--timeout", "4s", "--idle-time", "1s").returncode == 0
     tick = listed(site)["tick"]
     assert (tick["next"], tick["enabled"], tick["enqueued"], tick["skipped"]) == ("disabled", False, 0, 0)
     refused = site.command("recurrences", "resume", "tick")
     assert refused.returncode == 65
     assert refused.stderr.endswith("cannot resume: tick; it is disabled: enable it where it is defined\n")
     config.write_text(enabled)
-    assert site.start("run", "--with-mover", "--max-messages", "1").wait(30) == 0
+    assert site.start("run", "--max-messages", "1").wait(30) == 0
     assert site.notes() == ["tick"]
 
 
@@ -168,7 +168,7 @@ def test_a_function_recurs_and_is_given_its_instant(site: Site) -> None:
         "    assert occurrence.tzinfo is not None\n"
         "    Path('instants').open('a').write(occurrence.isoformat() + '\\n')\n"
     )
-    assert site.start("run", "--with-mover", "--max-messages", "2").wait(30) == 0
+    assert site.start("run", "--max-messages", "2").wait(30) == 0
     instants = (site.directory / "instants").read_text().split()
     assert len(set(instants)) == 2
     assert [entry["id"] for entry in site.json("list", "--state", "dead")] == []

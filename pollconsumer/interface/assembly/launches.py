@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 MOVER = Group("mover", (), 1)
 
 
-def launch_consumer(settings: Settings, *, until_empty: bool, max_messages: int | None) -> None:
+def launch_consumer(settings: Settings, *, until_empty: bool, linger: float, max_messages: int | None) -> None:
     chosen, programs = settings.consumer, _programs(settings)
 
     def prepare() -> tuple[Group, Work]:
@@ -52,6 +52,7 @@ def launch_consumer(settings: Settings, *, until_empty: bool, max_messages: int 
             )
         queues = served_queues(settings, handlers)
         options = consumer_options(settings, queues, until_empty=until_empty, max_messages=max_messages)
+        options = options._replace(linger=linger)
 
         def work(launch: Launch) -> StopReason:
             with _ready(handlers, settings, programs, launch.check_lease) as ready:

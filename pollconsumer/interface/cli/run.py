@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import click
@@ -16,8 +12,6 @@ from pollconsumer.interface.cli.launching import settings_of_launch
 from pollconsumer.interface.cli.types import CRON, MEMORY_SIZE, QUEUE_NAME, Duration, Once, Word
 
 positive = Duration(positive=True)
-PATIENCE = 5.0
-"""Seconds for the mover to exit after SIGTERM; it holds nothing that could be lost."""
 
 
 @click.command()
@@ -45,40 +39,12 @@ PATIENCE = 5.0
 @click.option("--memory-limit", cls=Once, type=MEMORY_SIZE, help="Stop when resident memory exceeds it.")
 @click.option("--until-empty", is_flag=True, help="Stop when there is nothing to handle.")
 @click.option("--max-messages", cls=Once, type=click.IntRange(1), help="Stop after so many messages.")
-@click.option("--with-mover", is_flag=True, help="Also run a launch of the mover.")
-def run(until_empty: bool, max_messages: int | None, with_mover: bool, **flags: Any) -> None:
+@click.option(
+    "--linger", cls=Once, type=Duration(), help="With --until-empty: stay until there was nothing for so long."
+)
+def run(until_empty: bool, max_messages: int | None, linger: float | None, **flags: Any) -> None:
     """One bounded launch of the consumer."""
+    if linger is not None and not until_empty:
+        raise click.UsageError("--linger needs --until-empty")
     settings = settings_of_launch("consumer", flags)
-    with _mover(flags) if with_mover else nullcontext():
-        launch_consumer(settings, until_empty=until_empty, max_messages=max_messages)
-
-
-@contextmanager
-def _mover(flags: dict[str, Any]) -> Iterator[None]:
-    """Run a mover with our settings, the window of our flags, and our standard output and error, until the block ends:
-    a separate process with a separate lease, which no handler can block.
-
-    The store is passed by the environment: a password must not be visible in the list of processes.
-    """
-    import subprocess  # few launches have one
-
-    given = click.get_current_context().find_root().params
-    command = [sys.executable, "-m", "pollconsumer"]
-    command += ["--config", given["config"]] if given["config"] else []
-    command += ["-" + "v" * given["verbosity"]] if given["verbosity"] else []
-    command += ["-q"] if given["quiet"] else []
-    command += ["move"]
-    for name in ("timeout", "schedule"):
-        if flags[name] is not None:
-            command += [f"--{name}", str(flags[name])]
-    environment = {f"POLLCONSUMER_{name.upper()}": given[name] for name in ("store", "namespace") if given[name]}
-    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, env={**os.environ, **environment})
-    try:
-        yield
-    finally:
-        process.terminate()
-        try:
-            process.wait(PATIENCE)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+    launch_consumer(settings, until_empty=until_empty, linger=linger or 0.0, max_messages=max_messages)

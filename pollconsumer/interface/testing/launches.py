@@ -39,7 +39,7 @@ class SandboxLaunch:
         self._identity = Identity(secrets.token_hex(8), group.role, group.queues, "testing", 0)
         acquired = self.leases.acquire(group, self._identity.launch, self._identity.description(), self._entry())
         assert isinstance(acquired, Acquired), "one launch at a time"
-        self.holder = acquired.holder
+        self.holder, self.held_since = acquired.holder, acquired.at
 
     def chance(self) -> float:
         return 0.0

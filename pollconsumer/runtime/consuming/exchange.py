@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from math import inf
 
 from pollconsumer.core.events import ConflictDropped, NewerMessagesFound, ReservationsLost
 from pollconsumer.core.queue_order import Turns
 from pollconsumer.runtime.consuming.settling import Settling
 from pollconsumer.runtime.launch.held import Launch
+from pollconsumer.runtime.upkeep import EVERY, repair, tick
 from pollconsumer.store import outbox
 from pollconsumer.store.id_text import id_text
 from pollconsumer.store.reservations import Limits, Reservation, Settlement, Share, Stepped
 
 TRIM_EVERY = 500
+PROMOTE_EVERY = 0.01
+"""Seconds for which an earlier due time, scheduled while the launch is busy, may stay unknown to it."""
 
 
 class Exchange:
@@ -36,7 +40,9 @@ class Exchange:
         self.held_back = False
         """Whether the last claim left ready messages."""
         self.sent_on = 0
-        """Messages sent from outboxes, to any queue."""
+        """Messages sent from outboxes, to any queue, and occurrences enqueued."""
+        self._looked, self._due_at = -inf, inf
+        self._repaired = launch.clock()
 
     def next(self) -> Reservation | None:
         """The next reserved message."""
@@ -46,13 +52,23 @@ class Exchange:
         """Whether any was."""
         return bool(self._reserved)
 
+    def due_in(self) -> float | None:
+        """Seconds until a message or a recurrence of our queues is due; None if none is known."""
+        return None if self._due_at == inf else max(0.0, self._due_at - self._launch.clock())
+
+    def look_again(self) -> None:
+        """Promote with the next step, whatever is known."""
+        self._looked = -inf
+
     def reserve(self) -> bool:
-        """Settle outcomes; reserve as many messages as are expected to fit, from the first queue that has any."""
+        """Promote what is due, and settle outcomes; reserve as many messages as are expected to fit, from the first
+        queue that has any."""
+        self._repair()
         shares, self.more_in, self.held_back = self._settling.take(), None, False
         for queue in self._turns.order():
             share = shares.pop(queue, None) or Share(queue)
             self._claim(share)
-            stepped = self._send([share, *shares.values()])
+            stepped = self._send([share, *shares.values()], promoting=self._to_promote())
             self._flight.settled()
             shares = {}
             if stepped.reserved:
@@ -62,12 +78,13 @@ class Exchange:
 
     def reserve_when_woken(self, wait: float) -> None:
         """As soon as there is a message in any queue, at most ``wait`` seconds from now."""
+        self._repair()
         self.settle()  # outcomes must not wait
         self.more_in, self.held_back = None, False
         shares = [Share(queue) for queue in self._turns.queues]
         for share in shares:
             self._claim(share)
-        for reservation in self._send(shares, wait).reserved:
+        for reservation in self._send(shares, wait, self._turns.queues).reserved:
             self._turns.served(reservation.queue, 1)
 
     def settle(self) -> list[bytes]:
@@ -93,9 +110,9 @@ class Exchange:
         self._put_off.append(reservation)
 
     def send_on(self) -> None:
-        """Send the outboxes of our queues, in which a dead launch may have left messages."""
-        for queue in self._turns.queues:
-            self.sent_on += outbox.send(self._store, queue, self._tell_conflict)
+        """Repair our queues now."""
+        self._repaired = -inf
+        self._repair()
 
     def clear(self) -> None:
         """Release reservations that were not started; settle these, and outcomes."""
@@ -118,12 +135,39 @@ class Exchange:
     def _claim(self, share: Share) -> None:
         share.claim, share.limits = self._batch(), self._limits.get(share.queue, "")
 
-    def _send(self, shares: list[Share], wait: float = 0.0) -> Stepped:
+    def _to_promote(self) -> Sequence[str]:
+        now = self._launch.clock()
+        return self._turns.queues if now >= min(self._due_at, self._looked + PROMOTE_EVERY) else ()
+
+    def _repair(self) -> None:
+        launch = self._launch
+        if launch.clock() - self._repaired < EVERY:
+            return
+        self._repaired = launch.clock()
+        live = launch.leases.live_fences()
+        for queue in self._turns.queues:
+            self.sent_on += repair(launch, queue, live, lambda dead: self._settling.add_dead_letter(*dead))
+
+    def _send(self, shares: list[Share], wait: float = 0.0, promoting: Sequence[str] = ()) -> Stepped:
         launch = self._launch
         lasts_ms = int((launch.window.left(launch.clock()) + launch.plan.grace) * 1000)
         stepped = self._store.step(
-            launch.holder, shares, lasts_ms=lasts_ms, now=launch.clock, wait=wait, keep=self._held
+            launch.holder,
+            shares,
+            lasts_ms=lasts_ms,
+            now=launch.clock,
+            wait=wait,
+            promoting=promoting,
+            keep=self._held,
         )
+        if promoting:
+            self._looked = launch.clock()
+            self._due_at = min(
+                (self._looked + each.next_due for each in stepped.promoted if each.next_due is not None), default=inf
+            )
+            for queue, promoted in zip(promoting, stepped.promoted, strict=True):
+                if promoted.recurring:
+                    self.sent_on += tick(launch, queue)
         self._reserved += stepped.reserved
         self.successor = self.successor or stepped.successor
         self.held_back = self.held_back or stepped.held_back

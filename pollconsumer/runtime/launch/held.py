@@ -38,6 +38,8 @@ class Launch(Protocol):
     """Whether another launch held the lease when this one came for it."""
     progress: Progress
     holder: Holder
+    held_since: int
+    """When it took the lease, by the server's clock in epoch milliseconds."""
     leases: Leases
     store: RedisStore
 

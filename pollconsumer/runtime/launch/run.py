@@ -136,6 +136,7 @@ class HeldLaunch:
     ) -> None:
         self.plan, self.window, self.progress, self.emit = frame.plan, frame.window, frame.progress, frame.emit
         self.store, self.leases, self.holder = store, leases, tenure.acquired.holder
+        self.held_since = tenure.acquired.at
         self.clock, self.chance, self.interrupted = frame.host.monotonic, frame.host.chance, frame.interrupted
         self.min_margin, self.waited = frame.min_margin, waited
         self.released = False

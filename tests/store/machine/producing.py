@@ -15,7 +15,7 @@ from pollconsumer.core.lifecycle import State
 from pollconsumer.core.recurrence import Recurrence, tick
 from pollconsumer.store import outbox
 from pollconsumer.store.recurring import occurrence_id, occurrence_record
-from tests.store.acting import HOUR, QUEUE, send_and_die
+from tests.store.acting import HOUR, QUEUE, UNATTENDED, send_and_die
 from tests.store.machine.base import FEW, Base, new_messages
 from tests.store.machine.model import Held
 from tests.store.servers import server_ms, snapshot
@@ -164,9 +164,9 @@ class Producing(Base):
     def the_mover_enqueues_what_has_occurred(self) -> None:
         now = server_ms(self.wire)
         due = sorted((at, name) for name, at in self.next.items() if at <= now)
-        told = {name: tick(self.recurrences[name], at, now) for at, name in due}
+        told = {name: tick(self.recurrences[name], at, now, UNATTENDED) for at, name in due}
         events = list[Event]()
-        enqueued = self.recurring.tick(self.mover, QUEUE, events.append)
+        enqueued = self.recurring.tick(self.mover, QUEUE, UNATTENDED, events.append)
         assert events == [OccurrencesSkipped(name, each.skipped) for name, each in told.items() if each.skipped]
         assert enqueued == sum(
             self.occurs(name, each.enqueue, each.skipped, each.next or 0) for name, each in told.items()
