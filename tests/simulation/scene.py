@@ -200,7 +200,7 @@ class Scene:
     def _handle_all(self, store: RedisStore, holder: Holder, actor: Actor | None = None) -> None:
         share = Share(QUEUE, 1)
         while share.completed or share.settlements or share.claim:
-            stepped = store.step(holder, [share], lasts_ms=HOUR, now=lambda: 0.0)
+            stepped = store.step(holder, [share], lasts_ms=HOUR, now=lambda: 0.0, promoting=(QUEUE,))
             claim = 0 if stepped.successor or not stepped.reserved else 1
             share = Share(QUEUE, claim)
             for each in stepped.reserved:

@@ -67,7 +67,7 @@ def tell(
     end = busy + 60.0 * MOST_LAUNCHES_TO_DRAIN
     down = chance.uniform(0.0, busy)
     outages = [Outage(down, down + chance.uniform(30.0, 200.0), restarted=chance.random() < 0.5)]
-    for role in ("run", "move"):
+    for role in ("run", "move") if chance.random() < 0.5 else ("run",):
         installation.launch_until(end, role, outages if chance.random() < 0.3 else ())
 
     def happens(name: str) -> bool:

@@ -1,0 +1,142 @@
+"""A launch promotes what comes due in its queues, with no mover."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pollconsumer.core.choices import Missed
+from pollconsumer.core.events import Event
+from pollconsumer.core.recurrence import Recurrence
+from pollconsumer.core.retry import RetryIn
+from pollconsumer.core.window import StopReason
+from pollconsumer.interface.testing.clock import VirtualClock
+from pollconsumer.interface.testing.launches import SandboxLaunch
+from pollconsumer.interface.testing.memory import MemoryOpener
+from pollconsumer.runtime.consumer import ConsumerOptions
+from pollconsumer.runtime.consumer_role import consume
+from pollconsumer.runtime.handling.executor import InlineExecutor
+from pollconsumer.runtime.handling.handler import Handler
+from pollconsumer.runtime.launch.held import LaunchPlan
+from pollconsumer.store import outbox
+from pollconsumer.store.leases import Group
+from tests.conftest import NAMESPACE
+from tests.store.acting import QUEUE, Launch, finish, message
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pollconsumer.store.redis_store import RedisStore
+
+MIDNIGHT = datetime(2030, 1, 1, tzinfo=UTC)
+OPTIONS = ConsumerOptions((QUEUE,), idle_time=5.0, estimated_duration=0.1, tolerance_factor=1.0, min_margin=2.0)
+
+
+class Alone:
+    """Launches on a store in memory, one after the other, in virtual time."""
+
+    def __init__(self) -> None:
+        self.clock = VirtualClock(MIDNIGHT)
+        self.opener = MemoryOpener(NAMESPACE, self.clock)
+        self.store: RedisStore = self.opener.store()
+        self.handled: list[tuple[str, float]] = []
+        """Payloads, and when each was begun, in seconds from midnight."""
+        self.events: list[Event] = []
+
+    def handlers(self) -> dict[str, Handler]:
+        def note(payload: dict[str, Any], _: object) -> None:
+            self.handled.append((payload.get("name", ""), self.clock()))
+            self.clock.now_ms += int(payload.get("seconds", 0) * 1000)
+            if len(self.handled) <= payload.get("fails", 0):
+                raise RetryIn(3)
+
+        return {"handler": Handler("handler", note, queue=QUEUE)}
+
+    def launch(self, recurrences: Sequence[Recurrence] = (), timeout: float = 60.0, **options: Any) -> StopReason:
+        group, plan = Group("consumer", (QUEUE,), 1), LaunchPlan(timeout, 10.0)
+        launch = SandboxLaunch(self.opener, group, plan, self.clock, self.events.append)
+        chosen = OPTIONS._replace(longest_wait=0.8, **options)
+        return launch.work(
+            lambda launch: consume(launch, chosen, self.handlers(), recurrences, InlineExecutor(self.clock))
+        )
+
+
+@pytest.fixture
+def alone() -> Iterator[Alone]:
+    alone = Alone()
+    yield alone
+    alone.opener.close()
+
+
+def payload(name: str, **more: Any) -> bytes:
+    return json.dumps({"name": name} | more).encode()
+
+
+def test_scheduled_messages_are_handled_at_their_due_times(alone: Alone) -> None:
+    for name, delay in (("a", 500), ("b", 1500), ("c", 30_000)):
+        alone.store.enqueue([message(name, delay=delay, payload=payload(name))])
+    assert alone.launch() is StopReason.NO_TIME_TO_HANDLE
+    assert [name for name, _ in alone.handled] == ["a", "b", "c"]
+    assert [at for _, at in alone.handled] == pytest.approx([0.5, 1.5, 30.0], abs=0.01)
+
+
+def test_a_retry_is_handled_after_its_delay(alone: Alone) -> None:
+    alone.store.enqueue([message("a", payload=payload("a", fails=2))])
+    alone.launch()
+    assert [at for _, at in alone.handled] == pytest.approx([0.0, 3.0, 6.0], abs=0.01)
+
+
+def test_what_was_due_before_the_launch_is_handled_at_once_even_until_empty(alone: Alone) -> None:
+    alone.store.enqueue([message("a", delay=500, payload=payload("a")), message("b", delay=90_000)])
+    alone.clock.now_ms += 60_000
+    assert alone.launch(until_empty=True) is StopReason.EMPTY
+    assert [name for name, _ in alone.handled] == ["a"]
+
+
+@pytest.mark.parametrize("missed", Missed)
+def test_no_instant_behind_a_long_handler_is_a_missed_one(alone: Alone, missed: Missed) -> None:
+    alone.store.enqueue([message("long", payload=payload("long", seconds=50))])
+    each = Recurrence("x", "handler", every=10.0, queue=QUEUE, missed=missed, payload={"name": "tick"})
+    alone.launch([each], tolerance_factor=0.0)
+    assert [name for name, _ in alone.handled] == ["long", *["tick"] * 5]
+
+
+@pytest.mark.parametrize(("missed", "made_up_for"), [(Missed.SKIP, 0), (Missed.ONCE, 1), (Missed.ALL, 29)])
+def test_instants_without_a_launch_are_missed_ones(alone: Alone, missed: Missed, made_up_for: int) -> None:
+    each = Recurrence("x", "handler", every=100.0, queue=QUEUE, missed=missed, payload={"name": "tick"})
+    alone.launch([each], timeout=5.0)
+    alone.clock.now_ms = alone.clock.start_ms + 2_995_000
+    alone.launch([each], timeout=10.0)
+    assert [at for _, at in alone.handled[:made_up_for]] == pytest.approx([2995.0] * made_up_for, abs=0.01)
+    assert [at for _, at in alone.handled[made_up_for:]] == pytest.approx([3000.0], abs=0.01)
+
+
+def test_a_launch_that_lingers_stays_until_there_was_nothing_for_so_long(alone: Alone) -> None:
+    alone.store.enqueue([message("a", delay=9_000, payload=payload("a")), message("b", delay=25_000)])
+    assert alone.launch(until_empty=True, linger=10.0) is StopReason.EMPTY
+    assert [name for name, _ in alone.handled] == ["a"]
+    assert alone.clock() == pytest.approx(19.0, abs=0.05)
+
+
+def test_it_sends_on_what_a_dead_launch_left_in_an_outbox(alone: Alone) -> None:
+    def die_between(launch: Launch) -> None:
+        (parent,) = launch.reserve()
+        child = message("child", payload=payload("child"))
+        launch.settle(finish(parent, outgoing=outbox.pack([child], alone.clock.now_ms)))
+
+    alone.store.enqueue([message("parent")])
+    die_between(Launch(alone.store))
+    alone.launch()
+    assert [name for name, _ in alone.handled] == ["child"]
+
+
+def test_it_recovers_what_a_dead_launch_of_another_group_had_reserved(alone: Alone) -> None:
+    alone.store.enqueue([message("a", payload=payload("a"))])
+    Launch(alone.store, slot=7).reserve(lasts_ms=5000)
+    alone.launch()
+    assert [name for name, _ in alone.handled] == ["a"]
+    assert alone.handled[0][1] == pytest.approx(5.0, abs=1.1)
