@@ -106,12 +106,13 @@ def test_a_platform_with_one_file_prints_exactly_that_file(run: Any, place: Path
 @pytest.mark.parametrize("platform", sorted({*PLATFORMS} - {"cron", "github"}))
 def test_several_files_are_printed_each_below_a_comment_with_its_name(run: Any, place: Path, platform: str) -> None:
     _, out, err = run("--store", URL, "init", platform)
-    assert (err, run("--store", URL, "init", platform, "--write", "out")[0]) == ("", 0)
+    before = {path for path in place.rglob("*") if path.is_file()}
+    assert (err, run("--store", URL, "init", platform, "--write", ".", "--force")[0]) == ("", 0)
     rest = out
-    for path in (path for path in (place / "out").rglob("*") if path.is_file()):
+    for path in (path for path in place.rglob("*") if path.is_file() and path not in before):
         mark = "//" if path.suffix in (".job", ".json") else "#"
         separator = "---\n" if path.suffix == ".yaml" else ""
-        whole = f"{mark} {path.relative_to(place / 'out')}\n{separator}{path.read_text()}"
+        whole = f"{mark} {path.relative_to(place)}\n{separator}{path.read_text()}"
         assert whole in rest
         rest = rest.replace(whole, "")
     assert rest == ""
@@ -233,7 +234,7 @@ def test_what_the_environment_and_flags_set_is_set_for_launches_too(
         "POLLCONSUMER_CONSUMER__IDLE_TIME='1s'",
         "POLLCONSUMER_NAMESPACE='shop'",
     ]
-    assert f"EnvironmentFile={place}/pollconsumer.env\n" in (place / "out" / "shop.service").read_text()
+    assert f"EnvironmentFile={place}/out/pollconsumer.env\n" in (place / "out" / "shop.service").read_text()
 
 
 # Each syntax
@@ -370,6 +371,12 @@ def test_an_embedded_store_is_a_unit_of_its_own_which_no_launch_ends() -> None:
     assert "Requires=pollconsumer-store.service\n" in text_of(files, "pollconsumer.service")
     assert "KillMode=process\n" in text_of(files, "pollconsumer.service")
     assert "KillMode=mixed\n" in text_of(files_of("systemd", installed()), ".service")
+
+
+def test_a_store_outside_of_the_users_home_is_the_same_for_launches(run: Any, place: Path) -> None:
+    assert f"\nXDG_DATA_HOME={place}/data\n* * * * * exec " in run("init", "cron")[1]
+    assert run("init", "systemd")[1].count(f"\nEnvironment=XDG_DATA_HOME={place}/data\n") == 2
+    assert "XDG_DATA_HOME" not in run("--store", URL, "init", "cron")[1]
 
 
 def test_github_launches_every_five_minutes_at_most() -> None:

@@ -13,4 +13,4 @@
 # Stop: WEBJOBS_STOPPED=1; a launch that runs ends with its window.
 set -eu
 # deadline, and a margin above the default: the tick of a launch that is alive is dropped.
-exec /home/site/pollconsumer/bin/python -m pollconsumer run --config /home/site/pollconsumer/config.toml --handoff deadline --min-margin 5s
+exec /home/site/pollconsumer/bin/python -m pollconsumer run --config /home/site/pollconsumer/config.toml --handoff deadline --launcher drop --min-margin 5s

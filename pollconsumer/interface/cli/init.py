@@ -53,30 +53,34 @@ def init(platform: str, directory: str | None, force: bool, schedule: str | None
         raise UsageError("--force", fix="it is about files that exist: give --write DIR, too")
     if image is not None and platform not in WITH_IMAGE:
         raise UsageError("--image", image, f"only {', '.join(WITH_IMAGE)} have an image")
-    files = files_of(platform, _installation(platform, schedule, image))
+    files = files_of(platform, _installation(platform, schedule, image, directory))
     if directory is None:
         _print(files)
     else:
         _write(files, Path(directory), force=force)
 
 
-def _installation(platform: str, schedule: str | None, image: str | None) -> Installation:
+def _installation(platform: str, schedule: str | None, image: str | None, directory: str | None) -> Installation:
     settings = current_settings()
     for problem in _problems(platform, settings):
         log.warning("%s", problem)
     variables = {name: value for name, value in environment_in_force().items() if not SERVICE_LINK.fullmatch(name)}
     given = click.get_current_context().find_root().params
     flags = {PREFIX + name.upper(): given[name] for name in ("store", "namespace") if given[name] is not None}
+    user, home = _user()
+    data = data_directory() if settings.store == "embedded" else None
     return Installation(
         settings,
         _program(),
-        _user(),
+        user,
         schedule or settings.consumer.schedule or EVERY_MINUTE,
         environment=variables | flags,
         queues=_queues(settings) if platform == "keda" else (),
-        data=data_directory() if settings.store == "embedded" else None,
+        data=data,
+        data_home=data.parent if data and data.parent != home / ".local" / "share" else None,
         read=(Path(sys.base_prefix),),
         image=image,
+        written_to=None if directory is None else Path(directory).absolute(),
     )
 
 
@@ -98,11 +102,13 @@ def _program() -> tuple[str, ...]:
     return (str(command),) if command.is_file() else (sys.executable, "-m", "pollconsumer")
 
 
-def _user() -> str:
+def _user() -> tuple[str, Path]:
+    """Its name and home, as launchers find them: not as this shell's variables say."""
     try:
-        return pwd.getpwuid(os.getuid()).pw_name
+        found = pwd.getpwuid(os.getuid())
     except KeyError:
-        return str(os.getuid())
+        return str(os.getuid()), Path("/")
+    return found.pw_name, Path(found.pw_dir)
 
 
 def _queues(settings: Settings) -> tuple[str, ...]:

@@ -1,6 +1,6 @@
 """Debian's cron, cronie, busybox: a crontab.
 
-A second launch at the tick waits for the lease, so either hand-off suits.
+A second launch at the tick waits for the lease, so either hand-off suits; which cron it is, a launch sees.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ def files(installation: Installation) -> list[File]:
     text = render(
         "crontab",
         mail_to=installation.user,
+        data_home=f"XDG_DATA_HOME={installation.data_home}" if installation.data_home else "",
         schedule=installation.schedule,
         environment=source,
         run=crontab(installation.run()),

@@ -16,17 +16,21 @@ from pollconsumer.interface.platform_files.text import crontab, flow, render, sh
 
 
 def files(installation: Installation) -> list[File]:
-    name, directory = installation.name, installation.settings.directory
+    name = installation.name
+    build = shell(
+        ["docker", "build", "--tag", installation.image or name, "--file", str(installation.place / "Dockerfile")]
+    )
+    build += f" {shell([str(installation.settings.directory)])}"
     image, label, store = (shell([each]) for each in (installation.image or name, name, f"{name}-store"))
     variables = installation.remote_environment
     embedded = installation.settings.store == "embedded"
     if embedded:
         variables |= {STORE: f"redis://{store}:6379/0"}
-    command = installation.run_at(PROGRAM, DIRECTORY, "--handoff", "baton")
+    command = installation.run_at(PROGRAM, DIRECTORY, "--handoff", "baton", "--launcher", "parallel")
     dockerfile = render(
         "Dockerfile",
         image=image,
-        directory=shell([str(directory)]),
+        build=build,
         entrypoint=flow(command[:1]),
         command=flow(command[1:]),
     )
@@ -43,11 +47,11 @@ def files(installation: Installation) -> list[File]:
     table = render(
         "docker.crontab",
         image=image,
-        directory=shell([str(directory)]),
+        build=build,
         label=label,
         mail_to=installation.user,
         schedule=installation.schedule,
-        launch=crontab([str(directory / "launch.sh")]),
+        launch=crontab([str(installation.place / "launch.sh")]),
     )
     found = [
         File("Dockerfile", dockerfile),

@@ -14,7 +14,7 @@ MINUTES_TO_INSTALL = 10
 def files(installation: Installation) -> list[File]:
     name, schedule = installation.name, for_github(installation.schedule)
     directory = _in_repository(installation.settings.directory)
-    command = installation.run_at("pollconsumer", directory, "--until-empty", schedule=schedule)
+    command = installation.run_at("pollconsumer", directory, "--until-empty", "--launcher", "queue", schedule=schedule)
     variables = sorted(installation.remote_environment)
     text = render(
         "pollconsumer.yml",

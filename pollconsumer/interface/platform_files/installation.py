@@ -36,8 +36,9 @@ class File(NamedTuple):
 @dataclass(frozen=True)
 class Installation:
     """``program``: the words that run pollconsumer. ``schedule``: the platform's. ``environment``: variables in force
-    that the configuration file does not have. ``data``: the embedded server's directory. ``read``: further directories
-    that a launch reads."""
+    that the configuration file does not have. ``data``: the embedded server's directory. ``data_home``: its
+    XDG_DATA_HOME, if that is not the user's default. ``read``: further directories that a launch reads.
+    ``written_to``: where the files are, else where they are expected, beside the configuration."""
 
     settings: Settings
     program: tuple[str, ...]
@@ -46,11 +47,13 @@ class Installation:
     environment: Mapping[str, str] = field(default_factory=dict)
     queues: tuple[str, ...] = ("default",)
     data: Path | None = None
+    data_home: Path | None = None
     read: tuple[Path, ...] = ()
     image: str | None = None
+    written_to: Path | None = None
 
     def __post_init__(self) -> None:
-        paths = [*self.program, self.settings.directory, *([self.settings.config] if self.settings.config else [])]
+        paths = [*self.program, self.place, *([self.settings.config] if self.settings.config else [])]
         for value in (*map(str, paths), self.user, *self.environment.values(), self.image or ""):
             if printable(value) != value or "\n" in value:
                 raise ConfigurationError("control character in a path or a value", value, "no file can be written")
@@ -62,8 +65,12 @@ class Installation:
         return slug if slug[:1].isalpha() else f"pollconsumer-{slug}"[:52].strip("-")
 
     @property
+    def place(self) -> Path:
+        return self.written_to or self.settings.directory
+
+    @property
     def environment_file(self) -> Path:
-        return self.settings.directory / ENVIRONMENT_FILE
+        return self.place / ENVIRONMENT_FILE
 
     @property
     def remote_environment(self) -> dict[str, str]:

@@ -13,7 +13,7 @@ PROGRAM, DIRECTORY = "/opt/pollconsumer/bin/pollconsumer", "/app"
 def files(installation: Installation) -> list[File]:
     refuse_local_store(installation.settings)
     # A pod takes 2 to 30 s to start: baton hides it.
-    command = installation.run_at(PROGRAM, DIRECTORY, "--handoff", "baton")
+    command = installation.run_at(PROGRAM, DIRECTORY, "--handoff", "baton", "--launcher", "parallel")
     job = pod(installation, command)
     schedule = quoted(with_sunday_0(installation.schedule))
     return [

@@ -20,8 +20,8 @@ HOMES = tuple(map(Path, ("/home", "/root", "/run/user")))
 
 def files(installation: Installation) -> list[File]:
     name, settings = installation.name, installation.settings
-    # Its XDG_DATA_HOME may be this shell's alone.
-    data_home = installation.data and f"Environment={systemd_word(f'XDG_DATA_HOME={installation.data.parent}')}"
+    home = installation.data_home
+    data_home = home and f"Environment={systemd_word(f'XDG_DATA_HOME={home}')}"
     common = {"name": name, "namespace": settings.namespace, "user": installation.user, "data_home": data_home or ""}
     calendar = "\n".join(f"OnCalendar={each}" for each in for_systemd(installation.schedule))
     found = [
@@ -50,7 +50,7 @@ def _service(installation: Installation, common: dict[str, str]) -> str:
     environment_file = str(installation.environment_file).replace("%", "%%")
     return render(
         "pollconsumer.service",
-        run=systemd(installation.run("--handoff", "deadline")),
+        run=systemd(installation.run("--handoff", "deadline", "--launcher", "queue")),
         after_store=f"Requires={store}\nAfter={store}" if data else "",
         environment_file=f"EnvironmentFile={environment_file}" if installation.environment else "",
         start_timeout=max(180, installation.hard_end + installation.stop_grace + 60),
