@@ -16,12 +16,14 @@ from functools import partial
 from itertools import takewhile
 from typing import NamedTuple
 
-from pollconsumer.core.choices import HandOff, Loop
+from pollconsumer.core.choices import HandOff, LauncherRule, Loop
+from pollconsumer.core.detection import given_launcher
 from pollconsumer.core.distributions import Arrival, Chance, Handling, draw
 from pollconsumer.core.durations import Average, Durations, margin_in
 from pollconsumer.core.figures import Held, Record
 from pollconsumer.core.launchers import Decision, Launched, Outage, looks, ticks
 from pollconsumer.core.platforms import Platform
+from pollconsumer.core.punctuality import LAUNCHES, Punctuality, allowance, punctuality_of
 from pollconsumer.core.retry import MOST_CRASHES
 from pollconsumer.core.window import OUR_OWN, Window, predict_stop
 
@@ -33,7 +35,7 @@ SEEN_FOR = 60.0
 
 
 class Rules(NamedTuple):
-    """The settings of a consumer that decide; durations in seconds."""
+    """The settings of a consumer that decide; durations in seconds. ``min_margin`` None: learned."""
 
     handoff: HandOff = HandOff.DEADLINE
     timeout: float = 60.0
@@ -41,11 +43,20 @@ class Rules(NamedTuple):
     idle_time: float = 5.0
     estimated_duration: float = 2.0
     tolerance_factor: float = 5.0
-    min_margin: float = 2.0
+    min_margin: float | None = None
+    launcher: LauncherRule = LauncherRule.AUTO
     slots: int = 1
     loop: Loop = Loop.WOKEN
     longest_wait: float = 0.8
     call: float = 0.0005
+
+
+class Margin(NamedTuple):
+    """As `durations.MarginRule`."""
+
+    estimated_duration: float
+    tolerance_factor: float
+    min_margin: float
 
 
 class Message(NamedTuple):
@@ -90,8 +101,8 @@ class Queue:
 class Launch:
     """A process; with a lease it takes messages as the consumer's loop does."""
 
-    def __init__(self, started: float, window: Window, rules: Rules, queue: Queue, record: Record) -> None:
-        self.started, self.window, self.now = started, window, started
+    def __init__(self, started: float, rules: Rules, queue: Queue, record: Record) -> None:
+        self.started, self.now = started, started
         self.acquired: float | None = None
         self.ended: float | None = None
         self.asked_at = math.inf
@@ -101,11 +112,16 @@ class Launch:
         self._count = 0
         self._idles_until: float | None = None
         self._stopping = False
-        self._last = window.stop_before + rules.grace
+
+    def bound(self, window: Window, min_margin: float) -> None:
+        """Set its window, and its least margin."""
+        self.window, self.min_margin = window, min_margin
+        self._last = window.stop_before + self._rules.grace
 
     def acquire(self, now: float, learned: dict[str, tuple[float, int]]) -> None:
         self.acquired = self.now = now
         self.durations = Durations(learned)
+        self._rule = Margin(self._rules.estimated_duration, self._rules.tolerance_factor, self.min_margin)
 
     def work(self, until: float) -> bool:
         """Go on until then. Whether it has released its lease before, ``now``."""
@@ -141,7 +157,7 @@ class Launch:
         return [message for _, _, message in self._running]
 
     def _margin(self) -> float:
-        return margin_in(self.window, self.durations, self._rules, self._rules.slots)
+        return margin_in(self.window, self.durations, self._rule, self._rules.slots)
 
     def _pass_to(self, instant: float, until: float) -> bool:
         """Whether the instant comes before ``until``."""
@@ -188,7 +204,12 @@ class Forecast:
         outages: Sequence[Outage] = (),
     ) -> None:
         self.record = Record()
+        self._found = given_launcher(rules.launcher, platform.found)
+        if self._found.rule is LauncherRule.DROP:
+            rules = rules._replace(handoff=HandOff.DEADLINE)
         self._platform, self._rules, self._chance = platform, rules, chance
+        self._offsets = deque[float](maxlen=LAUNCHES)
+        self._exits = deque[float](maxlen=LAUNCHES)
         self._end = begin + seconds
         self._launcher = platform.launcher(chance)
         self._queue = Queue(messages)
@@ -240,12 +261,19 @@ class Forecast:
 
     def _start(self) -> None:
         self.record.launches += 1
-        following = bisect_right(self._ticks, self.now + OUR_OWN)
-        ahead = (self._ticks[following], self._ticks[following + 1]) if following + 1 < len(self._ticks) else None
-        stop_before = predict_stop(self.now, self._rules.timeout, ahead, self._rules.handoff)
-        launch = Launch(self.now, Window(self.now, stop_before), self._rules, self._queue, self.record)
+        launch = Launch(self.now, self._rules, self._queue, self.record)
+        self._bound(launch, Punctuality())
         self._launches.append(launch)
         self._at(self.now + draw(self._platform.start_up, self._chance), partial(self._ask, launch))
+
+    def _bound(self, launch: Launch, punctuality: Punctuality) -> None:
+        following = bisect_right(self._ticks, launch.started + OUR_OWN)
+        ahead = (self._ticks[following], self._ticks[following + 1]) if following + 1 < len(self._ticks) else None
+        late, margin = allowance(self._found, punctuality, self._rules.min_margin)
+        stop_before = predict_stop(launch.started, self._rules.timeout, ahead, self._rules.handoff, late)
+        if self._rules.min_margin is None:
+            margin = min(margin, (stop_before - launch.started) / 2)
+        launch.bound(Window(launch.started, stop_before), margin)
 
     def _kill(self, launch: Launch) -> None:
         if launch.ended is not None:
@@ -274,6 +302,9 @@ class Forecast:
     def _acquire(self, launch: Launch, now: float) -> None:
         self._holder = launch
         learned = {HANDLER: (self._learned.mean, self._learned.count)} if self._learned.mean is not None else {}
+        self._bound(launch, punctuality_of(self._offsets, self._exits))
+        if (own := bisect_right(self._ticks, launch.started + OUR_OWN)) > 0:
+            self._offsets.append(launch.started - self._ticks[own - 1])
         launch.acquire(now, learned)
 
     def _withdraw(self, launch: Launch) -> None:
@@ -304,4 +335,6 @@ class Forecast:
 
     def _ended(self, launch: Launch) -> None:
         launch.ended = self.now
+        if launch.acquired is not None:
+            self._exits.append(self.now - launch.now)
         self._apply(self._launcher.ended(self.now, self._seen()))

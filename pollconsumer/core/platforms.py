@@ -7,6 +7,8 @@ from datetime import UTC
 from itertools import islice
 from typing import NamedTuple
 
+from pollconsumer.core.choices import LauncherRule
+from pollconsumer.core.detection import REAPED_LATE, Found
 from pollconsumer.core.distributions import Chance, Distribution, Uniform, draw, lognormal_between
 from pollconsumer.core.launchers import (
     Allow,
@@ -30,14 +32,19 @@ EXIT = lognormal_between(0.1, 0.4)
 POD_START_UP = lognormal_between(2.0, 30.0)
 
 
+PARALLEL, QUEUE, DROP = (Found("", rule) for rule in (LauncherRule.PARALLEL, LauncherRule.QUEUE, LauncherRule.DROP))
+
+
 class Platform(NamedTuple):
-    """``launcher`` draws what is constant for a launcher's life. ``kill_after``: seconds from SIGTERM to SIGKILL."""
+    """``launcher`` draws what is constant for a launcher's life; ``found`` is what its launches take it for.
+    ``kill_after``: seconds from SIGTERM to SIGKILL."""
 
     launcher: Callable[[Chance], Launcher]
     start_up: Distribution = START_UP
     exit: Distribution = EXIT
     schedule: str = EVERY_MINUTE
     kill_after: float = 30.0
+    found: Found = PARALLEL
 
     @property
     def period(self) -> float:
@@ -53,15 +60,15 @@ def _offset(low: float, high: float, launcher: Callable[[float], Launcher]) -> C
 PLATFORMS = {
     "debian-cron": Platform(_offset(1.0, 2.0, CronDaemon)),
     "cronie": Platform(_offset(0.0, 2.0, CronDaemon)),
-    "busybox": Platform(_offset(0.3, 0.3, BusyboxCrond)),
-    "supercronic": Platform(_offset(0.0, 0.05, Dropping)),
-    "flock": Platform(_offset(1.0, 2.0, Dropping)),
-    "systemd": Platform(_offset(0.0, 0.1, SystemdTimer), kill_after=45.0),
+    "busybox": Platform(_offset(0.3, 0.3, BusyboxCrond), found=DROP._replace(reaped_late=REAPED_LATE)),
+    "supercronic": Platform(_offset(0.0, 0.05, Dropping), found=DROP),
+    "flock": Platform(_offset(1.0, 2.0, Dropping), found=DROP),
+    "systemd": Platform(_offset(0.0, 0.1, SystemdTimer), found=QUEUE, kill_after=45.0),
     "kubernetes-allow": Platform(_offset(0.5, 1.5, Allow), POD_START_UP, kill_after=45.0),
     "kubernetes-forbid": Platform(_offset(0.5, 1.5, Forbid), POD_START_UP, kill_after=45.0),
     "kubernetes-replace": Platform(_offset(0.5, 1.5, Replace), POD_START_UP, kill_after=45.0),
-    "kudu": Platform(_offset(0.0, 0.1, Kudu), kill_after=75.0),
-    "nomad": Platform(_offset(0.0, 0.1, Dropping)),
+    "kudu": Platform(_offset(0.0, 0.1, Kudu), found=DROP, kill_after=75.0),
+    "nomad": Platform(_offset(0.0, 0.1, Dropping), found=DROP),
     "cloud-run": Platform(lambda chance: CloudRun(chance, draw(Uniform(0.0, 0.1), chance)), POD_START_UP),
     "cpanel-15m": Platform(_offset(1.0, 2.0, CronDaemon), schedule="*/15 * * * *"),
 }

@@ -3,7 +3,7 @@ what the next deadline has to allow for that. All in seconds."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple
 
 from pollconsumer.core import strict_json
@@ -14,6 +14,8 @@ LAUNCHES = 10
 """How many launches it is learned from."""
 FLOOR = 0.5
 """Beyond the largest exit time: for the parent, which must notice the end of the process."""
+OF_EXIT = 0.25
+"""Of the largest exit time, added at least where ticks are dropped: on a busy machine a longer one will come."""
 UNLEARNED_EXIT = 1.5
 LONGEST = 3600.0
 """An offset or exit time beyond it is corrupt."""
@@ -25,6 +27,11 @@ class Punctuality(NamedTuple):
 
     offset: float = 0.0
     exit: float = UNLEARNED_EXIT
+
+
+def punctuality_of(offsets: Collection[float], exits: Collection[float]) -> Punctuality:
+    """From those of the last launches."""
+    return Punctuality(min(offsets, default=0.0), max(exits, default=UNLEARNED_EXIT))
 
 
 class Allowance(NamedTuple):
@@ -39,7 +46,7 @@ def learned(entries: Iterable[bytes], group: str) -> Punctuality:
     last = list(_of_group(entries, group))
     offsets = [offset for offset, _ in last if offset is not None][:LAUNCHES]
     exits = [seconds for _, seconds in last if seconds is not None][:LAUNCHES]
-    return Punctuality(min(offsets, default=0.0), max(exits, default=UNLEARNED_EXIT))
+    return punctuality_of(offsets, exits)
 
 
 def allowance(found: Found, punctuality: Punctuality, min_margin: float | None) -> Allowance:
@@ -50,7 +57,8 @@ def allowance(found: Found, punctuality: Punctuality, min_margin: float | None) 
     """
     if found.rule is LauncherRule.DROP:
         early = found.reaped_late + punctuality.exit
-        return Allowance(-early, FLOOR if min_margin is None else max(0.0, min_margin - early))
+        floor = max(FLOOR, OF_EXIT * punctuality.exit)
+        return Allowance(-early, floor if min_margin is None else max(0.0, min_margin - early))
     least = punctuality.exit + FLOOR if min_margin is None else min_margin
     return Allowance(punctuality.offset, least)
 

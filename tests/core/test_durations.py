@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pollconsumer.core.durations import MEMORY, Average, Durations, batch_size, margin, margin_in
-from pollconsumer.core.forecast import Rules
+from pollconsumer.core.forecast import Margin
 from pollconsumer.core.window import Window
 
 SECONDS = st.floats(0, 1e6)
@@ -104,12 +104,12 @@ def test_messages_that_take_no_time_come_in_the_largest_batch() -> None:
 
 def test_remembered_durations_leave_half_of_the_window_until_one_message_was_measured() -> None:
     durations, window = Durations({"slow": (30.0, 100)}), Window(0.0, 60.0)
-    assert margin_in(window, durations, Rules(), 1) == 30.0
+    assert margin_in(window, durations, Margin(2.0, 5.0, 2.0), 1) == 30.0
     durations.add("slow", 30.0)
-    assert margin_in(window, durations, Rules(), 1) == 150.0
+    assert margin_in(window, durations, Margin(2.0, 5.0, 2.0), 1) == 150.0
 
 
 def test_the_estimated_duration_counts_until_one_is_known() -> None:
-    rules, window = Rules(estimated_duration=3.0, tolerance_factor=4.0), Window(0.0, 60.0)
+    rules, window = Margin(3.0, 4.0, 2.0), Window(0.0, 60.0)
     assert margin_in(window, Durations({}), rules, 1) == 12.0
     assert margin_in(window, Durations({"fast": (0.01, 9)}), rules, 1) == rules.min_margin

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pollconsumer import store
 from pollconsumer.core.choices import HandOff
+from pollconsumer.core.detection import given_launcher
 from pollconsumer.core.distributions import draw
 from pollconsumer.core.errors import PollConsumerError
 from pollconsumer.core.forecast import Rules
@@ -138,7 +139,15 @@ class Installation:
 
     def _plan(self, handoff: HandOff) -> LaunchPlan:
         ahead = self.host.next_launches(self.platform.schedule)
-        return LaunchPlan(self.rules.timeout, self.rules.grace, handoff, ahead)
+        return LaunchPlan(
+            self.rules.timeout,
+            self.rules.grace,
+            handoff,
+            ahead,
+            launched_ago=self.host.launched_ago(self.platform.schedule, ahead),
+            launcher=given_launcher(self.rules.launcher, self.platform.found),
+            min_margin=self.rules.min_margin,
+        )
 
     def _consume(self, process: Process) -> int:
         process.sleep(draw(self.platform.start_up, process.stream))
@@ -149,15 +158,18 @@ class Installation:
         """What a consumer does while it holds the lease."""
         rules = self.rules
         options = ConsumerOptions(
-            QUEUES, rules.idle_time, rules.estimated_duration, rules.tolerance_factor, rules.min_margin
+            QUEUES, rules.idle_time, rules.estimated_duration, rules.tolerance_factor, launch.min_margin
         )
         return consume(launch, options, around(process, self.handlers(process)), [], OneSlot(process))
 
     def _move(self, process: Process) -> int:
         process.sleep(draw(self.platform.start_up, process.stream))
-        options = MoverOptions(idle_time=1.0, batch_size=100)
+
+        def move_for(launch: Launch) -> StopReason:
+            return move(launch, MoverOptions(idle_time=1.0, batch_size=100, margin=launch.min_margin))
+
         plan = self._plan(self.mover_handoff or self.rules.handoff)
-        return self._run(process, plan, Group("mover", (), 1), lambda launch: move(launch, options))
+        return self._run(process, plan, Group("mover", (), 1), move_for)
 
     def _run(self, process: Process, plan: LaunchPlan, group: Group, work: Callable[[Launch], StopReason]) -> int:
         opener: Any = Opener(self.server, process)

@@ -13,7 +13,7 @@ from pollconsumer.core.platforms import Platform
 from pollconsumer.interface.testing.simulation.process import Process
 from pollconsumer.interface.testing.simulation.server import BEGINS
 from pollconsumer.interface.testing.simulation.world import World
-from pollconsumer.runtime.launch.next_launches import next_launches
+from pollconsumer.runtime.launch.next_launches import launched_ago, next_launches
 
 LONGER_THAN_ANY = 1e9
 
@@ -29,6 +29,11 @@ class Host:
         """Seconds until the next two, as a launch computes them."""
         now = datetime.fromtimestamp(self.begins + self._world.now, UTC)
         return next_launches(schedule, now, self.zone)
+
+    def launched_ago(self, schedule: str, ahead: tuple[float, float]) -> float | None:
+        """Seconds since the time of its own launch, as a launch computes them."""
+        now = datetime.fromtimestamp(self.begins + self._world.now, UTC)
+        return launched_ago(schedule, ahead, now, self.zone)
 
 
 class Launching:

@@ -11,7 +11,7 @@ import random
 import sys
 from itertools import product
 
-from pollconsumer.core.choices import HandOff
+from pollconsumer.core.choices import HandOff, LauncherRule
 from pollconsumer.core.distributions import Bimodal, Constant, Exponential, Lognormal, Pareto, Workload
 from pollconsumer.core.figures import Figures, Spread
 from pollconsumer.core.forecast import Forecast, Rules
@@ -61,7 +61,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=5.0, help="virtual minutes of each row")
     parser.add_argument("--hours", type=float, help="the same in hours")
     parser.add_argument("--forecast", action="store_true", help="without a store")
-    parser.add_argument("--min-margin", type=float, default=Rules().min_margin)
+    parser.add_argument("--min-margin", type=float, help="learned, if it is not given")
+    parser.add_argument("--launcher", choices=[*LauncherRule], default=LauncherRule.AUTO)
     parser.add_argument("--idle-time", type=float, default=Rules().idle_time)
     parser.add_argument("--tolerance-factor", type=float, default=Rules().tolerance_factor)
     parser.add_argument("--slots", type=int, default=1, help="of a forecast")
@@ -78,6 +79,7 @@ def cell(given: argparse.Namespace, platform: Platform, handoff: HandOff, worklo
         handoff,
         timeout=platform.period,
         min_margin=given.min_margin,
+        launcher=LauncherRule(given.launcher),
         idle_time=given.idle_time,
         tolerance_factor=given.tolerance_factor,
         slots=given.slots,
