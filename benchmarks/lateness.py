@@ -1,4 +1,4 @@
-"""Due time → ready, and → handler start, with a live mover: messages due at random instants."""
+"""Due time → ready, and → handler start, of messages due at random instants: ``run`` alone, and beside ``move``."""
 
 from __future__ import annotations
 
@@ -19,8 +19,13 @@ LEAD = 3.0
 
 
 def main() -> None:
+    for commands in (["run"], ["move", "run"]):
+        measure(commands)
+
+
+def measure(commands: list[str]) -> None:
     with place() as directory:
-        processes = [start("move", "--timeout", "60s"), start("run", "--timeout", "60s")]
+        processes = [start(command, "--timeout", "60s") for command in commands]
         begin = time.time() + LEAD
         note = handler("note")
         dues = [begin + random.uniform(0, SPREAD) for _ in range(MESSAGES)]
@@ -40,6 +45,7 @@ def main() -> None:
             assert times.enqueued_at is not None
             assert times.due_at is not None
             late.append(float(times.enqueued_at - times.due_at))
+        print(" and ".join(commands))
         print(f"due to ready, server's clock   {summary(late)}")
         print(f"due to handler start           {summary(started)}")
         print(f"early: {sum(value < 0 for value in late)}")
