@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from pollconsumer.core.choices import LauncherRule
 
 REAPED_LATE = 11.0
 """Seconds: busybox's crond tests whether a tick is due before it reaps, and reaps each ten seconds, a little late."""
+BUSYBOX = "busybox"
 RUN_IDS = ("WEBJOBS_RUN_ID", "INVOCATION_ID", "CLOUD_RUN_EXECUTION", "JOB_NAME", "NOMAD_ALLOC_ID", "GITHUB_RUN_ID")
 """Variables with the platform's own name of a run, by precedence. JOB_NAME is one in Kubernetes only."""
 GIVES_UP = ("-n", "--nb", "--nonblock", "-w", "--wait", "--timeout")
@@ -37,7 +38,7 @@ class Found(NamedTuple):
     reaped_late: float = 0.0
 
 
-def find_launcher(variables: Mapping[str, str], ancestors: Sequence[Ancestor]) -> Found:
+def find_launcher(variables: Mapping[str, str], ancestors: Iterable[Ancestor]) -> Found:
     """The nearest of the ``ancestors``, parent first, that is a launcher; else the platform whose ``variables`` of the
     environment are set."""
     for ancestor in ancestors:
@@ -56,6 +57,12 @@ def find_launcher(variables: Mapping[str, str], ancestors: Sequence[Ancestor]) -
     if "GITHUB_RUN_ID" in variables:
         return Found("github", LauncherRule.PARALLEL)
     return Found("", LauncherRule.PARALLEL)
+
+
+def recorded_launcher(platform: str, rule: str) -> Found:
+    """What an earlier launch had found, as the ledger has it."""
+    known = rule if rule in [*LauncherRule] else LauncherRule.PARALLEL
+    return Found(platform, LauncherRule(known), REAPED_LATE if platform == BUSYBOX else 0.0)
 
 
 def given_launcher(rule: LauncherRule, found: Found) -> Found:
@@ -80,7 +87,7 @@ def _launcher(ancestor: Ancestor) -> Found | None:
         gives_up = any(option.startswith(GIVES_UP) for option in options)
         return Found("flock", LauncherRule.DROP if gives_up else LauncherRule.QUEUE)
     if names == {"crond", "busybox"}:
-        return Found("busybox", LauncherRule.DROP, REAPED_LATE)
+        return Found(BUSYBOX, LauncherRule.DROP, REAPED_LATE)
     if names & {"cron", "crond"}:
         return Found("cron", LauncherRule.PARALLEL)
     return None

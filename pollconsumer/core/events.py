@@ -140,6 +140,8 @@ class QueueLeftOut(NamedTuple):
 
 
 class LaunchEnded(NamedTuple):
+    """``run_id``: the platform's name of the launch, if it has one."""
+
     role: str
     stop_reason: str
     running_seconds: float
@@ -147,6 +149,7 @@ class LaunchEnded(NamedTuple):
     failed: int = 0
     released: int = 0
     yielded: int = 0
+    run_id: str | None = None
 
 
 Event = (

@@ -81,6 +81,8 @@ def listener() -> Callable[[Event], None]:
                 counts = "{handled} handled, {failed} failed, {released} released".format_map(fields)
                 if event.yielded:
                     counts += f", {event.yielded} yielded"
+                if event.run_id:
+                    counts += f"; run {event.run_id}"
                 log.info("%s ended after %s (%s): %s", event.role, fields["running_seconds"], event.stop_reason, counts)
             case events.AttemptFailed(delay=None):
                 text = "dead letter: {id} ({handler}), attempt {attempt}: {error}"

@@ -18,6 +18,7 @@ _BLANK: dict[str, Any] = {
     "queues": [],
     "exit_code": None,
     "platform": "",
+    "launcher": "",
     "run_id": None,
     **dict.fromkeys(_MAYBE),
 } | dict.fromkeys(_NUMBERS, 0)
@@ -64,8 +65,7 @@ def _read_entry(stored: bytes) -> dict[str, Any] | None:
         entry["role"],
         entry["stop_reason"] or "",
         entry.get("lineage") or "",
-        entry["platform"],
-        entry["run_id"] or "",
+        *(entry[name] or "" for name in ("platform", "launcher", "run_id")),
     )
     sound = (
         all(isinstance(text, str) for text in texts)

@@ -12,6 +12,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from pollconsumer.core.choices import Loop
+from pollconsumer.core.events import WindowTooShort
 from pollconsumer.core.window import StopReason
 from pollconsumer.runtime import consumer
 from tests.runtime.virtual import TICK, Arrival, Arrivals, Clock, Settings, VirtualLaunch
@@ -272,3 +273,11 @@ def test_too_much_memory_seen_while_a_message_is_dequeued_ends_the_launch_before
     launch.consumer.options = launch.consumer.options._replace(memory_limit=100)
     assert launch.handle_until_stopped() is StopReason.MEMORY
     assert launch.started == []
+
+
+@pytest.mark.parametrize("waited", [True, False])
+def test_a_launch_that_had_to_wait_for_its_lease_says_nothing_of_a_window_that_is_nearly_over(waited: bool) -> None:
+    launch = VirtualLaunch(Settings(60.0, 1.0, 1.0, 1.0, min_margin=2.0), [], start=59.0)
+    launch.waited = waited
+    assert launch.consumer.run() is StopReason.NO_TIME_TO_HANDLE
+    assert [type(event) for event in launch.events] == ([] if waited else [WindowTooShort])

@@ -9,14 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from pollconsumer.core.choices import HandOff, LauncherRule
+from pollconsumer.core.detection import given_launcher, recorded_launcher
 from pollconsumer.core.errors import ConfigurationError, shown
 from pollconsumer.core.instants import iso
+from pollconsumer.core.punctuality import LAUNCHES, allowance, punctuality_of
 from pollconsumer.core.redaction import redacted
 from pollconsumer.core.timespan import format_duration
 from pollconsumer.core.window import predict_stop
 from pollconsumer.interface.api.registry import registry
 from pollconsumer.interface.assembly.handlers import load_handlers
-from pollconsumer.interface.assembly.launches import served_queues
+from pollconsumer.interface.assembly.launches import launcher_of, served_queues
 from pollconsumer.interface.assembly.recurrences import load_recurrences
 from pollconsumer.interface.cli import current_settings
 from pollconsumer.interface.cli.output import print_json, print_table
@@ -28,6 +31,7 @@ from pollconsumer.runtime.launch.next_launches import next_launches
 from pollconsumer.runtime.launch.watchdog import Watchdog
 from pollconsumer.runtime.own_files import OwnFiles
 from pollconsumer.runtime.programs.command import Command
+from pollconsumer.store.inspector import Inspector
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.patience import Budget
 from pollconsumer.store.server import now_ms, service_of
@@ -41,6 +45,8 @@ if TYPE_CHECKING:
     from pollconsumer.store.server import Service
 
 LAUNCHES_SHOWN = 5
+LAUNCHES_LEARNED_FROM = 100
+LEARNED = ("launch_offset_seconds", "exit_seconds")
 REACH_BUDGET = 5.0
 IMPORT_WITHIN = 20.0
 """Timeout of importing the user's modules, in seconds."""
@@ -72,7 +78,8 @@ def check(as_json: bool) -> None:
     wanted = {handler.queue for handler in handlers.values()} | {each.queue for each in recurrences if each.enabled}
     unserved = sorted(wanted - set(queues))
     service = service_of(wire, Keys(settings.namespace), unserved)
-    consumer = _window(settings.consumer, now)
+    past = Inspector(wire, settings.namespace).launches(LAUNCHES_LEARNED_FROM)
+    consumer = _window(settings.consumer, now, [each for each in past if each["queues"] == sorted(queues)])
     longest = consumer["window_seconds"] + settings.consumer.grace
     report: dict[str, Any] = {
         "config": None if settings.config is None else str(settings.config),
@@ -88,7 +95,7 @@ def check(as_json: bool) -> None:
         "queues_served_elsewhere": [queue for queue in unserved if service[queue].lately],
         "arguments_not_checked": unchecked,
         "consumer": consumer,
-        "mover": _window(settings.mover, now),
+        "mover": _window(settings.mover, now, [each for each in past if each["role"] == "mover"]),
     }
     if as_json:
         print_json(report)
@@ -146,8 +153,9 @@ def _command(handler: Handler, settings: Settings, longest: float) -> dict[str, 
     }
 
 
-def _window(role: ConsumerSettings | MoverSettings, now: datetime) -> dict[str, Any]:
-    """The window of a launch that starts at the next launch time, or now without a schedule."""
+def _window(role: ConsumerSettings | MoverSettings, now: datetime, past: list[dict[str, Any]]) -> dict[str, Any]:
+    """The window of a launch that the platform starts next, or now without a schedule. ``past``: earlier ones, newest
+    first, which show what launches them: here it is a person."""
     launches: list[str] = []
     start, ahead, moment = now, None, now
     if role.schedule:
@@ -156,14 +164,36 @@ def _window(role: ConsumerSettings | MoverSettings, now: datetime) -> dict[str, 
             launches.append(_iso(moment))
         start = datetime.fromisoformat(launches[0])
         ahead = next_launches(role.schedule, start)
-    window = predict_stop(0.0, role.timeout, ahead, role.handoff)
+    known = (recorded_launcher(each["platform"], each["launcher"]) for each in past if each["platform"])
+    found = launcher_of(role)
+    found = found if found.platform else given_launcher(role.launcher, next(known, found))
+    offsets, exits = ([each[name] for each in past if each[name] is not None][:LAUNCHES] for name in LEARNED)
+    punctuality = punctuality_of(offsets, exits)
+    late, margin = allowance(found, punctuality, role.min_margin)
+    handoff = HandOff.DEADLINE if found.rule is LauncherRule.DROP else role.handoff
+    begin = 0.0 if ahead is None else punctuality.offset
+    stop = predict_stop(begin, role.timeout, ahead, handoff, late)
+    window = stop - begin
     return {
+        "launcher": found.rule,
+        "platform": found.platform or None,
+        "launch_offset_seconds": punctuality.offset if offsets else None,
+        "exit_seconds": punctuality.exit if exits else None,
+        "margin_seconds": min(margin, window / 2) if role.min_margin is None else margin,
         "schedule": role.schedule,
         "next_launches": launches,
         "window_seconds": window,
-        "stop_before": _iso(start + timedelta(seconds=window)),
-        "hard_end": _iso(start + timedelta(seconds=window + role.grace)),
+        "stop_before": _iso(start + timedelta(seconds=stop)),
+        "hard_end": _iso(start + timedelta(seconds=stop + role.grace)),
     }
+
+
+def _launcher(window: dict[str, Any]) -> str:
+    found = window["platform"] or "none found, or no launch yet"
+    text = f"{window['launcher']} ({found}), least margin {format_duration(window['margin_seconds'])}"
+    if window["launch_offset_seconds"] is not None:
+        text += f", starts {max(0.0, window['launch_offset_seconds']):.1f}s after its time"
+    return text if window["exit_seconds"] is None else f"{text}, exits within {window['exit_seconds']:.1f}s"
 
 
 def _iso(moment: datetime) -> str:
@@ -206,6 +236,7 @@ def _print(
         window = report[role]
         launches = "  ".join(map(_local, window["next_launches"])) or "no schedule set: timeout alone bounds the window"
         rows += [
+            (f"{role} launcher", _launcher(window)),
             (f"{role} window", format_duration(window["window_seconds"])),
             (f"{role} launches", launches),
             (f"{role} stop before", _local(window["stop_before"])),

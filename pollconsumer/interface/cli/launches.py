@@ -30,6 +30,7 @@ NAMES = (
     "launch_offset_seconds",
     "exit_seconds",
     "platform",
+    "launcher",
     "run_id",
 )
 

@@ -65,7 +65,7 @@ class ThisProcess(SystemClocks):
         return Identity(launch, role, queues, socket.gethostname(), os.getpid(), namespace(), births)
 
     def catch_signals(self) -> Interruption:
-        interruption = Interruption()
+        interruption = Interruption(os.environ.get("WEBJOBS_SHUTDOWN_FILE") or None)
         interruption.install()
         return interruption
 

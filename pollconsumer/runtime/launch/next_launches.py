@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta, tzinfo
+from functools import cache
+from typing import TYPE_CHECKING
 
 from pollconsumer.core.instants import epoch_ms
 from pollconsumer.core.window import OUR_OWN
+
+if TYPE_CHECKING:
+    from pollconsumer.core.cron import Cron
 
 
 class LocalZone(tzinfo):
@@ -26,18 +31,23 @@ class LocalZone(tzinfo):
         return datetime.fromtimestamp(moment.replace(tzinfo=UTC).timestamp()).replace(tzinfo=self)
 
 
+@cache
+def _cron(expression: str) -> Cron:
+    from pollconsumer.core.cron import Cron
+
+    return Cron(expression)
+
+
 def launched_ago(
     expression: str, ahead: tuple[float, float], now: datetime | None = None, zone: tzinfo | None = None
 ) -> float | None:
     """Seconds until now from the time of ``expression`` at which a launch that starts now was due; negative if it came
     a little early. ``ahead``: its `next_launches`. None if there was no such time for as long as lies between these."""
-    from pollconsumer.core.cron import Cron
-
     moment = epoch_ms(now or datetime.now(UTC))
     since = moment - int((ahead[1] - ahead[0] + 2 * OUR_OWN) * 1000)
     until = moment + int(OUR_OWN * 1000)
     due = None
-    for instant in Cron(expression).instants(since, zone or LocalZone()):
+    for instant in _cron(expression).instants(since, zone or LocalZone()):
         if instant > until:
             break
         due = instant
@@ -46,10 +56,8 @@ def launched_ago(
 
 def next_launches(expression: str, now: datetime | None = None, zone: tzinfo | None = None) -> tuple[float, float]:
     """Seconds from now until the next two launches of ``expression``, in ``zone``, else in local time, as cron does."""
-    from pollconsumer.core.cron import Cron
-
     moment = now or datetime.now(UTC)
-    ahead = Cron(expression).instants(epoch_ms(moment) + int(OUR_OWN * 1000), zone or LocalZone())
+    ahead = _cron(expression).instants(epoch_ms(moment) + int(OUR_OWN * 1000), zone or LocalZone())
     seconds = moment.timestamp()
     first, second = next(ahead), next(ahead)
     return first / 1000 - seconds, second / 1000 - seconds

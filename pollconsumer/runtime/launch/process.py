@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from pollconsumer.core.detection import Ancestor
@@ -62,17 +62,15 @@ def _is_gone(pid: int, born: str) -> bool:
     return _stat(pid) is not None and birth(pid) != born
 
 
-def ancestors() -> list[Ancestor]:
+def ancestors() -> Iterator[Ancestor]:
     """From the parent on; none that another pid namespace hides."""
-    found: list[Ancestor] = []
     pid = os.getppid()
-    while pid > 0 and len(found) < MOST_ANCESTORS:
-        fields, command = _stat(pid), _command(pid)
-        if fields is None:
-            break
-        found.append(Ancestor(_executable(pid, command), command))
+    for _ in range(MOST_ANCESTORS):
+        if pid == 0 or (fields := _stat(pid)) is None:
+            return
+        command = _command(pid)
+        yield Ancestor(_executable(pid, command), command)
         pid = int(fields[1])
-    return found
 
 
 def _command(pid: int) -> tuple[str, ...]:

@@ -169,6 +169,7 @@ class Identity(NamedTuple):
     namespace: str = ""
     births: Mapping[str, str] = MappingProxyType({})
     platform: str = ""
+    launcher: str = ""
     run_id: str | None = None
     launch_offset: float | None = None
 
@@ -201,6 +202,7 @@ class Identity(NamedTuple):
             "launch_offset_seconds": _rounded(self.launch_offset),
             "exit_seconds": _rounded(leaving),
             "platform": self.platform,
+            "launcher": self.launcher,
             "run_id": self.run_id,
         }
         if acquired is not None:

@@ -67,7 +67,7 @@ def run_launch(
             go_on = host.end_in(frame.window.left(host.monotonic()) + plan.grace, frame.outlived)
         if held is None:
             running = host.monotonic() - frame.window.start
-            emit(LaunchEnded(group.role, StopReason.LEASE_HELD, running))
+            emit(LaunchEnded(group.role, StopReason.LEASE_HELD, running, run_id=plan.run_id))
         else:
             held.work(work)
     finally:
@@ -83,9 +83,9 @@ def _take_lease(frame: Frame, group: Group, heartbeat: Heartbeat) -> HeldLaunch 
     store = RedisStore(frame.opener.wire(frame.patience), frame.opener.namespace)
     leases = Leases(store.wire, frame.opener.namespace)
     identity = host.identity(frame.id, group.role, group.queues, heartbeat)
-    identity = identity._replace(
-        platform=frame.plan.launcher.platform, run_id=frame.plan.run_id, launch_offset=frame.launch_offset
-    )
+    launcher = frame.plan.launcher
+    identity = identity._replace(platform=launcher.platform, launcher=launcher.rule)
+    identity = identity._replace(run_id=frame.plan.run_id, launch_offset=frame.launch_offset)
     entry = identity.entry(None, 0.0, 0.0, frame.progress)
     first_seen: dict[str, float] = {}
     gone: list[str] = []
@@ -192,7 +192,8 @@ class HeldLaunch:
             self.leases.release(self.holder, identity.role, identity.launch, entry)
             self.released = True
             self._clocks.at_exit(partial(self._note_exit, held, ended))
-        self.emit(LaunchEnded(identity.role, reason, waited + held, *self.progress.counts().of_messages()))
+        counts = self.progress.counts().of_messages()
+        self.emit(LaunchEnded(identity.role, reason, waited + held, *counts, run_id=identity.run_id))
 
     def _note_exit(self, held: float, ended: float) -> None:
         """Add to the ledger how long it took from the end to the exit, which is now."""

@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import os
 import signal
+import time
+from math import inf
+from pathlib import Path
 from types import FrameType
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+LOOK_EVERY = 0.1
+"""Seconds between looks for the file: the loop asks between any two messages."""
 
 
 class Interruption:
     """Whether the launch was asked to stop. The signal handler only sets a flag: it runs between any two instructions,
     where it must not take a lock or leave a reply unread."""
 
-    def __init__(self) -> None:
+    def __init__(self, file: str | None = None) -> None:
+        """``file``: it asks, too, once it exists, as Azure's WEBJOBS_SHUTDOWN_FILE does."""
         self.signal: int | None = None
+        self._file, self._look_at = file, 0.0
         self._leave = os._exit
 
     def install(self) -> None:
@@ -23,7 +31,12 @@ class Interruption:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if it is ignored, as some shells leave it, waitpid fails
 
     def __bool__(self) -> bool:
-        return self.signal is not None
+        return self.signal is not None or (self._file is not None and self._exists(self._file))
+
+    def _exists(self, file: str) -> bool:
+        if self._look_at <= (now := time.monotonic()):
+            self._look_at = inf if Path(file).exists() else now + LOOK_EVERY
+        return self._look_at == inf
 
     def _receive(self, number: int, _frame: FrameType | None) -> None:
         if self.signal is not None:

@@ -1,0 +1,82 @@
+"""What launches take their launcher for, and what follows from it."""
+
+from __future__ import annotations
+
+import os
+import pty
+import sys
+from pathlib import Path
+from shutil import which
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.site import Site
+
+LAUNCH = [sys.executable, "-m", "pollconsumer", "run", "--until-empty"]
+
+
+@pytest.mark.skipif(which("flock") is None, reason="no flock")
+def test_a_launch_sees_the_lock_that_started_it_and_check_shows_it_to_a_person(site: Site) -> None:
+    assert site.start_program(["flock", "-n", str(site.directory / "lock"), *LAUNCH]).wait(60) == 0
+    entry = site.json("launches")[0]
+    assert (entry["platform"], entry["launcher"]) == ("flock", "drop")
+    consumer = site.json("check")["consumer"]
+    assert (consumer["platform"], consumer["launcher"]) == ("flock", "drop")
+    assert consumer["exit_seconds"] == entry["exit_seconds"]
+    assert "drop (flock)" in site.command("check").stdout
+
+
+def test_a_launch_has_the_rule_of_its_flag_and_the_name_that_its_platform_gave_the_run(site: Site) -> None:
+    done = site.command("-v", "run", "--until-empty", "--launcher", "drop", WEBJOBS_RUN_ID="20261122")
+    assert "; run 20261122\n" in done.stderr
+    entry = site.json("launches")[0]
+    assert (entry["platform"], entry["launcher"], entry["run_id"]) == ("kudu", "drop", "20261122")
+
+
+def test_check_shows_a_window_that_ends_before_a_tick_that_would_be_dropped(site: Site) -> None:
+    (site.directory / "config.toml").write_text(
+        'handlers = ["handlers"]\n[consumer]\nschedule = "* * * * *"\nhandoff = "baton"\nlauncher = "drop"\n'
+    )
+    consumer = site.json("check")["consumer"]
+    assert consumer["window_seconds"] == 58.5
+    assert consumer["margin_seconds"] == 0.5
+
+
+@pytest.mark.parametrize("role", ["run", "move"])
+def test_a_launch_ends_when_the_shutdown_file_of_azure_appears(site: Site, role: str) -> None:
+    file = site.directory / "shutdown"
+    launch = site.start(role, "--timeout", "10m", WEBJOBS_SHUTDOWN_FILE=str(file))
+    site.await_holder(launch.pid)
+    file.touch()
+    assert launch.wait(60) == 0
+    assert site.json("launches")[0]["stop_reason"] == "interrupted"
+
+
+@pytest.mark.parametrize(("more", "offset"), [([], False), (["--schedule", "* * * * *"], True)])
+def test_a_person_at_a_terminal_is_not_bounded_by_the_configured_schedule(
+    site: Site, more: list[str], offset: bool
+) -> None:
+    (site.directory / "config.toml").write_text('handlers = ["handlers"]\n[consumer]\nschedule = "* * * * *"\n')
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.chdir(site.directory)
+        os.execve(sys.executable, [*LAUNCH, *more], site.environment)
+    while True:
+        try:
+            if not os.read(terminal, 4096):
+                break
+        except OSError:  # its other end is closed
+            break
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    os.close(terminal)
+    assert (site.json("launches")[0]["launch_offset_seconds"] is not None) is offset
+
+
+def test_the_ancestors_of_a_process_are_its_parent_first() -> None:
+    from pollconsumer.runtime.launch.process import ancestors
+
+    parent = next(ancestors())
+    assert parent.executable == Path(f"/proc/{os.getppid()}/exe").readlink().name
+    assert parent.command
