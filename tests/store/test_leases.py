@@ -234,6 +234,13 @@ def test_a_broken_lease_is_not_revived_and_the_successor_is_woken(leases: Leases
     assert int(take(leases, "two").fence) > int(holder.fence)
 
 
+def test_a_launch_whose_lease_was_broken_before_it_asked_again_is_listed_once(leases: Leases, wire: Wire) -> None:
+    first = take(leases, "one")
+    leases.break_(first.lineage, first.fence)
+    assert int(take(leases, "one").fence) > int(first.fence)
+    assert wire.command("LRANGE", f"{{{NAMESPACE}}}:launches", 0, -1) == [b"one"]
+
+
 def test_a_store_that_was_emptied_has_forgotten_the_lease(leases: Leases, wire: Wire) -> None:
     holder = take(leases, "one")
     wire.command("FLUSHALL")

@@ -48,6 +48,8 @@ for i = 1, #slots do
     redis.call('SADD', leases, lineage)
     if redis.call('GET', next) == ARGV[1] then redis.call('DEL', next) end
     redis.call('DEL', baton)
+    -- Listed already: it had the lease, its reply was lost, and the lease was broken before the repetition.
+    if redis.call('HEXISTS', ledger, ARGV[1]) == 1 then redis.call('LREM', launches, 1, ARGV[1]) end
     redis.call('LPUSH', launches, ARGV[1])
     redis.call('HSET', ledger, ARGV[1], ARGV[7])
     while redis.call('LLEN', launches) > tonumber(ARGV[5]) do
