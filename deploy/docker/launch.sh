@@ -1,5 +1,6 @@
 #!/bin/sh
 # A launch of pollconsumer in a container, started by the crontab of this machine: no supervisor, no restart policy.
+# With arguments it is another command: sh launch.sh status
 # --init is not needed: the launch handles signals as process 1. --stop-timeout: the longest handler, and 15 s.
 exec docker run --rm \
   --label pollconsumer \
@@ -11,4 +12,4 @@ exec docker run --rm \
   --memory 256m --pids-limit 32 \
   --stop-timeout 45 \
   --log-driver none \
-  pollconsumer
+  pollconsumer "$@"

@@ -17,10 +17,8 @@ from pollconsumer.interface.platform_files.text import crontab, flow, render, sh
 
 def files(installation: Installation) -> list[File]:
     name = installation.name
-    build = shell(
-        ["docker", "build", "--tag", installation.image or name, "--file", str(installation.place / "Dockerfile")]
-    )
-    build += f" {shell([str(installation.settings.directory)])}"
+    places = (str(installation.place / "Dockerfile"), str(installation.settings.directory))
+    build = shell(["docker", "build", "--tag", installation.image or name, "--file", *places])
     image, label, store = (shell([each]) for each in (installation.image or name, name, f"{name}-store"))
     variables = installation.remote_environment
     embedded = installation.settings.store == "embedded"
@@ -29,7 +27,6 @@ def files(installation: Installation) -> list[File]:
     command = installation.run_at(PROGRAM, DIRECTORY, "--handoff", "baton", "--launcher", "parallel")
     dockerfile = render(
         "Dockerfile",
-        image=image,
         build=build,
         entrypoint=flow(command[:1]),
         command=flow(command[1:]),
@@ -46,7 +43,6 @@ def files(installation: Installation) -> list[File]:
     )
     table = render(
         "docker.crontab",
-        image=image,
         build=build,
         label=label,
         mail_to=installation.user,
