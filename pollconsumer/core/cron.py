@@ -73,7 +73,8 @@ class Cron:
             midnight = datetime(day.year, day.month, day.day, tzinfo=zone)
             day_ms = (day.toordinal() - EPOCH.toordinal()) * DAY
             for hour in self._hours[bisect_left(self._hours, (shown_ms - day_ms) // (60 * MINUTE)) :]:
-                for minute in self._minutes:
+                passed = (shown_ms - day_ms) // MINUTE - hour * 60  # in the hour shown
+                for minute in self._minutes[bisect_left(self._minutes, passed) :]:
                     local = midnight.replace(hour=hour, minute=minute)
                     local_ms = day_ms + (hour * 60 + minute) * MINUTE
                     yield local_ms, _offset(local), _offset(local.replace(fold=1))
