@@ -19,7 +19,9 @@ SCHEDULE = "*/5 * * * *"
 def files(installation: Installation) -> list[File]:
     refuse_local_store(installation.settings)
     credentials = {f"redis-{name}": value for name, value in _credentials(installation.settings.store).items()}
-    command = installation.run_at(PROGRAM, DIRECTORY, "--until-empty", "--launcher", "queue", schedule=SCHEDULE)
+    command = installation.run_at(
+        PROGRAM, DIRECTORY, "--until-empty", "--linger", "30s", "--launcher", "queue", schedule=SCHEDULE
+    )
     text = render(
         "scaledjob.yaml",
         name=installation.name,
