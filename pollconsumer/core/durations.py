@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
+from collections.abc import Mapping
 from functools import cache
 from typing import Protocol
 
+from pollconsumer.core.choices import LauncherRule, Loop
+from pollconsumer.core.histogram import Histogram
 from pollconsumer.core.window import Window
 
 MEMORY = 100
 """Maximum weight of earlier messages, so that an average follows a handler that changed."""
+
+
+OVERRUN_TARGETS = {LauncherRule.PARALLEL: 0.1, LauncherRule.QUEUE: 0.1, LauncherRule.DROP: 0.01}
+"""Share of launches that may outlast their window. Where the next launch is started all the same, an overrun costs
+something only if it outlasts the grace, too; where the tick is dropped it costs a period."""
 
 
 class Average:
@@ -32,47 +41,69 @@ class Average:
 
 
 class Durations:
-    """Handling durations: the overall average, and one per handler.
+    """Handling durations: the overall average, one per handler, and how long the long ones are.
 
-    ``learned``, from earlier launches: handler → (mean, count).
+    ``learned``, from earlier launches: by handler.
     """
 
-    def __init__(self, learned: dict[str, tuple[float, int]]) -> None:
-        self.by_handler = defaultdict(Average, {name: Average(*entry) for name, entry in learned.items()})
-        self.measured: defaultdict[str, Average] = defaultdict(Average)
-        total = sum(average.total for average in self.by_handler.values())
-        count = sum(average.count for average in self.by_handler.values())
-        self.overall = Average(total / count if count else 0.0, count)
+    def __init__(self, learned: Mapping[str, Histogram]) -> None:
+        self.measured: defaultdict[str, Histogram] = defaultdict(Histogram)
+        self.longest = 0.0
+        """Of those that this launch has measured."""
+        self._learned = Histogram()
+        self._averages = {}
+        for name, earlier in learned.items():
+            self._learned.include(earlier)
+            self._averages[name] = Average(earlier.mean or 0.0, earlier.count)
+        self.overall = Average(self._learned.mean or 0.0, self._learned.count)
+        self._total = self._learned.total
+        self._excess, self._valid_below = math.inf, 0.0
 
     def add(self, handler: str, duration: float) -> None:
-        for average in (self.overall, self.measured[handler], self.by_handler[handler]):
-            average.add(duration)
+        self.overall.add(duration)
+        self.measured[handler].add(duration)
+        self._total += duration
+        if duration > self.longest:
+            self.longest = duration
+        if duration > self._excess:
+            self._valid_below = 0.0
 
     @property
-    def remembered_only(self) -> bool:
-        """Whether all durations come from earlier launches."""
-        return not self.measured and self.overall.count > 0
+    def own_mean(self) -> float | None:
+        """Of what this launch has measured."""
+        count = sum(each.count for each in self.measured.values())
+        return sum(each.total for each in self.measured.values()) / count if count else None
 
     def expected(self, handler: str) -> float | None:
-        average = self.by_handler.get(handler)
-        return average.mean if average else None
+        learned, measured = self._averages.get(handler), self.measured.get(handler)
+        if learned is None:
+            return measured.total / measured.count if measured else None
+        if measured is None:
+            return learned.mean
+        return (learned.total + measured.total) / (learned.count + measured.count)
+
+    def excess(self, share: float) -> float:
+        """The least m with Σ max(0, d − m) ≤ share × Σ d, see Histogram.
+
+        Computed again once a longer duration was added, or their sum has grown by an eighth: as durations up to m leave
+        the first sum as it is, what was computed before is only too long. ``share`` is constant.
+        """
+        if self._total >= self._valid_below:
+            every = Histogram()
+            for each in (self._learned, *self.measured.values()):
+                every.include(each)
+            self._excess, self._valid_below = every.excess(share), self._total * 1.125
+        return self._excess
 
 
-def margin(
-    average: float | None,
-    *,
-    estimated_duration: float,
-    tolerance_factor: float,
-    min_margin: float = 0.0,
-    concurrency: int = 1,
-) -> float:
-    """Time that must remain for another message to be taken.
+def margin(average: float | None, estimated_duration: float, tolerance_factor: float, concurrency: int = 1) -> float:
+    """The article's margin: time that must remain for another message to be taken.
 
     With n messages in flight the launch ends with the slowest. For exponentially distributed durations the expected
     maximum of n is H(n) = 1 + 1/2 + … + 1/n times the mean, so n slots multiply the article's margin by H(n).
     """
     expected = estimated_duration if average is None else average
-    return max(min_margin, expected * tolerance_factor * _harmonic(concurrency))
+    return expected * tolerance_factor * _harmonic(concurrency)
 
 
 class MarginRule(Protocol):
@@ -87,23 +118,26 @@ class MarginRule(Protocol):
     @property
     def min_margin(self) -> float: ...
 
+    @property
+    def overrun_target(self) -> float: ...
+
+    @property
+    def loop(self) -> Loop: ...
+
 
 def margin_in(window: Window, durations: Durations, rule: MarginRule, concurrency: int) -> float:
     """The margin of a launch that has measured so much.
 
-    Remembered durations may be out of date, so these alone leave half of the window: at least one message is handled
-    and measured.
+    Estimates, and durations of earlier launches, may be far from what this one will meet. So, however many the slots,
+    they leave half of the window, until it has measured a duration as long as the margin that they call for.
     """
-    needed = margin(
-        durations.overall.mean,
-        estimated_duration=rule.estimated_duration,
-        tolerance_factor=rule.tolerance_factor,
-        min_margin=rule.min_margin,
-        concurrency=concurrency,
-    )
-    if durations.remembered_only:
-        needed = min(needed, max(rule.min_margin, (window.stop_before - window.start) / 2))
-    return needed
+    expected, factor = rule.estimated_duration, rule.tolerance_factor
+    if rule.loop is Loop.ARTICLE:
+        return max(rule.min_margin, margin(durations.own_mean, expected, factor))
+    needed = margin(durations.overall.mean, expected, factor, concurrency)
+    if rule.overrun_target < 1:
+        needed = max(needed, durations.excess(rule.overrun_target / concurrency))
+    return max(rule.min_margin, min(needed, max((window.stop_before - window.start) / 2, durations.longest)))
 
 
 @cache

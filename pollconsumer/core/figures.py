@@ -56,6 +56,8 @@ class Record:
         self.tenures: list[Held] = []
         self.latencies, self.latenesses = array("d"), array("d")
         self.launches = self.dropped = 0
+        self.cut_off = 0.0
+        """Seconds of handling that ended with their process, and have to be repeated."""
 
     def handled(self, latency: float, *, scheduled: bool) -> None:
         self.latencies.append(latency)

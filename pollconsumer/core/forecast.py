@@ -19,8 +19,9 @@ from typing import NamedTuple
 from pollconsumer.core.choices import HandOff, LauncherRule, Loop
 from pollconsumer.core.detection import given_launcher
 from pollconsumer.core.distributions import Arrival, Chance, Handling, draw
-from pollconsumer.core.durations import Average, Durations, margin_in
+from pollconsumer.core.durations import Durations, margin_in
 from pollconsumer.core.figures import Held, Record
+from pollconsumer.core.histogram import GENERATION, Histogram
 from pollconsumer.core.launchers import Decision, Launched, Outage, looks, ticks
 from pollconsumer.core.platforms import Platform
 from pollconsumer.core.punctuality import LAUNCHES, Punctuality, allowance, punctuality_of
@@ -44,6 +45,7 @@ class Rules(NamedTuple):
     estimated_duration: float = 2.0
     tolerance_factor: float = 5.0
     min_margin: float | None = None
+    overrun_target: float = 0.01
     launcher: LauncherRule = LauncherRule.AUTO
     slots: int = 1
     loop: Loop = Loop.WOKEN
@@ -57,6 +59,8 @@ class Margin(NamedTuple):
     estimated_duration: float
     tolerance_factor: float
     min_margin: float
+    overrun_target: float
+    loop: Loop = Loop.WOKEN
 
 
 class Message(NamedTuple):
@@ -108,7 +112,8 @@ class Launch:
         self.asked_at = math.inf
         """When it is asked to stop: by a successor, or a signal."""
         self._rules, self._queue, self._record = rules, queue, record
-        self._running: list[tuple[float, int, Message]] = []
+        self._running: list[tuple[float, int, Message, float]] = []
+        """Each with its end, a number, and its start."""
         self._count = 0
         self._idles_until: float | None = None
         self._stopping = False
@@ -118,10 +123,12 @@ class Launch:
         self.window, self.min_margin = window, min_margin
         self._last = window.stop_before + self._rules.grace
 
-    def acquire(self, now: float, learned: dict[str, tuple[float, int]]) -> None:
+    def acquire(self, now: float, learned: Histogram) -> None:
         self.acquired = self.now = now
-        self.durations = Durations(learned)
-        self._rule = Margin(self._rules.estimated_duration, self._rules.tolerance_factor, self.min_margin)
+        self.durations, rules = Durations({HANDLER: learned}), self._rules
+        self._rule = Margin(
+            rules.estimated_duration, rules.tolerance_factor, self.min_margin, rules.overrun_target, rules.loop
+        )
 
     def work(self, until: float) -> bool:
         """Go on until then. Whether it has released its lease before, ``now``."""
@@ -154,7 +161,11 @@ class Launch:
         return False
 
     def in_hand(self) -> list[Message]:
-        return [message for _, _, message in self._running]
+        return [message for _, _, message, _ in self._running]
+
+    def handled_in_vain(self) -> float:
+        """Seconds that those in hand have taken."""
+        return sum(self.now - started for _, _, _, started in self._running)
 
     def _margin(self) -> float:
         return margin_in(self.window, self.durations, self._rule, self._rules.slots)
@@ -171,8 +182,7 @@ class Launch:
         self.now += self._rules.call
         self._record.handled(self.now - message.due, scheduled=message.scheduled)
         self._count += 1
-        started = (self.now + message.handling.seconds, self._count, message)
-        heapq.heappush(self._running, started)
+        heapq.heappush(self._running, (self.now + message.handling.seconds, self._count, message, self.now))
 
     def _crashed(self) -> bool:
         """Take note of what has ended. Whether one of these killed the process: it stays in hand."""
@@ -213,7 +223,7 @@ class Forecast:
         self._end = begin + seconds
         self._launcher = platform.launcher(chance)
         self._queue = Queue(messages)
-        self._learned = Average()
+        self._recent, self._before = Histogram(), Histogram()
         self._launches: list[Launch] = []
         """Those alive, and the last ones that have ended."""
         self._holder: Launch | None = None
@@ -301,7 +311,9 @@ class Forecast:
 
     def _acquire(self, launch: Launch, now: float) -> None:
         self._holder = launch
-        learned = {HANDLER: (self._learned.mean, self._learned.count)} if self._learned.mean is not None else {}
+        learned = Histogram()
+        learned.include(self._recent)
+        learned.include(self._before)
         self._bound(launch, punctuality_of(self._offsets, self._exits))
         if (own := bisect_right(self._ticks, launch.started + OUR_OWN)) > 0:
             self._offsets.append(launch.started - self._ticks[own - 1])
@@ -323,15 +335,19 @@ class Forecast:
         """It has finished, or is dead."""
         assert launch.acquired is not None
         self.record.tenures.append(Held(launch.acquired, self.now, launch.window.stop_before))
-        for average in launch.durations.measured.values():
-            self._learned = Average(self._learned.mean or 0.0, self._learned.count)
-            self._learned.total += average.total
-            self._learned.count += average.count
+        self._learn(launch.durations.measured[HANDLER])
+        self.record.cut_off += launch.handled_in_vain()
         self._queue.put_back(launch.in_hand())
         self._holder, waiting, self._waiting = None, self._waiting, None
         self._leave(launch)
         if waiting is not None:
             self._acquire(waiting, self.now + HAND_OVER)
+
+    def _learn(self, measured: Histogram) -> None:
+        """As ``learn.lua`` does."""
+        self._recent.include(measured)
+        if self._recent.count >= GENERATION:
+            self._recent, self._before = Histogram(), self._recent
 
     def _ended(self, launch: Launch) -> None:
         launch.ended = self.now

@@ -50,6 +50,7 @@ class ConsumerOptions(NamedTuple):
     estimated_duration: float
     tolerance_factor: float
     min_margin: float
+    overrun_target: float
     until_empty: bool = False
     linger: float = 0.0
     """With ``until_empty``: for how long there must be nothing left."""
@@ -88,6 +89,8 @@ class Consumer:
         self._handling_suspect = False
         """Whether the last message may have killed its process before: so may those after it."""
         self._memory_checked = self.window.start
+        self._margin, self._margin_measured = 0.0, -1
+        """The margin, and after how many durations it was computed."""
 
     def run(self) -> StopReason:
         """Handle messages until the window closes. Raises LeaseLost, StoreUnreachable."""
@@ -126,7 +129,11 @@ class Consumer:
         return self.options.loop is Loop.WOKEN or self.window.has_time(self.clock(), self.options.idle_time)
 
     def margin(self) -> float:
-        return durations.margin_in(self.window, self._durations, self.options, self.executor.slots)
+        measured = self._durations.overall.count
+        if measured != self._margin_measured:
+            self._margin_measured = measured
+            self._margin = durations.margin_in(self.window, self._durations, self.options, self.executor.slots)
+        return self._margin
 
     def asked_to_stop(self) -> StopReason | None:
         """A reason other than time. It is permanent."""

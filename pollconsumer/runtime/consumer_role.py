@@ -47,7 +47,7 @@ def consume(
         define(store, launch.holder.group, recurrences, launch.emit, wanted - set(options.queues))
         names = "ready_marker", "schedule_marker"
         markers = [store.keys.queue(queue, name) for name in names for queue in options.queues]
-        durations = Durations(launch.leases.learned(handlers))
+        durations = Durations(launch.leases.learned(launch.holder.group, handlers))
         try:
             wake = Wake(launch.bare_wire(), lambda: markers)
             reason = Consumer(options, launch, handlers, executor, durations, wake).run()
@@ -55,7 +55,7 @@ def consume(
                 report_unserved(store, elsewhere, handlers, launch.emit)
             return reason
         finally:
-            launch.leases.learn(durations.measured)
+            launch.leases.learn(launch.holder.group, durations.measured)
 
 
 def report_unknown(store: RedisStore, queues: Sequence[str], emit: Callable[[Event], None]) -> None:

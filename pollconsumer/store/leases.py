@@ -11,12 +11,11 @@ server grants, counted from before the request, on the boot clock.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
-from math import inf
 from typing import NamedTuple
 
-from pollconsumer.core.durations import MEMORY, Average
+from pollconsumer.core.histogram import GENERATION, LAST, Histogram
+from pollconsumer.store.histograms import read_histogram, write_histogram
 from pollconsumer.store.id_text import id_text
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.replies import Unanswered
@@ -29,7 +28,7 @@ RENEW_EVERY = 5.0
 TRUSTED_FOR = 10.0
 SUCCESSOR_TTL = 3.0
 LAUNCHES_KEPT = 5_000
-_LEARNED = re.compile(rb"(\d+(?:\.\d+)?(?:e[+-]\d+)?) (\d+)")
+GENERATIONS = ("durations", "durations_before")
 
 
 class Group(NamedTuple):
@@ -153,21 +152,24 @@ class Leases:
         keys = [control(f"lease:{lineage}"), control(f"baton:{group}"), control("fences")]
         return bool(self._wire.call("break", keys, [lineage, fence]))
 
-    def learned(self, handlers: Iterable[str]) -> dict[str, tuple[float, int]]:
-        """Durations of ``handlers`` from earlier launches: name → (mean in seconds, messages)."""
-        names = list(handlers)
-        values = self._wire.command("HMGET", self._keys.control("durations"), *names) if names else []
-        learned = {}
-        for name, value in zip(names, values, strict=True):
-            read = value and _LEARNED.fullmatch(value)  # else corrupt
-            if read and float(read[1]) < inf:
-                learned[name] = (float(read[1]), int(read[2]))
+    def learned(self, group: str, handlers: Iterable[str]) -> dict[str, Histogram]:
+        """Durations of ``handlers`` in earlier launches of the group: those that are not forgotten."""
+        names, learned = list(handlers), dict[str, Histogram]()
+        if not names:
+            return learned
+        keys = [self._keys.control(f"{generation}:{group}") for generation in GENERATIONS]
+        for values in self._wire.all([("HMGET", key, *names) for key in keys]):
+            for name, value in zip(names, values, strict=True):
+                if found := read_histogram(value):
+                    learned.setdefault(name, Histogram()).include(found)
         return learned
 
-    def learn(self, measured: Mapping[str, Average]) -> None:
-        """Store this launch's measurements."""
+    def learn(self, group: str, measured: Mapping[str, Histogram]) -> None:
+        """Store the measurements of a launch of the group."""
         if measured:
-            args: list[str | int | float] = [MEMORY]
-            for name, average in measured.items():
-                args += (name, f"{average.total:.9g}", average.count)
-            self._wire.call("learn", [self._keys.control("durations")], args)
+            control = self._keys.control
+            keys = [*(control(f"{generation}:{group}") for generation in GENERATIONS), control("histograms")]
+            args: list[str | int] = [GENERATION, LAST, sum(each.count for each in measured.values())]
+            for name, histogram in measured.items():
+                args += (name, write_histogram(histogram))
+            self._wire.call("learn", keys, args)

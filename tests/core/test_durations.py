@@ -8,9 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pollconsumer.core.choices import Loop
 from pollconsumer.core.durations import MEMORY, Average, Durations, batch_size, margin, margin_in
 from pollconsumer.core.forecast import Margin
+from pollconsumer.core.histogram import BOUNDS, GENERATION, Histogram
 from pollconsumer.core.window import Window
+from tests.runtime.virtual import histogram
 
 SECONDS = st.floats(0, 1e6)
 FACTORS = st.floats(0, 100)
@@ -41,7 +44,7 @@ def test_what_was_learned_weighs_no_more_than_what_an_average_remembers(mean: fl
 
 
 def test_each_handler_has_an_average_of_its_own_beside_the_one_over_all() -> None:
-    durations = Durations({"slow": (4.0, 2), "fast": (1.0, 2)})
+    durations = Durations({"slow": histogram(4.0, 2), "fast": histogram(1.0, 2)})
     assert durations.overall.mean == 2.5
     durations.add("fast", 4.0)
     durations.add("new", 6.0)
@@ -49,32 +52,33 @@ def test_each_handler_has_an_average_of_its_own_beside_the_one_over_all() -> Non
     assert durations.overall.mean == 20 / 6
 
 
+def test_handlers_weigh_in_the_overall_average_as_often_as_they_were_called() -> None:
+    durations = Durations({"nightly": histogram(40.0, 10), "mail": histogram(0.01, 4_000)})
+    assert durations.overall.mean == pytest.approx((400 + 40) / 4_010)
+
+
 def test_only_what_this_launch_measured_is_to_be_remembered() -> None:
-    durations = Durations({"known": (4.0, 50)})
+    durations = Durations({"known": histogram(4.0, 50)})
     durations.add("known", 1.0)
     durations.add("known", 2.0)
-    assert {name: (average.mean, average.count) for name, average in durations.measured.items()} == {"known": (1.5, 2)}
+    assert {name: (each.total, each.count) for name, each in durations.measured.items()} == {"known": (3.0, 2)}
+    assert (durations.own_mean, durations.longest) == (1.5, 2.0)
 
 
 @given(SECONDS, SECONDS, FACTORS)
 def test_the_margin_is_the_average_times_the_tolerance_factor(average: float, estimate: float, factor: float) -> None:
-    assert margin(average, estimated_duration=estimate, tolerance_factor=factor) == average * factor
-    assert margin(None, estimated_duration=estimate, tolerance_factor=factor) == estimate * factor
+    assert margin(average, estimate, factor) == average * factor
+    assert margin(None, estimate, factor) == estimate * factor
 
 
-@given(st.none() | SECONDS, SECONDS, FACTORS, SECONDS, st.integers(1, 255))
-def test_the_margin_has_a_floor_and_grows_with_the_slots(
-    average: float | None, estimate: float, factor: float, floor: float, slots: int
-) -> None:
-    def margin_of(n: int) -> float:
-        return margin(average, estimated_duration=estimate, tolerance_factor=factor, min_margin=floor, concurrency=n)
-
-    assert floor <= margin_of(slots) <= margin_of(slots + 1)
+@given(st.none() | SECONDS, SECONDS, FACTORS, st.integers(1, 255))
+def test_the_margin_grows_with_the_slots(average: float | None, estimate: float, factor: float, slots: int) -> None:
+    assert margin(average, estimate, factor, slots) <= margin(average, estimate, factor, slots + 1)
 
 
 @pytest.mark.parametrize(("slots", "expected"), [(1, 2.0), (2, 3.0), (4, 2 * (1 + 1 / 2 + 1 / 3 + 1 / 4))])
 def test_n_slots_multiply_the_margin_by_the_expected_maximum(slots: int, expected: float) -> None:
-    found = margin(2.0, estimated_duration=9, tolerance_factor=1, concurrency=slots)
+    found = margin(2.0, 9.0, 1.0, slots)
     assert math.isclose(found, expected)
 
 
@@ -102,14 +106,87 @@ def test_messages_that_take_no_time_come_in_the_largest_batch() -> None:
     assert batch_size(0.0, horizon=0.01, left=60, concurrency=1, most=128) == 128
 
 
-def test_remembered_durations_leave_half_of_the_window_until_one_message_was_measured() -> None:
-    durations, window = Durations({"slow": (30.0, 100)}), Window(0.0, 60.0)
-    assert margin_in(window, durations, Margin(2.0, 5.0, 2.0), 1) == 30.0
-    durations.add("slow", 30.0)
-    assert margin_in(window, durations, Margin(2.0, 5.0, 2.0), 1) == 150.0
+WINDOW = Window(0.0, 60.0)
+RULE = Margin(2.0, 5.0, 2.0, overrun_target=0.01)
+
+
+def test_what_is_remembered_or_estimated_leaves_half_of_the_window_until_a_duration_as_long_was_measured() -> None:
+    durations = Durations({"slow": histogram(30.0, 100)})
+    assert margin_in(WINDOW, durations, RULE, 1) == 30.0
+    durations.add("slow", 20.0)
+    assert margin_in(WINDOW, durations, RULE, 1) == 30.0
+    durations.add("slow", 45.0)
+    assert margin_in(WINDOW, durations, RULE, 1) == 45.0
+    assert margin_in(WINDOW, Durations({}), RULE, 240) == 30.0
+
+
+def test_one_long_duration_among_short_ones_leaves_half_of_each_later_window_until_it_is_forgotten() -> None:
+    remembered = histogram(0.01, GENERATION)
+    remembered.add(50.0)
+    durations = Durations({"fast": remembered})
+    for _ in range(10_000):
+        durations.add("fast", 0.01)
+        assert margin_in(WINDOW, durations, RULE, 1) <= 30.0
+    assert margin_in(WINDOW, Durations({"fast": histogram(0.01, GENERATION)}), RULE, 1) == RULE.min_margin
+
+
+def test_240_slots_leave_half_of_the_window_to_short_messages_and_all_but_the_least_margin_once_they_are_known() -> (
+    None
+):
+    durations = Durations({})
+    assert margin_in(WINDOW, durations, RULE, 240) == 30.0
+    durations.add("fast", 0.01)
+    assert margin_in(WINDOW, durations, RULE, 240) == RULE.min_margin
 
 
 def test_the_estimated_duration_counts_until_one_is_known() -> None:
-    rules, window = Margin(3.0, 4.0, 2.0), Window(0.0, 60.0)
-    assert margin_in(window, Durations({}), rules, 1) == 12.0
-    assert margin_in(window, Durations({"fast": (0.01, 9)}), rules, 1) == rules.min_margin
+    rules = RULE._replace(estimated_duration=3.0, tolerance_factor=4.0)
+    assert margin_in(WINDOW, Durations({}), rules, 1) == 12.0
+    assert margin_in(WINDOW, Durations({"fast": histogram(0.01, 9)}), rules, 1) == rules.min_margin
+
+
+def test_the_margin_is_the_excess_where_that_is_more_than_the_mean_calls_for() -> None:
+    remembered = histogram(0.01, 900)
+    remembered.include(histogram(4.0, 100))
+    durations = Durations({"check": remembered})
+    exact = 4.0 - 0.01 * remembered.total / 100
+    assert exact <= margin_in(WINDOW, durations, RULE._replace(overrun_target=0.01), 1) <= exact * 1.1
+    assert margin_in(WINDOW, durations, RULE._replace(overrun_target=1.0), 1) == pytest.approx(5 * 0.409)
+
+
+def test_the_articles_margin_is_a_multiple_of_the_mean_that_this_launch_measured() -> None:
+    rules = RULE._replace(loop=Loop.ARTICLE)
+    durations = Durations({"slow": histogram(30.0, 100)})
+    assert margin_in(WINDOW, durations, rules, 4) == 10.0
+    durations.add("slow", 20.0)
+    assert margin_in(WINDOW, durations, rules, 4) == 100.0
+
+
+@given(st.lists(st.floats(0, 20_000), max_size=60), st.sampled_from([0.001, 0.01, 0.1, 0.5]))
+def test_the_excess_is_never_short_of_the_exact_one_however_seldom_it_is_computed(
+    added: list[float], share: float
+) -> None:
+    durations = Durations({})
+    for n, duration in enumerate(added):
+        durations.add("handler", duration)
+        found = durations.excess(share)
+        beyond = math.fsum(max(0.0, each - found) for each in added[: n + 1] if each < BOUNDS[-1])
+        assert beyond <= share * math.fsum(added[: n + 1]) * (1 + 1e-9)
+
+
+def test_the_excess_is_computed_some_dozens_of_times_for_a_hundred_thousand_messages(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    computed = []
+    excess = Histogram.excess
+
+    def counted(histogram: Histogram, share: float) -> float:
+        computed.append(share)
+        return excess(histogram, share)
+
+    monkeypatch.setattr(Histogram, "excess", counted)
+    durations = Durations({})
+    for n in range(100_000):
+        durations.add("noop", 0.00001 * (1 + n % 7))
+        durations.excess(0.01)
+    assert 10 < len(computed) < 120

@@ -15,13 +15,13 @@ from pollconsumer.core.choices import HandOff, LauncherRule, Loop
 from pollconsumer.core.distributions import Arrival as Sent
 from pollconsumer.core.distributions import Constant, Exponential, Handling, Lognormal, Pareto, Uniform, Workload
 from pollconsumer.core.figures import Figures, Record
-from pollconsumer.core.forecast import HANDLER, Forecast, Launch, Queue, Rules
+from pollconsumer.core.forecast import Forecast, Launch, Queue, Rules
 from pollconsumer.core.launchers import Outage
 from pollconsumer.core.platforms import PLATFORMS
 from pollconsumer.core.window import Window
 from pollconsumer.runtime import consumer
 from tests.runtime.test_loop import EXTENDED, arrivals
-from tests.runtime.virtual import TICK, Arrival, Settings, VirtualLaunch
+from tests.runtime.virtual import TICK, Arrival, Settings, VirtualLaunch, histogram
 
 STEADY = Workload(Constant(0.01), every=0.1)
 HOUR = 3600.0
@@ -64,6 +64,7 @@ def started(settings: Settings, script: list[Arrival]) -> list[float]:
         tolerance_factor=settings.tolerance_factor,
         min_margin=settings.min_margin,
         slots=settings.slots,
+        overrun_target=settings.overrun_target,
         loop=settings.loop,
         grace=1e9,
         call=0.0,
@@ -72,7 +73,7 @@ def started(settings: Settings, script: list[Arrival]) -> list[float]:
     queue = Queue(Sent(each.at, each.at, Handling(each.duration)) for each in script)
     launch = Launch(0.0, rules, queue, found)
     launch.bound(Window(0.0, settings.stop_before), settings.min_margin)
-    launch.acquire(0.0, {} if settings.learned is None else {HANDLER: settings.learned})
+    launch.acquire(0.0, histogram(*(settings.learned or (0.0, 0))))
     assert launch.work(1e9)
     return [each.at + latency for each, latency in zip(script, found.latencies, strict=False)]
 
@@ -137,7 +138,7 @@ def test_a_machine_whose_exits_take_seconds_costs_a_tick_until_that_is_learned(n
 
 def test_a_margin_of_five_means_bounds_exponential_handlers_and_not_heavy_tails() -> None:
     overruns = [
-        forecast("debian-cron", Workload(durations, every=0.3), hours=10).overruns
+        forecast("debian-cron", Workload(durations, every=0.3), Rules(overrun_target=1.0), hours=10).overruns
         for durations in (Exponential(0.4), Lognormal(0.4, 1.5), Pareto(0.4))
     ]
     assert overruns[0] < 0.03

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pollconsumer.core.choices import LauncherRule
 from pollconsumer.core.errors import ConfigurationError
 from pollconsumer.interface.api.app import PollConsumer
 from pollconsumer.interface.assembly.launches import consumer_options, served_queues
@@ -197,6 +198,18 @@ def test_the_queues_served_are_those_set_else_default_and_the_handlers_own(
 
 def test_limits_and_weights_are_those_of_the_queues_served() -> None:
     settings = Settings(queues={"mail": QueueSettings(quota="5/1m", weight=3), "other": QueueSettings(weight=2)})
-    options = consumer_options(settings, ("default", "mail"), until_empty=False, max_messages=None)
+    options = consumer_options(
+        settings, ("default", "mail"), LauncherRule.PARALLEL, until_empty=False, max_messages=None
+    )
     assert options.limits.keys() == {"mail"}
     assert options.weights == {"mail": 3}
+
+
+def test_the_share_of_launches_that_may_outlast_their_window_follows_from_the_launcher_unless_it_is_set() -> None:
+    def target(settings: Settings, rule: LauncherRule) -> float:
+        options = consumer_options(settings, ("default",), rule, until_empty=False, max_messages=None)
+        return options.overrun_target
+
+    unset, chosen = Settings(), Settings(consumer=ConsumerSettings(overrun_target=0.3))
+    assert target(unset, LauncherRule.DROP) < target(unset, LauncherRule.QUEUE)
+    assert [target(chosen, rule) for rule in (LauncherRule.DROP, LauncherRule.PARALLEL)] == [0.3, 0.3]

@@ -38,6 +38,7 @@ WRITTEN = {
     "consumer.concurrency": ("4", "4"),
     "consumer.grace": ('"5s"', "5s"),
     "consumer.handoff": ('"baton"', "baton"),
+    "consumer.overrun_target": ("0.05", "0.05"),
     "consumer.loop": ('"article"', "article"),
     "consumer.launcher": ('"drop"', "drop"),
     "consumer.instances": ("2", "2"),

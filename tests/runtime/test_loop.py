@@ -101,6 +101,7 @@ EXTENDED = st.builds(
     min_margin=ticks(0, 1000),
     slots=st.integers(1, 4),
     learned=st.none() | st.tuples(ticks(0, 500), st.integers(1, 300)),
+    overrun_target=st.sampled_from([0.01, 0.1, 1.0]),
     waking=st.booleans(),
     max_messages=st.none() | st.integers(1, 30),
     loop=st.sampled_from(Loop),
@@ -153,7 +154,7 @@ def test_each_branch_of_the_recursion_is_taken() -> None:
 
 
 def test_both_uses_of_the_inequality_are_strict() -> None:
-    exactly = VirtualLaunch(Settings(1.0, 0.25, 1.0, 1.0), [Arrival(0.0, 0.25)])
+    exactly = VirtualLaunch(Settings(1.0, 0.25, 1.0, 1.0, loop=Loop.ARTICLE), [Arrival(0.0, 0.25)])
     assert exactly.handle_until_stopped() is StopReason.NO_TIME_TO_HANDLE
     assert exactly.started == []
     idle = VirtualLaunch(Settings(1.0, 1.0, 0.25, 1.0, loop=Loop.ARTICLE), [])

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from pollconsumer.core.choices import Loop
 from pollconsumer.core.durations import Durations
+from pollconsumer.core.histogram import Histogram
 from pollconsumer.core.window import StopReason, Window
 from pollconsumer.runtime.consumer import Consumer, ConsumerOptions
 from pollconsumer.runtime.handling.executor import Attempt, Handled, InlineExecutor
@@ -219,7 +220,16 @@ class Settings:
     waking: bool = False
     max_messages: int | None = None
     until_empty: bool = False
+    overrun_target: float = 1.0
     loop: Loop = Loop.WOKEN
+
+
+def histogram(duration: float, count: int) -> Histogram:
+    """So many of one duration."""
+    durations = Histogram()
+    for _ in range(count):
+        durations.add(duration)
+    return durations
 
 
 class VirtualLaunch:
@@ -241,7 +251,7 @@ class VirtualLaunch:
         self.slots = VirtualSlots(settings.slots, self.clock, lambda payload: script[payload["n"]].duration)
         inline = settings.slots == 1
         handler = Handler(HANDLER, lambda payload, _: self._handle(**payload))
-        learned = {} if settings.learned is None else {HANDLER: settings.learned}
+        learned = {} if settings.learned is None else {HANDLER: histogram(*settings.learned)}
         launch = self
 
         class Written(Consumer):
@@ -256,6 +266,7 @@ class VirtualLaunch:
                 estimated_duration=settings.estimated_duration,
                 tolerance_factor=settings.tolerance_factor,
                 min_margin=settings.min_margin,
+                overrun_target=settings.overrun_target,
                 max_messages=settings.max_messages,
                 until_empty=settings.until_empty,
                 loop=settings.loop,

@@ -158,7 +158,12 @@ class Installation:
         """What a consumer does while it holds the lease."""
         rules = self.rules
         options = ConsumerOptions(
-            QUEUES, rules.idle_time, rules.estimated_duration, rules.tolerance_factor, launch.min_margin
+            QUEUES,
+            rules.idle_time,
+            rules.estimated_duration,
+            rules.tolerance_factor,
+            launch.min_margin,
+            rules.overrun_target,
         )
         return consume(launch, options, around(process, self.handlers(process)), [], OneSlot(process))
 

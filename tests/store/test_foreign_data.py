@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pollconsumer.core.durations import Average
 from pollconsumer.core.errors import StoreRefused
+from pollconsumer.core.histogram import Histogram
 from pollconsumer.store import redis_store
 from pollconsumer.store.leases import Acquired, Group
 from pollconsumer.store.reservations import Holder
@@ -89,12 +89,21 @@ def test_a_queue_with_a_fence_that_is_no_number_is_refused(store: RedisStore, wi
         store.announce(Holder("consumer:mail:0", "7", GROUP.name), "mail")
 
 
-@pytest.mark.parametrize("garbage", ["", "garbage", "- 1", "e+ 3", "nan 3", "1e999 3", "-1 3", "1.5"])
-def test_a_duration_that_is_none_is_passed_over_and_learned_anew(leases: Leases, wire: Wire, garbage: str) -> None:
-    wire.command("HSET", control("durations"), "a", garbage)
-    assert leases.learned(["a"]) == {}
-    leases.learn({"a": Average(0.5, 4)})
-    assert leases.learned(["a"]) == {"a": (0.5, 4)}
+@pytest.mark.parametrize(
+    "garbage",
+    ["", "garbage", "1.5", "0.5 4", "- 7:1", "e+ 7:1", "nan 7:1", "1e999 7:1", "-1 7:1", "1.5 7", "1 9999:1", "1 :"],
+)
+def test_durations_that_are_none_are_passed_over_and_learned_anew(leases: Leases, wire: Wire, garbage: str) -> None:
+    wire.command("HSET", control(f"durations:{GROUP.name}"), "a", garbage)
+    assert leases.learned(GROUP.name, ["a"]) == {}
+    leases.learn(GROUP.name, {"a": Histogram(0.5, {7: 4})})
+    assert leases.learned(GROUP.name, ["a"])["a"].counts == {7: 4}
+
+
+def test_a_number_of_messages_that_is_none_begins_anew(leases: Leases, wire: Wire) -> None:
+    wire.command("HSET", control(f"durations:{GROUP.name}"), "", "garbage")
+    leases.learn(GROUP.name, {"a": Histogram(0.5, {7: 4})})
+    assert wire.command("HGET", control(f"durations:{GROUP.name}"), "") == b"4"
 
 
 def test_a_fence_that_is_no_number_counts_as_no_live_one(leases: Leases, wire: Wire) -> None:

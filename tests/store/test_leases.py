@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from pollconsumer.core.durations import Average
+from pollconsumer.core.histogram import GENERATION, LAST, Histogram
 from pollconsumer.store.leases import TTL, Acquired, Group, Held, Leases
 from tests.conftest import NAMESPACE
 from tests.store.servers import server_ms, snapshot
@@ -332,17 +332,41 @@ def test_one_mover_sees_that_its_successor_waits(leases: Leases) -> None:
 # What launches learn
 
 
-def test_what_a_launch_measured_is_there_for_the_next(leases: Leases) -> None:
-    assert leases.learned(["a b"]) == {}
-    leases.learn({"a b": Average(0.25, 4)})
-    leases.learn({"a b": Average(0.75, 4), "c": Average(2.0, 1)})
-    assert leases.learned(["a b", "c", "d"]) == {"a b": (0.5, 8), "c": (2.0, 1)}
-    assert leases.learned(["c"]) == {"c": (2.0, 1)}
+HANDLERS = ["a b", "c", "d"]
 
 
-def test_what_was_learned_long_ago_weighs_no_more_than_a_hundred_messages(leases: Leases) -> None:
-    for _ in range(5):
-        leases.learn({"a": Average(1.0, 100)})
-    leases.learn({"a": Average(3.0, 100)})
-    mean, count = leases.learned(["a"])["a"]
-    assert (round(mean, 6), count) == (2.0, 200)
+def learned(leases: Leases, *handlers: str, group: str = GROUP.name) -> dict[str, tuple[float, dict[int, int]]]:
+    return {name: (each.total, dict(each.counts)) for name, each in leases.learned(group, handlers).items()}
+
+
+def test_what_a_launch_measured_is_there_for_the_next_of_its_group(leases: Leases) -> None:
+    assert leases.learned(GROUP.name, ["a b"]) == {}
+    leases.learn(GROUP.name, {"a b": Histogram(1.0, {7: 3, 12: 1})})
+    leases.learn(GROUP.name, {"a b": Histogram(0.5, {12: 3, 384: 1}), "c": Histogram(2.0, {300: 1})})
+    assert learned(leases, *HANDLERS) == {"a b": (1.5, {7: 3, 12: 4, 384: 1}), "c": (2.0, {300: 1})}
+    assert learned(leases, "c") == {"c": (2.0, {300: 1})}
+    assert leases.learned("consumer:other", HANDLERS) == leases.learned(GROUP.name, []) == {}
+
+
+def test_a_duration_is_forgotten_after_two_generations_of_messages_of_its_group_and_not_before(leases: Leases) -> None:
+    leases.learn(GROUP.name, {"rare": Histogram(50.0, {300: 1})})
+    for messages in (GENERATION - 1, GENERATION - 1):
+        leases.learn(GROUP.name, {"frequent": Histogram(1.0, {0: messages})})
+        assert "rare" in learned(leases, "rare", "frequent")
+    leases.learn(GROUP.name, {"frequent": Histogram(1.0, {0: 1})})
+    assert learned(leases, "rare", "frequent") == {"frequent": (2.0, {0: GENERATION})}
+
+
+def test_the_histogram_of_a_handler_over_all_groups_never_falls(leases: Leases, wire: Wire) -> None:
+    for group in (GROUP.name, "consumer:other"):
+        for _ in range(3):
+            leases.learn(group, {"a": Histogram(0.5, {7: GENERATION, 12: 1})})
+    assert wire.command("HGET", f"{{{NAMESPACE}}}:histograms", "a") == b"3 7:%d 12:6" % (6 * GENERATION)
+
+
+def test_what_is_kept_of_a_handler_has_a_bound(leases: Leases, wire: Wire) -> None:
+    every = dict.fromkeys(range(LAST + 1), 10**6)
+    for _ in range(4):
+        leases.learn(GROUP.name, {"a": Histogram(1e9, every)})
+    for key in ("histograms", f"durations_before:{GROUP.name}"):
+        assert len(wire.command("HGET", f"{{{NAMESPACE}}}:{key}", "a")) < 5_000

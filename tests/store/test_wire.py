@@ -222,7 +222,9 @@ def test_several_forgotten_scripts_in_one_write_are_answered_each_in_its_place(s
             ("ECHO", "first"),
             store.wire.script("nudge", [keys.queue(QUEUE, "successor_waits"), keys.queue(QUEUE, "ready_marker")], [9]),
             ("ECHO", "second"),
-            store.wire.script("learn", [keys.control("durations")], [100]),
+            store.wire.script(
+                "learn", [*map(keys.control, ("durations", "durations_before", "histograms"))], [100, 9, 0]
+            ),
             store.wire.script("register", [keys.control("queues"), keys.control("queues_marker")], [QUEUE, "-"]),
         ]
     )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pollconsumer.core.durations import MEMORY, Average
+from pollconsumer.core.histogram import Histogram
 from pollconsumer.store.leases import Leases
 from pollconsumer.store.patience import Budget
 from pollconsumer.store.wire import Wire
@@ -52,9 +52,10 @@ def site() -> Iterator[Site]:
 def learn(site: Site, handler: str) -> None:
     """So that the next launch reserves ahead, and settles what is quick together."""
     assert site.command("store", "start").returncode == 0
-    remembered = Average(0.0001, MEMORY)
+    remembered = Histogram(0.01, {0: 100})
+    group = "consumer:" + ",".join(sorted(site.json("check")["queues"]))
     wire = Wire(f"unix://{site.json('store', 'path')['socket']}", lambda: Budget(PATIENCE))
-    Leases(wire, "pollconsumer").learn({handler: remembered})
+    Leases(wire, "pollconsumer").learn(group, {handler: remembered})
     wire.close()
 
 

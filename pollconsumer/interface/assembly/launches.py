@@ -6,7 +6,9 @@ import os
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from pollconsumer.core.choices import LauncherRule
 from pollconsumer.core.detection import find_launcher, given_launcher, run_id
+from pollconsumer.core.durations import OVERRUN_TARGETS
 from pollconsumer.core.punctuality import FLOOR, Punctuality
 from pollconsumer.interface.event_log import listener
 from pollconsumer.interface.logs import STANDING, about, log
@@ -35,6 +37,7 @@ MOVER = Group("mover", (), 1)
 
 def launch_consumer(settings: Settings, *, until_empty: bool, linger: float, max_messages: int | None) -> None:
     chosen, programs = settings.consumer, _programs(settings)
+    plan = plan_of(chosen)
 
     def prepare() -> tuple[Group, Work]:
         # Imported lazily: the mover needs none of it.
@@ -51,7 +54,8 @@ def launch_consumer(settings: Settings, *, until_empty: bool, linger: float, max
                 extra=about("no handlers", kind=STANDING),
             )
         queues = served_queues(settings, handlers)
-        options = consumer_options(settings, queues, until_empty=until_empty, max_messages=max_messages)
+        rule = plan.launcher.rule
+        options = consumer_options(settings, queues, rule, until_empty=until_empty, max_messages=max_messages)
         options = options._replace(linger=linger)
 
         def work(launch: Launch) -> StopReason:
@@ -62,7 +66,7 @@ def launch_consumer(settings: Settings, *, until_empty: bool, linger: float, max
         return Group("consumer", tuple(sorted(queues)), chosen.instances), work
 
     on_death = None if programs is None else programs.clear
-    run_launch(plan_of(chosen), opener_of(settings), listener(), prepare, on_death)
+    run_launch(plan, opener_of(settings), listener(), prepare, on_death)
 
 
 def launch_mover(settings: Settings) -> None:
@@ -143,7 +147,7 @@ def served_queues(settings: Settings, handlers: Mapping[str, Handler]) -> tuple[
 
 
 def consumer_options(
-    settings: Settings, queues: tuple[str, ...], *, until_empty: bool, max_messages: int | None
+    settings: Settings, queues: tuple[str, ...], rule: LauncherRule, *, until_empty: bool, max_messages: int | None
 ) -> ConsumerOptions:
     from pollconsumer.runtime.consumer import ConsumerOptions
 
@@ -160,6 +164,7 @@ def consumer_options(
         estimated_duration=chosen.estimated_duration,
         tolerance_factor=chosen.tolerance_factor,
         min_margin=Punctuality().exit + FLOOR if chosen.min_margin is None else chosen.min_margin,
+        overrun_target=OVERRUN_TARGETS[rule] if chosen.overrun_target is None else chosen.overrun_target,
         loop=chosen.loop,
         until_empty=until_empty,
         max_messages=max_messages,

@@ -41,6 +41,7 @@ class ConsumerSettings:
     concurrency: int = 1
     grace: Duration = 10.0
     handoff: HandOff = HandOff.DEADLINE
+    overrun_target: float | None = None
     loop: Loop = Loop.WOKEN
     launcher: LauncherRule = LauncherRule.AUTO
     instances: int = 1

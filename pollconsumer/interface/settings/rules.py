@@ -70,6 +70,8 @@ def _rules(settings: Settings, flags: Collection[str]) -> Iterator[tuple[str, ob
             yield path, value, 0 <= value <= YEAR, "must be between 0 and 365d"
     factor = consumer.tolerance_factor
     yield "consumer.tolerance_factor", factor, 0 < factor <= 1e6, "must be > 0, and at most 1000000"
+    target = consumer.overrun_target
+    yield "consumer.overrun_target", target, target is None or 0 < target <= 1, "must be > 0, and at most 1"
     for path, most in (("consumer.concurrency", 256), ("consumer.instances", 64), ("mover.batch_size", 500)):
         value = _at(settings, path)
         yield path, value, 1 <= value <= most, f"must be 1-{most}"

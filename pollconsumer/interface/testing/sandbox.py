@@ -11,6 +11,7 @@ from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import NamedTuple
 
+from pollconsumer.core.choices import LauncherRule
 from pollconsumer.core.instants import ceil_ms
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.recurrence import Recurrence
@@ -229,7 +230,9 @@ class Sandbox:
             raise RuntimeError("a launch is under way, and a handler cannot run another")
         handlers, recurrences = self._prepare()
         queues = self._served(handlers)
-        options = consumer_options(self._settings, queues, until_empty=until_empty, max_messages=max_messages)
+        options = consumer_options(
+            self._settings, queues, LauncherRule.PARALLEL, until_empty=until_empty, max_messages=max_messages
+        )
         options = options._replace(memory_limit=None, longest_wait=options.idle_time)  # no signal can come
         plan = LaunchPlan(timeout, self._settings.consumer.grace)
         launch = SandboxLaunch(self._opener, CONSUMER, plan, self._clock, self._listen)

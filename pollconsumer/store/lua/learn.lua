@@ -1,16 +1,56 @@
--- Store a launch's measured handling durations.
--- KEYS durations
--- ARGV maximum weight of a mean, in messages; for each handler: name, sum in seconds, count
+-- Store the handling durations that a launch measured.
+-- KEYS recent before histograms
+-- ARGV messages of a generation, number of the last bucket, messages measured; for each handler: name, its histogram
+--
+-- A histogram is text: the sum in seconds, then each bucket's number and count. Those in ``histograms`` never fall. Those
+-- in ``recent`` and ``before`` are of one group: once ``recent`` has the messages of a generation, counted in its field
+-- without a name, it replaces ``before``.
 
-for i = 2, #ARGV, 3 do
-  local sum, count = tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2])
-  local held = redis.call('HGET', durations, ARGV[i])
-  local mean, remembered = string.match(held or '', '^([%d.e+-]+) (%d+)$')
-  mean = tonumber(mean or '')
-  if mean and mean >= 0 and mean < math.huge then  -- else corrupt
-    remembered = math.min(tonumber(remembered), tonumber(ARGV[1]))
-    sum, count = sum + mean * remembered, count + remembered
+local function read(text)
+  local sum, rest = string.match(text or '', '^([%d.e+-]+)([%d: ]+)$')
+  sum = tonumber(sum or '')
+  if not sum or sum < 0 or sum == math.huge then  -- none, or corrupt
+    return 0, {}
   end
-  redis.call('HSET', durations, ARGV[i], string.format('%.9g %d', sum / count, count))
+  local counts = {}
+  for bucket, count in string.gmatch(rest, ' (%d+):(%d+)') do
+    if tonumber(bucket) > tonumber(ARGV[2]) then  -- corrupt
+      return 0, {}
+    end
+    counts[tonumber(bucket)] = tonumber(count)
+  end
+  return sum, counts
+end
+
+local function write(sum, counts)
+  local buckets = {}
+  for bucket in pairs(counts) do
+    buckets[#buckets + 1] = bucket
+  end
+  table.sort(buckets)
+  local text = {string.format('%.15g', sum)}
+  for i, bucket in ipairs(buckets) do
+    text[i + 1] = string.format('%d:%.0f', bucket, counts[bucket])
+  end
+  return table.concat(text, ' ')
+end
+
+for i = 4, #ARGV, 2 do
+  local handler = ARGV[i]
+  local sum, measured = read(ARGV[i + 1])
+  for _, key in ipairs({recent, histograms}) do
+    local total, counts = read(redis.call('HGET', key, handler))
+    for bucket, count in pairs(measured) do
+      counts[bucket] = (counts[bucket] or 0) + count
+    end
+    redis.call('HSET', key, handler, write(total + sum, counts))
+  end
+end
+local messages = (tonumber(redis.call('HGET', recent, '') or '') or 0) + ARGV[3]
+if messages < tonumber(ARGV[1]) then
+  redis.call('HSET', recent, '', string.format('%.0f', messages))
+else
+  redis.call('HDEL', recent, '')
+  redis.call('RENAME', recent, before)
 end
 return 1

@@ -1,0 +1,24 @@
+"""Histograms of durations as stored text, ``0.75 12:3 40:1``: the sum in seconds; number and count of each bucket."""
+
+from __future__ import annotations
+
+import re
+from math import inf
+
+from pollconsumer.core.histogram import LAST, Histogram
+
+_TEXT = re.compile(rb"(\d+(?:\.\d+)?(?:e[+-]\d+)?)((?: \d{1,3}:\d{1,15})+)")
+
+
+def write_histogram(histogram: Histogram) -> str:
+    return f"{histogram.total:.9g}" + "".join(f" {bucket}:{count}" for bucket, count in histogram.counts.items())
+
+
+def read_histogram(text: bytes | None) -> Histogram | None:
+    """None for none, and for corrupt text."""
+    read = _TEXT.fullmatch(text or b"")
+    if read is None or (total := float(read[1])) == inf:
+        return None
+    pairs = (each.split(b":") for each in read[2].split())
+    counts = {int(bucket): int(count) for bucket, count in pairs}
+    return Histogram(total, counts) if max(counts) <= LAST else None
