@@ -33,7 +33,9 @@ if TYPE_CHECKING:
     from pollconsumer.store.redis_store import RedisStore
 
 MIDNIGHT = datetime(2030, 1, 1, tzinfo=UTC)
-OPTIONS = ConsumerOptions((QUEUE,), idle_time=5.0, estimated_duration=0.1, tolerance_factor=1.0, min_margin=2.0)
+OPTIONS = ConsumerOptions(
+    (QUEUE,), idle_time=5.0, estimated_duration=0.1, tolerance_factor=1.0, min_margin=2.0, overrun_target=1.0
+)
 
 
 class Alone:
