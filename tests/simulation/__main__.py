@@ -6,6 +6,7 @@ import argparse
 import sys
 import time
 from collections import Counter
+from contextlib import suppress
 
 from tests.simulation.shrinking import shrink
 from tests.simulation.story import tell
@@ -28,30 +29,28 @@ def main() -> int:
     if given.unit:
         print(speed(30))
         return 0
-    began, bad, launches, executions, virtual = time.process_time(), 0, 0, 0, 0.0
+    began, reports, bad, virtual = time.process_time(), 0, 0, 0.0
+    launches = executions = 0
     faults = Counter[str]()
-    for seed in range(given.first, given.first + given.seeds):
-        report = tell(seed, messages=given.messages, faults=given.faults, minutes=given.minutes, kept=kept)
-        if given.story:
-            print("\n".join(report.trace))
-        for line in report.violations:
-            print(f"seed {seed}: {line}", flush=True)
-        if report.violations and kept is None and not given.as_is:
-            left, short = shrink(seed, messages=given.messages, faults=given.faults, minutes=given.minutes)
-            print("\n".join(["", *short.violations, "", *short.trace, ""]))
-            options = f"--messages {given.messages} --faults {given.faults} --minutes {given.minutes}"
-            repeat = f"--first {seed} --seeds 1 {options} --only {','.join(left)} --story"
-            print(f"python -m tests.simulation {repeat}", flush=True)
-        bad += bool(report.violations)
-        launches, executions, virtual = (
-            launches + report.launches,
-            executions + report.executions,
-            virtual + report.virtual_seconds,
-        )
-        faults.update(" ".join(word for word in each.split() if not word[:1].isdigit()) for each in report.faults)
+    with suppress(KeyboardInterrupt):  # the summary of those so far
+        for seed in range(given.first, given.first + given.seeds):
+            report = tell(seed, messages=given.messages, faults=given.faults, minutes=given.minutes, kept=kept)
+            if given.story:
+                print("\n".join(report.trace))
+            for line in report.violations:
+                print(f"seed {seed}: {line}", flush=True)
+            if report.violations and kept is None and not given.as_is:
+                left, short = shrink(seed, messages=given.messages, faults=given.faults, minutes=given.minutes)
+                print("\n".join(["", *short.violations, "", *short.trace, ""]))
+                options = f"--messages {given.messages} --faults {given.faults} --minutes {given.minutes}"
+                repeat = f"--first {seed} --seeds 1 {options} --only {','.join(left)} --story"
+                print(f"python -m tests.simulation {repeat}", flush=True)
+            reports, bad, virtual = reports + 1, bad + bool(report.violations), virtual + report.virtual_seconds
+            launches, executions = launches + report.launches, executions + report.executions
+            faults.update(" ".join(word for word in each.split() if not word[:1].isdigit()) for each in report.faults)
     spent = time.process_time() - began
     print(
-        f"{given.seeds} seeds, {bad} with violations; {launches} launches of a consumer, {executions} executions, "
+        f"{reports} seeds, {bad} with violations; {launches} launches of a consumer, {executions} executions, "
         f"{faults.total()} faults in {virtual / 86400:.1f} virtual days; {spent:.0f} s of processor time, "
         f"{launches / spent * 60:.0f} launches a minute"
     )
