@@ -245,7 +245,7 @@ def test_messages_beside_and_behind_a_handler_that_misbehaves_are_handled_once(
     assert site.state(bad) == ("dead" if how in ("hang", "raise", "exit", "interrupt") else "completed")
     assert done.stderr.count("pollconsumer: warning: dead letter: ") == (site.state(bad) == "dead")
     said = "pollconsumer: warning: descriptors closed that no handler had opened: by "
-    assert done.stderr.count(said) == how.startswith("close")
+    assert (said in done.stderr) == how.startswith("close")  # twice if another handler ends in between
     assert done.stdout == "printed\n" * len(names)
     assert "Traceback" not in done.stderr
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from contextlib import suppress
 from datetime import datetime, timedelta
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,7 @@ import click
 
 from pollconsumer.core.choices import HandOff, LauncherRule
 from pollconsumer.core.detection import given_launcher, recorded_launcher
-from pollconsumer.core.errors import ConfigurationError, shown
+from pollconsumer.core.errors import ConfigurationError, PermissionDenied, shown
 from pollconsumer.core.instants import iso
 from pollconsumer.core.punctuality import LAUNCHES, allowance, punctuality_of
 from pollconsumer.core.redaction import redacted
@@ -78,7 +79,9 @@ def check(as_json: bool) -> None:
     wanted = {handler.queue for handler in handlers.values()} | {each.queue for each in recurrences if each.enabled}
     unserved = sorted(wanted - set(queues))
     service = service_of(wire, Keys(settings.namespace), unserved)
-    past = Inspector(wire, settings.namespace).launches(LAUNCHES_LEARNED_FROM)
+    past: list[dict[str, Any]] = []
+    with suppress(PermissionDenied):  # a producer may not read the ledger
+        past = Inspector(wire, settings.namespace).launches(LAUNCHES_LEARNED_FROM)
     consumer = _window(settings.consumer, now, [each for each in past if each["queues"] == sorted(queues)])
     longest = consumer["window_seconds"] + settings.consumer.grace
     report: dict[str, Any] = {
