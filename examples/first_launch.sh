@@ -20,7 +20,7 @@ step "What cron would start every minute. While it idles, another process enqueu
 (sleep 5; python -c 'import time, hello
 hello.greet.enqueue(name="from another process")
 hello.greet.enqueue(name="from there again", enqueued=time.time())') &
-show pollconsumer run --with-mover
+show pollconsumer run
 wait
 
 step "The launch ended by itself, before its 9 seconds were over. This is what it did:"
