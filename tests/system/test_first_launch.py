@@ -25,6 +25,6 @@ def test_the_first_example_of_the_readme_handles_what_it_enqueues() -> None:
     )
     assert done.returncode == 0, done.stderr
     assert "error" not in done.stderr
-    assert "hello Grace, 3 seconds later\n" in done.stdout
+    assert "hello Grace, 3 seconds later\n" in done.stdout + done.stderr
     listed = done.stdout.split("$ pollconsumer list\n", 1)[1]
     assert [line.split()[3] for line in listed.splitlines()[1:]] == ["completed"] * 5
