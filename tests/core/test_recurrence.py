@@ -77,7 +77,7 @@ def test_a_period_is_anchored_to_the_epoch_and_not_to_its_beginning(seconds: int
 UNATTENDED = 1 << 60
 
 
-@given(st.sampled_from(Missed), st.integers(0, 10**6), st.integers(10, 3600), st.integers(0, 10**6))
+@given(st.sampled_from(Missed), st.integers(0, 980_000), st.integers(10, 3600), st.integers(0, 10**6))
 def test_no_instant_since_a_launch_is_there_was_missed(
     missed: Missed, late_ms: int, seconds: int, since_ms: int
 ) -> None:
