@@ -52,7 +52,7 @@ def learned(entries: Iterable[bytes], group: str) -> Punctuality:
 def allowance(found: Found, punctuality: Punctuality, min_margin: float | None) -> Allowance:
     """What ``found`` asks for. ``min_margin`` is the setting: None to learn it.
 
-    Where ticks are dropped the process must be gone before the tick, whatever its last message takes, so that its exit
+    Where ticks are dropped the process must be gone before the tick, however long its last message lasts: its exit
     is no part of the margin. Elsewhere only the work must be over when the next launch starts.
     """
     if found.rule is LauncherRule.DROP:

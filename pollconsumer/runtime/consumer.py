@@ -160,12 +160,13 @@ class Consumer:
         after ``linger`` of it."""
         if self.executor.busy() or not self._exhausted:
             return None
-        sent_on = self._exchange.sent_on
-        self._exchange.send_on()
-        if self._exchange.sent_on > sent_on:
+        brought = self._exchange.brought
+        self._exchange.repair_now()
+        if self._exchange.brought > brought:
             return None
         now = self.clock()
-        self._empty_since = self._empty_since or now
+        if self._empty_since is None:
+            self._empty_since = now
         if now - self._empty_since < self.options.linger:
             return None
         return StopReason.HELD_BACK if self._exchange.held_back else StopReason.EMPTY
@@ -194,11 +195,11 @@ class Consumer:
         while self.asked_to_stop() is None and self.has_time_to_handle():
             self._report()
             if self.options.until_empty:
-                self._exchange.look_again()
-            sent_on = self._exchange.sent_on
+                self._exchange.promote_next()
+            brought = self._exchange.brought
             if self._exchange.reserve():
                 break
-            if self._exchange.more_in != 0 and self._exchange.sent_on == sent_on:
+            if self._exchange.more_in != 0 and self._exchange.brought == brought:
                 self._exhausted = True
                 break
         if self._settling.watched:
@@ -240,18 +241,19 @@ class Consumer:
         if self._empty_since is not None:
             longest = min(longest, max(0.0, self._empty_since + self.options.linger - now))
         if self.executor.busy():
-            due = self._exchange.due_in()
-            self._wake.wait(min(self.options.longest_wait, longest, inf if due is None else due), self.executor)
+            self._wake.wait(min(self.options.longest_wait, longest, self._exchange.due_in()), self.executor)
             self._collect()
             return
         until = now + longest
         last = not self.window.has_time(until, SERVER_LATE)
         while not self._exchange and self.asked_to_stop() is None and (left := until - self.clock()) > 0:
-            wait, due = min(self.options.longest_wait, left), self._exchange.due_in()
-            soon = [each for each in (self._exchange.more_in, due) if each is not None and each < wait]
+            wait, more_in = min(self.options.longest_wait, left), self._exchange.more_in
+            soon = min(self._exchange.due_in(), inf if more_in is None else more_in)
             self._report()
-            if last or soon or self._wake.pending:  # timed here: no wait outlasts the window, nor is anything due late
-                if self._wake.wait(min(left, max(SHORTEST_WAIT, min(soon, default=wait)))) or soon:
+            if (
+                last or soon < wait or self._wake.pending
+            ):  # timed here, so that no wait outlasts the window or a due time
+                if self._wake.wait(min(left, max(SHORTEST_WAIT, min(soon, wait)))) or soon < wait:
                     self._exchange.reserve()
             else:
                 self._exchange.reserve_when_woken(wait)

@@ -25,10 +25,11 @@ def tick(launch: Launch, queue: str) -> int:
 def repair(launch: Launch, queue: str, live_fences: list[bytes], on_dead_letter: Callable[[DeadLetter], object]) -> int:
     """Recover orphans, offer places of concurrency keys, and send what dead launches left in the outbox.
 
-    Returns how many messages were sent.
+    Returns how many messages that made ready.
     """
     recovered = launch.store.recover(queue, live_fences, on_dead_letter=on_dead_letter)
     if recovered:
         launch.emit(OrphansRecovered(queue, recovered))
-    launch.store.offer_places(queue)
-    return outbox.send(launch.store, queue, lambda *conflict: launch.emit(ConflictDropped(*conflict)))
+    offered = launch.store.offer_places(queue)
+    sent = outbox.send(launch.store, queue, lambda *conflict: launch.emit(ConflictDropped(*conflict)))
+    return recovered + offered + sent

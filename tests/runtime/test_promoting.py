@@ -136,6 +136,14 @@ def test_it_sends_on_what_a_dead_launch_left_in_an_outbox(alone: Alone) -> None:
     assert [name for name, _ in alone.handled] == ["child"]
 
 
+def test_until_empty_handles_what_its_last_repair_recovered(alone: Alone) -> None:
+    alone.store.enqueue([message("a", payload=payload("a"))])
+    Launch(alone.store, slot=7).reserve(lasts_ms=0)
+    alone.clock.now_ms += 1
+    assert alone.launch(until_empty=True) is StopReason.EMPTY
+    assert [name for name, _ in alone.handled] == ["a"]
+
+
 def test_it_recovers_what_a_dead_launch_of_another_group_had_reserved(alone: Alone) -> None:
     alone.store.enqueue([message("a", payload=payload("a"))])
     Launch(alone.store, slot=7).reserve(lasts_ms=5000)

@@ -55,8 +55,9 @@ def launch_consumer(settings: Settings, *, until_empty: bool, linger: float, max
             )
         queues = served_queues(settings, handlers)
         rule = plan.launcher.rule
-        options = consumer_options(settings, queues, rule, until_empty=until_empty, max_messages=max_messages)
-        options = options._replace(linger=linger)
+        options = consumer_options(
+            settings, queues, rule, until_empty=until_empty, linger=linger, max_messages=max_messages
+        )
 
         def work(launch: Launch) -> StopReason:
             with _ready(handlers, settings, programs, launch.check_lease) as ready:
@@ -147,7 +148,13 @@ def served_queues(settings: Settings, handlers: Mapping[str, Handler]) -> tuple[
 
 
 def consumer_options(
-    settings: Settings, queues: tuple[str, ...], rule: LauncherRule, *, until_empty: bool, max_messages: int | None
+    settings: Settings,
+    queues: tuple[str, ...],
+    rule: LauncherRule,
+    *,
+    until_empty: bool,
+    linger: float = 0.0,
+    max_messages: int | None,
 ) -> ConsumerOptions:
     from pollconsumer.runtime.consumer import ConsumerOptions
 
@@ -167,6 +174,7 @@ def consumer_options(
         overrun_target=OVERRUN_TARGETS[rule] if chosen.overrun_target is None else chosen.overrun_target,
         loop=chosen.loop,
         until_empty=until_empty,
+        linger=linger,
         max_messages=max_messages,
         memory_limit=chosen.memory_limit,
         limits=limits,

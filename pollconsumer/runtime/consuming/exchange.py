@@ -39,8 +39,8 @@ class Exchange:
         """Seconds from the last claim until limits allow more; None if unknown."""
         self.held_back = False
         """Whether the last claim left ready messages."""
-        self.sent_on = 0
-        """Messages sent from outboxes, to any queue, and occurrences enqueued."""
+        self.brought = 0
+        """Messages that repairs, outboxes and recurrences have made ready."""
         self._looked, self._due_at = -inf, inf
         self._repaired = launch.clock()
 
@@ -52,12 +52,12 @@ class Exchange:
         """Whether any was."""
         return bool(self._reserved)
 
-    def due_in(self) -> float | None:
-        """Seconds until a message or a recurrence of our queues is due; None if none is known."""
-        return None if self._due_at == inf else max(0.0, self._due_at - self._launch.clock())
+    def due_in(self) -> float:
+        """Seconds until a message or a recurrence of our queues is due; infinity if none is known."""
+        return max(0.0, self._due_at - self._launch.clock())
 
-    def look_again(self) -> None:
-        """Promote with the next step, whatever is known."""
+    def promote_next(self) -> None:
+        """Promote with the next step, even if nothing is known to be due."""
         self._looked = -inf
 
     def reserve(self) -> bool:
@@ -109,8 +109,7 @@ class Exchange:
         """Keep it reserved for the next launch: released now, it would return to this one."""
         self._put_off.append(reservation)
 
-    def send_on(self) -> None:
-        """Repair our queues now."""
+    def repair_now(self) -> None:
         self._repaired = -inf
         self._repair()
 
@@ -146,7 +145,7 @@ class Exchange:
         self._repaired = launch.clock()
         live = launch.leases.live_fences()
         for queue in self._turns.queues:
-            self.sent_on += repair(launch, queue, live, lambda dead: self._settling.add_dead_letter(*dead))
+            self.brought += repair(launch, queue, live, lambda dead: self._settling.add_dead_letter(*dead))
 
     def _send(self, shares: list[Share], wait: float = 0.0, promoting: Sequence[str] = ()) -> Stepped:
         launch = self._launch
@@ -167,7 +166,7 @@ class Exchange:
             )
             for queue, promoted in zip(promoting, stepped.promoted, strict=True):
                 if promoted.recurring:
-                    self.sent_on += tick(launch, queue)
+                    self.brought += tick(launch, queue)
         self._reserved += stepped.reserved
         self.successor = self.successor or stepped.successor
         self.held_back = self.held_back or stepped.held_back
@@ -183,7 +182,7 @@ class Exchange:
         for share in shares:
             self._untrimmed += len(share.completed)
             if any(settlement.outgoing for settlement in share.settlements):
-                self.sent_on += outbox.send(self._store, share.queue, self._tell_conflict)
+                self.brought += outbox.send(self._store, share.queue, self._tell_conflict)
         if self._untrimmed >= TRIM_EVERY:
             self._untrimmed = 0
             for share in shares:

@@ -29,6 +29,7 @@ class Frame:
         self._start, now = host.started_at(), host.monotonic()
         self._ahead = plan.next_launches and (now + plan.next_launches[0], now + plan.next_launches[1])
         self.launch_offset = None if plan.launched_ago is None else plan.launched_ago - (now - self._start)
+        self.window = Window(self._start, self._start)
         self.learn(Punctuality())
         self.interruption = host.catch_signals()
         self.progress = Progress()
@@ -38,7 +39,7 @@ class Frame:
 
     def learn(self, punctuality: Punctuality) -> bool:
         """Set window and margin by what is known of earlier launches. Whether the window changes."""
-        plan, before = self.plan, getattr(self, "window", None)
+        plan, before = self.plan, self.window
         late, margin = allowance(plan.launcher, punctuality, plan.min_margin)
         self.window = Window(self._start, predict_stop(self._start, plan.timeout, self._ahead, plan.handoff, late))
         # What is only remembered never closes more than half of a window.
