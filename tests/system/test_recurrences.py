@@ -78,12 +78,13 @@ def test_what_another_consumer_defines_is_left_alone(site: Site) -> None:
 def test_a_paused_recurrence_enqueues_nothing(site: Site) -> None:
     site.drain()
     assert site.command("recurrences", "pause", "tick").returncode == 0
-    assert listed(site)["tick"]["next"] == "paused"
+    paused = listed(site)["tick"]
+    assert paused["next"] == "paused"
     site.command("move", "--timeout", "3s")
-    assert listed(site)["tick"]["enqueued"] == 0
+    assert listed(site)["tick"] == paused
     assert site.command("recurrences", "resume", "tick").returncode == 0
     mover = site.start("move")
-    wait_until(lambda: listed(site)["tick"]["enqueued"] != 0, "an occurrence")
+    wait_until(lambda: listed(site)["tick"]["enqueued"] != paused["enqueued"], "an occurrence")
     mover.terminate()
 
 
@@ -120,7 +121,7 @@ def test_triggering_enqueues_one_more(site: Site) -> None:
     message = site.command("recurrences", "trigger", "nightly").stdout.strip()
     site.drain()
     assert site.state(message) == "completed"
-    assert site.notes() == ["night"]
+    assert site.notes().count("night") == 1
 
 
 def test_a_trigger_says_as_json_what_enqueue_says(site: Site) -> None:
