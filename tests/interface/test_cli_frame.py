@@ -44,17 +44,6 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
-    """Exit code, standard output and standard error of a command line in this process."""
-
-    def run_arguments(*arguments: str) -> tuple[int, str, str]:
-        code = cli.main(arguments)
-        return code, *capsys.readouterr()
-
-    return run_arguments
-
-
-@pytest.fixture
 def doing(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], Any]], None]:
     """Makes a command ``example``, with an option of each kind, do what it is given."""
     action: list[Callable[[], Any]] = []

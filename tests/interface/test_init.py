@@ -55,15 +55,6 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     logs.configure()
 
 
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
-    def run_arguments(*arguments: str) -> tuple[int, str, str]:
-        code = cli.main(arguments)
-        return code, *capsys.readouterr()
-
-    return run_arguments
-
-
 def installed(settings: Settings | None = None, **changed: Any) -> Installation:
     directory = Path("/etc/pollconsumer")
     settings = settings or Settings(store=URL, directory=directory, config=directory / "config.toml")

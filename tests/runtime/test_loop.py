@@ -15,7 +15,7 @@ from pollconsumer.core.choices import Loop
 from pollconsumer.core.events import WindowTooShort
 from pollconsumer.core.window import StopReason
 from pollconsumer.runtime import consumer
-from tests.runtime.virtual import TICK, Arrival, Arrivals, Clock, Settings, VirtualLaunch
+from tests.runtime.virtual import TICK, Arrival, Arrivals, Clock, Settings, VirtualLaunch, whole_ticks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -112,10 +112,7 @@ CASES = st.tuples(EXTENDED, ANY)
 
 @pytest.fixture(autouse=True, scope="module")
 def exact() -> Iterator[None]:
-    """Slices of a wait, and the horizon of a batch, in whole ticks."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(consumer, "LONGEST_WAIT", 0.75)
-        patch.setattr(consumer, "HORIZON", 10 * TICK)
+    with whole_ticks():
         yield
 
 

@@ -6,14 +6,19 @@ Instants are whole multiples of 2**-10 s, so that sums of them are exact and two
 from __future__ import annotations
 
 import heapq
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
+
+import pytest
 
 from pollconsumer.core.choices import Loop
 from pollconsumer.core.durations import Durations
 from pollconsumer.core.histogram import Histogram
 from pollconsumer.core.window import StopReason, Window
+from pollconsumer.runtime import consumer
 from pollconsumer.runtime.consumer import Consumer, ConsumerOptions
 from pollconsumer.runtime.handling.executor import Attempt, Handled, InlineExecutor
 from pollconsumer.runtime.handling.handler import Handler
@@ -31,6 +36,17 @@ if TYPE_CHECKING:
     from pollconsumer.runtime.launch.held import Launch
 
 TICK = 2.0**-10
+
+
+@contextmanager
+def whole_ticks() -> Iterator[None]:
+    """Slices of a wait, and the horizon of a batch, in whole ticks."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(consumer, "LONGEST_WAIT", 0.75)
+        patch.setattr(consumer, "HORIZON", 10 * TICK)
+        yield
+
+
 QUEUE = "mail"
 HANDLER = "handler"
 
