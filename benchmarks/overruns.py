@@ -16,7 +16,7 @@ import time
 from itertools import pairwise, product
 
 from benchmarks.place import handler, place, start, tcp_server
-from pollconsumer.core.distributions import draw
+from pollconsumer.core.forecast.distributions import draw
 from tests.simulation.overruns import BEYOND, DISTRIBUTIONS, MEAN, SLOTS
 
 OFFSET = 1.0

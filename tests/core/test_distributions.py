@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pollconsumer.core.distributions import (
+from pollconsumer.core.forecast.distributions import (
     Bimodal,
     Constant,
     Distribution,

@@ -12,16 +12,25 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 
 from pollconsumer.core.choices import HandOff, LauncherRule, Loop
-from pollconsumer.core.distributions import Arrival as Sent
-from pollconsumer.core.distributions import Constant, Exponential, Handling, Lognormal, Pareto, Uniform, Workload
-from pollconsumer.core.figures import Figures, Record
-from pollconsumer.core.forecast import Forecast, Launch, Queue, Rules
-from pollconsumer.core.launchers import Outage
-from pollconsumer.core.platforms import PLATFORMS
+from pollconsumer.core.forecast.distributions import Arrival as Sent
+from pollconsumer.core.forecast.distributions import (
+    Constant,
+    Exponential,
+    Handling,
+    Lognormal,
+    Pareto,
+    Uniform,
+    Workload,
+)
+from pollconsumer.core.forecast.figures import Figures, Record
+from pollconsumer.core.forecast.forecast import Forecast
+from pollconsumer.core.forecast.launch import Launch, Queue
+from pollconsumer.core.forecast.launchers import Outage
+from pollconsumer.core.forecast.platforms import PLATFORMS
+from pollconsumer.core.forecast.rules import Rules
 from pollconsumer.core.window import Window
-from pollconsumer.runtime import consumer
 from tests.runtime.test_loop import EXTENDED, arrivals
-from tests.runtime.virtual import TICK, Arrival, Settings, VirtualLaunch, histogram
+from tests.runtime.virtual import Arrival, Settings, VirtualLaunch, histogram, whole_ticks
 
 STEADY = Workload(Constant(0.01), every=0.1)
 HOUR = 3600.0
@@ -29,10 +38,7 @@ HOUR = 3600.0
 
 @pytest.fixture(autouse=True, scope="module")
 def exact() -> Iterator[None]:
-    """Slices of a wait, and the horizon of a batch, in whole ticks."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(consumer, "LONGEST_WAIT", 0.75)
-        patch.setattr(consumer, "HORIZON", 10 * TICK)
+    with whole_ticks():
         yield
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pollconsumer.core.distributions import Bimodal, Distribution, Exponential, Lognormal, Pareto, draw
+from pollconsumer.core.forecast.distributions import Bimodal, Distribution, Exponential, Lognormal, Pareto, draw
 from pollconsumer.core.histogram import BOUNDS, LAST, Histogram
 from tests.runtime.virtual import histogram
 

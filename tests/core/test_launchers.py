@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from pollconsumer.core.launchers import (
+from pollconsumer.core.forecast.launchers import (
     Allow,
     BusyboxCrond,
     CloudRun,
@@ -26,7 +26,7 @@ from pollconsumer.core.launchers import (
     looks,
     ticks,
 )
-from pollconsumer.core.platforms import PLATFORMS
+from pollconsumer.core.forecast.platforms import PLATFORMS
 
 RUNNING = Launched(1.0)
 GONE = Launched(1.0, 50.0)

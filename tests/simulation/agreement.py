@@ -12,11 +12,12 @@ import sys
 from collections.abc import Iterator
 
 from pollconsumer.core.choices import HandOff
-from pollconsumer.core.distributions import Arrival, Handling, Uniform
-from pollconsumer.core.figures import Figures
-from pollconsumer.core.forecast import Forecast, Rules
-from pollconsumer.core.launchers import CronDaemon
-from pollconsumer.core.platforms import Platform
+from pollconsumer.core.forecast.distributions import Arrival, Handling, Uniform
+from pollconsumer.core.forecast.figures import Figures
+from pollconsumer.core.forecast.forecast import Forecast
+from pollconsumer.core.forecast.launchers import CronDaemon
+from pollconsumer.core.forecast.platforms import Platform
+from pollconsumer.core.forecast.rules import Rules
 from tests.cron.produce import AHEAD, LASTING, LASTS, PERIOD, SCHEDULED
 from tests.simulation.measuring import Measured
 from tests.simulation.table import HEADINGS, LINE, row

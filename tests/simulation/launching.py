@@ -7,9 +7,8 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, tzinfo
 from functools import partial
 
-from pollconsumer.core.forecast import SEEN_FOR
-from pollconsumer.core.launchers import Decision, Launched, Outage, looks, ticks
-from pollconsumer.core.platforms import Platform
+from pollconsumer.core.forecast.launchers import SEEN_FOR, Decision, Launched, Outage, looks, ticks
+from pollconsumer.core.forecast.platforms import Platform
 from pollconsumer.interface.testing.simulation.process import Process
 from pollconsumer.interface.testing.simulation.server import BEGINS
 from pollconsumer.interface.testing.simulation.world import World

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from pollconsumer.core.distributions import Arrival
-from pollconsumer.core.figures import Held, Record
-from pollconsumer.core.forecast import Rules
-from pollconsumer.core.platforms import Platform
+from pollconsumer.core.forecast.distributions import Arrival
+from pollconsumer.core.forecast.figures import Held, Record
+from pollconsumer.core.forecast.platforms import Platform
+from pollconsumer.core.forecast.rules import Rules
 from pollconsumer.core.window import StopReason
 from pollconsumer.interface.testing.simulation.process import Process
 from pollconsumer.runtime.handling.context import Context

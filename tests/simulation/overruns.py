@@ -14,10 +14,11 @@ from itertools import pairwise, product
 from typing import NamedTuple
 
 from pollconsumer.core.choices import Loop
-from pollconsumer.core.distributions import Bimodal, Distribution, Exponential, Lognormal, Pareto, Workload
-from pollconsumer.core.figures import Record
-from pollconsumer.core.forecast import Forecast, Rules
-from pollconsumer.core.platforms import PLATFORMS
+from pollconsumer.core.forecast.distributions import Bimodal, Distribution, Exponential, Lognormal, Pareto, Workload
+from pollconsumer.core.forecast.figures import Record
+from pollconsumer.core.forecast.forecast import Forecast
+from pollconsumer.core.forecast.platforms import PLATFORMS
+from pollconsumer.core.forecast.rules import Rules
 
 
 class Within(NamedTuple):

@@ -7,9 +7,9 @@ from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
 from pollconsumer.core.choices import HandOff
-from pollconsumer.core.distributions import Bimodal, Exponential, Lognormal, Pareto
-from pollconsumer.core.launchers import Kudu, Outage
-from pollconsumer.core.platforms import PLATFORMS
+from pollconsumer.core.forecast.distributions import Bimodal, Exponential, Lognormal, Pareto
+from pollconsumer.core.forecast.launchers import Kudu, Outage
+from pollconsumer.core.forecast.platforms import PLATFORMS
 from pollconsumer.interface.testing.fake_store import DirectConnection
 from pollconsumer.store.inspector import Inspector
 from pollconsumer.store.patience import Budget

@@ -12,10 +12,11 @@ import sys
 from itertools import product
 
 from pollconsumer.core.choices import HandOff, LauncherRule
-from pollconsumer.core.distributions import Bimodal, Constant, Exponential, Lognormal, Pareto, Workload
-from pollconsumer.core.figures import Figures, Spread
-from pollconsumer.core.forecast import Forecast, Rules
-from pollconsumer.core.platforms import PLATFORMS, Platform
+from pollconsumer.core.forecast.distributions import Bimodal, Constant, Exponential, Lognormal, Pareto, Workload
+from pollconsumer.core.forecast.figures import Figures, Spread
+from pollconsumer.core.forecast.forecast import Forecast
+from pollconsumer.core.forecast.platforms import PLATFORMS, Platform
+from pollconsumer.core.forecast.rules import Rules
 from tests.simulation.measuring import Measured
 
 AHEAD = 3.35

@@ -7,10 +7,11 @@ import random
 import pytest
 
 from pollconsumer.core.choices import HandOff
-from pollconsumer.core.distributions import Exponential, Workload
-from pollconsumer.core.figures import Figures
-from pollconsumer.core.forecast import Forecast, Rules
-from pollconsumer.core.platforms import PLATFORMS
+from pollconsumer.core.forecast.distributions import Exponential, Workload
+from pollconsumer.core.forecast.figures import Figures
+from pollconsumer.core.forecast.forecast import Forecast
+from pollconsumer.core.forecast.platforms import PLATFORMS
+from pollconsumer.core.forecast.rules import Rules
 from pollconsumer.interface.testing.simulation.world import World
 from tests.simulation import table
 from tests.simulation.measuring import Measured

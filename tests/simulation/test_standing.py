@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pollconsumer.core.distributions import Exponential
+from pollconsumer.core.forecast.distributions import Exponential
 from pollconsumer.interface.testing.fake_store import DirectConnection
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.patience import Budget

@@ -12,7 +12,10 @@ from itertools import groupby
 from typing import NamedTuple, Protocol
 
 from pollconsumer.core.cron import Cron
-from pollconsumer.core.distributions import Chance
+from pollconsumer.core.forecast.distributions import Chance
+
+SEEN_FOR = 60.0
+"""Seconds for which a launcher is shown launches that have ended."""
 
 
 class Launched(NamedTuple):

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from pollconsumer.core.choices import LauncherRule
 from pollconsumer.core.detection import REAPED_LATE, Found
-from pollconsumer.core.distributions import Chance, Distribution, Uniform, draw, lognormal_between
-from pollconsumer.core.launchers import (
+from pollconsumer.core.forecast.distributions import Chance, Distribution, Uniform, draw, lognormal_between
+from pollconsumer.core.forecast.launchers import (
     Allow,
     BusyboxCrond,
     CloudRun,
