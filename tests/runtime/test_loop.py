@@ -116,7 +116,7 @@ def exact() -> Iterator[None]:
         yield
 
 
-@hypothesis_settings(max_examples=500)
+@hypothesis_settings(max_examples=250)
 @given(PLAIN, HANDLED)
 def test_the_loop_decides_like_the_recursion_of_the_article(settings: Settings, script: list[Arrival]) -> None:
     launch = VirtualLaunch(settings, script)
