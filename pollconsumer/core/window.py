@@ -6,6 +6,7 @@ Source: Mark Seemann, "Faking a continuously Polling Consumer with scheduled tas
 from __future__ import annotations
 
 from enum import StrEnum
+from math import inf, nextafter
 from typing import NamedTuple
 
 from pollconsumer.core.choices import HandOff
@@ -47,6 +48,11 @@ class Window(NamedTuple):
 
     def left(self, now: float) -> float:
         return max(0.0, self.stop_before - now)
+
+    @staticmethod
+    def wait_until(now: float, longest: float) -> float:
+        """When a wait ends: later than ``now``, even if ``longest`` is lost by rounding, or no time would ever pass."""
+        return max(now + longest, nextafter(now, inf))
 
 
 def predict_stop(

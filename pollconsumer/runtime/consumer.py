@@ -244,7 +244,7 @@ class Consumer:
             self._wake.wait(min(self.options.longest_wait, longest, self._exchange.due_in()), self.executor)
             self._collect()
             return
-        until = now + longest
+        until = self.window.wait_until(now, longest)
         last = not self.window.has_time(until, SERVER_LATE)
         while not self._exchange and self.asked_to_stop() is None and (left := until - self.clock()) > 0:
             wait, more_in = min(self.options.longest_wait, left), self._exchange.more_in

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from dataclasses import replace
+from math import inf, nextafter, ulp
 from typing import Any
 
 import pytest
@@ -61,6 +62,22 @@ def test_a_launch_with_a_message_in_hand_asks_again_whether_it_may_idle_as_the_c
     consumed = VirtualLaunch(settings, script)
     consumed.handle_until_stopped()
     assert started(settings, script) == [at for _, at, _ in consumed.started] == [0.0]
+
+
+def test_a_wait_until_the_margin_ends_even_if_rounding_leaves_nothing_of_it() -> None:
+    """After four hours, half of the clock's resolution before the margin begins."""
+    begins = 14_400.0
+    stop_before = nextafter(begins + 2.0, inf)
+    margin = stop_before - begins - ulp(begins) / 2
+    assert begins + margin < stop_before
+    assert begins + (stop_before - begins - margin) == begins
+    settings = Settings(
+        stop_before, idle_time=2 * begins, estimated_duration=0.0, tolerance_factor=0.0, min_margin=margin, waking=True
+    )
+    script = [Arrival(begins, 0.0)]
+    consumed = VirtualLaunch(settings, script)
+    consumed.handle_until_stopped()
+    assert started(settings, script) == [at for _, at, _ in consumed.started] == [begins]
 
 
 def started(settings: Settings, script: list[Arrival]) -> list[float]:

@@ -112,7 +112,7 @@ class Launch:
                 longest = self._rules.longest_wait if self._running else math.inf
                 if self._rules.loop is Loop.WOKEN:
                     longest = min(longest, self.window.left(self.now) - self._margin())
-                self._idles_until = self.now + min(self._rules.idle_time, longest)
+                self._idles_until = self.window.wait_until(self.now, min(self._rules.idle_time, longest))
             else:
                 self._stopping = True
         return False
