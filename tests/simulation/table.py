@@ -12,6 +12,8 @@ import sys
 from itertools import product
 
 from pollconsumer.core.choices import HandOff, LauncherRule
+from pollconsumer.core.detection import given_launcher
+from pollconsumer.core.durations import OVERRUN_TARGETS
 from pollconsumer.core.forecast.distributions import Bimodal, Constant, Exponential, Lognormal, Pareto, Workload
 from pollconsumer.core.forecast.figures import Figures, Spread
 from pollconsumer.core.forecast.forecast import Forecast
@@ -76,10 +78,12 @@ def arguments() -> argparse.Namespace:
 
 def cell(given: argparse.Namespace, platform: Platform, handoff: HandOff, workload: Workload) -> Figures:
     seconds = given.minutes * 60 if given.hours is None else given.hours * 3600
+    rule = given_launcher(LauncherRule(given.launcher), platform.found).rule
     rules = Rules(
         handoff,
         timeout=platform.period,
         min_margin=given.min_margin,
+        overrun_target=OVERRUN_TARGETS[rule],
         launcher=LauncherRule(given.launcher),
         idle_time=given.idle_time,
         tolerance_factor=given.tolerance_factor,
