@@ -38,6 +38,9 @@ class Found(NamedTuple):
     reaped_late: float = 0.0
 
 
+UNKNOWN = Found("", LauncherRule.PARALLEL)
+
+
 def find_launcher(variables: Mapping[str, str], ancestors: Iterable[Ancestor]) -> Found:
     """The nearest of the ``ancestors``, parent first, that is a launcher; else the platform whose ``variables`` of the
     environment are set."""
@@ -56,7 +59,7 @@ def find_launcher(variables: Mapping[str, str], ancestors: Iterable[Ancestor]) -
         return Found("systemd", LauncherRule.QUEUE)
     if "GITHUB_RUN_ID" in variables:
         return Found("github", LauncherRule.PARALLEL)
-    return Found("", LauncherRule.PARALLEL)
+    return UNKNOWN
 
 
 def recorded_launcher(platform: str, rule: str) -> Found:

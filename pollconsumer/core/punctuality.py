@@ -3,12 +3,12 @@ what the next deadline has to allow for that. All in seconds."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-from pollconsumer.core import strict_json
 from pollconsumer.core.choices import LauncherRule
 from pollconsumer.core.detection import Found
+from pollconsumer.core.past import Past
 
 LAUNCHES = 10
 """How many launches it is learned from."""
@@ -17,8 +17,6 @@ FLOOR = 0.5
 OF_EXIT = 0.25
 """Of the largest exit time, added at least where ticks are dropped: on a busy machine a longer one will come."""
 UNLEARNED_EXIT = 1.5
-LONGEST = 3600.0
-"""An offset or exit time beyond it is corrupt."""
 
 
 class Punctuality(NamedTuple):
@@ -41,11 +39,10 @@ class Allowance(NamedTuple):
     min_margin: float
 
 
-def learned(entries: Iterable[bytes], group: str) -> Punctuality:
-    """From entries of the ledger, newest first: those of the ``group`` alone."""
-    last = list(_of_group(entries, group))
-    offsets = [offset for offset, _ in last if offset is not None][:LAUNCHES]
-    exits = [seconds for _, seconds in last if seconds is not None][:LAUNCHES]
+def learned(past: Sequence[Past]) -> Punctuality:
+    """From earlier launches, newest first."""
+    offsets = [each.offset for each in past if each.offset is not None][:LAUNCHES]
+    exits = [each.exit for each in past if each.exit is not None][:LAUNCHES]
     return punctuality_of(offsets, exits)
 
 
@@ -61,17 +58,3 @@ def allowance(found: Found, punctuality: Punctuality, min_margin: float | None) 
         return Allowance(-early, floor if min_margin is None else max(0.0, min_margin - early))
     least = punctuality.exit + FLOOR if min_margin is None else min_margin
     return Allowance(punctuality.offset, least)
-
-
-def _of_group(entries: Iterable[bytes], group: str) -> Iterator[tuple[float | None, float | None]]:
-    for text in entries:
-        try:
-            entry = strict_json.parse(text)
-        except ValueError:  # corrupt
-            continue
-        if isinstance(entry, dict) and str(entry.get("lineage")).rpartition(":")[0] == group:
-            yield _seconds(entry.get("launch_offset_seconds")), _seconds(entry.get("exit_seconds"))
-
-
-def _seconds(value: object) -> float | None:
-    return float(value) if type(value) in (int, float) and abs(value) <= LONGEST else None  # type: ignore[arg-type]

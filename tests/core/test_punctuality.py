@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 
 from pollconsumer.core.choices import LauncherRule
 from pollconsumer.core.detection import REAPED_LATE, Found
-from pollconsumer.core.punctuality import FLOOR, LAUNCHES, UNLEARNED_EXIT, Punctuality, allowance, learned
+from pollconsumer.core.past import past_launches
+from pollconsumer.core.punctuality import FLOOR, LAUNCHES, UNLEARNED_EXIT, Punctuality, allowance
+from pollconsumer.core.punctuality import learned as learned_of
 
 MAIL = "consumer:mail"
 PARALLEL, DROP = Found("cron", LauncherRule.PARALLEL), Found("flock", LauncherRule.DROP)
@@ -20,6 +22,10 @@ SECONDS = st.floats(0, 100)
 
 def entry(offset: object = None, leaving: object = None, lineage: str = f"{MAIL}:0") -> bytes:
     return json.dumps({"lineage": lineage, "launch_offset_seconds": offset, "exit_seconds": leaving}).encode()
+
+
+def learned(entries: list[bytes], group: str) -> Punctuality:
+    return learned_of(past_launches(entries, group))
 
 
 @given(st.lists(st.tuples(SECONDS, SECONDS), min_size=1, max_size=30))

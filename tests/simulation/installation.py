@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pollconsumer import store
-from pollconsumer.core.choices import HandOff
-from pollconsumer.core.detection import given_launcher
+from pollconsumer.core.choices import HandOff, LauncherRule
+from pollconsumer.core.detection import UNKNOWN, given_launcher
 from pollconsumer.core.errors import PollConsumerError
 from pollconsumer.core.forecast.distributions import draw
 from pollconsumer.core.forecast.launchers import Outage
@@ -138,14 +138,15 @@ class Installation:
         return Launching(self.world, self.host, self.platform, lambda: self.launch(role), instant, outages)
 
     def _plan(self, handoff: HandOff) -> LaunchPlan:
-        ahead = self.host.next_launches(self.platform.schedule)
+        ahead, found = self.host.next_launches(self.platform.schedule), self.platform.found
         return LaunchPlan(
             self.rules.timeout,
             self.rules.grace,
             handoff,
             ahead,
             launched_ago=self.host.launched_ago(self.platform.schedule, ahead),
-            launcher=given_launcher(self.rules.launcher, self.platform.found),
+            launcher=given_launcher(self.rules.launcher, found),
+            observes=found == UNKNOWN and self.rules.launcher is LauncherRule.AUTO,
             min_margin=self.rules.min_margin,
         )
 

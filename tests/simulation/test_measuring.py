@@ -6,12 +6,14 @@ import random
 
 import pytest
 
-from pollconsumer.core.choices import HandOff
+from pollconsumer.core.choices import HandOff, LauncherRule
+from pollconsumer.core.detection import UNKNOWN
 from pollconsumer.core.forecast.distributions import Exponential, Workload
 from pollconsumer.core.forecast.figures import Figures
 from pollconsumer.core.forecast.forecast import Forecast
 from pollconsumer.core.forecast.platforms import PLATFORMS
 from pollconsumer.core.forecast.rules import Rules
+from pollconsumer.core.observing import TIMES
 from pollconsumer.interface.testing.simulation.world import World
 from tests.simulation import table
 from tests.simulation.measuring import Measured
@@ -46,6 +48,26 @@ def test_a_forecast_has_the_figures_of_the_simulation(name: str, handoff: HandOf
     assert one.coverage == pytest.approx(other.coverage, abs=0.02)
     assert one.gap.p50 == pytest.approx(other.gap.p50, rel=0.15, abs=0.005)
     assert one.latency.p50 == pytest.approx(other.latency.p50, rel=0.1, abs=0.01)
+
+
+@pytest.mark.parametrize("name", ["supercronic", "flock"])
+def test_a_launcher_that_nothing_names_is_known_by_the_ticks_that_it_drops(name: str) -> None:
+    """A launch with a baton is alive at one tick or two, until three such launches have shown what that costs."""
+    unnamed = PLATFORMS[name]._replace(found=UNKNOWN)
+    dropped = {}
+    for launcher in (LauncherRule.AUTO, LauncherRule.PARALLEL):
+        messages = WORKLOAD.messages(random.Random(1), 0.0, 4 * SECONDS)
+        rules = Rules(HandOff.BATON, launcher=launcher)
+        dropped[launcher] = Measured(1, unnamed, rules, messages, 4 * SECONDS).run().figures().dropped
+    assert dropped[LauncherRule.AUTO] <= 2 * TIMES
+    assert dropped[LauncherRule.PARALLEL] >= 9
+
+
+def test_a_launcher_that_nothing_names_and_that_starts_launches_beside_others_may_go_on() -> None:
+    unnamed = PLATFORMS["debian-cron"]._replace(found=UNKNOWN)
+    messages = WORKLOAD.messages(random.Random(1), 0.0, 4 * SECONDS)
+    figures = Measured(1, unnamed, Rules(HandOff.BATON), messages, 4 * SECONDS).run().figures()
+    assert figures.coverage > 0.999
 
 
 def test_each_row_of_a_table_has_its_launcher_and_figures_and_a_seed_repeats_it(

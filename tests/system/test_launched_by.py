@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import sys
@@ -10,6 +11,7 @@ from shutil import which
 from typing import TYPE_CHECKING
 
 import pytest
+from redis import Redis
 
 if TYPE_CHECKING:
     from tests.site import Site
@@ -42,6 +44,35 @@ def test_check_shows_a_window_that_ends_before_a_tick_that_would_be_dropped(site
     consumer = site.json("check")["consumer"]
     assert consumer["window_seconds"] == 58.5
     assert consumer["margin_seconds"] == 0.5
+
+
+def test_a_launcher_that_nothing_names_is_known_by_what_earlier_launches_saw_and_check_says_so(site: Site) -> None:
+    """Three launches that were alive at a tick, each with none at that tick after it."""
+    every_minute = ["--schedule", "* * * * *", "--handoff", "baton"]
+    assert site.drain(*every_minute).returncode == 0
+    with Redis(unix_socket_path=str(site.socket)) as client:
+        control = "{pollconsumer}:"
+        entry = json.loads(client.hvals(f"{control}ledger")[0])
+        # The last launch of a minute ago: alive at the tick that this minute is.
+        minute = 60_000
+        ticks = int(entry["started_ms"] - entry["launch_offset_seconds"] * 1000)
+        changed = {
+            "started_ms": ticks - 2 * minute + 100,
+            "ended_ms": ticks - minute + 20_000,
+            "launch_offset_seconds": 0.1,
+            "next_tick_seconds": 59.9,
+            "observed": ["drop", 2],
+        }
+        client.hset(f"{control}ledger", entry["launch_id"], json.dumps(entry | changed))
+    assert site.drain(*every_minute).returncode == 0
+    assert [each["launcher"] for each in site.json("launches")] == ["drop", "parallel"]
+    consumer = site.json("check")["consumer"]
+    assert (consumer["launcher"], consumer["platform"]) == ("drop", None)
+    assert consumer["observed"] == {"rule": "drop", "times": 3}
+    text = "drop (seen to start nothing at a tick at which a launch was alive, 3 times)"
+    assert text in site.command("check").stdout
+    assert site.drain(*every_minute, "--launcher", "parallel").returncode == 0
+    assert site.json("launches")[0]["launcher"] == "parallel"
 
 
 @pytest.mark.parametrize("role", ["run", "move"])

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from pollconsumer.core.choices import LauncherRule
-from pollconsumer.core.detection import find_launcher, given_launcher, run_id
+from pollconsumer.core.detection import UNKNOWN, find_launcher, given_launcher, run_id
 from pollconsumer.core.durations import OVERRUN_TARGETS
 from pollconsumer.core.punctuality import FLOOR, Punctuality
 from pollconsumer.interface.event_log import listener
@@ -54,12 +54,16 @@ def launch_consumer(settings: Settings, *, until_empty: bool, linger: float, max
                 extra=about("no handlers", kind=STANDING),
             )
         queues = served_queues(settings, handlers)
-        rule = plan.launcher.rule
-        options = consumer_options(
-            settings, queues, rule, until_empty=until_empty, linger=linger, max_messages=max_messages
-        )
 
         def work(launch: Launch) -> StopReason:
+            options = consumer_options(
+                settings,
+                queues,
+                launch.plan.launcher.rule,
+                until_empty=until_empty,
+                linger=linger,
+                max_messages=max_messages,
+            )
             with _ready(handlers, settings, programs, launch.check_lease) as ready:
                 learned = options._replace(min_margin=launch.min_margin)
                 return consume(launch, learned, ready, recurrences, executor_of(chosen.concurrency))
@@ -116,13 +120,15 @@ def plan_of(chosen: ConsumerSettings | MoverSettings) -> LaunchPlan:
 
         ahead = next_launches(chosen.schedule)
         ago = launched_ago(chosen.schedule, ahead)
+    found = launcher_of(chosen)
     return LaunchPlan(
         chosen.timeout,
         chosen.grace,
         chosen.handoff,
         ahead,
         launched_ago=ago,
-        launcher=launcher_of(chosen),
+        launcher=found,
+        observes=found == UNKNOWN and chosen.launcher is LauncherRule.AUTO,
         min_margin=chosen.min_margin,
         run_id=run_id(os.environ),
     )

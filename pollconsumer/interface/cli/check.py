@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pollconsumer.core.choices import HandOff, LauncherRule
-from pollconsumer.core.detection import given_launcher, recorded_launcher
+from pollconsumer.core.detection import UNKNOWN, given_launcher, recorded_launcher
 from pollconsumer.core.errors import ConfigurationError, PermissionDenied, shown
 from pollconsumer.core.instants import iso
-from pollconsumer.core.punctuality import LAUNCHES, allowance, punctuality_of
+from pollconsumer.core.observing import Observed, read_observed
+from pollconsumer.core.past import past_launch
+from pollconsumer.core.punctuality import allowance, learned
 from pollconsumer.core.redaction import redacted
 from pollconsumer.core.timespan import format_duration
 from pollconsumer.core.window import predict_stop
@@ -47,8 +49,12 @@ if TYPE_CHECKING:
 
 LAUNCHES_SHOWN = 5
 LAUNCHES_LEARNED_FROM = 100
-LEARNED = ("launch_offset_seconds", "exit_seconds")
 REACH_BUDGET = 5.0
+OBSERVED = {
+    LauncherRule.PARALLEL: "seen to start another beside a launch that was alive at the tick, {} times",
+    LauncherRule.QUEUE: "seen to start the next launch when one that was alive at the tick had ended, {} times",
+    LauncherRule.DROP: "seen to start nothing at a tick at which a launch was alive, {} times",
+}
 IMPORT_WITHIN = 20.0
 """Timeout of importing the user's modules, in seconds."""
 
@@ -170,8 +176,12 @@ def _window(role: ConsumerSettings | MoverSettings, now: datetime, past: list[di
     known = (recorded_launcher(each["platform"], each["launcher"]) for each in past if each["platform"])
     found = launcher_of(role)
     found = found if found.platform else given_launcher(role.launcher, next(known, found))
-    offsets, exits = ([each[name] for each in past if each[name] is not None][:LAUNCHES] for name in LEARNED)
-    punctuality = punctuality_of(offsets, exits)
+    observed = Observed()
+    if found == UNKNOWN and role.launcher is LauncherRule.AUTO and past:
+        observed = read_observed(past[0].get("observed"))
+        found = found._replace(rule=observed.decides)
+    launches_before = [past_launch(each) for each in past]
+    punctuality = learned(launches_before)
     late, margin = allowance(found, punctuality, role.min_margin)
     handoff = HandOff.DEADLINE if found.rule is LauncherRule.DROP else role.handoff
     begin = 0.0 if ahead is None else punctuality.offset
@@ -180,8 +190,11 @@ def _window(role: ConsumerSettings | MoverSettings, now: datetime, past: list[di
     return {
         "launcher": found.rule,
         "platform": found.platform or None,
-        "launch_offset_seconds": punctuality.offset if offsets else None,
-        "exit_seconds": punctuality.exit if exits else None,
+        "observed": {"rule": observed.rule, "times": observed.times} if observed.times else None,
+        "launch_offset_seconds": punctuality.offset
+        if any(each.offset is not None for each in launches_before)
+        else None,
+        "exit_seconds": punctuality.exit if any(each.exit is not None for each in launches_before) else None,
         "margin_seconds": min(margin, window / 2) if role.min_margin is None else margin,
         "schedule": role.schedule,
         "next_launches": launches,
@@ -193,6 +206,8 @@ def _window(role: ConsumerSettings | MoverSettings, now: datetime, past: list[di
 
 def _launcher(window: dict[str, Any]) -> str:
     found = window["platform"] or "none found, or no launch yet"
+    if seen := window["observed"]:
+        found = OBSERVED[seen["rule"]].format(seen["times"])
     text = f"{window['launcher']} ({found}), least margin {format_duration(window['margin_seconds'])}"
     if window["launch_offset_seconds"] is not None:
         text += f", starts {max(0.0, window['launch_offset_seconds']):.1f}s after its time"

@@ -23,23 +23,25 @@ SHORTEST_TIMEOUT = 0.1
 
 class Frame:
     def __init__(self, plan: LaunchPlan, opener: StoreOpener, emit: Callable[[Event], None], host: Host) -> None:
-        if plan.launcher.rule is LauncherRule.DROP:  # it will not start a successor to which this one could hand over
-            plan = plan._replace(handoff=HandOff.DEADLINE)
         self.plan, self.opener, self.emit, self.host = plan, opener, emit, host
         self._start, now = host.started_at(), host.monotonic()
         self._ahead = plan.next_launches and (now + plan.next_launches[0], now + plan.next_launches[1])
         self.launch_offset = None if plan.launched_ago is None else plan.launched_ago - (now - self._start)
+        self.next_tick = None if self._ahead is None else self._ahead[0] - self._start
         self.window = Window(self._start, self._start)
-        self.learn(Punctuality())
+        self.learn(Punctuality(), plan.launcher.rule)
         self.interruption = host.catch_signals()
         self.progress = Progress()
         self.id = host.new_id()
         self.end_budget = min(END_BUDGET, plan.grace / 2)
         self._patience = WindowPatience(lambda: self.window, self.interrupted, self.end_budget, host)
 
-    def learn(self, punctuality: Punctuality) -> bool:
-        """Set window and margin by what is known of earlier launches. Whether the window changes."""
-        plan, before = self.plan, self.window
+    def learn(self, punctuality: Punctuality, rule: LauncherRule) -> bool:
+        """Set window and margin by what is known of earlier launches and their launcher. Whether the window changes."""
+        plan, before = self.plan._replace(launcher=self.plan.launcher._replace(rule=rule)), self.window
+        if rule is LauncherRule.DROP:  # it will not start a successor to which this one could hand over
+            plan = plan._replace(handoff=HandOff.DEADLINE)
+        self.plan = plan
         late, margin = allowance(plan.launcher, punctuality, plan.min_margin)
         self.window = Window(self._start, predict_stop(self._start, plan.timeout, self._ahead, plan.handoff, late))
         # What is only remembered never closes more than half of a window.

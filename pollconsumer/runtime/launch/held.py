@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
-from pollconsumer.core.choices import HandOff, LauncherRule
-from pollconsumer.core.detection import Found
+from pollconsumer.core.choices import HandOff
+from pollconsumer.core.detection import UNKNOWN, Found
 from pollconsumer.core.events import Event
 from pollconsumer.core.window import Window
 from pollconsumer.runtime.launch.progress import Progress
@@ -17,14 +17,16 @@ from pollconsumer.store.wire import Wire
 
 class LaunchPlan(NamedTuple):
     """The limits of a launch; durations in seconds. ``next_launches`` counts from now, ``launched_ago`` to now from the
-    time of the schedule at which this one was due. ``min_margin`` is None to learn it."""
+    time of the schedule at which this one was due. ``observes``: the ledger decides about the launcher's rule.
+    ``min_margin`` is None to learn it."""
 
     timeout: float
     grace: float
     handoff: HandOff = HandOff.DEADLINE
     next_launches: tuple[float, float] | None = None
     launched_ago: float | None = None
-    launcher: Found = Found("", LauncherRule.PARALLEL)
+    launcher: Found = UNKNOWN
+    observes: bool = False
     min_margin: float | None = None
     run_id: str | None = None
 

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from pollconsumer.core.observing import Observed
 from pollconsumer.core.window import StopReason
 from pollconsumer.store.leases import Acquired
 from pollconsumer.store.reservations import Reservation
@@ -159,7 +160,7 @@ class Progress:
 
 class Identity(NamedTuple):
     """``namespace`` and ``births`` identify its processes: see `process.all_gone`. ``run_id``: the platform's.
-    ``launch_offset``: seconds from its tick to its start."""
+    ``launch_offset``: seconds from its tick to its start; ``next_tick``: from there to the tick after that."""
 
     launch: str
     role: str
@@ -172,6 +173,8 @@ class Identity(NamedTuple):
     launcher: str = ""
     run_id: str | None = None
     launch_offset: float | None = None
+    next_tick: float | None = None
+    observed: Observed | None = None
 
     def description(self) -> str:
         """The holder, for `lease show`."""
@@ -200,7 +203,9 @@ class Identity(NamedTuple):
             "average_seconds": counts.average,
             "margin_seconds": counts.margin,
             "launch_offset_seconds": _rounded(self.launch_offset),
+            "next_tick_seconds": _rounded(self.next_tick),
             "exit_seconds": _rounded(leaving),
+            "observed": self.observed,
             "platform": self.platform,
             "launcher": self.launcher,
             "run_id": self.run_id,

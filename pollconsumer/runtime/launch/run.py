@@ -14,6 +14,8 @@ from functools import partial
 from pollconsumer.core import strict_json
 from pollconsumer.core.errors import LeaseLost, PollConsumerError, StoreRefused, StoreUnreachable
 from pollconsumer.core.events import Event, LaunchEnded
+from pollconsumer.core.observing import Began, observed
+from pollconsumer.core.past import past_launches
 from pollconsumer.core.punctuality import learned
 from pollconsumer.core.window import StopReason
 from pollconsumer.runtime.launch.frame import Frame
@@ -85,7 +87,7 @@ def _take_lease(frame: Frame, group: Group, heartbeat: Heartbeat) -> HeldLaunch 
     identity = host.identity(frame.id, group.role, group.queues, heartbeat)
     launcher = frame.plan.launcher
     identity = identity._replace(platform=launcher.platform, launcher=launcher.rule)
-    identity = identity._replace(run_id=frame.plan.run_id, launch_offset=frame.launch_offset)
+    identity = identity._replace(run_id=frame.plan.run_id, launch_offset=frame.launch_offset, next_tick=frame.next_tick)
     entry = identity.entry(None, 0.0, 0.0, frame.progress)
     first_seen: dict[str, float] = {}
     gone: list[str] = []
@@ -111,8 +113,17 @@ def _take_lease(frame: Frame, group: Group, heartbeat: Heartbeat) -> HeldLaunch 
             leases.call_for_hand_over(group, left)
             called = True
         leases.wait(group, min(REFRESH, left, max(0.01, answer.lapses_in)))
-    frame.learn(learned(answer.recent, group.name))
     now, since = host.monotonic(), host.boot_time()
+    past = past_launches(answer.recent, group.name, own=frame.id)
+    punctuality = learned(past)
+    if (
+        frame.plan.observes and group.slots == 1
+    ):  # a launch of another slot, maybe elsewhere, tells nothing about a tick
+        began = Began(answer.at / 1000 - (now - frame.window.start), frame.launch_offset)
+        seen = observed(past[0] if past else None, began, punctuality.offset)
+        launcher = launcher._replace(rule=seen.decides)
+        identity = identity._replace(launcher=launcher.rule, observed=seen)
+    frame.learn(punctuality, launcher.rule)
     hard_end = since + frame.window.left(now) + frame.plan.grace
     tenure = Tenure(identity, answer, now - frame.window.start, asked, since, hard_end)
     return HeldLaunch(frame, store, leases, tenure, heartbeat, waited=waited)

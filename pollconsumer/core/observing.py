@@ -1,0 +1,68 @@
+"""What a launcher does at a tick at which a launch is alive, as the ledger shows it. That decides where neither the
+environment nor a parent process names the launcher."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from pollconsumer.core.choices import LauncherRule
+from pollconsumer.core.past import Past
+from pollconsumer.core.window import OUR_OWN
+
+TIMES = 3
+"""As often it is seen in succession before it decides: a suspended machine begins no launch at a tick, either."""
+PERIODS = 2
+"""At most so many after the tick that was dropped, the launcher starts another: a launch with a baton is alive at two
+ticks. Later, the machine was suspended or the launcher had stopped."""
+
+
+class Observed(NamedTuple):
+    """What was done the last ``times`` that a launch was alive at a tick. AUTO: nothing was seen."""
+
+    rule: LauncherRule = LauncherRule.AUTO
+    times: int = 0
+
+    @property
+    def decides(self) -> LauncherRule:
+        return self.rule if self.times >= TIMES else LauncherRule.PARALLEL
+
+
+class Began(NamedTuple):
+    """A launch: when it started, by the server's clock, and how long after its tick; all in seconds."""
+
+    started: float
+    offset: float | None
+
+
+def observed(before: Past | None, now: Began, least_offset: float) -> Observed:
+    """What the launch before had noted, and what the start of the one after it adds. ``least_offset``: from a tick to a
+    start, at least."""
+    if before is None:
+        return Observed()
+    noted, rule = read_observed(before.observed), _at_the_tick(before, now, least_offset)
+    if rule is None:
+        return noted
+    return Observed(rule, noted.times + 1 if rule is noted.rule else 1)
+
+
+def read_observed(value: object) -> Observed:
+    match value:
+        case [str(rule), int(times)] if rule in [*LauncherRule] and times >= 0:
+            return Observed(LauncherRule(rule), times)
+    return Observed()
+
+
+def _at_the_tick(before: Past, now: Began, least_offset: float) -> LauncherRule | None:
+    """What was done at the tick after the start of ``before``; None if that had ended by then, or if it is unknown."""
+    started, ended, offset, next_tick, leaving, _ = before
+    if started is None or ended is None or offset is None or next_tick is None or now.offset is None:
+        return None
+    if now.started < ended:
+        return LauncherRule.PARALLEL
+    tick, period = started + next_tick, next_tick + offset
+    if ended + (leaving or 0.0) < tick + max(0.0, least_offset):
+        return None
+    late = now.started - now.offset - tick  # from that tick to the one at which the launch after it was due
+    if late < OUR_OWN:
+        return LauncherRule.QUEUE
+    return LauncherRule.DROP if late < PERIODS * period + OUR_OWN else None

@@ -1,0 +1,58 @@
+"""Earlier launches of a group, as entries of the ledger tell of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from pollconsumer.core import strict_json
+
+LONGEST = 3600.0
+"""Seconds: an offset, an exit time or a wait for the next tick beyond it is corrupt, or of no use."""
+
+
+class Past(NamedTuple):
+    """Instants in seconds of the server's clock, spans in seconds; None where unknown. ``offset``: from its tick to its
+    start. ``next_tick``: from its start to the tick after that. ``exit``: from its end to that of its process.
+    ``observed``: as it was written, see `observing.Observed`."""
+
+    started: float | None
+    ended: float | None
+    offset: float | None
+    next_tick: float | None
+    exit: float | None
+    observed: object
+
+
+def past_launches(entries: Iterable[bytes], group: str, own: str = "") -> list[Past]:
+    """Those of the ``group`` among ``entries``, newest first, but for the ``own`` launch; corrupt ones are left out."""
+    found = []
+    for text in entries:
+        try:
+            entry = strict_json.parse(text)
+        except ValueError:
+            continue
+        if not isinstance(entry, dict) or (own and entry.get("launch_id") == own):
+            continue
+        if str(entry.get("lineage")).rpartition(":")[0] == group:
+            found.append(past_launch(entry))
+    return found
+
+
+def past_launch(entry: dict[str, Any]) -> Past:
+    return Past(
+        _instant(entry.get("started_ms")),
+        _instant(entry.get("ended_ms")),
+        _span(entry.get("launch_offset_seconds")),
+        _span(entry.get("next_tick_seconds")),
+        _span(entry.get("exit_seconds")),
+        entry.get("observed"),
+    )
+
+
+def _span(value: object) -> float | None:
+    return float(value) if type(value) in (int, float) and abs(value) <= LONGEST else None  # type: ignore[arg-type]
+
+
+def _instant(value: object) -> float | None:
+    return value / 1000 if type(value) is int else None
