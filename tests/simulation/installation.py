@@ -101,9 +101,15 @@ class OneSlot:
 
 
 class Installation:
-    """``rules`` are what its configuration says."""
+    """``rules`` and ``queues`` are what its configuration says."""
 
-    def __init__(self, seed: int, platform: Platform = PLATFORMS["debian-cron"], rules: Rules = RULES) -> None:
+    def __init__(
+        self,
+        seed: int,
+        platform: Platform = PLATFORMS["debian-cron"],
+        rules: Rules = RULES,
+        queues: tuple[str, ...] = QUEUES,
+    ) -> None:
         self.world = World(seed)
         self.network = Network()
         self.server = SimulatedServer(self.world, self.network, SCRIPT_NAMES)
@@ -112,7 +118,7 @@ class Installation:
             Machine(self.world, name, begin=chance.uniform(100, 1e6), rate=1 + chance.uniform(-1e-4, 1e-4))
             for name in ("ant", "bee")
         ]
-        self.host, self.platform, self.rules = Host(self.world), platform, rules
+        self.host, self.platform, self.rules, self.queues = Host(self.world), platform, rules, queues
         self.mover_handoff: HandOff | None = None
         """The consumer's if None."""
         self.history = History(one_at_a_time=True)
@@ -152,14 +158,14 @@ class Installation:
 
     def _consume(self, process: Process) -> int:
         process.sleep(draw(self.platform.start_up, process.stream))
-        group, plan = Group("consumer", QUEUES, 1), self._plan(self.rules.handoff)
+        group, plan = Group("consumer", self.queues, 1), self._plan(self.rules.handoff)
         return self._run(process, plan, group, lambda launch: self.work(launch, process))
 
     def work(self, launch: Launch, process: Process) -> StopReason:
         """What a consumer does while it holds the lease."""
         rules = self.rules
         options = ConsumerOptions(
-            QUEUES,
+            self.queues,
             rules.idle_time,
             rules.estimated_duration,
             rules.tolerance_factor,

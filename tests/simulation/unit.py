@@ -1,4 +1,5 @@
-"""Speed: simulated launches of a minute with ten messages, one of them scheduled; bare launches of the sandbox."""
+"""Speed: simulated launches of a minute with ten messages, one of them scheduled, of one queue; bare launches of the
+sandbox."""
 
 from __future__ import annotations
 
@@ -21,17 +22,16 @@ MESSAGES = 10
 def speed(launches: int) -> str:
     units, bare = units_a_minute(launches), bare_launches_a_minute(10 * launches)
     return (
-        f"per minute of processor time: {units:.0f} launches of 60 s with {MESSAGES} messages and a heartbeat, each "
-        f"with a mover's launch and heartbeat; {bare:.0f} bare launches of the sandbox"
+        f"per minute of processor time: {units:.0f} launches of 60 s with {MESSAGES} messages and a heartbeat; "
+        f"{bare:.0f} bare launches of the sandbox"
     )
 
 
 def units_a_minute(launches: int) -> float:
     """Per minute of processor time."""
-    installation = Installation(1)
+    installation = Installation(1, queues=("default",))
     end = 60.0 * (launches + 1)
     installation.launch_until(end, "run")
-    installation.launch_until(end, "move")
     Process(installation.machines[0], "producer", lambda process: _produce(installation, process, launches - 1))
     began = time.process_time()
     installation.world.run_until(end + 70.0)

@@ -24,11 +24,46 @@ if TYPE_CHECKING:
 
 MOST_KEPT = 1024
 """Tables of keys and replies that are kept."""
-READS = {"exists", "get", "hexists", "hget", "hlen", "hmget", "llen", "lindex", "lrange", "scard", "sismember", "zcard"}
-READS |= {"zcount", "zrange", "zrangebylex", "zrangebyscore", "zscore"}
-"""Commands whose reply for a missing key depends on the other arguments alone; mostly, scripts call them."""
 MOST_ON_STACK = 1000
-START = b"function(script, keys, table, ...) KEYS, ARGV = keys, table or {...} return script() end"
+PROGRAM = b"""function(found, present)
+  local runs, time = {}, nil
+  local missing = {
+    {DEL = 0, EXISTS = 0, GET = false, HLEN = 0, LLEN = 0, LPOP = false, SCARD = 0, ZCARD = 0},
+    {HEXISTS = 0, HGET = false, SISMEMBER = 0, ZSCORE = false},
+  }
+  local function missing_in_range(name, count, from, to, option)
+    if name == 'LPOP' then return count == 2 and type(from) == 'number' and from > 0 and from % 1 == 0, false end
+    if name == 'ZCOUNT' then return count == 3 and from == '-inf' and type(to) == 'number', 0 end
+    if name == 'ZRANGE' then return count == 4 and from == 0 and to == 0 and option == 'WITHSCORES', {} end
+  end
+  redis.call = function(name, ...)
+    local count, key = select('#', ...), ...
+    if count == 0 and name == 'TIME' then return time end
+    if count > 0 and not present[key] then
+      local reply = missing[count] and missing[count][name]
+      if reply ~= nil then return reply end
+      local known, nothing = missing_in_range(name, count, select(2, ...))
+      if known then return nothing end
+    end
+    local known = runs[count]
+    if not known then
+      known = {}
+      runs[count] = known
+    end
+    local run = known[name]
+    if not run then
+      run = found(name, count)
+      known[name] = run
+    end
+    return run(...)
+  end
+  return function(script, keys, table, seconds, microseconds, ...)
+    KEYS, ARGV, time = keys, table or {...}, {seconds, microseconds}
+    return script()
+  end
+end"""
+"""What starts a script, during which time stands still. Most keys that scripts read are missing: this needs no call of
+the database."""
 PARTS = b"""function(reply)
   local count = 0
   while reply[count + 1] ~= nil do count = count + 1 end
@@ -38,8 +73,8 @@ end"""
 """The elements of a reply; false if it is no array, or too long for the stack."""
 UNUSUAL = {messages.FLAG_NO_SCRIPT, messages.FLAG_SKIP_CONVERT_TO_RESP2, messages.FLAG_TRANSACTION}
 
-Run = Callable[[list[Any]], Any]
-"""Runs a command with so many arguments, which it may replace."""
+Run = Callable[..., Any]
+"""Runs a command with so many arguments: bytes, or numbers of a script."""
 
 
 def new_server() -> Any:
@@ -64,6 +99,11 @@ def as_bytes(part: Any) -> bytes:
     return (part if isinstance(part, str) else repr(part)).encode()
 
 
+def _as_argument(given: Any) -> bytes:
+    """An argument of ``redis.call``, as Redis has it: numbers are formatted."""
+    return given if type(given) is bytes else b"%.17g" % given
+
+
 @cache
 def _fast(socket: Any) -> Any:
     """fakeredis interprets a command's signature in each call of it, and serves subscribers, transactions and other
@@ -79,8 +119,12 @@ def _fast(socket: Any) -> Any:
             self._tables: dict[tuple[Any, ...], Any] = {}
             self._empty: dict[Any, Any] = {}
             self._lua = self._get_server_runtime(self._server)
-            self._lua.globals()[b"redis"][b"call"] = self._call
-            self._start, self._parts = self._lua.eval(START), self._lua.eval(PARTS)
+            contents = self._db._dict = Contents()  # noqa: SLF001  ours
+            contents.present = self._lua.table()
+            self._start, self._parts = (
+                self._lua.eval(PROGRAM)(self._run_of_script, contents.present),
+                self._lua.eval(PARTS),
+            )
 
         def execute(self, command: Sequence[Any]) -> Any:
             """The reply; an exception of redis-py's for an error."""
@@ -91,8 +135,9 @@ def _fast(socket: Any) -> Any:
                 known = name, len(command) - 1
                 run = self._runs.get(known)
                 if run is None:
-                    run = self._runs[known] = self._run_of(name.lower(), known[1]) or self._by_the_longer_path(name)
-                return self._decode_result(convert_to_resp2(run([as_bytes(each) for each in command[1:]])))
+                    run = self._run_of(name.lower(), known[1], convert_to_resp2) or self._by_the_longer_path(name)
+                    self._runs[known] = run
+                return self._decode_result(run(*map(as_bytes, command[1:])))
             except SimpleError as error:
                 return self._decode_error(error)
 
@@ -101,9 +146,9 @@ def _fast(socket: Any) -> Any:
             return self._decode_error(SimpleError(text))
 
         def _by_the_longer_path(self, name: str) -> Run:
-            def run(arguments: list[Any]) -> Any:
+            def run(*arguments: Any) -> Any:
                 self._process_command([name.encode(), *arguments])
-                return self.responses.get_nowait()
+                return convert_to_resp2(self.responses.get_nowait())
 
             return run
 
@@ -117,8 +162,9 @@ def _fast(socket: Any) -> Any:
             self._script_resp = 2
             try:
                 if len(given) > MOST_ON_STACK:
-                    return self._reply(self._start(function, keys, self._lua.table_from(given)), nested=False)
-                return self._reply(self._start(function, keys, False, *given), nested=False)
+                    table = self._lua.table_from(given)
+                    return self._reply(self._start(function, keys, table, *self.time()), nested=False)
+                return self._reply(self._start(function, keys, False, *self.time(), *given), nested=False)
             except lua.LuaError as error:
                 raise SimpleError(messages.SCRIPT_ERROR_MSG.format(digest.decode(), error)) from None
             finally:
@@ -141,18 +187,16 @@ def _fast(socket: Any) -> Any:
                 return self._convert_lua_result(value, nested)
             return [self._reply(each) for each in parts[1:]] if type(parts) is tuple else []
 
-        def _call(self, name: bytes, *arguments: Any) -> Any:
-            """``redis.call`` of scripts."""
-            known = name, len(arguments)
-            run = self._runs.get(known)
-            if run is None:
-                run = self._run_of(decode_command_bytes(name), known[1]) or self._by_fakeredis(name)
-                self._runs[known] = run
-            return self._value(run([each if type(each) is bytes else b"%.17g" % each for each in arguments]))
+        def _run_of_script(self, name: bytes, count: int) -> Run:
+            """What carries out ``redis.call`` with a command's name and so many arguments."""
+            decoded = decode_command_bytes(name)
+            return self._run_of(decoded, count, self._value) or self._by_fakeredis(decoded)
 
-        def _by_fakeredis(self, name: bytes) -> Run:
-            function, signature = self._name_to_func(decode_command_bytes(name))
-            return lambda arguments: self._run_command(function, signature, arguments, True)
+        def _by_fakeredis(self, name: str) -> Run:
+            function, signature = self._name_to_func(name)
+            return lambda *given: self._value(
+                self._run_command(function, signature, [_as_argument(each) for each in given], True)
+            )
 
         def _value(self, result: Any) -> Any:
             """A result, for Lua."""
@@ -164,8 +208,9 @@ def _fast(socket: Any) -> Any:
                 return self._lua.table_from([self._value(each) for each in result])
             return self._convert_redis_result(self._lua, convert_to_resp2(result))
 
-        def _run_of(self, name: str, count: int) -> Run | None:
-            """None for a command that is unusual, has several keys, or another number of arguments."""
+        def _run_of(self, name: str, count: int, converted: Callable[[Any], Any]) -> Run | None:
+            """None for a command that is unusual, has several keys, or another number of arguments. Replies are
+            ``converted``, except for bytes and integers."""
             signature = SUPPORTED_COMMANDS.get(name)
             kinds = _kinds(signature, count) if signature else None
             if (
@@ -175,73 +220,71 @@ def _fast(socket: Any) -> Any:
                 or any(isinstance(kind, Key) for kind in kinds[1:])
             ):
                 return None
-            with_key = kinds and isinstance(kinds[0], Key)
-            return self._with_key(signature, kinds) if with_key else self._without_key(signature, kinds)
-
-        def _without_key(self, signature: Any, kinds: list[Any]) -> Run:
+            if kinds and isinstance(kinds[0], Key):
+                return self._with_key(signature, kinds, converted)
             function, decoded = getattr(self, signature.func_name), _decoded(kinds)
 
-            def run(arguments: list[Any]) -> Any:
+            def run(*given: Any) -> Any:
+                arguments = [_as_argument(each) for each in given]
                 for at, decode in decoded:
                     arguments[at] = decode(arguments[at])
-                return function(*arguments)
+                return converted(function(*arguments))
 
             return run
 
-        def _with_key(self, signature: Any, kinds: list[Any]) -> Run:
+        def _with_key(self, signature: Any, kinds: list[Any], converted: Callable[[Any], Any]) -> Run:
             function, decoded, flags = getattr(self, signature.func_name), _decoded(kinds), signature.flags
             database, contents, empty = self._db, self._db._dict, self._empty  # noqa: SLF001  ours
             kind, missing = kinds[0].type_, kinds[0].missing_return
             creates = kind not in {None, bytes} and messages.FLAG_DO_NOT_CREATE not in flags
             remove_empty = messages.FLAG_LEAVE_EMPTY_VAL not in flags
 
-            def carry_out(arguments: list[Any], stored: Any) -> Any:
-                if stored is None and missing is not Key.UNSPECIFIED:
-                    return missing
-                for at, decode in decoded:
-                    arguments[at] = decode(arguments[at])
-                value = None
+            def run(key: bytes, *given: Any) -> Any:
+                value, stored = None, contents.get(key)
+                if stored is not None and stored.expireat is not None:
+                    stored = database.get(key)  # unless it has expired
                 if stored is None:
+                    if missing is not Key.UNSPECIFIED:
+                        return converted(missing)
                     if creates:
                         value = empty.get(kind)
                         if value is None:
                             value = empty[kind] = kind()
                 elif kind is not None and type(stored.value) is not kind:
                     raise SimpleError(messages.WRONGTYPE_MSG)
-                item = arguments[0] = CommandItem(arguments[0], database, stored, value)
+                item = CommandItem(key, database, stored, value)
+                arguments: list[Any] = [item, *(each if type(each) is bytes else b"%.17g" % each for each in given)]
+                for at, decode in decoded:
+                    arguments[at] = decode(arguments[at])
                 try:
-                    return function(*arguments)
+                    result = function(*arguments)
                 finally:
-                    if item.is_modified:
+                    if item._modified or item._expireat_modified:  # noqa: SLF001  its property takes a call more
                         empty.pop(kind, None)
                         item.writeback(remove_empty)
+                return result if type(result) is bytes or type(result) is int else converted(result)
 
-            def run(arguments: list[Any]) -> Any:
-                stored = contents.get(arguments[0])
-                if stored is not None and stored.expireat is not None:
-                    stored = database.get(arguments[0])  # unless it has expired
-                return carry_out(arguments, stored)
-
-            if signature.name not in READS:
-                return run
-            replies: dict[tuple[bytes, ...], Any] = {}
-
-            def read(arguments: list[Any]) -> Any:
-                stored = contents.get(arguments[0])
-                if stored is not None and stored.expireat is not None:
-                    stored = database.get(arguments[0])
-                if stored is not None:
-                    return carry_out(arguments, stored)
-                rest = tuple(arguments[1:])
-                if rest not in replies:
-                    if len(replies) == MOST_KEPT:
-                        replies.clear()
-                    replies[rest] = carry_out(arguments, None)
-                return replies[rest]
-
-            return read
+            return run
 
     return FastSocket
+
+
+class Contents(dict[bytes, Any]):
+    """Of a database: items by key. The keys are also in ``present``, a table of Lua."""
+
+    present: Any
+
+    def __setitem__(self, key: bytes, item: Any) -> None:
+        super().__setitem__(key, item)
+        self.present[key] = True
+
+    def __delitem__(self, key: bytes) -> None:
+        super().__delitem__(key)
+        self.present[key] = None
+
+    def clear(self) -> None:
+        for key in list(self):
+            del self[key]
 
 
 def _kinds(signature: Any, count: int) -> list[Any] | None:
