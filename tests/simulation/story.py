@@ -101,7 +101,9 @@ def tell(
     history.commands = installation.ran()
     found += violations(history)
     ran = sum(each.name.startswith("run") for each in installation.processes)
-    return Report(seed, found, ran, len(history.executions), history.faults, world.now, world.trace)
+    report = Report(seed, found, ran, len(history.executions), history.faults, world.now, world.trace)
+    world.end()
+    return report
 
 
 def faults_named(faults: int) -> list[str]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import heapq
 import random
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from greenlet import greenlet
+from greenlet import GreenletExit, greenlet
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,8 +18,8 @@ class LivelockError(Exception):
 
 
 class Actor:
-    """A coroutine (greenlet) that runs until it waits. A killed one never runs again, not even its ``finally``
-    blocks: the world keeps it, since a greenlet that is collected runs them."""
+    """A coroutine (greenlet) that runs until it waits. A killed one does not run again, not even its ``finally``
+    blocks, before the world ends: the world keeps it, since a greenlet that is collected runs them."""
 
     def __init__(self, world: World, name: str, run: Callable[[], None]) -> None:
         self.name, self.alive, self.suspended = name, True, False
@@ -55,6 +56,11 @@ class Actor:
     def begin(self) -> None:
         self._world.at(self._world.now, self._resumption(None))
 
+    def unwind(self) -> None:
+        """Run its ``finally`` blocks, after which it can be collected."""
+        with suppress(Exception):
+            self._greenlet.throw()
+
     def _resumption(self, value: Any) -> Callable[[], None]:
         turn = self._turn
 
@@ -86,6 +92,7 @@ class World:
         self._number = 0
         self._actors: list[Actor] = []
         self._main = greenlet.getcurrent()
+        self._over = False
 
     def stream(self, name: str) -> random.Random:
         """Random numbers of their own, so that what one actor draws changes nothing that another does."""
@@ -124,6 +131,14 @@ class World:
         """A sentence of the story."""
         self.trace.append(f"{self.now:12.6f}  {line}")
 
+    def end(self) -> None:
+        """Release what the actors hold: a coroutine that waits is never collected. Nothing can be simulated after."""
+        self._over, self.trace = True, []
+        self._due.clear()
+        for actor in self._actors:
+            self.running = actor
+            actor.unwind()
+
     def switch_to(self, actor: Actor, target: greenlet, value: Any) -> None:
         before, self.running = self.running, actor
         try:
@@ -132,4 +147,6 @@ class World:
             self.running = before
 
     def switch_back(self) -> Any:
+        if self._over:
+            raise GreenletExit
         return self._main.switch()
