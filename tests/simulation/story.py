@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
@@ -39,6 +40,7 @@ class Report(NamedTuple):
     executions: int
     faults: list[str]
     virtual_seconds: float
+    processor_seconds: float
     trace: list[str]
 
 
@@ -49,6 +51,7 @@ def tell(
 
     ``kept``: names of the faults and of the producers' acts that happen, the others do not; all happen if None.
     """
+    began = time.process_time()
     installation = Installation(seed)
     world, chance = installation.world, installation.world.chance
     name = chance.choice(EACH_MINUTE)
@@ -101,9 +104,9 @@ def tell(
     history.commands = installation.ran()
     found += violations(history)
     ran = sum(each.name.startswith("run") for each in installation.processes)
-    report = Report(seed, found, ran, len(history.executions), history.faults, world.now, world.trace)
+    trace, executions = world.trace, len(history.executions)
     world.end()
-    return report
+    return Report(seed, found, ran, executions, history.faults, world.now, time.process_time() - began, trace)
 
 
 def faults_named(faults: int) -> list[str]:

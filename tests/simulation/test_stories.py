@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import gc
 import weakref
+from functools import partial
 
 import pytest
 
 from pollconsumer.interface.testing.simulation.world import World
 from tests.simulation import installation
+from tests.simulation.many import Tally, stories
 from tests.simulation.story import tell
 
 
@@ -35,3 +37,18 @@ def test_nothing_of_a_story_stays_in_memory(monkeypatch: pytest.MonkeyPatch) -> 
     tell(2, messages=10)
     gc.collect()
     assert [made() for made in told] == [None]
+
+
+def test_several_processes_tell_the_stories_that_one_does() -> None:
+    story = partial(tell, messages=6, faults=2, minutes=1)
+    alone, together = list(stories(story, 1, 2, 1)), list(stories(story, 1, 2, 2))
+    assert [each.trace for each in together] == [each.trace for each in alone]
+
+
+def test_launches_and_faults_are_summed() -> None:
+    tally = Tally()
+    for seed in (1, 2):
+        report = tell(seed, messages=6, faults=2, minutes=1)
+        tally.add(report._replace(launches=3, violations=["one"], faults=["server gone for 3.0 s", "run 7 killed"]))
+    assert (tally.seeds, tally.violated, tally.launches) == (2, 2, 6)
+    assert tally.faults == {"server gone for s": 2, "run killed": 2}
