@@ -11,6 +11,7 @@ import json
 import os
 import select
 import signal
+import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -27,6 +28,8 @@ from pollconsumer.store.patience import SYSTEM_CLOCKS
 from pollconsumer.store.redis_store import RedisStore
 from pollconsumer.store.reservations import Holder
 
+STILL_RUNNING_EVERY = 60.0
+"""Seconds. Azure kills a WebJob that neither prints nor computes for WEBJOBS_IDLE_TIMEOUT, 120 s by default."""
 GONE = "the heartbeat process is gone; the next launch goes on"
 
 OpenStore = Callable[[], "tuple[Leases, RedisStore]"]
@@ -107,6 +110,9 @@ def _beat(
     for number in SIGNALS:
         # A terminal or a platform signals the whole group: the launch decides.
         signal.signal(number, signal.SIG_IGN)
+    if "WEBJOBS_RUN_ID" in os.environ:
+        # Not by the launch, whose handlers may hold the GIL; by a thread, as whoever reads the output may be slow.
+        threading.Thread(target=_tell_that_it_runs, daemon=True).start()
     orders, inlet = pipe
     # Processes that modules or handlers fork keep the pipe open, and they may close it: so the launch itself is watched
     # by pidfd, if the system has them.
@@ -165,6 +171,14 @@ class Parent:
         return is_stopped(self._pid)
 
 
-def tell(line: str) -> None:
+def _tell_that_it_runs() -> None:
+    seconds = 0.0
+    while True:
+        time.sleep(STILL_RUNNING_EVERY)
+        seconds += STILL_RUNNING_EVERY
+        tell(f"info: still running after {seconds:g}s", output=1)
+
+
+def tell(line: str, output: int = 2) -> None:
     with suppress(OSError):
-        os.write(2, f"pollconsumer: {line}\n".encode())
+        os.write(output, f"pollconsumer: {line}\n".encode())
