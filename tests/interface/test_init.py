@@ -26,7 +26,7 @@ from pollconsumer.interface import cli, logs
 from pollconsumer.interface.platform_files import calendar
 from pollconsumer.interface.platform_files.installation import PRIVATE, File, Installation
 from pollconsumer.interface.platform_files.platforms import PLATFORMS, files_of
-from pollconsumer.interface.settings.model import CommandSettings, ConsumerSettings, Settings
+from pollconsumer.interface.settings.model import CommandSettings, ConsumerSettings, MoverSettings, Settings
 from pollconsumer.store.inspector import Inspector
 from pollconsumer.store.interventions import Interventions
 from pollconsumer.store.redis_store import RedisStore
@@ -354,6 +354,22 @@ def test_times_follow_from_the_configuration() -> None:
     assert "'*/15 * * * *'" in text_of(files_of("cron", found), "crontab")  # told, since the configuration has none
     job = json.loads(text_of(files_of("azure", found), "settings.job"))
     assert job == {"schedule": "0 */15 * * * *", "stopping_wait_time": 855, "is_in_place": False}
+
+
+@pytest.mark.parametrize("role", ["run", "move"])
+def test_each_line_of_a_crontab_tells_its_launches_the_schedule_unless_their_settings_do(role: str) -> None:
+    """Without it, they would last beyond a tick that their launcher then drops."""
+
+    def line(schedule: str, settings: Settings) -> str:
+        text = text_of(files_of("cron", installed(settings, schedule=schedule)), "crontab")
+        return next(line for line in text.splitlines() if f"pollconsumer {role} " in line)
+
+    unset = installed().settings
+    every_minute = "* * * * *"
+    known = replace(unset, consumer=ConsumerSettings(schedule=every_minute), mover=MoverSettings(schedule=every_minute))
+    assert line(every_minute, unset).endswith("--schedule '* * * * *'")
+    assert "--schedule" not in line(every_minute, known)
+    assert line("*/5 * * * *", known).endswith("--schedule '*/5 * * * *'")
 
 
 def test_an_embedded_store_is_a_unit_of_its_own_which_no_launch_ends() -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import sys
+import time
 from pathlib import Path
 from shutil import which
 from typing import TYPE_CHECKING
@@ -16,6 +17,14 @@ from redis import Redis
 if TYPE_CHECKING:
     from tests.site import Site
 
+SOON_STILL_RUNNING = """
+import sys
+from pollconsumer.__main__ import main
+from pollconsumer.runtime.launch import heartbeat
+heartbeat.STILL_RUNNING_EVERY = 0.25
+sys.argv = ["pollconsumer", "run", "--timeout", "10m"]
+main()
+"""
 LAUNCH = [sys.executable, "-m", "pollconsumer", "run", "--until-empty"]
 
 
@@ -75,6 +84,18 @@ def test_a_launcher_that_nothing_names_is_known_by_what_earlier_launches_saw_and
     assert site.json("launches")[0]["launcher"] == "parallel"
 
 
+def test_check_warns_of_a_launcher_that_drops_ticks_while_no_schedule_is_known(site: Site) -> None:
+    warning = "pollconsumer: warning: {0}: its launcher drops ticks, and no schedule is known: "
+    warning += "a launch lasts beyond the next tick; set {0}.schedule\n"
+    environment = {"POLLCONSUMER_CONSUMER__LAUNCHER": "drop", "POLLCONSUMER_MOVER__LAUNCHER": "drop"}
+    assert site.command("check", **environment).stderr == warning.format("consumer")
+    schedule = {"POLLCONSUMER_CONSUMER__SCHEDULE": "* * * * *"}
+    assert site.command("check", **environment, **schedule).stderr == ""
+    assert site.command("move", "--timeout", "3s", "--min-margin", "0s").returncode == 0
+    assert site.command("check", **environment, **schedule).stderr == warning.format("mover")
+    assert site.command("check", POLLCONSUMER_CONSUMER__LAUNCHER="queue").stderr == ""
+
+
 @pytest.mark.parametrize("role", ["run", "move"])
 def test_a_launch_ends_when_the_shutdown_file_of_azure_appears(site: Site, role: str) -> None:
     file = site.directory / "shutdown"
@@ -83,6 +104,37 @@ def test_a_launch_ends_when_the_shutdown_file_of_azure_appears(site: Site, role:
     file.touch()
     assert launch.wait(60) == 0
     assert site.json("launches")[0]["stop_reason"] == "interrupted"
+
+
+@pytest.mark.parametrize(
+    ("variables", "lines"),
+    [
+        ({"WEBJOBS_RUN_ID": "202611220959"}, ["pollconsumer: info: still running after 0.25s"]),
+        ({"WEBJOBS_IDLE_TIMEOUT": "300"}, []),
+    ],
+)
+def test_a_webjob_prints_now_and_then_as_azure_kills_a_silent_one_and_nothing_else_does(
+    site: Site, variables: dict[str, str], lines: list[str]
+) -> None:
+    site.constants = {"STILL_RUNNING_EVERY": 0.25}
+    site.enqueue("hold", name="a")
+    launch = site.start("run", "--until-empty", **variables)
+    site.await_note("begin a")
+    site.json("status")  # takes a while
+    time.sleep(1)
+    site.open_gate()
+    output, errors = launch.communicate(timeout=60)
+    assert (output.splitlines()[:1], errors) == (lines, "")
+
+
+def test_a_webjob_prints_while_a_handler_holds_the_gil(site: Site) -> None:
+    site.enqueue("backtrack")
+    launch = site.start_program([sys.executable, "-c", SOON_STILL_RUNNING], WEBJOBS_RUN_ID="202611220959")
+    site.await_note("backtrack")
+    assert launch.stdout is not None
+    for _ in range(20):  # those of the imports among them
+        assert launch.stdout.readline().startswith("pollconsumer: info: still running after ")
+    launch.kill()
 
 
 @pytest.mark.parametrize(("more", "offset"), [([], False), (["--schedule", "* * * * *"], True)])

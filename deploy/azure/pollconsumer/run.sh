@@ -12,5 +12,6 @@
 # Watch: the WebJob's log in Kudu (each line of output is an append to shared storage); pollconsumer launches
 # Stop: WEBJOBS_STOPPED=1; a launch that runs ends with its window.
 set -eu
-# deadline, and a margin above the default: the tick of a launch that is alive is dropped.
+# deadline, and a margin above the default: the tick of a launch that is alive is dropped. The launch has to know the
+# schedule, from here or from the configuration: without one it lasts beyond its tick.
 exec /home/site/pollconsumer/bin/python -m pollconsumer run --config /home/site/pollconsumer/config.toml --handoff deadline --launcher drop --min-margin 5s

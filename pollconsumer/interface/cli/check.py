@@ -89,6 +89,7 @@ def check(as_json: bool) -> None:
     with suppress(PermissionDenied):  # a producer may not read the ledger
         past = Inspector(wire, settings.namespace).launches(LAUNCHES_LEARNED_FROM)
     consumer = _window(settings.consumer, now, [each for each in past if each["queues"] == sorted(queues)])
+    movers = [each for each in past if each["role"] == "mover"]
     longest = consumer["window_seconds"] + settings.consumer.grace
     report: dict[str, Any] = {
         "config": None if settings.config is None else str(settings.config),
@@ -104,13 +105,19 @@ def check(as_json: bool) -> None:
         "queues_served_elsewhere": [queue for queue in unserved if service[queue].lately],
         "arguments_not_checked": unchecked,
         "consumer": consumer,
-        "mover": _window(settings.mover, now, [each for each in past if each["role"] == "mover"]),
+        "mover": _window(settings.mover, now, movers),
     }
     if as_json:
         print_json(report)
     else:
         not_served = [_not_served(queue, service[queue], handlers) for queue in unserved]
         _print(report, settings, not_served, unchecked, longest)
+    for role in ("consumer", "mover") if movers else ("consumer",):
+        if report[role]["launcher"] is LauncherRule.DROP and report[role]["schedule"] is None:
+            log.warning(
+                "%s: its launcher drops ticks, and no schedule is known: a launch lasts beyond the next tick; "
+                "set %s.schedule", role, role,
+            )  # fmt: skip
     for each in recurrences:
         if each.queue in unserved and each.enabled and not service[each.queue].lately:
             log.warning(

