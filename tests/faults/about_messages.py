@@ -23,7 +23,7 @@ MOMENT = 500_000
 
 def accepted_is_accounted_for(history: History) -> Iterator[str]:
     """1. What was accepted is in the store, and after the drain it has ended."""
-    stored = {(each.queue, each.id) for each in history.stored}
+    stored = {(each.queue, each.id) for each in history.stored} | history.forgotten
     for each in history.enqueued():
         if (each.queue, each.id) not in stored:
             yield f"{each.id} was accepted by {each.queue} and is lost"
@@ -208,7 +208,7 @@ def at_most_once_never_begins_twice(history: History) -> Iterator[str]:
 
 def follow_ups_come_with_the_completion(history: History) -> Iterator[str]:
     """18. Of a completed message, the follow-ups of the call that completed it are there, and no others."""
-    stored = {(each.queue, each.id) for each in history.stored}
+    stored = {(each.queue, each.id) for each in history.stored} | history.forgotten
     executions = history.of_message()
     for message in history.stored:
         completing = _completing(message, executions)

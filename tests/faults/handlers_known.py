@@ -4,6 +4,6 @@ from __future__ import annotations
 
 MAX_ATTEMPTS = 4
 AT_MOST_ONCE = ("once",)
-RECURRING = ("each_second", "some_seconds")
+RECURRING = ("each_second", "some_seconds", "hourly", "hourly_too")
 BACKOFF_MS = {"ValueError": 50, "RetryIn": 100, "exit 3": 50}
 """After which a call that ended so is tried again."""

@@ -132,6 +132,8 @@ class History:
     """Epoch µs at which processes that had been suspended were let go on."""
     pauses: list[tuple[str, int, int]] = field(default_factory=list)
     """Queue, and in epoch ms since when and until when it was certainly paused."""
+    forgotten: set[tuple[str, str]] = field(default_factory=set)
+    """Queue and id of messages that had ended, and were forgotten as they should be."""
     one_at_a_time: bool = True
     """Whether launches have one slot, and one instance."""
     quota: tuple[str, int, int] | None = None

@@ -10,8 +10,11 @@ from typing import TYPE_CHECKING
 from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.store.leases import Acquired, Leases
 from pollconsumer.store.recurring import Recurring
+from tests.simulation.defining import DEFINING
 from tests.simulation.exploring import explore
+from tests.simulation.forgetting import FORGETTING
 from tests.simulation.scene import GROUP, MOVERS, NAMESPACE, OTHER_MOVERS, QUEUE, Scene
+from tests.simulation.taking_over import TAKING_OVER
 from tests.store.acting import message
 
 if TYPE_CHECKING:
@@ -78,7 +81,7 @@ def a_follow_up(stage: Stage) -> Judge:
     consumer, mover = scene.announced(1), scene.announced(2, MOVERS)
     scene.there_is(message("m", handler="parent"))
     stage.actor("launch", scene.launch(consumer), mortal=True)
-    stage.actor("mover", scene.mover(mover))
+    stage.actor("mover", scene.mover(mover), mortal=True)
     return scene.judge
 
 
@@ -153,6 +156,9 @@ CATALOGUE = (
     a_unique_key_at_a_completion,
     two_producers_of_one_id,
     a_place_of_a_concurrency_key,
+    *FORGETTING,
+    *DEFINING,
+    *TAKING_OVER,
 )
 
 

@@ -275,6 +275,8 @@ class Clock:
     def monotonic(self) -> float:
         return self.now
 
+    boot_time = monotonic
+
     def sleep(self, seconds: float) -> None:
         self.now += seconds
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from pollconsumer.core.errors import BadData, LeaseLost, NotFound
+from pollconsumer.core.errors import BadData, LeaseLost, NotFound, OutcomeUnknown
 from pollconsumer.interface.testing.fake_store import DirectConnection
 from pollconsumer.store import outbox
 from pollconsumer.store.interventions import Interventions
@@ -20,10 +21,10 @@ from tests.faults.handlers_known import BACKOFF_MS
 from tests.faults.history import Execution, History, Lease, Operation
 from tests.faults.recording import digest
 from tests.simulation.installation import SCRIPTS
-from tests.store.acting import HOUR, UNATTENDED, message
+from tests.store.acting import HOUR, UNATTENDED, Looking, message
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from pollconsumer.core.message import NewMessage
     from tests.simulation.exploring import Actor, Stage
@@ -34,6 +35,7 @@ GROUP = Group("consumer", (QUEUE,), 1)
 LINEAGE, MOVERS, OTHER_MOVERS = "consumer:mail:0", "mover::0", "mover:other:0"
 LAST_FENCE = 10**13
 LAUNCHES_TO_DRAIN = 8
+RESULT_LASTS_MS = 365 * 24 * HOUR
 UNTIL_DRAINED = ("schedule", "ready", "ready_by_priority", "in_flight", "waiting_for_place", "outbox")
 PAYLOAD = digest({})
 
@@ -43,7 +45,13 @@ class Scene:
 
     def __init__(self, stage: Stage) -> None:
         self.stage, self.history = stage, History(one_at_a_time=True)
-        self.store = RedisStore(self._wire(), NAMESPACE)
+        self.store = RedisStore(self._wire(), NAMESPACE, clocks=stage.clock)
+        self.problems: list[str] = []
+        """What was wrong at once."""
+        self._announced: dict[str, int] = {}
+        """By lineage, the highest fence that was announced."""
+        self.claims, self.promotes = 1, True
+        """What a launch reserves at once, and whether it promotes what is due."""
 
     def _wire(self) -> Wire:
         connect = lambda: DirectConnection(self.stage.store)  # noqa: E731  one expression
@@ -57,7 +65,7 @@ class Scene:
 
     def announced(self, fence: int, lineage: str = LINEAGE) -> Holder:
         holder = self.holder(fence, lineage)
-        self.store.announce(holder, QUEUE)
+        self.announce(holder, self.store)
         return holder
 
     def there_is(self, *messages: NewMessage) -> None:
@@ -73,19 +81,21 @@ class Scene:
         """Handles what is ready; ``announces`` its fence first."""
 
         def act(actor: Actor) -> None:
-            store = RedisStore(actor.wire(), NAMESPACE)
+            store = RedisStore(actor.wire(), NAMESPACE, clocks=self.stage.clock)
             try:
                 if announces:
-                    store.announce(holder, QUEUE)
+                    self.announce(holder, store)
                 self._handle_all(store, holder, actor)
             except LeaseLost:
                 self.stage.happens(actor.name, "lost its lease")
+                if not self._has_successor(holder):
+                    self.problems.append(f"{actor.name} lost its lease, and nobody took it")
 
         return act
 
     def mover(self, holder: Holder) -> Callable[[Actor], None]:
         def act(actor: Actor) -> None:
-            store = RedisStore(actor.wire(), NAMESPACE)
+            store = RedisStore(actor.wire(), NAMESPACE, clocks=self.stage.clock)
             try:
                 store.promote(holder, QUEUE, 10)
                 outbox.send(store, QUEUE, lambda *_: None)
@@ -99,7 +109,7 @@ class Scene:
         """Calls for the lease, takes it when it is released, and goes on."""
 
         def act(actor: Actor) -> None:
-            store = RedisStore(actor.wire(), NAMESPACE)
+            store = RedisStore(actor.wire(), NAMESPACE, clocks=self.stage.clock)
             leases = Leases(store.wire, NAMESPACE)
             for _ in range(3):
                 found = leases.acquire(GROUP, actor.name, "{}", "{}")
@@ -111,18 +121,30 @@ class Scene:
 
         return act
 
+    def heartbeat(self, holder: Holder, in_hand: Sequence[bytes]) -> Callable[[Actor], None]:
+        """Of a launch that has died: gives up what it had reserved."""
+
+        def act(actor: Actor) -> None:
+            store = RedisStore(actor.wire(), NAMESPACE, clocks=self.stage.clock)
+            with suppress(LeaseLost):
+                store.give_up(holder, QUEUE, in_hand)
+
+        return act
+
     def hands_over(self, holder: Holder) -> Callable[[Actor], None]:
         """A launch that releases its lease once a step tells it of a successor."""
 
         def act(actor: Actor) -> None:
             self.launch(holder)(actor)
-            Leases(RedisStore(actor.wire(), NAMESPACE).wire, NAMESPACE).release(holder, "run", "first", "{}")
+            Leases(RedisStore(actor.wire(), NAMESPACE, clocks=self.stage.clock).wire, NAMESPACE).release(
+                holder, "run", "first", "{}"
+            )
 
         return act
 
     def producer(self, *messages: NewMessage) -> Callable[[Actor], None]:
         def act(actor: Actor) -> None:
-            store = RedisStore(actor.wire(), NAMESPACE)
+            store = RedisStore(actor.wire(), NAMESPACE, clocks=self.stage.clock)
             for each in messages:
                 self._enqueue(store, each)
 
@@ -170,9 +192,24 @@ class Scene:
         history, wire = self.history, self.store.wire
         history.stored = store_view.stored(wire, NAMESPACE)
         history.queues = store_view.queues(wire, NAMESPACE)
-        return violations(history)
+        return self.problems + violations(history)
 
     # Acts
+
+    def announce(self, holder: Holder, store: RedisStore) -> None:
+        store.announce(holder, QUEUE)
+        self._announced[holder.lineage] = max(int(holder.fence), self._announced.get(holder.lineage, 0))
+        self.stage.happens("announced", *holder)
+
+    def _has_successor(self, holder: Holder) -> bool:
+        """Whether another launch was given the lease, or will be."""
+        return any(each.lineage == holder.lineage and each.fence > int(holder.fence) for each in self.history.leases)
+
+    def _check_places(self) -> None:
+        limits = {each.concurrency_key: each.concurrency_limit for each in self.history.operations}
+        for key, taken in Looking(self.store).hash("places_taken").items():
+            if int(taken) > limits[key]:
+                self.problems.append(f"{int(taken)} places of {key} are taken, {limits[key]} at most")
 
     def _enqueue(self, store: RedisStore, message: NewMessage) -> None:
         now = self.stage.happens("enqueue", message.id)
@@ -191,17 +228,22 @@ class Scene:
                 concurrency_key=message.concurrency_key,
             )
         )
-        [entry] = store.enqueue([message])
+        try:
+            [entry] = store.enqueue([message])
+        except OutcomeUnknown:
+            return  # and nobody asks again
         outcome = "ok" if entry.id == message.id else "duplicate"
         answered = self.stage.happens("enqueue", message.id, outcome)
         holder = "" if outcome == "ok" else entry.id
         operations[at] = operations[at]._replace(answered=answered, outcome=outcome, holder=holder)
 
     def _handle_all(self, store: RedisStore, holder: Holder, actor: Actor | None = None) -> None:
-        share = Share(QUEUE, 1)
+        share, promoting = Share(QUEUE, self.claims), (QUEUE,) * self.promotes
         while share.completed or share.settlements or share.claim:
-            stepped = store.step(holder, [share], lasts_ms=HOUR, now=lambda: 0.0, promoting=(QUEUE,))
-            claim = 0 if stepped.successor or not stepped.reserved else 1
+            stepped = store.step(holder, [share], lasts_ms=HOUR, now=lambda: 0.0, promoting=promoting)
+            if stepped.stale and not self._has_successor(holder):
+                self.problems.append(f"{stepped.stale} were said to be offered to another launch, and there is none")
+            claim = 0 if stepped.successor or not stepped.reserved else self.claims
             share = Share(QUEUE, claim)
             for each in stepped.reserved:
                 self._handle(store, holder, each, share, actor)
@@ -210,6 +252,9 @@ class Scene:
         self, store: RedisStore, holder: Holder, reservation: Reservation, share: Share, actor: Actor | None
     ) -> None:
         who, name, at = actor.name if actor else "drain", reservation.name, reservation.reserved_at
+        if int(holder.fence) < self._announced.get(holder.lineage, 0):
+            self.problems.append(f"{name} was handed to fence {holder.fence}, after a newer one had announced itself")
+        self._check_places()
         executions = self.history.executions
         if reservation.handler == "once":
             if reservation.crashes:  # begun by a launch that died
@@ -256,6 +301,8 @@ class Scene:
             child = message(f"{name}-{reservation.fence}-{reservation.attempt}", handler="plain")
             follow_ups = ({"id": child.id, "queue": QUEUE, "handler": "plain", "digest": PAYLOAD},)
             settlement = Settlement.completed(reservation, at, at, outgoing=outbox.pack([child], at))
+        elif reservation.handler == "answers":
+            settlement = Settlement.completed(reservation, at, at, result='"an answer"', kept_for_ms=RESULT_LASTS_MS)
         else:
             settlement = Settlement.completed(reservation, at, at)
         ended = self.stage.happens(who, "ends", name, outcome)

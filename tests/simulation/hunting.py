@@ -1,0 +1,109 @@
+"""Scenarios and seeds, likely ones first, until one of them violates an invariant.
+
+``python -m tests.simulation.hunting --minutes 120`` prints JSON lines: what is tried next, then what was found.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from itertools import count
+from typing import TYPE_CHECKING, NamedTuple
+
+from tests.simulation.catalogue import CATALOGUE
+from tests.simulation.exploring import explore
+from tests.simulation.story import tell
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from tests.simulation.exploring import Scenario
+
+FEW_SEEDS = 8
+"""Before the catalogue with one fault, which takes longer."""
+MESSAGES, FAULTS, STORY_MINUTES = 60, 6, 3
+
+
+class Found(NamedTuple):
+    """``by`` is empty if nothing was. Until then: virtual ``minutes`` of stories, ``runs`` of scenarios,
+    ``seconds`` of processor time."""
+
+    by: str
+    minutes: float
+    runs: int
+    seconds: float
+    violation: str
+
+
+class Trial(NamedTuple):
+    """``run`` returns virtual seconds of a story, runs of a scenario, and what the invariants have against them."""
+
+    name: str
+    run: Callable[[], tuple[float, int, list[str]]]
+
+
+class Hunt:
+    """``minutes``: of virtual time, for stories; the catalogue is gone through without faults, and with one each."""
+
+    def __init__(self, minutes: float, about: Callable[[str], None] = lambda _: None) -> None:
+        """``about`` is told what is tried next."""
+        self._minutes, self._about = minutes, about
+        self._virtual, self._runs = 0.0, 0
+
+    def found(self) -> Found:
+        began = time.process_time()
+        for trial in self._trials():
+            self._about(trial.name)
+            try:
+                seconds, runs, violations = trial.run()
+            except Exception as error:  # without its guard, a script may fail in any way
+                seconds, runs, violations = 0.0, 0, [f"{type(error).__name__}: {error}"]
+            self._virtual, self._runs = self._virtual + seconds, self._runs + runs
+            if violations:
+                return Found(trial.name, self._virtual / 60, self._runs, time.process_time() - began, violations[0])
+        return Found("", self._virtual / 60, self._runs, time.process_time() - began, "")
+
+    def _trials(self) -> Iterator[Trial]:
+        yield from _catalogue(0)
+        yield from self._stories(range(1, FEW_SEEDS + 1))
+        yield from _catalogue(1)
+        yield from self._stories(count(FEW_SEEDS + 1))
+
+    def _stories(self, seeds: Iterable[int]) -> Iterator[Trial]:
+        for seed in seeds:
+            if self._virtual >= self._minutes * 60:
+                return
+            yield _story(seed)
+
+
+def _catalogue(faults: int) -> Iterator[Trial]:
+    for scenario in CATALOGUE:
+
+        def run(scenario: Scenario = scenario) -> tuple[float, int, list[str]]:
+            found = explore(scenario, faults=faults)
+            return 0.0, found.runs + found.cut, [line for lines, _ in found.violations for line in lines]
+
+        yield Trial(f"{scenario.__name__}{', one fault' * faults}", run)
+
+
+def _story(seed: int) -> Trial:
+    def run() -> tuple[float, int, list[str]]:
+        report = tell(seed, messages=MESSAGES, faults=FAULTS, minutes=STORY_MINUTES)
+        return report.virtual_seconds, 0, report.violations
+
+    return Trial(f"seed {seed}", run)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="tests.simulation.hunting", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--minutes", type=float, default=60.0, help="of stories, in virtual time")
+    given = parser.parse_args()
+    found = Hunt(given.minutes, lambda name: print(json.dumps({"at": name}), flush=True)).found()
+    print(json.dumps(found._asdict()))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

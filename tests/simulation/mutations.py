@@ -1,0 +1,123 @@
+"""``python -m tests.simulation.mutations``: takes the store's guards out, one by one, and says when the simulation
+violates an invariant.
+
+The guards are those of `tests.faults.mutation_table`; each is taken out of a copy. Prints a line for each, or with
+``--table`` the table of docs/simulation.md. Ends with 1 if one was not caught that should be.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from tests.faults.covering import GUARDS
+from tests.faults.covering_table import COVERING
+from tests.faults.mutation_table import MUTATIONS, Mutation
+from tests.faults.mutations import copy_with
+from tests.simulation.hunting import Found
+from tests.simulation.unseen import UNSEEN
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+NICE = 10
+LONGEST = 300.0
+"""Seconds. Without a guard that removes, who goes on until nothing is left never ends."""
+
+
+class Trial(NamedTuple):
+    """``remark``: what else was taken out, or why it cannot be seen."""
+
+    mutation: Mutation
+    found: Found
+    remark: str = ""
+
+    def cells(self) -> list[str]:
+        found = self.found
+        if not found.by:
+            return [self.mutation.name, "" if self.remark else "NOTHING", "", "", "", self.remark]
+        after = [f"{found.minutes:.1f}", f"{found.runs:,}", f"{found.seconds:.1f}"]
+        return [self.mutation.name, found.by, *after, f"{self.remark} {found.violation}".strip()]
+
+    def row(self) -> str:
+        cells = (cell.replace("|", r"\|") for cell in self.cells())
+        return f"| {' | '.join(cells)} |"
+
+    def line(self, width: int) -> str:
+        name, by, minutes, runs, seconds, says = self.cells()
+        return f"{name:{width}}  {by:36} {minutes:>6} min {runs:>6} runs {seconds:>5} s  {says}"
+
+
+def caught(mutation: Mutation, minutes: float, longest: float = LONGEST) -> Found:
+    """By what, on a copy without its guard."""
+    with tempfile.TemporaryDirectory(prefix="pc-mutant-") as place:
+        copy_with(mutation, Path(place))
+        command = [sys.executable, "-m", "tests.simulation.hunting", "--minutes", str(minutes)]
+        environment = os.environ | {"PYTHONPATH": place, "PYTHONDONTWRITEBYTECODE": "1"}
+        try:
+            done = subprocess.run(
+                ["nice", "-n", str(NICE), *command],
+                cwd=place,
+                env=environment,
+                capture_output=True,
+                text=True,
+                timeout=longest,
+                check=True,
+            )
+        except subprocess.TimeoutExpired as late:
+            output = (late.stdout or b"").decode()  # bytes, whatever ``text`` says
+            return Found(json.loads(output.splitlines()[-1])["at"], 0.0, 0, longest, "does not end")
+        return Found(**json.loads(done.stdout.splitlines()[-1]))
+
+
+def without_cover(mutation: Mutation) -> Iterator[Mutation]:
+    """It together with the guards that cover it."""
+    for guards in dict.fromkeys(each for sets in COVERING.values() for each in sets if mutation.name in each):
+        others = [GUARDS[name] for name in guards if name != mutation.name]
+        names = " and ".join(each.name for each in others)
+        yield Mutation(names, (*mutation.edits, *(edit for each in others for edit in each.edits)))
+
+
+def trial(mutation: Mutation, minutes: float) -> Trial:
+    """Alone, if that can be seen; otherwise with the guards that cover it."""
+    reason = UNSEEN.get(mutation.name)
+    if reason is None and (found := caught(mutation, minutes)).by:
+        return Trial(mutation, found)
+    for wider in without_cover(mutation):
+        if (found := caught(wider, minutes)).by:
+            return Trial(mutation, found, f"covered by {wider.name}; without both:")
+    return Trial(mutation, Found("", 0.0, 0, 0.0, ""), reason or "")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="tests.simulation.mutations", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--only", nargs="+", default=[""], metavar="NAME", help="parts of the mutations' names")
+    parser.add_argument("--minutes", type=float, default=60.0, help="of stories, in virtual time, for each")
+    parser.add_argument("--processes", type=int, default=1, help="at once")
+    parser.add_argument("--table", action="store_true", help="print the table of docs/simulation.md")
+    given = parser.parse_args()
+    chosen = [each for each in MUTATIONS if any(name in each.name for name in given.only)]
+    if not chosen:
+        print(f"no such mutation: {' '.join(given.only)}")
+        return 2
+    missed = 0
+    width = max(len(each.name) for each in chosen)
+    if given.table:
+        print("| Taken out | Caught by | Virtual minutes | Runs | Seconds | As |\n|---|---|--:|--:|--:|---|")
+    with ThreadPoolExecutor(given.processes) as pool:
+        for each in pool.map(partial(trial, minutes=given.minutes), chosen):
+            missed += not (each.found.by or each.remark)
+            print(each.row() if given.table else each.line(width), flush=True)
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

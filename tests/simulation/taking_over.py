@@ -1,0 +1,194 @@
+"""Scenarios of what launches have in hand when another takes over, or a reply is lost."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from pollconsumer.core.errors import BadData, LeaseLost
+from pollconsumer.core.retry import MOST_CRASHES
+from pollconsumer.store.interventions import Interventions
+from pollconsumer.store.reservations import Limits, Settlement, Share
+from tests.simulation.scene import NAMESPACE, QUEUE, Scene
+from tests.store.acting import HOUR, Looking, message
+
+if TYPE_CHECKING:
+    from pollconsumer.store.reservations import Holder, Reservation
+    from tests.simulation.exploring import Judge, Stage
+
+OTHER_INSTANCE = "consumer:mail:1"
+OF_TOMORROW = b"Bof a form that is not known here"
+
+
+class Reserving(Scene):
+    """With launches that reserve, and end there."""
+
+    def reserve(self, holder: Holder, claim: int = 1, *, lasts_ms: int = HOUR, limits: str = "") -> list[Reservation]:
+        return self.store.step(holder, [Share(QUEUE, claim, limits)], lasts_ms=lasts_ms, now=lambda: 0.0).reserved
+
+    def expect(self, what: str, found: object, expected: object) -> None:
+        if found != expected:
+            self.problems.append(f"{what}: {found}, not {expected}")
+
+
+def two_launches_that_promote_nothing(stage: Stage) -> Judge:
+    """Since a mover is there."""
+    scene = Scene(stage)
+    scene.promotes = False
+    first, second = scene.announced(1), scene.holder(2)
+    scene.there_is(message("m"))
+    stage.actor("launch A", scene.launch(first))
+    stage.actor("launch B", scene.launch(second, announces=True))
+    return scene.judge
+
+
+def a_launch_that_announces_itself_late(stage: Stage) -> Judge:
+    scene = Scene(stage)
+    scene.promotes = False
+    first, second = scene.holder(1), scene.holder(2)
+    scene.there_is(message("m"))
+    stage.actor("launch A", scene.launch(first, announces=True))
+    stage.actor("launch B", scene.launch(second, announces=True))
+    return scene.judge
+
+
+def a_heartbeat_that_gives_up(stage: Stage) -> Judge:
+    """For a launch that has died, while the next one begins."""
+    scene = Reserving(stage)
+    first, second = scene.announced(1), scene.holder(2)
+    scene.there_is(message("m"))
+    scene.reserve(first)
+    stage.actor("heartbeat", scene.heartbeat(first, [b"m"]))
+    stage.actor("launch B", scene.launch(second, announces=True))
+    return scene.judge
+
+
+def what_was_begun_for_the_only_time(stage: Stage) -> Judge:
+    """By a launch that has died, and whose heartbeat gives up."""
+    scene = Reserving(stage)
+    first, second = scene.announced(1), scene.holder(2)
+    scene.there_is(message("m", handler="once"))
+    [reservation] = scene.reserve(first)
+    share = Share(QUEUE)
+    share.settlements.append(Settlement.begun(reservation))
+    scene.store.step(first, [share], lasts_ms=HOUR, now=lambda: 0.0)
+    stage.actor("heartbeat", scene.heartbeat(first, []))
+    stage.actor("launch B", scene.launch(second, announces=True))
+
+    def judge() -> list[str]:
+        found = scene.judge()
+        return found + ["m was begun again"] * bool(scene.history.executions)
+
+    return judge
+
+
+def messages_given_back(stage: Stage) -> Judge:
+    """After a lost reply, or by the next launch: in their order."""
+    scene = Scene(stage)
+    scene.claims = 3
+    first = scene.announced(1)
+    scene.there_is(*(message(f"m-{letter}") for letter in "cba"))
+    stage.actor("launch A", scene.launch(first), mortal=True)
+    return scene.judge
+
+
+def messages_of_two_steps(stage: Stage) -> Judge:
+    """Reserved one after the other by a launch that dies: offered in their order."""
+    scene = Reserving(stage)
+    first = scene.announced(1)
+    scene.there_is(*(message(f"m-{letter}") for letter in "zyxwv"))
+    for claim in (3, 2):
+        scene.reserve(first, claim, lasts_ms=HOUR - claim * 1000)
+        stage.clock.sleep(0.5)
+    scene.handle_all(scene.announced(2))
+    return scene.judge
+
+
+def a_handler_that_takes_long(stage: Stage) -> Judge:
+    """Its message stays its launch's, which is alive."""
+    scene = Reserving(stage)
+    first, second = scene.announced(1), scene.announced(2, OTHER_INSTANCE)
+    scene.there_is(message("m"))
+    scene.reserve(first, lasts_ms=1000)
+    stage.clock.sleep(60.0)
+    scene.store.recover(QUEUE, [b"1", b"2"])
+    scene.expect("offered to another", scene.reserve(second), [])
+    return scene.judge
+
+
+def a_message_that_kills(stage: Stage) -> Judge:
+    scene = Reserving(stage)
+    scene.there_is(message("m"))
+    for deaths in range(MOST_CRASHES):
+        [reservation] = scene.reserve(scene.announced(deaths + 1))
+        scene.expect("deaths that it is blamed for", reservation.crashes, deaths)
+    return lambda: scene.problems
+
+
+def a_queue_with_limits(stage: Stage) -> Judge:
+    scene = Reserving(stage)
+    holder = scene.announced(1)
+    scene.there_is(*(message(f"m{number}") for number in range(9)))
+    one_in_flight, two_a_minute = Limits(1).packed(), Limits(None, 2, 60_000).packed()
+    scene.expect("in flight", len(scene.reserve(holder, 5, limits=one_in_flight)), 1)
+    scene.expect("in flight", len(scene.reserve(holder, 5, limits=one_in_flight)), 0)
+    handed_out = 0
+    for _ in range(6):
+        handed_out += len(scene.reserve(holder, 1, limits=two_a_minute))
+        stage.clock.sleep(5.0)
+    scene.expect("handed out in half a minute", handed_out, 2)
+    return scene.judge
+
+
+def a_paused_queue(stage: Stage) -> Judge:
+    scene = Reserving(stage)
+    holder, person = scene.announced(1), Interventions(scene.store.wire, NAMESPACE)
+    scene.there_is(message("m"), message("n", priority=5))
+    person.pause(QUEUE, paused=True)
+    scene.expect("handed out", scene.reserve(holder, 5), [])
+    person.pause(QUEUE, paused=False)
+    stage.actor("launch", scene.launch(holder))
+    return scene.judge
+
+
+def a_message_of_a_newer_version(stage: Stage) -> Judge:
+    """Stays as it is, and is handled once by a launch that can read it."""
+    scene = Reserving(stage)
+    holder, person, look = scene.announced(1), Interventions(scene.store.wire, NAMESPACE), Looking(scene.store)
+    scene.there_is(message("m"), message("n"))
+    records = look.hash("records")
+    for name in records:
+        scene.store.wire.command("HSET", look.key("records"), name, OF_TOMORROW)
+    scene.store.wire.command("LREM", look.key("ready"), 1, "n")  # as if a rule had interrupted who enqueued it
+    for _ in range(3):
+        scene.store.audit(QUEUE)
+    scene.expect("ready", look.listed("ready"), ["m"])
+    for intervention in (person.cancel, lambda *which: person.reschedule(*which, delay=1)):
+        try:
+            intervention(QUEUE, "m")
+            scene.problems.append("a person could change what cannot be read")
+        except BadData:
+            pass
+    scene.expect("handed out", scene.reserve(holder), [])
+    for name, record in records.items():
+        scene.store.wire.command("HSET", look.key("records"), name, record)
+    scene.store.audit(QUEUE)
+    stage.clock.sleep(61.0)
+    with suppress(LeaseLost):
+        scene.handle_all(holder)
+    return scene.judge
+
+
+TAKING_OVER = (
+    two_launches_that_promote_nothing,
+    a_launch_that_announces_itself_late,
+    a_heartbeat_that_gives_up,
+    what_was_begun_for_the_only_time,
+    messages_given_back,
+    messages_of_two_steps,
+    a_handler_that_takes_long,
+    a_message_that_kills,
+    a_queue_with_limits,
+    a_paused_queue,
+    a_message_of_a_newer_version,
+)

@@ -1,0 +1,23 @@
+"""Guards that the simulation does not miss, and why."""
+
+from __future__ import annotations
+
+_NO_USERS = "outside: the server in memory has no users, so that no right is lacking"
+
+UNSEEN: dict[str, str] = {
+    "rights: rights": _NO_USERS,
+    "register: rights before a queue is known": _NO_USERS,
+    "replies: refusal": _NO_USERS,
+    "redis_store: rights of a launch in a queue": _NO_USERS,
+    "producer: rights of a producer in a queue": _NO_USERS,
+    "producer: rights of one that waits for replicas": _NO_USERS,
+    "leases: rights of a launch": _NO_USERS,
+    "leases: rights to break": _NO_USERS,
+    "interventions: rights": _NO_USERS,
+    "recurring: rights to remove": _NO_USERS,
+    "recurring: rights to hold": _NO_USERS,
+    "redis_store: types of a queue's keys": "outside: no other program writes to the keys",
+    "promote: fence compare": "harmless: a stale mover promotes what is due, as its successor would",
+    "try_again: fence compare": "harmless: what a stale mover puts back is set aside by the next tick",
+    "recur: its definition is there": "never alone: who removes a definition removes its instant in the same script",
+}
