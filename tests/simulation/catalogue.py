@@ -13,6 +13,7 @@ from pollconsumer.store.recurring import Recurring
 from tests.simulation.defining import DEFINING
 from tests.simulation.exploring import explore
 from tests.simulation.forgetting import FORGETTING
+from tests.simulation.leasing import LEASING
 from tests.simulation.scene import GROUP, MOVERS, NAMESPACE, OTHER_MOVERS, QUEUE, Scene
 from tests.simulation.taking_over import TAKING_OVER
 from tests.store.acting import message
@@ -142,6 +143,10 @@ def a_place_of_a_concurrency_key(stage: Stage) -> Judge:
 
 
 CATALOGUE = (
+    *FORGETTING,
+    *DEFINING,
+    *TAKING_OVER,
+    *LEASING,
     two_launches_and_one_message,
     a_message_at_most_once,
     a_retry,
@@ -156,9 +161,6 @@ CATALOGUE = (
     a_unique_key_at_a_completion,
     two_producers_of_one_id,
     a_place_of_a_concurrency_key,
-    *FORGETTING,
-    *DEFINING,
-    *TAKING_OVER,
 )
 
 

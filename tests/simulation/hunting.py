@@ -45,11 +45,11 @@ class Trial(NamedTuple):
 
 
 class Hunt:
-    """``minutes``: of virtual time, for stories; the catalogue is gone through without faults, and with one each."""
+    """``minutes``: of virtual time, for stories; the catalogue is gone through without faults, then with ``faults``."""
 
-    def __init__(self, minutes: float, about: Callable[[str], None] = lambda _: None) -> None:
+    def __init__(self, minutes: float, faults: int = 1, about: Callable[[str], None] = lambda _: None) -> None:
         """``about`` is told what is tried next."""
-        self._minutes, self._about = minutes, about
+        self._minutes, self._faults, self._about = minutes, faults, about
         self._virtual, self._runs = 0.0, 0
 
     def found(self) -> Found:
@@ -68,7 +68,8 @@ class Hunt:
     def _trials(self) -> Iterator[Trial]:
         yield from _catalogue(0)
         yield from self._stories(range(1, FEW_SEEDS + 1))
-        yield from _catalogue(1)
+        if self._faults:
+            yield from _catalogue(self._faults)
         yield from self._stories(count(FEW_SEEDS + 1))
 
     def _stories(self, seeds: Iterable[int]) -> Iterator[Trial]:
@@ -85,7 +86,7 @@ def _catalogue(faults: int) -> Iterator[Trial]:
             found = explore(scenario, faults=faults)
             return 0.0, found.runs + found.cut, [line for lines, _ in found.violations for line in lines]
 
-        yield Trial(f"{scenario.__name__}{', one fault' * faults}", run)
+        yield Trial(f"{scenario.__name__}{f', {faults} fault' * (faults > 0)}", run)
 
 
 def _story(seed: int) -> Trial:
@@ -99,8 +100,9 @@ def _story(seed: int) -> Trial:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="tests.simulation.hunting", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--minutes", type=float, default=60.0, help="of stories, in virtual time")
+    parser.add_argument("--faults", type=int, default=1, help="at most so many in a run of the catalogue")
     given = parser.parse_args()
-    found = Hunt(given.minutes, lambda name: print(json.dumps({"at": name}), flush=True)).found()
+    found = Hunt(given.minutes, given.faults, lambda name: print(json.dumps({"at": name}), flush=True)).found()
     print(json.dumps(found._asdict()))
     return 0
 

@@ -56,11 +56,11 @@ class Trial(NamedTuple):
         return f"{name:{width}}  {by:36} {minutes:>6} min {runs:>6} runs {seconds:>5} s  {says}"
 
 
-def caught(mutation: Mutation, minutes: float, longest: float = LONGEST) -> Found:
+def caught(mutation: Mutation, minutes: float, faults: int = 1, longest: float = LONGEST) -> Found:
     """By what, on a copy without its guard."""
     with tempfile.TemporaryDirectory(prefix="pc-mutant-") as place:
         copy_with(mutation, Path(place))
-        command = [sys.executable, "-m", "tests.simulation.hunting", "--minutes", str(minutes)]
+        command = [sys.executable, "-m", "tests.simulation.hunting", f"--minutes={minutes}", f"--faults={faults}"]
         environment = os.environ | {"PYTHONPATH": place, "PYTHONDONTWRITEBYTECODE": "1"}
         try:
             done = subprocess.run(
@@ -87,11 +87,14 @@ def without_cover(mutation: Mutation) -> Iterator[Mutation]:
 
 
 def trial(mutation: Mutation, minutes: float) -> Trial:
-    """Alone, if that can be seen; otherwise with the guards that cover it."""
-    reason = UNSEEN.get(mutation.name)
-    if reason is None and (found := caught(mutation, minutes)).by:
+    """Alone, if that can be seen; otherwise with the guards that cover it.
+
+    What is covered is tried alone in a shorter hunt: without faults in the catalogue.
+    """
+    reason, covered = UNSEEN.get(mutation.name), list(without_cover(mutation))
+    if reason is None and (found := caught(mutation, minutes, 0 if covered else 1)).by:
         return Trial(mutation, found)
-    for wider in without_cover(mutation):
+    for wider in covered:
         if (found := caught(wider, minutes)).by:
             return Trial(mutation, found, f"covered by {wider.name}; without both:")
     return Trial(mutation, Found("", 0.0, 0, 0.0, ""), reason or "")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from pollconsumer.core.errors import BadData, LeaseLost
 from pollconsumer.core.retry import MOST_CRASHES
+from pollconsumer.store import outbox
 from pollconsumer.store.interventions import Interventions
 from pollconsumer.store.reservations import Limits, Settlement, Share
 from tests.simulation.scene import NAMESPACE, QUEUE, Scene
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from tests.simulation.exploring import Judge, Stage
 
 OTHER_INSTANCE = "consumer:mail:1"
+A_YEAR_AHEAD_US = 365 * 24 * HOUR * 1000
 OF_TOMORROW = b"Bof a form that is not known here"
 
 
@@ -97,10 +99,13 @@ def messages_of_two_steps(stage: Stage) -> Judge:
     scene = Reserving(stage)
     first = scene.announced(1)
     scene.there_is(*(message(f"m-{letter}") for letter in "zyxwv"))
-    for claim in (3, 2):
-        scene.reserve(first, claim, lasts_ms=HOUR - claim * 1000)
+    for claim, lasts_ms in ((3, HOUR), (2, HOUR // 2)):
+        scene.reserve(first, claim, lasts_ms=lasts_ms)
         stage.clock.sleep(0.5)
-    scene.handle_all(scene.announced(2))
+    second = scene.announced(2)
+    scene.expect("offered", [each.name[2:] for each in scene.reserve(second, 5)], list("zyxwv"))
+    scene.store.unreserve(second, QUEUE, [])
+    scene.expect("given back", [each.name[2:] for each in scene.reserve(second, 5)], list("zyxwv"))
     return scene.judge
 
 
@@ -112,7 +117,7 @@ def a_handler_that_takes_long(stage: Stage) -> Judge:
     scene.reserve(first, lasts_ms=1000)
     stage.clock.sleep(60.0)
     scene.store.recover(QUEUE, [b"1", b"2"])
-    scene.expect("offered to another", scene.reserve(second), [])
+    scene.expect("offered to another", len(scene.reserve(second)), 0)
     return scene.judge
 
 
@@ -145,7 +150,7 @@ def a_paused_queue(stage: Stage) -> Judge:
     holder, person = scene.announced(1), Interventions(scene.store.wire, NAMESPACE)
     scene.there_is(message("m"), message("n", priority=5))
     person.pause(QUEUE, paused=True)
-    scene.expect("handed out", scene.reserve(holder, 5), [])
+    scene.expect("handed out", len(scene.reserve(holder, 5)), 0)
     person.pause(QUEUE, paused=False)
     stage.actor("launch", scene.launch(holder))
     return scene.judge
@@ -169,13 +174,25 @@ def a_message_of_a_newer_version(stage: Stage) -> Judge:
             scene.problems.append("a person could change what cannot be read")
         except BadData:
             pass
-    scene.expect("handed out", scene.reserve(holder), [])
+    scene.expect("handed out", len(scene.reserve(holder)), 0)
     for name, record in records.items():
         scene.store.wire.command("HSET", look.key("records"), name, record)
     scene.store.audit(QUEUE)
     stage.clock.sleep(61.0)
     with suppress(LeaseLost):
         scene.handle_all(holder)
+    return scene.judge
+
+
+def an_outbox_whose_numbers_were_ahead(stage: Stage) -> Judge:
+    """Of their time, by a corrupt counter: what comes after is sent all the same."""
+    scene = Reserving(stage)
+    consumer, counters = scene.announced(1), Looking(scene.store).key("counters")
+    for name, number in (("m", A_YEAR_AHEAD_US), ("n", 0)):
+        scene.store.wire.command("HSET", counters, "sent on", int(stage.clock.now * 1_000_000) + number)
+        scene.there_is(message(name, handler="parent"))
+        scene.handle_all(consumer)
+        outbox.send(scene.store, QUEUE, lambda *_: None)
     return scene.judge
 
 
@@ -191,4 +208,5 @@ TAKING_OVER = (
     a_queue_with_limits,
     a_paused_queue,
     a_message_of_a_newer_version,
+    an_outbox_whose_numbers_were_ahead,
 )

@@ -20,7 +20,7 @@ QUICK = ("a_follow_up", "a_recurrence_at_its_instant", "a_redrive", "a_unique_ke
 def test_every_promise_holds_in_every_order_of_calls(scenario: Scenario) -> None:
     found = explore(scenario, faults=1 if scenario.__name__ in QUICK else 0)
     assert found.violations == []
-    assert found.runs > 1
+    assert found.runs
 
 
 def test_a_call_that_is_repeated_after_a_lost_reply_is_found_if_it_acts_twice(monkeypatch: pytest.MonkeyPatch) -> None:

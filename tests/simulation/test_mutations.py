@@ -1,0 +1,26 @@
+"""The simulation finds what a guard keeps from happening, once it is taken out."""
+
+from __future__ import annotations
+
+from tests.faults.mutation_table import MUTATIONS
+from tests.simulation.mutations import caught, without_cover
+from tests.simulation.unseen import UNSEEN
+
+NAMED = {each.name: each for each in MUTATIONS}
+
+
+def test_a_guard_that_is_taken_out_is_missed() -> None:
+    found = caught(NAMED["enqueue: id in memory"], minutes=0.0, faults=0)
+    assert found.by == "ids_that_are_remembered"
+    assert found.violation == "what is forgotten, repeated: accepted, not known"
+
+
+def test_what_covers_a_guard_is_taken_out_with_it() -> None:
+    edits = NAMED["checkpoint: fence compare"].edits
+    [wider] = without_cover(NAMED["checkpoint: fence compare"])
+    assert wider.name == "checkpoint: row compare"
+    assert wider.edits == (*edits, *NAMED["checkpoint: row compare"].edits)
+
+
+def test_what_is_not_seen_is_a_guard() -> None:
+    assert UNSEEN.keys() <= NAMED.keys()
