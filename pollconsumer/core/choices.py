@@ -41,6 +41,11 @@ class LauncherRule(StrEnum):
     DROP = "drop"
     """It drops the tick."""
 
+    def handoff(self, chosen: HandOff) -> HandOff:
+        """A baton needs a successor that waits while its predecessor works. Only ``parallel`` starts one: elsewhere a
+        launch would outlast a tick in vain, and have another one dropped."""
+        return chosen if self is LauncherRule.PARALLEL else HandOff.DEADLINE
+
 
 class Missed(StrEnum):
     """The policy for missed occurrences: skip all, enqueue the last one, or enqueue all."""

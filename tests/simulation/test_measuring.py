@@ -39,6 +39,7 @@ def forecast(name: str, rules: Rules) -> Figures:
         ("debian-cron", HandOff.DEADLINE),
         ("debian-cron", HandOff.BATON),
         ("busybox", HandOff.DEADLINE),
+        ("systemd", HandOff.BATON),
     ],
 )
 def test_a_forecast_has_the_figures_of_the_simulation(name: str, handoff: HandOff) -> None:

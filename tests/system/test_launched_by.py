@@ -46,13 +46,19 @@ def test_a_launch_has_the_rule_of_its_flag_and_the_name_that_its_platform_gave_t
     assert (entry["platform"], entry["launcher"], entry["run_id"]) == ("kudu", "drop", "20261122")
 
 
-def test_check_shows_a_window_that_ends_before_a_tick_that_would_be_dropped(site: Site) -> None:
+@pytest.mark.parametrize(
+    ("launcher", "window", "margin"), [("drop", 58.5, 0.5), ("queue", 60, 2), ("parallel", 120, 2)]
+)
+def test_check_shows_a_window_that_lasts_beyond_the_next_tick_only_if_a_successor_can_wait(
+    site: Site, launcher: str, window: float, margin: float
+) -> None:
     (site.directory / "config.toml").write_text(
-        'handlers = ["handlers"]\n[consumer]\nschedule = "* * * * *"\nhandoff = "baton"\nlauncher = "drop"\n'
+        'handlers = ["handlers"]\n'
+        f'[consumer]\nschedule = "* * * * *"\ntimeout = "120s"\nhandoff = "baton"\nlauncher = "{launcher}"\n'
     )
     consumer = site.json("check")["consumer"]
-    assert consumer["window_seconds"] == 58.5
-    assert consumer["margin_seconds"] == 0.5
+    assert consumer["window_seconds"] == window
+    assert consumer["margin_seconds"] == margin
 
 
 def test_a_launcher_that_nothing_names_is_known_by_what_earlier_launches_saw_and_check_says_so(site: Site) -> None:

@@ -14,7 +14,6 @@ from datetime import UTC, tzinfo
 from functools import partial
 from itertools import takewhile
 
-from pollconsumer.core.choices import HandOff, LauncherRule
 from pollconsumer.core.detection import given_launcher
 from pollconsumer.core.forecast.distributions import Arrival, Chance, draw
 from pollconsumer.core.forecast.figures import Held, Record
@@ -50,8 +49,7 @@ class Forecast:
     ) -> None:
         self.record = Record()
         self._found = given_launcher(rules.launcher, platform.found)
-        if self._found.rule is LauncherRule.DROP:
-            rules = rules._replace(handoff=HandOff.DEADLINE)
+        rules = rules._replace(handoff=self._found.rule.handoff(rules.handoff))
         self._platform, self._rules, self._chance = platform, rules, chance
         self._offsets = deque[float](maxlen=LAUNCHES)
         self._exits = deque[float](maxlen=LAUNCHES)

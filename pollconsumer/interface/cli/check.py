@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pollconsumer.core.choices import HandOff, LauncherRule
+from pollconsumer.core.choices import LauncherRule
 from pollconsumer.core.detection import UNKNOWN, given_launcher, recorded_launcher
 from pollconsumer.core.errors import ConfigurationError, PermissionDenied, shown
 from pollconsumer.core.instants import iso
@@ -190,7 +190,7 @@ def _window(role: ConsumerSettings | MoverSettings, now: datetime, past: list[di
     launches_before = [past_launch(each) for each in past]
     punctuality = learned(launches_before)
     late, margin = allowance(found, punctuality, role.min_margin)
-    handoff = HandOff.DEADLINE if found.rule is LauncherRule.DROP else role.handoff
+    handoff = found.rule.handoff(role.handoff)
     begin = 0.0 if ahead is None else punctuality.offset
     stop = predict_stop(begin, role.timeout, ahead, handoff, late)
     window = stop - begin

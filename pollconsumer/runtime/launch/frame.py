@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pollconsumer.core.choices import HandOff, LauncherRule
+from pollconsumer.core.choices import LauncherRule
 from pollconsumer.core.events import Event
 from pollconsumer.core.punctuality import Punctuality, allowance
 from pollconsumer.core.window import StopReason, Window, predict_stop
@@ -38,10 +38,9 @@ class Frame:
 
     def learn(self, punctuality: Punctuality, rule: LauncherRule) -> bool:
         """Set window and margin by what is known of earlier launches and their launcher. Whether the window changes."""
-        plan, before = self.plan._replace(launcher=self.plan.launcher._replace(rule=rule)), self.window
-        if rule is LauncherRule.DROP:  # it will not start a successor to which this one could hand over
-            plan = plan._replace(handoff=HandOff.DEADLINE)
-        self.plan = plan
+        plan, before = self.plan, self.window
+        found = plan.launcher._replace(rule=rule)
+        self.plan = plan = plan._replace(launcher=found, handoff=rule.handoff(plan.handoff))
         late, margin = allowance(plan.launcher, punctuality, plan.min_margin)
         self.window = Window(self._start, predict_stop(self._start, plan.timeout, self._ahead, plan.handoff, late))
         # What is only remembered never closes more than half of a window.
