@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import time
+from datetime import datetime
 from pathlib import Path
 
 from pollconsumer import PollConsumer
@@ -26,6 +27,13 @@ def measured(sequence: int, enqueued: float, due: float | None = None, lasts: fl
     if lasts:
         time.sleep(lasts)
     note("end", sequence, enqueued, due)
+
+
+@app.handler
+def tick(occurrence: datetime) -> None:
+    """Note the start of an occurrence; its sequence is its instant."""
+    instant = occurrence.timestamp()
+    note("tick", int(instant), instant, instant)
 
 
 def note(mark: str, sequence: int, enqueued: float, due: float | None) -> None:

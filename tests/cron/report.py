@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
+    from tests.cron.daemon import CronPlace
     from tests.cron.place import Place
     from tests.cron.watch import Watch
 
@@ -114,7 +115,7 @@ def check_latency(report: Report, place: Place) -> None:
         report.say("late, of all due ones", spread(note.latency for note in scheduled))
 
 
-def check_launches(report: Report, place: Place, watch: Watch, *, least: int, killed: Iterable[int] = ()) -> None:
+def check_launches(report: Report, place: CronPlace, watch: Watch, *, least: int, killed: Iterable[int] = ()) -> None:
     """Launches followed one another without overlapping, ended within their window, and are in the ledger.
 
     Under the baton they overlap: the next one waits for the lease.
@@ -159,14 +160,14 @@ def say_coverage(report: Report, place: Place) -> None:
         report.say("coverage from the second lease to the last", f"{covered:.2%}")
 
 
-def check_mail(report: Report, place: Place, *, expected: bool = False) -> None:
+def check_mail(report: Report, place: CronPlace, *, expected: bool = False) -> None:
     """Launches printed nothing, so that cron had nothing to mail; ``expected`` where something was made to go wrong."""
-    mails = place.mailed()
+    mails = place.cron.mailed()
     report.check("mails", mails.count("\nSubject: ") + mails.startswith("Subject: "), holds=expected or not mails)
     if mails:
         show(mails)
-    if place.cron_output.read_text():
-        report.say("cron printed", place.cron_output.read_text())
+    if place.cron.printed():
+        report.say("cron printed", place.cron.printed())
 
 
 def print_launches(place: Place) -> None:

@@ -10,6 +10,7 @@ from contextlib import closing, contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
+from tests.cron.daemon import CronPlace
 from tests.cron.place import Place
 from tests.cron.report import (
     Report,
@@ -60,7 +61,7 @@ def latency(launches: int, variables: dict[str, str], *, keep: bool, kind: str =
     Returns the invariants that failed.
     """
     report = Report()
-    with Place("measured", variables=variables, keep=keep) as place, under_cron(place) as watch:
+    with CronPlace("measured", variables=variables, keep=keep) as place, under_cron(place) as watch:
         begin = first_launch(watch)
         with producing(place, kind):
             sleep_until(begin + launches * MINUTE - QUIET)
@@ -77,7 +78,7 @@ def latency(launches: int, variables: dict[str, str], *, keep: bool, kind: str =
 def kills(launches: int, variables: dict[str, str], *, keep: bool) -> list[str]:
     """As latency, with messages that last and scheduled ones; consumer, mover and server are killed once each."""
     report = Report()
-    with Place("measured", variables=variables, keep=keep) as place, under_cron(place) as watch:
+    with CronPlace("measured", variables=variables, keep=keep) as place, under_cron(place) as watch:
         begin = first_launch(watch)
         done: list[Kill] = []
         with producing(place, "mixed"):
@@ -100,7 +101,7 @@ def packages(concurrency: int, variables: dict[str, str], *, keep: bool) -> list
     """Every installed package verified by examples/verify_packages.py. Returns the invariants that failed."""
     report = Report()
     variables = {**variables, "POLLCONSUMER_CONSUMER__CONCURRENCY": str(concurrency)}
-    with Place("examples.verify_packages", variables=variables, keep=keep) as place, under_cron(place) as watch:
+    with CronPlace("examples.verify_packages", variables=variables, keep=keep) as place, under_cron(place) as watch:
         sleep_until(first_launch(watch) + ENQUEUE_AT)
         enqueued_at = time.time()
         code = place.python("examples.verify_packages").wait()
@@ -129,15 +130,15 @@ def packages(concurrency: int, variables: dict[str, str], *, keep: bool) -> list
 
 
 @contextmanager
-def under_cron(place: Place) -> Iterator[Watch]:
+def under_cron(place: CronPlace) -> Iterator[Watch]:
     """Cron runs, and its launches are watched; in the end none is left."""
     watch = Watch()
     watch.start()
-    place.start_cron()
+    place.cron.start()
     try:
         yield watch
     finally:
-        place.stop_cron()
+        place.cron.stop()
         watch.look()
         for process in watch.alive():
             os.kill(process.pid, signal.SIGTERM)
@@ -168,11 +169,11 @@ def alive(watch: Watch, role: str) -> Process:
     return watch.alive(role)[-1]
 
 
-def finish(report: Report, place: Place, watch: Watch, end: float) -> None:
+def finish(report: Report, place: CronPlace, watch: Watch, end: float) -> None:
     """No launch any more after ``end``; let those that run end by themselves, and handle what is left."""
     sleep_until(end - 1)
-    report.check("cron ended by itself", place.cron_ended(), holds=place.cron_ended() is None)
-    place.stop_cron()
+    report.check("cron ended by itself", place.cron.ended(), holds=place.cron.ended() is None)
+    place.cron.stop()
     wait_for(lambda: not watch.alive(), LAST_LAUNCH_WITHIN)
     watch.stop()
     left = place.unfinished()
@@ -183,7 +184,7 @@ def finish(report: Report, place: Place, watch: Watch, end: float) -> None:
     report.check("dead letters", dead or 0, holds=not dead)
 
 
-def kill_consumer(place: Place, watch: Watch) -> Kill:
+def kill_consumer(place: CronPlace, watch: Watch) -> Kill:
     """kill -9 in the middle of a message that lasts."""
     consumer = alive(watch, "consumer")
 
@@ -200,21 +201,21 @@ def kill_consumer(place: Place, watch: Watch) -> Kill:
     return Kill("consumer", at, consumer.pid, in_hand(since=0.0))
 
 
-def kill_mover(_: Place, watch: Watch) -> Kill:
+def kill_mover(_: CronPlace, watch: Watch) -> Kill:
     """kill -9 of the launch that moves."""
     mover = alive(watch, "mover")
     os.kill(mover.pid, signal.SIGKILL)
     return Kill("mover", time.time(), mover.pid)
 
 
-def kill_server(place: Place, _: Watch) -> Kill:
+def kill_server(place: CronPlace, _: Watch) -> Kill:
     """kill -9 of the embedded server."""
     pid = place.ask("store", "status")["pid"]
     os.kill(pid, signal.SIGKILL)
     return Kill("server", time.time())
 
 
-def say_kill(report: Report, place: Place, watch: Watch, kill: Kill) -> None:
+def say_kill(report: Report, place: CronPlace, watch: Watch, kill: Kill) -> None:
     """What came of it."""
     at = datetime.fromtimestamp(kill.at).astimezone()
     report.say(f"{kill.what} killed", f"{at:%H:%M:%S}" + (f", pid {kill.pid}" if kill.pid else ""))
