@@ -179,7 +179,8 @@ class Consumer:
                 self._settling.park(reservation)
             else:
                 try:
-                    refuse_crashed(reservation)
+                    if reservation.crashes:
+                        refuse_crashed(reservation)
                     payload = decode_payload(reservation.payload)
                 except (Crashed, Malformed) as error:
                     self._dead_letter(reservation, handler, error)

@@ -80,6 +80,15 @@ class Sample:
         os.close(other)
         return Opened.now(end)
 
+    def is_open_above_standard(self) -> bool:
+        """Whether it was not closed, nor were the standard three, and another number is free."""
+        try:
+            lowest = os.dup(self._opened.number)
+        except OSError:
+            return False
+        os.close(lowest)
+        return lowest not in STANDARD and self._opened.is_open()
+
     def was_closed(self) -> bool:
         """Since the last call."""
         if self._opened.is_open():
@@ -132,3 +141,22 @@ class Reserve:
             each.close()
 
     __del__ = close
+
+
+class Table:
+    """The descriptors of a process in which one message is handled at a time."""
+
+    def __init__(self) -> None:
+        self._outputs, self._sample, self._reserve = Outputs(), Sample(), Reserve()
+
+    def checked(self) -> tuple[bool, bool]:
+        """Whether handlers have closed descriptors of ours, and whether they have used up all."""
+        if self._sample.is_open_above_standard():
+            return False, False
+        restored, closed = self._outputs.restore(), self._sample.was_closed()
+        return restored or closed, self._reserve.freed()
+
+    def close(self) -> None:
+        self._outputs.close()
+        self._sample.close()
+        self._reserve.close()

@@ -11,7 +11,7 @@ from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from pollconsumer.runtime.handling.descriptors import Outputs, Reserve, Sample
+from pollconsumer.runtime.handling.descriptors import Outputs, Reserve, Table
 from pollconsumer.runtime.handling.outcome import Outcome
 from pollconsumer.runtime.handling.stray_forks import end_stray
 from pollconsumer.store.own_descriptors import Opened, above_standard
@@ -87,7 +87,7 @@ class InlineExecutor:
         self._clock = clock
         self._finished: list[Handled] = []
         self._loop: EventLoop | None = None
-        self._outputs, self._sample, self._reserve = Outputs(), Sample(), Reserve()
+        self._table = Table()
         self._pid = os.getpid()
 
     def busy(self) -> int:
@@ -99,9 +99,8 @@ class InlineExecutor:
         outcome = self._turn(attempt) if handler.asynchronous else handler.handle(attempt.payload, attempt.context)
         end_stray(self._pid, outcome.error)
         ended = self._clock()
-        restored, closed = self._outputs.restore(), self._sample.was_closed()
-        leaking = self._reserve.freed()
-        self._finished.append(Handled(attempt, started, ended, outcome, restored or closed, leaking))
+        closed, leaking = self._table.checked()
+        self._finished.append(Handled(attempt, started, ended, outcome, closed, leaking))
 
     def finished(self) -> list[Handled]:
         finished, self._finished = self._finished, []
@@ -113,9 +112,7 @@ class InlineExecutor:
     def close(self) -> None:
         if self._loop is not None:
             self._loop.close()
-        self._outputs.close()
-        self._sample.close()
-        self._reserve.close()
+        self._table.close()
 
     def _turn(self, attempt: Attempt) -> Outcome:
         try:
