@@ -27,7 +27,7 @@ from tests.exits import RUNS
 from tests.forks import FORKS
 from tests.short_directory import short_directory
 from tests.site import QUICK_LEASES, Site
-from tests.store.servers import Server
+from tests.store.servers import FakeRedisConnection, Server
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -157,7 +157,7 @@ def in_memory() -> Server:
             "redis://in-memory",
             patience,
             greet=greet,
-            connect=lambda: fakeredis.FakeRedisConnection(server=data, protocol=2),
+            connect=lambda: FakeRedisConnection(data),
             scripts=scripts,
         )
     )

@@ -6,23 +6,17 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from redis import exceptions
-
 from pollconsumer.core.errors import LeaseLost, PermissionDenied, PollConsumerError, StoreRefused
 
 RESTORE = "restore its data, or accept it: pollconsumer store adopt"
 _PASSING = ("READONLY", "LOADING", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "BUSY", "OOM", "MISCONF", "NOREPLICAS")
-_REFUSED = ("NOAUTH", "WRONGPASS", "NOPERM")
 _REFUSED_IN_SCRIPT = ("ACL failure in script", "The user executing the script can't")
-_CLASSES: dict[type, str] = {
-    exceptions.NoPermissionError: "NOPERM",
-    exceptions.ReadOnlyError: "READONLY",
-    exceptions.OutOfMemoryError: "OOM",
-    exceptions.BusyLoadingError: "LOADING",
-    exceptions.TryAgainError: "TRYAGAIN",
-    exceptions.ClusterDownError: "CLUSTERDOWN",
-    exceptions.MasterDownError: "MASTERDOWN",
-}
+_LOGIN_REFUSED = ("NOAUTH", "WRONGPASS", "ERR AUTH")
+_NO_MORE_CLIENTS = "ERR max number of clients reached"
+
+
+class ErrorReply(Exception):
+    """An error reply of the server, as it is."""
 
 
 class Unanswered(Exception):
@@ -35,31 +29,29 @@ class Unanswered(Exception):
 
 def raise_if_error(answer: Any) -> None:
     """Raise the exception for an error reply, by its prefix."""
-    if not isinstance(answer, exceptions.RedisError):
+    if not isinstance(answer, ErrorReply):
         return
-    if isinstance(answer, exceptions.AuthenticationError | exceptions.AuthorizationError):
-        raise PermissionDenied("authentication failed", None, "check user and password of the store's URL") from None
-    if isinstance(answer, exceptions.ConnectionError | exceptions.TimeoutError):
-        raise Unanswered(str(answer), sent=False) from None
     text = str(answer)
-    # redis-py strips some prefixes and uses error classes instead.
-    kind = _CLASSES.get(type(answer)) or text.partition(" ")[0]
+    if text.startswith(_LOGIN_REFUSED):
+        raise PermissionDenied("authentication failed", None, "check user and password of the store's URL") from None
+    kind, _, rest = text.partition(" ")
     if kind == "FENCED":
-        raise LeaseLost("lease lost", text.partition(" ")[2] or None, "a newer launch holds it") from None
+        raise LeaseLost("lease lost", rest or None, "a newer launch holds it") from None
     if kind == "FORGOTTEN":
         raise StoreRefused("store emptied while it was used", None, RESTORE) from None
-    if kind in _REFUSED or any(said in text for said in _REFUSED_IN_SCRIPT):
+    if kind == "NOPERM" or any(said in text for said in _REFUSED_IN_SCRIPT):
         if named := re.search(r"no permissions to run the '([^']+)' command", text):
             refuse_without([named[1].encode()])
-        raise PermissionDenied("not permitted", text, "extend the access rules of the store's user") from None
-    if kind in _PASSING:
+        raise PermissionDenied(
+            "not permitted", text.removeprefix("NOPERM "), "extend the access rules of the store's user"
+        ) from None
+    if kind in _PASSING or text == _NO_MORE_CLIENTS:
         raise Unanswered(text, sent=False) from None
     if kind == "FOREIGN" or "is not an integer" in text:
-        key = text.partition(" ")[2]
-        raise StoreRefused("key is not ours", key, "another program writes to our namespace; choose another") from None
+        raise StoreRefused("key is not ours", rest, "another program writes to our namespace; choose another") from None
     if "WRONGTYPE" in text:
         raise StoreRefused("key of a wrong type", text, "another program uses our namespace; choose another") from None
-    raise PollConsumerError("the store refused a command", text) from None
+    raise PollConsumerError("the store refused a command", text.removeprefix("ERR ")) from None
 
 
 def refuse_without(lacking: Sequence[bytes]) -> None:

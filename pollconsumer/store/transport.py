@@ -1,8 +1,9 @@
-"""Permanent TLS failures, and warnings about connections that others may read."""
+"""TLS: its sockets, its permanent failures, and warnings about connections that others may read."""
 
 from __future__ import annotations
 
 import ipaddress
+import socket
 import ssl
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -10,8 +11,11 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from pollconsumer.core.errors import ConfigurationError
+from pollconsumer.store.address import CERTIFICATE, TLS_FILES, Address
 
-FILES = ("ssl_ca_certs", "ssl_ca_path", "ssl_certfile", "ssl_keyfile")
+LATE = (BlockingIOError, ssl.SSLWantReadError)
+"""What a socket whose waits the system limits raises at the end of one."""
+_REQUIREMENTS = {"none": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
 _EXPIRED, _NOT_YET_VALID, _OTHER_NAME, _OTHER_ADDRESS = 10, 9, 62, 64
 _FIXES = {
     _EXPIRED: "renew the server's certificate",
@@ -19,6 +23,25 @@ _FIXES = {
     _OTHER_NAME: "use a name that the certificate has, or give ssl_check_hostname=false",
     _OTHER_ADDRESS: "use a name that the certificate has, or give ssl_check_hostname=false",
 }
+
+
+def encrypted(opened: socket.socket, address: Address) -> socket.socket:
+    """``opened``, with TLS as the options of the URL have it. OSError, of which `tls_refusal` tells what to change."""
+    options = address.tls or {}
+    context = ssl.create_default_context()
+    requirement = _REQUIREMENTS[options.get(CERTIFICATE, "required")]
+    named = options.get("ssl_check_hostname", "true").lower() not in ("0", "f", "false", "n", "no")
+    context.check_hostname = named and requirement is not ssl.CERT_NONE
+    context.verify_mode = requirement
+    if "ssl_certfile" in options or "ssl_keyfile" in options:
+        context.load_cert_chain(
+            options.get("ssl_certfile", ""), options.get("ssl_keyfile"), options.get("ssl_password")
+        )
+    if "ssl_ca_certs" in options or "ssl_ca_path" in options:
+        context.load_verify_locations(options.get("ssl_ca_certs"), options.get("ssl_ca_path"))
+    if "ssl_ciphers" in options:
+        context.set_ciphers(options["ssl_ciphers"])
+    return context.wrap_socket(opened, server_hostname=address.host)
 
 
 def tls_refusal(error: BaseException, options: Mapping[str, Any], *, established: bool) -> ConfigurationError | None:
@@ -42,12 +65,12 @@ def tls_refusal(error: BaseException, options: Mapping[str, Any], *, established
             return _refused(reason, "the server wants a certificate of ours: ssl_certfile=FILE, ssl_keyfile=FILE")
         if reason in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST"):
             return _refused(reason, "the port speaks no TLS: use redis://, or the port that does")
-        return _refused(reason, f"check {', '.join(name for name in FILES if name in options) or 'ssl_ca_certs'}")
+        return _refused(reason, f"check {', '.join(name for name in TLS_FILES if name in options) or 'ssl_ca_certs'}")
     return None if failure is None or established else _unreadable(options, failure)
 
 
 def _unreadable(options: Mapping[str, Any], failure: BaseException) -> ConfigurationError:
-    for name in FILES:
+    for name in TLS_FILES:
         if name in options:
             try:
                 with Path(options[name]).open("rb"):

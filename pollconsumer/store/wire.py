@@ -1,23 +1,19 @@
-"""One connection to the server: timeouts, retries, and our exceptions instead of redis-py's.
-
-redis-py's retries are off: its defaults (5 s, eleven tries) turn one lost packet into a minute, longer than a launch
-lives, and repeat calls that may have been carried out.
-"""
+"""One connection to the server: repetitions, within a caller's patience, and exceptions that say what to do."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
-
-from redis import exceptions
 
 from pollconsumer.core.errors import StoreUnreachable
 from pollconsumer.core.redaction import redacted
-from pollconsumer.store.connections import maker_of, options_of
+from pollconsumer.store.address import address_of
+from pollconsumer.store.connection import Command, Connection, SocketConnection
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.patience import Patience
-from pollconsumer.store.replies import Unanswered, raise_if_error
+from pollconsumer.store.replies import ErrorReply, Unanswered, raise_if_error
 from pollconsumer.store.scripts import Script, Scripts
 
 
@@ -31,7 +27,7 @@ class Wire:
         *,
         revive: Callable[[float], None] | None = None,
         greet: Callable[[Wire], None] | None = None,
-        connect: Callable[[], Any] | None = None,
+        connect: Callable[[], Connection] | None = None,
         scripts: Scripts | None = None,
     ) -> None:
         """``revive`` starts an embedded server, within the given seconds; ``greet`` checks each new connection, and
@@ -40,11 +36,13 @@ class Wire:
         self.patience = patience
         self.scripts = Scripts() if scripts is None else scripts
         self._revive, self._greet = revive, greet
-        self._options = options_of(url) if connect is None else {}
-        self._make = connect or maker_of(url, self._options)
-        self._encrypted = url.startswith("rediss:")
+        self._tls: Mapping[str, str] | None = None
+        if connect is None:
+            address = address_of(url)
+            self._tls, connect = address.tls, partial(SocketConnection, address)
+        self._make = connect
         self._over_network = not url.startswith(("unix:", "memory:"))
-        self._connection: Any = None
+        self._connection: Connection | None = None
         self._client: int | None = None
         self._abandoned: list[int] = []
         """Our clients, by the server's ids, that were closed while a command of theirs was unanswered."""
@@ -74,7 +72,7 @@ class Wire:
         return ("EVALSHA", script.sha, len(keys), *keys, *args)
 
     def all(
-        self, commands: Sequence[Sequence[Any]], *, mend: Callable[[], object] | None = None, blocking: float = 0.0
+        self, commands: Sequence[Command], *, mend: Callable[[], object] | None = None, blocking: float = 0.0
     ) -> list[Any]:
         """The answers to commands sent in one write, repeated until patience ends; then StoreUnreachable.
 
@@ -101,7 +99,7 @@ class Wire:
             patience.pause(pause)
             pause = min(1.0, pause * 2)
 
-    def once(self, commands: Sequence[Sequence[Any]], *, blocking: float = 0.0) -> list[Any]:
+    def once(self, commands: Sequence[Command], *, blocking: float = 0.0) -> list[Any]:
         """The answers to commands sent in one write, one of which may block for ``blocking`` seconds.
 
         Raises Unanswered if there is none, and closes the connection, so that no late reply is taken for another's.
@@ -109,27 +107,22 @@ class Wire:
         self.send(commands)
         return self.receive(commands, blocking=blocking)
 
-    def send(self, commands: Sequence[Sequence[Any]]) -> None:
+    def send(self, commands: Sequence[Command]) -> None:
         connection = self._connected()
         try:
-            connection.send_packed_command(
-                [part for command in commands for part in connection.pack_command(*command)], check_health=False
-            )
-        except (exceptions.RedisError, OSError) as error:
+            connection.send(commands)
+        except OSError as error:
             self._abandon()
             raise Unanswered(str(error), sent=True) from None
 
-    def receive(self, commands: Sequence[Sequence[Any]], *, blocking: float = 0.0) -> list[Any]:
+    def receive(self, commands: Sequence[Command], *, blocking: float = 0.0) -> list[Any]:
         """Answers to what `send` sent; scripts unknown to the server are loaded and run again, before a WAIT at the
         end."""
-        answers, timeout = [], self.patience().for_one_answer()
-        for _ in commands:
-            answers.append(self._answer(timeout + blocking))
-            if isinstance(answers[-1], exceptions.AuthenticationError):
-                raise_if_error(answers[-1])  # redis-py hangs up after it
+        timeout = self.patience().for_one_answer()
+        answers = [self._answer(timeout + blocking) for _ in commands]
         loading = False
         for at, answer in enumerate(answers):
-            if isinstance(answer, exceptions.NoScriptError):
+            if isinstance(answer, ErrorReply) and str(answer).startswith("NOSCRIPT"):
                 loading = True
                 script = next(s for s in self.scripts.values() if s.sha == commands[at][1])
                 self.send([("SCRIPT", "LOAD", script.code), commands[at]])
@@ -145,23 +138,24 @@ class Wire:
     def readable(self, timeout: float) -> bool:
         """Whether an answer arrives within ``timeout`` seconds. A lost connection is readable: `receive` raises."""
         try:
-            return bool(self._connection is None or self._connection.can_read(timeout))
-        except (exceptions.RedisError, OSError):
+            return self._connection is None or self._connection.readable(timeout)
+        except OSError:
             return True
 
     def fileno(self) -> int | None:
-        """The descriptor to wait on, or None; redis-py has no public name for it."""
-        socket: Any = getattr(self._connection, "_sock", None)
-        return socket.fileno() if hasattr(socket, "fileno") else None
+        """The descriptor to wait on, or None."""
+        return None if self._connection is None else self._connection.fileno()
 
     def close(self) -> None:
         connection, self._connection, self._client = self._connection, None, None
-        if connection is not None and self._pid == os.getpid():
-            connection.disconnect()
+        if connection is not None:
+            connection.close()
 
-    def _connected(self) -> Any:
-        if self._connection is not None and self._pid == os.getpid():
-            return self._connection
+    def _connected(self) -> Connection:
+        if self._connection is not None:
+            if self._pid == os.getpid():
+                return self._connection
+            self.close()  # the parent's
         try:
             return self._connect()
         except Unanswered:
@@ -173,15 +167,15 @@ class Wire:
                 raise Unanswered(str(error), sent=False) from None
             return self._connect()
 
-    def _connect(self) -> Any:
+    def _connect(self) -> Connection:
         connection = self._make()
-        connection.socket_connect_timeout = self.patience().for_one_answer()
         try:
-            connection.connect()
-        except (exceptions.RedisError, OSError) as error:
+            connection.connect(self.patience().for_one_answer())
+        except ErrorReply as reply:
+            raise_if_error(reply)
+        except OSError as error:
             self._raise_if_refused(error, established=False)
-            raise_if_error(error)
-            raise Unanswered(getattr(error, "strerror", None) or str(error), sent=False) from None
+            raise Unanswered(error.strerror or str(error), sent=False) from None
         self._connection, self._pid = connection, os.getpid()
         try:
             if self._over_network:
@@ -201,7 +195,7 @@ class Wire:
         timeout = self.patience().for_one_answer()
         client, *_ = answers = [self._answer(timeout) for _ in commands]
         for answer in answers:
-            if isinstance(answer, exceptions.ConnectionError):  # a wrong password, or a server that loads its data
+            if isinstance(answer, ErrorReply) and str(answer).startswith(("NOAUTH", "LOADING")):
                 raise_if_error(answer)
         self._client = client if isinstance(client, int) else None
         self._abandoned.clear()
@@ -216,22 +210,18 @@ class Wire:
         if self._connection is None:
             raise Unanswered("connection lost", sent=True)
         try:
-            return self._connection.read_response(timeout=timeout)
-        except (exceptions.ConnectionError, exceptions.TimeoutError, exceptions.InvalidResponse, OSError) as error:
-            if isinstance(error, exceptions.AuthenticationError | exceptions.BusyLoadingError):
-                return error
+            return self._connection.read(timeout)
+        except OSError as error:
             self._abandon()
             self._raise_if_refused(error, established=True)
             raise Unanswered(str(error), sent=True) from None
-        except exceptions.RedisError as error:
-            return error
 
-    def _raise_if_refused(self, error: BaseException, *, established: bool) -> None:
+    def _raise_if_refused(self, error: OSError, *, established: bool) -> None:
         """Raise for a permanent failure of TLS."""
-        if self._encrypted:
+        if self._tls is not None:
             from pollconsumer.store.transport import tls_refusal
 
-            if refusal := tls_refusal(error, self._options, established=established):
+            if refusal := tls_refusal(error, self._tls, established=established):
                 raise refusal from None
-            if not established and isinstance(error, exceptions.TimeoutError):
-                raise Unanswered("Timeout connecting to server: is it a port with TLS?", sent=False) from None
+            if not established and isinstance(error, TimeoutError):
+                raise Unanswered("timed out: is it a port with TLS?", sent=False) from None

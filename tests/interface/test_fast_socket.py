@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -9,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import fakeredis
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from redis.exceptions import NoScriptError
 
 from pollconsumer.interface.testing.fake_store import FakeStore
 
@@ -151,7 +151,7 @@ def test_a_forgotten_script_must_be_loaded_again() -> None:
     digest = store.execute(("SCRIPT", "LOAD", CALL))
     assert store.execute(("EVALSHA", digest, 0, "DEL", "a")) == 0
     store.forget_scripts()
-    assert isinstance(store.execute(("EVALSHA", digest, 0, "DEL", "a")), NoScriptError)
+    assert str(store.execute(("EVALSHA", digest, 0, "DEL", "a"))).startswith("NOSCRIPT ")
 
 
 def _fast() -> Execute:
@@ -180,7 +180,8 @@ def _plain() -> Execute:
 
 def _seen(reply: Any) -> Any:
     if isinstance(reply, Exception):
-        return type(reply), str(reply).splitlines()[0]  # without the stack of Lua
+        text = str(reply).splitlines()[0]  # without the stack of Lua
+        return "error", re.sub("^[A-Z]+ ", "", text)  # redis-py leaves out some kinds
     return [_seen(each) for each in reply] if isinstance(reply, list) else (type(reply), reply)
 
 

@@ -121,24 +121,18 @@ class Endless:
 
 
 class Link:
-    """A connection of an actor, as ``Wire`` uses redis-py's. Other commands than scripts take no time."""
+    """A connection of an actor. Other commands than scripts take no time."""
 
     def __init__(self, actor: Actor) -> None:
         self._actor, self._stage = actor, actor.stage
         self._replies: deque[Any] = deque()
-        self.socket_connect_timeout = 0.0
         self._client = self._stage.next_client()
 
-    def connect(self) -> None:
+    def connect(self, timeout: float) -> None:  # noqa: ARG002
         if any(each.actor is self._actor for each in self._stage.delayed):
             self._actor.wait()
 
-    def disconnect(self) -> None: ...
-
-    def pack_command(self, *command: Any) -> list[Any]:
-        return [command]
-
-    def send_packed_command(self, commands: Sequence[Any], *, check_health: bool) -> None:  # noqa: ARG002  redis-py's
+    def send(self, commands: Sequence[Any]) -> None:
         if not any(each[0] == "EVALSHA" for each in commands):
             self._replies.extend(self._stage.execute(each, self._client) for each in commands)
             return
@@ -154,8 +148,15 @@ class Link:
         self._actor.saw.append(repr(replies))
         self._replies.extend(replies)
 
-    def read_response(self, timeout: float) -> Any:  # noqa: ARG002  redis-py's
+    def read(self, timeout: float) -> Any:  # noqa: ARG002
         return self._replies.popleft()
+
+    def readable(self, timeout: float) -> bool:  # noqa: ARG002
+        return bool(self._replies)
+
+    def fileno(self) -> None: ...
+
+    def close(self) -> None: ...
 
 
 class Delayed(NamedTuple):

@@ -194,7 +194,7 @@ def test_removing_a_recurrence_leaves_what_others_were_before_though_their_names
 ) -> None:
     longer = replace(HOURLY, name="x longer")
     act.launch(FIRST, HOURLY, longer)
-    due = server_ms(store.wire) + 60_000
+    due = (server_ms(store.wire) // HOUR + 1) * HOUR - 1  # before the next instant by its rule
     store.wire.command("ZADD", look.key("next_instants"), due, "x longer")
     act.launch(FIRST, HOURLY, replace(longer, every=7200.0))
     act.recurring.remove("x")

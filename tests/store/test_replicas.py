@@ -14,6 +14,7 @@ import pytest
 
 from pollconsumer.core.errors import Conflict, NotReplicated, OutcomeUnknown
 from pollconsumer.runtime.embedded.start import find_program
+from pollconsumer.store.connection import Command
 from pollconsumer.store.patience import Budget
 from pollconsumer.store.producer import Strict
 from pollconsumer.store.redis_store import RedisStore
@@ -132,7 +133,7 @@ def test_after_a_lost_reply_the_replica_is_waited_for_as_well(pair: Pair, monkey
     store.enqueue([message("first")])
     once, lost = store.wire.once, list[str]()
 
-    def lose_first(commands: Sequence[Sequence[Any]], *, blocking: float = 0.0) -> list[Any]:
+    def lose_first(commands: Sequence[Command], *, blocking: float = 0.0) -> list[Any]:
         answers = once(commands, blocking=blocking)
         if not lost:
             lost.append("reply")

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from pollconsumer.interface.testing.fast_socket import as_bytes, connect, new_server
+from pollconsumer.store.connection import Command
 
 
 class FakeStore:
@@ -23,11 +24,6 @@ class FakeStore:
         self._socket = connect(self._server)
         self._socket.time = self._time
         self.execute: Callable[[Sequence[Any]], Any] = self._socket.execute
-
-    def error(self, text: str) -> Exception:
-        """As redis-py has an error reply."""
-        error: Exception = self._socket.error(text)
-        return error
 
     def holds(self, key: str | bytes) -> bool:
         return as_bytes(key) in self._server.dbs[0]
@@ -53,22 +49,23 @@ class FakeStore:
 
 
 class DirectConnection:
-    """As ``Wire`` uses redis-py's; commands are carried out when they are sent."""
+    """Commands are carried out when they are sent."""
 
     def __init__(self, store: FakeStore) -> None:
         self._store = store
         self._replies: deque[Any] = deque()
-        self.socket_connect_timeout = 0.0
 
-    def connect(self) -> None: ...
+    def connect(self, timeout: float) -> None: ...
 
-    def disconnect(self) -> None: ...
-
-    def pack_command(self, *command: Any) -> list[Any]:
-        return [command]
-
-    def send_packed_command(self, commands: Sequence[Sequence[Any]], *, check_health: bool) -> None:  # noqa: ARG002  redis-py's
+    def send(self, commands: Sequence[Command]) -> None:
         self._replies.extend(self._store.execute(command) for command in commands)
 
-    def read_response(self, timeout: float) -> Any:  # noqa: ARG002  redis-py's
+    def read(self, timeout: float) -> Any:  # noqa: ARG002
         return self._replies.popleft()
+
+    def readable(self, timeout: float) -> bool:  # noqa: ARG002
+        return bool(self._replies)
+
+    def fileno(self) -> None: ...
+
+    def close(self) -> None: ...

@@ -19,6 +19,8 @@ from fakeredis._core import CommandItem
 from fakeredis._helpers import SimpleError, decode_command_bytes
 from fakeredis._socket._resp import convert_to_resp2
 
+from pollconsumer.store.replies import ErrorReply
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -127,7 +129,7 @@ def _fast(socket: Any) -> Any:
             )
 
         def execute(self, command: Sequence[Any]) -> Any:
-            """The reply; an exception of redis-py's for an error."""
+            """The reply."""
             name = command[0]
             try:
                 if name == "EVALSHA":
@@ -139,11 +141,7 @@ def _fast(socket: Any) -> Any:
                     self._runs[known] = run
                 return self._decode_result(run(*map(as_bytes, command[1:])))
             except SimpleError as error:
-                return self._decode_error(error)
-
-        def error(self, text: str) -> Any:
-            """As redis-py has an error reply."""
-            return self._decode_error(SimpleError(text))
+                return ErrorReply(error.value)
 
         def _by_the_longer_path(self, name: str) -> Run:
             def run(*arguments: Any) -> Any:

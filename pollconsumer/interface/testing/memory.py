@@ -7,6 +7,7 @@ from typing import Any
 
 from pollconsumer.interface.testing.clock import VirtualClock
 from pollconsumer.interface.testing.fake_store import DirectConnection, FakeStore
+from pollconsumer.store.connection import Command, Connection
 from pollconsumer.store.patience import Budget, Patience
 from pollconsumer.store.redis_store import RedisStore
 from pollconsumer.store.scripts import Scripts
@@ -37,26 +38,28 @@ class MemoryOpener:
         for wire in self._wires:
             wire.close()
 
-    def _connect(self) -> Any:
+    def _connect(self) -> Connection:
         return DirectConnection(self._store)
 
 
 class VirtualWire(Wire):
     """A connection whose blocking command polls while virtual time passes."""
 
-    def __init__(self, clock: VirtualClock, patience: Callable[[], Patience], connect: Callable[[], Any]) -> None:
+    def __init__(
+        self, clock: VirtualClock, patience: Callable[[], Patience], connect: Callable[[], Connection]
+    ) -> None:
         super().__init__("memory:", patience, connect=connect, scripts=SCRIPTS)
         self._clock = clock
         self._markers: tuple[str, ...] = ()
-        self._after: Sequence[Sequence[Any]] = ()
+        self._after: Sequence[Command] = ()
 
-    def send(self, commands: Sequence[Sequence[Any]]) -> None:
+    def send(self, commands: Sequence[Command]) -> None:
         if commands[0][0] == "BLPOP":
             self._markers, self._after = tuple(commands[0][1:-1]), commands[1:]
         else:
             super().send(commands)
 
-    def receive(self, commands: Sequence[Sequence[Any]], *, blocking: float = 0.0) -> list[Any]:
+    def receive(self, commands: Sequence[Command], *, blocking: float = 0.0) -> list[Any]:
         if not self._markers:
             return super().receive(commands, blocking=blocking)
         markers, self._markers = self._markers, ()

@@ -135,7 +135,7 @@ class Process:
                 child.kill()
             self.world.tell(f"{self.name}: ended with {code}")
             for link in [link for link in self.links if link.owner is self.actor]:
-                link.disconnect()
+                link.close()
             for waiting in self._waits_for_end:
                 waiting.wake(True)
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from pollconsumer.interface.testing.fake_store import FakeStore
 from pollconsumer.interface.testing.fast_socket import as_bytes
+from pollconsumer.store.connection import Command
+from pollconsumer.store.replies import ErrorReply
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +17,6 @@ if TYPE_CHECKING:
     from pollconsumer.interface.testing.simulation.process import Process
     from pollconsumer.interface.testing.simulation.world import Actor, World
 
-Command = tuple[Any, ...]
 BEGINS = 1_893_456_000.0
 """2030-01-01T00:00Z: the server's clock when true time is 0."""
 TICK = 1e-7
@@ -80,7 +81,7 @@ class SimulatedServer:
 
     def _execute(self, command: Command) -> Any:
         if self.refusing is not None and command[0] == "EVALSHA":
-            return self.store.error(self.refusing)
+            return ErrorReply(self.refusing)
         return self.store.execute(command)
 
     def _go_on(self, link: Link) -> None:
@@ -155,7 +156,7 @@ class Network:
 
 
 class Link:
-    """A connection with the part of redis-py's interface that ``Wire`` uses, of a simulated process.
+    """A connection of a simulated process.
 
     ``open`` is the server's view: what a client sent before it hung up still arrives, however late.
     """
@@ -168,14 +169,13 @@ class Link:
         """Its id on the server."""
         self.waiting: deque[Command] = deque()
         self.blocked_on: Sequence[bytes] = ()
-        self.socket_connect_timeout = 0.0
         self._replies: deque[Any] = deque()
         self._lost: str | None = None
         self._reader: Actor | None = None
         self.owner = self.world.running
         self._arrives = self._answers = 0.0
 
-    def connect(self) -> None:
+    def connect(self, timeout: float) -> None:  # noqa: ARG002
         self._process.sleep(self.server.network.latency(self.stream) * 2)
         if not self.server.up:
             raise ConnectionRefusedError("connection refused")
@@ -183,7 +183,7 @@ class Link:
         self._process.links.append(self)
         self.server.accept(self)
 
-    def disconnect(self) -> None:
+    def close(self) -> None:
         if self in self._process.links:
             self._process.links.remove(self)
         if self._lost is None:
@@ -191,10 +191,7 @@ class Link:
             arrives = max(self._arrives + TICK, self.world.now + self.server.network.latency(self.stream))
             self.world.at(arrives, lambda: self.server.leave(self))
 
-    def pack_command(self, *command: Any) -> list[Any]:
-        return [command]
-
-    def send_packed_command(self, commands: list[Command], *, check_health: bool) -> None:  # noqa: ARG002  redis-py's
+    def send(self, commands: Sequence[Command]) -> None:
         if self._lost is not None:
             raise ConnectionResetError(self._lost)
         network, world = self.server.network, self.world
@@ -216,14 +213,14 @@ class Link:
         if cut:
             world.at(at + TICK / 2, self._cut(commands))
 
-    def read_response(self, timeout: float) -> Any:
-        if not self.can_read(timeout):
+    def read(self, timeout: float) -> Any:
+        if not self.readable(timeout):
             raise TimeoutError("timeout reading from socket")
         if self._replies:
             return self._replies.popleft()
         raise ConnectionResetError(self._lost)
 
-    def can_read(self, timeout: float) -> bool:
+    def readable(self, timeout: float) -> bool:
         """True for a lost connection, too: reading raises."""
         until = self.world.now + timeout
         while not self._replies and self._lost is None:
@@ -233,6 +230,8 @@ class Link:
             self._process.pause(until - self.world.now)
             self._reader = None
         return True
+
+    def fileno(self) -> None: ...
 
     def reply(self, answer: Any) -> None:
         self._answers = max(self._answers + TICK, self.world.now + self.server.network.latency(self.stream))

@@ -1,0 +1,95 @@
+"""The address of a server, and how to log in to it, read from a store's URL."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Mapping
+from typing import NamedTuple
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from pollconsumer.core.errors import ConfigurationError
+from pollconsumer.core.redaction import redacted
+
+SCHEMES = ("redis", "rediss", "unix")
+TLS_FILES = ("ssl_ca_certs", "ssl_ca_path", "ssl_certfile", "ssl_keyfile")
+CERTIFICATE = "ssl_cert_reqs"
+"""Whether the server must have a certificate that can be verified."""
+TLS_OPTIONS = frozenset({*TLS_FILES, CERTIFICATE, "ssl_password", "ssl_check_hostname", "ssl_ciphers"})
+"""Named as redis-py names them."""
+PORT = 6379
+
+
+class Address(NamedTuple):
+    """``path`` of a socket of this machine; empty for ``host`` and ``port``. ``tls``: its options, None without TLS."""
+
+    host: str
+    port: int
+    path: str
+    user: str
+    password: str
+    database: int
+    tls: Mapping[str, str] | None
+
+    @property
+    def is_local(self) -> bool:
+        return bool(self.path)
+
+    def login(self) -> list[tuple[str | int, ...]]:
+        """The first commands of a connection."""
+        commands: list[tuple[str | int, ...]] = []
+        if self.user or self.password:
+            commands.append(("AUTH", *([self.user] if self.user else []), self.password))
+        if self.database:
+            commands.append(("SELECT", self.database))
+        return commands
+
+    def open(self, timeout: float) -> socket.socket:
+        """A connected socket, without TLS. OSError."""
+        if not self.path:
+            opened = socket.create_connection((self.host, self.port), timeout)
+            opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            return opened
+        opened = socket.socket(socket.AF_UNIX)
+        try:
+            opened.settimeout(timeout)
+            opened.connect(self.path)
+        except BaseException:
+            opened.close()
+            raise
+        return opened
+
+
+def address_of(url: str) -> Address:
+    """ConfigurationError if ``url`` is invalid."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+        options = dict(parse_qsl(parts.query, strict_parsing=bool(parts.query)))
+    except ValueError:
+        raise _invalid(url, "not a URL that can be read") from None
+    if parts.scheme not in SCHEMES:
+        raise _invalid(url, "one of embedded, redis://, rediss://, unix://")
+    local, path = parts.scheme == "unix", unquote(parts.path)
+    if local and not path:
+        raise _invalid(url, "it names no socket: unix:///PATH")
+    user, password = options.pop("username", ""), options.pop("password", "")
+    database = options.pop("db", "" if local else path.strip("/"))
+    if database and not (database.isascii() and database.isdecimal()):
+        raise _invalid(url, "the database must be a number")
+    if unknown := options.keys() - (TLS_OPTIONS if parts.scheme == "rediss" else frozenset()):
+        raise _invalid(url, f"unknown option {min(unknown)}")
+    if options.get(CERTIFICATE, "none") not in ("none", "optional", "required"):
+        raise _invalid(url, f"{CERTIFICATE} must be none, optional or required")
+    return Address(
+        host=unquote(host or "localhost"),
+        port=port or PORT,
+        path=path if local else "",
+        user=unquote(parts.username or "") or user,
+        password=unquote(parts.password or "") or password,
+        database=int(database or 0),
+        tls=options if parts.scheme == "rediss" else None,
+    )
+
+
+def _invalid(url: str, fix: str) -> ConfigurationError:
+    return ConfigurationError("store", redacted(url), fix)
