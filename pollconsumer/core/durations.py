@@ -16,7 +16,7 @@ MEMORY = 100
 """Maximum weight of earlier messages, so that an average follows a handler that changed."""
 
 
-OVERRUN_TARGETS = {LauncherRule.PARALLEL: 0.1, LauncherRule.QUEUE: 0.1, LauncherRule.DROP: 0.02}
+OVERRUN_TARGETS = {LauncherRule.PARALLEL: 0.1, LauncherRule.QUEUE: 0.1, LauncherRule.DROP: 0.05}
 """Share of launches that may outlast their window. Where the next launch is started all the same, an overrun costs
 something only if it outlasts the grace, too; where the tick is dropped it costs a period."""
 

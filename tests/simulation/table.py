@@ -68,6 +68,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--launcher", choices=[*LauncherRule], default=LauncherRule.AUTO)
     parser.add_argument("--idle-time", type=float, default=Rules().idle_time)
     parser.add_argument("--tolerance-factor", type=float, default=Rules().tolerance_factor)
+    parser.add_argument("--overrun-target", type=float, help="that of the launcher's rule, if it is not given")
     parser.add_argument("--slots", type=int, default=1, help="of a forecast")
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()
@@ -83,7 +84,7 @@ def cell(given: argparse.Namespace, platform: Platform, handoff: HandOff, worklo
         handoff,
         timeout=platform.period,
         min_margin=given.min_margin,
-        overrun_target=OVERRUN_TARGETS[rule],
+        overrun_target=OVERRUN_TARGETS[rule] if given.overrun_target is None else given.overrun_target,
         launcher=LauncherRule(given.launcher),
         idle_time=given.idle_time,
         tolerance_factor=given.tolerance_factor,
