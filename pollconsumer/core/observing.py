@@ -11,6 +11,9 @@ from pollconsumer.core.window import OUR_OWN
 
 TIMES = 3
 """As often it is seen in succession before it decides: a suspended machine begins no launch at a tick, either."""
+SOON = 3.0
+"""Seconds after the end of a launch within which a launcher that queues starts the next. A pod that starts later may
+have been started beside it."""
 PERIODS = 2
 """At most so many after the tick that was dropped, the launcher starts another: a launch with a baton is alive at two
 ticks. Later, the machine was suspended or the launcher had stopped."""
@@ -60,9 +63,10 @@ def _at_the_tick(before: Past, now: Began, least_offset: float) -> LauncherRule 
     if now.started < ended:
         return LauncherRule.PARALLEL
     tick, period = started + next_tick, next_tick + offset
-    if ended + (leaving or 0.0) < tick + max(0.0, least_offset):
+    gone = ended + (leaving or 0.0)
+    if gone < tick + max(0.0, least_offset):
         return None
     late = now.started - now.offset - tick  # from that tick to the one at which the launch after it was due
     if late < OUR_OWN:
-        return LauncherRule.QUEUE
+        return LauncherRule.QUEUE if now.started <= gone + SOON else None
     return LauncherRule.DROP if late < PERIODS * period + OUR_OWN else None

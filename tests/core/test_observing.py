@@ -31,7 +31,7 @@ def at(tick: float, late: float = OFFSET) -> Began:
         (65.0, at(60.0), PARALLEL),
         (121.9, at(120.0), PARALLEL),  # the one of second 60 has died
         (65.0, at(60.0, late=5.3), QUEUE),
-        (65.0, at(60.0, late=20.0), QUEUE),  # a pod starts
+        (65.0, at(60.0, late=20.0), AUTO),  # a pod that may have been started beside it
         (65.0, at(120.0), DROP),
         (115.0, at(120.0), DROP),
         (121.0, at(180.0), DROP),  # a baton's: alive at the next tick, too
