@@ -16,6 +16,7 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from textwrap import shorten
 from typing import TYPE_CHECKING, NamedTuple
 
 from tests.faults.covering import GUARDS
@@ -33,6 +34,10 @@ LONGEST = 300.0
 """Seconds. Without a guard that removes, who goes on until nothing is left never ends."""
 
 
+MOST_SAID = 110
+"""Characters of a violation that are printed."""
+
+
 class Trial(NamedTuple):
     """``remark``: what else was taken out, or why it cannot be seen."""
 
@@ -45,7 +50,8 @@ class Trial(NamedTuple):
         if not found.by:
             return [self.mutation.name, "" if self.remark else "NOTHING", "", "", "", self.remark]
         after = [f"{found.minutes:.1f}", f"{found.runs:,}", f"{found.seconds:.1f}"]
-        return [self.mutation.name, found.by, *after, f"{self.remark} {found.violation}".strip()]
+        said = shorten(found.violation, MOST_SAID, placeholder=" …")
+        return [self.mutation.name, found.by, *after, f"{self.remark} {said}".strip()]
 
     def row(self) -> str:
         cells = (cell.replace("|", r"\|") for cell in self.cells())

@@ -192,6 +192,7 @@ class Scene:
         history, wire = self.history, self.store.wire
         history.stored = store_view.stored(wire, NAMESPACE)
         history.queues = store_view.queues(wire, NAMESPACE)
+        history.recurrences = store_view.recurrences(wire, NAMESPACE)
         return self.problems + violations(history)
 
     # Acts
