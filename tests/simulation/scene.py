@@ -283,6 +283,7 @@ class Scene:
             )
         )
         outcome, follow_ups = "ok", tuple[dict[str, str], ...]()
+        settlement: Settlement | None = None
         if actor is not None:
             actor.wait()
         if reservation.handler == "steps" and found < 2:
@@ -304,11 +305,12 @@ class Scene:
             settlement = Settlement.completed(reservation, at, at, outgoing=outbox.pack([child], at))
         elif reservation.handler == "answers":
             settlement = Settlement.completed(reservation, at, at, result='"an answer"', kept_for_ms=RESULT_LASTS_MS)
-        else:
-            settlement = Settlement.completed(reservation, at, at)
         ended = self.stage.happens(who, "ends", name, outcome)
         executions[index] = executions[index]._replace(ended=ended, outcome=outcome, follow_ups=follow_ups)
-        share.settlements.append(settlement)
+        if settlement is None:
+            share.complete(reservation, at, at)
+        else:
+            share.settlements.append(settlement)
 
 
 def _with(share: Share, settlement: Settlement) -> Share:
