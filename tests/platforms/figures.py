@@ -30,8 +30,9 @@ class Launch(NamedTuple):
 
 class Figures(NamedTuple):
     """``coverage``: the share of time in which the lease was held, from the first launch's acquisition to the last
-    one's. ``silence``: the longest time in which no message was started. ``start_up`` and ``exit`` are means: from the
-    start of a process until it had the lease, if it did not wait for it; from its release to the end of the process."""
+    one's. ``silence``: the longest time in which no immediate message was started. ``start_up`` and ``exit`` are means:
+    from the start of a process until it had the lease, if it did not wait for it; from its release to the process's
+    end."""
 
     launches: int
     coverage: float
@@ -74,7 +75,7 @@ def figures(launches: Sequence[Launch], notes: Sequence[Note], accepted: Collect
     ends = {note.sequence for note in notes if note.mark == "end"}
     ticks = Counter(note.sequence for note in notes if note.mark == "tick")
     expected = range(min(ticks), max(ticks) + 1, OCCURRENCES_EVERY) if ticks else range(0)
-    begun = [note.at for note in notes if note.mark == "start"]
+    begun = [note.at for note in notes if note.mark == "start" and not note.due]
     unhindered = [
         after.acquired - after.started for before, after in pairwise(launches) if before.released < after.started
     ] or [launches[0].acquired - launches[0].started]
@@ -112,8 +113,9 @@ def overruns(launches: Sequence[Launch], limits: Sequence[float], rule: Launcher
 
 
 def dropped(ticks: Sequence[float], processes: Iterable[Launched]) -> int:
-    """Ticks after which no process was started until the next one."""
-    starts = sorted(each.started for each in processes)
+    """Ticks after which no process was started until the next one. /proc has starts in hundredths of a second: one may
+    seem to precede its tick."""
+    starts = [each.started + OUR_OWN for each in processes]
     following = [*ticks[1:], float("inf")]
     return sum(not any(tick <= start < until for start in starts) for tick, until in zip(ticks, following, strict=True))
 

@@ -8,12 +8,14 @@ import re
 import signal
 import subprocess
 import time
+from collections.abc import Iterator
 from datetime import UTC
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
 from pollconsumer.core.forecast.distributions import draw
-from pollconsumer.core.forecast.launchers import Launched, looks, ticks
+from pollconsumer.core.forecast.launchers import Launched, Launcher, looks, ticks
 from pollconsumer.core.forecast.platforms import EVERY_MINUTE, PLATFORMS, POD_START_UP
 from tests.cron.daemon import Cron
 from tests.cron.place import BIN, Place, Unfit, replaced
@@ -139,9 +141,8 @@ class Imitated:
         self.offset = launcher.offset
         self._output = place.directory / "printed"
         self._command = [str(BIN / "pollconsumer"), "run", "--config", str(place.config), *self._options()]
-        due = looks(ticks(EVERY_MINUTE, time.time(), UTC), launcher.offset)
         delay = (lambda: draw(POD_START_UP, self._chance)) if row.platform.pod else (lambda: 0.0)
-        self._stand_in = StandIn(launcher, due, self._spawn, delay)
+        self._stand_in = StandIn(launcher, partial(_looks, launcher), self._spawn, delay)
         self.start, self.stop, self.terminate = self._stand_in.start, self._stand_in.stop, self._stand_in.terminate
         self.processes, self.delay = self._stand_in.processes, self._stand_in.mean_delay
 
@@ -183,6 +184,10 @@ class Imitated:
                 cwd=self._place.directory,
                 start_new_session=True,
             )
+
+
+def _looks(launcher: Launcher, after: float) -> Iterator[tuple[float, tuple[float, ...]]]:
+    return looks(ticks(EVERY_MINUTE, after, UTC), launcher.offset)
 
 
 def init(place: Place, platform: str) -> str:

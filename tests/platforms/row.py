@@ -16,6 +16,7 @@ from typing import Any
 
 from pollconsumer.core.choices import LauncherRule
 from pollconsumer.core.forecast.figures import Spread
+from pollconsumer.core.window import OUR_OWN
 from pollconsumer.store.inspector import Inspector
 from pollconsumer.store.patience import Budget
 from pollconsumer.store.wire import Wire
@@ -101,13 +102,15 @@ def _result(place: Place, row: Row, launching: Launching, due: list[float], left
     platform, notes, processes = row.platform, _notes(place), launching.processes()
     entries = Inspector(_wire(place), "pollconsumer").launches(MOST_LAUNCHES)
     launches = launches_of(processes, entries, notes)
-    offsets = [process.started % MINUTE for process in processes]
+    offsets = [(each.started + OUR_OWN) % MINUTE - OUR_OWN for each in processes]
     if platform.rule is LauncherRule.DROP:
         limits = [tick + launching.offset - platform.reaped_late for tick in due]
     elif platform.rule is LauncherRule.QUEUE:
         limits = [tick + min(offsets) for tick in due]
     else:
-        limits = [min((each.started for each in processes if each.started > tick), default=math.inf) for tick in due]
+        limits = [
+            min((each.started for each in processes if each.started + OUR_OWN > tick), default=math.inf) for tick in due
+        ]
     late = overruns(launches, limits, platform.rule, row.handoff)
     found = figures(launches, notes, _accepted(place), late)
     scatter = sum(offsets) / len(offsets) - min(offsets)

@@ -30,18 +30,19 @@ class _Launch:
 
 
 class StandIn:
-    """``looks``: when the launcher looks, and at which ticks, in seconds since the epoch. ``spawn`` starts the process
-    of a launch, in a group of its own; ``delay`` draws the time from the decision until then: it counts as alive."""
+    """``looks``: when the launcher looks from an instant on, and at which ticks, in seconds since the epoch. ``spawn``
+    starts the process of a launch, in a group of its own; ``delay`` draws the time from the decision until then. In it
+    the launch counts as alive."""
 
     def __init__(
         self,
         launcher: Launcher,
-        looks: Iterator[tuple[float, tuple[float, ...]]],
+        looks: Callable[[float], Iterator[tuple[float, tuple[float, ...]]]],
         spawn: Callable[[], subprocess.Popen[bytes]],
         delay: Callable[[], float] = lambda: 0.0,
     ) -> None:
         self.dropped = 0
-        self._launcher, self._looks, self._spawn, self._delay = launcher, looks, spawn, delay
+        self._launcher, self._looks_from, self._spawn, self._delay = launcher, looks, spawn, delay
         self._launches: list[_Launch] = []
         self._waiting: list[threading.Thread] = []
         self._due: list[tuple[float, int, Callable[[], None]]] = []
@@ -50,6 +51,7 @@ class StandIn:
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def start(self) -> None:
+        self._looks = self._looks_from(time.time())
         self._next_look()
         self._thread.start()
 

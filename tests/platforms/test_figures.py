@@ -44,7 +44,7 @@ def test_coverage_and_gaps_are_the_ledgers_and_the_longest_silence_is_that_of_th
     assert found.launches == 2
     assert found.coverage == pytest.approx(0.95)
     assert found.gap == Spread(3.0, 3.0, 3.0)
-    assert found.silence == pytest.approx(56.0)
+    assert found.silence == pytest.approx(59.0)
     assert (found.start_up, found.exit) == (1.0, 0.5)
 
 
@@ -89,6 +89,7 @@ def test_a_ledger_entry_without_a_process_is_refused() -> None:
 
 def test_a_tick_without_a_start_before_the_next_one_was_dropped() -> None:
     assert dropped([0.0, 60.0, 120.0, 180.0], [Launched(1.8), Launched(121.8), Launched(131.8)]) == 2
+    assert dropped([0.0, 60.0], [Launched(-0.01), Launched(59.99)]) == 0
 
 
 @pytest.mark.parametrize(
@@ -137,7 +138,7 @@ RESULT = {
 
 def test_a_line_has_a_cell_for_each_column() -> None:
     assert line("debian-cron/deadline", RESULT) == (
-        "| debian-cron, deadline | 2 | 0 | 95.00% | 98.75% | 3.00 s, 3.00 s | 56.00 s | 2.50 s, 2.50 s, 2.50 s "
+        "| debian-cron, deadline | 2 | 0 | 95.00% | 98.75% | 3.00 s, 3.00 s | 59.00 s | 2.50 s, 2.50 s, 2.50 s "
         "| 100.0 ms, 100.0 ms, 100.0 ms | 2.10 s, 2.10 s, 2.10 s | 0, 0, 0 | 0 | 1.00 s, 500.0 ms |"
     )
     assert all(row.count("|") == line("", RESULT).count("|") for row in HEADINGS.splitlines())

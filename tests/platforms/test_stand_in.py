@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import threading
-import time
 from collections.abc import Iterator
 
 from pollconsumer.core.forecast.launchers import Dropping, Launcher, SystemdTimer
@@ -33,13 +32,12 @@ def three_looks(launcher: Launcher) -> tuple[StandIn, Processes, threading.Event
     """A stand-in that looks three times at once, and the event that it has."""
     processes, looked = Processes(), threading.Event()
 
-    def looks() -> Iterator[tuple[float, tuple[float, ...]]]:
+    def looks(now: float) -> Iterator[tuple[float, tuple[float, ...]]]:
         for _ in range(3):
-            now = time.time()
             yield now, (now,)
         looked.set()
 
-    return StandIn(launcher, looks(), processes.spawn), processes, looked
+    return StandIn(launcher, looks, processes.spawn), processes, looked
 
 
 def test_a_launcher_that_drops_ticks_starts_one_process_and_counts_the_others() -> None:
