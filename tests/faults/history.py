@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pollconsumer.core.lifecycle import State
@@ -134,6 +134,8 @@ class History:
     """Queue, and in epoch ms since when and until when it was certainly paused."""
     forgotten: set[tuple[str, str]] = field(default_factory=set)
     """Queue and id of messages that had ended, and were forgotten as they should be."""
+    undone: set[tuple[str, str]] = field(default_factory=set)
+    """Queue and id of messages of which the server lost the last changes."""
     one_at_a_time: bool = True
     """Whether launches have one slot, and one instance."""
     quota: tuple[str, int, int] | None = None
@@ -147,8 +149,33 @@ class History:
         return found
 
     def enqueued(self) -> list[Operation]:
-        """Accepted for certain, and no duplicate."""
-        return [each for each in self.operations if each.what == "enqueue" and each.outcome == "ok"]
+        """Accepted for certain, and no duplicate; without those that were undone."""
+        return [
+            each
+            for each in self.operations
+            if each.what == "enqueue" and each.outcome == "ok" and (each.queue, each.id) not in self.undone
+        ]
+
+    def kept(self) -> History:
+        """What is left of it without the messages that were undone, their follow-ups, and what names them."""
+        undone = set(self.undone)
+        for each in self.executions:
+            if (each.queue, each.id) in self.undone:
+                undone |= {(child["queue"], child["id"]) for child in each.follow_ups}
+
+        def left(call: Execution) -> Execution:
+            return call._replace(
+                follow_ups=tuple(each for each in call.follow_ups if (each["queue"], each["id"]) not in undone)
+            )
+
+        return replace(
+            self,
+            executions=[left(each) for each in self.executions if (each.queue, each.id) not in undone],
+            operations=[
+                each for each in self.operations if not {(each.queue, each.id), (each.queue, each.holder)} & undone
+            ],
+            stored=[each for each in self.stored if (each.queue, each.id) not in undone],
+        )
 
 
 def read_executions(path: Path) -> list[Execution]:

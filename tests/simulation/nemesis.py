@@ -6,12 +6,15 @@ import signal
 from functools import partial
 from typing import TYPE_CHECKING
 
+from tests.simulation.losing import Unwritten
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from random import Random
 
     from pollconsumer.interface.testing.simulation.process import Process
     from pollconsumer.interface.testing.simulation.world import Actor
+    from pollconsumer.store.wire import Wire
     from tests.simulation.installation import Installation
 
 
@@ -23,10 +26,15 @@ class Nemesis:
     """``faults``, by name, at random instants in ``seconds`` from now on."""
 
     def __init__(
-        self, installation: Installation, faults: Iterable[str], seconds: float, look: Callable[[], None]
+        self,
+        installation: Installation,
+        wire: Wire,
+        faults: Iterable[str],
+        seconds: float,
+        look: Callable[[], None],
     ) -> None:
-        """``look`` is called after each fault."""
-        self.installation, self.world, self._look = installation, installation.world, look
+        """``look`` is called after each fault. ``wire`` is not simulated."""
+        self.installation, self.world, self._wire, self._look = installation, installation.world, wire, look
         self._until = self.world.now + seconds
         for name in faults:
             chance = self.world.stream(name)
@@ -46,6 +54,7 @@ class Nemesis:
             self._bad_network,
             self._late_network,
             self._restart_server,
+            self._lose_last_second,
             self._forget_scripts,
             self._refuse,
         ]
@@ -179,6 +188,23 @@ class Nemesis:
         server.stop()
         self.world.after(seconds, server.start)
         return f"server gone for {seconds} s"
+
+    def _lose_last_second(self) -> str | None:
+        server, lost = self.installation.server, self.chance.uniform(0.0, 1.0)
+        seconds = self.chance.choice([0.01, 1.0, 15.0])
+        if not server.up:
+            return None
+        unwritten = Unwritten(self.installation, self._wire)
+
+        def die() -> None:
+            if server.up:
+                unwritten.lose()
+                self.world.tell(f"server killed: what it was told in the last {lost:.2f} s is lost")
+                self._look()
+                self.world.after(seconds, server.start)
+
+        self.world.after(lost, die)
+        return f"server to be gone for {seconds} s, without its last second"
 
     def _forget_scripts(self) -> str:
         self.installation.server.forget_scripts()

@@ -87,7 +87,7 @@ def tell(
     def look() -> None:
         found.extend(f"standing: {line}, at {world.now:.6f} s" for line in standing(installation, wire))
 
-    Nemesis(installation, filter(happens, faults_named(faults)), busy, look)
+    Nemesis(installation, wire, filter(happens, faults_named(faults)), busy, look)
     for _ in range(LOOKS):
         world.at(chance.uniform(0.0, busy), look)
     world.run_until(busy)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from typing import Any
 
 from pollconsumer.interface.testing.fast_socket import as_bytes, connect, new_server
@@ -39,6 +40,16 @@ class FakeStore:
                 )
             )
         )
+
+    def copied(self) -> Mapping[bytes, Any]:
+        """The contents, for ``restore``."""
+        return deepcopy(dict(self._server.dbs[0]._dict))  # noqa: SLF001  ours
+
+    def restore(self, copied: Mapping[bytes, Any]) -> None:
+        """The contents are those of an earlier time, once."""
+        database = self._server.dbs[0]
+        database.clear()
+        database.update(copied)
 
     def forget_scripts(self) -> None:
         self._server.script_cache.clear()

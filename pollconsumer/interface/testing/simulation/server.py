@@ -45,8 +45,9 @@ class SimulatedServer:
         return int(self.clock() * 1000)
 
     def stop(self) -> None:
-        """Restart after a kill: every connection is lost, acknowledged data are kept."""
+        """It is killed: connections and scripts are lost, acknowledged data are kept."""
         self.up = False
+        self.store.forget_scripts()
         self._blocked.clear()
         for link in list(self.links):
             link.lose()

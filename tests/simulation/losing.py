@@ -1,0 +1,55 @@
+"""A server that is killed, and comes back without what it was told last: its log is written each second."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pollconsumer.store.keyspace import Keys
+from tests.simulation.installation import NAMESPACE, QUEUES
+from tests.store.servers import snapshot
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pollconsumer.store.wire import Wire
+    from tests.simulation.installation import Installation
+
+OF_ONE_MESSAGE = ("records", "rows", "checkpoints")
+"""Hashes of what a message consists of, by id."""
+
+
+class Unwritten:
+    """What the server is told from now on is lost at its next death."""
+
+    def __init__(self, installation: Installation, wire: Wire) -> None:
+        self._installation, self._wire = installation, wire
+        self._written, self._content = installation.server.store.copied(), snapshot(wire)
+        self._since = installation.now_us()
+
+    def lose(self) -> None:
+        """The server is killed. What a message was lost of is recorded, and no promise holds for that one.
+
+        A person notices that a queue is paused no more, or again: such a queue is left as it is. A launch whose lease
+        was lost with it trusts this until its next renewal, as if somebody had broken it.
+        """
+        installation, server = self._installation, self._installation.server
+        now = snapshot(self._wire)
+        paused = {queue: now.get(Keys(NAMESPACE).queue(queue, "paused")) for queue in QUEUES}
+        installation.history.undone |= changed(self._content, now)
+        installation.broken_at = installation.world.now
+        server.stop()
+        server.store.restore(self._written)
+        for queue, since in paused.items():
+            key = Keys(NAMESPACE).queue(queue, "paused")
+            server.store.execute(("DEL", key) if since is None else ("SET", key, since))
+
+
+def changed(before: Mapping[str, Any], now: Mapping[str, Any]) -> set[tuple[str, str]]:
+    """Queue and id of each message that is not as it was, or was not there, or is there no more."""
+    found = set[tuple[str, str]]()
+    for queue in QUEUES:
+        for name in OF_ONE_MESSAGE:
+            key = Keys(NAMESPACE).queue(queue, name)
+            fields = before.get(key, {}).items() ^ now.get(key, {}).items()
+            found |= {(queue, field.decode()) for field, _ in fields}
+    return found
