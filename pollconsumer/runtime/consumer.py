@@ -76,7 +76,7 @@ class Consumer:
         self.options, self.window, self.clock, self.executor = options, launch.window, launch.clock, executor
         self._launch, self._handlers, self._durations, self._wake = launch, handlers, learned, wake
         self._flight = launch.progress.flight
-        self._context_of = Deliveries(launch, handlers).context_of
+        self._context_of = Deliveries(launch, handlers, executor.lock()).context_of
         self._settling = Settling(launch, self._context_of, handlers)
         turns = Turns(options.queues, options.weights)
         self._exchange = Exchange(launch, self._settling, turns, options.limits, self._batch)

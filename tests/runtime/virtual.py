@@ -9,6 +9,7 @@ import heapq
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from threading import Lock
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -197,6 +198,9 @@ class VirtualSlots:
         while self._running and self._running[0][0] <= self._clock.now:
             finished.append(heapq.heappop(self._running)[2])
         return finished
+
+    def lock(self) -> Lock:
+        return Lock()
 
     def next_end(self) -> float:
         return self._running[0][0] if self._running else float("inf")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from pollconsumer.core.retry import Backoff, Fatal, Yield
 from pollconsumer.interface.testing.simulation.children import around
 from pollconsumer.interface.testing.simulation.process import Machine, Process
 from pollconsumer.interface.testing.simulation.server import Link, Network, SimulatedServer
+from pollconsumer.interface.testing.simulation.slots import Slots
 from pollconsumer.interface.testing.simulation.world import World
 from pollconsumer.runtime.consumer import ConsumerOptions
 from pollconsumer.runtime.consumer_role import consume
@@ -36,6 +38,7 @@ from tests.simulation.launching import Host, Launching
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
 
     from pollconsumer.core.events import Event
     from pollconsumer.core.window import StopReason
@@ -94,6 +97,9 @@ class OneSlot:
         finished, self._finished = self._finished, []
         return finished
 
+    def lock(self) -> AbstractContextManager[object]:
+        return nullcontext()
+
     def wait(self, seconds: float, descriptor: int | None = None) -> None:  # noqa: ARG002  the protocol's
         raise AssertionError("nothing runs beside the loop")
 
@@ -121,7 +127,7 @@ class Installation:
         self.host, self.platform, self.rules, self.queues = Host(self.world), platform, rules, queues
         self.mover_handoff: HandOff | None = None
         """The consumer's if None."""
-        self.history = History(one_at_a_time=True)
+        self.history = History(one_at_a_time=rules.slots == 1)
         self.processes: list[Process] = []
         self.working: list[tuple[Process, Launch]] = []
         """Launches that hold a lease, and those that were killed while they did."""
@@ -172,7 +178,8 @@ class Installation:
             launch.min_margin,
             rules.overrun_target,
         )
-        return consume(launch, options, around(process, self.handlers(process)), [], OneSlot(process))
+        executor = OneSlot(process) if rules.slots == 1 else Slots(process, rules.slots)
+        return consume(launch, options, around(process, self.handlers(process)), [], executor)
 
     def _move(self, process: Process) -> int:
         process.sleep(draw(self.platform.start_up, process.stream))
@@ -239,7 +246,7 @@ class Installation:
     ) -> Any:
         """Record one execution in the history."""
         history, at = self.history, len(self.history.executions)
-        isolated = self.world.running is not process.actor
+        isolated = self.world.running in process.children
         state = (context.state or {}).get("done", 0)
         history.executions.append(
             Execution(

@@ -119,9 +119,10 @@ class Nemesis:
     def _suspend(self) -> str | None:
         if (victim := self._victim()) is None:
             return None
-        victim.actor.suspend()
         seconds = self.chance.choice([0.5, 5.0, 30.0, 100.0])
-        self._resume_after(seconds, victim.actor)
+        for each in (victim.actor, *victim.threads):
+            each.suspend()
+            self._resume_after(seconds, each)
         return f"{victim.name} suspended for {seconds} s"
 
     def _suspend_heartbeat(self) -> str | None:
@@ -143,7 +144,7 @@ class Nemesis:
         for process in self.installation.processes:
             if process.alive and process.machine is machine:
                 heartbeat = [process.heartbeat.actor] if process.heartbeat else []
-                for actor in (process.actor, *heartbeat, *process.children):
+                for actor in (process.actor, *process.threads, *heartbeat, *process.children):
                     if not actor.suspended:
                         actor.suspend()
                         self._resume_after(seconds, actor)

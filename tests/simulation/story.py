@@ -30,6 +30,7 @@ BERLIN = ZoneInfo("Europe/Berlin")
 CLOCK_CHANGES = (None, datetime(2030, 3, 31, 1, tzinfo=UTC), datetime(2030, 10, 27, 1, tzinfo=UTC))
 LOOKS = 10
 """Random moments at which a story is checked, beside those after faults."""
+SLOTS = (1, 1, 3)
 DURATIONS = (Exponential(0.5), Lognormal(0.4, 1.5), Bimodal(0.3), Pareto(0.3))
 
 
@@ -58,14 +59,18 @@ def tell(
     installation.platform = PLATFORMS[name]
     if name == "kudu" and chance.random() < 0.5:
         installation.platform = PLATFORMS[name]._replace(launcher=lambda _: Kudu(lock_broken=True))
-    installation.rules = installation.rules._replace(handoff=chance.choice(list(HandOff)))
+    slots = chance.choice(SLOTS)
+    installation.rules = installation.rules._replace(handoff=chance.choice(list(HandOff)), slots=slots)
+    installation.history.one_at_a_time = slots == 1
     durations = chance.choice(DURATIONS)
     clock_changes = chance.choice(CLOCK_CHANGES)
     if clock_changes is not None:
         installation.host = Host(
             world, BERLIN, clock_changes.timestamp() - chance.uniform(0.0, minutes * 60.0) // 60 * 60
         )
-    world.tell(f"{name}, {installation.rules.handoff}, {durations}, change of the clock: {clock_changes}")
+    world.tell(
+        f"{name}, {installation.rules.handoff}, {slots} slots, {durations}, change of the clock: {clock_changes}"
+    )
     busy = minutes * 60.0
     end = busy + 60.0 * MOST_LAUNCHES_TO_DRAIN
     down = chance.uniform(0.0, busy)

@@ -69,12 +69,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--idle-time", type=float, default=Rules().idle_time)
     parser.add_argument("--tolerance-factor", type=float, default=Rules().tolerance_factor)
     parser.add_argument("--overrun-target", type=float, help="that of the launcher's rule, if it is not given")
-    parser.add_argument("--slots", type=int, default=1, help="of a forecast")
+    parser.add_argument("--slots", type=int, default=1)
     parser.add_argument("--seed", type=int, default=1)
-    given = parser.parse_args()
-    if given.slots > 1 and not given.forecast:
-        parser.error("--slots needs --forecast")
-    return given
+    return parser.parse_args()
 
 
 def cell(given: argparse.Namespace, platform: Platform, handoff: HandOff, workload: Workload) -> Figures:

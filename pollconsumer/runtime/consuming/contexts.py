@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
-from threading import Lock
 
 from pollconsumer.core.message import Malformed, NewMessage, decode_payload
 from pollconsumer.runtime.handling.context import Context, Delivery, Situation
@@ -16,10 +15,10 @@ from pollconsumer.store.reservations import Reservation
 
 
 class Deliveries:
-    def __init__(self, launch: Launch, handlers: Mapping[str, Handler]) -> None:
-        self._launch, self._store, self._handlers = launch, launch.store, handlers
+    def __init__(self, launch: Launch, handlers: Mapping[str, Handler], lock: AbstractContextManager[object]) -> None:
+        """``lock`` orders calls of the store by concurrent handlers."""
+        self._launch, self._store, self._handlers, self._lock = launch, launch.store, handlers, lock
         self._own_store: RedisStore | None = None
-        self._lock = Lock()
 
     def context_of(self, reservation: Reservation) -> Context:
         state = None

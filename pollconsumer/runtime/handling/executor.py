@@ -17,6 +17,8 @@ from pollconsumer.runtime.handling.stray_forks import end_stray
 from pollconsumer.store.own_descriptors import Opened, above_standard
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from pollconsumer.runtime.handling.context import Context
     from pollconsumer.runtime.handling.event_loop import EventLoop
     from pollconsumer.runtime.handling.handler import Handler
@@ -67,6 +69,9 @@ class Executor(Protocol):
     def close(self) -> None:
         """No more attempts will be started."""
 
+    def lock(self) -> AbstractContextManager[Any]:
+        """A lock for what handlers share; it may be held during a call of the store."""
+
 
 def executor_of(slots: int) -> Executor:
     return InlineExecutor() if slots == 1 else ThreadExecutor(slots)
@@ -105,6 +110,9 @@ class InlineExecutor:
     def finished(self) -> list[Handled]:
         finished, self._finished = self._finished, []
         return finished
+
+    def lock(self) -> AbstractContextManager[Any]:
+        return threading.Lock()
 
     def wait(self, seconds: float, descriptor: int | None = None) -> None:  # noqa: ARG002
         raise AssertionError("there is nothing to wait for")
@@ -160,6 +168,9 @@ class ThreadExecutor:
         except Empty:
             self._busy -= len(finished)
             return finished
+
+    def lock(self) -> AbstractContextManager[Any]:
+        return threading.Lock()
 
     def wait(self, seconds: float, descriptor: int | None = None) -> None:
         bell = self._bell.number

@@ -37,7 +37,7 @@ class Machine:
 
 
 class Process:
-    """A process with one thread, and the heartbeat that it forks. ``code`` is its exit code, None while it lives."""
+    """A process, and the heartbeat that it forks. ``code`` is its exit code, None while it lives."""
 
     def __init__(self, machine: Machine, name: str, main: Callable[[Process], int]) -> None:
         self.machine, self.world, self.name = machine, machine.world, name
@@ -52,6 +52,8 @@ class Process:
         self.links: list[Link] = []
         self.children: list[Actor] = []
         """Of isolated handlers."""
+        self.threads: list[Actor] = []
+        """Beside its main one."""
         self.stream = self.world.stream(name)
         self._number = self.stream.getrandbits(32)
         self.actor = self.world.start(name, self._live)
@@ -130,11 +132,11 @@ class Process:
         """Kill it immediately."""
         if self.code is None:
             self.code, self.ended = code, self.world.now
-            self.actor.kill()
-            for child in self.children:
-                child.kill()
+            for each in (self.actor, *self.threads, *self.children):
+                each.kill()
             self.world.tell(f"{self.name}: ended with {code}")
-            for link in [link for link in self.links if link.owner is self.actor]:
+            ours = {self.actor, *self.threads}
+            for link in [link for link in self.links if link.owner in ours]:
                 link.close()
             for waiting in self._waits_for_end:
                 waiting.wake(True)
@@ -143,6 +145,14 @@ class Process:
         self.children = [each for each in self.children if each.alive]
         self.children.append(self.world.start(name, live))
         return self.children[-1]
+
+    def start_thread(self, name: str, live: Callable[[], None]) -> None:
+        self.threads = [each for each in self.threads if each.alive or any(link.owner is each for link in self.links)]
+        self.threads.append(self.world.start(name, live))
+
+    def link(self, descriptor: int | None) -> Link | None:
+        """By its descriptor."""
+        return next((each for each in self.links if each.fileno() == descriptor), None)
 
     def wait_for_end(self, seconds: float) -> bool:
         """Whether it has ended by then."""

@@ -176,6 +176,9 @@ class Link:
         self.owner = self.world.running
         self._arrives = self._answers = 0.0
 
+    def fileno(self) -> int:
+        return self.client
+
     def connect(self, timeout: float) -> None:  # noqa: ARG002
         self._process.sleep(self.server.network.latency(self.stream) * 2)
         if not self.server.up:
@@ -232,7 +235,10 @@ class Link:
             self._reader = None
         return True
 
-    def fileno(self) -> None: ...
+    def watched_by(self, reader: Actor | None) -> bool:
+        """Whether it is readable now; else the reader is woken when it is, once."""
+        self._reader = reader
+        return bool(self._replies) or self._lost is not None
 
     def reply(self, answer: Any) -> None:
         self._answers = max(self._answers + TICK, self.world.now + self.server.network.latency(self.stream))

@@ -24,7 +24,7 @@ class Actor:
     def __init__(self, world: World, name: str, run: Callable[[], None]) -> None:
         self.name, self.alive, self.suspended = name, True, False
         self._world, self._run = world, run
-        self._greenlet = greenlet(self._live)
+        self._greenlet = greenlet(self._live, world.main)  # which goes on when it ends
         self._turn = 0
         self._owed: list[Any] = []
 
@@ -91,7 +91,7 @@ class World:
         self._due: list[tuple[float, float, int, Callable[[], None]]] = []
         self._number = 0
         self._actors: list[Actor] = []
-        self._main = greenlet.getcurrent()
+        self.main = greenlet.getcurrent()
         self._over = False
 
     def stream(self, name: str) -> random.Random:
@@ -149,4 +149,4 @@ class World:
     def switch_back(self) -> Any:
         if self._over:
             raise GreenletExit
-        return self._main.switch()
+        return self.main.switch()

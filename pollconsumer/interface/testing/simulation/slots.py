@@ -1,0 +1,81 @@
+"""Several slots of a simulated launch: each handler runs in an actor, as it does in a thread of a real launch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pollconsumer.runtime.handling.executor import Handled
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pollconsumer.interface.testing.simulation.process import Process
+    from pollconsumer.interface.testing.simulation.world import Actor, World
+    from pollconsumer.runtime.handling.executor import Attempt
+
+
+class ActorLock:
+    """A lock of actors: one that waits for it lets the others run."""
+
+    def __init__(self, world: World) -> None:
+        self._world, self._held = world, False
+        self._waiting: list[Actor] = []
+
+    def __enter__(self) -> None:
+        while self._held:
+            assert self._world.running is not None
+            self._waiting.append(self._world.running)
+            self._world.running.pause(None)
+        self._held = True
+
+    def __exit__(self, *_: object) -> None:
+        self._held = False
+        if self._waiting:
+            self._waiting.pop(0).wake()
+
+
+class Slots:
+    """As ``ThreadExecutor``."""
+
+    def __init__(self, process: Process, slots: int) -> None:
+        self.slots = slots
+        self._process, self._busy = process, 0
+        self._finished: list[Handled] = []
+        self._waiting: Actor | None = None
+
+    def lock(self) -> ActorLock:
+        return ActorLock(self._process.world)
+
+    def busy(self) -> int:
+        return self._busy
+
+    def start(self, attempt: Attempt) -> None:
+        self._busy += 1
+        self._process.start_thread(f"{self._process.name}'s slot", self._handling(attempt))
+
+    def finished(self) -> list[Handled]:
+        finished, self._finished = self._finished, []
+        self._busy -= len(finished)
+        return finished
+
+    def wait(self, seconds: float, descriptor: int | None = None) -> None:
+        world, link = self._process.world, self._process.link(descriptor)
+        until = world.now + seconds
+        self._waiting = world.running
+        while not self._finished and world.now < until and not (link is not None and link.watched_by(self._waiting)):
+            self._process.pause(until - world.now)
+        self._waiting = None
+        if link is not None:
+            link.watched_by(None)
+
+    def close(self) -> None: ...
+
+    def _handling(self, attempt: Attempt) -> Callable[[], None]:
+        def handle() -> None:
+            started = self._process.monotonic()
+            outcome = attempt.handle()
+            self._finished.append(Handled(attempt, started, self._process.monotonic(), outcome))
+            if self._waiting is not None:
+                self._waiting.wake()
+
+        return handle
