@@ -242,7 +242,8 @@ class Consumer:
         if self._empty_since is not None:
             longest = min(longest, max(0.0, self._empty_since + self.options.linger - now))
         if self.executor.busy():
-            self._wake.wait(min(self.options.longest_wait, longest, self._exchange.due_in()), self.executor)
+            if self._wake.wait(min(self.options.longest_wait, longest, self._exchange.due_in()), self.executor):
+                self._exchange.promote_next()
             self._collect()
             return
         until = self.window.wait_until(now, longest)
@@ -254,7 +255,10 @@ class Consumer:
             if (
                 last or soon < wait or self._wake.pending
             ):  # timed here, so that no wait outlasts the window or a due time
-                if self._wake.wait(min(left, max(SHORTEST_WAIT, min(soon, wait)))) or soon < wait:
+                woken = self._wake.wait(min(left, max(SHORTEST_WAIT, min(soon, wait))))
+                if woken:
+                    self._exchange.promote_next()
+                if woken or soon < wait:
                     self._exchange.reserve()
             else:
                 self._exchange.reserve_when_woken(wait)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+import pytest
+
 from pollconsumer.interface.testing.simulation.process import Process
 from pollconsumer.interface.testing.simulation.slots import ActorLock
 from pollconsumer.interface.testing.simulation.world import World
@@ -42,6 +44,12 @@ def test_three_messages_are_handled_at_once_and_the_fourth_after_one_of_them() -
 def test_concurrent_handlers_take_turns_on_their_connection() -> None:
     found = executions(["steps"] * 3, seconds=0.0)
     assert [each.kept for each in found] == [2, 2, 2]
+
+
+@pytest.mark.parametrize("handler", ["plain", "isolated"])
+def test_a_retry_that_is_due_soon_is_begun_then(handler: str) -> None:
+    first, second = executions([handler], seconds=0.0, fails=1)
+    assert (second.started - (first.ended or 0)) / 1e6 == pytest.approx(0.05, abs=0.02)
 
 
 def test_the_handlers_of_a_launch_die_with_it() -> None:
