@@ -149,14 +149,15 @@ class Installation:
     def launch_until(self, instant: float, role: str, outages: Sequence[Outage] = ()) -> Launching:
         return Launching(self.world, self.host, self.platform, lambda: self.launch(role), instant, outages)
 
-    def _plan(self, handoff: HandOff) -> LaunchPlan:
-        ahead, found = self.host.next_launches(self.platform.schedule), self.platform.found
+    def _plan(self, process: Process, handoff: HandOff) -> LaunchPlan:
+        wrong, found = process.machine.ahead, self.platform.found
+        ahead = self.host.next_launches(self.platform.schedule, wrong)
         return LaunchPlan(
             self.rules.timeout,
             self.rules.grace,
             handoff,
             ahead,
-            launched_ago=self.host.launched_ago(self.platform.schedule, ahead),
+            launched_ago=self.host.launched_ago(self.platform.schedule, ahead, wrong),
             launcher=given_launcher(self.rules.launcher, found),
             observes=found == UNKNOWN and self.rules.launcher is LauncherRule.AUTO,
             min_margin=self.rules.min_margin,
@@ -164,7 +165,7 @@ class Installation:
 
     def _consume(self, process: Process) -> int:
         process.sleep(draw(self.platform.start_up, process.stream))
-        group, plan = Group("consumer", self.queues, 1), self._plan(self.rules.handoff)
+        group, plan = Group("consumer", self.queues, 1), self._plan(process, self.rules.handoff)
         return self._run(process, plan, group, lambda launch: self.work(launch, process))
 
     def work(self, launch: Launch, process: Process) -> StopReason:
@@ -187,7 +188,7 @@ class Installation:
         def move_for(launch: Launch) -> StopReason:
             return move(launch, MoverOptions(idle_time=1.0, batch_size=100, margin=launch.min_margin))
 
-        plan = self._plan(self.mover_handoff or self.rules.handoff)
+        plan = self._plan(process, self.mover_handoff or self.rules.handoff)
         return self._run(process, plan, Group("mover", (), 1), move_for)
 
     def _run(self, process: Process, plan: LaunchPlan, group: Group, work: Callable[[Launch], StopReason]) -> int:

@@ -24,15 +24,16 @@ class Host:
     def __init__(self, world: World, zone: tzinfo = UTC, begins: float = BEGINS) -> None:
         self._world, self.zone, self.begins = world, zone, begins
 
-    def next_launches(self, schedule: str) -> tuple[float, float]:
-        """Seconds until the next two, as a launch computes them."""
-        now = datetime.fromtimestamp(self.begins + self._world.now, UTC)
-        return next_launches(schedule, now, self.zone)
+    def next_launches(self, schedule: str, wrong: float = 0.0) -> tuple[float, float]:
+        """Seconds until the next two, as a launch computes them by a clock that is so many seconds ahead."""
+        return next_launches(schedule, self._now(wrong), self.zone)
 
-    def launched_ago(self, schedule: str, ahead: tuple[float, float]) -> float | None:
+    def launched_ago(self, schedule: str, ahead: tuple[float, float], wrong: float = 0.0) -> float | None:
         """Seconds since the time of its own launch, as a launch computes them."""
-        now = datetime.fromtimestamp(self.begins + self._world.now, UTC)
-        return launched_ago(schedule, ahead, now, self.zone)
+        return launched_ago(schedule, ahead, self._now(wrong), self.zone)
+
+    def _now(self, wrong: float) -> datetime:
+        return datetime.fromtimestamp(self.begins + self._world.now + wrong, UTC)
 
 
 class Launching:

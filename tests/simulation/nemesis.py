@@ -57,6 +57,7 @@ class Nemesis:
             self._lose_last_second,
             self._forget_scripts,
             self._refuse,
+            self._set_clock,
         ]
         self._try(name, chance, chance.choice(acts))
 
@@ -210,6 +211,17 @@ class Nemesis:
     def _forget_scripts(self) -> str:
         self.installation.server.forget_scripts()
         return "scripts forgotten"
+
+    def _set_clock(self) -> str | None:
+        """Forward or backward; the launcher goes by another clock."""
+        if not self.installation.machines:
+            return None
+        machine, seconds = (
+            self.chance.choice(self.installation.machines),
+            self.chance.choice([1.0, 30.0, 3600.0, 86400.0]),
+        )
+        machine.ahead += seconds if self.chance.random() < 0.5 else -seconds
+        return f"clock of {machine.name} set wrong, by {machine.ahead} s"
 
     def _refuse(self) -> str:
         server, seconds = self.installation.server, self.chance.choice([0.05, 2.0])

@@ -26,11 +26,13 @@ KILLED = -9
 
 
 class Machine:
-    """Its clocks have arbitrary offsets, and run a little fast or slow."""
+    """Its clocks have arbitrary offsets, and run a little fast or slow. ``ahead``: seconds by which the time of day has
+    been set wrong."""
 
     def __init__(self, world: World, name: str, *, begin: float = 1000.0, rate: float = 1.0) -> None:
         self.world, self.name, self.rate = world, name, rate
         self._begin = begin - world.now * rate
+        self.ahead = 0.0
 
     def monotonic(self) -> float:
         return self.world.now * self.rate + self._begin
