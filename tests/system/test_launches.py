@@ -444,3 +444,13 @@ def test_launches_that_start_together_in_an_empty_home_agree_on_the_store(site: 
     starts = [site.start(*arguments) for arguments in (["run", "--until-empty"], ["move", "--timeout", "1s"]) * 4]
     assert [start.wait(40) for start in starts] == [0] * 8
     assert "".join(start.communicate()[1] for start in starts) == ""
+
+
+def test_a_launch_imports_nothing_that_is_slow_to_import(site: Site) -> None:
+    slow = {"asyncio", "concurrent", "email", "http", "pydantic", "redis", "rich", "sqlite3", "ssl", "subprocess"}
+    site.enqueue("record", name="a")
+    done = site.command_from_the_start("run", "--until-empty", PYTHONPROFILEIMPORTTIME="1")
+    assert site.notes() == ["a"]
+    imported = {line.rpartition("|")[2].strip().partition(".")[0] for line in done.stderr.splitlines()}
+    assert "hiredis" in imported
+    assert imported & slow == set()
