@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pollconsumer.core.choices import LauncherRule
 from pollconsumer.core.events import Event
 from pollconsumer.core.punctuality import Punctuality, allowance
-from pollconsumer.core.window import StopReason, Window, predict_stop
+from pollconsumer.core.window import OUR_OWN, StopReason, Window, predict_stop
 from pollconsumer.runtime.launch.held import LaunchPlan
 from pollconsumer.runtime.launch.host import Host
 from pollconsumer.runtime.launch.progress import Progress
@@ -26,8 +26,11 @@ class Frame:
         self.plan, self.opener, self.emit, self.host = plan, opener, emit, host
         self._start, now = host.started_at(), host.monotonic()
         self._ahead = plan.next_launches and (now + plan.next_launches[0], now + plan.next_launches[1])
-        self.launch_offset = None if plan.launched_ago is None else plan.launched_ago - (now - self._start)
-        self.next_tick = None if self._ahead is None else self._ahead[0] - self._start
+        offset = None if plan.launched_ago is None else plan.launched_ago - (now - self._start)
+        # One that was suspended before it planned knows of later ticks than its own: others would learn from them.
+        passed = offset is not None and offset < -OUR_OWN
+        self.launch_offset = None if passed else offset
+        self.next_tick = None if passed or self._ahead is None else self._ahead[0] - self._start
         self.window = Window(self._start, self._start)
         self.learn(Punctuality(), plan.launcher.rule)
         self.interruption = host.catch_signals()
