@@ -240,7 +240,8 @@ class Consumer:
         if self.options.loop is Loop.WOKEN:
             longest = min(longest, self.window.left(now) - self.margin())
         if self._empty_since is not None:
-            longest = min(longest, max(0.0, self._empty_since + self.options.linger - now))
+            longest = min(longest, self._empty_since + self.options.linger - now)
+        longest = max(0.0, longest)  # the margin may have begun since it was looked at
         if self.executor.busy():
             if self._wake.wait(min(self.options.longest_wait, longest, self._exchange.due_in()), self.executor):
                 self._exchange.promote_next()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
@@ -19,6 +19,8 @@ from tests.runtime.virtual import TICK, Arrival, Arrivals, Clock, Settings, Virt
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    from pollconsumer.store.reservations import Stepped
 
 Decision = tuple[str | int | float, ...]
 
@@ -279,3 +281,21 @@ def test_a_launch_that_had_to_wait_for_its_lease_says_nothing_of_a_window_that_i
     launch.waited = waited
     assert launch.consumer.run() is StopReason.NO_TIME_TO_HANDLE
     assert [type(event) for event in launch.events] == ([] if waited else [WindowTooShort])
+
+
+@pytest.mark.parametrize("step_lasts", [0.25, 0.5, 1.0])
+def test_no_wait_ends_before_it_begins_where_the_margin_begins_during_a_round_trip(step_lasts: float) -> None:
+    settings = Settings(4.0, 2.0, 0.0, 0.0, min_margin=1.0, slots=2, waking=True)
+    launch = VirtualLaunch(settings, [Arrival(0.0, 3.5)])
+    step = launch.store.step
+
+    def slow(*arguments: Any, **options: Any) -> Stepped:
+        stepped = step(*arguments, **options)
+        launch.clock.advance(step_lasts)
+        return stepped
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(launch.store, "step", slow)
+        assert launch.handle_until_stopped() is StopReason.NO_TIME_TO_HANDLE
+    assert launch.waits
+    assert all(begin <= end for begin, end in launch.waits)
