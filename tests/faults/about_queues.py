@@ -17,10 +17,6 @@ if TYPE_CHECKING:
 PLACES = {State.COMPLETED: "completed", State.DEAD: "dead_letters", State.CANCELLED: "cancelled"}
 """Index of each state in which a message has ended."""
 
-RECKONED_LATE = 500
-"""Milliseconds. A launch reckons when a message ended from when the reply that reserved it was read: on a busy machine
-that is late, and the end is too early by as much."""
-
 
 def unique_keys_have_one_holder(history: History) -> Iterator[str]:
     """10. Of the messages with one unique key, each is accepted after the one before it has ended."""
@@ -46,7 +42,7 @@ def unique_keys_have_one_holder(history: History) -> Iterator[str]:
         elif (
             holder is not None
             and holder.ended_at is not None
-            and holder.ended_at + RECKONED_LATE < each.invoked // 1000
+            and holder.ended_at + history.settled_within < each.invoked // 1000
         ):
             yield f"{each.id} was said to be a duplicate of {each.holder}, that had ended"
 

@@ -138,6 +138,9 @@ class History:
     """Queue and id of messages of which the server lost the last changes."""
     one_at_a_time: bool = True
     """Whether launches have one slot, and one instance."""
+    settled_within: int = 500
+    """Milliseconds in which a message is settled after its handler has ended, as a launch reckons it: on a busy machine
+    that is too early, and a network that loses packets delays what follows."""
     quota: tuple[str, int, int] | None = None
     """Queue, most messages, period in ms."""
 

@@ -51,6 +51,8 @@ NAMESPACE = "simulated"
 QUEUES = ("default", "second")
 RULES = Rules(timeout=55.0, grace=5.0, idle_time=4.0, estimated_duration=1.0, tolerance_factor=2.0)
 MAX_ATTEMPTS = 4
+LONGEST_SETTLING = int((RULES.timeout + RULES.grace) * 1000)
+"""Milliseconds: a launch settles until its hard end."""
 SHORTEST = 0.00002
 """Seconds that a call takes at least."""
 SCRIPTS = Scripts(shebang=False)
@@ -127,7 +129,7 @@ class Installation:
         self.host, self.platform, self.rules, self.queues = Host(self.world), platform, rules, queues
         self.mover_handoff: HandOff | None = None
         """The consumer's if None."""
-        self.history = History(one_at_a_time=rules.slots == 1)
+        self.history = History(one_at_a_time=rules.slots == 1, settled_within=LONGEST_SETTLING)
         self.processes: list[Process] = []
         self.working: list[tuple[Process, Launch]] = []
         """Launches that hold a lease, and those that were killed while they did."""

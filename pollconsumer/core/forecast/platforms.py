@@ -65,7 +65,7 @@ PLATFORMS = {
     "flock": Platform(_offset(1.0, 2.0, Dropping), found=DROP),
     "systemd": Platform(_offset(0.0, 0.1, SystemdTimer), found=QUEUE, kill_after=45.0),
     "kubernetes-allow": Platform(_offset(0.5, 1.5, Allow), POD_START_UP, kill_after=45.0),
-    "kubernetes-forbid": Platform(_offset(0.5, 1.5, Forbid), POD_START_UP, kill_after=45.0),
+    "kubernetes-forbid": Platform(_offset(0.5, 1.5, Forbid), POD_START_UP, found=QUEUE, kill_after=45.0),
     "kubernetes-replace": Platform(_offset(0.5, 1.5, Replace), POD_START_UP, kill_after=45.0),
     "kudu": Platform(_offset(0.0, 0.1, Kudu), found=DROP, kill_after=75.0),
     "nomad": Platform(_offset(0.0, 0.1, Dropping), found=DROP),
