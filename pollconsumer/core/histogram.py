@@ -18,7 +18,7 @@ BOUNDS = tuple(0.001 * 2 ** (number / PER_DOUBLING) for number in range(24 * PER
 """Upper bounds of the buckets, from 1 ms to 4.7 hours. The first bucket has all shorter durations, the last one all
 longer ones."""
 LAST = len(BOUNDS) - 1
-GENERATION = 4_000
+GENERATION = 8_000
 """Messages of a group that are forgotten together: once as many later ones are known."""
 
 
