@@ -51,7 +51,9 @@ def past_launch(entry: dict[str, Any]) -> Past:
 
 
 def _span(value: object) -> float | None:
-    return float(value) if type(value) in (int, float) and abs(value) <= LONGEST else None  # type: ignore[arg-type]
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if abs(value) <= LONGEST else None
 
 
 def _instant(value: object) -> float | None:

@@ -253,9 +253,8 @@ class Consumer:
             wait, more_in = min(self.options.longest_wait, left), self._exchange.more_in
             soon = min(self._exchange.due_in(), inf if more_in is None else more_in)
             self._report()
-            if (
-                last or soon < wait or self._wake.pending
-            ):  # timed here, so that no wait outlasts the window or a due time
+            # Timed here where the server, which ends waits late, would outlast the window or a due time.
+            if last or soon < wait or self._wake.pending:
                 woken = self._wake.wait(min(left, max(SHORTEST_WAIT, min(soon, wait))))
                 if woken:
                     self._exchange.promote_next()

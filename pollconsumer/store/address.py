@@ -30,10 +30,6 @@ class Address(NamedTuple):
     database: int
     tls: Mapping[str, str] | None
 
-    @property
-    def is_local(self) -> bool:
-        return bool(self.path)
-
     def login(self) -> list[tuple[str | int, ...]]:
         """The first commands of a connection."""
         commands: list[tuple[str | int, ...]] = []

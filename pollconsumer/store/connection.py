@@ -25,7 +25,6 @@ _NONE = object()
 _TIME = struct.Struct("ll")
 """Seconds and microseconds, as the system takes them."""
 
-
 Command = tuple[Any, ...]
 
 

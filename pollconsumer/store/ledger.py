@@ -77,7 +77,7 @@ def _read_entry(stored: bytes) -> dict[str, Any] | None:
 
 
 def _is_number(value: object) -> bool:
-    return type(value) in (int, float) and abs(value) <= LAST_MILLISECOND  # type: ignore[arg-type]
+    return type(value) in (int, float) and abs(value) <= LAST_MILLISECOND  # type: ignore[arg-type]  # a number, no bool
 
 
 def _is_instant(value: object) -> bool:

@@ -26,7 +26,7 @@ class Reservation:
 
     __slots__ = ("_read_at", "handler", "id", "payload", "queue", "reserved_at", "row")
 
-    def __init__(self, queue: str, id: bytes, row: bytes, record: bytes, reserved_at: int, read_at: float) -> None:  # noqa: A002
+    def __init__(self, queue: str, id: bytes, row: bytes, record: bytes, reserved_at: int, read_at: float) -> None:  # noqa: A002  a field
         self.queue, self.id, self.row, self.reserved_at, self._read_at = queue, id, row, reserved_at, read_at
         self.handler, self.payload = rows.content(record)
 

@@ -128,7 +128,7 @@ class Link:
         self._replies: deque[Any] = deque()
         self._client = self._stage.next_client()
 
-    def connect(self, timeout: float) -> None:  # noqa: ARG002
+    def connect(self, timeout: float) -> None:  # noqa: ARG002  the protocol's
         if any(each.actor is self._actor for each in self._stage.delayed):
             self._actor.wait()
 
@@ -148,10 +148,10 @@ class Link:
         self._actor.saw.append(repr(replies))
         self._replies.extend(replies)
 
-    def read(self, timeout: float) -> Any:  # noqa: ARG002
+    def read(self, timeout: float) -> Any:  # noqa: ARG002  the protocol's
         return self._replies.popleft()
 
-    def readable(self, timeout: float) -> bool:  # noqa: ARG002
+    def readable(self, timeout: float) -> bool:  # noqa: ARG002  the protocol's
         return bool(self._replies)
 
     def fileno(self) -> None: ...

@@ -47,7 +47,7 @@ def read(path: Path) -> Declared:
 
 def _check(name: str, entry: dict[str, object]) -> Check:
     try:
-        check = Check(name=name, **entry | {"notify": tuple(entry.get("notify", ()))})  # type: ignore[arg-type]
+        check = Check(name=name, **entry | {"notify": tuple(entry.get("notify", ()))})  # type: ignore[arg-type]  # what does not fit raises
     except TypeError as error:
         raise ValueError(f"checks.{name}: {error}") from None
     if check.kind not in KINDS:

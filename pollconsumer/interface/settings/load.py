@@ -132,7 +132,7 @@ def _assemble(values: dict[str, Any], path: Path | None) -> Settings:
         sections[name] = {key: kind(**_typed(kind, entry)) for key, entry in values[name].items()}
     plain = {name: value for name, value in values.items() if name not in sections}
     place = {"directory": path.parent if path else Path.cwd(), "config": path}
-    return Settings(**_typed(Settings, plain), **sections, **place)  # type: ignore[arg-type]
+    return Settings(**_typed(Settings, plain), **sections, **place)  # type: ignore[arg-type]  # _typed has checked them
 
 
 def _typed(kind: type, values: dict[str, Any]) -> dict[str, Any]:

@@ -114,7 +114,7 @@ class InlineExecutor:
     def lock(self) -> AbstractContextManager[Any]:
         return threading.Lock()
 
-    def wait(self, seconds: float, descriptor: int | None = None) -> None:  # noqa: ARG002
+    def wait(self, seconds: float, descriptor: int | None = None) -> None:  # noqa: ARG002  the protocol's
         raise AssertionError("there is nothing to wait for")
 
     def close(self) -> None:

@@ -86,8 +86,13 @@ def _take_lease(frame: Frame, group: Group, heartbeat: Heartbeat) -> HeldLaunch 
     leases = Leases(store.wire, frame.opener.namespace)
     identity = host.identity(frame.id, group.role, group.queues, heartbeat)
     launcher = frame.plan.launcher
-    identity = identity._replace(platform=launcher.platform, launcher=launcher.rule)
-    identity = identity._replace(run_id=frame.plan.run_id, launch_offset=frame.launch_offset, next_tick=frame.next_tick)
+    identity = identity._replace(
+        platform=launcher.platform,
+        launcher=launcher.rule,
+        run_id=frame.plan.run_id,
+        launch_offset=frame.launch_offset,
+        next_tick=frame.next_tick,
+    )
     entry = identity.entry(None, 0.0, 0.0, frame.progress)
     first_seen: dict[str, float] = {}
     gone: list[str] = []
@@ -116,9 +121,8 @@ def _take_lease(frame: Frame, group: Group, heartbeat: Heartbeat) -> HeldLaunch 
     now, since = host.monotonic(), host.boot_time()
     past = past_launches(answer.recent, group.name, own=frame.id)
     punctuality = learned(past)
-    if (
-        frame.plan.observes and group.slots == 1
-    ):  # a launch of another slot, maybe elsewhere, tells nothing about a tick
+    # A launch of another slot, maybe elsewhere, tells nothing about a tick.
+    if frame.plan.observes and group.slots == 1:
         began = Began(answer.at / 1000 - (now - frame.window.start), frame.launch_offset)
         seen = observed(past[0] if past else None, began, punctuality.offset)
         launcher = launcher._replace(rule=seen.decides)

@@ -179,7 +179,7 @@ class Link:
     def fileno(self) -> int:
         return self.client
 
-    def connect(self, timeout: float) -> None:  # noqa: ARG002
+    def connect(self, timeout: float) -> None:  # noqa: ARG002  the protocol's
         self._process.sleep(self.server.network.latency(self.stream) * 2)
         if not self.server.up:
             raise ConnectionRefusedError("connection refused")
