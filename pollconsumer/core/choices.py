@@ -33,7 +33,7 @@ class LauncherRule(StrEnum):
     """What the platform does at a tick while the launch before is alive."""
 
     AUTO = "auto"
-    """Found out: see ``core/detection.py``."""
+    """Found out: see ``core/launcher/detection.py``."""
     PARALLEL = "parallel"
     """It starts another beside it."""
     QUEUE = "queue"

@@ -19,8 +19,8 @@ from __future__ import annotations
 import json
 from typing import NamedTuple
 
-from pollconsumer.core import strict_json
-from pollconsumer.core.timespan import DAY, format_duration
+from pollconsumer.core.notation import strict_json
+from pollconsumer.core.notation.timespan import DAY, format_duration
 
 PRINTED_AT = (1, 2, 5, 15, 60)
 HOUR = 3570.0

@@ -21,7 +21,7 @@ A message is one line, ``WHAT: VALUE; FIX``.
 
 from __future__ import annotations
 
-from pollconsumer.core.text import printable
+from pollconsumer.core.notation.text import printable
 
 SHOWN_CHARACTERS = 80
 

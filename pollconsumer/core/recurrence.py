@@ -10,9 +10,9 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from pollconsumer.core.choices import Missed, Overlap
-from pollconsumer.core.cron import Cron
 from pollconsumer.core.message import check_handler, check_id, check_priority, check_queue, encode_payload
-from pollconsumer.core.timespan import YEAR
+from pollconsumer.core.notation.cron import Cron
+from pollconsumer.core.notation.timespan import YEAR
 
 ON_TIME = 90.0
 """Seconds by which an occurrence may be late without counting as missed: a platform may skip one launch a minute."""

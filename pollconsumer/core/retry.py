@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
-from pollconsumer.core.timespan import format_duration, parse_duration
+from pollconsumer.core.notation.timespan import format_duration, parse_duration
 
 MOST_CRASHES = 3
 """Deaths of its process after which a message becomes a dead letter."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from pollconsumer.core import events
 from pollconsumer.core.events import Event
-from pollconsumer.core.timespan import format_duration
+from pollconsumer.core.notation.timespan import format_duration
 from pollconsumer.interface.logs import MET, NEWS, STANDING, about, launch_stopped, log
 
 WARNINGS: dict[type, tuple[str, str]] = {

@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from pollconsumer.core.errors import ConfigurationError, LeaseLost, PollConsumerError, StoreUnreachable, UsageError
-from pollconsumer.core.text import printable, printable_lines
+from pollconsumer.core.notation.text import printable, printable_lines
 
 if TYPE_CHECKING:
     from pollconsumer.interface.streaks import LaunchStreaks

@@ -11,7 +11,7 @@ import os
 import time
 from typing import TYPE_CHECKING
 
-from pollconsumer.core.redaction import redacted
+from pollconsumer.core.notation.redaction import redacted
 from pollconsumer.core.window import StopReason
 from pollconsumer.interface.command_line import values_of
 

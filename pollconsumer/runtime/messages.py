@@ -9,9 +9,9 @@ from datetime import datetime
 from typing import Any, TypedDict, Unpack
 
 from pollconsumer.core.errors import BadData
-from pollconsumer.core.instants import ceil_epoch_ms, ceil_ms
 from pollconsumer.core.message import NewMessage, check_concurrency, checked, digest_of, encode_payload
-from pollconsumer.core.timespan import YEAR, parse_duration
+from pollconsumer.core.notation.instants import ceil_epoch_ms, ceil_ms
+from pollconsumer.core.notation.timespan import YEAR, parse_duration
 
 LONGEST_DELAY = 1000 * YEAR
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from pollconsumer.core.errors import ConfigurationError
-from pollconsumer.core.redaction import redacted
+from pollconsumer.core.notation.redaction import redacted
 
 SCHEMES = ("redis", "rediss", "unix")
 TLS_FILES = ("ssl_ca_certs", "ssl_ca_path", "ssl_certfile", "ssl_keyfile")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from pollconsumer.core import strict_json
 from pollconsumer.core.errors import NotFound, UsageError
 from pollconsumer.core.lifecycle import State, Timestamps, durations_of, state_of
 from pollconsumer.core.message import Malformed, decode_payload
+from pollconsumer.core.notation import strict_json
 from pollconsumer.store import rows
 from pollconsumer.store.id_text import id_bytes, id_text
 from pollconsumer.store.keyspace import FINISHED, QUEUE_KEYS, Keys

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from pollconsumer.core import strict_json
-from pollconsumer.core.instants import LAST_MILLISECOND
+from pollconsumer.core.notation import strict_json
+from pollconsumer.core.notation.instants import LAST_MILLISECOND
 from pollconsumer.store.id_text import id_text
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.wire import Wire

@@ -22,8 +22,8 @@ from pollconsumer.core.errors import (
     StoreUnreachable,
 )
 from pollconsumer.core.events import Event
-from pollconsumer.core.instants import datetime_of, iso_of
 from pollconsumer.core.message import NewMessage
+from pollconsumer.core.notation.instants import datetime_of, iso_of
 from pollconsumer.core.recurrence import Recurrence, of_json, tick
 from pollconsumer.store import rows
 from pollconsumer.store.id_text import id_bytes, id_text

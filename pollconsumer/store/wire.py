@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from pollconsumer.core.errors import StoreUnreachable
-from pollconsumer.core.redaction import redacted
+from pollconsumer.core.notation.redaction import redacted
 from pollconsumer.store.address import address_of
 from pollconsumer.store.connection import Command, Connection, SocketConnection
 from pollconsumer.store.keyspace import Keys

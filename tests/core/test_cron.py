@@ -10,8 +10,8 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from pollconsumer.core.cron import Cron
-from pollconsumer.core.instants import datetime_of, epoch_ms
+from pollconsumer.core.notation.cron import Cron
+from pollconsumer.core.notation.instants import datetime_of, epoch_ms
 from pollconsumer.interface.settings.values import check_cron
 from pollconsumer.runtime.launch.next_launches import LocalZone, next_launches
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pollconsumer.core.choices import LauncherRule
-from pollconsumer.core.detection import REAPED_LATE, Ancestor, Found, find_launcher, given_launcher, run_id
+from pollconsumer.core.launcher.detection import REAPED_LATE, Ancestor, Found, find_launcher, given_launcher, run_id
 
 PARALLEL, QUEUE, DROP = LauncherRule.PARALLEL, LauncherRule.QUEUE, LauncherRule.DROP
 SHELL = Ancestor("dash", ("/bin/sh", "-c", "pollconsumer run"))

@@ -7,7 +7,15 @@ from datetime import UTC, datetime, timedelta, timezone
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pollconsumer.core.instants import LAST_MILLISECOND, ceil_epoch_ms, ceil_ms, datetime_of, epoch_ms, iso, iso_of
+from pollconsumer.core.notation.instants import (
+    LAST_MILLISECOND,
+    ceil_epoch_ms,
+    ceil_ms,
+    datetime_of,
+    epoch_ms,
+    iso,
+    iso_of,
+)
 
 MONTH_MS = 31 * 86_400_000
 MILLISECONDS = st.integers(0, LAST_MILLISECOND)

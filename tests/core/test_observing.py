@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pollconsumer.core.choices import LauncherRule
-from pollconsumer.core.observing import TIMES, Began, Observed, observed, read_observed
-from pollconsumer.core.past import Past
+from pollconsumer.core.launcher.observing import TIMES, Began, Observed, observed, read_observed
+from pollconsumer.core.launcher.past import Past
 
 AUTO, PARALLEL, QUEUE, DROP = LauncherRule.AUTO, LauncherRule.PARALLEL, LauncherRule.QUEUE, LauncherRule.DROP
 OFFSET = 1.8

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pollconsumer.core.choices import LauncherRule
-from pollconsumer.core.detection import REAPED_LATE, Found
-from pollconsumer.core.past import past_launches
-from pollconsumer.core.punctuality import FLOOR, LAUNCHES, UNLEARNED_EXIT, Punctuality, allowance
-from pollconsumer.core.punctuality import learned as learned_of
+from pollconsumer.core.launcher.detection import REAPED_LATE, Found
+from pollconsumer.core.launcher.past import past_launches
+from pollconsumer.core.launcher.punctuality import FLOOR, LAUNCHES, UNLEARNED_EXIT, Punctuality, allowance
+from pollconsumer.core.launcher.punctuality import learned as learned_of
 
 MAIL = "consumer:mail"
 PARALLEL, DROP = Found("cron", LauncherRule.PARALLEL), Found("flock", LauncherRule.DROP)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pollconsumer.core.choices import Missed
-from pollconsumer.core.instants import epoch_ms
+from pollconsumer.core.notation.instants import epoch_ms
 from pollconsumer.core.recurrence import MOST_CAUGHT_UP, ON_TIME, Recurrence, tick
 
 ZONES = [

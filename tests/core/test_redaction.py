@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pollconsumer.core.redaction import redacted
+from pollconsumer.core.notation.redaction import redacted
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pollconsumer.core.errors import SHOWN_CHARACTERS, BadData, shown
-from pollconsumer.core.text import INDENT, printable, printable_lines
+from pollconsumer.core.notation.text import INDENT, printable, printable_lines
 
 UNSAFE = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
 anything = st.text(st.characters())

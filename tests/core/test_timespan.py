@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pollconsumer.core.timespan import UNITS, format_duration, parse_duration
+from pollconsumer.core.notation.timespan import UNITS, format_duration, parse_duration
 
 
 @pytest.mark.parametrize(

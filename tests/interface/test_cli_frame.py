@@ -19,7 +19,7 @@ import pytest
 
 from pollconsumer.core.choices import HandOff
 from pollconsumer.core.errors import BadData, StoreUnreachable
-from pollconsumer.core.instants import iso
+from pollconsumer.core.notation.instants import iso
 from pollconsumer.interface import cli, logs
 from pollconsumer.interface.cli.output import ago, print_json, print_table
 from pollconsumer.interface.cli.types import CRON, DUE_TIME, MEMORY_SIZE, QUEUE_NAME, Duration, Once, Word

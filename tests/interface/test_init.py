@@ -19,9 +19,9 @@ import click
 import pytest
 from redis import Redis
 
-from pollconsumer.core.cron import Cron
 from pollconsumer.core.errors import ConfigurationError
-from pollconsumer.core.instants import datetime_of
+from pollconsumer.core.notation.cron import Cron
+from pollconsumer.core.notation.instants import datetime_of
 from pollconsumer.interface import cli, logs
 from pollconsumer.interface.platform_files import calendar
 from pollconsumer.interface.platform_files.installation import PRIVATE, File, Installation

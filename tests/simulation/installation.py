@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from pollconsumer import store
 from pollconsumer.core.choices import HandOff, LauncherRule
-from pollconsumer.core.detection import UNKNOWN, given_launcher
 from pollconsumer.core.errors import PollConsumerError
 from pollconsumer.core.forecast.distributions import draw
 from pollconsumer.core.forecast.launchers import Outage
 from pollconsumer.core.forecast.platforms import PLATFORMS, Platform
 from pollconsumer.core.forecast.rules import Rules
+from pollconsumer.core.launcher.detection import UNKNOWN, given_launcher
 from pollconsumer.core.retry import Backoff, Fatal, Yield
 from pollconsumer.interface.testing.simulation.children import around
 from pollconsumer.interface.testing.simulation.process import Machine, Process

@@ -12,13 +12,13 @@ import sys
 from itertools import product
 
 from pollconsumer.core.choices import HandOff, LauncherRule
-from pollconsumer.core.detection import given_launcher
 from pollconsumer.core.durations import OVERRUN_TARGETS
 from pollconsumer.core.forecast.distributions import Bimodal, Constant, Exponential, Lognormal, Pareto, Workload
 from pollconsumer.core.forecast.figures import Figures, Spread
 from pollconsumer.core.forecast.forecast import Forecast
 from pollconsumer.core.forecast.platforms import PLATFORMS, Platform
 from pollconsumer.core.forecast.rules import Rules
+from pollconsumer.core.launcher.detection import given_launcher
 from tests.simulation.measuring import Measured
 
 AHEAD = 3.35

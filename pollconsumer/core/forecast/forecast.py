@@ -14,7 +14,6 @@ from datetime import UTC, tzinfo
 from functools import partial
 from itertools import takewhile
 
-from pollconsumer.core.detection import given_launcher
 from pollconsumer.core.forecast.distributions import Arrival, Chance, draw
 from pollconsumer.core.forecast.figures import Held, Record
 from pollconsumer.core.forecast.launch import HANDLER, Launch, Queue
@@ -22,7 +21,8 @@ from pollconsumer.core.forecast.launchers import SEEN_FOR, Decision, Launched, O
 from pollconsumer.core.forecast.platforms import Platform
 from pollconsumer.core.forecast.rules import Rules
 from pollconsumer.core.histogram import GENERATION, Histogram
-from pollconsumer.core.punctuality import LAUNCHES, Punctuality, allowance, punctuality_of
+from pollconsumer.core.launcher.detection import given_launcher
+from pollconsumer.core.launcher.punctuality import LAUNCHES, Punctuality, allowance, punctuality_of
 from pollconsumer.core.window import OUR_OWN, Window, predict_stop
 
 HAND_OVER = 0.002

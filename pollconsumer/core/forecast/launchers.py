@@ -11,8 +11,8 @@ from datetime import tzinfo
 from itertools import groupby
 from typing import NamedTuple, Protocol
 
-from pollconsumer.core.cron import Cron
 from pollconsumer.core.forecast.distributions import Chance
+from pollconsumer.core.notation.cron import Cron
 
 SEEN_FOR = 60.0
 """Seconds for which a launcher is shown launches that have ended."""

@@ -8,7 +8,6 @@ from itertools import islice
 from typing import NamedTuple
 
 from pollconsumer.core.choices import LauncherRule
-from pollconsumer.core.detection import REAPED_LATE, Found
 from pollconsumer.core.forecast.distributions import Chance, Distribution, Uniform, draw, lognormal_between
 from pollconsumer.core.forecast.launchers import (
     Allow,
@@ -23,6 +22,7 @@ from pollconsumer.core.forecast.launchers import (
     SystemdTimer,
     ticks,
 )
+from pollconsumer.core.launcher.detection import REAPED_LATE, Found
 
 EVERY_MINUTE = "* * * * *"
 START_UP = lognormal_between(0.3, 0.8)

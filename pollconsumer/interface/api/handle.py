@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pollconsumer.core.errors import NotCompleted
 from pollconsumer.core.lifecycle import State
-from pollconsumer.core.timespan import parse_duration
+from pollconsumer.core.notation.timespan import parse_duration
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from pollconsumer.core.choices import LauncherRule
-from pollconsumer.core.detection import UNKNOWN, find_launcher, given_launcher, run_id
 from pollconsumer.core.durations import OVERRUN_TARGETS
-from pollconsumer.core.punctuality import FLOOR, Punctuality
+from pollconsumer.core.launcher.detection import UNKNOWN, find_launcher, given_launcher, run_id
+from pollconsumer.core.launcher.punctuality import FLOOR, Punctuality
 from pollconsumer.interface.event_log import listener
 from pollconsumer.interface.logs import STANDING, about, log
 from pollconsumer.interface.settings.model import ConsumerSettings, MoverSettings, Settings
@@ -24,7 +24,7 @@ from pollconsumer.store.reservations import Limits
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from pollconsumer.core.detection import Found
+    from pollconsumer.core.launcher.detection import Found
     from pollconsumer.core.window import StopReason
     from pollconsumer.runtime.consumer import ConsumerOptions
     from pollconsumer.runtime.handling.handler import Handler

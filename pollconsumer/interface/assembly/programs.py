@@ -9,7 +9,7 @@ import stat
 from pathlib import Path
 
 from pollconsumer.core.errors import ConfigurationError
-from pollconsumer.core.redaction import redacted
+from pollconsumer.core.notation.redaction import redacted
 from pollconsumer.interface.logs import log
 from pollconsumer.interface.settings.model import Settings
 from pollconsumer.interface.settings.rules import backoff_of

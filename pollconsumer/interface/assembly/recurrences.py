@@ -23,8 +23,8 @@ def load_recurrences(settings: Settings, handlers: Mapping[str, Handler]) -> lis
         return []
     from dataclasses import asdict
 
+    from pollconsumer.core.notation.timespan import parse_duration
     from pollconsumer.core.recurrence import Recurrence
-    from pollconsumer.core.timespan import parse_duration
     from pollconsumer.interface.settings.rules import check_recurrence
 
     recurrences = []

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 
 from pollconsumer.core.errors import CannotCreate, PollConsumerError, UsageError, shown
-from pollconsumer.core.redaction import redacted
+from pollconsumer.core.notation.redaction import redacted
 from pollconsumer.interface import logs
 from pollconsumer.interface.cli.output import discard, was_printing
 from pollconsumer.interface.cli.types import QUEUE_NAME, Once

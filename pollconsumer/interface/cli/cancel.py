@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from pollconsumer.core.errors import UsageError
-from pollconsumer.core.instants import ceil_ms
+from pollconsumer.core.notation.instants import ceil_ms
 from pollconsumer.interface.cli.opened import opened
 from pollconsumer.interface.cli.types import DUE_TIME, QUEUE_NAME, Duration, Once
 from pollconsumer.runtime.messages import LONGEST_DELAY

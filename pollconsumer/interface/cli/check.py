@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pollconsumer.core.choices import LauncherRule
-from pollconsumer.core.detection import UNKNOWN, given_launcher, recorded_launcher
 from pollconsumer.core.errors import ConfigurationError, PermissionDenied, shown
-from pollconsumer.core.instants import iso
-from pollconsumer.core.observing import Observed, read_observed
-from pollconsumer.core.past import past_launch
-from pollconsumer.core.punctuality import allowance, learned
-from pollconsumer.core.redaction import redacted
-from pollconsumer.core.timespan import format_duration
+from pollconsumer.core.launcher.detection import UNKNOWN, given_launcher, recorded_launcher
+from pollconsumer.core.launcher.observing import Observed, read_observed
+from pollconsumer.core.launcher.past import past_launch
+from pollconsumer.core.launcher.punctuality import allowance, learned
+from pollconsumer.core.notation.instants import iso
+from pollconsumer.core.notation.redaction import redacted
+from pollconsumer.core.notation.timespan import format_duration
 from pollconsumer.core.window import predict_stop
 from pollconsumer.interface.api.registry import registry
 from pollconsumer.interface.assembly.handlers import load_handlers

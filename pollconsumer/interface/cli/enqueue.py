@@ -12,8 +12,8 @@ from typing import Any, BinaryIO
 import click
 
 from pollconsumer.core.errors import BadData, ConfigurationError, Conflict, OutcomeUnknown, StoreUnreachable, UsageError
-from pollconsumer.core.instants import datetime_of
 from pollconsumer.core.message import MAX_PRIORITY, NewMessage
+from pollconsumer.core.notation.instants import datetime_of
 from pollconsumer.interface.assembly.own_queue import OwnQueues
 from pollconsumer.interface.cli import current_settings
 from pollconsumer.interface.cli.opened import redis_store

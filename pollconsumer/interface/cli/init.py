@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import click
 
 from pollconsumer.core.errors import CannotCreate, UsageError
-from pollconsumer.core.redaction import redacted
+from pollconsumer.core.notation.redaction import redacted
 from pollconsumer.interface.assembly.handlers import load_handlers
 from pollconsumer.interface.assembly.launches import served_queues
 from pollconsumer.interface.cli import current_settings

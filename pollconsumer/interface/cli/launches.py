@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from pollconsumer.core.instants import iso
-from pollconsumer.core.timespan import format_duration
+from pollconsumer.core.notation.instants import iso
+from pollconsumer.core.notation.timespan import format_duration
 from pollconsumer.interface.cli.opened import opened
 from pollconsumer.interface.cli.output import ago, print_json, print_table
 from pollconsumer.interface.cli.types import Once

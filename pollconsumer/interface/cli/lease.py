@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from pollconsumer.core.errors import NotFound, UsageError
-from pollconsumer.core.instants import iso
+from pollconsumer.core.notation.instants import iso
 from pollconsumer.interface.cli.opened import opened
 from pollconsumer.interface.cli.output import print_json, print_line, print_table
 from pollconsumer.interface.cli.types import Once

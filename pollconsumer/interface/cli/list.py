@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import click
 
-from pollconsumer.core.instants import iso
 from pollconsumer.core.lifecycle import State
+from pollconsumer.core.notation.instants import iso
 from pollconsumer.interface.cli.opened import opened
 from pollconsumer.interface.cli.output import print_json_array, print_table
 from pollconsumer.interface.cli.status import describe

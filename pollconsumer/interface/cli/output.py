@@ -16,7 +16,7 @@ from typing import Any, TextIO
 
 import click
 
-from pollconsumer.core.text import printable, printable_lines
+from pollconsumer.core.notation.text import printable, printable_lines
 from pollconsumer.interface.cli.table import lay_out
 
 PROGRESS_COLUMNS = 40

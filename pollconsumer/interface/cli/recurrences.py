@@ -7,10 +7,10 @@ from typing import Any
 
 import click
 
-from pollconsumer.core.instants import datetime_of, epoch_ms, iso
 from pollconsumer.core.message import NewMessage, encode_payload
+from pollconsumer.core.notation.instants import datetime_of, epoch_ms, iso
+from pollconsumer.core.notation.timespan import format_duration
 from pollconsumer.core.recurrence import Recurrence, zone_of
-from pollconsumer.core.timespan import format_duration
 from pollconsumer.interface.cli.enqueue import Report
 from pollconsumer.interface.cli.opened import opened, redis_store
 from pollconsumer.interface.cli.output import print_json, print_table

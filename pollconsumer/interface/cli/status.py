@@ -7,9 +7,9 @@ from typing import Any
 import click
 
 from pollconsumer.core.errors import UsageError
-from pollconsumer.core.instants import iso
 from pollconsumer.core.lifecycle import State
-from pollconsumer.core.timespan import format_duration
+from pollconsumer.core.notation.instants import iso
+from pollconsumer.core.notation.timespan import format_duration
 from pollconsumer.interface.cli.launches import launch_as_json, ledger_table
 from pollconsumer.interface.cli.lease import leases_as_json, leases_table
 from pollconsumer.interface.cli.opened import opened

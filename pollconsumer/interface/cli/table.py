@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 from unicodedata import combining, east_asian_width
 
-from pollconsumer.core.text import printable
+from pollconsumer.core.notation.text import printable
 
 GAP = "  "
 FOLDED = "    "

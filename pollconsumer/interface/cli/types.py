@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pollconsumer.core.errors import shown
-from pollconsumer.core.instants import EPOCH, LAST_MILLISECOND
-from pollconsumer.core.timespan import YEAR, format_duration, parse_duration
+from pollconsumer.core.notation.instants import EPOCH, LAST_MILLISECOND
+from pollconsumer.core.notation.timespan import YEAR, format_duration, parse_duration
 from pollconsumer.interface.settings.values import NAME, NAME_RULE, check_cron, parse_memory
 
 if TYPE_CHECKING:

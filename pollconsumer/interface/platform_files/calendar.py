@@ -9,8 +9,8 @@ import re
 from datetime import UTC
 from itertools import islice, pairwise
 
-from pollconsumer.core.cron import Cron
 from pollconsumer.core.errors import ConfigurationError
+from pollconsumer.core.notation.cron import Cron
 
 DAYS = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
 MONTHS = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pollconsumer.core.errors import ConfigurationError
-from pollconsumer.core.text import printable
+from pollconsumer.core.notation.text import printable
 from pollconsumer.interface.settings.model import VERSION, Settings
 
 EVERY_MINUTE = "* * * * *"

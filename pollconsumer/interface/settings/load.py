@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pollconsumer.core.errors import ConfigurationError, PermissionDenied
-from pollconsumer.core.redaction import redacted
+from pollconsumer.core.notation.redaction import redacted
 from pollconsumer.interface.logs import log
 from pollconsumer.interface.settings.model import CONFIG_VARIABLE, PLACE, PREFIX, SECTIONS, TABLES, VERSION, Settings
 from pollconsumer.interface.settings.rules import validate

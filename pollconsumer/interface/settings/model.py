@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pollconsumer.core.choices import HandOff, LauncherRule, Loop, Missed, Overlap
-from pollconsumer.core.timespan import parse_duration
+from pollconsumer.core.notation.timespan import parse_duration
 from pollconsumer.interface.settings.values import check_argv, check_exit_codes, parse_memory
 from pollconsumer.runtime.own_files import OwnFiles, state_directories
 

@@ -10,9 +10,9 @@ from typing import Any
 
 from pollconsumer.core.errors import BadData, ConfigurationError, PollConsumerError, UsageError
 from pollconsumer.core.message import check_handler, check_priority, encode_payload
-from pollconsumer.core.redaction import redacted
+from pollconsumer.core.notation.redaction import redacted
+from pollconsumer.core.notation.timespan import YEAR, parse_duration
 from pollconsumer.core.retry import Backoff
-from pollconsumer.core.timespan import YEAR, parse_duration
 from pollconsumer.interface.settings.model import PREFIX, CommandSettings, QueueSettings, RecurrenceSettings, Settings
 from pollconsumer.interface.settings.values import NAME, NAME_RULE, check_cron, check_store, check_zone, parse_quota
 

@@ -6,7 +6,7 @@ import re
 from enum import StrEnum
 from typing import TypeVar
 
-from pollconsumer.core.timespan import DAY, YEAR, parse_duration
+from pollconsumer.core.notation.timespan import DAY, YEAR, parse_duration
 
 W = TypeVar("W", bound="StrEnum")
 
@@ -125,7 +125,7 @@ def _is_cron(parts: list[str]) -> bool:
     """Whether it is valid, and has an instant in this century."""
     from datetime import UTC
 
-    from pollconsumer.core.cron import Cron
+    from pollconsumer.core.notation.cron import Cron
 
     try:
         ahead = Cron(" ".join(parts)).instants(0, UTC)

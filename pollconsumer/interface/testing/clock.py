@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime
 
-from pollconsumer.core.instants import ceil_epoch_ms, ceil_ms, datetime_of
+from pollconsumer.core.notation.instants import ceil_epoch_ms, ceil_ms, datetime_of
 
 
 class VirtualClock:

@@ -12,10 +12,10 @@ from types import TracebackType
 from typing import NamedTuple
 
 from pollconsumer.core.choices import LauncherRule
-from pollconsumer.core.instants import ceil_ms
 from pollconsumer.core.lifecycle import State
+from pollconsumer.core.notation.instants import ceil_ms
+from pollconsumer.core.notation.timespan import parse_duration
 from pollconsumer.core.recurrence import Recurrence
-from pollconsumer.core.timespan import parse_duration
 from pollconsumer.core.window import StopReason
 from pollconsumer.interface.api.app import PollConsumer
 from pollconsumer.interface.api.handle import Handle

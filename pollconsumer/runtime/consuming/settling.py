@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from pollconsumer.core.events import AttemptFailed, MessageParked, ResultDropped, RetryPolicyFailed
 from pollconsumer.core.message import Malformed
+from pollconsumer.core.notation.timespan import YEAR
 from pollconsumer.core.retry import after_failure
-from pollconsumer.core.timespan import YEAR
 from pollconsumer.runtime.handling.hooks import Crashed
 from pollconsumer.runtime.handling.outcome import describe, text_of, trace
 from pollconsumer.store import outbox, rows

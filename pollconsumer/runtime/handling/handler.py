@@ -6,8 +6,8 @@ from collections.abc import Callable, Coroutine
 from inspect import iscoroutine
 from typing import Any, NamedTuple
 
+from pollconsumer.core.notation.timespan import DAY
 from pollconsumer.core.retry import Backoff, RetryPolicy
-from pollconsumer.core.timespan import DAY
 from pollconsumer.runtime.handling.arguments import Arguments
 from pollconsumer.runtime.handling.context import Context
 from pollconsumer.runtime.handling.hooks import Hooks, Run, hooked, hooked_coroutine

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from pollconsumer.core.choices import LauncherRule
 from pollconsumer.core.events import Event
-from pollconsumer.core.punctuality import Punctuality, allowance
+from pollconsumer.core.launcher.punctuality import Punctuality, allowance
 from pollconsumer.core.window import OUR_OWN, StopReason, Window, predict_stop
 from pollconsumer.runtime.launch.held import LaunchPlan
 from pollconsumer.runtime.launch.host import Host

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple, Protocol
 
 from pollconsumer.core.choices import HandOff
-from pollconsumer.core.detection import UNKNOWN, Found
 from pollconsumer.core.events import Event
+from pollconsumer.core.launcher.detection import UNKNOWN, Found
 from pollconsumer.core.window import Window
 from pollconsumer.runtime.launch.progress import Progress
 from pollconsumer.store.leases import Leases

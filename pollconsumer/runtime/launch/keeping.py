@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import NamedTuple, Protocol
 
 from pollconsumer.core.errors import LeaseLost, PollConsumerError, StoreRefused, StoreUnreachable, shown
-from pollconsumer.core.text import printable
+from pollconsumer.core.notation.text import printable
 from pollconsumer.core.window import StopReason
 from pollconsumer.runtime.launch.progress import EMPTIED, LOST, Held, Identity, Progress
 from pollconsumer.store.leases import RENEW_EVERY, TRUSTED_FOR, Acquired, Leases

@@ -6,11 +6,11 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from functools import cache
 from typing import TYPE_CHECKING
 
-from pollconsumer.core.instants import epoch_ms
+from pollconsumer.core.notation.instants import epoch_ms
 from pollconsumer.core.window import OUR_OWN
 
 if TYPE_CHECKING:
-    from pollconsumer.core.cron import Cron
+    from pollconsumer.core.notation.cron import Cron
 
 
 class LocalZone(tzinfo):
@@ -33,7 +33,7 @@ class LocalZone(tzinfo):
 
 @cache
 def _cron(expression: str) -> Cron:
-    from pollconsumer.core.cron import Cron
+    from pollconsumer.core.notation.cron import Cron
 
     return Cron(expression)
 

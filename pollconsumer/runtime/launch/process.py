@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from pollconsumer.core.detection import Ancestor
+from pollconsumer.core.launcher.detection import Ancestor
 from pollconsumer.store.patience import SYSTEM_CLOCKS
 
 MOST_ANCESTORS = 6

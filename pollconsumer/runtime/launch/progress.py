@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from pollconsumer.core.observing import Observed
+from pollconsumer.core.launcher.observing import Observed
 from pollconsumer.core.window import StopReason
 from pollconsumer.store.leases import Acquired
 from pollconsumer.store.reservations import Reservation

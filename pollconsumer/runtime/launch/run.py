@@ -11,12 +11,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 
-from pollconsumer.core import strict_json
 from pollconsumer.core.errors import LeaseLost, PollConsumerError, StoreRefused, StoreUnreachable
 from pollconsumer.core.events import Event, LaunchEnded
-from pollconsumer.core.observing import Began, observed
-from pollconsumer.core.past import past_launches
-from pollconsumer.core.punctuality import learned
+from pollconsumer.core.launcher.observing import Began, observed
+from pollconsumer.core.launcher.past import past_launches
+from pollconsumer.core.launcher.punctuality import learned
+from pollconsumer.core.notation import strict_json
 from pollconsumer.core.window import StopReason
 from pollconsumer.runtime.launch.frame import Frame
 from pollconsumer.runtime.launch.heartbeat import GONE, Heartbeat

@@ -17,7 +17,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from pollconsumer.core.instants import ceil_ms, iso_of
+from pollconsumer.core.notation.instants import ceil_ms, iso_of
 from pollconsumer.core.retry import Fatal
 from pollconsumer.runtime.consuming.settling import MAX_RESULT_BYTES
 from pollconsumer.runtime.handling.context import Context

@@ -7,8 +7,8 @@ from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from pollconsumer.core.choices import LauncherRule
-from pollconsumer.core.detection import Found
-from pollconsumer.core.past import Past
+from pollconsumer.core.launcher.detection import Found
+from pollconsumer.core.launcher.past import Past
 
 LAUNCHES = 10
 """How many launches it is learned from."""

@@ -16,7 +16,7 @@ from datetime import date, datetime, timedelta, tzinfo
 from cronsim import CronSim, CronSimError
 from cronsim.cronsim import Field
 
-from pollconsumer.core.instants import EPOCH, datetime_of
+from pollconsumer.core.notation.instants import EPOCH, datetime_of
 
 YEARS_SEARCHED = 50
 """Without a match in so many years there is none: 29 February falls on each day of the week within 40."""

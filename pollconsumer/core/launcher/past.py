@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from pollconsumer.core import strict_json
+from pollconsumer.core.notation import strict_json
 
 LONGEST = 3600.0
 """Seconds: an offset, an exit time or a wait for the next tick beyond it is corrupt, or of no use."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from pollconsumer.core.choices import LauncherRule
-from pollconsumer.core.past import Past
+from pollconsumer.core.launcher.past import Past
 from pollconsumer.core.window import OUR_OWN
 
 TIMES = 3

@@ -1,0 +1,1 @@
+"""Which launcher starts launches, what it does at a tick, and how punctual they are."""
