@@ -35,7 +35,7 @@ QUEUE_KEYS = {
     "errors": Key("e", "hash", "id → error of its last failed attempt"),
     "unique_keys": Key("u", "hash", "unique key → id that holds it, and when that lapses"),
     "counters": Key("c", "hash", "duplicates in ready, ticks, numbers of outbox entries"),
-    "announced": Key("t", "hash", "lineage of a lease → fence of its newest holder here"),
+    "announced": Key("t", "hash", "lineage of a lease → fence of its newest holder here, 0 once that has died"),
     "ready_marker": Key("k", "list", "one element while consumers are to wake"),
     "schedule_marker": Key("ks", "list", "one element while the mover is to wake"),
     "parked": Key("p", "set", "ids whose handler is unknown here"),

@@ -6,6 +6,8 @@ import signal
 from functools import partial
 from typing import TYPE_CHECKING
 
+from pollconsumer.store.keyspace import Keys
+from tests.simulation.installation import NAMESPACE, QUEUES
 from tests.simulation.losing import Unwritten
 
 if TYPE_CHECKING:
@@ -18,8 +20,6 @@ if TYPE_CHECKING:
     from tests.simulation.installation import Installation
 
 
-FIRST_LAUNCHES = 60.0
-"""Seconds. A store that has lost those is as one that was emptied: they end with 78, as promised."""
 RETRY = 0.05
 """Maximum seconds after which a fault without a victim is tried again."""
 
@@ -196,7 +196,8 @@ class Nemesis:
     def _lose_last_second(self) -> str | None:
         server, lost = self.installation.server, self.chance.uniform(0.0, 1.0)
         seconds = self.chance.choice([0.01, 1.0, 15.0])
-        if not server.up or self.world.now < FIRST_LAUNCHES:
+        # A queue that has lost its first announcement is as one that was emptied: launches end with 78, as promised.
+        if not server.up or not all(server.store.holds(Keys(NAMESPACE).queue(queue, "announced")) for queue in QUEUES):
             return None
         unwritten = Unwritten(self.installation, self._wire)
 

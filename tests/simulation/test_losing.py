@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from pollconsumer.core.errors import LeaseLost
 from pollconsumer.interface.testing.fake_store import DirectConnection
 from pollconsumer.interface.testing.simulation.process import Process
 from pollconsumer.runtime.messages import new_message
@@ -100,3 +101,18 @@ def test_a_restored_store_runs_scripts_on_what_it_held() -> None:
     store.execute(("SET", "s", "new"))
     store.restore(held)
     assert store.execute(("EVALSHA", digest_of_script, 0)) == [1, None]
+
+
+def test_a_launch_whose_start_the_server_lost_says_that_its_lease_is_lost(installation: Installation) -> None:
+    """As if somebody had taken it; the store was not emptied, though the launch before was the only one, and died."""
+    world = installation.world
+    world.run_until(10.0)
+    installation.processes[0].end()
+    world.run_until(20.0)
+    unwritten = Unwritten(installation, outside(installation))
+    second = installation.launch("run")
+    world.run_until(22.0)
+    unwritten.lose()
+    installation.server.start()
+    world.run_until(50.0)
+    assert second.code == LeaseLost.exit_code

@@ -226,6 +226,22 @@ def test_who_gives_up_does_not_take_its_successors_word_out_of_the_queue(store: 
     assert new.complete(*reserved).stale == []
 
 
+def test_a_successor_whose_announcement_is_lost_with_the_servers_last_second_has_lost_its_lease(
+    store: RedisStore,
+) -> None:
+    store.enqueue([message("a")])
+    store.give_up(Launch(store).holder, QUEUE, [])
+    with pytest.raises(LeaseLost):
+        Launch(store, fence=2, announced=False).reserve()
+
+
+def test_the_first_launch_of_a_group_whose_announcement_is_lost_has_lost_its_lease(store: RedisStore) -> None:
+    store.enqueue([message("a")])
+    Launch(store, slot=1)
+    with pytest.raises(LeaseLost):
+        Launch(store, fence=2, announced=False).reserve()
+
+
 def test_what_a_dead_holder_had_ended_is_charged_with_the_attempt_and_not_with_the_death(store: RedisStore) -> None:
     store.enqueue([message(name) for name in ("ended", "hand", "last", "ahead")])
     launch = Launch(store)

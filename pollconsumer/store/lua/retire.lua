@@ -1,6 +1,7 @@
--- Remove a dead holder's announcement from a queue: its reservations there become orphans.
+-- Revoke a dead holder's announcement in a queue: its reservations there become orphans.
 -- KEYS announced
 -- ARGV lineage, fence
+-- '0' is below every fence; with the field removed, the queue would look emptied once the next announcement is lost.
 
-if redis.call('HGET', announced, ARGV[1]) == ARGV[2] then redis.call('HDEL', announced, ARGV[1]) end
+if redis.call('HGET', announced, ARGV[1]) == ARGV[2] then redis.call('HSET', announced, ARGV[1], '0') end
 return 1
