@@ -1,54 +1,59 @@
-"""No-op messages through one process: reserve, handle, settle, every timestamp kept; embedded server and TCP."""
+"""No-op messages through one launch with one slot, server and launch on one core: each way to define a handler."""
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-import time
+from typing import TYPE_CHECKING, Any
 
-from benchmarks.place import handler, place, run, tcp_server
+from benchmarks import floor
+from benchmarks.place import Figure, handler, marks, place, plain_wire, run, server_seconds, share_one_core, tcp_server
+from pollconsumer.runtime.messages import new_message
 
-MESSAGES = 200_000
-SLEEPERS = 1_600
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+MESSAGES = {"plain": 40_000, "at most once": 4_000}
+OTHERS = 10_000
+KINDS: dict[str, tuple[str, Callable[[int], dict[str, Any]]]] = {
+    "plain": ("plain", lambda _: {}),
+    "unique key": ("plain", lambda n: {"key": f"{n}"}),
+    "concurrency key": ("plain", lambda n: {"concurrency_key": f"{n % 100}", "concurrency_limit": 100}),
+    "result kept": ("result", lambda _: {}),
+    "result_ttl=0": ("no_result", lambda _: {}),
+    "context": ("context", lambda _: {}),
+    "timeout": ("timeout", lambda _: {}),
+    "async def": ("coroutine", lambda _: {}),
+    "at most once": ("at_most_once", lambda _: {}),
+}
+"""The handler, and the options of its n-th message."""
 
 
-def main() -> None:
-    only = sys.argv[1:] or ["embedded", "tcp"]
-    if "embedded" in only:
-        with place():
-            _drain("embedded")
-    if "tcp" in only:
-        with tcp_server() as url, place(url):
-            _drain("tcp")
+def measure() -> list[Figure]:
+    share_one_core()
+    figures = []
+    with tcp_server() as url, place(url) as directory:
+        messages = MESSAGES["plain"]
+        floor.produce(url, messages, floor.BULK)
+        least, least_client, least_server = (each.value for each in floor.consume(url, messages))
+        for kind in KINDS:
+            rate, client, server = _drain(kind, url, directory)
+            if kind == "plain":
+                plain = rate
+                figures.append(Figure("drain", rate, "/s", least))
+                figures.append(Figure("drain, client", client, "µs", least_client))
+                figures.append(Figure("drain, server", server, "µs", least_server))
+            else:  # beside plain
+                figures.append(Figure(f"drain, {kind}", rate, "/s", plain))
+    return figures
 
 
-def _drain(label: str) -> None:
-    noop = handler("noop")
-    noop.enqueue(n=0)
-    began = time.perf_counter()
-    for n in range(5_000):
-        noop.enqueue(n=n)
-    single = 5_000 / (time.perf_counter() - began)
-    began = time.perf_counter()
-    noop.enqueue_many({"n": n} for n in range(MESSAGES))
-    bulk = MESSAGES / (time.perf_counter() - began)
+def _drain(kind: str, url: str, directory: Path) -> tuple[float, float, float]:
+    name, options = KINDS[kind]
+    count, wire = MESSAGES.get(kind, OTHERS), plain_wire(url)
+    numbers = [*range(count - 1), -1]
+    messages = [new_message(name, {"n": n}, **options(n)) for n in numbers]
+    handler(name).app.enqueue_messages(messages)
+    before = server_seconds(wire)
     run("run", "--until-empty")
-    entry = _last_launch()
-    rate = entry["handled"] / entry["running_seconds"]
-    print(f"{label:9} enqueue one by one {single:,.0f}/s  in bulk {bulk:,.0f}/s  drain {rate:,.0f}/s (start included)")
-    handler("sleep").enqueue_many({"seconds": 0.01} for _ in range(SLEEPERS))
-    run("run", "--until-empty", "--concurrency", "16")
-    entry = _last_launch()
-    share = SLEEPERS * 0.01 / 16 / entry["running_seconds"]
-    print(f"{label:9} {SLEEPERS} sleepers of 10 ms on 16 slots: {share:.0%} of ideal (start included)")
-
-
-def _last_launch() -> dict[str, float]:
-    command = [sys.executable, "-m", "pollconsumer", "launches", "--limit", "1", "--json"]
-    (entry,) = json.loads(subprocess.check_output(command))
-    return dict(entry)
-
-
-if __name__ == "__main__":
-    main()
+    seconds, cpu = marks(directory)
+    return count / seconds, cpu / count * 1e6, (server_seconds(wire) - before) / count * 1e6

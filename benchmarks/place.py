@@ -1,43 +1,96 @@
-"""A place to measure in: a separate store, handlers that record their start, and a summary."""
+"""A place to measure in: a server, a separate store, handlers that record when they start, and a summary."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from pollconsumer.interface.api.app import HandlerFunction
+    from pollconsumer.store.wire import Wire
 
 HANDLERS = '''
-import os, time
+import asyncio, os, time
 from pathlib import Path
-from pollconsumer import PollConsumer
+from pollconsumer import Context, PollConsumer
 
 app = PollConsumer()
 notes = os.open(Path(__file__).with_name("notes"), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
 
+def mark(n: int) -> None:
+    """Of the first and the last of a drain: 0 and -1."""
+    if n <= 0:
+        os.write(notes, f"{time.perf_counter()} {time.process_time()}\\n".encode())
+
 @app.handler
-def noop(n: int) -> None:
+def plain(n: int) -> None:
+    mark(n)
+
+@app.handler
+def result(n: int) -> int:
+    mark(n)
+    return n
+
+@app.handler(result_ttl=0)
+def no_result(n: int) -> int:
+    mark(n)
+    return n
+
+@app.handler
+def context(n: int, context: Context) -> None:
+    mark(n)
+
+@app.handler(timeout="30s")
+def timeout(n: int) -> None:
+    mark(n)
+
+@app.handler
+async def coroutine(n: int) -> None:
+    mark(n)
+
+@app.handler(delivery="at_most_once")
+def at_most_once(n: int) -> None:
+    mark(n)
+
+@app.handler
+def sleep(n: int, seconds: float) -> None:
+    mark(n)
+    time.sleep(seconds)
+
+@app.handler
+async def asleep(n: int, seconds: float) -> None:
+    mark(n)
+    await asyncio.sleep(seconds)
+
+@app.handler
+def text(text: str) -> None:
     pass
 
 @app.handler
 def note(since: float) -> None:
     """Milliseconds between ``since`` and the handler's start, both of this host's clock."""
     os.write(notes, f"{(time.time() - since) * 1000:.4f}\\n".encode())
-
-@app.handler
-def sleep(seconds: float) -> None:
-    time.sleep(seconds)
 '''
+
+
+class Figure(NamedTuple):
+    """``floor``: the same by the least code that does it, in the same run. Of figures per second more is better, of
+    all others less."""
+
+    name: str
+    value: float
+    unit: str
+    floor: float | None = None
 
 
 @contextlib.contextmanager
@@ -55,7 +108,8 @@ def place(store: str = "embedded") -> Iterator[Path]:
         yield directory
     finally:
         sys.path.remove(str(directory))
-        run("store", "stop")
+        if store == "embedded":
+            run("store", "stop")
         shutil.rmtree(directory)
 
 
@@ -64,16 +118,29 @@ def tcp_server() -> Iterator[str]:
     """URL of a server on loopback without persistence."""
     from pollconsumer.runtime.embedded.start import find_program
 
-    port = 16379
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
     process = subprocess.Popen(
         [find_program(), "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"],
         stdout=subprocess.DEVNULL,
     )
     try:
+        while True:
+            with contextlib.suppress(ConnectionRefusedError), socket.create_connection(("127.0.0.1", port)):
+                break
+            time.sleep(0.01)
         yield f"redis://127.0.0.1:{port}/0"
     finally:
         process.terminate()
         process.wait()
+
+
+def share_one_core() -> None:
+    """For this process, and the server and launches that it starts: waking another core takes a different time at each
+    try, and on one core rates measure the processor time of all."""
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
 
 
 def handler(name: str) -> HandlerFunction[..., ..., None]:
@@ -93,16 +160,41 @@ def run(*arguments: str) -> None:
 
 
 def notes(directory: Path, count: int) -> list[float]:
-    """The handlers' records, once there are ``count``."""
+    """The first number of each of the handlers' records, once there are ``count``."""
     path = directory / "notes"
     while not path.exists() or len(path.read_text().splitlines()) < count:
         time.sleep(0.05)
-    return [float(line) for line in path.read_text().splitlines()]
+    return [float(line.split()[0]) for line in path.read_text().splitlines()]
 
 
-def summary(values: Sequence[float], unit: str = "ms") -> str:
-    """p50, p90, p99 and the extremes."""
-    ordered = sorted(values)
-    at = {share: ordered[min(len(ordered) - 1, int(len(ordered) * share))] for share in (0.5, 0.9, 0.99)}
-    shown = "  ".join(f"p{share * 100:.0f} {value:.3f}" for share, value in at.items())
-    return f"{shown}  min {ordered[0]:.3f}  max {ordered[-1]:.3f} {unit} ({len(ordered)})"
+def marks(directory: Path) -> tuple[float, float]:
+    """Seconds between the first and the last message of a drain, and the launch's processor time in them."""
+    first, last = ([float(each) for each in line.split()] for line in (directory / "notes").read_text().splitlines())
+    (directory / "notes").write_text("")
+    return last[0] - first[0], last[1] - first[1]
+
+
+def info(wire: Wire, section: str) -> dict[str, Any]:
+    """A section of the server's INFO."""
+    answer: Any = wire.command("INFO", section)
+    if isinstance(answer, dict):
+        return answer
+    return dict(line.split(":", 1) for line in answer.decode().splitlines() if ":" in line)
+
+
+def server_seconds(wire: Wire) -> float:
+    """The server's processor time."""
+    cpu = info(wire, "cpu")
+    return float(cpu["used_cpu_user"]) + float(cpu["used_cpu_sys"])
+
+
+def plain_wire(url: str) -> Wire:
+    from pollconsumer.store.patience import Budget
+    from pollconsumer.store.wire import Wire
+
+    return Wire(url, lambda: Budget(10.0))
+
+
+def at(values: Sequence[float], share: float) -> float:
+    """The percentile."""
+    return sorted(values)[min(len(values) - 1, int(len(values) * share))]

@@ -1,4 +1,4 @@
-"""Enqueue → handler start while the consumer idles, against a bare BLPOP in another process in the same run."""
+"""Enqueue → handler start while a launch idles; the floor is a bare BLPOP in another process, in turn."""
 
 from __future__ import annotations
 
@@ -7,55 +7,38 @@ import subprocess
 import sys
 import time
 
-from benchmarks.place import handler, notes, place, start, summary
+from redis import Redis
 
-MESSAGES = 500
+from benchmarks.place import Figure, at, handler, notes, place, start, tcp_server
+
+MESSAGES = 300
 BARE = """
 import sys, time
 from redis import Redis
-client = Redis(unix_socket_path=sys.argv[1])
+client = Redis.from_url(sys.argv[1])
 while (popped := client.blpop("bare", 10)) and popped[1] != b"end":
     print((time.time() - float(popped[1])) * 1000, flush=True)
 """
 
 
-def main() -> None:
-    with place() as directory:
-        enqueue = handler("note").enqueue
-        consumer = start("run", "--timeout", "60s")
+def measure() -> list[Figure]:
+    with tcp_server() as url, place(url) as directory:
+        enqueue, client = handler("note").enqueue, Redis.from_url(url)
+        consumer = start("run", "--timeout", "5m")
+        bare = subprocess.Popen([sys.executable, "-c", BARE, url], stdout=subprocess.PIPE, text=True)
         enqueue(since=time.time())
         notes(directory, 1)
         for _ in range(MESSAGES):
-            time.sleep(random.uniform(0.002, 0.02))
+            time.sleep(random.uniform(0.005, 0.03))
             enqueue(since=time.time())
+            time.sleep(random.uniform(0.005, 0.03))
+            client.rpush("bare", time.time())
         ours = notes(directory, MESSAGES + 1)[1:]
+        client.rpush("bare", "end")
+        output, _ = bare.communicate()
         consumer.terminate()
         consumer.wait()
-        bare = _bare()
-        print(f"pollconsumer  {summary(ours)}")
-        print(f"bare BLPOP    {summary(bare)}")
-        middle = MESSAGES // 2
-        print(f"ratio of p50  {sorted(ours)[middle] / sorted(bare)[middle]:.2f}")
-
-
-def _bare() -> list[float]:
-    from redis import Redis
-
-    from pollconsumer.runtime.embedded.server import EmbeddedServer
-    from pollconsumer.runtime.own_files import data_directory
-
-    socket = str(EmbeddedServer(data_directory()).socket)
-    client = Redis(unix_socket_path=socket)
-    process = subprocess.Popen([sys.executable, "-c", BARE, socket], stdout=subprocess.PIPE, text=True)
-    time.sleep(0.5)
-    for _ in range(MESSAGES):
-        time.sleep(random.uniform(0.002, 0.02))
-        client.rpush("bare", time.time())
-    client.rpush("bare", "end")
-    output, _ = process.communicate()
-    client.close()
-    return [float(line) for line in output.splitlines()]
-
-
-if __name__ == "__main__":
-    main()
+    least = [float(line) for line in output.splitlines()]
+    return [
+        Figure(f"idle → handler, p{share * 100:.0f}", at(ours, share), "ms", at(least, share)) for share in (0.5, 0.99)
+    ]

@@ -1,0 +1,125 @@
+"""The least Python that does the same: our scripts over a bare socket, without options, errors, lease or window.
+
+What a measure takes beyond its floor is ours to save; what the floor takes is the server's, the interpreter's and the
+system's.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import time
+from typing import TYPE_CHECKING, Any, Self
+
+import hiredis
+
+from benchmarks.place import Figure, plain_wire, server_seconds
+from pollconsumer.store.address import address_of
+from pollconsumer.store.keyspace import Keys
+from pollconsumer.store.redis_store import RedisStore
+from pollconsumer.store.reservations import Holder
+from pollconsumer.store.rows import pack6
+from pollconsumer.store.scripts import Script, Scripts
+
+if TYPE_CHECKING:
+    from pollconsumer.store.wire import Wire
+
+NAMESPACE, QUEUE = "floor", "default"
+BATCH, BULK = 128, 100
+HOLDER = Holder("floor:0", "1", "floor")
+RECORD = b"A\0\x80\0\0plain\n"
+"""A record of priority 0 without its payload."""
+
+
+class Bare:
+    """A socket, and hiredis."""
+
+    def __init__(self, url: str) -> None:
+        self.socket = address_of(url).open(5.0)
+        self.socket.setblocking(True)
+        self.reader = hiredis.Reader()
+        self.scripts, self.keys = Scripts(), Keys(NAMESPACE)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.socket.close()
+
+    def script(self, name: str) -> tuple[Script, list[str]]:
+        """Loaded, with its keys."""
+        script = self.scripts[name]
+        self.call(("SCRIPT", "LOAD", script.code))
+        return script, self.keys.of_script(script, QUEUE)
+
+    def call(self, command: tuple[Any, ...]) -> Any:
+        self.socket.sendall(hiredis.pack_command(command))
+        while (reply := self.reader.gets()) is False:
+            self.reader.feed(self.socket.recv(65536))
+        if isinstance(reply, Exception):
+            raise reply
+        return reply
+
+
+def produce(url: str, messages: int, batch: int = 1) -> list[Figure]:
+    """Enqueue ``{"n": …}`` in scripts of ``batch``."""
+    with Bare(url) as bare:
+        return _produce(bare, plain_wire(url), messages, batch)
+
+
+def _produce(bare: Bare, wire: Wire, messages: int, batch: int) -> list[Figure]:
+    script, keys = bare.script("enqueue")
+    head = ("EVALSHA", script.sha, len(keys) - 2, *keys[:-2])
+    began, cpu, server = time.perf_counter(), time.process_time(), server_seconds(wire)
+    numbers = iter(range(messages))
+    while several := list(itertools.islice(numbers, batch)):
+        arguments: list[Any] = [len(several), ""]
+        for n in several:
+            arguments += (f"{time.time_ns():028x}", "", "", 0, RECORD + json.dumps({"n": n}).encode())
+        bare.call((*head, *arguments))
+    seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
+    return _figures(seconds, cpu, server_seconds(wire) - server, messages)
+
+
+def consume(url: str, messages: int) -> list[Figure]:
+    """Reserve, decode, call, time and settle what `produce` enqueued."""
+    RedisStore(plain_wire(url), NAMESPACE).announce(HOLDER, QUEUE)
+    with Bare(url) as bare:
+        return _consume(bare, plain_wire(url), messages)
+
+
+def _consume(bare: Bare, wire: Wire, messages: int) -> list[Figure]:
+    script, keys = bare.script("step")
+    keys[-1] += f":{HOLDER.group}"
+    head = ("EVALSHA", script.sha, len(keys), *keys, HOLDER.lineage, HOLDER.fence, pack6(1), 60_000, BATCH, "")
+    settled: list[bytes] = []
+    handled, payload_at = 0, len(RECORD) + 6
+    decoder: Any = json.JSONDecoder()
+    clock, decode = time.monotonic, decoder.scan_once
+    began, cpu, server = time.perf_counter(), time.process_time(), server_seconds(wire)
+    while handled < messages or settled:
+        at, _, _, claims, *_ = bare.call((*head, len(settled) // 3, *settled))
+        read_at, settled = clock(), []
+        for i in range(0, len(claims), 3):
+            row = claims[i + 1]
+            payload, _ = decode(claims[i + 2][payload_at:].decode(), 0)
+            started = clock()
+            _handle(**payload)
+            ended = clock()
+            stamps = pack6(at + int((started - read_at) * 1000)) + pack6(at + int((ended - read_at) * 1000))
+            settled += claims[i], row, b"%bc%b%b%b" % (row[:1], row[2:20], stamps, row[32:])
+            handled += 1
+    seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
+    return _figures(seconds, cpu, server_seconds(wire) - server, messages)
+
+
+def _handle(n: int) -> None:
+    pass
+
+
+def _figures(seconds: float, cpu: float, server: float, messages: int) -> list[Figure]:
+    return [
+        Figure("floor", messages / seconds, "/s"),
+        Figure("floor, client", cpu / messages * 1e6, "µs"),
+        Figure("floor, server", server / messages * 1e6, "µs"),
+    ]
