@@ -101,9 +101,17 @@ class Consumer:
             and self.clock() - began < NEVER_ANY_TIME_WITHIN
             and not self._launch.waited
         ):
-            self._launch.emit(WindowTooShort(self.margin(), self.window.left(began)))
+            self._warn_unless_late(self.window.left(began))
         self.finish()
         return reason
+
+    def _warn_unless_late(self, left: float) -> None:
+        """Report that the window is too short, unless only this launch came late for it, as one that a person starts
+        just before the next tick."""
+        plan = self._launch.plan
+        whole = max(left, min(plan.timeout, left + (plan.launched_ago or 0.0)))
+        if self.margin() >= whole:
+            self._launch.emit(WindowTooShort(self.margin(), whole))
 
     def handle_until_stopped(self) -> StopReason:
         while (reason := self.asked_to_stop()) is None:

@@ -283,6 +283,25 @@ def test_a_launch_that_had_to_wait_for_its_lease_says_nothing_of_a_window_that_i
     assert [type(event) for event in launch.events] == ([] if waited else [WindowTooShort])
 
 
+@pytest.mark.parametrize(
+    ("ago", "timeout", "reported"),
+    [
+        (57.0, 60.0, []),  # by a person, at second 57 of the minute
+        (0.5, 60.0, [WindowTooShort(6.0, 3.5)]),  # a schedule whose launches are so near to each other
+        (57.0, 5.0, [WindowTooShort(6.0, 5.0)]),  # at any second
+        (-0.5, 60.0, [WindowTooShort(6.0, 3.0)]),
+        (None, 60.0, [WindowTooShort(6.0, 3.0)]),
+    ],
+)
+def test_a_launch_without_time_to_handle_reports_its_window_unless_it_only_came_late_for_it(
+    ago: float | None, timeout: float, reported: list[WindowTooShort]
+) -> None:
+    launch = VirtualLaunch(Settings(60.0, 1.0, 1.0, 1.0, min_margin=6.0), [], start=57.0)
+    launch.plan = launch.plan._replace(timeout=timeout, launched_ago=ago)
+    assert launch.consumer.run() is StopReason.NO_TIME_TO_HANDLE
+    assert launch.events == reported
+
+
 @pytest.mark.parametrize("step_lasts", [0.25, 0.5, 1.0])
 def test_no_wait_ends_before_it_begins_where_the_margin_begins_during_a_round_trip(step_lasts: float) -> None:
     settings = Settings(4.0, 2.0, 0.0, 0.0, min_margin=1.0, slots=2, waking=True)
