@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import json
-import math
 import signal
 import sys
 import time
@@ -23,7 +22,7 @@ from pollconsumer.store.wire import Wire
 from tests.cron.place import Place, Unfit, enter, replaced
 from tests.cron.report import Note, read_notes
 from tests.cron.scenarios import MINUTE, producing, sleep_until, wait_for
-from tests.platforms.figures import Figures, figures, launches_of, overruns
+from tests.platforms.figures import Figures, expected_start, figures, launches_of, overruns
 from tests.platforms.launching import Launching, launching
 from tests.platforms.reckoning import Costs, best_coverage
 from tests.platforms.rows import ROWS, Row
@@ -108,9 +107,7 @@ def _result(place: Place, row: Row, launching: Launching, due: list[float], left
     elif platform.rule is LauncherRule.QUEUE:
         limits = [tick + min(offsets) for tick in due]
     else:
-        limits = [
-            min((each.started for each in processes if each.started + OUR_OWN > tick), default=math.inf) for tick in due
-        ]
+        limits = [expected_start(tick, [each.started for each in processes]) for tick in due]
     late = overruns(launches, limits, platform.rule, row.handoff)
     found = figures(launches, notes, _accepted(place), late)
     scatter = sum(offsets) / len(offsets) - min(offsets)

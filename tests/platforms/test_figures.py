@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from pollconsumer.core.choices import HandOff, LauncherRule
 from pollconsumer.core.forecast.figures import Spread
 from pollconsumer.core.forecast.launchers import Launched
 from tests.cron.report import Note
-from tests.platforms.figures import Launch, dropped, figures, launches_of, overruns
+from tests.platforms.figures import Launch, dropped, expected_start, figures, launches_of, overruns
 from tests.platforms.reckoning import Costs, best_coverage
 from tests.platforms.row import as_json
 from tests.platforms.table import HEADINGS, failures, line
@@ -90,6 +91,14 @@ def test_a_ledger_entry_without_a_process_is_refused() -> None:
 def test_a_tick_without_a_start_before_the_next_one_was_dropped() -> None:
     assert dropped([0.0, 60.0, 120.0, 180.0], [Launched(1.8), Launched(121.8), Launched(131.8)]) == 2
     assert dropped([0.0, 60.0], [Launched(-0.01), Launched(59.99)]) == 0
+
+
+def test_a_launch_that_started_sooner_than_any_before_it_was_expected_when_these_had_started() -> None:
+    starts = [18.0, 64.7, 128.5, 183.6]
+    assert expected_start(60.0, starts) == 64.7  # the first launch knows nothing
+    assert expected_start(120.0, starts) == 128.5
+    assert expected_start(180.0, starts) == pytest.approx(184.7)
+    assert expected_start(240.0, starts) == inf
 
 
 @pytest.mark.parametrize(
