@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pollconsumer.core.choices import LauncherRule
 from pollconsumer.core.launcher.detection import REAPED_LATE, Found
-from pollconsumer.core.launcher.past import past_launches
+from pollconsumer.core.launcher.past import Past, past_launches
 from pollconsumer.core.launcher.punctuality import FLOOR, LAUNCHES, UNLEARNED_EXIT, Punctuality, allowance
 from pollconsumer.core.launcher.punctuality import learned as learned_of
 
@@ -25,7 +25,7 @@ def entry(offset: object = None, leaving: object = None, lineage: str = f"{MAIL}
 
 
 def learned(entries: list[bytes], group: str) -> Punctuality:
-    return learned_of(past_launches(entries, group))
+    return learned_of(past_launches(entries, group), LauncherRule.PARALLEL)
 
 
 @given(st.lists(st.tuples(SECONDS, SECONDS), min_size=1, max_size=30))
@@ -50,6 +50,55 @@ def test_corrupt_entries_teach_nothing(corrupt: bytes) -> None:
 
 def test_a_launch_that_died_teaches_its_offset_alone() -> None:
     assert learned([entry(1.8), entry(1.9, 0.3)], MAIL) == Punctuality(1.8, 0.3)
+
+
+def past(tick: float, ended: float, offset: float = 1.8, leaving: float | None = 0.2) -> Past:
+    return Past(tick + offset, ended, offset, 60.0 - offset, leaving, None)
+
+
+@pytest.mark.parametrize(("own", "least"), [(None, 4.7), (3.6, 3.6), (-0.2, -0.2), (57.0, 4.7)])
+def test_a_launch_that_started_sooner_than_those_before_it_expects_the_next_one_as_soon(
+    own: float | None, least: float
+) -> None:
+    assert learned_of([past(0.0, 59.0, offset=4.7)], LauncherRule.PARALLEL, own).offset == least
+
+
+def test_the_own_offset_alone_teaches_nothing() -> None:
+    """A person may have started it, just before the tick."""
+    assert learned_of([], LauncherRule.PARALLEL, 57.0).offset == 0.0
+
+
+@pytest.mark.parametrize(
+    ("before_ended", "least"),
+    [(59.7, 9.0), (59.9, 0.0), (65.0, 0.0)],  # gone at the tick; still exiting; handling
+)
+def test_where_launches_queue_one_that_waited_for_the_one_before_does_not_count_as_started_late(
+    before_ended: float, least: float
+) -> None:
+    launches = [past(60.0, 119.0, offset=9.0), past(0.0, before_ended, offset=30.0)]
+    assert learned_of(launches, LauncherRule.QUEUE).offset == least
+    assert learned_of(launches, LauncherRule.PARALLEL).offset == 9.0
+
+
+def test_where_launches_queue_the_first_one_known_does_not_count_as_it_may_have_waited() -> None:
+    assert learned_of([past(0.0, 59.0)], LauncherRule.QUEUE).offset == 0.0
+    assert learned_of([past(60.0, 119.0), past(0.0, 59.0)._replace(ended=None)], LauncherRule.QUEUE).offset == 0.0
+
+
+def test_where_launches_queue_the_learned_offset_of_pods_does_not_creep_up() -> None:
+    """The launcher looks a second after each tick, or starts a pod as soon as the launch before has ended."""
+    launches: list[Past] = []
+    decided, offsets = 1.0, list[float]()
+    for _ in range(100):
+        started = decided + 6.0
+        tick = started // 60 * 60
+        punctuality = learned_of(launches[: LAUNCHES + 1], LauncherRule.QUEUE)
+        late, margin = allowance(Found("kubernetes", LauncherRule.QUEUE), punctuality, None)
+        ended = tick + 60 + late - margin
+        launches.insert(0, past(tick, ended, offset=started - tick))
+        offsets.append(punctuality.offset)
+        decided = max(tick + 61.0, ended + 0.2)
+    assert max(offsets) == 7.0
 
 
 def test_nothing_learned_is_a_margin_of_two_seconds_before_the_tick() -> None:

@@ -147,9 +147,11 @@ class Forecast:
         learned = Histogram()
         learned.include(self._recent)
         learned.include(self._before)
-        self._bound(launch, punctuality_of(self._offsets, self._exits))
-        if (own := bisect_right(self._ticks, launch.started + OUR_OWN)) > 0:
-            self._offsets.append(launch.started - self._ticks[own - 1])
+        due = bisect_right(self._ticks, launch.started + OUR_OWN)
+        offset = launch.started - self._ticks[due - 1] if due > 0 else None
+        self._bound(launch, punctuality_of(self._offsets, self._exits, offset))
+        if offset is not None:
+            self._offsets.append(offset)
         launch.acquire(now, learned)
 
     def _withdraw(self, launch: Launch) -> None:

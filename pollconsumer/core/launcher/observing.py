@@ -57,13 +57,13 @@ def read_observed(value: object) -> Observed:
 
 def _at_the_tick(before: Past, now: Began, least_offset: float) -> LauncherRule | None:
     """What was done at the tick after the start of ``before``; None if that had ended by then, or if it is unknown."""
-    started, ended, offset, next_tick, leaving, _ = before
-    if started is None or ended is None or offset is None or next_tick is None or now.offset is None:
+    started, ended, offset, next_tick, *_ = before
+    gone = before.gone
+    if started is None or ended is None or gone is None or offset is None or next_tick is None or now.offset is None:
         return None
     if now.started < ended:
         return LauncherRule.PARALLEL
     tick, period = started + next_tick, next_tick + offset
-    gone = ended + (leaving or 0.0)
     if gone < tick + max(0.0, least_offset):
         return None
     late = now.started - now.offset - tick  # from that tick to the one at which the launch after it was due

@@ -23,6 +23,18 @@ class Past(NamedTuple):
     exit: float | None
     observed: object
 
+    @property
+    def gone(self) -> float | None:
+        """When its process had ended; None if it is not known to have."""
+        return None if self.ended is None else self.ended + (self.exit or 0.0)
+
+    def waited_for(self, before: Past) -> bool:
+        """Whether the launch ``before`` was alive at this one's tick, so that a launcher that queues started this one
+        when that had ended; or may have been."""
+        if self.started is None or self.offset is None or before.gone is None:
+            return True
+        return before.gone > self.started - self.offset
+
 
 def past_launches(entries: Iterable[bytes], group: str, own: str = "") -> list[Past]:
     """Those of the ``group`` among ``entries``, newest first, but for the ``own`` launch; corrupt ones are left out."""

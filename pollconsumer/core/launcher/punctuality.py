@@ -4,6 +4,7 @@ what the next deadline has to allow for that. All in seconds."""
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from pollconsumer.core.choices import LauncherRule
@@ -27,9 +28,11 @@ class Punctuality(NamedTuple):
     exit: float = UNLEARNED_EXIT
 
 
-def punctuality_of(offsets: Collection[float], exits: Collection[float]) -> Punctuality:
-    """From those of the last launches."""
-    return Punctuality(min(offsets, default=0.0), max(exits, default=UNLEARNED_EXIT))
+def punctuality_of(offsets: Collection[float], exits: Collection[float], own: float | None) -> Punctuality:
+    """From those of the last launches. A launch's ``own`` offset counts beside others only, and only if it is less: it
+    may have been started by hand."""
+    least = min(offsets, default=0.0)
+    return Punctuality(least if own is None else min(least, own), max(exits, default=UNLEARNED_EXIT))
 
 
 class Allowance(NamedTuple):
@@ -39,11 +42,17 @@ class Allowance(NamedTuple):
     min_margin: float
 
 
-def learned(past: Sequence[Past]) -> Punctuality:
-    """From earlier launches, newest first."""
-    offsets = [each.offset for each in past if each.offset is not None][:LAUNCHES]
+def learned(past: Sequence[Past], rule: LauncherRule, own: float | None = None) -> Punctuality:
+    """From earlier launches, newest first, and the ``own`` offset.
+
+    Under ``queue`` a launch that waited for the one before started late because of that: if it counted, each launch
+    would end later than the one before.
+    """
+    prompt = [each for each, before in pairwise(past) if not each.waited_for(before)]
+    counting = prompt if rule is LauncherRule.QUEUE else past
+    offsets = [each.offset for each in counting if each.offset is not None][:LAUNCHES]
     exits = [each.exit for each in past if each.exit is not None][:LAUNCHES]
-    return punctuality_of(offsets, exits)
+    return punctuality_of(offsets, exits, own)
 
 
 def allowance(found: Found, punctuality: Punctuality, min_margin: float | None) -> Allowance:

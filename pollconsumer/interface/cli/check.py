@@ -188,7 +188,7 @@ def _window(role: ConsumerSettings | MoverSettings, now: datetime, past: list[di
         observed = read_observed(past[0].get("observed"))
         found = found._replace(rule=observed.decides)
     launches_before = [past_launch(each) for each in past]
-    punctuality = learned(launches_before)
+    punctuality = learned(launches_before, found.rule)
     late, margin = allowance(found, punctuality, role.min_margin)
     handoff = found.rule.handoff(role.handoff)
     begin = 0.0 if ahead is None else punctuality.offset

@@ -120,14 +120,13 @@ def _take_lease(frame: Frame, group: Group, heartbeat: Heartbeat) -> HeldLaunch 
         leases.wait(group, min(REFRESH, left, max(0.01, answer.lapses_in)))
     now, since = host.monotonic(), host.boot_time()
     past = past_launches(answer.recent, group.name, own=frame.id)
-    punctuality = learned(past)
     # A launch of another slot, maybe elsewhere, tells nothing about a tick.
     if frame.plan.observes and group.slots == 1:
         began = Began(answer.at / 1000 - (now - frame.window.start), frame.launch_offset)
-        seen = observed(past[0] if past else None, began, punctuality.offset)
+        seen = observed(past[0] if past else None, began, learned(past, launcher.rule).offset)
         launcher = launcher._replace(rule=seen.decides)
         identity = identity._replace(launcher=launcher.rule, observed=seen)
-    frame.learn(punctuality, launcher.rule)
+    frame.learn(learned(past, launcher.rule, frame.launch_offset), launcher.rule)
     hard_end = since + frame.window.left(now) + frame.plan.grace
     tenure = Tenure(identity, answer, now - frame.window.start, asked, since, hard_end)
     return HeldLaunch(frame, store, leases, tenure, heartbeat, waited=waited)
