@@ -63,7 +63,6 @@ def allowance(found: Found, punctuality: Punctuality, min_margin: float | None) 
     """
     if found.rule is LauncherRule.DROP:
         early = found.reaped_late + punctuality.exit
-        floor = max(FLOOR, OF_EXIT * punctuality.exit)
-        return Allowance(-early, floor if min_margin is None else max(0.0, min_margin - early))
+        return Allowance(-early, max(FLOOR, OF_EXIT * punctuality.exit, (min_margin or 0.0) - early))
     least = punctuality.exit + FLOOR if min_margin is None else min_margin
     return Allowance(punctuality.offset, least)
