@@ -12,6 +12,7 @@
 # Watch: the WebJob's log in Kudu (each line of output is an append to shared storage); pollconsumer launches
 # Stop: WEBJOBS_STOPPED=1; a launch that runs ends with its window.
 set -eu
-# deadline, and a margin above the default: the tick of a launch that is alive is dropped. The launch has to know the
-# schedule, from here or from the configuration: without one it lasts beyond its tick.
-exec /home/site/pollconsumer/bin/python -m pollconsumer run --config /home/site/pollconsumer/config.toml --handoff deadline --launcher drop --min-margin 5s
+# deadline, and a margin above the default: the tick of a launch that is alive is dropped, and after its end Kudu still
+# writes the run's status to shared storage before it releases its lock. The launch has to know the schedule, from here or
+# from the configuration: without one it lasts beyond its tick.
+exec /home/site/pollconsumer/bin/python -m pollconsumer run --config /home/site/pollconsumer/config.toml --handoff deadline --launcher drop --min-margin 2s

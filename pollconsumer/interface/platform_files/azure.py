@@ -11,7 +11,7 @@ from pollconsumer.interface.platform_files.text import render, shell
 HOME = "/home/site"
 PYTHON, DIRECTORY = f"{HOME}/pollconsumer/bin/python", f"{HOME}/pollconsumer"
 """On the app's persistent share."""
-OPTIONS = ("--handoff", "deadline", "--launcher", "drop", "--min-margin", "5s")
+OPTIONS = ("--handoff", "deadline", "--launcher", "drop", "--min-margin", "2s")
 
 
 def files(installation: Installation) -> list[File]:
