@@ -77,7 +77,10 @@ class SocketConnection:
         self._log_in(timeout)
 
     def send(self, commands: Sequence[Command]) -> None:
-        self._socket.sendall(b"".join([hiredis.pack_command(command) for command in commands]))
+        if len(commands) == 1:
+            self._socket.sendall(hiredis.pack_command(commands[0]))
+        else:
+            self._socket.sendall(b"".join([hiredis.pack_command(command) for command in commands]))
 
     def read(self, timeout: float) -> Any:
         reader = self._reader

@@ -31,6 +31,10 @@ REPEAT_WITHIN_MS = ID_MEMORY_MS // 2
 """How long after the first call we may repeat an enqueue: ids are remembered for longer."""
 
 
+_OPTIONS = slice(4, None)
+NO_OPTIONS = NewMessage("", "", "", b"")[_OPTIONS]
+
+
 class Enqueued(NamedTuple):
     """The id of the message; ``duplicate`` if the store already had it, or its unique key."""
 
@@ -68,6 +72,27 @@ class Producer:
         self.wire, self._strict, self._clocks = wire, strict, clocks
         self.keys = Keys(namespace)
         self._registered: set[str] = set()
+        self._heads: dict[str, tuple[Any, ...]] = {}
+        """By queue, the command that enqueues a new message, without its arguments."""
+
+    def enqueue_new(self, message: NewMessage) -> Enqueued:
+        """Accept a message whose id was never used. Hot path: without options, a script does it that looks at less.
+
+        Only the first try is made so, since a repetition may find the id.
+        """
+        if message[_OPTIONS] != NO_OPTIONS or self._strict is not None:
+            return self.enqueue([message])[0]
+        head = self._heads.get(message.queue)
+        if head is None:
+            self.register(message.queue)
+            script = self.wire.scripts["enqueue_new"]
+            head = self.wire.script(script, self.keys.of_script(script, message.queue), ())
+            self._heads[message.queue] = head
+        trip = [[message]]
+        (answer,) = self._call([(*head, message.id, rows.new_record(message))], trip, None, 0)
+        if answer == [b""]:
+            return Enqueued(message.id, False)
+        return self._held(trip, trip[0], answer, 0, repeated=self.wire.repeated)[0]
 
     def enqueue(self, messages: Sequence[NewMessage], origin: Origin | None = None) -> list[Enqueued]:
         """Accept messages, in order, as `enqueue_batches` does. An error's ``accepted`` are those before it."""
@@ -95,27 +120,29 @@ class Producer:
             answers = self._send(trip, origin, done)
             repeated = self.wire.repeated
             for batch, held in zip(trip, answers, strict=True):
-                if held == 0:
-                    raise OutcomeUnknown(_ids_of(trip))
-                if isinstance(held, int):
-                    conflicting = batch[held - 1].id
-                    error = Conflict("message id", conflicting, "it has another handler or payload: choose another id")
-                    error.id, error.at = conflicting, done + held - 1
-                    raise error
-                results = []
-                for message, holder in zip(batch, held, strict=True):
-                    id_held = holder.decode()
-                    again = id_held == message.id and repeated
-                    results.append(Enqueued(id_held or message.id, duplicate=bool(id_held) and not again))
+                yield self._held(trip, batch, held, done, repeated=repeated)
                 done += len(batch)
-                yield results
+
+    def _held(
+        self, trip: Trip, batch: list[NewMessage], held: int | list[bytes], done: int, *, repeated: bool
+    ) -> list[Enqueued]:
+        """What the answer of `enqueue.lua` for a batch says. Raises what `enqueue_batches` does."""
+        if held == 0:
+            raise OutcomeUnknown(_ids_of(trip))
+        if isinstance(held, int):
+            conflicting = batch[held - 1].id
+            error = Conflict("message id", conflicting, "it has another handler or payload: choose another id")
+            error.id, error.at = conflicting, done + held - 1
+            raise error
+        results = []
+        for message, holder in zip(batch, held, strict=True):
+            id_held = holder.decode()
+            again = id_held == message.id and repeated
+            results.append(Enqueued(id_held or message.id, bool(id_held) and not again))
+        return results
 
     def _send(self, trip: Trip, origin: Origin | None, done: int) -> list[Any]:
-        """Answers of one round trip, after ``done`` messages of the same call.
-
-        The store refuses a repetition once the ids may be forgotten, by its own clock, since this process may be
-        suspended at any point. Repetitions from an outbox do not rely on ids.
-        """
+        """Answers of one round trip, after ``done`` messages of the same call."""
         within, wanted = 0.0, 0
         if self._strict is not None and (wanted := self._strict.wanted(self.wire.replicas)):
             within = self._strict.within
@@ -127,25 +154,41 @@ class Producer:
                 ("WAIT", wanted, max(1, round(within * 1000))),
             ]
         commands = self._commands(trip, origin, done, "") + awaiting
+        answers = self._call(commands, trip, origin, done, awaiting, within)
+        if wanted and (having := answers.pop()) < wanted:
+            accepted = [entry for entry, held in zip(trip, answers, strict=False) if isinstance(held, list)]
+            if accepted:
+                raise NotReplicated(_ids_of(accepted), having, wanted, within)
+        return answers[: len(trip)]
+
+    def _call(
+        self,
+        commands: list[tuple[Any, ...]],
+        trip: Trip,
+        origin: Origin | None,
+        done: int,
+        awaiting: Sequence[tuple[Any, ...]] = (),
+        within: float = 0.0,
+    ) -> list[Any]:
+        """Answers to ``commands``. Repetitions are those of `_commands`, and ``awaiting``.
+
+        The store refuses a repetition once the ids may be forgotten, by its own clock, since this process may be
+        suspended at any point. Repetitions from an outbox do not rely on ids.
+        """
         began = self._clocks.boot_time()
 
         def bound() -> None:
             (now,) = self.wire.once([TIME])
             age_ms = int((self._clocks.boot_time() - began) * 1000)
             until = to_ms(now) + REPEAT_WITHIN_MS - age_ms
-            commands[:] = self._commands(trip, origin, done, f"@{until}") + awaiting
+            commands[:] = [*self._commands(trip, origin, done, f"@{until}"), *awaiting]
 
         try:
-            answers = self.wire.all(commands, mend=bound, blocking=within)
+            return self.wire.all(commands, mend=bound, blocking=within)
         except StoreUnreachable as error:
             if error.sent:
                 raise OutcomeUnknown(_ids_of(trip)) from None
             raise
-        if wanted and (having := answers.pop()) < wanted:
-            accepted = [entry for entry, held in zip(trip, answers, strict=False) if isinstance(held, list)]
-            if accepted:
-                raise NotReplicated(_ids_of(accepted), having, wanted, within)
-        return answers[: len(trip)]
 
     def _commands(self, trip: Trip, origin: Origin | None, done: int, bound: str) -> list[tuple[Any, ...]]:
         script, commands = self.wire.scripts["enqueue"], []

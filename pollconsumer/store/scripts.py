@@ -24,7 +24,7 @@ _NAME = re.compile(r"([A-Z][A-Z0-9_]+)\b")
 
 _SIZE = {"list": "LLEN", "hash": "HLEN", "zset": "ZCARD"}
 # All others free memory, or need next to none: they must work on a full server.
-_MAY_GROW = {"enqueue", "checkpoint"}
+_MAY_GROW = {"enqueue", "enqueue_new", "checkpoint"}
 
 
 class Part(NamedTuple):

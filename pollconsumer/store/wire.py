@@ -118,8 +118,15 @@ class Wire:
     def receive(self, commands: Sequence[Command], *, blocking: float = 0.0) -> list[Any]:
         """Answers to what `send` sent; scripts unknown to the server are loaded and run again, before a WAIT at the
         end."""
-        timeout = self.patience().for_one_answer()
-        answers = [self._answer(timeout + blocking) for _ in commands]
+        timeout = self.patience().for_one_answer() + blocking
+        answers = [self._answer(timeout) for _ in commands]
+        for answer in answers:
+            if isinstance(answer, ErrorReply):
+                return self._loading(commands, answers, timeout)
+        return answers
+
+    def _loading(self, commands: Sequence[Command], answers: list[Any], timeout: float) -> list[Any]:
+        """``answers``, with those of the scripts that the server did not know; raises for another error."""
         loading = False
         for at, answer in enumerate(answers):
             if isinstance(answer, ErrorReply) and str(answer).startswith("NOSCRIPT"):
@@ -130,7 +137,7 @@ class Wire:
                 raise_if_error(loaded)
         if loading and commands[-1][0] == "WAIT":
             self.send(commands[-1:])
-            answers[-1] = self._answer(timeout + blocking)
+            answers[-1] = self._answer(timeout)
         for answer in answers:
             raise_if_error(answer)
         return answers

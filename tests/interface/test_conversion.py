@@ -196,11 +196,7 @@ def test_what_is_enqueued_is_what_the_handler_is_called_with(
     handled: list[Any] = []
     sent: list[NewMessage] = []
 
-    def take(messages: list[NewMessage]) -> list[NewMessage]:
-        sent.extend(messages)
-        return messages
-
-    monkeypatch.setattr(app, "enqueue_messages", take)
+    monkeypatch.setattr(app, "enqueue_new", sent.append)
 
     @app.handler
     def ship(when: datetime, order: Order, urgent: bool = False) -> None:

@@ -37,7 +37,7 @@ ROLES = {
     "operator": rights.OPERATOR.split(),
 }
 SCRIPTS = {
-    "producer": {"register", "rights", "enqueue"},
+    "producer": {"register", "rights", "enqueue", "enqueue_new"},
     "launch": {
         "acquire", "announce", "audit", "checkpoint", "define", "due", "learn", "nudge", "offer", "promote", "recover",
         "recur", "release", "renew", "retire", "set_aside", "step", "trim", "try_again", "unreserve", "withdraw",

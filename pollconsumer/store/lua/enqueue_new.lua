@@ -1,0 +1,14 @@
+-- Accept one message with a new id that is ready at once: of priority 0, without a unique key. Hot path of `enqueue.lua`.
+-- KEYS records ready ready_marker
+-- NEEDS numbers
+-- ARGV id, record without its instant
+-- Returns what `enqueue.lua` returns. An id of the queue's records is not accepted again; forgotten ids are not looked up
+-- Each key is read before the first write, or written first: one of another type is refused with nothing changed.
+
+local waking = redis.call('LLEN', ready_marker) == 0
+-- EXPECT ready
+local record = sub(ARGV[2], 1, 4) .. be6(now_ms()) .. sub(ARGV[2], 5)
+if redis.call('HSETNX', records, ARGV[1], record) == 0 then return {ARGV[1]} end
+redis.call('RPUSH', ready, ARGV[1])
+if waking then redis.call('RPUSH', ready_marker, 1) end
+return {''}
