@@ -34,8 +34,9 @@ from pollconsumer.store.wire import Wire
 Work = Callable[[Launch], StopReason]
 
 HEARTBEAT_BUDGET = 2.0
-REFRESH = 1.0
-"""Seconds after which a waiting successor renews its claim."""
+REFRESH = 0.5
+"""Seconds after which a waiting successor renews its claim, and looks whether the holder and its heartbeat are gone:
+orphans are offered again within a second."""
 THOUGHT_DEAD_AFTER = 1.5 * TTL
 """Seconds without a renewal, by the successor's clock, after which a holder counts as dead: a server's clock that is
 set back by an hour keeps a lease alive for an hour."""
