@@ -50,7 +50,8 @@ def measure(store: str, name: str, slots: int, offset: float, launches: int, tar
     os.environ["POLLCONSUMER_NAMESPACE"] = f"{name}-{slots}"
     with place(store):
         chance, count = random.Random(1), int((launches + 1) * 60 * slots / MEAN * BEYOND)
-        handler("sleep").enqueue_many({"seconds": draw(DISTRIBUTIONS[name], chance)} for _ in range(count))
+        durations = (draw(DISTRIBUTIONS[name], chance) for _ in range(count))
+        handler("sleep").enqueue_many({"n": 1, "seconds": seconds} for seconds in durations)
         flags = ["--schedule", "* * * * *", "--concurrency", str(slots), "--overrun-target", str(target)]
         running = []
         for _ in range(launches + 1):
