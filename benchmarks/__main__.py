@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[1]
-MEASURES = ("drain", "slots", "enqueue", "wake", "startup", "lateness", "size", "backlog", "million")
+MEASURES = ("drain", "slots", "enqueue", "wake", "startup", "lateness", "kills", "size", "backlog", "million")
 
 
 def main() -> None:

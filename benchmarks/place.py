@@ -77,6 +77,13 @@ def text(text: str) -> None:
     pass
 
 @app.handler
+def hang(context: Context) -> None:
+    """In its first attempt; each begins with a record of the time."""
+    os.write(notes, f"{time.time()}\\n".encode())
+    if context.attempt == 1:
+        time.sleep(600)
+
+@app.handler
 def note(since: float) -> None:
     """Milliseconds between ``since`` and the handler's start, both of this host's clock."""
     os.write(notes, f"{(time.time() - since) * 1000:.4f}\\n".encode())
