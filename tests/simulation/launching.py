@@ -58,6 +58,10 @@ class Launching:
         self._looks = looks(due, self._launcher.offset, outages)
         self._await_next()
 
+    def stop(self) -> None:
+        """Start nothing from now on."""
+        self._until = self._world.now
+
     def _await_next(self) -> None:
         at, missed = next(self._looks)
         if at < self._until:
@@ -81,6 +85,8 @@ class Launching:
             self._world.at(at, self._start)
 
     def _start(self) -> None:
+        if self._world.now >= self._until:
+            return
         process = self._start_process()
         self.processes.append(process)
         self._world.start(f"launcher of {process.name}", partial(self._await_end, process))

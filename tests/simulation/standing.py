@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pollconsumer.core.errors import NotFound
 from pollconsumer.core.lifecycle import State
+from pollconsumer.store.inspector import Inspector
 from pollconsumer.store.keyspace import QUEUE_KEYS, Keys
 from pollconsumer.store.leases import TRUSTED_FOR
 from tests.faults import store_view
@@ -99,10 +100,11 @@ def _places(history: History, stored: list[Stored], content: dict[str, Any]) -> 
 
 def _counts(wire: Wire, stored: list[Stored]) -> Iterator[str]:
     tally = Counter((each.queue, each.state) for each in stored)
-    for queue in store_view.queues(wire, NAMESPACE):
-        for state, count in queue.counts.items():
-            if tally[queue.name, state] != count:
-                yield f"{queue.name} counts {count} {state}, and holds {tally[queue.name, state]}"
+    for queue in Inspector(wire, NAMESPACE).overview().queues:
+        for state in State:
+            count, held = getattr(queue, state), tally[queue.name, state.value]
+            if count != held:
+                yield f"{queue.name} counts {count} {state}, and holds {held}"
 
 
 def _keys(content: dict[str, Any]) -> Iterator[str]:

@@ -25,6 +25,8 @@ from tests.simulation.producing import Producer
 from tests.simulation.standing import standing
 
 MOST_LAUNCHES_TO_DRAIN = 12
+LAST_LAUNCH_ENDS_WITHIN = 120.0
+"""Seconds: its window, grace, start-up and exit."""
 EACH_MINUTE = [name for name, platform in PLATFORMS.items() if platform.period == 60.0]
 BERLIN = ZoneInfo("Europe/Berlin")
 CLOCK_CHANGES = (None, datetime(2030, 3, 31, 1, tzinfo=UTC), datetime(2030, 10, 27, 1, tzinfo=UTC))
@@ -75,8 +77,10 @@ def tell(
     end = busy + 60.0 * MOST_LAUNCHES_TO_DRAIN
     down = chance.uniform(0.0, busy)
     outages = [Outage(down, down + chance.uniform(30.0, 200.0), restarted=chance.random() < 0.5)]
-    for role in ("run", "move") if chance.random() < 0.5 else ("run",):
+    launchers = [
         installation.launch_until(end, role, outages if chance.random() < 0.3 else ())
+        for role in (("run", "move") if chance.random() < 0.5 else ("run",))
+    ]
 
     def happens(name: str) -> bool:
         return kept is None or name in kept
@@ -101,7 +105,14 @@ def tell(
             found.append(f"liveness: work is left {world.now - busy:.0f} s after the last fault")
             break
         world.run_for(10.0)
-    world.run_for(70.0)  # the last launches end
+    for each in launchers:
+        each.stop()
+    last = world.now + LAST_LAUNCH_ENDS_WITHIN
+    while alive := [each.name for each in installation.processes if each.alive]:
+        if world.now >= last:
+            found.append(f"liveness: {', '.join(alive)} did not end")
+            break
+        world.run_for(5.0)
     history = installation.history
     history.stored = store_view.stored(wire, NAMESPACE)
     history.queues = store_view.queues(wire, NAMESPACE)

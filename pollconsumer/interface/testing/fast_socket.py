@@ -33,10 +33,19 @@ PROGRAM = b"""function(found, present)
     {DEL = 0, EXISTS = 0, GET = false, HLEN = 0, LLEN = 0, LPOP = false, SCARD = 0, ZCARD = 0},
     {HEXISTS = 0, HGET = false, SISMEMBER = 0, ZSCORE = false},
   }
-  local function missing_in_range(name, count, from, to, option)
-    if name == 'LPOP' then return count == 2 and type(from) == 'number' and from > 0 and from % 1 == 0, false end
+  local function whole(number)
+    if type(number) == 'string' then return #number < 10 and string.find(number, '^%d+$') ~= nil end
+    return number and number % 1 == 0
+  end
+  local function missing_in_range(name, count, from, to, option, first, most)
+    if name == 'LPOP' then return count == 2 and whole(from) and type(from) == 'number' and from > 0, false end
     if name == 'ZCOUNT' then return count == 3 and from == '-inf' and type(to) == 'number', 0 end
-    if name == 'ZRANGE' then return count == 4 and from == 0 and to == 0 and option == 'WITHSCORES', {} end
+    if name == 'LRANGE' then return count == 3 and whole(from) and whole(to), {} end
+    if name == 'ZRANGE' then return count == 4 and whole(from) and whole(to) and option == 'WITHSCORES', {} end
+    if name == 'ZRANGEBYSCORE' then
+      local limited = option == 'LIMIT' and whole(first) and whole(most)
+      return count == 6 and from == '-inf' and type(to) == 'number' and limited, {}
+    end
   end
   redis.call = function(name, ...)
     local count, key = select('#', ...), ...
@@ -248,12 +257,12 @@ def _fast(socket: Any) -> Any:
                         value = empty.get(kind)
                         if value is None:
                             value = empty[kind] = kind()
-                elif kind is not None and type(stored.value) is not kind:
-                    raise SimpleError(messages.WRONGTYPE_MSG)
-                item = CommandItem(key, database, stored, value)
-                arguments: list[Any] = [item, *(each if type(each) is bytes else b"%.17g" % each for each in given)]
+                arguments: list[Any] = [key, *(each if type(each) is bytes else b"%.17g" % each for each in given)]
                 for at, decode in decoded:
                     arguments[at] = decode(arguments[at])
+                if stored is not None and kind is not None and type(stored.value) is not kind:
+                    raise SimpleError(messages.WRONGTYPE_MSG)
+                item = arguments[0] = CommandItem(key, database, stored, value)
                 try:
                     result = function(*arguments)
                 finally:

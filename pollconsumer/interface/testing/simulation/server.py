@@ -172,7 +172,11 @@ class Link:
         self.blocked_on: Sequence[bytes] = ()
         self._replies: deque[Any] = deque()
         self._lost: str | None = None
+        self._owed = 0
+        """Replies that have not arrived yet."""
         self._reader: Actor | None = None
+        self._reads = False
+        """Its reader reads all replies, and does not only wait for the first one."""
         self.owner = self.world.running
         self._arrives = self._answers = 0.0
 
@@ -210,6 +214,7 @@ class Link:
         if late := network.lateness(self.stream):
             world.tell(f"{self._process.name}: late by {late:.1f} s: {self.server.named(commands)}")
         at = max(self._arrives, world.now + network.latency(self.stream) + late)
+        self._owed += len(commands)
         for command in commands:
             at += self.stream.uniform(TICK, 0.00002)
             world.at(at, self._arrival(command))
@@ -218,7 +223,10 @@ class Link:
             world.at(at + TICK / 2, self._cut(commands))
 
     def read(self, timeout: float) -> Any:
-        if not self.readable(timeout):
+        self._reads = True
+        readable = self.readable(timeout)
+        self._reads = False
+        if not readable:
             raise TimeoutError("timeout reading from socket")
         if self._replies:
             return self._replies.popleft()
@@ -253,7 +261,9 @@ class Link:
     def _receive(self, answer: Any) -> None:
         if self._lost is None:
             self._replies.append(answer)
-            self._wake()
+            self._owed -= 1
+            if self._reader is not None and not (self._reads and self._owed):
+                self._reader.go_on()
 
     def _arrival(self, command: Command) -> Callable[[], None]:
         return lambda: self.server.receive(self, command)

@@ -45,6 +45,10 @@ class Actor:
         """End its wait immediately."""
         self._world.at(self._world.now, self._resumption(value))
 
+    def go_on(self) -> None:
+        """End its wait before anything else happens. Not called by an actor."""
+        self._resumption(None)()
+
     def pause(self, seconds: float | None) -> Any:
         """Called by the actor itself: wait until woken, at most so long. Returns the value of the wake-up, None after
         the timeout."""
