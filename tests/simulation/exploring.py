@@ -283,12 +283,13 @@ class Clock:
 
 
 class Explored(NamedTuple):
-    """``cut``: runs that reached a state of an earlier one. ``violations``: what the invariants have against a run, and
-    its story."""
+    """``cut``: runs that reached a state of an earlier one. ``seconds``: by which they set the clock forward.
+    ``violations``: what the invariants have against a run, and its story."""
 
     runs: int
     cut: int
     states: int
+    seconds: float
     violations: list[tuple[list[str], list[str]]]
 
 
@@ -301,6 +302,7 @@ def explore(scenario: Scenario, *, faults: int, stop_at: int = 1) -> Explored:
         store.execute(("SCRIPT", "LOAD", SCRIPTS[name].code))
     seen = set[int]()
     runs = cut = 0
+    seconds = 0.0
     violations: list[tuple[list[str], list[str]]] = []
     given: list[int] | None = []
     while given is not None and len(violations) < stop_at:
@@ -315,8 +317,9 @@ def explore(scenario: Scenario, *, faults: int, stop_at: int = 1) -> Explored:
                 violations.append((found, stage.story))
         else:
             cut += 1
+        seconds += max(0.0, clock.now - BEGINS)
         given = choices.following()
-    return Explored(runs, cut, len(seen), violations)
+    return Explored(runs, cut, len(seen), seconds, violations)
 
 
 def called(commands: Sequence[Any]) -> str:

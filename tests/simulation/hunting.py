@@ -1,12 +1,14 @@
 """Scenarios and seeds, likely ones first, until one of them violates an invariant.
 
-``python -m tests.simulation.hunting --minutes 120`` prints JSON lines: what is tried next, then what was found.
+``python -m tests.simulation.hunting --minutes 120`` prints JSON lines: what is tried next, then what was found. A trial
+that does not end is killed by SIGPROF.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
 import time
 from itertools import count
@@ -24,11 +26,14 @@ if TYPE_CHECKING:
 FEW_SEEDS = 8
 """Before the catalogue with one fault, which takes longer."""
 MESSAGES, FAULTS, STORY_MINUTES = 60, 6, 3
+LONGEST = 300.0
+"""Seconds of processor time. Without a guard that removes, who goes on until nothing is left never ends."""
+DOES_NOT_END = "does not end"
 
 
 class Found(NamedTuple):
-    """``by`` is empty if nothing was. Until then: virtual ``minutes`` of stories, ``runs`` of scenarios,
-    ``seconds`` of processor time."""
+    """``by`` is empty if nothing was. Until then: virtual ``minutes``, ``runs`` of scenarios, ``seconds`` of processor
+    time."""
 
     by: str
     minutes: float
@@ -38,7 +43,7 @@ class Found(NamedTuple):
 
 
 class Trial(NamedTuple):
-    """``run`` returns virtual seconds of a story, runs of a scenario, and what the invariants have against them."""
+    """``run`` returns virtual seconds, runs of a scenario, and what the invariants have against them."""
 
     name: str
     run: Callable[[], tuple[float, int, list[str]]]
@@ -47,15 +52,16 @@ class Trial(NamedTuple):
 class Hunt:
     """``minutes``: of virtual time, for stories; the catalogue is gone through without faults, then with ``faults``."""
 
-    def __init__(self, minutes: float, faults: int = 1, about: Callable[[str], None] = lambda _: None) -> None:
-        """``about`` is told what is tried next."""
+    def __init__(self, minutes: float, faults: int = 1, about: Callable[[Found], None] = lambda _: None) -> None:
+        """``about`` is told what is tried next, as if that found something."""
         self._minutes, self._faults, self._about = minutes, faults, about
-        self._virtual, self._runs = 0.0, 0
+        self._virtual, self._told, self._runs = 0.0, 0.0, 0
 
     def found(self) -> Found:
         began = time.process_time()
         for trial in self._trials():
-            self._about(trial.name)
+            seconds = time.process_time() - began
+            self._about(Found(trial.name, self._virtual / 60, self._runs, seconds, DOES_NOT_END))
             try:
                 seconds, runs, violations = trial.run()
             except Exception as error:  # without its guard, a script may fail in any way
@@ -74,9 +80,11 @@ class Hunt:
 
     def _stories(self, seeds: Iterable[int]) -> Iterator[Trial]:
         for seed in seeds:
-            if self._virtual >= self._minutes * 60:
+            if self._told >= self._minutes * 60:
                 return
+            before = self._virtual
             yield _story(seed)
+            self._told += self._virtual - before
 
 
 def _catalogue(faults: int) -> Iterator[Trial]:
@@ -84,7 +92,7 @@ def _catalogue(faults: int) -> Iterator[Trial]:
 
         def run(scenario: Scenario = scenario) -> tuple[float, int, list[str]]:
             found = explore(scenario, faults=faults)
-            return 0.0, found.runs + found.cut, [line for lines, _ in found.violations for line in lines]
+            return found.seconds, found.runs + found.cut, [line for lines, _ in found.violations for line in lines]
 
         yield Trial(f"{scenario.__name__}{f', {faults} fault' * (faults > 0)}", run)
 
@@ -102,9 +110,13 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=60.0, help="of stories, in virtual time")
     parser.add_argument("--faults", type=int, default=1, help="at most so many in a run of the catalogue")
     given = parser.parse_args()
-    found = Hunt(given.minutes, given.faults, lambda name: print(json.dumps({"at": name}), flush=True)).found()
-    print(json.dumps(found._asdict()))
+    print(json.dumps(Hunt(given.minutes, given.faults, _begin).found()._asdict()))
     return 0
+
+
+def _begin(trial: Found) -> None:
+    print(json.dumps(trial._asdict()), flush=True)
+    signal.setitimer(signal.ITIMER_PROF, LONGEST)
 
 
 if __name__ == "__main__":
