@@ -98,7 +98,7 @@ def _consume(bare: Bare, wire: Wire, messages: int) -> list[Figure]:
     clock, decode = time.monotonic, decoder.scan_once
     began, cpu, server = time.perf_counter(), time.process_time(), server_seconds(wire)
     while handled < messages or settled:
-        at, _, _, claims, *_ = bare.call((*head, len(settled) // 3, *settled))
+        at, _, _, claims, *_ = bare.call((*head, len(settled) // 3, 0, *settled))
         read_at, settled = clock(), []
         for i in range(0, len(claims), 3):
             row = claims[i + 1]

@@ -135,12 +135,7 @@ class RedisStore(Producer):
             for queue in promoting
         ]
         for share in shares:
-            completed = len(share.completed)
-            args: list[Any] = [holder.lineage, holder.fence, fence6, lasts_ms, share.claim, share.limits, completed]
-            for entry in share.completed:
-                args += entry
-            for settlement in share.settlements:
-                args += settlement
+            args = [holder.lineage, holder.fence, fence6, lasts_ms, share.claim, share.limits, *share.packed()]
             keys = self.keys.of_script(script, share.queue)
             keys[-1] += f":{holder.group}"  # successor_waits
             commands.append(self.wire.script(script, keys, args))

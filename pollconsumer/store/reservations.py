@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from itertools import chain
+from typing import Any, NamedTuple
 
 from pollconsumer.store import rows
 from pollconsumer.store.id_text import id_text
@@ -68,10 +69,7 @@ class Reservation:
 
 
 class Settlement(NamedTuple):
-    """The settlement of a reservation, made by one of the constructors, which define ``ms`` and ``text``.
-
-    The fields are those of `step.lua`, in its order.
-    """
+    """The settlement of a reservation, made by one of the constructors, which define ``ms`` and ``text``."""
 
     id: bytes
     row: bytes
@@ -153,6 +151,19 @@ class Share:
         """Hot path: most messages are settled so, cheaper than by a Settlement."""
         row = reservation.row
         self.completed.append((reservation.id, row, rows.completed(row, started, ended)))
+
+    def packed(self) -> list[Any]:
+        """The settlements, for `step.lua`."""
+        if not self.settlements:
+            return [len(self.completed), 0, *chain.from_iterable(self.completed)]
+        completed, extras, others = self.completed[:], list[Any](), list[Any]()
+        for name, row, new_row, kind, ms, text, outgoing in self.settlements:
+            if kind == "complete":
+                completed.append((name, row, new_row))
+                extras += (len(completed), ms, text, outgoing)
+            else:
+                others += (name, row, new_row, kind, ms, text)
+        return [len(completed), len(extras) // 4, *chain.from_iterable(completed), *extras, *others]
 
     def ids(self) -> list[bytes]:
         return [name for name, _, _ in self.completed] + [settlement.id for settlement in self.settlements]

@@ -21,6 +21,7 @@ _PART = re.compile(r"-- PART (\w+)(?=\n)")
 _EXPECT = re.compile(r"-- EXPECT (.+)")
 _CONSTANTS = re.compile(r"\nlocal ([A-Z][A-Z0-9_]*(?:, [A-Z][A-Z0-9_]*)*) = ([^\n]*?)(?:  --.*)?(?=\n)")
 _NAME = re.compile(r"([A-Z][A-Z0-9_]+)\b")
+_FUNCTION = re.compile(r"\nlocal function (\w+).*?\nend(?=\n)", re.DOTALL)
 
 _SIZE = {"list": "LLEN", "hash": "HLEN", "zset": "ZCARD"}
 # All others free memory, or need next to none: they must work on a full server.
@@ -45,7 +46,7 @@ class Script:
         flags = ("#!lua\n" if name in _MAY_GROW else "#!lua flags=allow-oom\n") if shebang else ""
         binding = f"local {', '.join(self.keys)} = {', '.join(f'KEYS[{i + 1}]' for i in range(len(self.keys)))} "
         needed, _, code = _compiled(source)
-        self.code = (flags + binding + "".join(part.code for part in needed.values()) + code).encode()
+        self.code = (flags + binding + _called("".join(part.code for part in needed.values()), code) + code).encode()
         self.sha = hashlib.sha1(self.code, usedforsecurity=False).hexdigest().encode()
 
     @cached_property
@@ -75,6 +76,14 @@ def expecting(source: str) -> str:
         lambda found: " ".join(f"redis.call('{_SIZE[QUEUE_KEYS[word].type]}', {word})" for word in found[1].split()),
         source,
     )
+
+
+def _called(functions: str, code: str) -> str:
+    """``functions`` without those that ``code`` does not reach: a script makes each of its functions in every call."""
+    for found in reversed([*_FUNCTION.finditer(functions)]):  # each calls only those before it
+        if f"{found[1]}(" not in functions[found.end() :] and f"{found[1]}(" not in code:
+            functions = functions[: found.start()] + functions[found.end() :]
+    return functions
 
 
 def _header(source: str, what: str) -> list[str]:

@@ -2,9 +2,7 @@
 
 COVERING: dict[str, tuple[tuple[str, ...], ...]] = {
     "a stale launch that completes changes nothing": (("step: fence compare", "settle: row compare, completed"),),
-    "a stale launch that finishes changes nothing": (
-        ("step: fence compare", "settle: row compare, settled otherwise"),
-    ),
+    "a stale launch that finishes changes nothing": (("step: fence compare", "settle: row compare, completed"),),
     "a stale launch that retries changes nothing": (("step: fence compare", "settle: row compare, settled otherwise"),),
     "a stale launch that buries changes nothing": (("step: fence compare", "settle: row compare, settled otherwise"),),
     "a stale launch that parks changes nothing": (("step: fence compare", "settle: row compare, settled otherwise"),),

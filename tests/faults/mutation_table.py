@@ -43,10 +43,12 @@ MUTATIONS: tuple[Mutation, ...] = (
         _lua(name, "fence compare", _FENCE, _NO_FENCE)
         for name in ("step", "promote", "unreserve", "checkpoint", "recur")
     ),
-    _lua("parts/settle", "row compare, completed", "if found_rows[i] == ARGV[at + 1] then", "if found_rows[i] then"),
+    _lua("parts/settle", "row compare, completed", "if found_rows[i] == ARGV[3 * i + 7] then", "if found_rows[i] then"),
     _lua("parts/settle", "row compare, settled otherwise", "elseif held == ARGV[at + 1] then", "elseif held then"),
     _lua("parts/settle", "row compare, begun", "if held == ARGV[at + 1] and kind", "if kind"),
-    _lua("parts/settle", "a repeated completion is not stale", "elseif found_rows[i] ~= row then", "else"),
+    _lua(
+        "parts/settle", "a repeated completion is not stale", "if found_rows[i] ~= row then stale", "if true then stale"
+    ),
     _lua(
         "parts/settle",
         "a repeated failure is not stale",
@@ -89,7 +91,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     _lua("unreserve", "removed from flight", "  redis.call('ZREM', in_flight, id)\n", ""),
     _lua("parts/reservations", "order of reservation", "if one.at ~= other.at then return one.at < other.at end", ""),
-    _lua("parts/reserve", "order within a batch", "hard_end + at / 2, id", "hard_end, id"),
+    _lua("parts/reserve", "order within a batch", "hard_end + count - 1, id", "hard_end, id"),
     _lua("redrive", "removed from the dead letters", "    redis.call('ZREM', dead_letters, id)\n", ""),
     _lua(
         "parts/removal",
@@ -123,12 +125,13 @@ MUTATIONS: tuple[Mutation, ...] = (
     _lua("trim", "what is kept", "if i > surplus and sub(entries[i], 1, 6) >= horizon then break end", ""),
     # Limits
     _lua("parts/reserve", "places of a concurrency key", "has_place = taken[key] < most", "has_place = true"),
-    _lua("parts/settle", "places given back", "      free_place(key)\n      freed", "      freed"),
-    _lua("parts/reserve", "pause", "wanted > 0 and redis.call('EXISTS', paused) == 0", "wanted > 0"),
-    _lua("parts/reserve", "most in flight", "tonumber(most) - redis.call('ZCARD', in_flight)", "tonumber(most)"),
-    _lua("parts/reserve", "quota counted", "if sixtieth and count > 0 then", "if false then"),
+    _lua("parts/settle", "places given back", "    free_places(freed)\n", ""),
+    _lua("parts/reserve", "pause", " and redis.call('EXISTS', paused) == 0", ""),
+    _lua("parts/limits", "most in flight", "tonumber(most) - redis.call('ZCARD', in_flight)", "tonumber(most)"),
+    _lua("parts/reserve", "quota counted", "if sixtieth then", "if false then"),
     # Ids and unique keys
     _lua("enqueue", "id in the store", "holder = (found_rows[i] or found_records[i] or earlier", "holder = (earlier"),
+    _lua("enqueue_new", "id in the store", " == 0 then return {ARGV[1]} end", ""),
     _lua("enqueue", "id in the batch", "earlier = seen[id] or ", "earlier = "),
     _lua("enqueue", "id in memory", "younger[i] or ", ""),
     _lua("enqueue", "ids of the generation before", " or older[i]", ""),
@@ -161,7 +164,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     _lua("enqueue", "unique key in the store", " or holder_of(key, now)", ""),
     _lua("enqueue", "unique key in the batch", "holder = keys[key] or ", "holder = "),
     _lua("redrive", "unique key of another", "if record and (not holder or holder == id) then", "if record then"),
-    _lua("parts/settle", "unique key freed at the end", "if unique then free_key(id, record) end", ""),
+    _lua("parts/settle", "unique key freed at the end", "if #unique > 0 then free_keys(unique) end", ""),
     _lua(
         "parts/unique_keys",
         "what has ended holds no key",
@@ -174,8 +177,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     _lua(
         "parts/unique_keys",
         "freed by its holder alone",
-        "if held and (held == id or sub(held, 1, #id + 1) == id .. '\\n') then",
-        "if held then",
+        "if held[i] and (held[i] == id or sub(held[i], 1, #id + 1) == id .. '\\n') then",
+        "if held[i] then",
     ),
     # Leases
     _lua("acquire", "held by another", "if not sign or dead[sign] then", "if true then"),

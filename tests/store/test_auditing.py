@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pollconsumer.core.errors import StoreRefused
 from pollconsumer.core.lifecycle import State
 from tests.store.acting import HOUR, QUEUE, Launch, Looking, die, message, names, park
 from tests.store.servers import server_ms, snapshot
@@ -50,6 +51,27 @@ def test_a_message_that_was_accepted_and_never_became_ready_is_handled_once(
         launch.complete(*reserved)
         assert store.audit(QUEUE) == 0
         assert launch.reserve(9) == []
+
+
+@pytest.mark.parametrize("name", ["ready", "completed", "in_flight", "ready_by_priority"])
+def test_what_a_key_that_changed_its_type_cuts_short_is_handled_by_the_next_launch(
+    store: RedisStore, look: Looking, name: str
+) -> None:
+    store.enqueue([message("a"), message("b", priority=1), message("c")])
+    first = Launch(store)
+    reserved = first.reserve(1)
+    store.wire.command("SET", look.key(name), "another program's")
+    with pytest.raises(StoreRefused):
+        first.step(completed=reserved, claim=9)
+    store.wire.command("DEL", look.key(name))
+    second = Launch(store, 2)
+    while store.audit(QUEUE):
+        pass
+    again = second.reserve(9)
+    second.complete(*again)
+    assert {"b", "c"} <= set(names(again)) <= {"a", "b", "c"}
+    assert "a" in names(again) or look.row("a").timestamps.completed_at
+    assert second.reserve(9) == []
 
 
 def test_a_reservation_that_stands_nowhere_is_an_orphan_like_others(store: RedisStore, look: Looking) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from pollconsumer.core.errors import LeaseLost
 from pollconsumer.core.lifecycle import State
-from tests.store.acting import HOUR, QUEUE, Launch, Looking, die, message, names, park, release, retry
+from tests.store.acting import HOUR, QUEUE, Launch, Looking, die, finish, message, names, park, release, retry
 from tests.store.servers import server_ms, snapshot
 
 if TYPE_CHECKING:
@@ -227,6 +227,32 @@ def test_one_stale_reservation_does_not_keep_its_neighbours_from_settling(store:
     store.recover(QUEUE, [])
     assert launch.complete(stale, *others).stale == [b"a"]
     assert look.finished() == ["b", "c"]
+
+
+def test_a_result_is_kept_with_its_own_message_and_none_of_a_stale_one(store: RedisStore, look: Looking) -> None:
+    store.enqueue([message(name) for name in "abcd"])
+    launch = Launch(store)
+    a, b, c, d = launch.reserve(4)
+    store.wire.command("HSET", look.key("rows"), "b", "changed meanwhile".ljust(70))
+    stepped = launch.step(completed=[a], settled=[finish(b, '"of b"'), retry(c, HOUR), finish(d, '"of d"', HOUR)])
+    assert stepped.stale == [b"b"]
+    assert look.hash("results") == {"d": b'"of d"'}
+    assert look.ranked("result_ends") == ["d"]
+    assert look.finished() == ["a", "d"]
+    launch.settle(finish(d, '"of d"', HOUR))
+    assert look.hash("results") == {"d": b'"of d"'}
+
+
+def test_a_large_batch_is_reserved_in_its_order_and_leaves_nothing_else_in_flight(
+    store: RedisStore, look: Looking
+) -> None:
+    expected = [f"m{n}" for n in range(100)]
+    store.enqueue([message(name) for name in expected])
+    launch = Launch(store)
+    reserved = launch.reserve(100)
+    assert names(reserved) == look.ranked("in_flight") == expected
+    launch.complete(*reserved)
+    assert look.ranked("in_flight") == []
 
 
 @pytest.mark.parametrize("outcome", OUTCOMES)

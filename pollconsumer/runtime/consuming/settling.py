@@ -52,11 +52,11 @@ class Settling:
         if error is None:
             self.handled += 1
             attempt, result = handled.attempt, handled.outcome.result
-            if result is None and (attempt.context is None or not attempt.context.enqueued):
+            kept_for_ms = int(attempt.handler.result_ttl * 1000)
+            text = self._encoded(handled) if result is not None and kept_for_ms > 0 else ""
+            if not text and (attempt.context is None or not attempt.context.enqueued):
                 self._share(reservation).complete(reservation, started, ended)
             else:
-                kept_for_ms = int(attempt.handler.result_ttl * 1000)
-                text = self._encoded(handled) if result is not None and kept_for_ms > 0 else ""
                 outgoing = outbox.pack(attempt.context.enqueued, ended) if attempt.context else b""
                 self._add(
                     reservation,

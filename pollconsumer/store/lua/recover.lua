@@ -31,10 +31,10 @@ end
 
 local function skip(id, row)
   local record = has_flag(byte(row, FLAGS), UNIQUE) and record_of(id)
-  if record then free_key(id, record) end
+  if record then free_keys({id, record}) end
   local _, key = concurrency(has_flag(byte(row, FLAGS), CONCURRENCY) and record_of(id))
   if key then
-    free_place(key)
+    free_places({key})
     freed[#freed + 1] = key
   end
   redis.call('HSET', rows, id, set(row, ENDING, 'd', ENDED, be6(now)))
@@ -51,7 +51,7 @@ for i = #order, 1, -1 do
   if not row then
     -- The step that pops it handles the missing row.
     local _, key = concurrency(record_of(id))
-    if key then free_place(key) end
+    if key then free_places({key}) end
     redis.call('ZREM', in_flight, id)
     redis.call('LPUSH', ready, id)
     orphans[#orphans + 1] = id

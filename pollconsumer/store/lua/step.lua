@@ -4,38 +4,54 @@
 -- KEYS checkpoints successor_waits
 -- NEEDS fences places unique_keys
 -- ARGV lineage, fence, fence in 6 bytes, ms that a reservation lasts at most, messages to reserve, the queue's limits ('',
---   or three optional numbers: most in flight, most handed out in a period, its ms), messages completed;
+--   or three optional numbers: most in flight, most handed out in a period, its ms), messages completed, how many of these
+--   have a result or follow-ups;
 --   for each completed: id, row as reserved, new row;
---   for each settled otherwise: id, row as reserved, new row, kind, ms, text, follow-ups
+--   for each of these with a result or follow-ups: its position above, from 1, ms to keep the result, the result,
+--     follow-ups (each '' for none);
+--   for each settled otherwise: id, row as reserved, new row, kind, ms, text
 --     (kinds: retry and park, with delay and error; dead, with its error; release, to the head, before those released
---     earlier; complete, with the result, how long to keep it, and follow-ups; begin: it stays reserved, and is handled at
---     most once)
+--     earlier; begin: it stays reserved, and is handled at most once)
 -- Returns now, ids whose reservation was no longer the caller's (unchanged), 1 to the one caller that hands over to a
 --   successor, for each message reserved: id, row, record; ms until the limits allow more: -1 if they do, or if that
 --   depends on messages in flight, 0 to ask again at once; 1 if none could be reserved though messages are ready; how many
 --   messages of a newer version were set aside for a minute; for each malformed one, now a dead letter: id, row, problem
 -- Refusals: FENCED when a newer launch has announced itself, FORGOTTEN when the store was emptied
+-- The types of keys were checked when the launch announced itself; if one has changed since, the writes are in an order that
+-- leaves only what `audit.lua` and `recover.lua` repair. Parts are within conditions, since Lua makes the
+-- functions of a block whenever it is entered.
 
 local refusal = refusal_of(ARGV[1], ARGV[2])
 if refusal then
   wake(ready_marker)
   return refusal
 end
--- EXPECT ready completed ready_marker records in_flight
-local now, ranked = now_ms(), redis.call('ZCARD', ready_by_priority)
+local now = now_ms()
 
+local settled, stale = false, {}  -- whether anything was; ids whose reservation was no longer the caller's
+local completions = tonumber(ARGV[7])
+local others = 9 + 3 * completions + 4 * ARGV[8]  -- where those begin that are settled otherwise
+if #ARGV > 8 then
 -- PART settle
+end
+
+local claim, limits = tonumber(ARGV[5]), ARGV[6]
+local wanted, room, sixtieth, left, left_in = claim, math.huge, nil, math.huge, nil
+if limits ~= '' then
+-- PART limits
+end
+
+local count, reserved, malformed, newer_ones = 0, {}, {}, 0  -- malformed: new dead letters, as id, row, problem
+local awake, more_in, held_back = false, -1, 0
+local function ready_now()
+  local ranked = redis.call('ZCARD', ready_by_priority)
+  return ranked, redis.call('LLEN', ready) + ranked
+end
+local ranked, standing = ready_now()
+if claim > 0 then
 -- PART reserve
+end
 
 -- One marker wakes one consumer, which wakes the next if there is more to do within the limits.
-if (pushed > 0 or count > 0 or more or settled and limits ~= '') and room > count
-  and (redis.call('LLEN', ready) > 0 or redis.call('ZCARD', ready_by_priority) > 0) then
-  wake(ready_marker)
-end
--- None could be reserved: is nothing ready, or does a limit, a pause or a concurrency key hold messages back?
-local held_back = 0
-if count == 0 and tonumber(ARGV[5]) > 0 then
-  local there = redis.call('LLEN', ready) + redis.call('ZCARD', ready_by_priority) + redis.call('ZCARD', waiting_for_place)
-  if there > tonumber(redis.call('HGET', counters, DUPLICATES) or 0) then held_back = 1 end
-end
+if (pushed > 0 or awake or settled and limits ~= '') and room > count and standing > 0 then wake(ready_marker) end
 return {now, stale, redis.call('DEL', successor_waits), reserved, more_in, held_back, newer_ones, malformed}

@@ -4,10 +4,13 @@
 local MOST_LOOKED_AT = 100
 local ASIDE_MS = 60000
 
-local reserved, new_rows, flight = {}, {}, {}
-local malformed = {}  -- new dead letters: id, row, problem
-local newer_ones = 0
-local seen, taken = {}, {}  -- ids popped; by concurrency key, places taken
+-- A sorted set of up to 128 short members is a list, which each insertion searches from its beginning. A long one, added
+-- first and removed at once, makes it a skip list until it is empty. It pays from some twenty on.
+local LONG = 'longer than a server would keep in a list: see zset-max-listpack-value'
+local FEW = 16
+
+local new_rows, flight = {}, {0, LONG}
+local seen = {}  -- ids popped
 local hard_end = now + tonumber(ARGV[4])
 
 -- The tick at which a message of priority 0 became ready; 0 for a duplicate.
@@ -51,7 +54,7 @@ local function make_dead(id, row, record, problem)
     redis.call('SREM', parked, id)
     flags = flags - PARKED
   end
-  if record and has_flag(flags, UNIQUE) then free_key(id, record) end
+  if record and has_flag(flags, UNIQUE) then free_keys({id, record}) end
   row = set(row, FLAGS, char(flags) .. 'd', STARTED, NEVER, ENDED, be6(now))
   problem = 'malformed: ' .. problem
   redis.call('HSET', rows, id, row)
@@ -61,14 +64,12 @@ local function make_dead(id, row, record, problem)
   malformed[at + 1], malformed[at + 2], malformed[at + 3] = id, row, problem
 end
 
--- Hard ends are a millisecond apart, to return messages in that order. (Fractions made a step of 128 1.5 times as slow: a
--- small sorted set parses them at each comparison.)
+-- Hard ends are a millisecond apart, to return messages in that order.
 local function hand_out(id, row, record)
-  local at = #new_rows
-  new_rows[at + 1], new_rows[at + 2] = id, row
-  flight[at + 1], flight[at + 2] = hard_end + at / 2, id
-  at = #reserved
-  reserved[at + 1], reserved[at + 2], reserved[at + 3] = id, row, record
+  count = count + 1
+  new_rows[2 * count - 1], new_rows[2 * count] = id, row
+  flight[2 * count + 1], flight[2 * count + 2] = hard_end + count - 1, id
+  reserved[3 * count - 2], reserved[3 * count - 1], reserved[3 * count] = id, row, record
 end
 
 -- Back into the schedule, unchanged, for a newer version.
@@ -83,15 +84,46 @@ local function set_newer_aside(ids)
   if not head or now + ASIDE_MS < tonumber(head) then wake(schedule_marker) end
 end
 
+-- Rows of messages that are reserved for the first time, by what their records say before the payload; and what all have
+-- in common, from ATTEMPTS to ENDED.
+local first_rows, since = {}, ARGV[3] .. be6(now)
+local first_attempt = '\0\1\0\0' .. since .. NEVER .. NEVER
+
+local function first_row(record, ends)
+  local small, head = #record <= 1024, sub(record, RECORD_FLAGS, ends - 1)
+  if small and first_rows[head] then return first_rows[head] end
+  local scheduled = sub(record, RECORD_SCHEDULED, RECORD_UNIQUE_KEY - 1)
+  local row = char(byte(record, RECORD_FLAGS) + (small and 0 or LARGE)) .. '\0' .. sub(record, RECORD_PRIORITY, RECORD_PRIORITY + 1)
+    .. first_attempt .. scheduled .. NEVER .. scheduled .. NEVER .. NEVER .. sub(record, handler_at(record), ends - 1)
+  if small then first_rows[head] = row end
+  return row
+end
+
+-- By concurrency key, the places taken, read for all messages of a batch at once; the keys, and those of which any is taken.
+local taken, taking = {}, {}
+
+local function count_places(found_records)
+  local keys = {}
+  for i = 1, #found_records do
+    local _, key = concurrency(readable(found_records[i]))
+    if key and not taken[key] then keys[#keys + 1], taken[key] = key, 0 end
+  end
+  local counts = redis.call('HMGET', places_taken, unpack(keys))
+  for i = 1, #keys do taken[keys[i]] = tonumber(counts[i] or 0) or 0 end
+end
+
 -- Returns whether any of `ids` could not be reserved: another may take its place.
 local function reserve_popped(ids)
-  local fence, stamp, duplicates, passed_over = ARGV[3], be6(now), 0, false
+  local duplicates, passed_over = 0, false
   local waiting_rows, entries, number, newer_ids = {}, {}, nil, {}
   local found_rows = redis.call('HMGET', rows, unpack(ids))
   local found_records = redis.call('HMGET', records, unpack(ids))
   for i = 1, #ids do
-    local id, row, record = ids[i], well_formed(found_rows[i]), readable(found_records[i])
-    if seen[id] or row and (state_of(row) ~= 'ready' or has_flag(byte(row, FLAGS), WAITING)) then
+    local id, row, record, ends = ids[i], well_formed(found_rows[i]), readable(found_records[i])
+    if ends and not found_rows[i] and byte(record, RECORD_FLAGS) < PARKED and not seen[id] then
+      -- Hot path: never reserved before, no concurrency key.
+      hand_out(id, first_row(record, ends), record)
+    elseif seen[id] or row and (state_of(row) ~= 'ready' or has_flag(byte(row, FLAGS), WAITING)) then
       duplicates, passed_over = duplicates + 1, true
     elseif newer(found_records[i]) then
       if row and in_line(row) then duplicates = duplicates + 1 end
@@ -108,42 +140,36 @@ local function reserve_popped(ids)
         make_dead(id, row, nil, found_records[i] and 'its record cannot be read' or 'its record is missing')
       end
       passed_over = true
-    elseif not row and byte(record, RECORD_FLAGS) < PARKED then
-      -- Hot path: never reserved before, no keys. Makes in one concatenation what takes two below.
-      local at, scheduled = RECORD_UNIQUE_KEY + 1 + byte(record, RECORD_UNIQUE_KEY), sub(record, RECORD_SCHEDULED, RECORD_UNIQUE_KEY - 1)
-      hand_out(id, char(byte(record, RECORD_FLAGS) + (#record > 1024 and LARGE or 0)) .. '\0' .. sub(record, RECORD_PRIORITY, RECORD_PRIORITY + 1)
-        .. '\0\1\0\0' .. fence .. stamp .. NEVER .. NEVER .. scheduled .. NEVER .. scheduled .. NEVER .. NEVER
-        .. sub(record, at, find(record, '\n', at, true) - 1), record)
     else
-      row = row or fresh_row(record)
-      local flags, attempts, has_place = byte(row, FLAGS), math.min(attempts_of(row) + 1, 65535), true
-      if flags > 0 then
-        if has_flag(flags, PARKED) then
-          redis.call('SREM', parked, id)
-          flags = flags - PARKED
-          row = set(row, FLAGS, char(flags))
-        end
-        local most, key = concurrency(has_flag(flags, CONCURRENCY) and record)
-        if key then
-          taken[key] = taken[key] or tonumber(redis.call('HGET', places_taken, key) or 0)
-          has_place = taken[key] < most
-          if in_line(row) then duplicates = duplicates + 1 end
-          if has_place then
-            taken[key] = redis.call('HINCRBY', places_taken, key, 1)
-            if in_line(row) then redis.call('ZREM', waiting_for_place, line_entry(id, row, key)) end
-          else
-            number = (number or FIRST_NUMBER + redis.call('HINCRBY', counters, 'stood in line', #ids) - #ids) + 1
-            waiting_rows[#waiting_rows + 1] = id
-            entries[#entries + 1] = 0
-            waiting_rows[#waiting_rows + 1], entries[#entries + 1] = waiting_row(id, row, key, number)
-          end
+      local has_place = true
+      if row and has_flag(byte(row, FLAGS), PARKED) then
+        redis.call('SREM', parked, id)
+        row = set(row, FLAGS, char(byte(row, FLAGS) - PARKED))
+      end
+      local most, key = concurrency(record)
+      if key then
+        if not taken[key] then count_places(found_records) end
+        has_place = taken[key] < most
+        local was_in_line = row and in_line(row)
+        if was_in_line then duplicates = duplicates + 1 end
+        if not has_place then
+          number = (number or FIRST_NUMBER + redis.call('HINCRBY', counters, 'stood in line', #ids) - #ids) + 1
+          waiting_rows[#waiting_rows + 1] = id
+          entries[#entries + 1] = 0
+          waiting_rows[#waiting_rows + 1], entries[#entries + 1] = waiting_row(id, row or fresh_row(record), key, number)
+        else
+          taken[key] = taken[key] + 1
+          taking[#taking + 1] = key
+          if was_in_line then redis.call('ZREM', waiting_for_place, line_entry(id, row, key)) end
         end
       end
-      if has_place then
-        hand_out(id, sub(row, FLAGS, PRIORITY + 1) .. attempts_bytes(attempts) .. sub(row, CRASHES, GENERATION)
-          .. fence .. stamp .. NEVER .. sub(row, ENDED), record)
-      else
+      if not has_place then
         passed_over = true
+      elseif row then
+        hand_out(id, sub(row, FLAGS, PRIORITY + 1) .. attempts_bytes(math.min(attempts_of(row) + 1, 65535))
+          .. sub(row, CRASHES, GENERATION) .. since .. NEVER .. sub(row, ENDED), record)
+      else
+        hand_out(id, first_row(record, ends), record)
       end
     end
     seen[id] = true
@@ -159,50 +185,31 @@ local function reserve_popped(ids)
   return passed_over
 end
 
--- The rest of a quota, and ms until there is more once it is used up. A period is counted in sixtieths, each of which counts
--- until all of it is past: no span of that length exceeds the quota.
-local function left_of_quota(quota, period, sixtieth)
-  local spent, used, oldest = redis.call('HGETALL', handed_out), 0, (floor(now / sixtieth) + 1) * sixtieth
-  for i = 1, #spent, 2 do
-    local ends = (tonumber(spent[i]) + 1) * sixtieth
-    if ends <= now - period or ends > now + period then
-      redis.call('HDEL', handed_out, spent[i])
-    else
-      used = used + tonumber(spent[i + 1])
-      oldest = math.min(oldest, ends)
-    end
-  end
-  return quota - used, math.max(1, math.ceil(oldest + period - now))
-end
-
--- The queue's limits are '', or three optional numbers: most in flight, most handed out in a period, its ms.
-local wanted, limits = tonumber(ARGV[5]), ARGV[6]
-local room, sixtieth, left, left_in = math.huge, nil, math.huge, nil
-if limits ~= '' then
-  local most, quota, period = string.match(limits, '^(%d*) (%d*) (%d*)$')
-  if most ~= '' then room = tonumber(most) - redis.call('ZCARD', in_flight) end
-  if quota ~= '' then
-    sixtieth = math.max(1, tonumber(period) / 60)
-    left, left_in = left_of_quota(tonumber(quota), tonumber(period), sixtieth)
-    room = math.min(room, left)
-  end
-  wanted = math.max(0, math.min(wanted, room))
-end
-if pushed > 0 then ranked = redis.call('ZCARD', ready_by_priority) end
-local more, looked = wanted > 0 and redis.call('EXISTS', paused) == 0, 0
+local more, looked = wanted > 0 and standing > 0 and redis.call('EXISTS', paused) == 0, 0
 while more and looked < MOST_LOOKED_AT do
-  local ids = pop(wanted - #reserved / 3)
+  local ids = pop(wanted - count)
   looked = looked + #ids
   more = #ids > 0 and reserve_popped(ids)
-  -- Without ids there are no duplicates: another count is corrupt.
-  if #ids == 0 and (redis.call('HGET', counters, DUPLICATES) or '0') ~= '0' then
-    redis.call('HDEL', counters, DUPLICATES)
-  end
 end
-if #new_rows > 0 then
+if count > 0 then
   redis.call('HSET', rows, unpack(new_rows))
-  redis.call('ZADD', in_flight, unpack(flight))
+  redis.call('ZADD', in_flight, unpack(flight, count > FEW and 1 or 3))
+  if count > FEW then redis.call('ZREM', in_flight, LONG) end
+  if #taking > 0 then
+    local places = {}
+    for i = 1, #taking do places[2 * i - 1], places[2 * i] = taking[i], taken[taking[i]] end
+    redis.call('HSET', places_taken, unpack(places))
+  end
+  if sixtieth then redis.call('HINCRBY', handed_out, decimal(floor(now / sixtieth)), count) end
 end
-local count = #reserved / 3
-if sixtieth and count > 0 then redis.call('HINCRBY', handed_out, decimal(floor(now / sixtieth)), count) end
-local more_in = left - count <= 0 and left_in or more and count == 0 and 0 or -1
+if looked > 0 then ranked, standing = ready_now() end
+-- Without ids there are no duplicates: another count is corrupt.
+local duplicates = count == 0 and tonumber(redis.call('HGET', counters, DUPLICATES) or 0) or 0
+if duplicates ~= 0 and standing == 0 then
+  redis.call('HDEL', counters, DUPLICATES)
+  duplicates = 0
+end
+awake = count > 0 or more
+more_in = left - count <= 0 and left_in or more and count == 0 and 0 or -1
+-- None could be reserved: is nothing ready, or does a limit, a pause or a concurrency key hold messages back?
+if count == 0 and standing + redis.call('ZCARD', waiting_for_place) > duplicates then held_back = 1 end

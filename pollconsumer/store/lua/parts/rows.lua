@@ -69,11 +69,13 @@ local function newer(record)
   return version and version > VERSION and version <= LAST_VERSION
 end
 
+-- The record, and where its head ends, with a line feed; nil if it is corrupt.
 local function readable(record)
   if not record or #record <= RECORD_UNIQUE_KEY or byte(record, RECORD_VERSION) ~= VERSION then return nil end
   local at = byte(record, RECORD_FLAGS) < CONCURRENCY and RECORD_UNIQUE_KEY + 1 + byte(record, RECORD_UNIQUE_KEY)
     or handler_at(record)
-  return find(record, '\n', at, true) and record or nil
+  local ends = find(record, '\n', at, true)
+  if ends then return record, ends end
 end
 
 -- As core/lifecycle.py derives it.

@@ -1,85 +1,74 @@
 -- The first part of a step: settle. Its ARGV are a step's.
 
-local settled = false  -- whether anything was
-local stale = {}  -- ids whose reservation was no longer the caller's
+-- Settled messages with keys to free: ids; by id, whether the unique key is free, too.
+local keyed, has_ended = {}, {}
+local dropped = {}  -- ids whose large record is dropped
 
--- Places are offered after all are freed, in the order of the line.
-local freed, released = {}, {}
-
--- Free a message's unique key, if it has ended, and its place of a concurrency key.
-local function free_keys(id, flags, has_ended)
-  local unique, concurrent = has_ended and has_flag(flags, UNIQUE), has_flag(flags, CONCURRENCY)
-  local record = (unique or concurrent) and readable(redis.call('HGET', records, id))
-  if not record then return end
-  if unique then free_key(id, record) end
-  if concurrent then
-    local _, key = concurrency(record)
-    if key then
-      free_place(key)
-      freed[#freed + 1] = key
-    end
-  end
-end
-
--- Hot path: most messages complete and have no keys.
-local completions = tonumber(ARGV[7])
+-- Hot path: completions. Those with keys, a result or follow-ups cost more, and leave the others as quick.
 if completions > 0 then
-  local ids, new_rows, gone, ended, dropped = {}, {}, {}, {}, {}
-  for i = 8, 7 + 3 * completions, 3 do ids[#ids + 1] = ARGV[i] end
+  local ids, new_rows, gone, ended, checkpointed, refused = {}, {}, {}, {}, {}, {}
+  for i = 1, completions do ids[i] = ARGV[3 * i + 6] end
   local found_rows = redis.call('HMGET', rows, unpack(ids))
+  local count = 0
   for i = 1, completions do
-    local at = 5 + 3 * i
-    local row, id = ARGV[at + 2], ids[i]
-    if found_rows[i] == ARGV[at + 1] then
-      new_rows[#new_rows + 1], new_rows[#new_rows + 2] = id, row
-      gone[#gone + 1] = id
-      ended[#ended + 1] = sub(row, ENDED, SCHEDULED - 1) .. id
+    local id, row = ids[i], ARGV[3 * i + 8]
+    if found_rows[i] == ARGV[3 * i + 7] then
+      count = count + 1
+      new_rows[2 * count - 1], new_rows[2 * count] = id, row
+      gone[count] = id
+      ended[count] = sub(row, ENDED, SCHEDULED - 1) .. id
       local flags = byte(row, FLAGS)
       if flags > 0 then
-        free_keys(id, flags, true)
+        keyed[#keyed + 1], has_ended[id] = id, true
         if has_flag(flags, LARGE) then dropped[#dropped + 1] = id end
-        if has_flag(flags, CHECKPOINT) then redis.call('HDEL', checkpoints, id) end
+        if has_flag(flags, CHECKPOINT) then checkpointed[#checkpointed + 1] = id end
       end
-    elseif found_rows[i] ~= row then
-      stale[#stale + 1] = id
+    else
+      refused[i] = true
+      if found_rows[i] ~= row then stale[#stale + 1] = id end
     end
   end
-  if #gone > 0 then
-    redis.call('ZREM', in_flight, unpack(gone))
-    redis.call('HSET', rows, unpack(new_rows))
+  if count > 0 then
     redis.call('RPUSH', completed, unpack(ended))
-    if #dropped > 0 then redis.call('HDEL', records, unpack(dropped)) end
+    redis.call('HSET', rows, unpack(new_rows))
+    redis.call('ZREM', in_flight, unpack(gone))
+    if #checkpointed > 0 then redis.call('HDEL', checkpoints, unpack(checkpointed)) end
+    settled = true
   end
-  settled = true
+  local kept, kept_until = {}, {}
+  for at = 9 + 3 * completions, others - 1, 4 do
+    local i, text, follow_ups = tonumber(ARGV[at]), ARGV[at + 2], ARGV[at + 3]
+    if not refused[i] then
+      if text ~= '' then
+        kept[#kept + 1], kept[#kept + 2] = ids[i], text
+        kept_until[#kept_until + 1], kept_until[#kept_until + 2] = decimal(now + ARGV[at + 1]), ids[i]
+      end
+      if follow_ups ~= '' then
+        -- Numbers rise, even if a failing server lost the last ones.
+        local number = math.max(tonumber(redis.call('HGET', counters, 'sent on') or 0) + 1, now * 1000)
+        redis.call('HSET', counters, 'sent on', decimal(number))
+        redis.call('RPUSH', outbox, decimal(number) .. '\n' .. follow_ups)
+      end
+    end
+  end
+  if #kept > 0 then
+    redis.call('HSET', results, unpack(kept))
+    redis.call('ZADD', result_ends, unpack(kept_until))
+  end
 end
 
-for at = 8 + 3 * completions, #ARGV, 7 do
+local released = {}
+for at = others, #ARGV, 6 do
   local id, row, kind, ms, text = ARGV[at], ARGV[at + 2], ARGV[at + 3], tonumber(ARGV[at + 4]), ARGV[at + 5]
   local held = redis.call('HGET', rows, id)
   if held == ARGV[at + 1] and kind == 'begin' then
     redis.call('HSET', rows, id, row)
   elseif held == ARGV[at + 1] then
-    local flags = byte(row, FLAGS)
     settled = true
     redis.call('ZREM', in_flight, id)
-    if kind ~= 'complete' and text ~= '' then redis.call('HSET', errors, id, text) end
-    if flags > 0 and kind ~= 'release' then free_keys(id, flags, kind == 'dead' or kind == 'complete') end
-    if kind == 'complete' then
-      redis.call('HSET', rows, id, row)
-      redis.call('RPUSH', completed, six(row, ENDED) .. id)
-      if has_flag(flags, LARGE) then redis.call('HDEL', records, id) end
-      if has_flag(flags, CHECKPOINT) then redis.call('HDEL', checkpoints, id) end
-      if text ~= '' then
-        redis.call('HSET', results, id, text)
-        redis.call('ZADD', result_ends, now + ms, id)
-      end
-      if ARGV[at + 6] ~= '' then
-        -- Numbers rise, even if a failing server lost the last ones.
-        local number = math.max(tonumber(redis.call('HGET', counters, 'sent on') or 0) + 1, now * 1000)
-        redis.call('HSET', counters, 'sent on', decimal(number))
-        redis.call('RPUSH', outbox, decimal(number) .. '\n' .. ARGV[at + 6])
-      end
-    elseif kind == 'dead' then
+    if text ~= '' then redis.call('HSET', errors, id, text) end
+    if byte(row, FLAGS) > 0 and kind ~= 'release' then keyed[#keyed + 1], has_ended[id] = id, kind == 'dead' end
+    if kind == 'dead' then
       redis.call('HSET', rows, id, row)
       redis.call('ZADD', dead_letters, number6(row, ENDED), id)
     elseif kind == 'release' then
@@ -97,5 +86,26 @@ for at = 8 + 3 * completions, #ARGV, 7 do
   end
 end
 
-for i = #freed, 1, -1 do offer_places(freed[i]) end
+if #keyed > 0 then
+  local found, unique, freed = redis.call('HMGET', records, unpack(keyed)), {}, {}
+  for i = 1, #keyed do
+    local id, record = keyed[i], readable(found[i])
+    if record and has_ended[id] and has_flag(byte(record, RECORD_FLAGS), UNIQUE) then
+      unique[#unique + 1], unique[#unique + 2] = id, record
+    end
+    local _, key = concurrency(record)
+    freed[#freed + 1] = key
+  end
+  if #unique > 0 then free_keys(unique) end
+  if #freed > 0 then
+    free_places(freed)
+    -- After all are freed, in the order of the line.
+    local offered = redis.call('ZCARD', waiting_for_place) > 0 and {}
+    for i = offered and #freed or 0, 1, -1 do
+      if not offered[freed[i]] then offer_places(freed[i]) end
+      offered[freed[i]] = true
+    end
+  end
+  if #dropped > 0 then redis.call('HDEL', records, unpack(dropped)) end
+end
 for i = 1, #released, 2 do return_to_queue(released[i], released[i + 1]) end

@@ -5,10 +5,16 @@ local function unique_key(record)
   return sub(record, RECORD_UNIQUE_KEY + 1, RECORD_UNIQUE_KEY + byte(record, RECORD_UNIQUE_KEY))
 end
 
-local function free_key(id, record)
-  local key = unique_key(record)
-  local held = redis.call('HGET', unique_keys, key)
-  if held and (held == id or sub(held, 1, #id + 1) == id .. '\n') then redis.call('HDEL', unique_keys, key) end
+-- Free the keys of messages, given by id and record: those that others do not hold by now.
+local function free_keys(messages)
+  local keys, free = {}, {}
+  for i = 2, #messages, 2 do keys[i / 2] = unique_key(messages[i]) end
+  local held = redis.call('HMGET', unique_keys, unpack(keys))
+  for i = 1, #keys do
+    local id = messages[2 * i - 1]
+    if held[i] and (held[i] == id or sub(held[i], 1, #id + 1) == id .. '\n') then free[#free + 1] = keys[i] end
+  end
+  if #free > 0 then redis.call('HDEL', unique_keys, unpack(free)) end
 end
 
 -- The unfinished message that holds a key.
