@@ -6,16 +6,13 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import pairwise
-from math import inf
 from typing import Any, NamedTuple
 
 from pollconsumer.core.choices import HandOff, LauncherRule
 from pollconsumer.core.forecast.figures import Spread, spread
 from pollconsumer.core.forecast.launchers import Launched
-from pollconsumer.core.launcher.punctuality import LAUNCHES
 from pollconsumer.core.window import OUR_OWN
 from tests.cron.report import MATCHES_WITHIN, Note
-from tests.cron.scenarios import MINUTE
 
 OCCURRENCES_EVERY = 10
 
@@ -113,15 +110,6 @@ def overruns(launches: Sequence[Launch], limits: Sequence[float], rule: Launcher
         ahead = limits[bisect_right(limits, launch.started + OUR_OWN) :]
         late += len(ahead) > last and end > ahead[last]
     return late
-
-
-def expected_start(tick: float, starts: Sequence[float]) -> float:
-    """When the launch of a tick started; or, if that was sooner after the tick than any of those before, when the
-    launch before it could expect it: as long after the tick as the promptest of the last ten, itself one of them."""
-    following = min((start for start in starts if start + OUR_OWN > tick), default=inf)
-    before = sorted(start for start in starts if start + OUR_OWN <= tick)[-LAUNCHES:]
-    offsets = [(start + OUR_OWN) % MINUTE - OUR_OWN for start in before]
-    return max(following, tick + min(offsets)) if len(offsets) > 1 else following
 
 
 def dropped(ticks: Sequence[float], processes: Iterable[Launched]) -> int:

@@ -20,9 +20,9 @@ from pollconsumer.store.inspector import Inspector
 from pollconsumer.store.patience import Budget
 from pollconsumer.store.wire import Wire
 from tests.cron.place import Place, Unfit, enter, replaced
-from tests.cron.report import Note, read_notes
+from tests.cron.report import Note, expected_start, read_notes
 from tests.cron.scenarios import MINUTE, producing, sleep_until, wait_for
-from tests.platforms.figures import Figures, expected_start, figures, launches_of, overruns
+from tests.platforms.figures import Figures, figures, launches_of, overruns
 from tests.platforms.launching import Launching, launching
 from tests.platforms.reckoning import Costs, best_coverage
 from tests.platforms.rows import ROWS, Row

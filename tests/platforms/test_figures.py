@@ -10,8 +10,8 @@ import pytest
 from pollconsumer.core.choices import HandOff, LauncherRule
 from pollconsumer.core.forecast.figures import Spread
 from pollconsumer.core.forecast.launchers import Launched
-from tests.cron.report import Note
-from tests.platforms.figures import Launch, dropped, expected_start, figures, launches_of, overruns
+from tests.cron.report import Note, expected_start
+from tests.platforms.figures import Launch, dropped, figures, launches_of, overruns
 from tests.platforms.reckoning import Costs, best_coverage
 from tests.platforms.row import as_json
 from tests.platforms.table import HEADINGS, failures, line
