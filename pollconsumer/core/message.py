@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from pollconsumer.core.errors import BadData, PayloadTooLarge
@@ -37,6 +37,10 @@ class NewMessage(NamedTuple):
     concurrency_limit: int = 1
     digest: str = ""
     """Of handler and payload, if the user chose the id."""
+
+
+OPTIONS = slice(4, None)
+NO_OPTIONS = NewMessage("", "", "", b"")[OPTIONS]
 
 
 def _is_text(text: str) -> bool:
@@ -113,17 +117,25 @@ def encode_payload(payload: Mapping[str, Any]) -> bytes:
         if not isinstance(name, str):
             raise TypeError(f"payload names must be text, not {name!r}")
     try:
+        encoded = "".join(_quick(payload, 0)).encode("utf-8")
+    except (TypeError, ValueError, RecursionError):
+        encoded = _encode_checked(payload)
+    if len(encoded) > MAX_PAYLOAD_BYTES:
+        raise PayloadTooLarge("payload", f"{len(encoded)} bytes", f"at most {MAX_PAYLOAD_BYTES}; store it elsewhere")
+    return encoded
+
+
+def _encode_checked(payload: dict[str, Any]) -> bytes:
+    """With circles told from deep nesting."""
+    try:
         try:
-            encoded = _encode(payload).encode("utf-8")
+            return _encode(payload).encode("utf-8")
         except (TypeError, ValueError):
             from pollconsumer.core.values import explain
 
             explain(payload)
     except RecursionError:
         raise BadData("payload", None, "it is nested too deeply") from None
-    if len(encoded) > MAX_PAYLOAD_BYTES:
-        raise PayloadTooLarge("payload", f"{len(encoded)} bytes", f"at most {MAX_PAYLOAD_BYTES}; store it elsewhere")
-    return encoded
 
 
 def _default(value: Any) -> Any:
@@ -133,6 +145,20 @@ def _default(value: Any) -> Any:
 
 
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_default).encode
+
+
+def _quick_encoder() -> Callable[[Any, int], Iterable[str]]:
+    """What ``_encode`` makes in each call, made once, and without its search for circles: a third of its time."""
+    make: Any = getattr(json.encoder, "c_make_encoder", None)
+    if make is None:
+        return lambda payload, _: (_encode(payload),)
+    encoder: Callable[[Any, int], Iterable[str]] = make(
+        None, _default, json.encoder.encode_basestring, None, ":", ",", False, False, False
+    )
+    return encoder
+
+
+_quick = _quick_encoder()
 
 
 def digest_of(handler: str, payload: bytes) -> str:

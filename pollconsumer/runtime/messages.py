@@ -32,8 +32,17 @@ class _Identifiers:
             self._number = int.from_bytes(os.urandom(8), "big") >> 1
         return f"{millisecond:012x}{self._number:016x}"
 
+    def run(self, count: int) -> list[str]:
+        """So many, of one millisecond."""
+        if count == 0:
+            return []
+        millisecond, first = self.next()[:12], self._number
+        self._number += count - 1
+        return [f"{millisecond}{number:016x}" for number in range(first, first + count)]
 
-new_id = _Identifiers().next
+
+_identifiers = _Identifiers()
+new_id, new_ids = _identifiers.next, _identifiers.run
 
 
 class SendOptions(TypedDict, total=False):

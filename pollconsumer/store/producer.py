@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import repeat
 from typing import Any, NamedTuple
 
 from pollconsumer.core.errors import Conflict, NotReplicated, OutcomeUnknown, StoreUnreachable
-from pollconsumer.core.message import NewMessage
+from pollconsumer.core.message import NO_OPTIONS, OPTIONS, NewMessage
 from pollconsumer.store import rows
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.patience import SYSTEM_CLOCKS, Clocks
@@ -29,10 +30,6 @@ MOST_REMEMBERED = 3_000_000
 """Ids per generation, of two: if more are forgotten in that time, they are kept for less."""
 REPEAT_WITHIN_MS = ID_MEMORY_MS // 2
 """How long after the first call we may repeat an enqueue: ids are remembered for longer."""
-
-
-_OPTIONS = slice(4, None)
-NO_OPTIONS = NewMessage("", "", "", b"")[_OPTIONS]
 
 
 class Enqueued(NamedTuple):
@@ -80,7 +77,7 @@ class Producer:
 
         Only the first try is made so, since a repetition may find the id.
         """
-        if message[_OPTIONS] != NO_OPTIONS or self._strict is not None:
+        if message[OPTIONS] != NO_OPTIONS or self._strict is not None:
             return self.enqueue([message])[0]
         head = self._heads.get(message.queue)
         if head is None:
@@ -134,6 +131,8 @@ class Producer:
             error = Conflict("message id", conflicting, "it has another handler or payload: choose another id")
             error.id, error.at = conflicting, done + held - 1
             raise error
+        if not any(held):
+            return list(map(Enqueued._make, zip([message.id for message in batch], repeat(False))))
         results = []
         for message, holder in zip(batch, held, strict=True):
             id_held = holder.decode()
@@ -222,6 +221,9 @@ def _as_arguments(batch: Sequence[NewMessage], origin: str) -> list[Any]:
     arguments: list[Any] = [len(batch), origin]
     digests: list[Any] = []
     for message in batch:
+        if message[OPTIONS] == NO_OPTIONS:
+            arguments += (message.id, "", "", 0, rows.new_record(message))
+            continue
         when = f"+{message.delay}" if message.delay is not None else f"={message.due}" if message.due else ""
         key = f"{message.key_lifetime}:{message.key}" if message.key else ""
         arguments += (message.id, when, key, message.priority, rows.new_record(message))

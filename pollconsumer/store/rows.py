@@ -10,7 +10,7 @@ import struct
 from typing import NamedTuple
 
 from pollconsumer.core.lifecycle import Timestamps
-from pollconsumer.core.message import NewMessage
+from pollconsumer.core.message import NO_OPTIONS, OPTIONS, NewMessage
 
 NEVER = bytes(6)
 TRACE_FOLLOWS = "\0"
@@ -24,6 +24,8 @@ RESERVED, STARTED, ENDED, SCHEDULED, DUE, ENQUEUED, FAILED, NEXT_ATTEMPT, HANDLE
 BLANK = b"\0\0\x80".ljust(HANDLER, b"\0")
 """Shown for a message without a row."""
 _RECORD_HEADER = 11
+_HEAD = struct.Struct(">cBHB")
+_PLAIN_HEAD = _HEAD.pack(b"A", 0, 32768, 0)
 
 
 def pack6(number: int) -> bytes:
@@ -37,12 +39,14 @@ def is_newer(record: bytes) -> bool:
 
 def new_record(message: NewMessage) -> bytes:
     """A record for `enqueue.lua`, which adds the server's instant."""
+    if message[OPTIONS] == NO_OPTIONS:
+        return b"%b%b\n%b" % (_PLAIN_HEAD, message.handler.encode(), message.payload)
     key, flags = message.key.encode(), UNIQUE_KEY if message.key else 0
     if message.concurrency_key:
         concurrency_key = message.concurrency_key.encode()
         flags |= CONCURRENCY_KEY
         key += bytes([message.concurrency_limit, len(concurrency_key)]) + concurrency_key
-    head = struct.pack(">cBHB", b"A", flags, message.priority + 32768, len(message.key.encode()))
+    head = _HEAD.pack(b"A", flags, message.priority + 32768, len(message.key.encode()))
     return b"%b%b%b\n%b" % (head, key, message.handler.encode(), message.payload)
 
 

@@ -13,6 +13,7 @@ from pollconsumer.core.errors import BadData, PayloadTooLarge
 from pollconsumer.core.message import (
     MAX_PAYLOAD_BYTES,
     Malformed,
+    _encode_checked,
     check_handler,
     check_id,
     check_key,
@@ -37,6 +38,11 @@ PAYLOADS = st.dictionaries(TEXT, VALUES, max_size=5)
 @given(PAYLOADS)
 def test_a_payload_comes_back_as_it_was(payload: dict[str, Any]) -> None:
     assert decode_payload(encode_payload(payload)) == payload
+
+
+@given(PAYLOADS)
+def test_a_payload_is_encoded_as_by_the_encoder_that_looks_for_circles(payload: dict[str, Any]) -> None:
+    assert encode_payload(payload) == _encode_checked(payload)
 
 
 @given(PAYLOADS)

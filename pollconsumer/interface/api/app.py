@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec, Protocol, TypeVar, Unpack, overload
 
 from pollconsumer.core.choices import Missed, Overlap
@@ -22,7 +23,7 @@ from pollconsumer.interface.settings.values import parse_word
 from pollconsumer.runtime.handling.arguments import Arguments
 from pollconsumer.runtime.handling.hooks import Hooks
 from pollconsumer.runtime.handling.shield import Shield
-from pollconsumer.runtime.messages import SendOptions, new_id, new_message
+from pollconsumer.runtime.messages import SendOptions, new_id, new_ids, new_message
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -264,7 +265,15 @@ class Sending(Generic[P]):
 
     def enqueue_many(self, payloads: Iterable[Mapping[str, Any]]) -> list[Handle]:
         """Enqueue one message for each set of arguments, a few hundred in a round trip."""
-        return self._handler.app.enqueue_messages([self._message((), payload) for payload in payloads])
+        return self._handler.app.enqueue_messages(self._messages(payloads))
+
+    def _messages(self, payloads: Iterable[Mapping[str, Any]]) -> list[NewMessage]:
+        if self._first.digest:
+            return [self._message((), payload) for payload in payloads]
+        of_call, (_, queue, handler, _, *options) = self._handler.arguments.of_call, self._first
+        encoded = [encode_payload(of_call((), payload)) for payload in payloads]
+        ids = new_ids(len(encoded))
+        return list(map(NewMessage._make, zip(ids, repeat(queue), repeat(handler), encoded, *map(repeat, options))))
 
     def _message(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> NewMessage:
         payload, first = encode_payload(self._handler.arguments.of_call(args, kwargs)), self._first
