@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Protocol
 
 from pollconsumer.core.choices import LauncherRule, Loop
-from pollconsumer.core.histogram import Histogram
+from pollconsumer.core.histogram import BOUNDS, Histogram
 from pollconsumer.core.window import Window
 
 MEMORY = 100
@@ -30,9 +30,9 @@ class Average:
         self.count = min(count, MEMORY)
         self.total = mean * self.count
 
-    def add(self, duration: float) -> None:
-        self.total += duration
-        self.count += 1
+    def add(self, total: float, count: int = 1) -> None:
+        self.total += total
+        self.count += count
 
     @property
     def mean(self) -> float | None:
@@ -60,12 +60,21 @@ class Durations:
         self._excess, self._valid_below = math.inf, 0.0
 
     def add(self, handler: str, duration: float) -> None:
-        self.overall.add(duration)
-        self.measured[handler].add(duration)
-        self._total += duration
-        if duration > self.longest:
-            self.longest = duration
-        if duration > self._excess:
+        self.add_all([(handler, duration)])
+
+    def add_all(self, durations: Iterable[tuple[str, float]]) -> None:
+        """Each with its handler."""
+        measured, added, count, longest = self.measured, 0.0, 0, 0.0
+        for handler, duration in durations:
+            measured[handler].add(duration)
+            added += duration
+            count += 1
+            if duration > longest:
+                longest = duration
+        self.overall.add(added, count)
+        self._total += added
+        self.longest = max(self.longest, longest)
+        if longest > self._excess:
             self._valid_below = 0.0
 
     @property
@@ -138,6 +147,16 @@ def margin_in(window: Window, durations: Durations, rule: MarginRule, concurrenc
     if rule.overrun_target < 1:
         needed = max(needed, durations.excess(rule.overrun_target / concurrency))
     return max(rule.min_margin, min(needed, max((window.stop_before - window.start) / 2, durations.longest)))
+
+
+def brief(rule: MarginRule) -> float:
+    """With one slot, any durations up to this leave a margin that is ``min_margin`` as it is; 0 if none are known to.
+
+    An average is at most the longest of its durations, and an excess at most the highest bucket that has any, whose
+    bound may be a little higher than the duration: so neither calls for more than ``min_margin``, unless it did before.
+    """
+    bounded = rule.min_margin / (2 * max(1.0, rule.tolerance_factor))
+    return bounded if rule.min_margin >= BOUNDS[0] else 0.0
 
 
 @cache

@@ -20,6 +20,7 @@ from pollconsumer.core.retry import MOST_CRASHES, Yield
 from pollconsumer.core.window import StopReason
 from pollconsumer.runtime.consuming.contexts import Deliveries
 from pollconsumer.runtime.consuming.exchange import Exchange
+from pollconsumer.runtime.consuming.plain import PlainPath
 from pollconsumer.runtime.consuming.settling import Settling
 from pollconsumer.runtime.consuming.wake import Wake
 from pollconsumer.runtime.handling.executor import Attempt, Executor
@@ -80,6 +81,10 @@ class Consumer:
         self._settling = Settling(launch, self._context_of, handlers)
         turns = Turns(options.queues, options.weights)
         self._exchange = Exchange(launch, self._settling, turns, options.limits, self._batch)
+        brief = durations.brief(options)
+        self._plain = PlainPath(
+            launch, handlers, executor.inline, learned, self._settling, brief=brief, horizon=HORIZON
+        )
         self._taken = 0
         self._asked: StopReason | None = None
         """The first reason to stop; it may be transient."""
@@ -119,6 +124,8 @@ class Consumer:
                 self.await_slot()
             elif not self.has_time_to_handle():
                 return StopReason.NO_TIME_TO_HANDLE
+            elif self.handle_plain():
+                self._collect()
             elif attempt := self.dequeue():
                 self.handle(attempt)
             elif self.options.until_empty and (nothing_left := self.nothing_left()) is not None:
@@ -179,6 +186,16 @@ class Consumer:
             return None
         return StopReason.HELD_BACK if self._exchange.held_back else StopReason.EMPTY
 
+    def handle_plain(self) -> int:
+        """Handle reserved messages quickly, while there is nothing unusual. Returns how many were."""
+        most, margin = (self.options.max_messages or MAX_BATCH_MESSAGES + self._taken) - self._taken, self.margin()
+        if not self._exchange.reserved or margin != self.options.min_margin:
+            return 0
+        self._handling_suspect, self._empty_since = False, None
+        handled = self._plain.handle(self._exchange.reserved, most, margin)
+        self._taken += handled
+        return handled
+
     def dequeue(self) -> Attempt | None:
         """The next message that can be handled: reserved ahead, or reserved now."""
         while (reservation := self._exchange.next() or self._reserve()) is not None:
@@ -232,7 +249,7 @@ class Consumer:
             # because if the heartbeat dies as well, every reservation is charged.
             self._await_quiet()
             self._exchange.clear()
-        if self._flight.full:
+        if not self._flight.free():
             self._settle()
         self._flight.enter(reservation, last=reservation.attempt >= attempt.handler.max_attempts)
         self.executor.start(attempt)

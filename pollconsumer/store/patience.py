@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import Protocol
 
 _BOOT = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
@@ -27,9 +28,7 @@ class SystemClocks:
     monotonic = staticmethod(time.monotonic)
     sleep = staticmethod(time.sleep)
 
-    @staticmethod
-    def boot_time() -> float:
-        return time.clock_gettime(_BOOT)
+    boot_time = staticmethod(partial(time.clock_gettime, _BOOT))
 
 
 SYSTEM_CLOCKS = SystemClocks()

@@ -78,8 +78,9 @@ def fence(row: bytes) -> int:
 
 
 def completed(row: bytes, started: int, ended: int) -> bytes:
-    # Hot path, once for each message: no `_set`.
-    return b"%bc%b%b%b%b" % (row[:ENDING], row[PRIORITY:STARTED], pack6(started), pack6(ended), row[SCHEDULED:])
+    # Hot path, once for each message: no `_set`, no `pack6`.
+    instants = started.to_bytes(6, "big"), ended.to_bytes(6, "big")
+    return b"%bc%b%b%b%b" % (row[:ENDING], row[PRIORITY:STARTED], *instants, row[SCHEDULED:])
 
 
 def begun(row: bytes) -> bytes:

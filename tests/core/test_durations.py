@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pollconsumer.core.choices import Loop
-from pollconsumer.core.durations import MEMORY, Average, Durations, batch_size, margin, margin_in
+from pollconsumer.core.durations import MEMORY, Average, Durations, batch_size, brief, margin, margin_in
 from pollconsumer.core.forecast.rules import Margin
 from pollconsumer.core.histogram import BOUNDS, GENERATION, Histogram
 from pollconsumer.core.window import Window
@@ -190,3 +190,31 @@ def test_the_excess_is_computed_some_dozens_of_times_for_a_hundred_thousand_mess
         durations.add("noop", 0.00001 * (1 + n % 7))
         durations.excess(0.01)
     assert 10 < len(computed) < 120
+
+
+@given(
+    st.builds(
+        Margin,
+        estimated_duration=st.floats(0, 5),
+        tolerance_factor=st.floats(0, 8),
+        min_margin=st.sampled_from([0.0, 0.0005, 0.001, 0.03, 2.0, 40.0]),
+        overrun_target=st.sampled_from([0.001, 0.05, 1.0]),
+        loop=st.sampled_from(Loop),
+    ),
+    st.lists(st.floats(0, 60), max_size=8),
+    st.lists(st.floats(0, 60), max_size=8),
+    st.lists(st.floats(0, 1), min_size=1, max_size=30),
+)
+def test_brief_durations_leave_a_margin_that_is_the_least_one_as_it_is(
+    rule: Margin, learned: list[float], measured: list[float], brief_ones: list[float]
+) -> None:
+    remembered = Histogram()
+    for duration in learned:
+        remembered.add(duration)
+    durations = Durations({"slow": remembered})
+    for duration in measured:
+        durations.add("slow", duration)
+    if margin_in(WINDOW, durations, rule, 1) == rule.min_margin and brief(rule) > 0:
+        for part in brief_ones:
+            durations.add("fast", part * brief(rule))
+            assert margin_in(WINDOW, durations, rule, 1) == rule.min_margin

@@ -22,7 +22,7 @@ from pollconsumer.interface.testing.simulation.slots import Slots
 from pollconsumer.interface.testing.simulation.world import World
 from pollconsumer.runtime.consumer import ConsumerOptions
 from pollconsumer.runtime.consumer_role import consume
-from pollconsumer.runtime.handling.executor import Handled
+from pollconsumer.runtime.handling.executor import Handled, Inline
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.launch.held import LaunchPlan
 from pollconsumer.runtime.launch.run import run_launch
@@ -94,6 +94,16 @@ class OneSlot:
         started = self._process.monotonic()
         outcome = attempt.handle()
         self._finished.append(Handled(attempt, started, self._process.monotonic(), outcome))
+
+    @property
+    def inline(self) -> Inline:
+        return self
+
+    def checked(self, _error: BaseException | None) -> tuple[bool, bool]:
+        return False, False
+
+    def add(self, handled: Handled) -> None:
+        self._finished.append(handled)
 
     def finished(self) -> list[Handled]:
         finished, self._finished = self._finished, []

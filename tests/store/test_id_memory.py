@@ -322,7 +322,7 @@ def test_a_process_that_was_stopped_for_longer_than_ids_are_remembered_repeats_n
     class Clocks(SystemClocks):
         now = 0.0
 
-        def boot_time(self) -> float:  # type: ignore[override]  # a method here, a function there
+        def boot_time(self) -> float:
             return self.now
 
     clock = Clocks()

@@ -29,7 +29,8 @@ class Exchange:
         self._launch, self._settling, self._turns, self._batch = launch, settling, turns, batch
         self._store, self._flight, self._emit = launch.store, launch.progress.flight, launch.emit
         self._limits = {queue: limits[queue].packed() for queue in limits}
-        self._reserved: deque[Reservation] = deque()
+        self.reserved: deque[Reservation] = deque()
+        """In their order, and not started."""
         self._put_off: list[Reservation] = []
         self._untrimmed = 0
         self._newer: set[str] = set()
@@ -46,11 +47,11 @@ class Exchange:
 
     def next(self) -> Reservation | None:
         """The next reserved message."""
-        return self._reserved.popleft() if self._reserved else None
+        return self.reserved.popleft() if self.reserved else None
 
     def __bool__(self) -> bool:
         """Whether any was."""
-        return bool(self._reserved)
+        return bool(self.reserved)
 
     def due_in(self) -> float:
         """Seconds until a message or a recurrence of our queues is due; infinity if none is known."""
@@ -128,8 +129,8 @@ class Exchange:
             self._store.trim(queue)
 
     def _release_reserved(self) -> None:
-        while self._reserved:
-            self._settling.release(self._reserved.pop())  # in reverse order, since each goes to the head
+        while self.reserved:
+            self._settling.release(self.reserved.pop())  # in reverse order, since each goes to the head
 
     def _claim(self, share: Share) -> None:
         share.claim, share.limits = self._batch(), self._limits.get(share.queue, "")
@@ -167,7 +168,7 @@ class Exchange:
             for queue, promoted in zip(promoting, stepped.promoted, strict=True):
                 if promoted.recurring:
                     self.brought += tick(launch, queue)
-        self._reserved += stepped.reserved
+        self.reserved += stepped.reserved
         self.successor = self.successor or stepped.successor
         self.held_back = self.held_back or stepped.held_back
         if stepped.more_in is not None and (self.more_in is None or stepped.more_in < self.more_in):
@@ -193,5 +194,5 @@ class Exchange:
         self._emit(ConflictDropped(message_id, queue))
 
     def _held(self, queue: str) -> set[bytes]:
-        held = {reservation.id for reservation in (*self._reserved, *self._put_off) if reservation.queue == queue}
+        held = {reservation.id for reservation in (*self.reserved, *self._put_off) if reservation.queue == queue}
         return held.union(self._flight.ids(queue))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from functools import partial
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from pollconsumer.core.events import AttemptFailed, MessageParked, ResultDropped, RetryPolicyFailed
@@ -16,14 +17,14 @@ from pollconsumer.store import outbox, rows
 from pollconsumer.store.reservations import DeadLetter, Settlement, Share
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from pollconsumer.runtime.handling.context import Context
     from pollconsumer.runtime.handling.executor import Handled
     from pollconsumer.runtime.handling.handler import Handler
     from pollconsumer.runtime.handling.hooks import Hooks
     from pollconsumer.runtime.launch.held import Launch
-    from pollconsumer.store.reservations import Reservation
+    from pollconsumer.store.reservations import Done, Reservation
 
 PARKED_FOR = 60.0
 """Seconds until a message for an unknown handler is offered again."""
@@ -55,7 +56,7 @@ class Settling:
             kept_for_ms = int(attempt.handler.result_ttl * 1000)
             text = self._encoded(handled) if result is not None and kept_for_ms > 0 else ""
             if not text and (attempt.context is None or not attempt.context.enqueued):
-                self._share(reservation).complete(reservation, started, ended)
+                self._share(reservation.queue).complete(reservation, started, ended)
             else:
                 outgoing = outbox.pack(attempt.context.enqueued, ended) if attempt.context else b""
                 self._add(
@@ -66,6 +67,14 @@ class Settling:
                 )
         else:
             self._fail(handled, error, started, ended)
+
+    def complete(self, done: Sequence[Done]) -> None:
+        """`settle` what returned None, and was given no context."""
+        if self.since is None:
+            self.since = done[0][2]
+        self.handled += len(done)
+        for queue, of_queue in groupby(done, lambda each: each[0].queue):
+            self._share(queue).complete_all(of_queue)
 
     def _encoded(self, handled: Handled) -> str:
         """The result as JSON; empty if it cannot be kept."""
@@ -180,14 +189,14 @@ class Settling:
         shares, self._shares, self.since = self._shares, {}, None
         return shares
 
-    def _share(self, reservation: Reservation) -> Share:
-        share = self._shares.get(reservation.queue)
+    def _share(self, queue: str) -> Share:
+        share = self._shares.get(queue)
         if share is None:
-            share = self._shares[reservation.queue] = Share(reservation.queue)
+            share = self._shares[queue] = Share(queue)
         return share
 
     def _add(self, reservation: Reservation, settlement: Settlement) -> None:
-        self._share(reservation).settlements.append(settlement)
+        self._share(reservation.queue).settlements.append(settlement)
 
 
 def death_of(dead_letter: DeadLetter) -> AttemptFailed:

@@ -80,14 +80,18 @@ class Sample:
         os.close(other)
         return Opened.now(end)
 
-    def is_open_above_standard(self) -> bool:
-        """Whether it was not closed, nor were the standard three, and another number is free."""
+    def lowest_free(self) -> int:
+        """The lowest free number; -1 if it was closed, or if none is free."""
         try:
             lowest = os.dup(self._opened.number)
         except OSError:
-            return False
+            return -1
         os.close(lowest)
-        return lowest not in STANDARD and self._opened.is_open()
+        return lowest
+
+    def is_open_above_standard(self) -> bool:
+        """Whether it was not closed, nor were the standard three, and another number is free."""
+        return self.lowest_free() > STANDARD[-1] and self._opened.is_open()
 
     def was_closed(self) -> bool:
         """Since the last call."""
@@ -148,6 +152,13 @@ class Table:
 
     def __init__(self) -> None:
         self._outputs, self._sample, self._reserve = Outputs(), Sample(), Reserve()
+        self._lowest_free = -1
+
+    def has_as_many(self) -> bool:
+        """Whether the lowest free number is that of the last call: a quick look, which misses a descriptor that was
+        closed and whose number was used again."""
+        before, self._lowest_free = self._lowest_free, self._sample.lowest_free()
+        return before == self._lowest_free >= 0
 
     def checked(self) -> tuple[bool, bool]:
         """Whether handlers have closed descriptors of ours, and whether they have used up all."""

@@ -39,6 +39,10 @@ class Attempt(NamedTuple):
         return self.handler.begin(self.payload, self.context)
 
 
+NONE = False, False
+"""What `Inline.checked` returns mostly."""
+
+
 class Handled(NamedTuple):
     """An attempt that has ended, its times on the monotonic clock in seconds, and its outcome. ``closed``: it, or a
     concurrent handler, closed descriptors of ours. ``leaking``: the limit of open descriptors is reached."""
@@ -51,8 +55,22 @@ class Handled(NamedTuple):
     leaking: bool = False
 
 
+class Inline(Protocol):
+    """Of an executor whose caller may itself run handlers, in its thread, if these need nothing of an executor."""
+
+    def checked(self, error: BaseException | None) -> tuple[bool, bool]:
+        """To be called after each of them, with what it raised. Returns `Handled.closed` and `Handled.leaking`."""
+
+    def add(self, handled: Handled) -> None:
+        """An attempt that the caller made, for `finished`."""
+
+
 class Executor(Protocol):
     slots: int
+
+    @property
+    def inline(self) -> Inline | None:
+        """None if handlers run elsewhere."""
 
     def busy(self) -> int:
         """Messages being handled."""
@@ -88,12 +106,16 @@ class InlineExecutor:
 
     slots = 1
 
-    def __init__(self, clock: Any = time.monotonic) -> None:
+    def __init__(self, clock: Any = time.monotonic, table: Table | None = None) -> None:
         self._clock = clock
         self._finished: list[Handled] = []
         self._loop: EventLoop | None = None
-        self._table = Table()
+        self._table = table or Table()
         self._pid = os.getpid()
+
+    @property
+    def inline(self) -> Inline:
+        return self
 
     def busy(self) -> int:
         return 0
@@ -105,7 +127,15 @@ class InlineExecutor:
         end_stray(self._pid, outcome.error)
         ended = self._clock()
         closed, leaking = self._table.checked()
-        self._finished.append(Handled(attempt, started, ended, outcome, closed, leaking))
+        self.add(Handled(attempt, started, ended, outcome, closed, leaking))
+
+    def checked(self, error: BaseException | None) -> tuple[bool, bool]:
+        if os.getpid() != self._pid:
+            end_stray(self._pid, error)
+        return NONE if self._table.has_as_many() else self._table.checked()
+
+    def add(self, handled: Handled) -> None:
+        self._finished.append(handled)
 
     def finished(self) -> list[Handled]:
         finished, self._finished = self._finished, []
@@ -135,6 +165,8 @@ class InlineExecutor:
 class ThreadExecutor:
     """n slots, each a thread or, for ``async def`` handlers, a task of one event loop. The threads are daemons, so that
     a hanging one does not prevent the process from exiting."""
+
+    inline = None
 
     def __init__(self, slots: int) -> None:
         self.slots = slots

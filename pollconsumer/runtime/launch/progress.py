@@ -43,7 +43,7 @@ class Flight:
     MOST, _PLACE, _FROM = 1024, 1024, 4096
     SIZE = _FROM + MOST * _PLACE
     _HEAD = struct.Struct("BBBBB")
-    """State, whether it is the last attempt, lengths of id, handler and queue; these follow."""
+    """State, whether it is the last attempt, lengths of handler, queue and id; these follow."""
     _FREE, _IN_HAND, _ENDED = range(3)
     _LONGEST = 255
     """Maximum bytes of an id, or a name; valid ones are shorter."""
@@ -53,19 +53,18 @@ class Flight:
         self._places: dict[Reservation, int] = {}
         self._ended: list[Reservation] = []
         self._free = [self._FROM + n * self._PLACE for n in reversed(range(self.MOST))]
-        self._names: dict[tuple[str, str], tuple[int, int, bytes]] = {}
+        self._names: dict[tuple[str, str], tuple[bytes, bytes]] = {}
 
     def enter(self, reservation: Reservation, *, last: bool) -> None:
         """Its handler begins. Requires a free place."""
         names = reservation.handler, reservation.queue
-        handler, queue, text = self._names.get(names) or self._name(*names)
+        lengths, text = self._names.get(names) or self._name(*names)
         message_id = reservation.id[: self._LONGEST]
-        text = message_id + text
-        at = self._places[reservation] = self._free.pop()
-        self._HEAD.pack_into(self._memory, at, self._FREE, last, len(message_id), handler, queue)
-        begin = at + self._HEAD.size
-        self._memory[begin : begin + len(text)] = text
-        self._memory[at] = self._IN_HAND
+        text = b"%c%b%c%b%b" % (last, lengths, len(message_id), text, message_id)
+        memory, at = self._memory, self._free.pop()
+        self._places[reservation] = at
+        memory[at + 1 : at + 1 + len(text)] = text
+        memory[at] = self._IN_HAND
 
     def end(self, reservation: Reservation) -> None:
         """Its handler has ended: a later death of the process is not charged to it."""
@@ -79,13 +78,16 @@ class Flight:
 
     def settled(self) -> None:
         """The messages that had ended are settled."""
+        memory, places, free, gone = self._memory, self._places, self._free, self._FREE
         for reservation in self._ended:
-            self.leave(reservation)
+            at = places.pop(reservation)
+            memory[at] = gone
+            free.append(at)
         self._ended.clear()
 
-    @property
-    def full(self) -> bool:
-        return not self._free
+    def free(self) -> int:
+        """How many more may be in hand or unsettled."""
+        return len(self._free)
 
     def ids(self, queue: str) -> set[bytes]:
         """In this process."""
@@ -101,14 +103,14 @@ class Flight:
                 for length in lengths:
                     parts.append(self._memory[begin : begin + length])
                     begin += length
-                message_id, handler, queue = parts
+                handler, queue, message_id = parts
                 names = queue.decode("utf-8", "replace"), handler.decode("utf-8", "replace")
                 held.append(Held(names[0], message_id, names[1], state == self._ENDED, bool(last)))
         return held
 
-    def _name(self, handler: str, queue: str) -> tuple[int, int, bytes]:
+    def _name(self, handler: str, queue: str) -> tuple[bytes, bytes]:
         texts = [name.encode("utf-8", "replace")[: self._LONGEST] for name in (handler, queue)]
-        named = self._names[handler, queue] = len(texts[0]), len(texts[1]), b"".join(texts)
+        named = self._names[handler, queue] = bytes(map(len, texts)), b"".join(texts)
         return named
 
 

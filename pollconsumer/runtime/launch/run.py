@@ -152,7 +152,8 @@ class HeldLaunch:
         self.plan, self.window, self.progress, self.emit = frame.plan, frame.window, frame.progress, frame.emit
         self.store, self.leases, self.holder = store, leases, tenure.acquired.holder
         self.held_since = tenure.acquired.at
-        self.clock, self.chance, self.interrupted = frame.host.monotonic, frame.host.chance, frame.interrupted
+        self.clock, self.chance = frame.host.monotonic, frame.host.chance
+        self.interrupted = frame.interruption.__bool__
         self.min_margin, self.waited = frame.min_margin, waited
         self.released = False
         self._frame, self._tenure, self._heartbeat, self._clocks = frame, tenure, heartbeat, frame.host

@@ -37,6 +37,8 @@ class ActorLock:
 class Slots:
     """As ``ThreadExecutor``."""
 
+    inline = None
+
     def __init__(self, process: Process, slots: int) -> None:
         self.slots = slots
         self._process, self._busy = process, 0

@@ -1,0 +1,102 @@
+"""The quick path: reserved messages without anything unusual, handled in one pass.
+
+It does what `Consumer.handle` does: looks at lease, signal and margin before each message, at forks and descriptors
+after it. It is quicker since it computes once in a pass what brief handlers cannot change: `durations.brief` tells why
+that is so of the margin. Anything unusual ends the pass, and the general path goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from pollconsumer.core.message import Malformed, decode_payload
+from pollconsumer.runtime.handling.executor import NONE, Attempt, Handled
+from pollconsumer.runtime.handling.outcome import DONE
+from pollconsumer.store import rows
+
+if TYPE_CHECKING:
+    from collections import deque
+
+    from pollconsumer.core.durations import Durations
+    from pollconsumer.runtime.consuming.settling import Settling
+    from pollconsumer.runtime.handling.executor import Inline
+    from pollconsumer.runtime.handling.handler import Handler
+    from pollconsumer.runtime.launch.held import Launch
+    from pollconsumer.store.reservations import Done, Reservation
+
+
+class PlainPath:
+    """``brief`` and ``horizon`` in seconds: how long a message may take, and its outcome stay unsettled, without an end
+    of the pass."""
+
+    def __init__(
+        self,
+        launch: Launch,
+        handlers: Mapping[str, Handler],
+        inline: Inline | None,
+        durations: Durations,
+        settling: Settling,
+        *,
+        brief: float,
+        horizon: float,
+    ) -> None:
+        self._launch, self._durations, self._settling, self._inline = launch, durations, settling, inline
+        self._brief, self._horizon = min(brief, horizon), horizon
+        self._handlers = {name: handler for name, handler in handlers.items() if _is_plain(handler)}
+
+    def handle(self, reserved: deque[Reservation], most: int, margin: float) -> int:
+        """Handle the first of ``reserved``, at most so many. Returns how many were."""
+        launch, inline, flight, horizon = self._launch, self._inline, self._launch.progress.flight, self._horizon
+        clock, is_trusted, interrupted = launch.clock, launch.lease_is_trusted, launch.interrupted
+        stop_before, since = launch.window.stop_before, self._settling.since
+        if inline is None:
+            return 0
+        known: dict[str, Handler] = {}
+        done: list[Done] = []
+        others, most, now = 0, min(most, flight.free()), clock()
+        while reserved and len(done) < most and is_trusted() and not interrupted() and now + margin < stop_before:
+            reservation = reserved[0]
+            name = reservation.handler
+            handler = known.get(name) or self._handlers.get(name)
+            if handler is None or reservation.row[rows.CRASHES]:
+                break
+            if name not in known:
+                expected = self._durations.expected(name)
+                if expected is None or expected > horizon:
+                    break
+                known[name] = handler
+            try:
+                payload = decode_payload(reservation.payload)
+            except Malformed:
+                break
+            del reserved[0]
+            flight.enter(reservation, last=rows.attempts(reservation.row) >= handler.max_attempts)
+            started = clock()
+            outcome = handler.handle(payload)
+            damages = inline.checked(outcome.error)
+            now = clock()
+            if outcome is not DONE or damages != NONE:
+                others = 1
+                inline.add(Handled(Attempt(reservation, handler, payload), started, now, outcome, *damages))
+                break
+            flight.end(reservation)
+            done.append((reservation, started, now))
+            if since is None:
+                since = now
+            if now - started > self._brief or now - since > horizon:
+                break
+        if done:
+            self._durations.add_all((each.handler, ended - started) for each, started, ended in done)
+            self._settling.complete(done)
+        return len(done) + others
+
+
+def _is_plain(handler: Handler) -> bool:
+    return not (
+        handler.takes_context
+        or handler.timeout is not None
+        or handler.asynchronous
+        or handler.isolated
+        or handler.at_most_once
+    )

@@ -1,0 +1,242 @@
+"""The quick path of plain messages leaves the same store, events and times as the general one."""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from pollconsumer.core.errors import LeaseLost
+from pollconsumer.core.retry import Fatal, RetryIn, Yield
+from pollconsumer.interface.testing.clock import VirtualClock
+from pollconsumer.interface.testing.launches import SandboxLaunch
+from pollconsumer.interface.testing.memory import MemoryOpener
+from pollconsumer.runtime.consumer_role import consume
+from pollconsumer.runtime.consuming.plain import PlainPath
+from pollconsumer.runtime.handling.descriptors import Table
+from pollconsumer.runtime.handling.executor import InlineExecutor
+from pollconsumer.runtime.handling.handler import Handler, with_hooks
+from pollconsumer.runtime.handling.hooks import Hooks
+from pollconsumer.runtime.launch.held import LaunchPlan
+from pollconsumer.store.leases import Group
+from tests.conftest import NAMESPACE
+from tests.runtime.test_promoting import MIDNIGHT, OPTIONS
+from tests.store.acting import Launch, message
+from tests.store.servers import snapshot
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pollconsumer.core.events import Event
+    from pollconsumer.runtime.handling.context import Context
+
+QUEUES = ("mail", "other")
+HANDLERS = ("plain", "too", "context", "once", "watched")
+"""The last three are not plain."""
+ACTS = ("result", "retry", "dead", "yield", "stop", "lose", "leak")
+
+
+class Sent(NamedTuple):
+    act: str = ""
+    """Or malformed, or unknown."""
+    handler: str = "plain"
+    takes: int = 0
+    """In milliseconds."""
+    queue: str = "mail"
+    crashes: int = 0
+    priority: int = 0
+
+
+class History(NamedTuple):
+    """What is ready before a launch, and the launch's options."""
+
+    sent: list[Sent]
+    min_margin: float = 2.0
+    timeout: float = 60.0
+    tolerance_factor: float = 1.0
+    max_messages: int | None = None
+
+
+class Left(NamedTuple):
+    store: str
+    """Its contents."""
+    events: list[Event]
+    acts: list[tuple[str, float]]
+    """What handlers and hooks did, and when."""
+
+
+class Losing(SandboxLaunch):
+    lost = False
+
+    def lease_is_trusted(self) -> bool:
+        return not self.lost
+
+    def check_lease(self) -> None:
+        if self.lost:
+            raise LeaseLost("lease lost", None, "by a test")
+
+
+class Leaky(Table):
+    """``leaks``: as if a handler had left no descriptor."""
+
+    leaks = False
+
+    def has_as_many(self) -> bool:
+        return super().has_as_many() and not self.leaks
+
+    def checked(self) -> tuple[bool, bool]:
+        return super().checked()[0], self.leaks
+
+
+class Launched:
+    def __init__(self, history: History, *, quickly: bool) -> None:
+        self.clock = VirtualClock(MIDNIGHT)
+        self.opener = MemoryOpener(NAMESPACE, self.clock)
+        self.events: list[Event] = []
+        self.acts: list[tuple[str, float]] = []
+        self.quick, self.table = 0, Leaky()
+        self.store = store = self.opener.store()
+        for n, sent in enumerate(history.sent):
+            self._enqueue(n, sent)
+        group, plan = Group("consumer", QUEUES, 1), LaunchPlan(history.timeout, 10.0)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(secrets, "token_hex", lambda _: "launch")
+            self.launch = Losing(self.opener, group, plan, self.clock, self.events.append)
+            patch.setattr(PlainPath, "handle", _counted(self, PlainPath.handle) if quickly else lambda *_: 0)
+            executor = InlineExecutor(self.clock, self.table)
+            _, margin, _, factor, most = history
+            options = OPTIONS._replace(
+                queues=QUEUES, min_margin=margin, tolerance_factor=factor, max_messages=most, until_empty=True
+            )
+            with suppress(LeaseLost):
+                self.launch.work(lambda launch: consume(launch, options, self._handlers(), [], executor))
+        self.left = Left(_rounded(repr(snapshot(store.wire))), self.events, self.acts)
+        self.opener.close()
+
+    def _enqueue(self, n: int, sent: Sent) -> None:
+        store = self.store
+        payload = json.dumps({"n": n, "takes": sent.takes, "act": sent.act}).encode()
+        payload = payload[sent.act == "malformed" :]
+        handler = "unknown" if sent.act == "unknown" else sent.handler
+        store.enqueue([message(f"m{n}", queue=sent.queue, handler=handler, payload=payload, priority=sent.priority)])
+        for fence in range(1, sent.crashes + 1):
+            dead = Launch(store, fence, slot=n, queue=sent.queue)
+            store.give_up(dead.holder, sent.queue, [each.id for each in dead.reserve(99) if each.name == f"m{n}"])
+
+    def _handlers(self) -> dict[str, Handler]:
+        hooks = Hooks(print)
+        hooks.on_failure.append(lambda *_: self.acts.append(("hook", self.clock())))
+        handlers = {
+            name: Handler(name, self._handle, 2, takes_context=name == "context", at_most_once=name == "once")
+            for name in HANDLERS
+        }
+        return handlers | {"watched": with_hooks(handlers["watched"], hooks)}
+
+    def _handle(self, payload: dict[str, Any], context: Context | None) -> Any:
+        act = payload["act"]
+        unsettled = [self.store.wire.command("ZCARD", self.store.keys.queue(queue, "in_flight")) for queue in QUEUES]
+        self.acts.append((f"{act} {payload['n']}, context: {context is not None}, {unsettled}", self.clock()))
+        self.clock.now_ms += payload["takes"]
+        self.table.leaks = act == "leak"
+        if act == "stop":
+            self.launch.stopped = True
+        if act == "lose":
+            self.launch.lost = True
+        if act == "retry":
+            raise RetryIn(1)
+        if act == "dead":
+            raise Fatal("no")
+        if act == "yield":
+            raise Yield
+        return "kept" if act == "result" else None
+
+
+def _rounded(text: str) -> str:
+    """Both paths sum durations up, in another order."""
+    return re.sub(r"\d+\.\d+", lambda number: f"{float(number[0]):.9f}", text)
+
+
+def _counted(launched: Launched, handle: Callable[..., int]) -> Callable[..., int]:
+    def counted(*arguments: Any) -> int:
+        handled = handle(*arguments)
+        launched.quick += handled
+        return handled
+
+    return counted
+
+
+SENT = st.builds(
+    Sent,
+    st.sampled_from([*[""] * 20, *ACTS, "unknown", "malformed"]),
+    st.sampled_from([*["plain"] * 12, *["too"] * 6, *HANDLERS]),
+    st.sampled_from([0, 0, 0, 1, 2, 5, 12, 40, 400]),
+    st.sampled_from([*["mail"] * 3, "other"]),
+    st.sampled_from([*[0] * 12, 1, 2, 5]),
+    st.sampled_from([-1, 0, 0, 0, 1]),
+)
+HISTORIES = st.builds(
+    History,
+    st.lists(SENT, min_size=1, max_size=40),
+    st.sampled_from([0.0, 0.001, 0.004, 0.05, 2.0]),
+    st.sampled_from([0.05, 0.2, 2.1, 60.0]),
+    st.sampled_from([0.0, 1.0, 4.0]),
+    st.none() | st.integers(1, 20),
+)
+
+
+@hypothesis_settings(max_examples=100)
+@given(HISTORIES)
+def test_both_paths_leave_the_same(history: History) -> None:
+    assert Launched(history, quickly=True).left == Launched(history, quickly=False).left
+
+
+def test_most_of_many_plain_messages_take_the_quick_path() -> None:
+    launched = Launched(History([Sent()] * 300), quickly=True)
+    assert len(launched.acts) == 300
+    assert launched.quick > 280
+
+
+SIXTH = [
+    *(Sent(act) for act in (*ACTS, "unknown", "malformed")),
+    *(Sent(handler=handler) for handler in HANDLERS),
+    Sent(crashes=1),
+    Sent(takes=400),
+    Sent(handler="too", takes=40),
+    Sent(takes=6),
+]
+
+
+@pytest.mark.parametrize("sixth", SIXTH, ids=str)
+def test_both_leave_the_same_if_a_message_in_the_middle_is_unusual(sixth: Sent) -> None:
+    sent = [*[Sent()] * 5, *[sixth] * 3, *[Sent()] * 5]
+    quickly, generally = (Launched(History(sent), quickly=quickly) for quickly in (True, False))
+    assert quickly.quick >= 4
+    assert quickly.left == generally.left
+
+
+@pytest.mark.parametrize("priority", [-1, 1])
+def test_a_message_that_may_have_killed_its_process_is_handled_alone_behind_others_too(priority: int) -> None:
+    sent = [*[Sent(crashes=1)] * 3, *[Sent(priority=priority)] * 5]
+    quickly, generally = (Launched(History(sent), quickly=quickly) for quickly in (True, False))
+    assert quickly.quick
+    assert quickly.left == generally.left
+
+
+def test_a_pass_takes_no_more_than_so_many_messages() -> None:
+    launched = Launched(History([Sent()] * 9, max_messages=6), quickly=True)
+    assert launched.quick
+    assert len(launched.acts) == 6
+
+
+def test_the_margin_is_looked_at_before_each_message_of_a_pass() -> None:
+    sent = [*[Sent()] * 20, *[Sent(takes=2)] * 30]
+    launched = Launched(History(sent, min_margin=0.05, timeout=0.06, tolerance_factor=0.0), quickly=True)
+    assert launched.quick > 20
+    assert launched.acts[-1][1] < 0.01 <= launched.acts[-1][1] + 0.002
