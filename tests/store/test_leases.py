@@ -128,6 +128,16 @@ def test_the_claim_of_a_successor_expires_by_itself(leases: Leases, wire: Wire) 
     assert acquire(leases, "two") is None
 
 
+def test_the_claim_of_a_successor_from_before_the_servers_clock_was_set_back_keeps_nobody_away(
+    leases: Leases, wire: Wire
+) -> None:
+    take(leases, "one")
+    acquire(leases, "two")
+    wire.command("PEXPIRE", f"{{{NAMESPACE}}}:next:{GROUP.name}", 3_600_000)
+    assert isinstance(acquire(leases, "three"), Held)
+    assert acquire(leases, "two") is None
+
+
 def test_a_successor_that_withdraws_makes_room_for_another(leases: Leases) -> None:
     take(leases, "one")
     acquire(leases, "two")

@@ -62,7 +62,8 @@ for i = 1, #slots do
   local left = redis.call('PTTL', slots[i])
   if lapse < 0 or left < lapse then lapse = left end
 end
-local waiting = redis.call('GET', next)
+-- A claim that lasts longer than any was made before the clock was set back: that successor may be gone.
+local waiting = redis.call('PTTL', next) <= tonumber(ARGV[3]) and redis.call('GET', next)
 if waiting and waiting ~= ARGV[1] then return {-1} end
 redis.call('SET', next, ARGV[1], 'PX', ARGV[3])
 return {0, lapse, signs, holders}
