@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 MOST_CRASHES = 3
 MOMENT = 500_000
 """Microseconds."""
+LONGEST_RESERVATION = 60_000_000
+"""Microseconds, before its handler starts."""
 
 
 def accepted_is_accounted_for(history: History) -> Iterator[str]:
@@ -109,15 +111,18 @@ def nothing_is_early(history: History) -> Iterator[str]:
     dues: dict[tuple[str, str], list[int]] = {}
     for each in history.operations:
         if each.what in ("enqueue", "reschedule"):
-            dues.setdefault((each.queue, each.id), []).append((each.due or 0) if each.outcome != "refused" else 1 << 60)
+            refused = each.outcome == "refused"
+            due = 1 << 60 if refused else history.first_shown(each.due or 0, each.invoked, each.answered)
+            dues.setdefault((each.queue, each.id), []).append(due)
     for (queue, name), given in dues.items():
         first = next(iter(executions.get((queue, name), [])), None)
         if first is not None and first.started // 1000 < min(given):
             yield f"{name} was begun {min(given) - first.started / 1000:.1f} ms before it was due"
     last = {(each.queue, each.id): each for each in history.operations if each.what == "reschedule"}
     for key, each in last.items():
+        due = history.first_shown(each.due or 0, each.invoked, each.answered) * 1000
         for execution in executions.get(key, []):
-            if each.outcome == "ok" and each.answered and each.answered < execution.started < (each.due or 0) * 1000:
+            if each.outcome == "ok" and each.answered and each.answered < execution.started < due:
                 yield f"{each.id} was begun before the due time that it was given"
     for (_, name), calls in executions.items():
         rescheduled = any(each.what == "reschedule" and each.id == name for each in history.operations)
@@ -125,7 +130,9 @@ def nothing_is_early(history: History) -> Iterator[str]:
             # Under another fence the failure may never have been settled: then the attempt is made up for at once.
             settled = before.fence == after.fence and before.attempt + 1 == after.attempt
             if settled and before.outcome in BACKOFF_MS and before.ended is not None and not rescheduled:
-                waited = (after.started - before.ended) / 1000
+                # The instant of a failure is reckoned from that of its reservation.
+                set_forward = history.set_forward(before.started - LONGEST_RESERVATION, after.started)
+                waited = (after.started - before.ended + set_forward) / 1000
                 if waited < BACKOFF_MS[before.outcome] - 1:
                     yield f"{name} was tried again {waited:.1f} ms after it had failed"
 

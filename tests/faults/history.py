@@ -136,6 +136,9 @@ class History:
     """Queue and id of messages that had ended, and were forgotten as they should be."""
     undone: set[tuple[str, str]] = field(default_factory=set)
     """Queue and id of messages of which the server lost the last changes."""
+    clock_steps: list[tuple[int, int]] = field(default_factory=list)
+    """Epoch µs at which the server's clock was set, and by how many µs. Other instants here are those of a clock that
+    was not."""
     one_at_a_time: bool = True
     """Whether launches have one slot, and one instance."""
     settled_within: int = 500
@@ -150,6 +153,25 @@ class History:
         for execution in sorted(self.executions, key=lambda each: each.started):
             found.setdefault((execution.queue, execution.id), []).append(execution)
         return found
+
+    def first_shown(self, due: int, since: int, until: int | None) -> int:
+        """When the server's clock first showed ``due``, in epoch ms, that was computed by it between two instants; or
+        before it was set back between them."""
+        steps = [(since, sum(by for at, by in self.clock_steps if at <= since))]
+        for at, by in self.clock_steps:
+            if at > since:
+                steps.append((at, steps[-1][1] + by))
+                if by < 0 and (until is None or at <= until):
+                    due += by // 1000
+        for (began, ahead), (following, _) in zip(steps, [*steps[1:], (1 << 60, 0)], strict=True):
+            first = max(began, due * 1000 - ahead)
+            if first < following:
+                return first // 1000
+        raise AssertionError("the last step has no end")
+
+    def set_forward(self, since: int, until: int) -> int:
+        """µs by which the server's clock was, between two instants."""
+        return sum(by for at, by in self.clock_steps if since <= at <= until and by > 0)
 
     def enqueued(self) -> list[Operation]:
         """Accepted for certain, and no duplicate; without those that were undone."""

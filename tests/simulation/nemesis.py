@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from random import Random
 
-    from pollconsumer.interface.testing.simulation.process import Process
+    from pollconsumer.interface.testing.simulation.process import Machine, Process
     from pollconsumer.interface.testing.simulation.world import Actor
     from pollconsumer.store.wire import Wire
     from tests.simulation.installation import Installation
@@ -52,6 +52,7 @@ class Nemesis:
             self._suspend,
             self._suspend_heartbeat,
             self._suspend_machine,
+            self._sleep_machine,
             self._ask_to_stop,
             self._bad_network,
             self._late_network,
@@ -60,6 +61,7 @@ class Nemesis:
             self._forget_scripts,
             self._refuse,
             self._set_clock,
+            self._set_servers_clock,
         ]
         self._try(name, chance, chance.choice(acts))
 
@@ -139,27 +141,39 @@ class Nemesis:
 
     def _suspend_machine(self) -> str | None:
         """All its processes stop, and none is started there until it goes on."""
+        if (machine := self._without_machine(seconds := self.chance.choice([0.5, 5.0, 30.0, 100.0]))) is None:
+            return None
+        for each in machine.actors():
+            each.suspend()
+            self._resume_after(seconds, each)
+        return f"machine {machine.name} suspended for {seconds} s"
+
+    def _sleep_machine(self) -> str | None:
+        """Its monotonic clock and its timers stand still, too."""
+        if (machine := self._without_machine(seconds := self.chance.choice([0.5, 5.0, 30.0, 100.0]))) is None:
+            return None
+        machine.sleep_for(seconds)
+        self.world.after(seconds, self._note_resumption)
+        return f"machine {machine.name} asleep for {seconds} s"
+
+    def _without_machine(self, seconds: float) -> Machine | None:
+        """One that is to be stopped for so long: nothing is started there."""
         machines = self.installation.machines
         if len(machines) == 1:
             return None
         machine = machines.pop(self.chance.randrange(len(machines)))
-        seconds = self.chance.choice([0.5, 5.0, 30.0, 100.0])
-        for process in self.installation.processes:
-            if process.alive and process.machine is machine:
-                heartbeat = [process.heartbeat.actor] if process.heartbeat else []
-                for actor in (process.actor, *process.threads, *heartbeat, *process.children):
-                    if not actor.suspended:
-                        actor.suspend()
-                        self._resume_after(seconds, actor)
         self.world.after(seconds, lambda: machines.append(machine))
-        return f"machine {machine.name} suspended for {seconds} s"
+        return machine
 
     def _resume_after(self, seconds: float, actor: Actor) -> None:
         def resume() -> None:
-            self.installation.history.resumed.append(self.installation.now_us())
+            self._note_resumption()
             actor.resume()
 
         self.world.after(seconds, resume)
+
+    def _note_resumption(self) -> None:
+        self.installation.history.resumed.append(self.installation.now_us())
 
     def _ask_to_stop(self) -> str | None:
         if (victim := self._victim()) is None:
@@ -225,6 +239,14 @@ class Nemesis:
         )
         machine.ahead += seconds if self.chance.random() < 0.5 else -seconds
         return f"clock of {machine.name} set wrong, by {machine.ahead} s"
+
+    def _set_servers_clock(self) -> str:
+        """A lease that lapses by it is as one that somebody broke."""
+        by = self.chance.choice([-60.0, -20.0, -2.0, 2.0, 20.0, 300.0])
+        self.installation.history.clock_steps.append((self.installation.now_us(), int(by * 1_000_000)))
+        self.installation.server.set_clock(by)
+        self.installation.broken_at = self.world.now
+        return f"the server's clock set by {by} s"
 
     def _refuse(self) -> str:
         server, seconds = self.installation.server, self.chance.choice([0.05, 2.0])

@@ -37,7 +37,8 @@ class Watched(Protocol):
 
 class Tenure(NamedTuple):
     """A lease and its holder. ``waited``: seconds from the launch's start until it had it. On the boot clock: when it
-    was ``asked`` for, ``since`` when it is held, and the ``hard_end`` at which the watchdog ends the launch."""
+    was ``asked`` for, and ``since`` when it is held. On the monotonic clock, like the timer of the watchdog: the
+    ``hard_end`` at which that ends the launch."""
 
     identity: Identity
     acquired: Acquired
@@ -54,7 +55,7 @@ def keep(launch: Watched, progress: Progress, leases: Leases, tenure: Tenure, cl
         asked, pause = clocks.boot_time(), RETRY_EVERY
         # A suspended launch must lose its lease as a frozen machine would. A process that exists beyond the hard end is
         # another program, by which a handler has replaced the launch (exec).
-        if lost or launch.is_suspended() or asked > tenure.hard_end + RELEASE_BUDGET:
+        if lost or launch.is_suspended() or clocks.monotonic() > tenure.hard_end + RELEASE_BUDGET:
             continue
         entry = identity.entry(acquired, tenure.waited, asked - tenure.since, progress)
         with suppress(PollConsumerError):
@@ -87,11 +88,11 @@ def give_back(
     if progress.ended()[0] is None:
         tell(f"error: launch died: {_what(left_behind)}; the next launch goes on")
         # The C watchdog cannot record that it struck; the time shows it.
-        struck = clocks.boot_time() >= tenure.hard_end
+        struck = clocks.monotonic() >= tenure.hard_end
         progress.end(*((StopReason.WATCHDOG, 1) if struck else (StopReason.DIED, -1)))
     entry = identity.entry(acquired, tenure.waited, held, progress)
-    until = max(tenure.hard_end, clocks.boot_time() + RELEASE_BUDGET)
-    while clocks.boot_time() < until:
+    until = max(tenure.hard_end, clocks.monotonic() + RELEASE_BUDGET)
+    while clocks.monotonic() < until:
         try:
             for queue in identity.queues:
                 here = [message for message in left_behind if message.queue == queue]

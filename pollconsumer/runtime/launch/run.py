@@ -128,7 +128,7 @@ def _take_lease(frame: Frame, group: Group, heartbeat: Heartbeat) -> HeldLaunch 
         launcher = launcher._replace(rule=seen.decides)
         identity = identity._replace(launcher=launcher.rule, observed=seen)
     frame.learn(learned(past, launcher.rule, frame.launch_offset), launcher.rule)
-    hard_end = since + frame.window.left(now) + frame.plan.grace
+    hard_end = now + frame.window.left(now) + frame.plan.grace
     tenure = Tenure(identity, answer, now - frame.window.start, asked, since, hard_end)
     return HeldLaunch(frame, store, leases, tenure, heartbeat, waited=waited)
 

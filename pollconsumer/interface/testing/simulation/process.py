@@ -23,19 +23,51 @@ if TYPE_CHECKING:
     from pollconsumer.runtime.launch.progress import Progress
 
 KILLED = -9
+TINY = 1e-9
+"""Seconds that a sum of times may be wrong by."""
 
 
 class Machine:
     """Its clocks have arbitrary offsets, and run a little fast or slow. ``ahead``: seconds by which the time of day has
-    been set wrong."""
+    been set wrong. While it sleeps, its monotonic clock stands still, and its boot clock does not."""
 
     def __init__(self, world: World, name: str, *, begin: float = 1000.0, rate: float = 1.0) -> None:
         self.world, self.name, self.rate = world, name, rate
         self._begin = begin - world.now * rate
-        self.ahead = 0.0
+        self.ahead = self._slept = 0.0
+        self._asleep_since: float | None = None
+        self.processes: list[Process] = []
+
+    def awake(self) -> float:
+        """True seconds for which it has not slept. Timers go by them."""
+        now = self.world.now if self._asleep_since is None else self._asleep_since
+        return now - self._slept
 
     def monotonic(self) -> float:
+        return self.awake() * self.rate + self._begin
+
+    def boot_time(self) -> float:
         return self.world.now * self.rate + self._begin
+
+    def actors(self) -> list[Actor]:
+        """Of the processes that are alive."""
+        self.processes = [each for each in self.processes if each.alive or each.has_heartbeat()]
+        return [actor for process in self.processes for actor in process.actors()]
+
+    def sleep_for(self, seconds: float) -> None:
+        """All its processes sleep, too."""
+        self._asleep_since, asleep = self.world.now, self.actors()
+        for each in asleep:
+            each.fall_asleep()
+
+        def wake_up() -> None:
+            assert self._asleep_since is not None
+            self._slept += self.world.now - self._asleep_since
+            self._asleep_since = None
+            for each in asleep:
+                each.wake_up()
+
+        self.world.after(seconds, wake_up)
 
 
 class Process:
@@ -59,6 +91,7 @@ class Process:
         self.stream = self.world.stream(name)
         self._number = self.stream.getrandbits(32)
         self.actor = self.world.start(name, self._live)
+        machine.processes.append(self)
 
     # Host
 
@@ -66,13 +99,13 @@ class Process:
         return self.machine.monotonic()
 
     def boot_time(self) -> float:
-        return self.machine.monotonic()
+        return self.machine.boot_time()
 
     def sleep(self, seconds: float) -> None:
         """Sleep for ``seconds``, even if woken."""
-        until = self.world.now + seconds / self.machine.rate
-        while self.world.now < until:
-            self.pause(until - self.world.now)
+        until = self.machine.awake() + seconds / self.machine.rate
+        while (left := until - self.machine.awake()) > TINY:
+            self.pause(left)
 
     def pause(self, seconds: float | None) -> Any:
         """Wait for true seconds, or until woken."""
@@ -107,10 +140,15 @@ class Process:
         return self.heartbeat
 
     def end_in(self, seconds: float, last_act: Callable[[], str]) -> Callable[[], None]:
-        over = False
+        over, until = False, self.machine.awake() + max(0.0, seconds / self.machine.rate)
 
         def end() -> None:
-            if self.code is None and not over:
+            left = until - self.machine.awake()
+            if self.code is not None or over:
+                return
+            if left > TINY:
+                self.world.after(left, end)
+            else:
                 self.world.tell(f"{self.name}: {last_act()}")
                 self.end(EXIT_CODE)
 
@@ -126,6 +164,14 @@ class Process:
     @property
     def alive(self) -> bool:
         return self.code is None
+
+    def has_heartbeat(self) -> bool:
+        """It may outlive the process."""
+        return self.heartbeat is not None and self.heartbeat.actor.alive
+
+    def actors(self) -> list[Actor]:
+        heartbeat = [self.heartbeat.actor] if self.heartbeat is not None else []
+        return [self.actor, *self.threads, *heartbeat, *self.children]
 
     def signal(self, number: int) -> None:
         self.signals.signal = number

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 BEGINS = 1_893_456_000.0
 """2030-01-01T00:00Z: the server's clock when true time is 0."""
+LEAST_LEFT = 1e-5
+"""Seconds that a difference of two times of day may be wrong by."""
 TICK = 1e-7
 """Minimum seconds between the arrivals of consecutive packets."""
 
@@ -43,6 +45,12 @@ class SimulatedServer:
 
     def now_ms(self) -> int:
         return int(self.clock() * 1000)
+
+    def set_clock(self, by: float) -> None:
+        """Forward or backward: keys and waits end by the time of day."""
+        self.ahead += by
+        for link in self._blocked:
+            self._end_wait_in(0.0, link, link.blocked_on)
 
     def stop(self) -> None:
         """It is killed: connections and scripts are lost, acknowledged data are kept."""
@@ -112,13 +120,21 @@ class SimulatedServer:
 
     def _block(self, link: Link, keys: list[bytes], seconds: float) -> None:
         self._blocked.append(link)
-        link.blocked_on = keys
         # A real server ends a wait up to a tenth of a second late.
-        late = link.stream.uniform(0.0, 0.1)
-        self.world.after(seconds + late, lambda: self._end_wait(link, keys))
+        seconds += link.stream.uniform(0.0, 0.1)
+        link.blocked_on, link.blocked_until = keys, self.clock() + seconds
+        self._end_wait_in(seconds, link, keys)
 
-    def _end_wait(self, link: Link, keys: list[bytes]) -> None:
-        if link in self._blocked and link.blocked_on is keys:
+    def _end_wait_in(self, seconds: float, link: Link, keys: Sequence[bytes]) -> None:
+        self.world.after(seconds, lambda: self._end_wait(link, keys))
+
+    def _end_wait(self, link: Link, keys: Sequence[bytes]) -> None:
+        if link not in self._blocked or link.blocked_on is not keys:
+            return
+        left = link.blocked_until - self.clock()
+        if left > LEAST_LEFT:
+            self._end_wait_in(left, link, keys)
+        else:
             self._blocked.remove(link)
             link.reply(None)
             self._go_on(link)
@@ -170,6 +186,8 @@ class Link:
         """Its id on the server."""
         self.waiting: deque[Command] = deque()
         self.blocked_on: Sequence[bytes] = ()
+        self.blocked_until = 0.0
+        """By the server's clock."""
         self._replies: deque[Any] = deque()
         self._lost: str | None = None
         self._owed = 0
@@ -234,12 +252,14 @@ class Link:
 
     def readable(self, timeout: float) -> bool:
         """True for a lost connection, too: reading raises."""
-        until = self.world.now + timeout
+        machine = self._process.machine
+        until = machine.awake() + timeout
         while not self._replies and self._lost is None:
-            if self.world.now >= until:
+            left = until - machine.awake()
+            if left <= 0:
                 return False
             self._reader = self.world.running
-            self._process.pause(until - self.world.now)
+            self._process.pause(max(left, TICK))
             self._reader = None
         return True
 

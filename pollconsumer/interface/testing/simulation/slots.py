@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pollconsumer.interface.testing.simulation.process import TINY
 from pollconsumer.runtime.handling.executor import Handled
 
 if TYPE_CHECKING:
@@ -61,11 +62,14 @@ class Slots:
         return finished
 
     def wait(self, seconds: float, descriptor: int | None = None) -> None:
-        world, link = self._process.world, self._process.link(descriptor)
-        until = world.now + seconds
-        self._waiting = world.running
-        while not self._finished and world.now < until and not (link is not None and link.watched_by(self._waiting)):
-            self._process.pause(until - world.now)
+        machine, link = self._process.machine, self._process.link(descriptor)
+        until = machine.awake() + seconds
+        self._waiting = self._process.world.running
+        while not self._finished and not (link is not None and link.watched_by(self._waiting)):
+            left = until - machine.awake()
+            if left <= TINY:
+                break
+            self._process.pause(left)
         self._waiting = None
         if link is not None:
             link.watched_by(None)

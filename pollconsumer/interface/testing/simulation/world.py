@@ -22,24 +22,44 @@ class Actor:
     blocks, before the world ends: the world keeps it, since a greenlet that is collected runs them."""
 
     def __init__(self, world: World, name: str, run: Callable[[], None]) -> None:
-        self.name, self.alive, self.suspended = name, True, False
+        self.name, self.alive = name, True
         self._world, self._run = world, run
         self._greenlet = greenlet(self._live, world.main)  # which goes on when it ends
-        self._turn = 0
+        self._turn = self._stops = 0
+        self._timer: float | None = None
+        self._asleep_since: float | None = None
         self._owed: list[Any] = []
 
     def kill(self) -> None:
         self.alive = False
 
+    @property
+    def suspended(self) -> bool:
+        return self._stops > 0
+
     def suspend(self) -> None:
-        self.suspended = True
+        self._stops += 1
 
     def resume(self) -> None:
-        """Continue after a suspension; what it waited for may have happened."""
-        self.suspended = False
+        """Continue after as many suspensions; what it waited for may have happened."""
+        self._stops -= 1
+        if self.suspended:
+            return
         owed, self._owed = self._owed, []
         for value in owed[:1]:
             self.wake(value)
+
+    def fall_asleep(self) -> None:
+        """Be suspended with its machine: its timers stand still, too."""
+        self.suspend()
+        self._asleep_since = self._world.now
+
+    def wake_up(self) -> None:
+        assert self._asleep_since is not None
+        slept, self._asleep_since = self._world.now - self._asleep_since, None
+        if self._timer is not None:
+            self._set_timer(self._timer + slept)
+        self.resume()
 
     def wake(self, value: Any = None) -> None:
         """End its wait immediately."""
@@ -53,8 +73,9 @@ class Actor:
         """Called by the actor itself: wait until woken, at most so long. Returns the value of the wake-up, None after
         the timeout."""
         self._turn += 1
+        self._timer = None
         if seconds is not None:
-            self._world.at(self._world.now + seconds, self._resumption(None))
+            self._set_timer(self._world.now + seconds)
         return self._world.switch_back()
 
     def begin(self) -> None:
@@ -64,6 +85,15 @@ class Actor:
         """Run its ``finally`` blocks, after which it can be collected."""
         with suppress(Exception):
             self._greenlet.throw()
+
+    def _set_timer(self, at: float) -> None:
+        self._timer, resume = at, self._resumption(None)
+
+        def end() -> None:
+            if self._asleep_since is None and self._timer == at:
+                resume()
+
+        self._world.at(at, end)
 
     def _resumption(self, value: Any) -> Callable[[], None]:
         turn = self._turn
