@@ -20,8 +20,9 @@ MAX_HANDLER_LENGTH = 200
 class NewMessage(NamedTuple):
     """A message about to be enqueued.
 
-    ``due`` is in epoch milliseconds, ``delay`` in milliseconds from the server's now, ``key_lifetime`` in milliseconds,
-    0 until the message ends. At most ``concurrency_limit`` messages with one concurrency key are in flight.
+    ``due`` is in epoch milliseconds, with a fraction, ``delay`` in milliseconds from the server's now, ``key_lifetime``
+    in milliseconds, 0 until the message ends. At most ``concurrency_limit`` messages with one concurrency key are in
+    flight.
     """
 
     id: str
@@ -29,7 +30,7 @@ class NewMessage(NamedTuple):
     handler: str
     payload: bytes
     priority: int = 0
-    due: int | None = None
+    due: float | None = None
     delay: int | None = None
     key: str = ""
     key_lifetime: int = 0

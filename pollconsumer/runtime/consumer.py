@@ -40,7 +40,7 @@ MAX_BATCH_MESSAGES = 128
 NEVER_ANY_TIME_WITHIN = 0.5
 """Seconds within which a stop for lack of time means that there never was any."""
 MEMORY_CHECK_EVERY = 1.0
-SHORTEST_WAIT = 0.001
+SHORTEST_WAIT = 0.0001
 
 
 class ConsumerOptions(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Mapping
@@ -10,7 +11,7 @@ from typing import Any, TypedDict, Unpack
 
 from pollconsumer.core.errors import BadData
 from pollconsumer.core.message import NewMessage, check_concurrency, checked, digest_of, encode_payload
-from pollconsumer.core.notation.instants import ceil_epoch_ms, ceil_ms
+from pollconsumer.core.notation.instants import ceil_ms, exact_epoch_ms
 from pollconsumer.core.notation.timespan import YEAR, parse_duration
 
 LONGEST_DELAY = 1000 * YEAR
@@ -94,7 +95,7 @@ def new_message(handler: str, payload: Mapping[str, Any], **options: Unpack[Send
         handler=handler,
         payload=encoded,
         priority=given.get("priority", 0),
-        due=due_ms(given["at"]) if "at" in given else None,
+        due=_due(given["at"]) if "at" in given else None,
         delay=milliseconds("in_", given["in_"]) if "in_" in given else None,
         key=given.get("key", ""),
         key_lifetime=0 if lifetime is None else max(1, milliseconds("key_lifetime", lifetime)),
@@ -107,11 +108,16 @@ def new_message(handler: str, payload: Mapping[str, Any], **options: Unpack[Send
 
 def due_ms(at: datetime) -> int:
     """``at`` in epoch milliseconds, rounded up, so that no message is early."""
+    return math.ceil(_due(at))
+
+
+def _due(at: datetime) -> float:
+    """``at`` in epoch milliseconds, to the microsecond."""
     if not isinstance(at, datetime):
         raise TypeError(f"at must be a datetime with a zone, not {type(at).__name__}")
     if at.utcoffset() is None:
         raise TypeError("at needs a zone: a naive time means another instant on every host")
-    return max(1, ceil_epoch_ms(at))
+    return max(1, exact_epoch_ms(at))
 
 
 def milliseconds(name: str, span: str | float) -> int:

@@ -42,7 +42,8 @@ class Mover:
         self._store, self._holder, self._emit = launch.store, launch.holder, launch.emit
         self._announced: set[str] = set()
         self._left_out: dict[str, PollConsumerError] = {}
-        self._maintained = float("-inf")
+        self._maintained = self._looked = float("-inf")
+        self._queues: list[str] = []
         self._moved = 0
 
     def run(self) -> StopReason:
@@ -88,13 +89,21 @@ class Mover:
     def idle(self, next_due: float | None) -> None:
         """Until the next due time, or an earlier one is scheduled; at most idle_time, and not beyond the window."""
         longest = max(0.0, min(self.options.idle_time, self.window.left(self.clock()) - self.options.margin))
-        self._wake.wait(longest if next_due is None else min(longest, next_due))
+        if self._wake.wait(longest if next_due is None else min(longest, next_due)):
+            self._looked = float("-inf")
 
     def _emit_death(self, dead_letter: DeadLetter) -> None:
         self._emit(death_of(dead_letter))
 
     def queues(self) -> list[str]:
-        """The usable queues; announces our fence to each before anything is moved there."""
+        """The usable queues, as of a second ago or, if woken, of now."""
+        if self.clock() - self._looked >= EVERY:
+            self._looked = self.clock()
+            self._queues = self._usable_queues()
+        return self._queues
+
+    def _usable_queues(self) -> list[str]:
+        """Announces our fence to each new one before anything is moved there."""
         queues = self._store.queues()
         for queue in queues:
             if queue not in self._announced and queue not in self._left_out:
@@ -118,6 +127,7 @@ class Mover:
             raise
         except PollConsumerError as error:
             self._left_out[queue] = error
+            self._looked = float("-inf")
             self._emit(QueueLeftOut(queue, str(error)))
 
 

@@ -160,7 +160,7 @@ class Inspector:
             "cancelled": ("LLEN", key(queue, "cancelled")),
             "parked": ("SCARD", key(queue, "parked")),
             "paused": ("EXISTS", key(queue, "paused")),
-            "overdue": ("ZCOUNT", key(queue, "schedule"), "-inf", now),
+            "overdue": ("ZCOUNT", key(queue, "schedule"), "-inf", now * 1000),
             "skipped": ("HGET", key(queue, "counters"), "skipped"),
             "heads": ("LRANGE", key(queue, "ready"), 0, HEADS - 1),
             "ranked_heads": ("ZRANGE", key(queue, "ready_by_priority"), 0, 0),

@@ -27,7 +27,7 @@ QUEUE_KEYS = {
     ),
     "ready": Key("r", "list", "ids of priority 0, next first"),
     "ready_by_priority": Key("z", "zset", "ids of other priorities by aged rank"),
-    "schedule": Key("s", "zset", "ids by due time"),
+    "schedule": Key("s", "zset", "ids by due time, in microseconds"),
     "in_flight": Key("f", "zset", "reserved ids by the hard end of their reservation"),
     "completed": Key("d", "list", "time of completion and id, oldest first"),
     "cancelled": Key("dx", "list", "time of cancellation and id, oldest first"),

@@ -97,6 +97,8 @@ def _read(given: dict[str, Any]) -> NewMessage:
     message = checked(NewMessage(**given | {"payload": given["payload"].encode()}))
     bytes.fromhex(message.digest)
     due, lifetime = message.due or 0, message.key_lifetime
-    if type(due) is not int or type(lifetime) is not int or max(due, lifetime) >= 1 << 48 or message.delay is not None:
+    if type(due) not in (int, float) or type(lifetime) is not int or message.delay is not None:
+        raise ValueError(message)
+    if not 0 <= due < 1 << 48 or lifetime >= 1 << 48:
         raise ValueError(message)
     return message

@@ -207,7 +207,7 @@ class Promoted(NamedTuple):
     def of(cls, answer: Sequence[int]) -> Promoted:
         """The answer of `promote.lua`."""
         moved, next_due, recurring = answer
-        return cls(moved, None if next_due < 0 else next_due / 1000, bool(recurring))
+        return cls(moved, None if next_due < 0 else next_due / 1_000_000, bool(recurring))
 
 
 class Stepped(NamedTuple):

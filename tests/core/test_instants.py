@@ -13,6 +13,7 @@ from pollconsumer.core.notation.instants import (
     ceil_ms,
     datetime_of,
     epoch_ms,
+    exact_epoch_ms,
     iso,
     iso_of,
 )
@@ -36,6 +37,9 @@ def test_a_moment_lies_between_the_millisecond_below_it_and_the_one_above(moment
     below, above = epoch_ms(moment), ceil_epoch_ms(moment)
     assert datetime_of(below) <= moment <= datetime_of(above)
     assert above - below == (moment.microsecond % 1000 > 0)
+    assert below <= exact_epoch_ms(moment) <= above
+    if moment.year < 2200:
+        assert round(exact_epoch_ms(moment) * 1000) == below * 1000 + moment.microsecond % 1000
 
 
 @given(st.integers(0, MONTH_MS))

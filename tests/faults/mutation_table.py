@@ -79,10 +79,10 @@ MUTATIONS: tuple[Mutation, ...] = (
     _lua(
         "promote",
         "what is due alone",
-        "redis.call('ZRANGEBYSCORE', schedule, '-inf', now,",
+        "redis.call('ZRANGEBYSCORE', schedule, '-inf', due_score(exactly),",
         "redis.call('ZRANGEBYSCORE', schedule, '-inf', '+inf',",
     ),
-    _lua("promote", "state", "if state ~= 'scheduled' and state ~= 'ready' then", "if false then"),
+    _lua("promote", "state", "if row and (sub(row, ENDING, ENDING) ~=", "if false and (sub(row, ENDING, ENDING) ~="),
     _lua(
         "recover",
         "removed from flight",

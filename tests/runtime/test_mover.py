@@ -42,3 +42,32 @@ def test_no_wait_is_negative_or_outlasts_idle_time_due_time_or_window(
     assert 0 <= seconds <= idle_time
     assert seconds <= max(0.0, stop_before - now - MARGIN)
     assert next_due is None or seconds <= next_due
+
+
+class Queues:
+    """A store without queues, which counts how often it is asked for them."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def queues(self) -> list[str]:
+        self.asked += 1
+        return []
+
+
+def test_the_set_of_queues_is_read_once_a_second_and_when_woken() -> None:
+    clock, store, woken = SimpleNamespace(now=0.0), Queues(), SimpleNamespace(wait=lambda _: True)
+    progress = SimpleNamespace(count=lambda _: None)
+    launch = SimpleNamespace(
+        window=Window(0.0, 60.0), clock=lambda: clock.now, store=store, holder=None, emit=None, progress=progress
+    )
+    mover = Mover(MoverOptions(1.0, 100), cast("Launch", launch), cast("Any", None), cast("Wake", woken))
+    for _ in range(3):
+        mover.promote()
+    assert store.asked == 1
+    mover.idle(None)
+    mover.promote()
+    assert store.asked == 2
+    clock.now = 1.0
+    mover.promote()
+    assert store.asked == 3

@@ -214,7 +214,7 @@ class Scene:
 
     def _enqueue(self, store: RedisStore, message: NewMessage) -> None:
         now = self.stage.happens("enqueue", message.id)
-        due = message.due or (now // 1000 + message.delay if message.delay else None)
+        due = int(message.due or 0) or (now // 1000 + message.delay if message.delay else None)
         operations, at = self.history.operations, len(self.history.operations)
         operations.append(
             Operation(

@@ -25,7 +25,7 @@ def message(
     *,
     payload: bytes = b"{}",
     priority: int = 0,
-    due: int | None = None,
+    due: float | None = None,
     delay: int | None = None,
     key: str = "",
     lifetime: int = 0,
@@ -139,6 +139,11 @@ class Looking:
     def score(self, name: str, id: str) -> int | None:  # noqa: A002
         found = self._wire.command("ZSCORE", self.key(name), id)
         return None if found is None else int(float(found))
+
+    def due(self, id: str) -> float | None:  # noqa: A002
+        """Of a scheduled message, in epoch milliseconds."""
+        score = self.score("schedule", id)
+        return None if score is None else score / 1000
 
     def finished(self, name: str = "completed") -> list[str]:
         """Without the time of their end, which stands before each."""

@@ -101,7 +101,11 @@ def snapshot(wire: Wire) -> dict[str, Any]:
     return content
 
 
-def server_ms(wire: Wire) -> int:
-    """The server's clock, in epoch milliseconds."""
+def server_us(wire: Wire) -> int:
+    """The server's clock, in epoch microseconds."""
     seconds, microseconds = wire.command("TIME")
-    return int(seconds) * 1000 + int(microseconds) // 1000
+    return int(seconds) * 1_000_000 + int(microseconds)
+
+
+def server_ms(wire: Wire) -> int:
+    return server_us(wire) // 1000

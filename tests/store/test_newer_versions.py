@@ -28,8 +28,8 @@ def newer(store: RedisStore, look: Looking) -> bytes:
     return record
 
 
-def due_in(store: RedisStore, look: Looking, id: str = "newer") -> int:  # noqa: A002  its name
-    due = look.score("schedule", id)
+def due_in(store: RedisStore, look: Looking, id: str = "newer") -> float:  # noqa: A002  its name
+    due = look.due(id)
     assert due is not None
     return due - server_ms(store.wire)
 

@@ -106,7 +106,7 @@ def test_what_is_sent_arrives_in_its_own_queue_whole(store: RedisStore, look: Lo
     assert store.enqueue([message("probe", key="k")])[0].id == "same"
     other = Looking(store, OTHER)
     assert other.listed("ready") == ["else"]
-    due = other.score("schedule", "later")
+    due = other.due("later")
     assert due is not None
     assert due <= server_ms(store.wire) + HOUR
     Launch(store, queue=OTHER).reserve()

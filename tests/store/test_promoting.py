@@ -8,7 +8,7 @@ from pollconsumer.core.errors import LeaseLost, StoreRefused
 from pollconsumer.store.redis_store import RedisStore
 from pollconsumer.store.reservations import Holder, Promoted
 from tests.store.acting import HOUR, QUEUE, Launch, Looking, message, names
-from tests.store.servers import server_ms, snapshot
+from tests.store.servers import server_ms, server_us, snapshot
 
 
 @pytest.fixture
@@ -50,12 +50,21 @@ def test_a_message_is_never_promoted_before_its_due_time_by_the_clock_of_the_ser
     store: RedisStore, look: Looking, mover: Holder
 ) -> None:
     for n in range(5):
-        due = server_ms(store.wire) + 15
-        store.enqueue([message(f"m{n}", due=due)])  # on a slow machine it is due, and ready, by then
-        while look.score("schedule", f"m{n}") is not None:
+        due = server_us(store.wire) + 15_432
+        store.enqueue([message(f"m{n}", due=due / 1000)])  # on a slow machine it is due, and ready, by then
+        while look.due(f"m{n}") is not None:
             store.promote(mover, QUEUE, 100)
-        assert server_ms(store.wire) >= due
-        assert look.enqueued_at(f"m{n}") >= due
+        assert server_us(store.wire) >= due
+        assert look.enqueued_at(f"m{n}") >= due // 1000
+
+
+def test_due_times_are_kept_to_the_microsecond(store: RedisStore, mover: Holder) -> None:
+    due = server_us(store.wire) + 3_600_000_123
+    store.enqueue([message("a", due=due / 1000), message("b", due=due / 1000 + 0.001), message("c", delay=HOUR)])
+    before = server_us(store.wire)
+    next_due = store.promote(mover, QUEUE, 100).next_due
+    assert next_due is not None
+    assert due - server_us(store.wire) <= round(next_due * 1_000_000) <= due - before
 
 
 def test_due_messages_are_promoted_by_due_time_then_id(store: RedisStore, look: Looking, mover: Holder) -> None:

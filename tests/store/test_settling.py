@@ -84,7 +84,7 @@ def test_a_retry_waits_in_the_schedule_for_its_delay(store: RedisStore, look: Lo
     before = server_ms(store.wire)
     launch.settle(retry(reservation, HOUR, "ValueError: again"))
     after = server_ms(store.wire)
-    due = look.score("schedule", "a")
+    due = look.due("a")
     assert due is not None
     assert before + HOUR <= due <= after + HOUR
     assert (look.ranked("in_flight"), look.listed("ready")) == ([], [])

@@ -21,6 +21,11 @@ def epoch_ms(moment: datetime) -> int:
     return (moment - EPOCH) // _MILLISECOND
 
 
+def exact_epoch_ms(moment: datetime) -> float:
+    """With its microseconds as a fraction."""
+    return (moment - EPOCH) / _MILLISECOND
+
+
 def ceil_epoch_ms(moment: datetime) -> int:
     """``moment`` rounded up to the millisecond, for due times, which must not be early."""
     return -((EPOCH - moment) // _MILLISECOND)

@@ -53,7 +53,7 @@ class MoverSettings:
     timeout: Duration = 60.0
     schedule: str | None = None
     idle_time: Duration = 1.0
-    batch_size: int = 100
+    batch_size: int = 250
     grace: Duration = 10.0
     min_margin: NoDuration = None
     handoff: HandOff = HandOff.DEADLINE

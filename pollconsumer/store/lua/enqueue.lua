@@ -5,7 +5,7 @@
 --   (the last two only if the user chose an id, or with an outbox)
 -- ARGV count; for a repetition '@' and the last instant at which it is accepted, or for an outbox: its queue, the number of
 --   the entry, the position in it of the first message; else '';
---   for each: id, when ('' now, '+n' in n ms, '=n' at epoch ms n), unique key's lifetime in ms (0 for none), a colon and the
+--   for each: id, when ('' now, '+n' in n ms, '=n' at epoch ms n, both with a fraction or without), unique key's lifetime in ms (0 for none), a colon and the
 --   key ('' for none), priority, record without its instant;
 --   for each whose id the user chose: its position above, from 1, and the digest of its handler and payload
 -- Returns for each '' if it is new, else the id of the existing message: its own, or that of its unique key's holder. Or,
@@ -14,7 +14,8 @@
 -- Without allow-oom, a full server refuses the script's first write, with nothing changed.
 
 local count = tonumber(ARGV[1])
-local now = now_ms()
+local exactly = exactly_now()
+local now = floor(exactly)
 if sub(ARGV[2], 1, 1) == '@' and now > tonumber(sub(ARGV[2], 2)) then return 0 end
 local stamp = be6(now)
 local ids = {}
@@ -87,11 +88,11 @@ for i = 1, count do
     local due = 0
     if when ~= '' then
       due = tonumber(sub(when, 2))
-      if sub(when, 1, 1) == '+' then due = now + due end
+      if sub(when, 1, 1) == '+' then due = exactly + due end
     end
-    if due > now then
-      new_rows[#new_rows + 1], new_rows[#new_rows + 2] = id, fresh_row(record, due)
-      scheduled[#scheduled + 1], scheduled[#scheduled + 2] = decimal(due), id
+    if due > exactly then
+      new_rows[#new_rows + 1], new_rows[#new_rows + 2] = id, fresh_row(record, math.ceil(due))
+      scheduled[#scheduled + 1], scheduled[#scheduled + 2] = due_score(due), id
     elseif priority == 0 then
       new_ready[#new_ready + 1] = id
     else

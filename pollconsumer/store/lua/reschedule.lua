@@ -13,23 +13,23 @@ if not row and not record then return false end
 row = row or fresh_row(record)
 local state = state_of(row)
 if state ~= 'scheduled' and state ~= 'ready' then return state end
-local now = now_ms()
-local due = tonumber(sub(ARGV[2], 2))
-if sub(ARGV[2], 1, 1) == '+' then due = now + due end
-if due <= now and state == 'ready' then return '' end
+local exactly = exactly_now()
+local now, due = floor(exactly), tonumber(sub(ARGV[2], 2))
+if sub(ARGV[2], 1, 1) == '+' then due = exactly + due end
+if due <= exactly and state == 'ready' then return '' end
 -- EXPECT ready ready_marker schedule_marker counters ready_by_priority waiting_for_place
 remove(ARGV[1], row, record, state)
-row = set(row, FLAGS, char(without_flag(byte(row, FLAGS), WAITING)), NUMBER_IN_LINE, NEVER, DUE, be6(due))
+row = set(row, FLAGS, char(without_flag(byte(row, FLAGS), WAITING)), NUMBER_IN_LINE, NEVER, DUE, be6(math.ceil(due)))
 -- After a failed attempt, the due time is that of the next attempt.
-local next_attempt = six(row, NEXT_ATTEMPT) ~= NEVER and be6(due) or NEVER
-if due <= now then
+local next_attempt = six(row, NEXT_ATTEMPT) ~= NEVER and six(row, DUE) or NEVER
+if due <= exactly then
   redis.call('HSET', rows, ARGV[1], set(row, ENQUEUED, be6(now), NEXT_ATTEMPT, NEVER))
   make_ready(ARGV[1], priority_of(row), now)
   wake(ready_marker)
 else
   local head = redis.call('ZRANGE', schedule, 0, 0, 'WITHSCORES')[2]
   redis.call('HSET', rows, ARGV[1], set(row, ENQUEUED, NEVER, NEXT_ATTEMPT, next_attempt))
-  redis.call('ZADD', schedule, decimal(due), ARGV[1])
-  if not head or due < tonumber(head) then wake(schedule_marker) end
+  redis.call('ZADD', schedule, due_score(due), ARGV[1])
+  if not head or due * 1000 < tonumber(head) then wake(schedule_marker) end
 end
 return ''

@@ -92,7 +92,7 @@ class Handling(Producing):
                 self.model.end(held, State.DEAD)
             else:
                 delay = 0 if way == "retry" else HOUR
-                due = self.look.score("schedule", name)
+                due = self.look.due(name)
                 assert due is not None
                 assert before + delay <= due <= after + delay
                 held.state, held.due, held.reservation = State.SCHEDULED, due, None

@@ -114,7 +114,7 @@ class Producing(Base):
         for name in self.model.having(State.SCHEDULED):
             held = self.model.messages[name]
             held.due -= hours * HOUR
-            self.wire.command("ZADD", self.look.key("schedule"), f"{held.due:.0f}", name)
+            self.wire.command("ZADD", self.look.key("schedule"), f"{held.due * 1000:.0f}", name)
         for key, (name, left) in self.model.keys.items():
             self.model.keys[key] = (name, left - hours)
             _, lapses = self.look.hash("unique_keys")[key].decode().split("\n") if left < 100 else ("", "")

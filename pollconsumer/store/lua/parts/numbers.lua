@@ -22,5 +22,16 @@ end
 
 local function now_ms()
   local time = redis.call('TIME')
-  return tonumber(time[1]) * 1000 + floor(tonumber(time[2]) / 1000)
+  return time[1] * 1000 + floor(time[2] / 1000)
+end
+
+-- In ms, with a fraction.
+local function exactly_now()
+  local time = redis.call('TIME')
+  return time[1] * 1000 + time[2] / 1000
+end
+
+-- The schedule's score of an instant in ms: whole microseconds.
+local function due_score(ms)
+  return string.format('%.0f', ms * 1000)
 end

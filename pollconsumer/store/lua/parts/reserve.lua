@@ -77,11 +77,11 @@ local function set_newer_aside(ids)
   local head = redis.call('ZRANGE', schedule, 0, 0, 'WITHSCORES')[2]
   local entries = {}
   for i = 1, #ids do
-    entries[2 * i - 1], entries[2 * i] = decimal(now + ASIDE_MS), ids[i]
+    entries[2 * i - 1], entries[2 * i] = due_score(now + ASIDE_MS), ids[i]
   end
   redis.call('ZADD', schedule, unpack(entries))
   newer_ones = newer_ones + #ids
-  if not head or now + ASIDE_MS < tonumber(head) then wake(schedule_marker) end
+  if not head or (now + ASIDE_MS) * 1000 < tonumber(head) then wake(schedule_marker) end
 end
 
 -- Rows of messages that are reserved for the first time, by what their records say before the payload; and what all have

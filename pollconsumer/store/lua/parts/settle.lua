@@ -77,9 +77,9 @@ for at = others, #ARGV, 6 do
       local due = now + ms
       local head = redis.call('ZRANGE', schedule, 0, 0, 'WITHSCORES')[2]
       redis.call('HSET', rows, id, set(row, NEXT_ATTEMPT, be6(due)))
-      redis.call('ZADD', schedule, decimal(due), id)
+      redis.call('ZADD', schedule, due_score(due), id)
       if kind == 'park' then redis.call('SADD', parked, id) end
-      if not head or due < tonumber(head) then wake(schedule_marker) end
+      if not head or due * 1000 < tonumber(head) then wake(schedule_marker) end
     end
   elseif not held or sub(held, 1, NEXT_ATTEMPT - 1) ~= sub(row, 1, NEXT_ATTEMPT - 1) then
     stale[#stale + 1] = id
