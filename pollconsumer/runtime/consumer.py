@@ -218,14 +218,16 @@ class Consumer:
 
     def _reserve(self) -> Reservation | None:
         self._exhausted = False
+        promoted = not self.options.until_empty
         while self.asked_to_stop() is None and self.has_time_to_handle():
             self._report()
-            if self.options.until_empty:
-                self._exchange.promote_next()
             brought = self._exchange.brought
             if self._exchange.reserve():
                 break
-            if self._exchange.more_in != 0 and self._exchange.brought == brought:
+            if not promoted:
+                self._exchange.promote_next()  # it is not empty while anything is due
+                promoted = True
+            elif self._exchange.more_in != 0 and self._exchange.brought == brought:
                 self._exhausted = True
                 break
         if self._settling.watched:

@@ -240,3 +240,10 @@ def test_the_margin_is_looked_at_before_each_message_of_a_pass() -> None:
     launched = Launched(History(sent, min_margin=0.05, timeout=0.06, tolerance_factor=0.0), quickly=True)
     assert launched.quick > 20
     assert launched.acts[-1][1] < 0.01 <= launched.acts[-1][1] + 0.002
+
+
+def test_a_message_that_is_not_brief_ends_a_pass_so_that_the_margin_follows_it() -> None:
+    history = History([*[Sent()] * 5, *[Sent(takes=40)] * 6], min_margin=0.05, timeout=0.22, tolerance_factor=4.0)
+    quickly, generally = (Launched(history, quickly=quickly) for quickly in (True, False))
+    assert quickly.left == generally.left
+    assert len(quickly.acts) == 9
