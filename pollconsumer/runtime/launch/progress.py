@@ -18,11 +18,11 @@ from pollconsumer.core.window import StopReason
 from pollconsumer.store.leases import Acquired
 from pollconsumer.store.reservations import Reservation
 
-_TRUST = struct.Struct("d")
 _COUNTS = struct.Struct("qqqqdd")
 """As `Counts`."""
 _END = struct.Struct("qq")
-_COUNTS_AT = _TRUST.size
+_COUNTS_AT = 8
+"""After the instant until which the lease can be trusted, a double."""
 _END_AT = _COUNTS_AT + _COUNTS.size
 _REASONS = list(StopReason)
 
@@ -133,16 +133,16 @@ class Counts(NamedTuple):
 class Progress:
     def __init__(self) -> None:
         self._memory = mmap.mmap(-1, Flight.SIZE)
+        self._trusted = memoryview(self._memory)[:_COUNTS_AT].cast("d")
         self.flight = Flight(self._memory)
         self.end(None, 0)
 
     def trust_until(self, boot_time: float) -> None:
-        _TRUST.pack_into(self._memory, 0, boot_time)
+        self._trusted[0] = boot_time
 
     def trusted_until(self) -> float:
         """On the boot clock; or LOST or EMPTIED."""
-        until: float = _TRUST.unpack_from(self._memory, 0)[0]
-        return until
+        return self._trusted[0]
 
     def count(self, counts: Counts) -> None:
         _COUNTS.pack_into(self._memory, _COUNTS_AT, *counts)

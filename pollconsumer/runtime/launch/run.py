@@ -156,10 +156,11 @@ class HeldLaunch:
         self.interrupted = frame.interruption.__bool__
         self.min_margin, self.waited = frame.min_margin, waited
         self.released = False
+        self._boot_time, self._trusted_until = frame.host.boot_time, frame.progress.trusted_until
         self._frame, self._tenure, self._heartbeat, self._clocks = frame, tenure, heartbeat, frame.host
 
     def lease_is_trusted(self) -> bool:
-        return self._clocks.boot_time() < self.progress.trusted_until()
+        return self._boot_time() < self._trusted_until()
 
     def check_lease(self) -> None:
         """Return at once if the lease can be trusted, without a round trip; else wait until it can be again.
