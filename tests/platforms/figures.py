@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import pairwise
@@ -96,18 +95,18 @@ def figures(launches: Sequence[Launch], notes: Sequence[Note], accepted: Collect
     )
 
 
-def overruns(launches: Sequence[Launch], limits: Sequence[float], rule: LauncherRule, handoff: HandOff) -> int:
-    """How many launches were there for too long. ``limits``: one for each tick; when a launch for it was to be
-    expected, or, if it is dropped while one is alive, the last instant at which an end is noticed in time.
+def overruns(launches: Sequence[Launch], limits: Mapping[float, float], rule: LauncherRule, handoff: HandOff) -> int:
+    """How many launches were there for too long. ``limits``: for each tick, when a launch for it was to be expected,
+    or, if it is dropped while one is alive, the last instant at which an end is noticed in time.
 
-    Under ``drop`` the process must have ended by the next limit. Elsewhere handling must have ended: under a deadline
-    by the next limit, under a baton, if a successor can wait, by the one after it.
+    Under ``drop`` the process must have ended by the next tick's limit. Elsewhere handling must have ended: under a
+    deadline by the next tick's limit, under a baton, if a successor can wait, by that of the tick after it.
     """
     last = int(rule.handoff(handoff).on_call)
     late = 0
     for launch in launches:
         end = launch.ended if rule is LauncherRule.DROP else launch.worked_until
-        ahead = limits[bisect_right(limits, launch.started + OUR_OWN) :]
+        ahead = [limit for tick, limit in limits.items() if tick > launch.started + OUR_OWN]
         late += len(ahead) > last and end > ahead[last]
     return late
 

@@ -103,11 +103,12 @@ def _result(place: Place, row: Row, launching: Launching, due: list[float], left
     launches = launches_of(processes, entries, notes)
     offsets = [(each.started + OUR_OWN) % MINUTE - OUR_OWN for each in processes]
     if platform.rule is LauncherRule.DROP:
-        limits = [tick + launching.offset - platform.reaped_late for tick in due]
+        limits = {tick: tick + launching.offset - platform.reaped_late for tick in due}
     elif platform.rule is LauncherRule.QUEUE:
-        limits = [tick + min(offsets) for tick in due]
+        limits = {tick: tick + min(offsets) for tick in due}
     else:
-        limits = [expected_start(tick, [each.started for each in processes]) for tick in due]
+        starts = [each.started for each in processes]
+        limits = {tick: expected_start(tick, starts) for tick in due}
     late = overruns(launches, limits, platform.rule, row.handoff)
     found = figures(launches, notes, _accepted(place), late)
     scatter = sum(offsets) / len(offsets) - min(offsets)

@@ -102,22 +102,29 @@ def test_a_launch_that_started_sooner_than_any_before_it_was_expected_when_these
 
 
 @pytest.mark.parametrize(
-    ("rule", "handoff", "changed", "limits", "expected"),
+    ("rule", "handoff", "changed", "limit", "expected"),
     [
-        (DROP, DEADLINE, {}, [0.0, 60.0, 120.0], 0),
-        (DROP, BATON, {"ended": 60.1}, [0.0, 60.0, 120.0], 1),
-        (DROP, DEADLINE, {}, [-10.0, 50.0, 110.0], 2),
-        (QUEUE, DEADLINE, {"worked_until": 60.9}, [1.0, 61.0, 121.0], 0),
-        (PARALLEL, DEADLINE, {"worked_until": 61.1}, [1.0, 61.0, 121.0], 1),
-        (PARALLEL, BATON, {"worked_until": 61.1}, [1.0, 61.0, 121.0], 0),
-        (PARALLEL, BATON, {"worked_until": 121.1}, [1.0, 61.0, 121.0], 1),
-        (QUEUE, BATON, {"worked_until": 61.1}, [1.0, 61.0, 121.0], 1),
+        (DROP, DEADLINE, {}, 0.0, 0),
+        (DROP, BATON, {"ended": 60.1}, 0.0, 1),
+        (DROP, DEADLINE, {}, -10.0, 2),
+        (QUEUE, DEADLINE, {"worked_until": 60.9}, 1.0, 0),
+        (PARALLEL, DEADLINE, {"worked_until": 61.1}, 1.0, 1),
+        (PARALLEL, BATON, {"worked_until": 61.1}, 1.0, 0),
+        (PARALLEL, BATON, {"worked_until": 121.1}, 1.0, 1),
+        (QUEUE, BATON, {"worked_until": 61.1}, 1.0, 1),
     ],
 )
 def test_what_counts_as_an_overrun_follows_from_the_launcher(
-    rule: LauncherRule, handoff: HandOff, changed: dict[str, float], limits: list[float], expected: int
+    rule: LauncherRule, handoff: HandOff, changed: dict[str, float], limit: float, expected: int
 ) -> None:
+    """``limit``: seconds after each tick."""
+    limits = {tick: tick + limit for tick in (0.0, 60.0, 120.0)}
     assert overruns([FIRST._replace(**changed), SECOND], limits, rule, handoff) == expected
+
+
+def test_the_limit_of_a_launch_is_that_of_a_later_tick_though_its_own_was_expected_later_than_it_came() -> None:
+    first, second = FIRST._replace(worked_until=64.0), SECOND._replace(started=63.7)
+    assert overruns([first, second], {0.0: 1.0, 60.0: 64.7, 120.0: 121.0}, PARALLEL, DEADLINE) == 0
 
 
 @pytest.mark.parametrize(
