@@ -108,6 +108,15 @@ def unique_keys_of_a_call(stage: Stage) -> Judge:
     return lambda: scene.problems
 
 
+def an_id_twice_in_a_call(stage: Stage) -> Judge:
+    """Of two messages with one id, one is accepted."""
+    scene = LeasingScene(stage)
+    found = scene.store.enqueue([message("m"), message("m")])
+    scene.expect("accepted", [each.id for each in found], ["m", "m"])
+    scene.expect("ready", Looking(scene.store).listed("ready"), ["m"])
+    return lambda: scene.problems
+
+
 def a_unique_key_that_another_has(stage: Stage) -> Judge:
     """When its first holder is redriven, or ends."""
     scene = LeasingScene(stage)
@@ -151,6 +160,7 @@ LEASING = (
     a_lease_that_lapsed,
     a_lease_that_is_broken,
     unique_keys_of_a_call,
+    an_id_twice_in_a_call,
     a_unique_key_that_another_has,
     a_unique_key_that_lapses,
     a_unique_key_of_what_has_ended,
