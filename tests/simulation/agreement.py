@@ -1,7 +1,7 @@
 """Simulates what ``python -m tests.cron.run latency --mixed`` does for real, to compare coverage, gap and latency.
 
 ``python -m tests.simulation.agreement --handoff baton`` prints the figures that the report under cron has, too. Cron's
-offset and the start-up time are that machine's: the report tells the first, and the gap their sum.
+offsets and the start-up time are that machine's: the report's ledger tells the first, and the gap their sum.
 """
 
 from __future__ import annotations
@@ -9,18 +9,29 @@ from __future__ import annotations
 import argparse
 import random
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from pollconsumer.core.choices import HandOff
 from pollconsumer.core.forecast.distributions import Arrival, Handling, Uniform
 from pollconsumer.core.forecast.figures import Figures
 from pollconsumer.core.forecast.forecast import Forecast
-from pollconsumer.core.forecast.launchers import CronDaemon
+from pollconsumer.core.forecast.launchers import CronDaemon, Decision, Launched
 from pollconsumer.core.forecast.platforms import Platform
 from pollconsumer.core.forecast.rules import Rules
 from tests.cron.produce import AHEAD, LASTING, LASTS, PERIOD, SCHEDULED
 from tests.simulation.measuring import Measured
 from tests.simulation.table import HEADINGS, LINE, row
+
+
+class ObservedCron(CronDaemon):
+    """Starts each launch as late as it was seen to, and those after as late as the last."""
+
+    def __init__(self, offsets: Sequence[float]) -> None:
+        super().__init__(0.0)
+        self._offsets, self._last = iter(offsets), offsets[-1]
+
+    def look(self, now: float, ticks: Sequence[float], launches: Sequence[Launched]) -> Decision:
+        return super().look(now + next(self._offsets, self._last), ticks, launches)
 
 
 def mixed(seconds: float) -> Iterator[Arrival]:
@@ -37,10 +48,12 @@ def main() -> int:
     parser.add_argument("--handoff", choices=[*HandOff], default=HandOff.DEADLINE)
     parser.add_argument("--launches", type=int, default=10)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--offset", type=float, default=1.8, help="seconds from the minute to the start of a process")
+    parser.add_argument(
+        "--offsets", type=float, nargs="+", default=[1.8], help="seconds from each minute to the start of a process"
+    )
     parser.add_argument("--start-up", type=float, default=0.5, help="seconds from there until it asks for the lease")
     given = parser.parse_args()
-    platform = Platform(lambda _: CronDaemon(given.offset), Uniform(0.9 * given.start_up, 1.1 * given.start_up))
+    platform = Platform(lambda _: ObservedCron(given.offsets), Uniform(0.9 * given.start_up, 1.1 * given.start_up))
     rules, seconds = Rules(HandOff(given.handoff)), given.launches * 60.0
     print(LINE.format(*HEADINGS))
     for what, figures in (
