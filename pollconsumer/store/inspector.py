@@ -206,7 +206,7 @@ class Inspector:
                     payload = decode_payload(stored)
                 except Malformed:
                     raw = repr(stored[:RAW_BYTES])
-            read = rows.read_row(row) if row is not None else rows.read_record(record)
+            read = rows.read_row(row, record) if row is not None else rows.read_record(record)
             problem, _, traced = (
                 error.decode("utf-8", "replace").partition(rows.TRACE_FOLLOWS) if error else ("", "", "")
             )

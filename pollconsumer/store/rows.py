@@ -15,7 +15,7 @@ from pollconsumer.core.message import NO_OPTIONS, OPTIONS, NewMessage
 NEVER = bytes(6)
 TRACE_FOLLOWS = "\0"
 """Separates a stored error from its traceback."""
-UNIQUE_KEY, PARKED, CONCURRENCY_KEY, WAITING, BEGUN, CHECKPOINT = 2, 4, 8, 16, 32, 64
+LARGE, UNIQUE_KEY, PARKED, CONCURRENCY_KEY, WAITING, BEGUN, CHECKPOINT = 1, 2, 4, 8, 16, 32, 64
 SPENT = 255
 """The CRASHES of a message without an attempt left."""
 FLAGS, ENDING, PRIORITY, ATTEMPTS, CRASHES, GENERATION, FENCE = 0, 1, 2, 4, 6, 7, 8
@@ -23,6 +23,8 @@ RESERVED, STARTED, ENDED, SCHEDULED, DUE, ENQUEUED, FAILED, NEXT_ATTEMPT, HANDLE
 """Offsets of a row's fields."""
 BLANK = b"\0\0\x80".ljust(HANDLER, b"\0")
 """Shown for a message without a row."""
+_READY_AT_ONCE = NEVER + b"%b" + 2 * NEVER
+"""From DUE to NEXT_ATTEMPT, given the instant at which it was accepted."""
 _RECORD_HEADER = 11
 _HEAD = struct.Struct(">cBHB")
 _PLAIN_HEAD = _HEAD.pack(b"A", 0, 32768, 0)
@@ -78,9 +80,13 @@ def fence(row: bytes) -> int:
 
 
 def completed(row: bytes, started: int, ended: int) -> bytes:
+    """Without the fields from DUE on, if the message was ready at once, never failed, and keeps its record."""
     # Hot path, once for each message: no `_set`, no `pack6`.
+    rest = row[SCHEDULED:DUE]
+    if row[FLAGS] & LARGE or not row.startswith(_READY_AT_ONCE % rest, DUE):
+        rest = row[SCHEDULED:]
     instants = started.to_bytes(6, "big"), ended.to_bytes(6, "big")
-    return b"%bc%b%b%b%b" % (row[:ENDING], row[PRIORITY:STARTED], *instants, row[SCHEDULED:])
+    return b"%bc%b%b%b%b" % (row[:ENDING], row[PRIORITY:STARTED], *instants, rest)
 
 
 def begun(row: bytes) -> bytes:
@@ -148,7 +154,12 @@ class Row(NamedTuple):
 _ROW = struct.Struct(">BcHHBB" + "HI" * 9)
 
 
-def read_row(row: bytes) -> Row:
+def read_row(row: bytes, record: bytes | None = None) -> Row:
+    """``record`` has the handler's name, if the row of a completed message has not."""
+    if len(row) == DUE:
+        row += _READY_AT_ONCE % row[SCHEDULED:DUE]
+        if record is not None:
+            row += content(record)[0].encode()
     row = row.ljust(HANDLER, b"\0")  # corrupt rows can be shown, too
     flags, ending, priority, attempted, _crashes, generation, *halves = _ROW.unpack(row[:HANDLER])
     instants = [(high << 32 | low) or None for high, low in zip(halves[::2], halves[1::2], strict=True)]

@@ -86,10 +86,38 @@ def test_a_reserved_row_reads_as_reserved(row: bytes) -> None:
 @given(reserved(), INSTANTS, INSTANTS)
 def test_a_completed_row_adds_when_it_started_and_ended(row: bytes, started: int, ended: int) -> None:
     after = rows.completed(row, started, ended)
-    before, read = rows.read_row(row), rows.read_row(after)
+    handler = rows.read_row(row).handler
+    before, read = rows.read_row(row), rows.read_row(after, rows.bare_record(row))
     assert state_of(read.timestamps) is State.COMPLETED
-    assert read.timestamps == before.timestamps._replace(started_at=started, completed_at=ended)
-    assert (unchanged(after), read.attempts, after[0]) == (unchanged(row), before.attempts, row[0])
+    assert read == before._replace(
+        timestamps=before.timestamps._replace(started_at=started, completed_at=ended), handler=handler
+    )
+
+
+@given(reserved(), INSTANTS, st.booleans(), st.sampled_from(["", "due", "failed", "promoted"]))
+def test_a_completed_row_is_short_if_it_was_ready_at_once_never_failed_and_keeps_its_record(
+    row: bytes, at: int, large: bool, later: str
+) -> None:
+    accepted, never = row[rows.SCHEDULED : rows.DUE], rows.NEVER
+    due, ready, failed = (
+        row[rows.FENCE : rows.RESERVED] if later == each else b"" for each in ("due", "promoted", "failed")
+    )
+    row = b"%b%b%b%b%b%b%b" % (
+        bytes([row[0] & ~rows.LARGE | (rows.LARGE if large else 0)]),
+        row[1 : rows.DUE],
+        due or never,
+        ready or accepted,
+        failed or never,
+        never,
+        row[rows.HANDLER :],
+    )
+    fence = row[rows.FENCE : rows.RESERVED]
+    usual = not large and (later == "" or fence == (accepted if later == "promoted" else never))
+    after = rows.completed(row, at, at)
+    assert len(after) == (rows.DUE if usual else len(row))
+    read = rows.read_row(after, rows.bare_record(row))
+    assert read == rows.read_row(row)._replace(timestamps=read.timestamps)
+    assert read.timestamps == rows.read_row(row).timestamps._replace(started_at=at, completed_at=at)
 
 
 @given(reserved(), INSTANTS, INSTANTS)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pollconsumer.core.errors import LeaseLost
+from pollconsumer.core.errors import BadData, LeaseLost
 from pollconsumer.core.lifecycle import State
 from tests.store.acting import HOUR, QUEUE, Launch, Looking, die, finish, message, names, park, release, retry
 from tests.store.servers import server_ms, snapshot
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pollconsumer.store.inspector import Inspector
+    from pollconsumer.store.interventions import Interventions
     from pollconsumer.store.redis_store import RedisStore
     from pollconsumer.store.reservations import Reservation, Settlement
 
@@ -62,6 +63,31 @@ def test_completing_keeps_the_row_and_the_payload_until_trimmed(store: RedisStor
     launch.complete(*launch.reserve())
     found = inspector.message("a")
     assert (found.state, found.payload, found.row.attempts) == (State.COMPLETED, {"x": 1}, 1)
+
+
+@pytest.mark.parametrize("options", [{}, {"key": "k"}, {"concurrency": "c"}, {"priority": 3}, {"delay": 0}])
+def test_a_completed_message_is_shown_whole_and_is_no_other_scripts_corrupt_row(
+    store: RedisStore, look: Looking, inspector: Inspector, person: Interventions, options: dict[str, Any]
+) -> None:
+    store.enqueue([message("a", handler="its handler", payload=b'{"n":1}', **options)])
+    launch = Launch(store)
+    (reserved,) = launch.reserve()
+    launch.step(completed=[reserved])
+    shown = inspector.message("a")
+    assert (shown.handler, shown.payload, shown.state) == ("its handler", {"n": 1}, "completed")
+    times = shown.timestamps
+    assert times.enqueued_at == times.scheduled_at
+    assert times.reserved_at == times.started_at == times.completed_at == reserved.reserved_at
+    for key, score in (("schedule", 1), ("in_flight", 1), ("ready_by_priority", 1)):
+        store.wire.command("ZADD", look.key(key), score, "a")
+    store.wire.command("RPUSH", look.key("ready"), "a")
+    store.promote(launch.holder, QUEUE, 9)
+    store.recover(QUEUE, [])
+    store.audit(QUEUE)
+    with pytest.raises(BadData, match="completed"):
+        person.cancel(QUEUE, "a")
+    assert launch.reserve(9) == []
+    assert look.ranked("dead_letters") == []
 
 
 @pytest.mark.parametrize("delay", [None, HOUR], ids=["ready", "scheduled"])

@@ -51,8 +51,10 @@ local function attempts_bytes(attempts)
   return char(floor(attempts / 256), attempts % 256)
 end
 
--- The row, or nil if it is corrupt.
+-- The row, or nil if it is corrupt. That of a completed message ends before DUE if it was ready at once, never failed, and
+-- its record has the handler's name.
 local function well_formed(row)
+  if row and #row == DUE - 1 then return row .. NEVER .. sub(row, SCHEDULED, SCHEDULED + 5) .. NEVER .. NEVER end
   return row and #row >= HANDLER - 1 and row or nil
 end
 
