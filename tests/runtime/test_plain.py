@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import secrets
@@ -24,6 +25,7 @@ from pollconsumer.runtime.handling.descriptors import Table
 from pollconsumer.runtime.handling.executor import InlineExecutor
 from pollconsumer.runtime.handling.handler import Handler, with_hooks
 from pollconsumer.runtime.handling.hooks import Hooks
+from pollconsumer.runtime.handling.timeouts import limited
 from pollconsumer.runtime.launch.held import LaunchPlan
 from pollconsumer.store.leases import Group
 from tests.conftest import NAMESPACE
@@ -38,7 +40,7 @@ if TYPE_CHECKING:
     from pollconsumer.runtime.handling.context import Context
 
 QUEUES = ("mail", "other")
-HANDLERS = ("plain", "too", "context", "once", "watched")
+HANDLERS = ("plain", "too", "limited", "async", "limited async", "context", "once", "watched")
 """The last three are not plain."""
 ACTS = ("result", "retry", "dead", "yield", "stop", "lose", "leak")
 
@@ -137,7 +139,18 @@ class Launched:
             name: Handler(name, self._handle, 2, takes_context=name == "context", at_most_once=name == "once")
             for name in HANDLERS
         }
-        return handlers | {"watched": with_hooks(handlers["watched"], hooks)}
+        plain = handlers["plain"]
+        return handlers | {
+            "watched": with_hooks(handlers["watched"], hooks),
+            "limited": plain._replace(name="limited", run=limited(self._handle, 30.0), timeout=30.0),
+            "async": plain._replace(name="async", run=self._begin, asynchronous=True),
+            "limited async": plain._replace(name="limited async", run=self._begin, asynchronous=True, timeout=30.0),
+        }
+
+    async def _begin(self, payload: dict[str, Any], context: Context | None) -> Any:
+        if payload["n"] % 3 == 0:
+            await asyncio.sleep(0)
+        return self._handle(payload, context)
 
     def _handle(self, payload: dict[str, Any], context: Context | None) -> Any:
         act = payload["act"]
@@ -197,8 +210,9 @@ def test_both_paths_leave_the_same(history: History) -> None:
     assert Launched(history, quickly=True).left == Launched(history, quickly=False).left
 
 
-def test_most_of_many_plain_messages_take_the_quick_path() -> None:
-    launched = Launched(History([Sent()] * 300), quickly=True)
+@pytest.mark.parametrize("handler", HANDLERS[:-3])
+def test_most_of_many_plain_messages_take_the_quick_path(handler: str) -> None:
+    launched = Launched(History([Sent(handler=handler)] * 300), quickly=True)
     assert len(launched.acts) == 300
     assert launched.quick > 280
 

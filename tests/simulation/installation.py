@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from pollconsumer.core.window import StopReason
     from pollconsumer.runtime.handling.context import Context
     from pollconsumer.runtime.handling.executor import Attempt
+    from pollconsumer.runtime.handling.outcome import Outcome
     from pollconsumer.runtime.launch.held import Launch
     from pollconsumer.store.patience import Patience
 
@@ -98,6 +99,9 @@ class OneSlot:
     @property
     def inline(self) -> Inline:
         return self
+
+    def turn(self, handler: Handler, payload: dict[str, Any], context: Context | None = None) -> Outcome:
+        return handler.handle(payload, context)
 
     def checked(self, _error: BaseException | None) -> tuple[bool, bool]:
         return False, False

@@ -73,7 +73,7 @@ class PlainPath:
             del reserved[0]
             flight.enter(reservation, last=rows.attempts(reservation.row) >= handler.max_attempts)
             started = clock()
-            outcome = handler.handle(payload)
+            outcome = inline.turn(handler, payload) if handler.asynchronous else handler.handle(payload)
             damages = inline.checked(outcome.error)
             now = clock()
             if outcome is not DONE or damages != NONE:
@@ -93,10 +93,4 @@ class PlainPath:
 
 
 def _is_plain(handler: Handler) -> bool:
-    return not (
-        handler.takes_context
-        or handler.timeout is not None
-        or handler.asynchronous
-        or handler.isolated
-        or handler.at_most_once
-    )
+    return not (handler.takes_context or handler.isolated or handler.at_most_once)

@@ -13,22 +13,18 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from contextvars import ContextVar
 from queue import Empty, SimpleQueue
-from selectors import DefaultSelector
 from typing import Any
 
 from pollconsumer.core.retry import HandlerTimeout
-from pollconsumer.runtime.handling.outcome import Outcome
+from pollconsumer.runtime.handling.outcome import DONE, Outcome
+from pollconsumer.runtime.handling.quick_loop import QuickLoop, new_loop
 from pollconsumer.runtime.handling.timeouts import REPEAT, VERDICTS
-from pollconsumer.store.own_descriptors import above_standard
 
 End = Callable[[Outcome], None]
 
 END_WITHIN = 1.0
 """Seconds for cancelled tasks to finish when the loop is closed."""
-LONGEST_SELECT = 1.0
-"""Maximum timeout of a select, in seconds: the descriptor that wakes the loop may have been closed."""
-
-_BROKEN: list[asyncio.AbstractEventLoop] = []
+_BROKEN: list[QuickLoop] = []
 """Never garbage-collected, since that would close descriptors whose numbers may have been reused."""
 
 
@@ -38,7 +34,7 @@ class EventLoop:
     def __init__(self, *, thread: bool) -> None:
         if not thread and asyncio._get_running_loop() is not None:  # noqa: SLF001  the one that asks without raising
             raise RuntimeError("another event loop runs in this thread")
-        self._loop = _new_loop()
+        self._loop = new_loop()
         self._given: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._begun: dict[_Handling, End] = {}
         self._thread: threading.Thread | None = None
@@ -52,9 +48,12 @@ class EventLoop:
         handling = _Handling(self._loop, coroutine, timeout)
         task = handling.task
         intruder: BaseException | None = None
-        while not task.done():
+        turned = self._loop.turned
+        while True:
             try:
-                self._loop.run_until_complete(task)
+                if not turned(task):
+                    handling.arm()
+                    self._loop.run_until_complete(task)
             except OSError:
                 self._replace()
                 break
@@ -62,6 +61,8 @@ class EventLoop:
                 # SystemExit and KeyboardInterrupt of the handler's other tasks are raised here.
                 intruder = intruder or error
                 task.cancel()
+            if task.done():
+                break
         outcome = handling.outcome()
         return Outcome(intruder) if intruder is not None and outcome.error is not None else outcome
 
@@ -71,6 +72,7 @@ class EventLoop:
         def start() -> None:
             try:
                 handling = _Handling(self._loop, begin(), timeout)
+                handling.arm()
             except BaseException as error:  # invalid arguments
                 end(Outcome(error))
                 return
@@ -91,7 +93,7 @@ class EventLoop:
 
     def _replace(self) -> None:
         _BROKEN.append(self._loop)
-        self._loop = _new_loop()
+        self._loop = new_loop()
 
     def close(self) -> None:
         """Close it. Remaining tasks are cancelled, and have a second to finish."""
@@ -141,16 +143,6 @@ class EventLoop:
         self._loop.stop()
 
 
-class _Selector(DefaultSelector):
-    def select(self, timeout: float | None = None) -> Any:
-        return super().select(LONGEST_SELECT if timeout is None else min(timeout, LONGEST_SELECT))
-
-
-def _new_loop() -> asyncio.AbstractEventLoop:
-    with above_standard():
-        return asyncio.SelectorEventLoop(_Selector())
-
-
 def restart_timeout() -> None:
     handling = _handling.get(None)
     if handling is not None:
@@ -163,14 +155,16 @@ class _Handling:
     ) -> None:
         self._loop, self._coroutine, self._timeout = loop, coroutine, timeout
         self._timer: asyncio.TimerHandle | None = None
-        self._fired = False
+        self._armed = self._fired = False
+        self._due: float | None = None
         self.task = loop.create_task(self.run())
 
     async def run(self) -> Outcome:
         _handling.set(self)
         self.restart()
         try:
-            return Outcome(result=await self._coroutine)
+            result = await self._coroutine
+            return DONE if result is None else Outcome(result=result)
         except BaseException as error:
             return Outcome(error)
         finally:
@@ -178,12 +172,19 @@ class _Handling:
                 self._timer.cancel()
 
     def restart(self) -> None:
-        task = asyncio.current_task()
-        if self._timeout is None or task is None:
+        if self._timeout is None or (task := asyncio.current_task()) is None:
             return
+        self._due, self._limited = self._loop.time() + self._timeout, task
+        if self._armed:
+            self.arm()
+
+    def arm(self) -> None:
+        """Set a timer: from now on the loop turns, so that one could end."""
+        self._armed = True
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = self._loop.call_later(self._timeout, self._stop, task)
+        if self._due is not None and not self.task.done():
+            self._timer = self._loop.call_at(self._due, self._stop, self._limited)
 
     def _stop(self, task: asyncio.Task[Any]) -> None:
         self._fired = True

@@ -58,6 +58,9 @@ class Handled(NamedTuple):
 class Inline(Protocol):
     """Of an executor whose caller may itself run handlers, in its thread, if these need nothing of an executor."""
 
+    def turn(self, handler: Handler, payload: dict[str, Any], context: Context | None = None) -> Outcome:
+        """Run an asynchronous handler."""
+
     def checked(self, error: BaseException | None) -> tuple[bool, bool]:
         """To be called after each of them, with what it raised. Returns `Handled.closed` and `Handled.leaking`."""
 
@@ -122,12 +125,21 @@ class InlineExecutor:
 
     def start(self, attempt: Attempt) -> None:
         started = self._clock()
-        handler = attempt.handler
-        outcome = self._turn(attempt) if handler.asynchronous else handler.handle(attempt.payload, attempt.context)
+        _, handler, payload, context = attempt
+        outcome = self.turn(handler, payload, context) if handler.asynchronous else handler.handle(payload, context)
         end_stray(self._pid, outcome.error)
         ended = self._clock()
         closed, leaking = self._table.checked()
         self.add(Handled(attempt, started, ended, outcome, closed, leaking))
+
+    def turn(self, handler: Handler, payload: dict[str, Any], context: Context | None = None) -> Outcome:
+        try:
+            if self._loop is None:
+                self._loop = _event_loop(thread=False)
+            coroutine = handler.begin(payload, context)
+        except BaseException as error:
+            return Outcome(error)
+        return self._loop.handle(coroutine, handler.timeout)
 
     def checked(self, error: BaseException | None) -> tuple[bool, bool]:
         if os.getpid() != self._pid:
@@ -151,15 +163,6 @@ class InlineExecutor:
         if self._loop is not None:
             self._loop.close()
         self._table.close()
-
-    def _turn(self, attempt: Attempt) -> Outcome:
-        try:
-            if self._loop is None:
-                self._loop = _event_loop(thread=False)
-            coroutine = attempt.begin()
-        except BaseException as error:
-            return Outcome(error)
-        return self._loop.handle(coroutine, attempt.handler.timeout)
 
 
 class ThreadExecutor:

@@ -14,6 +14,7 @@ import signal
 import sys
 import threading
 import time
+from _signal import signal as _set_handler  # type: ignore[import-not-found]  # the one beneath signal.signal, see below
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
@@ -27,6 +28,8 @@ REPEAT = 1.0
 """Seconds for cleanup, after which a handler is stopped again."""
 SHIELDED_RETRY = 0.01
 """Seconds until the next try, if a handler could not be interrupted where it was."""
+_SIGALRM, _TIMER = int(signal.SIGALRM), int(signal.ITIMER_REAL)
+"""Numbers: the functions of ``signal`` look for an enum's member in each call, which took half of a timeout's time."""
 VERDICTS = (Fatal, RetryIn, Yield)
 """Exceptions by which a stopped handler may still decide about the next attempt."""
 
@@ -65,7 +68,7 @@ def call_within(
 
 
 def _limit(seconds: float, when_fired: Callable[[], None] | None = None) -> Limit:
-    kind = _Alarm if threading.current_thread() is threading.main_thread() else _Strike
+    kind = _Alarm if threading.get_ident() == threading.main_thread().ident else _Strike
     return kind(seconds, when_fired)
 
 
@@ -107,27 +110,27 @@ class _Alarm(Limit):
 
     def run(self, function: Callable[..., Any], *arguments: Any) -> Any:
         began = time.monotonic()
-        before = signal.signal(signal.SIGALRM, self._ring)
+        before = _set_handler(_SIGALRM, self._ring)
         thread = threading.get_ident()
         in_force[thread] = self
-        left, interval = signal.setitimer(signal.ITIMER_REAL, self.seconds, REPEAT)
+        left, interval = signal.setitimer(_TIMER, self.seconds, REPEAT)
         try:
             return _inside(function, *arguments)
         finally:
             self.over = True
-            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.setitimer(_TIMER, 0)
             del in_force[thread]
             # A signal that is pending is handled in this call, before the change.
-            signal.signal(signal.SIGALRM, signal.SIG_DFL if before is None else before)
+            _set_handler(_SIGALRM, signal.SIG_DFL if before is None else before)
             if left:
                 left = max(SHIELDED_RETRY, left - (time.monotonic() - began))
-                signal.setitimer(signal.ITIMER_REAL, left, interval)
+                signal.setitimer(_TIMER, left, interval)
 
     def _ring(self, _number: int, frame: FrameType | None) -> None:
         if self.over:
             return
         if self.deferred or not _in_handler(frame):
-            signal.setitimer(signal.ITIMER_REAL, SHIELDED_RETRY, REPEAT)
+            signal.setitimer(_TIMER, SHIELDED_RETRY, REPEAT)
             return
         self.fire()
         raise TimeIsUp

@@ -1,0 +1,72 @@
+"""asyncio's loop, quicker for coroutines that await nothing.
+
+A message of a launch with one slot has `run_until_complete` for itself: two turns of the loop, each with a search for
+timers and descriptors, to run one step. `QuickLoop.turned` runs that step alone if nothing else can be due.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+from collections import deque
+from selectors import DefaultSelector
+from typing import Any
+
+from pollconsumer.store.own_descriptors import above_standard
+
+LONGEST_SELECT = 1.0
+"""Maximum timeout of a select, in seconds: the descriptor that wakes the loop may have been closed."""
+
+
+def new_loop() -> QuickLoop:
+    with above_standard():
+        return QuickLoop(_Selector())
+
+
+class _Selector(DefaultSelector):
+    def select(self, timeout: float | None = None) -> Any:
+        return super().select(LONGEST_SELECT if timeout is None else min(timeout, LONGEST_SELECT))
+
+
+class QuickLoop(asyncio.SelectorEventLoop):
+    # Of asyncio's base class, in all its versions; no method tells them.
+    _ready: deque[Any]
+    _scheduled: list[asyncio.TimerHandle]
+    _stopping: bool
+    _thread_id: int | None
+    _asyncgen_firstiter_hook: Any
+    _asyncgen_finalizer_hook: Any
+
+    def __init__(self, selector: _Selector) -> None:
+        super().__init__(selector)
+        self._watched = selector
+
+    def turned(self, task: asyncio.Task[Any]) -> bool:
+        """Run the one step that is ready, as a turn would. True if that was all: no turn would do more.
+
+        False if there is or was more to do, for which the loop must run until ``task`` is done. Raises what that does:
+        OSError if descriptors of the loop were closed.
+        """
+        if len(self._ready) != 1 or not self._is_alone() or self.get_debug():
+            return False
+        hooks = sys.get_asyncgen_hooks()
+        self._thread_id = threading.get_ident()
+        sys.set_asyncgen_hooks(self._asyncgen_firstiter_hook, self._asyncgen_finalizer_hook)
+        asyncio._set_running_loop(self)  # noqa: SLF001  exported for loops
+        try:
+            self._ready.popleft()._run()  # noqa: SLF001  what a turn calls
+        finally:
+            self._thread_id = None
+            asyncio._set_running_loop(None)  # noqa: SLF001
+            sys.set_asyncgen_hooks(*hooks)
+        if self._stopping:  # by the handler
+            self._stopping = False
+            if task.done():
+                return True
+            raise RuntimeError("Event loop stopped before Future completed.")
+        return not self._ready and self._is_alone() and not self._watched.select(0)
+
+    def _is_alone(self) -> bool:
+        """Whether it has no timer, and watches no descriptor but the one that wakes it."""
+        return not self._scheduled and len(self._watched.get_map()) == 1

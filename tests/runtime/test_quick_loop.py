@@ -1,0 +1,155 @@
+"""A handler's steps run alone are those that it has in turns of the loop."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pollconsumer.core.retry import HandlerTimeout
+from pollconsumer.runtime.handling.event_loop import EventLoop
+from pollconsumer.runtime.handling.quick_loop import QuickLoop
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+ACTS = (
+    "nothing", "sleep 0", "sleep", "task", "task and sleep", "soon", "later", "generator", "timeout", "time out",
+    "group", "thread", "context", "raise", "cancel",
+)  # fmt: skip
+number: ContextVar[int] = ContextVar("number", default=-1)
+
+
+class Trace:
+    """What coroutines saw and did, in order."""
+
+    def __init__(self) -> None:
+        self.seen: list[Any] = []
+        self.kept: list[Any] = []
+
+    async def handle(self, n: int, acts: list[str]) -> int:
+        number.set(n)
+        self.note(n, "begins")
+        for act in acts:
+            await self.act(n, act)
+            self.note(n, act)
+        return n
+
+    def note(self, *what: Any) -> None:
+        loop = asyncio._get_running_loop()  # noqa: SLF001  raises nothing
+        current = asyncio.current_task(loop) if loop is not None else None
+        self.seen.append((*what, loop is not None and loop.is_running(), current is not None, number.get()))
+
+    async def act(self, n: int, act: str) -> None:
+        loop = asyncio.get_running_loop()
+        if act == "sleep 0":
+            await asyncio.sleep(0)
+        elif act == "sleep":
+            await asyncio.sleep(0.001)
+        elif act.startswith("task"):
+            self.kept.append(loop.create_task(self.child(n)))
+            if act != "task":
+                await asyncio.sleep(0)
+        elif act == "soon":
+            loop.call_soon(self.note, n, "was called soon")
+        elif act == "later":
+            loop.call_later(0, self.note, n, "was called later")
+        elif act == "generator":
+            numbers = self.numbers()
+            self.seen.append(await anext(numbers))
+            self.kept.append(numbers)
+        elif act == "timeout":
+            async with asyncio.timeout(10):
+                self.note(n, "within a timeout")
+        elif act == "time out":
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0):
+                    await asyncio.sleep(10)
+        elif act == "group":
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self.child(n))
+        elif act == "thread":
+            thread = threading.Thread(target=loop.call_soon_threadsafe, args=(self.note, n, "called by a thread"))
+            thread.start()
+            thread.join()
+        elif act == "context":
+            number.set(n + 100)
+        elif act == "raise":
+            raise ValueError(n)
+        elif act == "cancel":
+            raise asyncio.CancelledError
+
+    async def child(self, n: int) -> None:
+        self.note(n, "child begins")
+        await asyncio.sleep(0)
+        self.note(n, "child ends")
+
+    async def numbers(self) -> AsyncIterator[int]:
+        try:
+            yield 1
+            yield 2
+        finally:
+            self.seen.append("generator closed")
+
+
+def traced(messages: list[list[str]], timeout: float | None, *, quickly: bool) -> list[Any]:
+    """What each message's handler saw, and its outcome."""
+    trace = Trace()
+    with pytest.MonkeyPatch.context() as patch:
+        if not quickly:
+            patch.setattr(QuickLoop, "turned", lambda *_: False)
+        loop = EventLoop(thread=False)
+        for n, acts in enumerate(messages):
+            outcome = loop.handle(trace.handle(n, acts), timeout)
+            trace.note(n, type(outcome.error), outcome.result)
+        loop.close()
+    return trace.seen
+
+
+@pytest.mark.parametrize("timeout", [None, 30.0])
+@given(messages=st.lists(st.lists(st.sampled_from(ACTS), max_size=3), max_size=6))
+def test_the_same_handlers_see_the_same(messages: list[list[str]], timeout: float | None) -> None:
+    assert traced(messages, timeout, quickly=True) == traced(messages, timeout, quickly=False)
+
+
+def test_a_coroutine_that_awaits_nothing_has_no_turn_of_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop, trace = EventLoop(thread=False), Trace()
+    monkeypatch.setattr(QuickLoop, "run_until_complete", None)
+    for timeout in (None, 30.0):
+        assert loop.handle(trace.handle(1, ["nothing", "context"]), timeout).result == 1
+    monkeypatch.undo()
+    loop.close()
+
+
+def test_a_handler_that_stops_the_loop_does_no_harm_to_the_next() -> None:
+    loop = EventLoop(thread=False)
+
+    async def stop(seconds: float | None = None) -> int:
+        asyncio.get_running_loop().stop()
+        if seconds is not None:
+            await asyncio.sleep(seconds)
+        return 1
+
+    outcomes = [loop.handle(stop(seconds), None) for seconds in (None, 0, None)]
+    assert [outcome.result for outcome in outcomes] == [1, None, 1]
+    assert "stopped before" in str(outcomes[1].error)
+    loop.close()
+
+
+def test_a_timeout_counts_from_the_handlers_beginning_though_it_blocked_before_it_waited() -> None:
+    loop = EventLoop(thread=False)
+
+    async def handle() -> None:
+        until = time.monotonic() + 0.05
+        while time.monotonic() < until:
+            pass
+        await asyncio.sleep(30)
+
+    assert isinstance(loop.handle(handle(), 0.01).error, HandlerTimeout)
+    loop.close()
