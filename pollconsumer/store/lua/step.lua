@@ -43,11 +43,8 @@ end
 
 local count, reserved, malformed, newer_ones = 0, {}, {}, 0  -- malformed: new dead letters, as id, row, problem
 local awake, more_in, held_back = false, -1, 0
-local function ready_now()
-  local ranked = redis.call('ZCARD', ready_by_priority)
-  return ranked, redis.call('LLEN', ready) + ranked
-end
-local ranked, standing = ready_now()
+local ranked = redis.call('ZCARD', ready_by_priority)
+local standing = redis.call('LLEN', ready) + ranked
 if claim > 0 then
 -- PART reserve
 end

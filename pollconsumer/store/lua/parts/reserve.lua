@@ -202,7 +202,7 @@ if count > 0 then
   end
   if sixtieth then redis.call('HINCRBY', handed_out, decimal(floor(now / sixtieth)), count) end
 end
-if looked > 0 then ranked, standing = ready_now() end
+standing = standing - looked
 -- Without ids there are no duplicates: another count is corrupt.
 local duplicates = count == 0 and tonumber(redis.call('HGET', counters, DUPLICATES) or 0) or 0
 if duplicates ~= 0 and standing == 0 then

@@ -6,7 +6,7 @@ local dropped = {}  -- ids whose large record is dropped
 
 -- Hot path: completions. Those with keys, a result or follow-ups cost more, and leave the others as quick.
 if completions > 0 then
-  local ids, new_rows, gone, ended, checkpointed, refused = {}, {}, {}, {}, {}, {}
+  local ids, new_rows, gone, ended, refused = {}, {}, {}, {}, {}
   for i = 1, completions do ids[i] = ARGV[3 * i + 6] end
   local found_rows = redis.call('HMGET', rows, unpack(ids))
   local count = 0
@@ -21,7 +21,7 @@ if completions > 0 then
       if flags > 0 then
         keyed[#keyed + 1], has_ended[id] = id, true
         if has_flag(flags, LARGE) then dropped[#dropped + 1] = id end
-        if has_flag(flags, CHECKPOINT) then checkpointed[#checkpointed + 1] = id end
+        if has_flag(flags, CHECKPOINT) then redis.call('HDEL', checkpoints, id) end
       end
     else
       refused[i] = true
@@ -32,14 +32,14 @@ if completions > 0 then
     redis.call('RPUSH', completed, unpack(ended))
     redis.call('HSET', rows, unpack(new_rows))
     redis.call('ZREM', in_flight, unpack(gone))
-    if #checkpointed > 0 then redis.call('HDEL', checkpoints, unpack(checkpointed)) end
     settled = true
   end
-  local kept, kept_until = {}, {}
+  local kept, kept_until
   for at = 9 + 3 * completions, others - 1, 4 do
     local i, text, follow_ups = tonumber(ARGV[at]), ARGV[at + 2], ARGV[at + 3]
     if not refused[i] then
       if text ~= '' then
+        if not kept then kept, kept_until = {}, {} end
         kept[#kept + 1], kept[#kept + 2] = ids[i], text
         kept_until[#kept_until + 1], kept_until[#kept_until + 2] = decimal(now + ARGV[at + 1]), ids[i]
       end
@@ -51,7 +51,7 @@ if completions > 0 then
       end
     end
   end
-  if #kept > 0 then
+  if kept then
     redis.call('HSET', results, unpack(kept))
     redis.call('ZADD', result_ends, unpack(kept_until))
   end
