@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pollconsumer.store.wire import Wire
 
 HANDLERS = '''
-import asyncio, os, time
+import os, time
 from pathlib import Path
 from pollconsumer import Context, PollConsumer
 
@@ -69,6 +69,8 @@ def sleep(n: int, seconds: float) -> None:
 
 @app.handler
 async def asleep(n: int, seconds: float) -> None:
+    import asyncio
+
     mark(n)
     await asyncio.sleep(seconds)
 

@@ -61,7 +61,7 @@ class StoreOpener:
             self._revive = partial(_revive, server, durability, warn)
             self._revive_silently = partial(_revive, server, durability, lambda _: None)
         elif not store.startswith("unix:"):
-            from pollconsumer.store.transport import doubts
+            from pollconsumer.store.doubts import doubts
 
             for doubt in doubts(store):
                 warn(doubt)

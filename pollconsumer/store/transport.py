@@ -1,14 +1,12 @@
-"""TLS: its sockets, its permanent failures, and warnings about connections that others may read."""
+"""TLS: its sockets, and its permanent failures."""
 
 from __future__ import annotations
 
-import ipaddress
 import socket
 import ssl
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
 
 from pollconsumer.core.errors import ConfigurationError
 from pollconsumer.store.address import CERTIFICATE, TLS_FILES, Address
@@ -85,21 +83,3 @@ def _unreadable(options: Mapping[str, Any], failure: BaseException) -> Configura
 def _refused(reason: str, fix: str) -> ConfigurationError:
     text = reason.lower().replace("_", " ") if reason.isupper() else reason.rstrip(".")
     return ConfigurationError("store: TLS", text, fix)
-
-
-def doubts(url: str) -> Iterator[str]:
-    """Warnings about insecure options of ``url``."""
-    parts = urlsplit(url)
-    asked = parse_qs(parts.query)
-    if parts.scheme == "rediss" and asked.get("ssl_cert_reqs", [""])[-1].lower() in ("none", "optional"):
-        yield "store: ssl_cert_reqs=none: anybody in between can read and change everything; name its CA instead"
-    password = parts.password or "password" in asked
-    if parts.scheme == "redis" and password and parts.hostname and not _is_loopback(parts.hostname):
-        yield f"store: the password goes to {parts.hostname} unencrypted; use rediss://"
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost" or host.endswith(".localhost")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime
 import socket
+import subprocess
+import sys
 import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -14,8 +16,8 @@ import trustme
 from pollconsumer.core.errors import ConfigurationError, StoreUnreachable
 from pollconsumer.runtime.own_files import OwnFiles
 from pollconsumer.runtime.store_opener import StoreOpener
+from pollconsumer.store.doubts import doubts
 from pollconsumer.store.patience import COMMAND_TIMEOUT, Budget
-from pollconsumer.store.transport import doubts
 from pollconsumer.store.wire import Wire
 from tests.store.encrypted import Encrypted
 
@@ -215,3 +217,15 @@ def test_opening_such_a_store_warns_once() -> None:
     opener.wire(lambda: Budget(0))
     opener.bare_wire(lambda: Budget(0))
     assert len(said) == 1
+
+
+def test_a_store_without_tls_is_opened_without_importing_ssl() -> None:
+    opening = """
+import sys
+from pollconsumer.runtime.own_files import OwnFiles
+from pollconsumer.runtime.store_opener import StoreOpener
+StoreOpener("redis://localhost", "n", "everysec", print, OwnFiles([])).wire(print)
+print("ssl" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", opening], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"

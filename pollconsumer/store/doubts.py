@@ -1,0 +1,25 @@
+"""Warnings about connections that others may read. Without ``ssl``: every launch with a URL asks for them."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterator
+from urllib.parse import parse_qs, urlsplit
+
+
+def doubts(url: str) -> Iterator[str]:
+    """Warnings about insecure options of ``url``."""
+    parts = urlsplit(url)
+    asked = parse_qs(parts.query)
+    if parts.scheme == "rediss" and asked.get("ssl_cert_reqs", [""])[-1].lower() in ("none", "optional"):
+        yield "store: ssl_cert_reqs=none: anybody in between can read and change everything; name its CA instead"
+    password = parts.password or "password" in asked
+    if parts.scheme == "redis" and password and parts.hostname and not _is_loopback(parts.hostname):
+        yield f"store: the password goes to {parts.hostname} unencrypted; use rediss://"
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
