@@ -64,18 +64,17 @@ class Durations:
 
     def add_all(self, durations: Iterable[tuple[str, float]]) -> None:
         """Each with its handler."""
-        measured, added, count, longest = self.measured, 0.0, 0, 0.0
+        by_handler: defaultdict[str, list[float]] = defaultdict(list)
         for handler, duration in durations:
-            measured[handler].add(duration)
-            added += duration
-            count += 1
-            if duration > longest:
-                longest = duration
-        self.overall.add(added, count)
-        self._total += added
-        self.longest = max(self.longest, longest)
-        if longest > self._excess:
-            self._valid_below = 0.0
+            by_handler[handler].append(duration)
+        for handler, lasted in by_handler.items():
+            added, longest = sum(lasted), max(lasted)
+            self.measured[handler].add_all(lasted)
+            self.overall.add(added, len(lasted))
+            self._total += added
+            self.longest = max(self.longest, longest)
+            if longest > self._excess:
+                self._valid_below = 0.0
 
     @property
     def own_mean(self) -> float | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 PER_DOUBLING = 16
 """Buckets in each doubling: each upper bound is 4.4 % above the one before."""
@@ -33,9 +33,14 @@ class Histogram:
         self.count = sum(self.counts.values())
 
     def add(self, duration: float) -> None:
-        self.total += duration
-        self.count += 1
-        self.counts[bisect_left(BOUNDS, duration, 0, LAST)] += 1
+        self.add_all([duration])
+
+    def add_all(self, durations: Sequence[float]) -> None:
+        counts, bounds, last = self.counts, BOUNDS, LAST
+        for duration in durations:
+            counts[bisect_left(bounds, duration, 0, last)] += 1
+        self.total += sum(durations)
+        self.count += len(durations)
 
     def include(self, other: Histogram) -> None:
         self.total += other.total

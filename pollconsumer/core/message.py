@@ -198,14 +198,12 @@ def decode_payload(payload: bytes) -> dict[str, Any]:
     """The object in ``payload``. Malformed if it is not a JSON object."""
     try:
         text = payload.decode("utf-8")
-        if text[:1] == "{" and text[-1:] == "}":
-            try:
-                value, end = _decoder.scan_once(text, 0)  # as decode does, without its search for white space
-            except StopIteration:
-                end = -1
-            if end == len(text):
-                return value  # type: ignore[no-any-return]  # an object, by its braces
-        value = _decoder.decode(text)
+        try:
+            value, end = _decoder.scan_once(text, 0)  # as decode does, without its search for white space
+        except StopIteration:
+            end = -1
+        if end != len(text):
+            value = _decoder.decode(text)
     except (ValueError, RecursionError) as error:
         raise Malformed(f"malformed: {error}"[:300]) from None
     if type(value) is not dict:

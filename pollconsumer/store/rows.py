@@ -59,9 +59,11 @@ def bare_record(row: bytes) -> bytes:
 
 def content(record: bytes) -> tuple[str, bytes]:
     """Handler name and payload of a record."""
-    at = _RECORD_HEADER + (record[10] if len(record) >= _RECORD_HEADER else 0)
-    if len(record) > at + 1 and record[1] & CONCURRENCY_KEY:
-        at += 2 + record[at + 1]
+    at = _RECORD_HEADER
+    if record[1:2] != b"\0":  # most have neither key
+        at += record[10] if len(record) >= _RECORD_HEADER else 0
+        if len(record) > at + 1 and record[1] & CONCURRENCY_KEY:
+            at += 2 + record[at + 1]
     handler, _, payload = record[at:].partition(b"\n")
     return handler.decode("utf-8", "replace"), payload
 
@@ -85,8 +87,8 @@ def completed(row: bytes, started: int, ended: int) -> bytes:
     rest = row[SCHEDULED:DUE]
     if row[FLAGS] & LARGE or not row.startswith(_READY_AT_ONCE % rest, DUE):
         rest = row[SCHEDULED:]
-    instants = started.to_bytes(6, "big"), ended.to_bytes(6, "big")
-    return b"%bc%b%b%b%b" % (row[:ENDING], row[PRIORITY:STARTED], *instants, rest)
+    instants = (started << 48 | ended).to_bytes(12, "big")
+    return b"".join((row[:ENDING], b"c", row[PRIORITY:STARTED], instants, rest))
 
 
 def begun(row: bytes) -> bytes:

@@ -53,15 +53,13 @@ class Flight:
         self._places: dict[Reservation, int] = {}
         self._ended: list[Reservation] = []
         self._free = [self._FROM + n * self._PLACE for n in reversed(range(self.MOST))]
-        self._names: dict[tuple[str, str], tuple[bytes, bytes]] = {}
+        self._heads: dict[tuple[str, str, int, bool], bytes] = {}
 
     def enter(self, reservation: Reservation, *, last: bool) -> None:
         """Its handler begins. Requires a free place."""
-        names = reservation.handler, reservation.queue
-        lengths, text = self._names.get(names) or self._name(*names)
-        message_id = reservation.id[: self._LONGEST]
-        text = b"%c%b%c%b%b" % (last, lengths, len(message_id), text, message_id)
-        memory, at = self._memory, self._free.pop()
+        message_id, memory, at = reservation.id, self._memory, self._free.pop()
+        names = reservation.handler, reservation.queue, len(message_id), last
+        text = (self._heads.get(names) or self._head(*names)) + message_id[: self._LONGEST]
         self._places[reservation] = at
         memory[at + 1 : at + 1 + len(text)] = text
         memory[at] = self._IN_HAND
@@ -108,10 +106,11 @@ class Flight:
                 held.append(Held(names[0], message_id, names[1], state == self._ENDED, bool(last)))
         return held
 
-    def _name(self, handler: str, queue: str) -> tuple[bytes, bytes]:
+    def _head(self, handler: str, queue: str, id_length: int, last: bool) -> bytes:
         texts = [name.encode("utf-8", "replace")[: self._LONGEST] for name in (handler, queue)]
-        named = self._names[handler, queue] = bytes(map(len, texts)), b"".join(texts)
-        return named
+        lengths = [*map(len, texts), min(id_length, self._LONGEST)]
+        head = self._heads[handler, queue, id_length, last] = bytes([last, *lengths]) + b"".join(texts)
+        return head
 
 
 LOST, EMPTIED = -1.0, -2.0
