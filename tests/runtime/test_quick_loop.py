@@ -127,7 +127,7 @@ def test_a_coroutine_that_awaits_nothing_has_no_turn_of_the_loop(monkeypatch: py
     loop.close()
 
 
-def test_a_handler_that_stops_the_loop_does_no_harm_to_the_next() -> None:
+def test_a_handler_that_stops_the_loop_harms_neither_itself_nor_the_next() -> None:
     loop = EventLoop(thread=False)
 
     async def stop(seconds: float | None = None) -> int:
@@ -137,8 +137,28 @@ def test_a_handler_that_stops_the_loop_does_no_harm_to_the_next() -> None:
         return 1
 
     outcomes = [loop.handle(stop(seconds), None) for seconds in (None, 0, None)]
-    assert [outcome.result for outcome in outcomes] == [1, None, 1]
-    assert "stopped before" in str(outcomes[1].error)
+    assert [outcome.result for outcome in outcomes] == [1, 1, 1]
+    loop.close()
+
+
+def test_what_a_task_raised_as_its_handler_ended_does_no_harm_to_the_next() -> None:
+    loop = EventLoop(thread=False)
+
+    async def leave() -> None:
+        raise SystemExit(3)
+
+    async def end_with_it() -> int:
+        await asyncio.sleep(0)
+        left.append(asyncio.create_task(leave()))
+        return 1
+
+    async def wait() -> int:
+        await asyncio.sleep(0.001)
+        return 2
+
+    left: list[asyncio.Task[None]] = []
+    for _ in range(3):
+        assert [loop.handle(handler(), None).result for handler in (end_with_it, wait)] == [1, 2]
     loop.close()
 
 

@@ -143,7 +143,7 @@ def test_a_webjob_prints_while_a_handler_holds_the_gil(site: Site) -> None:
     launch.kill()
 
 
-@pytest.mark.parametrize(("more", "offset"), [([], False), (["--schedule", "* * * * *"], True)])
+@pytest.mark.parametrize(("more", "offset"), [([], False), (["--schedule", "0 0 1 1 *"], True)])
 def test_a_person_at_a_terminal_is_not_bounded_by_the_configured_schedule(
     site: Site, more: list[str], offset: bool
 ) -> None:

@@ -53,7 +53,7 @@ class EventLoop:
             try:
                 if not turned(task):
                     handling.arm()
-                    self._loop.run_until_complete(task)
+                    self._loop.turn_until(task)
             except OSError:
                 self._replace()
                 break

@@ -62,10 +62,20 @@ class QuickLoop(asyncio.SelectorEventLoop):
             sys.set_asyncgen_hooks(*hooks)
         if self._stopping:  # by the handler
             self._stopping = False
-            if task.done():
-                return True
-            raise RuntimeError("Event loop stopped before Future completed.")
+            return task.done()
         return not self._ready and self._is_alone() and not self._watched.select(0)
+
+    def turn_until(self, task: asyncio.Task[Any]) -> None:
+        """Turn until it is done, or something stops the loop: the handler, or what an earlier message left there.
+        Raises as ``turned``, and SystemExit and KeyboardInterrupt of any task."""
+        task.add_done_callback(self._stop_with)
+        try:
+            self.run_forever()
+        finally:
+            task.remove_done_callback(self._stop_with)
+
+    def _stop_with(self, _task: asyncio.Task[Any]) -> None:
+        self.stop()
 
     def _is_alone(self) -> bool:
         """Whether it has no timer, and watches no descriptor but the one that wakes it."""
