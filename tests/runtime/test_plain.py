@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 from hypothesis import given
-from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from pollconsumer.core.errors import LeaseLost
@@ -204,7 +203,6 @@ HISTORIES = st.builds(
 )
 
 
-@hypothesis_settings(max_examples=100)
 @given(HISTORIES)
 def test_both_paths_leave_the_same(history: History) -> None:
     assert Launched(history, quickly=True).left == Launched(history, quickly=False).left
