@@ -41,6 +41,7 @@ class NewMessage(NamedTuple):
 
 
 OPTIONS = slice(4, None)
+"""The fields that have defaults: these are `NO_OPTIONS`."""
 NO_OPTIONS = NewMessage("", "", "", b"")[OPTIONS]
 
 

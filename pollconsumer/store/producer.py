@@ -72,8 +72,8 @@ class Producer:
         self._heads: dict[str, tuple[Any, ...]] = {}
         """By queue, the command that enqueues a new message, without its arguments."""
 
-    def enqueue_new(self, message: NewMessage) -> Enqueued:
-        """Accept a message whose id was never used. Hot path: without options, a script does it that looks at less.
+    def enqueue_one(self, message: NewMessage) -> Enqueued:
+        """`enqueue` one message. Hot path: without options, a script does it that looks at less.
 
         Only the first try is made so, since a repetition may find the id.
         """

@@ -157,7 +157,7 @@ class Share:
         self.completed.append((reservation.id, row, rows.completed(row, started, ended)))
 
     def complete_all(self, done: Iterable[Done]) -> None:
-        """Hot path."""
+        """`complete` each. Hot path."""
         for reservation, started, ended in done:
             row = reservation.row
             new_row = rows.completed(row, reservation.server_ms(started), reservation.server_ms(ended))

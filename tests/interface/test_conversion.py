@@ -196,7 +196,7 @@ def test_what_is_enqueued_is_what_the_handler_is_called_with(
     handled: list[Any] = []
     sent: list[NewMessage] = []
 
-    monkeypatch.setattr(app, "enqueue_new", sent.append)
+    monkeypatch.setattr(app, "enqueue_one", sent.append)
 
     @app.handler
     def ship(when: datetime, order: Order, urgent: bool = False) -> None:

@@ -89,8 +89,8 @@ class Leaky(Table):
 
     leaks = False
 
-    def has_as_many(self) -> bool:
-        return super().has_as_many() and not self.leaks
+    def looks_unchanged(self) -> bool:
+        return super().looks_unchanged() and not self.leaks
 
     def checked(self) -> tuple[bool, bool]:
         return super().checked()[0], self.leaks

@@ -50,16 +50,21 @@ def test_the_next_launch_is_reckoned_by_the_clock_of_the_machine(wrong: float, a
 # A machine that sleeps
 
 
+def sleeper(machine: Machine, seconds: float, woken: list[float]) -> Process:
+    """A process that sleeps, and notes when it goes on."""
+
+    def live(process: Process) -> int:
+        process.sleep(seconds)
+        woken.append(machine.world.now)
+        return 0
+
+    return Process(machine, "sleeper", live)
+
+
 def test_timers_stand_still_while_a_machine_sleeps() -> None:
     world = World(1)
     machine, woken = Machine(world, "ant"), list[float]()
-
-    def live(process: Process) -> int:
-        process.sleep(10.0)
-        woken.append(world.now)
-        return 0
-
-    Process(machine, "sleeper", live)
+    sleeper(machine, 10.0, woken)
     world.run_until(4.0)
     before = machine.monotonic(), machine.boot_time()
     machine.sleep_for(100.0)
@@ -72,13 +77,7 @@ def test_timers_stand_still_while_a_machine_sleeps() -> None:
 def test_a_process_that_is_stopped_on_a_sleeping_machine_goes_on_after_both() -> None:
     world = World(1)
     machine, woken = Machine(world, "ant"), list[float]()
-
-    def live(process: Process) -> int:
-        process.sleep(1.0)
-        woken.append(world.now)
-        return 0
-
-    process = Process(machine, "sleeper", live)
+    process = sleeper(machine, 1.0, woken)
     world.run_until(0.5)
     process.actor.suspend()
     machine.sleep_for(10.0)

@@ -73,7 +73,7 @@ class History:
 
 @given(st.lists(STEPS, max_size=25))
 def test_the_same_history_leaves_the_same_store_by_both_ways(steps: list[tuple[str, dict[str, Any]]]) -> None:
-    short = History(lambda store, new: store.enqueue_new(new))
+    short = History(lambda store, new: store.enqueue_one(new))
     long = History(lambda store, new: store.enqueue([new])[0])
     for history in (short, long):
         for n, step in enumerate(steps):
@@ -104,7 +104,7 @@ def test_only_a_message_without_options_takes_the_short_way(
 ) -> None:
     store.enqueue([message("first"), message("first", queue="other")])
     sent = scripts_sent(store, monkeypatch)
-    assert store.enqueue_new(message("a", **options)) == Enqueued("a", duplicate=False)
+    assert store.enqueue_one(message("a", **options)) == Enqueued("a", duplicate=False)
     plain = options.keys() <= {"payload", "queue"}
     assert sent == [SHORT if plain else "enqueue"]
 
@@ -113,14 +113,14 @@ def test_a_message_that_replicas_must_have_takes_the_long_way(wire: Any, monkeyp
     store = RedisStore(wire, NAMESPACE, Strict(None, 0.5))
     store.enqueue([message("first")])
     sent = scripts_sent(store, monkeypatch)
-    store.enqueue_new(message("a"))
+    store.enqueue_one(message("a"))
     assert sent == ["enqueue"]
 
 
 def test_an_id_that_the_queue_has_is_a_duplicate_and_changes_nothing(store: RedisStore) -> None:
-    store.enqueue_new(message("a", payload=b'{"n":1}'))
+    store.enqueue_one(message("a", payload=b'{"n":1}'))
     before = snapshot(store.wire)
-    assert store.enqueue_new(message("a", payload=b'{"n":2}')) == Enqueued("a", duplicate=True)
+    assert store.enqueue_one(message("a", payload=b'{"n":2}')) == Enqueued("a", duplicate=True)
     assert snapshot(store.wire) == before
 
 
@@ -132,7 +132,7 @@ def test_it_is_refused_with_nothing_written_where_a_key_has_another_type(store: 
     store.wire.command("SET", name, "another program's")
     before = snapshot(store.wire)
     with pytest.raises(StoreRefused):
-        store.enqueue_new(message("a"))
+        store.enqueue_one(message("a"))
     assert snapshot(store.wire) == before
 
 
@@ -155,7 +155,7 @@ def test_a_lost_reply_is_asked_for_the_long_way_and_the_message_is_no_duplicate(
     store.enqueue([message("first")])
     losing_replies(store, monkeypatch, {SHORT})
     sent = scripts_sent(store, monkeypatch)
-    assert store.enqueue_new(message("a")) == Enqueued("a", duplicate=False)
+    assert store.enqueue_one(message("a")) == Enqueued("a", duplicate=False)
     assert sent == [SHORT, "enqueue"]
     assert look.listed("ready") == ["first", "a"]
 
@@ -178,7 +178,7 @@ def test_a_lost_reply_to_one_that_was_handled_and_forgotten_meanwhile_makes_no_s
         return answers
 
     monkeypatch.setattr(store.wire, "once", losing)
-    assert store.enqueue_new(message("a")) == Enqueued("a", duplicate=False)
+    assert store.enqueue_one(message("a")) == Enqueued("a", duplicate=False)
     assert look.listed("ready") == []
 
 
@@ -189,7 +189,7 @@ def test_one_whose_every_reply_is_lost_has_an_unknown_outcome_and_its_id(
     losing_replies(store, monkeypatch, {SHORT, "enqueue"})
     monkeypatch.setattr(store.wire, "patience", Hasty)
     with pytest.raises(OutcomeUnknown) as caught:
-        store.enqueue_new(message("a"))
+        store.enqueue_one(message("a"))
     assert caught.value.ids == ["a"]
 
 
@@ -201,7 +201,7 @@ def test_a_full_server_refuses_it_with_nothing_changed(valkey: Any) -> None:
     wire.command("CONFIG", "SET", "maxmemory", 1)
     try:
         with pytest.raises(StoreUnreachable, match="maxmemory") as caught:
-            store.enqueue_new(message("a"))
+            store.enqueue_one(message("a"))
         assert not isinstance(caught.value, OutcomeUnknown)
         assert snapshot(wire) == before
     finally:

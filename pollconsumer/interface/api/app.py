@@ -148,8 +148,7 @@ class PollConsumer(Hooking):
         """
         if options.get("queue") is None:
             options["queue"] = self._queue_of(handler)
-        message = new_message(handler, payload or {}, **options)
-        return self.enqueue_messages([message])[0] if message.digest else self.enqueue_new(message)
+        return self.enqueue_one(new_message(handler, payload or {}, **options))
 
     def _queue_of(self, handler: str) -> str:
         """The queue of a handler registered in this process for the same store, or of a command; else ``default``."""
@@ -158,10 +157,10 @@ class PollConsumer(Hooking):
                 return app.handlers[handler].definition.queue
         return self._settings().queue_of(handler)
 
-    def enqueue_new(self, message: NewMessage) -> Handle:
-        """Enqueue a prepared message whose id was never used."""
+    def enqueue_one(self, message: NewMessage) -> Handle:
+        """Enqueue a prepared message."""
         with Shield(), self._lock:
-            entry = self._opened().enqueue_new(message)
+            entry = self._opened().enqueue_one(message)
         return self._handles([message], [entry])[0]
 
     def enqueue_messages(self, messages: Sequence[NewMessage]) -> list[Handle]:
@@ -260,8 +259,7 @@ class Sending(Generic[P]):
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle:
         """Enqueue a message. TypeError if the arguments do not fit."""
-        message, app = self._message(args, kwargs), self._handler.app
-        return app.enqueue_messages([message])[0] if message.digest else app.enqueue_new(message)
+        return self._handler.app.enqueue_one(self._message(args, kwargs))
 
     def enqueue_many(self, payloads: Iterable[Mapping[str, Any]]) -> list[Handle]:
         """Enqueue one message for each set of arguments, a few hundred in a round trip."""

@@ -46,26 +46,21 @@ class PlainPath:
         self._handlers = {name: handler for name, handler in handlers.items() if _is_plain(handler)}
 
     def handle(self, reserved: deque[Reservation], most: int, margin: float) -> int:
-        """Handle the first of ``reserved``, at most so many. Returns how many were."""
+        """Handle the first of ``reserved``, at most so many, while ``margin`` seconds are left. Returns how many."""
         launch, inline, flight, horizon = self._launch, self._inline, self._launch.progress.flight, self._horizon
         clock, is_trusted, interrupted = launch.clock, launch.lease_is_trusted, launch.interrupted
         stop_before, since = launch.window.stop_before, self._settling.since
         if inline is None:
             return 0
-        known: dict[str, Handler] = {}
+        brief_ones: dict[str, Handler] = {}
         done: list[Done] = []
-        others, most, now = 0, min(most, flight.free()), clock()
+        unusual, most, now = 0, min(most, flight.free()), clock()
         while reserved and len(done) < most and is_trusted() and not interrupted() and now + margin < stop_before:
             reservation = reserved[0]
-            name = reservation.handler
-            handler = known.get(name) or self._handlers.get(name)
+            handler = brief_ones.get(reservation.handler) or self._brief_one(reservation.handler)
             if handler is None or reservation.row[rows.CRASHES]:
                 break
-            if name not in known:
-                expected = self._durations.expected(name)
-                if expected is None or expected > horizon:
-                    break
-                known[name] = handler
+            brief_ones[handler.name] = handler
             try:
                 payload = decode_payload(reservation.payload)
             except Malformed:
@@ -77,7 +72,7 @@ class PlainPath:
             damages = inline.checked(outcome.error)
             now = clock()
             if outcome is not DONE or damages != NONE:
-                others = 1
+                unusual = 1
                 inline.add(Handled(Attempt(reservation, handler, payload), started, now, outcome, *damages))
                 break
             flight.end(reservation)
@@ -89,7 +84,12 @@ class PlainPath:
         if done:
             self._durations.add_all((each.handler, ended - started) for each, started, ended in done)
             self._settling.complete(done)
-        return len(done) + others
+        return len(done) + unusual
+
+    def _brief_one(self, name: str) -> Handler | None:
+        """The handler, if it is plain and expected to be brief."""
+        expected = self._durations.expected(name)
+        return None if expected is None or expected > self._horizon else self._handlers.get(name)
 
 
 def _is_plain(handler: Handler) -> bool:

@@ -69,7 +69,7 @@ class Settling:
             self._fail(handled, error, started, ended)
 
     def complete(self, done: Sequence[Done]) -> None:
-        """`settle` what returned None, and was given no context."""
+        """`settle` each, of which there is at least one; they were given no context."""
         if self.since is None:
             self.since = done[0][2]
         self.handled += len(done)

@@ -154,7 +154,7 @@ class Table:
         self._outputs, self._sample, self._reserve = Outputs(), Sample(), Reserve()
         self._lowest_free = -1
 
-    def has_as_many(self) -> bool:
+    def looks_unchanged(self) -> bool:
         """Whether the lowest free number is that of the last call: a quick look, which misses a descriptor that was
         closed and whose number was used again."""
         before, self._lowest_free = self._lowest_free, self._sample.lowest_free()

@@ -142,9 +142,8 @@ class InlineExecutor:
         return self._loop.handle(coroutine, handler.timeout)
 
     def checked(self, error: BaseException | None) -> tuple[bool, bool]:
-        if os.getpid() != self._pid:
-            end_stray(self._pid, error)
-        return NONE if self._table.has_as_many() else self._table.checked()
+        end_stray(self._pid, error)
+        return NONE if self._table.looks_unchanged() else self._table.checked()
 
     def add(self, handled: Handled) -> None:
         self._finished.append(handled)

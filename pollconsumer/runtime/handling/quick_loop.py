@@ -58,7 +58,7 @@ class QuickLoop(asyncio.SelectorEventLoop):
             self._ready.popleft()._run()  # noqa: SLF001  what a turn calls
         finally:
             self._thread_id = None
-            asyncio._set_running_loop(None)  # noqa: SLF001
+            asyncio._set_running_loop(None)  # noqa: SLF001  as above
             sys.set_asyncgen_hooks(*hooks)
         if self._stopping:  # by the handler
             self._stopping = False

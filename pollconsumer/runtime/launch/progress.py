@@ -76,11 +76,8 @@ class Flight:
 
     def settled(self) -> None:
         """The messages that had ended are settled."""
-        memory, places, free, gone = self._memory, self._places, self._free, self._FREE
         for reservation in self._ended:
-            at = places.pop(reservation)
-            memory[at] = gone
-            free.append(at)
+            self.leave(reservation)
         self._ended.clear()
 
     def free(self) -> int:

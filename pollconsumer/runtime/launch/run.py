@@ -153,7 +153,7 @@ class HeldLaunch:
         self.store, self.leases, self.holder = store, leases, tenure.acquired.holder
         self.held_since = tenure.acquired.at
         self.clock, self.chance = frame.host.monotonic, frame.host.chance
-        self.interrupted = frame.interruption.__bool__
+        self.interrupted = frame.interruption.__bool__  # asked before each message: without a call between
         self.min_margin, self.waited = frame.min_margin, waited
         self.released = False
         self._boot_time, self._trusted_until = frame.host.boot_time, frame.progress.trusted_until

@@ -5,8 +5,8 @@
 --   (the last two only if the user chose an id, or with an outbox)
 -- ARGV count; for a repetition '@' and the last instant at which it is accepted, or for an outbox: its queue, the number of
 --   the entry, the position in it of the first message; else '';
---   for each: id, when ('' now, '+n' in n ms, '=n' at epoch ms n, both with a fraction or without), unique key's lifetime in ms (0 for none), a colon and the
---   key ('' for none), priority, record without its instant;
+--   for each: id, when ('' now, '+n' in n ms, '=n' at epoch ms n, both with a fraction or without), unique key's lifetime
+--   in ms (0 for none), a colon and the key ('' for none), priority, record without its instant;
 --   for each whose id the user chose: its position above, from 1, and the digest of its handler and payload
 -- Returns for each '' if it is new, else the id of the existing message: its own, or that of its unique key's holder. Or,
 --   with no message accepted: the position of one whose id has another digest, which counts as received from its outbox

@@ -4,8 +4,8 @@
 -- ARGV lineage, fence, most messages to move
 -- Returns messages moved, µs until the next due time (-1 when there is none), 1 when a recurrence is due
 -- Refusals: FENCED, FORGOTTEN
--- The types of keys were checked when the launch announced itself. An id without a row becomes ready, too: the step that pops it handles the missing row. The id of a message that is
--- reserved or has ended is corrupt: it is dropped.
+-- The types of keys were checked when the launch announced itself. An id without a row becomes ready, too: the step that
+-- pops it handles the missing row. The id of a message that is reserved or has ended is corrupt: it is dropped.
 
 local refusal = refusal_of(ARGV[1], ARGV[2])
 if refusal then return refusal end
