@@ -15,7 +15,8 @@ def _leave(number: int, _frame: object) -> NoReturn:
 if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:  # else it is ignored, as in a background process
     _signal.signal(_signal.SIGINT, _leave)
 
-import signal  # noqa: E402  Ctrl-C prints no traceback from here on
+import gc  # noqa: E402  Ctrl-C prints no traceback from here on
+import signal  # noqa: E402
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ def main() -> NoReturn:
             for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
                 signal.signal(number, _leave)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, NEEDED)
+            gc.disable()  # until the heartbeat is forked: modules stay, so that there is nothing to collect
         elif signal.getsignal(signal.SIGINT) is _leave:
             signal.signal(signal.SIGINT, signal.default_int_handler)
         _open_standard_descriptors()

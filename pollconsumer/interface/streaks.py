@@ -11,6 +11,7 @@ import os
 import time
 from typing import TYPE_CHECKING
 
+from pollconsumer.core.notation.digests import sha256
 from pollconsumer.core.notation.redaction import redacted
 from pollconsumer.core.window import StopReason
 from pollconsumer.interface.command_line import values_of
@@ -79,7 +80,6 @@ class LaunchStreaks:
 
 def name_of(role: str, arguments: Sequence[str], variables: Mapping[str, str], prefix: str) -> str:
     """A name for the launches with this role and the configuration that ``arguments`` and environment choose."""
-    import hashlib
     import json
 
     given = {
@@ -88,4 +88,4 @@ def name_of(role: str, arguments: Sequence[str], variables: Mapping[str, str], p
     }
     given["--config"] = [os.path.abspath(path or "config.toml") for path in given["--config"]]  # noqa: PTH100  # as written, links included
     given["--store"] = [redacted(url) for url in given["--store"]]
-    return hashlib.sha256(json.dumps([role, given]).encode("utf-8", "surrogateescape")).hexdigest()[:32]
+    return sha256(json.dumps([role, given]).encode("utf-8", "surrogateescape"))[:32]

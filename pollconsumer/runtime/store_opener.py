@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from functools import partial
 
 from pollconsumer.core.errors import CannotCreate
+from pollconsumer.core.notation.digests import sha256
 from pollconsumer.runtime.embedded.server import EmbeddedServer
 from pollconsumer.runtime.own_files import OwnFiles, data_directory
 from pollconsumer.store.leases import Leases
@@ -24,7 +24,7 @@ class StoreMemo:
     """The id of a store, in a file outside of it."""
 
     def __init__(self, address: str, namespace: str, files: OwnFiles) -> None:
-        digest = hashlib.sha256(f"{address}\n{namespace}".encode()).hexdigest()[:32]
+        digest = sha256(f"{address}\n{namespace}".encode())[:32]
         self._name, self._files = f"stores/{digest}", files
 
     def read(self) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from pollconsumer.core.errors import ConfigurationError
@@ -42,7 +42,9 @@ class Address(NamedTuple):
     def open(self, timeout: float) -> socket.socket:
         """A connected socket, without TLS. OSError."""
         if not self.path:
-            opened = socket.create_connection((self.host, self.port), timeout)
+            # As bytes: for text the codec of internationalised names is imported.
+            host: Any = self.host.encode() if self.host.isascii() else self.host
+            opened = socket.create_connection((host, self.port), timeout)
             opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             return opened
         opened = socket.socket(socket.AF_UNIX)

@@ -6,12 +6,12 @@ its type: Redis does not roll back a failed script, so a key of another type mus
 
 from __future__ import annotations
 
-import hashlib
 import re
 from functools import cache, cached_property
 from pathlib import Path
 from typing import NamedTuple
 
+from pollconsumer.core.notation.digests import sha1
 from pollconsumer.store.keyspace import QUEUE_KEYS
 
 _DIRECTORY = Path(__file__).parent / "lua"
@@ -47,7 +47,7 @@ class Script:
         binding = f"local {', '.join(self.keys)} = {', '.join(f'KEYS[{i + 1}]' for i in range(len(self.keys)))} "
         needed, _, code = _compiled(source)
         self.code = (flags + binding + _called("".join(part.code for part in needed.values()), code) + code).encode()
-        self.sha = hashlib.sha1(self.code, usedforsecurity=False).hexdigest().encode()
+        self.sha = sha1(self.code).encode()
 
     @cached_property
     def suffixes(self) -> tuple[str, ...]:

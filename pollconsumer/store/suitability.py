@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
+import os
 from collections.abc import Callable
 from typing import Protocol
 
@@ -58,7 +58,7 @@ class Suitability:
         """Refuse a store whose id is missing or different: it was emptied or replaced."""
         if known is None:
             if held is None:  # give the store an id, unless another process has by now
-                *_, given = wire.once([("SET", self._key, secrets.token_hex(16), "NX"), ("GET", self._key)])
+                *_, given = wire.once([("SET", self._key, os.urandom(16).hex(), "NX"), ("GET", self._key)])
                 held = given.decode()
             self._memo.write(held)
             return

@@ -448,9 +448,28 @@ def test_launches_that_start_together_in_an_empty_home_agree_on_the_store(site: 
 
 def test_a_launch_imports_nothing_that_is_slow_to_import(site: Site) -> None:
     slow = {"asyncio", "concurrent", "email", "http", "pydantic", "redis", "rich", "sqlite3", "ssl", "subprocess"}
+    slow |= {"_hashlib", "secrets", "shutil", "stringprep"}
     site.enqueue("record", name="a")
     done = site.command_from_the_start("run", "--until-empty", PYTHONPROFILEIMPORTTIME="1")
     assert site.notes() == ["a"]
     imported = {line.rpartition("|")[2].strip().partition(".")[0] for line in done.stderr.splitlines()}
     assert "hiredis" in imported
     assert imported & slow == set()
+
+
+def test_garbage_is_collected_where_modules_of_the_user_are_imported_and_their_handlers_run(site: Site) -> None:
+    with (site.directory / "handlers.py").open("a") as handlers:
+        handlers.write(
+            """
+import gc
+
+imported = gc.isenabled()
+
+@app.handler
+def collects() -> None:
+    note(f"{imported} {gc.isenabled()}")
+"""
+        )
+    site.enqueue("collects")
+    assert site.command_from_the_start("run", "--until-empty").returncode == 0
+    assert site.notes() == ["True True"]

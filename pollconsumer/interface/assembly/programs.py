@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import errno
-import hashlib
 import os
 import stat
 from pathlib import Path
 
 from pollconsumer.core.errors import ConfigurationError
+from pollconsumer.core.notation.digests import sha256
 from pollconsumer.core.notation.redaction import redacted
 from pollconsumer.interface.logs import log
 from pollconsumer.interface.settings.model import Settings
@@ -51,7 +51,7 @@ def running_programs(settings: Settings) -> Programs:
     """The notes of programs for this store and namespace, in the user's state directory; disabled if that is
     ``none``."""
     store = str(data_directory()) if settings.store == EMBEDDED else redacted(settings.store)
-    name = hashlib.sha256(f"{store}\n{settings.namespace}".encode()).hexdigest()[:32]
+    name = sha256(f"{store}\n{settings.namespace}".encode())[:32]
     files = settings.state_files()
     place = files.place() or next(iter(files.directories), None)
     return Programs(None if place is None else place / "programs" / name, log.warning)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import sys
 from collections.abc import Iterable, Sequence
 from traceback import walk_tb
@@ -107,7 +106,11 @@ def _json(value: Any) -> str:
 
 
 def _width() -> int | None:
-    return shutil.get_terminal_size().columns if is_terminal(sys.stdout) else None
+    if not is_terminal(sys.stdout):
+        return None
+    import shutil  # slow to import
+
+    return shutil.get_terminal_size().columns
 
 
 def is_terminal(stream: TextIO | None) -> bool:

@@ -7,7 +7,6 @@ when the file, the environment or pollconsumer has changed.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import sys
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pollconsumer.core.errors import ConfigurationError, PermissionDenied
+from pollconsumer.core.notation.digests import sha256
 from pollconsumer.core.notation.redaction import redacted
 from pollconsumer.interface.logs import log
 from pollconsumer.interface.settings.model import CONFIG_VARIABLE, PLACE, PREFIX, SECTIONS, TABLES, VERSION, Settings
@@ -149,7 +149,7 @@ def _key(path: Path | None, content: bytes, variables: Mapping[str, str]) -> str
     except OSError:
         return None
     depends = (VERSION, sys.version, ours, os.fspath(path or ""), content, sorted(variables.items()))
-    return hashlib.sha256(repr(depends).encode()).hexdigest()
+    return sha256(repr(depends).encode())
 
 
 def _recalled(key: str, path: Path | None) -> Settings | None:

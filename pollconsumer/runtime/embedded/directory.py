@@ -15,6 +15,7 @@ import sys
 from pathlib import Path
 
 from pollconsumer.core.errors import CannotCreate, PermissionDenied
+from pollconsumer.core.notation.digests import sha256
 from pollconsumer.runtime.own_files import ELSEWHERE, make_directory, why_not_ours
 from pollconsumer.store.own_descriptors import above_standard
 
@@ -95,9 +96,7 @@ def socket_address(directory: Path) -> Path:
     plain = directory / SOCKET
     if len(os.fsencode(plain)) <= LONGEST_ADDRESS:
         return plain
-    import hashlib
-
-    name = f"pollconsumer-{hashlib.sha256(os.fsencode(directory)).hexdigest()[:16]}"
+    name = f"pollconsumer-{sha256(os.fsencode(directory))[:16]}"
     for runtime in (Path(os.environ.get("XDG_RUNTIME_DIR", "")), Path(f"/run/user/{os.geteuid()}")):
         short = runtime / name / SOCKET
         if runtime.is_absolute() and _is_private(runtime) and len(os.fsencode(short)) <= LONGEST_ADDRESS:

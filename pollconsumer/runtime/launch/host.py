@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import random
-import secrets
 import socket
 from collections.abc import Callable, Mapping
 from typing import Protocol
@@ -55,7 +55,7 @@ class ThisProcess(SystemClocks):
     chance = staticmethod(random.random)
 
     def new_id(self) -> str:
-        return secrets.token_hex(8)
+        return os.urandom(8).hex()
 
     all_gone = staticmethod(all_gone)
     at_exit = staticmethod(at_the_end)
@@ -69,7 +69,12 @@ class ThisProcess(SystemClocks):
         interruption.install()
         return interruption
 
-    start_heartbeat = ForkedHeartbeat
+    def start_heartbeat(
+        self, progress: Progress, open_store: OpenStore, on_launch_death: Callable[[int], None] | None
+    ) -> Heartbeat:
+        gc.freeze()  # a collection would look at all modules, and write to the memory that both processes share
+        gc.enable()
+        return ForkedHeartbeat(progress, open_store, on_launch_death)
 
     def end_in(self, seconds: float, last_act: Callable[[], str]) -> Callable[[], None]:
         leave_by(self.monotonic() + seconds)

@@ -94,7 +94,7 @@ def _executable(pid: int, command: tuple[str, ...]) -> str:
 
 def _boot() -> str:
     try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+        return Path("/proc/sys/kernel/random/boot_id").read_bytes().decode("ascii").strip()
     except OSError:
         return ""
 

@@ -11,7 +11,6 @@ alone may have been reused.
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import json
 import os
 import signal
@@ -21,6 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from pollconsumer.core.notation.digests import sha256
 from pollconsumer.runtime.handling.context import Delivery
 from pollconsumer.runtime.launch.process import birth
 from pollconsumer.runtime.own_files import is_ours, make_directory
@@ -161,7 +161,7 @@ class Programs:
 
         StillRunning if the program of an earlier attempt cannot be killed, or belongs to a newer launch.
         """
-        digest = hashlib.sha256(f"{delivery.queue}\n{delivery.id}".encode(errors="surrogatepass")).hexdigest()[:32]
+        digest = sha256(f"{delivery.queue}\n{delivery.id}".encode(errors="surrogatepass"))[:32]
         note = self._make(f"{digest}-{os.urandom(8).hex()}", delivery)
         try:
             for path in self._paths(digest):

@@ -1,0 +1,31 @@
+"""SHA-1 and SHA-256 in hexadecimal.
+
+By the interpreter's own modules, if it has them: importing hashlib loads OpenSSL, which takes as long as a launch's
+first ten round trips.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from importlib import import_module
+from typing import Any
+
+
+def sha1(data: bytes) -> str:
+    """Not for security: the server identifies scripts by it."""
+    return str(_sha1(data, usedforsecurity=False).hexdigest())
+
+
+def sha256(data: bytes) -> str:
+    return str(_sha256(data).hexdigest())
+
+
+def _first(name: str, modules: tuple[str, ...]) -> Any:
+    for module in modules:
+        with suppress(ImportError):
+            return getattr(import_module(module), name)
+    raise ImportError(name)
+
+
+_sha1 = _first("sha1", ("_sha1", "hashlib"))
+_sha256 = _first("sha256", ("_sha2", "_sha256", "hashlib"))  # _sha256 until Python 3.11
