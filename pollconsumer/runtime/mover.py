@@ -45,6 +45,8 @@ class Mover:
         self._maintained = self._looked = float("-inf")
         self._queues: list[str] = []
         self._moved = 0
+        self._to_repair: list[str] = []
+        """As of the last promotion."""
 
     def run(self) -> StopReason:
         """Move until the window closes. Raises LeaseLost, StoreUnreachable; StoreRefused if no queue is usable."""
@@ -63,12 +65,15 @@ class Mover:
     def promote(self) -> tuple[int, float | None]:
         """One batch of every queue. Returns messages moved, and seconds until the next is due, or None."""
         moved, soonest = 0, None
+        self._to_repair = []
         for queue in self.queues():
             with self._leaving_out(queue):
                 promoted = self._store.promote(self._holder, queue, self.options.batch_size)
                 moved += promoted.moved
                 if promoted.next_due is not None and (soonest is None or promoted.next_due < soonest):
                     soonest = promoted.next_due
+                if promoted.to_repair:
+                    self._to_repair.append(queue)
                 if promoted.recurring:
                     moved += tick(self._launch, queue)
         self._moved += moved
@@ -80,10 +85,11 @@ class Mover:
         if self.clock() - self._maintained < EVERY:
             return
         self._maintained = self.clock()
-        live = self._launch.leases.live_fences()
+        live = self._launch.leases.live_fences() if self._to_repair else []
         for queue in self.queues():
             with self._leaving_out(queue):
-                repair(self._launch, queue, live, self._emit_death)
+                if queue in self._to_repair:
+                    repair(self._launch, queue, live, self._emit_death)
                 self._store.trim(queue)
 
     def idle(self, next_due: float | None) -> None:

@@ -197,17 +197,19 @@ def dead_letters_of(queue: str, reply: Sequence[bytes]) -> list[DeadLetter]:
 
 
 class Promoted(NamedTuple):
-    """``next_due``: seconds until the next due time, or None. ``recurring``: a recurrence is due now."""
+    """``next_due``: seconds until the next due time, or None. ``recurring``: a recurrence is due now. ``to_repair``:
+    messages are in flight, wait for a place, or are in the outbox, perhaps of a launch that died."""
 
     moved: int
     next_due: float | None
     recurring: bool
+    to_repair: bool
 
     @classmethod
     def of(cls, answer: Sequence[int]) -> Promoted:
         """The answer of `promote.lua`."""
-        moved, next_due, recurring = answer
-        return cls(moved, None if next_due < 0 else next_due / 1_000_000, bool(recurring))
+        moved, next_due, recurring, to_repair = answer
+        return cls(moved, None if next_due < 0 else next_due / 1_000_000, bool(recurring), bool(to_repair))
 
 
 class Stepped(NamedTuple):

@@ -19,9 +19,11 @@ from pollconsumer.interface.testing.launches import SandboxLaunch
 from pollconsumer.interface.testing.memory import MemoryOpener
 from pollconsumer.runtime.consumer import ConsumerOptions
 from pollconsumer.runtime.consumer_role import consume
+from pollconsumer.runtime.consuming import exchange
 from pollconsumer.runtime.handling.executor import InlineExecutor
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.launch.held import LaunchPlan
+from pollconsumer.runtime.upkeep import repair
 from pollconsumer.store import outbox
 from pollconsumer.store.leases import Group
 from tests.conftest import NAMESPACE
@@ -122,6 +124,25 @@ def test_a_launch_that_lingers_stays_until_there_was_nothing_for_so_long(alone: 
     assert alone.launch(until_empty=True, linger=10.0) is StopReason.EMPTY
     assert [name for name, _ in alone.handled] == ["a"]
     assert alone.clock() == pytest.approx(19.0, abs=0.05)
+
+
+@pytest.mark.parametrize("in_flight", [False, True])
+def test_it_looks_for_what_a_dead_launch_left_only_while_anything_is_in_flight(
+    alone: Alone, monkeypatch: pytest.MonkeyPatch, in_flight: bool
+) -> None:
+    repaired: list[str] = []
+
+    def counting(launch: Any, queue: str, *others: Any) -> int:
+        repaired.append(queue)
+        return repair(launch, queue, *others)
+
+    monkeypatch.setattr(exchange, "repair", counting)
+    if in_flight:
+        alone.store.enqueue([message("a")])
+        Launch(alone.store, slot=7).reserve()
+    alone.launch()
+    assert (len(repaired) > 30) == in_flight
+    assert in_flight or not repaired
 
 
 def test_it_sends_on_what_a_dead_launch_left_in_an_outbox(alone: Alone) -> None:

@@ -128,7 +128,7 @@ class VirtualStore:
         keep: Callable[[str], Iterable[bytes]] = lambda _: (),
     ) -> Stepped:
         del lasts_ms, keep
-        promoted = [Promoted(0, None, recurring=False) for _ in promoting]
+        promoted = [Promoted(0, None, recurring=False, to_repair=False) for _ in promoting]
         for share in shares:
             for name, _, new_row in share.completed:
                 self._settle(name, "completed", new_row)

@@ -25,6 +25,8 @@ from tests.simulation.producing import Producer
 from tests.simulation.standing import standing
 
 MOST_LAUNCHES_TO_DRAIN = 12
+PEOPLE_TAKE_AT_MOST = 3
+"""Times as long as planned: their waits are drawn, and their machines sleep."""
 LAST_LAUNCH_ENDS_WITHIN = 120.0
 """Seconds: its window, grace, start-up and exit."""
 EACH_MINUTE = [name for name, platform in PLATFORMS.items() if platform.period == 60.0]
@@ -73,8 +75,8 @@ def tell(
     world.tell(
         f"{name}, {installation.rules.handoff}, {slots} slots, {durations}, change of the clock: {clock_changes}"
     )
-    busy = minutes * 60.0
-    end = busy + 60.0 * MOST_LAUNCHES_TO_DRAIN
+    busy, drain = minutes * 60.0, 60.0 * MOST_LAUNCHES_TO_DRAIN
+    end = PEOPLE_TAKE_AT_MOST * busy + drain
     down = chance.uniform(0.0, busy)
     outages = [Outage(down, down + chance.uniform(30.0, 200.0), restarted=chance.random() < 0.5)]
     launchers = [
@@ -100,8 +102,11 @@ def tell(
     for _ in range(LOOKS):
         world.at(chance.uniform(0.0, busy), look)
     world.run_until(busy)
-    while not (all(not each.alive for each in people) and _is_drained(wire)):
-        if world.now >= end:
+    last = busy + drain
+    while (acting := any(each.alive for each in people)) or not _is_drained(wire):
+        if acting:
+            last = max(last, min(world.now + drain, end))
+        if world.now >= last:
             found.append(f"liveness: work is left {world.now - busy:.0f} s after the last fault")
             break
         world.run_for(10.0)

@@ -35,7 +35,7 @@ def test_what_is_not_due_stays_and_the_mover_learns_when_it_will_be(
     store: RedisStore, look: Looking, mover: Holder
 ) -> None:
     store.enqueue([message("a", delay=HOUR), message("b", delay=2 * HOUR)])
-    moved, next_due, _ = store.promote(mover, QUEUE, 100)
+    moved, next_due, *_ = store.promote(mover, QUEUE, 100)
     assert moved == 0
     assert next_due is not None
     assert HOUR / 1000 - 60 < next_due <= HOUR / 1000
@@ -43,7 +43,7 @@ def test_what_is_not_due_stays_and_the_mover_learns_when_it_will_be(
 
 
 def test_an_empty_schedule_has_no_next_due_time(store: RedisStore, mover: Holder) -> None:
-    assert store.promote(mover, QUEUE, 100) == Promoted(0, None, recurring=False)
+    assert store.promote(mover, QUEUE, 100) == Promoted(0, None, recurring=False, to_repair=False)
 
 
 def test_a_message_is_never_promoted_before_its_due_time_by_the_clock_of_the_server(
@@ -69,7 +69,7 @@ def test_due_times_are_kept_to_the_microsecond(store: RedisStore, mover: Holder)
 
 def test_due_messages_are_promoted_by_due_time_then_id(store: RedisStore, look: Looking, mover: Holder) -> None:
     schedule(store, look, {"late": 1000, "b": 5000, "c": 5000, "a": 5000, "latest": 10})
-    assert store.promote(mover, QUEUE, 100) == Promoted(5, None, recurring=False)
+    assert store.promote(mover, QUEUE, 100) == Promoted(5, None, recurring=False, to_repair=False)
     assert look.listed("ready") == ["a", "b", "c", "late", "latest"]
     assert look.ranked("schedule") == []
 
@@ -86,10 +86,22 @@ def test_promoted_messages_of_another_priority_keep_that_order_too(
 
 def test_a_batch_is_bounded_and_takes_the_oldest_due_times(store: RedisStore, look: Looking, mover: Holder) -> None:
     schedule(store, look, {f"m{n}": 1000 - n for n in range(7)})
-    moved, next_due, _ = store.promote(mover, QUEUE, 3)
+    moved, next_due, *_ = store.promote(mover, QUEUE, 3)
     assert (moved, next_due) == (3, 0.0)
     assert look.listed("ready") == ["m0", "m1", "m2"]
-    assert store.promote(mover, QUEUE, 100) == Promoted(4, None, recurring=False)
+    assert store.promote(mover, QUEUE, 100) == Promoted(4, None, recurring=False, to_repair=False)
+
+
+@pytest.mark.parametrize(
+    "write", [("ZADD", "in_flight", 1, "a"), ("ZADD", "waiting_for_place", 0, "k\0a"), ("RPUSH", "outbox", "1\n[]")]
+)
+def test_it_tells_of_what_a_dead_launch_may_have_left(
+    store: RedisStore, look: Looking, mover: Holder, write: tuple[str, str, *tuple[str | int, ...]]
+) -> None:
+    assert not store.promote(mover, QUEUE, 100).to_repair
+    command, name, *arguments = write
+    store.wire.command(command, look.key(name), *arguments)
+    assert store.promote(mover, QUEUE, 100).to_repair
 
 
 def test_many_messages_with_the_same_due_time_all_arrive_once(store: RedisStore, look: Looking, mover: Holder) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import inf
 
 from pollconsumer.core.events import ConflictDropped, NewerMessagesFound, ReservationsLost
@@ -13,7 +13,7 @@ from pollconsumer.runtime.launch.held import Launch
 from pollconsumer.runtime.upkeep import EVERY, repair, tick
 from pollconsumer.store import outbox
 from pollconsumer.store.id_text import id_text
-from pollconsumer.store.reservations import Limits, Reservation, Settlement, Share, Stepped
+from pollconsumer.store.reservations import Limits, Promoted, Reservation, Settlement, Share, Stepped
 
 TRIM_EVERY = 500
 PROMOTE_EVERY = 0.01
@@ -64,7 +64,6 @@ class Exchange:
     def reserve(self) -> bool:
         """Promote what is due, and settle outcomes; reserve as many messages as are expected to fit, from the first
         queue that has any."""
-        self._repair()
         shares, self.more_in, self.held_back = self._settling.take(), None, False
         for queue in self._turns.order():
             share = shares.pop(queue, None) or Share(queue)
@@ -79,7 +78,6 @@ class Exchange:
 
     def reserve_when_woken(self, wait: float) -> None:
         """As soon as there is a message in any queue, at most ``wait`` seconds from now."""
-        self._repair()
         self.settle()  # outcomes must not wait
         self.more_in, self.held_back = None, False
         shares = [Share(queue) for queue in self._turns.queues]
@@ -110,9 +108,15 @@ class Exchange:
         """Keep it reserved for the next launch: released now, it would return to this one."""
         self._put_off.append(reservation)
 
+    def repair(self, queues: Iterable[str]) -> None:
+        launch = self._launch
+        self._repaired = launch.clock()
+        live = launch.leases.live_fences()
+        for queue in queues:
+            self.brought += repair(launch, queue, live, lambda dead: self._settling.add_dead_letter(*dead))
+
     def repair_now(self) -> None:
-        self._repaired = -inf
-        self._repair()
+        self.repair(self._turns.queues)
 
     def clear(self) -> None:
         """Release reservations that were not started; settle these, and outcomes."""
@@ -139,15 +143,6 @@ class Exchange:
         now = self._launch.clock()
         return self._turns.queues if now >= min(self._due_at, self._looked + PROMOTE_EVERY) else ()
 
-    def _repair(self) -> None:
-        launch = self._launch
-        if launch.clock() - self._repaired < EVERY:
-            return
-        self._repaired = launch.clock()
-        live = launch.leases.live_fences()
-        for queue in self._turns.queues:
-            self.brought += repair(launch, queue, live, lambda dead: self._settling.add_dead_letter(*dead))
-
     def _send(self, shares: list[Share], wait: float = 0.0, promoting: Sequence[str] = ()) -> Stepped:
         launch = self._launch
         lasts_ms = int((launch.window.left(launch.clock()) + launch.plan.grace) * 1000)
@@ -165,9 +160,7 @@ class Exchange:
             self._due_at = min(
                 (self._looked + each.next_due for each in stepped.promoted if each.next_due is not None), default=inf
             )
-            for queue, promoted in zip(promoting, stepped.promoted, strict=True):
-                if promoted.recurring:
-                    self.brought += tick(launch, queue)
+            self._look_after(dict(zip(promoting, stepped.promoted, strict=True)))
         self.reserved += stepped.reserved
         self.successor = self.successor or stepped.successor
         self.held_back = self.held_back or stepped.held_back
@@ -189,6 +182,14 @@ class Exchange:
             for share in shares:
                 self._store.trim(share.queue)
         return stepped
+
+    def _look_after(self, promoted: Mapping[str, Promoted]) -> None:
+        for queue, each in promoted.items():
+            if each.recurring:
+                self.brought += tick(self._launch, queue)
+        to_repair = [queue for queue, each in promoted.items() if each.to_repair]
+        if to_repair and self._looked - self._repaired >= EVERY:
+            self.repair(to_repair)
 
     def _tell_conflict(self, message_id: str, queue: str) -> None:
         self._emit(ConflictDropped(message_id, queue))

@@ -1,8 +1,10 @@
 -- Move due messages from the schedule to their queue, oldest due time first.
--- KEYS rows ready ready_by_priority schedule counters announced ready_marker next_instants
+-- KEYS rows ready ready_by_priority schedule counters announced ready_marker next_instants in_flight waiting_for_place
+-- KEYS outbox
 -- NEEDS fences ready markers
 -- ARGV lineage, fence, most messages to move
--- Returns messages moved, µs until the next due time (-1 when there is none), 1 when a recurrence is due
+-- Returns messages moved, µs until the next due time (-1 when there is none), 1 when a recurrence is due, 1 when there is
+-- anything that a repair looks at
 -- Refusals: FENCED, FORGOTTEN
 -- The types of keys were checked when the launch announced itself. An id without a row becomes ready, too: the step that
 -- pops it handles the missing row. The id of a message that is reserved or has ended is corrupt: it is dropped.
@@ -44,4 +46,5 @@ if instant then
   local left = math.min(longest, math.max(0, tonumber(instant) - exactly) * 1000)
   if next_due < 0 or left < next_due then next_due = left end
 end
-return {#ids, math.ceil(next_due), instant and tonumber(instant) <= now and 1 or 0}
+local to_repair = redis.call('EXISTS', in_flight, waiting_for_place, outbox) > 0
+return {#ids, math.ceil(next_due), instant and tonumber(instant) <= now and 1 or 0, to_repair and 1 or 0}

@@ -100,7 +100,8 @@ class Producing(Base):
     def promote(self, most: int) -> None:
         scheduled = [self.model.messages[name] for name in self.model.having(State.SCHEDULED)]
         due = sorted((held.due, held.name) for held in scheduled if held.due < self.soon)
-        moved, next_due, _ = self.store.promote(self.mover, QUEUE, most)
+        moved, next_due, _, to_repair = self.store.promote(self.mover, QUEUE, most)
+        assert to_repair or not self.model.having(State.RESERVED)
         assert moved == min(most, len(due))
         for _, name in due[:most]:
             self.model.make_ready(self.model.messages[name])
