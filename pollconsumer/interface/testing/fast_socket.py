@@ -47,12 +47,19 @@ PROGRAM = b"""function(found, present)
       return count == 6 and from == '-inf' and type(to) == 'number' and limited, {}
     end
   end
+  local function all_missing(...)
+    for at = 1, select('#', ...) do
+      if present[select(at, ...)] then return false end
+    end
+    return true
+  end
   redis.call = function(name, ...)
     local count, key = select('#', ...), ...
     if count == 0 and name == 'TIME' then return time end
     if count > 0 and not present[key] then
       local reply = missing[count] and missing[count][name]
       if reply ~= nil then return reply end
+      if name == 'EXISTS' and all_missing(...) then return 0 end
       local known, nothing = missing_in_range(name, count, select(2, ...))
       if known then return nothing end
     end
