@@ -155,7 +155,7 @@ class RedisStore(Producer):
             self.wire.close()
             answers = self._step_again(holder, shares, commands, keep)
         read_at = now()
-        promoted = [Promoted.of(answers.pop(0)) for _ in promoting]
+        promoted = [Promoted.of(answers.pop(0)) for _ in promoting] if promoting else []
         reserved: list[Reservation] = []
         stale: list[bytes] = []
         successor, held_back, more_in = False, False, None
@@ -169,7 +169,8 @@ class RedisStore(Producer):
                 more_in = wait_ms / 1000
             if set_aside:
                 newer.append(share.queue)
-            dead_letters += dead_letters_of(share.queue, dead)
+            if dead:
+                dead_letters += dead_letters_of(share.queue, dead)
             triples = zip(claims[::3], claims[1::3], claims[2::3], strict=True)
             reserved += [Reservation(share.queue, name, row, record, at, read_at) for name, row, record in triples]
         return Stepped(reserved, stale, successor, more_in, held_back, tuple(newer), promoted, dead_letters)

@@ -119,7 +119,7 @@ class Wire:
         """Answers to what `send` sent; scripts unknown to the server are loaded and run again, before a WAIT at the
         end."""
         timeout = self.patience().for_one_answer() + blocking
-        answers = [self._answer(timeout) for _ in commands]
+        answers = self._answers(len(commands), timeout)
         for answer in answers:
             if isinstance(answer, ErrorReply):
                 return self._loading(commands, answers, timeout)
@@ -133,11 +133,11 @@ class Wire:
                 loading = True
                 script = next(s for s in self.scripts.values() if s.sha == commands[at][1])
                 self.send([("SCRIPT", "LOAD", script.code), commands[at]])
-                loaded, answers[at] = self._answer(timeout), self._answer(timeout)
+                loaded, answers[at] = self._answers(2, timeout)
                 raise_if_error(loaded)
         if loading and commands[-1][0] == "WAIT":
             self.send(commands[-1:])
-            answers[-1] = self._answer(timeout)
+            answers[-1:] = self._answers(1, timeout)
         for answer in answers:
             raise_if_error(answer)
         return answers
@@ -200,7 +200,7 @@ class Wire:
         commands = [("CLIENT", "ID"), *(("CLIENT", "KILL", "ID", client) for client in self._abandoned)]
         self.send(commands)
         timeout = self.patience().for_one_answer()
-        client, *_ = answers = [self._answer(timeout) for _ in commands]
+        client, *_ = answers = self._answers(len(commands), timeout)
         for answer in answers:
             if isinstance(answer, ErrorReply) and str(answer).startswith(("NOAUTH", "LOADING")):
                 raise_if_error(answer)
@@ -213,11 +213,12 @@ class Wire:
             self._abandoned.append(self._client)
         self.close()
 
-    def _answer(self, timeout: float) -> Any:
-        if self._connection is None:
+    def _answers(self, count: int, timeout: float) -> list[Any]:
+        connection = self._connection
+        if connection is None:
             raise Unanswered("connection lost", sent=True)
         try:
-            return self._connection.read(timeout)
+            return [connection.read(timeout) for _ in range(count)]
         except OSError as error:
             self._abandon()
             self._raise_if_refused(error, established=True)

@@ -26,13 +26,14 @@ from pollconsumer.runtime.launch.held import LaunchPlan
 from pollconsumer.runtime.upkeep import repair
 from pollconsumer.store import outbox
 from pollconsumer.store.leases import Group
+from pollconsumer.store.redis_store import RedisStore
 from tests.conftest import NAMESPACE
 from tests.store.acting import QUEUE, Launch, finish, message
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pollconsumer.store.redis_store import RedisStore
+    from pollconsumer.core.message import NewMessage
 
 MIDNIGHT = datetime(2030, 1, 1, tzinfo=UTC)
 OPTIONS = ConsumerOptions(
@@ -86,6 +87,41 @@ def test_scheduled_messages_are_handled_at_their_due_times(alone: Alone) -> None
     assert alone.launch() is StopReason.NO_TIME_TO_HANDLE
     assert [name for name, _ in alone.handled] == ["a", "b", "c"]
     assert [at for _, at in alone.handled] == pytest.approx([0.5, 1.5, 30.0], abs=0.01)
+
+
+def _enqueue_while_idle(monkeypatch: pytest.MonkeyPatch, alone: Alone, new: NewMessage) -> list[tuple[bool, bool, int]]:
+    """Enqueue ``new`` after the launch has waited once. Returns its steps, filled while it runs: whether each waited,
+    and promoted, and how many messages it reserved."""
+    steps: list[tuple[bool, bool, int]] = []
+    step = RedisStore.step
+
+    def recorded(store: RedisStore, *args: Any, wait: float = 0.0, promoting: Sequence[str] = (), **rest: Any) -> Any:
+        waited = [each for each in steps if each[0]]
+        if wait and len(waited) == 1:
+            alone.store.enqueue([new])
+        stepped = step(store, *args, wait=wait, promoting=promoting, **rest)
+        steps.append((wait > 0, bool(promoting), len(stepped.reserved)))
+        return stepped
+
+    monkeypatch.setattr(RedisStore, "step", recorded)
+    return steps
+
+
+def test_a_message_that_wakes_an_idle_launch_does_not_wait_for_promoting(
+    alone: Alone, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = _enqueue_while_idle(monkeypatch, alone, message("a", payload=payload("a")))
+    alone.launch()
+    assert [name for name, _ in alone.handled] == ["a"]
+    assert [each for each in steps if each[2]] == [(True, False, 1)]
+
+
+def test_what_is_scheduled_while_a_launch_is_idle_is_handled_at_its_due_time(
+    alone: Alone, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _enqueue_while_idle(monkeypatch, alone, message("a", delay=1_700, payload=payload("a")))
+    alone.launch()
+    assert [at for _, at in alone.handled] == pytest.approx([0.8 + 1.7], abs=0.01)
 
 
 def test_a_retry_is_handled_after_its_delay(alone: Alone) -> None:

@@ -77,14 +77,20 @@ class Exchange:
         return False
 
     def reserve_when_woken(self, wait: float) -> None:
-        """As soon as there is a message in any queue, at most ``wait`` seconds from now."""
+        """As soon as there is a message in any queue, at most ``wait`` seconds from now.
+
+        Promotes afterwards, if there was none: a message that wakes an idle launch must not wait for that.
+        """
         self.settle()  # outcomes must not wait
         self.more_in, self.held_back = None, False
         shares = [Share(queue) for queue in self._turns.queues]
         for share in shares:
             self._claim(share)
-        for reservation in self._send(shares, wait, self._turns.queues).reserved:
+        stepped = self._send(shares, wait)
+        for reservation in stepped.reserved:
             self._turns.served(reservation.queue, 1)
+        if not stepped.reserved:
+            self._send([], promoting=self._turns.queues)
 
     def settle(self) -> list[bytes]:
         """Settle outcomes without reserving. Returns ids of stale reservations."""
@@ -175,7 +181,7 @@ class Exchange:
             self._emit(ReservationsLost(tuple(map(id_text, stepped.stale))))
         for share in shares:
             self._untrimmed += len(share.completed)
-            if any(settlement.outgoing for settlement in share.settlements):
+            if share.settlements and any(settlement.outgoing for settlement in share.settlements):
                 self.brought += outbox.send(self._store, share.queue, self._tell_conflict)
         if self._untrimmed >= TRIM_EVERY:
             self._untrimmed = 0
