@@ -38,12 +38,14 @@ def measure() -> list[Figure]:
         for kind in KINDS:
             rate, client, server = _drain(kind, url, directory)
             if kind == "plain":
-                plain = rate
+                plain, plain_client, plain_server = rate, client, server
                 figures.append(Figure("drain", rate, "/s", least))
                 figures.append(Figure("drain, client", client, "µs", least_client))
                 figures.append(Figure("drain, server", server, "µs", least_server))
             else:  # beside plain
                 figures.append(Figure(f"drain, {kind}", rate, "/s", plain))
+                figures.append(Figure(f"drain, {kind}, client", client, "µs", plain_client))
+                figures.append(Figure(f"drain, {kind}, server", server, "µs", plain_server))
     return figures
 
 

@@ -77,13 +77,20 @@ class Consumer:
         self.options, self.window, self.clock, self.executor = options, launch.window, launch.clock, executor
         self._launch, self._handlers, self._durations, self._wake = launch, handlers, learned, wake
         self._flight = launch.progress.flight
-        self._context_of = Deliveries(launch, handlers, executor.lock()).context_of
-        self._settling = Settling(launch, self._context_of, handlers)
+        self._context_of = context_of = Deliveries(launch, handlers, executor.lock()).context_of
+        self._settling = Settling(launch, context_of, handlers)
         turns = Turns(options.queues, options.weights)
         self._exchange = Exchange(launch, self._settling, turns, options.limits, self._batch)
-        brief = durations.brief(options)
         self._plain = PlainPath(
-            launch, handlers, executor.inline, learned, self._settling, brief=brief, horizon=HORIZON
+            launch,
+            handlers,
+            executor.inline,
+            learned,
+            self._settling,
+            self._exchange,
+            context_of,
+            brief=durations.brief(options),
+            horizon=HORIZON,
         )
         self._taken = 0
         self._asked: StopReason | None = None
@@ -331,10 +338,9 @@ class Consumer:
                 self._flight.end(attempt.reservation)
                 self._durations.add(attempt.handler.name, handled.ended - handled.started)
                 self._settling.settle(handled)
-                if attempt.handler.at_most_once:
-                    self._settle()  # if the process died first, it would be unknown whether it was handled
-        since = self._settling.since
-        if self._settling.watched or (since is not None and self.clock() - since > HORIZON):
+        settling = self._settling
+        since = settling.since
+        if settling.urgent or settling.watched or (since is not None and self.clock() - since > HORIZON):
             self._settle()
 
     def _settle(self) -> None:

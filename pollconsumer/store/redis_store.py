@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
 from typing import Any
 
 from pollconsumer.core.errors import LeaseLost, StoreRefused
@@ -203,6 +204,19 @@ class RedisStore(Producer):
         fence6 = rows.pack6(int(holder.fence))
         args = [holder.lineage, holder.fence, fence6, len(ended), *ended, len(spent), *spent, *keep]
         return int(self.wire.run("unreserve", self.keys, queue, args))
+
+    def begin(
+        self, holder: Holder, reservation: Reservation, completed: Iterable[tuple[bytes, bytes, bytes]]
+    ) -> list[bytes]:
+        """Record that a message is handled at most once, before it is, and settle those ``completed`` before it, which
+        leave and free nothing. Returns ids of stale reservations. LeaseLost if a newer launch has announced itself."""
+        row = rows.begun(reservation.row)
+        begins = (reservation.id, reservation.row, row)
+        args = [holder.lineage, holder.fence, *begins, *chain.from_iterable(completed)]
+        stale: list[bytes] = self.wire.run("begin", self.keys, reservation.queue, args)
+        if reservation.id not in stale:
+            reservation.row = row
+        return stale
 
     def checkpoint(self, holder: Holder, reservation: Reservation, state: bytes) -> None:
         """Store a message's checkpoint. LeaseLost if it is no longer this holder's."""

@@ -68,35 +68,24 @@ class Reservation:
         return self.reserved_at + int((monotonic - self._read_at) * 1000)
 
 
-Done = tuple[Reservation, float, float]
-"""A reservation whose handler has returned None, and when it started and ended, on the monotonic clock."""
+Extra = tuple[int, bytes, bytes]
+"""What a completion leaves in addition to its row: a result, with the ms to keep it before it, and follow-ups; each b""
+for none."""
+
+Done = tuple[Reservation, float, float, Extra | None]
+"""A reservation whose handler has returned, and when it started and ended, on the monotonic clock."""
 
 
 class Settlement(NamedTuple):
-    """The settlement of a reservation, made by one of the constructors, which define ``ms`` and ``text``."""
+    """The settlement of a reservation that is not completed, made by one of the constructors, which define ``ms`` and
+    ``text``."""
 
     id: bytes
     row: bytes
     new_row: bytes
     kind: str
     ms: int = 0
-    text: str | bytes = ""
-    outgoing: bytes = b""
-
-    @classmethod
-    def completed(
-        cls,
-        reservation: Reservation,
-        started: int,
-        ended: int,
-        *,
-        result: str = "",
-        kept_for_ms: int = 0,
-        outgoing: bytes = b"",
-    ) -> Settlement:
-        """``outgoing``: follow-ups. Without these and a result, `Share.complete` is used."""
-        row = reservation.row
-        return cls(reservation.id, row, rows.completed(row, started, ended), "complete", kept_for_ms, result, outgoing)
+    text: str = ""
 
     @classmethod
     def retrying(cls, reservation: Reservation, failed: int, *, delay_ms: int, error: str) -> Settlement:
@@ -123,11 +112,6 @@ class Settlement(NamedTuple):
         row = reservation.row
         return cls(reservation.id, row, rows.parked(row), "park", offered_in_ms, problem)
 
-    @classmethod
-    def begun(cls, reservation: Reservation) -> Settlement:
-        """It stays reserved, and is handled at most once."""
-        return cls(reservation.id, reservation.row, rows.begun(reservation.row), "begin")
-
 
 class Limits(NamedTuple):
     """Most messages of a queue in flight at one time, and handed out in any ``period_ms``; None for no limit."""
@@ -144,36 +128,37 @@ class Limits(NamedTuple):
 class Share:
     """One queue's part of a step: settlements, and how many messages to reserve within which limits."""
 
-    __slots__ = ("claim", "completed", "limits", "queue", "settlements")
+    __slots__ = ("claim", "completed", "extras", "limits", "queue", "settlements")
 
     def __init__(self, queue: str, claim: int = 0, limits: str = "") -> None:
         self.queue, self.claim, self.limits = queue, claim, limits
         self.completed: list[tuple[bytes, bytes, bytes]] = []
+        self.extras: list[int | bytes] = []
+        """Of some of these: the position there, from 1, and an `Extra`."""
         self.settlements: list[Settlement] = []
 
-    def complete(self, reservation: Reservation, started: int, ended: int) -> None:
-        """Most messages are settled so, cheaper than by a Settlement."""
-        row = reservation.row
-        self.completed.append((reservation.id, row, rows.completed(row, started, ended)))
-
-    def complete_all(self, done: Iterable[Done]) -> None:
-        """`complete` each. Hot path."""
-        for reservation, started, ended in done:
+    def complete(self, done: Iterable[Done]) -> None:
+        """Hot path."""
+        completed = self.completed
+        for reservation, started, ended, extra in done:
             row = reservation.row
             new_row = rows.completed(row, reservation.server_ms(started), reservation.server_ms(ended))
-            self.completed.append((reservation.id, row, new_row))
+            completed.append((reservation.id, row, new_row))
+            if extra is not None:
+                self.extras += (len(completed), *extra)
+
+    def has_outgoing(self) -> bool:
+        """Whether a completion leaves follow-ups."""
+        return any(self.extras[3::4])
+
+    def is_bare(self) -> bool:
+        """Whether all of it is completions that leave and free nothing, as `RedisStore.begin` takes them."""
+        freeing = ~rows.BEGUN & 255
+        return not (self.extras or self.settlements or any(row[rows.FLAGS] & freeing for _, row, _ in self.completed))
 
     def packed(self) -> list[Any]:
         """The settlements, for `step.lua`."""
-        if not self.settlements:
-            return [len(self.completed), 0, *chain.from_iterable(self.completed)]
-        completed, extras, others = self.completed[:], list[Any](), list[Any]()
-        for name, row, new_row, kind, ms, text, outgoing in self.settlements:
-            if kind == "complete":
-                completed.append((name, row, new_row))
-                extras += (len(completed), ms, text, outgoing)
-            else:
-                others += (name, row, new_row, kind, ms, text)
+        completed, extras, others = self.completed, self.extras, chain.from_iterable(self.settlements)
         return [len(completed), len(extras) // 4, *chain.from_iterable(completed), *extras, *others]
 
     def ids(self) -> list[bytes]:

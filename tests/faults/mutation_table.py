@@ -41,11 +41,12 @@ MUTATIONS: tuple[Mutation, ...] = (
     # What a stale launch may not do
     *(
         _lua(name, "fence compare", _FENCE, _NO_FENCE)
-        for name in ("step", "promote", "unreserve", "checkpoint", "recur")
+        for name in ("step", "begin", "promote", "unreserve", "checkpoint", "recur")
     ),
     _lua("parts/settle", "row compare, completed", "if found_rows[i] == ARGV[3 * i + 7] then", "if found_rows[i] then"),
-    _lua("parts/settle", "row compare, settled otherwise", "elseif held == ARGV[at + 1] then", "elseif held then"),
-    _lua("parts/settle", "row compare, begun", "if held == ARGV[at + 1] and kind", "if kind"),
+    _lua("parts/settle", "row compare, settled otherwise", "if held == ARGV[at + 1] then", "if held then"),
+    _lua("begin", "row compare", "if found_rows[i] == row then", "if found_rows[i] then"),
+    _lua("begin", "a repeated beginning is not stale", "elseif found_rows[i] ~= new_row then", "else"),
     _lua(
         "parts/settle", "a repeated completion is not stale", "if found_rows[i] ~= row then stale", "if true then stale"
     ),
@@ -73,6 +74,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "    settled = true\n    redis.call('ZREM', in_flight, id)\n",
         "    settled = true\n",
     ),
+    _lua("begin", "completed leaves flight", "if #gone > 0 then redis.call('ZREM', in_flight, unpack(gone)) end\n", ""),
     _lua("parts/reserve", "state of what is popped", "state_of(row) ~= 'ready' or has_flag", "has_flag"),
     _lua("parts/reserve", "id popped twice", "if seen[id] or row and", "if row and"),
     _lua("promote", "removed from the schedule", "  redis.call('ZREM', schedule, unpack(ids))\n", ""),

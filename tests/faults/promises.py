@@ -22,7 +22,6 @@ from tests.store.acting import (
     QUEUE,
     Launch,
     Looking,
-    begin,
     die,
     finish,
     message,
@@ -49,7 +48,7 @@ STALE: dict[str, Callable[[Launch, Reservation], object]] = {
     "buries": lambda launch, reservation: launch.settle(die(reservation)),
     "parks": lambda launch, reservation: launch.settle(park(reservation)),
     "releases": lambda launch, reservation: launch.settle(release(reservation)),
-    "begins": lambda launch, reservation: launch.settle(begin(reservation)),
+    "begins": lambda launch, reservation: launch.begin(reservation),
     "checkpoints": lambda launch, reservation: launch.store.checkpoint(launch.holder, reservation, b"1"),
     "gives back": lambda launch, _: launch.store.unreserve(launch.holder, QUEUE, []),
 }
@@ -175,7 +174,7 @@ def _what_is_given_back_twice_is_handed_out_once(store: RedisStore) -> bool:
 def _what_was_begun_for_the_only_time_is_not_handed_out_again(store: RedisStore) -> bool:
     store.enqueue([message("a")])
     launch = Launch(store)
-    launch.settle(begin(launch.reserve()[0]))
+    launch.begin(launch.reserve()[0])
     store.give_up(launch.holder, QUEUE, [])
     return _handed_out(store, fence=2) == []
 

@@ -13,7 +13,7 @@ from pollconsumer.store.leases import Acquired, Group, Leases
 from pollconsumer.store.patience import Budget
 from pollconsumer.store.recurring import Recurring
 from pollconsumer.store.redis_store import RedisStore
-from pollconsumer.store.reservations import Holder, Reservation, Settlement, Share
+from pollconsumer.store.reservations import Extra, Holder, Reservation, Settlement, Share
 from pollconsumer.store.wire import Wire
 from tests.faults import store_view
 from tests.faults.checker import violations
@@ -206,6 +206,10 @@ class Scene:
         """Whether another launch was given the lease, or will be."""
         return any(each.lineage == holder.lineage and each.fence > int(holder.fence) for each in self.history.leases)
 
+    def _check_stale(self, holder: Holder, stale: list[bytes]) -> None:
+        if stale and not self._has_successor(holder):
+            self.problems.append(f"{stale} were said to be offered to another launch, and there is none")
+
     def _check_places(self) -> None:
         limits = {each.concurrency_key: each.concurrency_limit for each in self.history.operations}
         for key, taken in Looking(self.store).hash("places_taken").items():
@@ -242,8 +246,7 @@ class Scene:
         share, promoting = Share(QUEUE, self.claims), (QUEUE,) * self.promotes
         while share.completed or share.settlements or share.claim:
             stepped = store.step(holder, [share], lasts_ms=HOUR, now=lambda: 0.0, promoting=promoting)
-            if stepped.stale and not self._has_successor(holder):
-                self.problems.append(f"{stepped.stale} were said to be offered to another launch, and there is none")
+            self._check_stale(holder, stepped.stale)
             claim = 0 if stepped.successor or not stepped.reserved else self.claims
             share = Share(QUEUE, claim)
             for each in stepped.reserved:
@@ -261,10 +264,13 @@ class Scene:
             if reservation.crashes:  # begun by a launch that died
                 share.settlements.append(Settlement.dead(reservation, at, at, error="crashed", counted=False))
                 return
-            begun = Settlement.begun(reservation)
-            if store.step(holder, [_with(Share(QUEUE), begun)], lasts_ms=HOUR, now=lambda: 0.0).stale:
+            completed: list[tuple[bytes, bytes, bytes]] = []
+            if share.is_bare():
+                completed, share.completed = share.completed, []
+            stale = store.begin(holder, reservation, completed)
+            self._check_stale(holder, stale)
+            if reservation.id in stale:
                 return
-            reservation.row = begun.new_row
         index = len(executions)
         found = int(store.last_checkpoint(reservation) or b"0") if reservation.has_checkpoint else 0
         began = self.stage.happens(who, "begins", name, str(reservation.attempt))
@@ -284,6 +290,7 @@ class Scene:
         )
         outcome, follow_ups = "ok", tuple[dict[str, str], ...]()
         settlement: Settlement | None = None
+        extra: Extra | None = None
         if actor is not None:
             actor.wait()
         if reservation.handler == "steps" and found < 2:
@@ -302,17 +309,12 @@ class Scene:
         elif reservation.handler == "parent":
             child = message(f"{name}-{reservation.fence}-{reservation.attempt}", handler="plain")
             follow_ups = ({"id": child.id, "queue": QUEUE, "handler": "plain", "digest": PAYLOAD},)
-            settlement = Settlement.completed(reservation, at, at, outgoing=outbox.pack([child], at))
+            extra = 0, b"", outbox.pack([child], at)
         elif reservation.handler == "answers":
-            settlement = Settlement.completed(reservation, at, at, result='"an answer"', kept_for_ms=RESULT_LASTS_MS)
+            extra = RESULT_LASTS_MS, b'"an answer"', b""
         ended = self.stage.happens(who, "ends", name, outcome)
         executions[index] = executions[index]._replace(ended=ended, outcome=outcome, follow_ups=follow_ups)
         if settlement is None:
-            share.complete(reservation, at, at)
+            share.complete([(reservation, 0.0, 0.0, extra)])
         else:
             share.settlements.append(settlement)
-
-
-def _with(share: Share, settlement: Settlement) -> Share:
-    share.settlements.append(settlement)
-    return share

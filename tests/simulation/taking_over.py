@@ -9,7 +9,7 @@ from pollconsumer.core.errors import BadData, LeaseLost
 from pollconsumer.core.retry import MOST_CRASHES
 from pollconsumer.store import outbox
 from pollconsumer.store.interventions import Interventions
-from pollconsumer.store.reservations import Limits, Settlement, Share
+from pollconsumer.store.reservations import Limits, Share
 from tests.simulation.scene import NAMESPACE, QUEUE, Scene
 from tests.store.acting import HOUR, Looking, message
 
@@ -71,9 +71,7 @@ def what_was_begun_for_the_only_time(stage: Stage) -> Judge:
     first, second = scene.announced(1), scene.holder(2)
     scene.there_is(message("m", handler="once"))
     [reservation] = scene.reserve(first)
-    share = Share(QUEUE)
-    share.settlements.append(Settlement.begun(reservation))
-    scene.store.step(first, [share], lasts_ms=HOUR, now=lambda: 0.0)
+    scene.store.begin(first, reservation, [])
     stage.actor("heartbeat", scene.heartbeat(first, []))
     stage.actor("launch B", scene.launch(second, announces=True))
 
@@ -82,6 +80,23 @@ def what_was_begun_for_the_only_time(stage: Stage) -> Judge:
         [message] = scene.history.stored
         skipped = (message.last_error or "").startswith("skipped: ")
         return found + ["m was begun or offered again"] * (bool(scene.history.executions) or not skipped)
+
+    return judge
+
+
+def messages_at_most_once(stage: Stage) -> Judge:
+    """Reserved together: each begins as the one before it is completed. No other of them is skipped than the one that
+    a launch died with."""
+    scene = Scene(stage)
+    scene.claims = 3
+    first = scene.announced(1)
+    scene.there_is(*(message(f"m-{letter}", handler="once") for letter in "abc"))
+    stage.actor("launch A", scene.launch(first), mortal=True)
+
+    def judge() -> list[str]:
+        found = scene.judge()
+        skipped = [each.id for each in scene.history.stored if (each.last_error or "").startswith("skipped: ")]
+        return found + [f"{skipped} were skipped"] * (len(skipped) > 1)
 
     return judge
 
@@ -204,6 +219,7 @@ TAKING_OVER = (
     a_launch_that_announces_itself_late,
     a_heartbeat_that_gives_up,
     what_was_begun_for_the_only_time,
+    messages_at_most_once,
     messages_given_back,
     messages_of_two_steps,
     a_handler_that_takes_long,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pollconsumer.core.message import NewMessage, digest_of
 from pollconsumer.store import outbox, rows
-from pollconsumer.store.reservations import Holder, Limits, Reservation, Settlement, Share, Stepped
+from pollconsumer.store.reservations import Done, Holder, Limits, Reservation, Settlement, Share, Stepped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -57,16 +57,19 @@ class Launch:
         self,
         *,
         completed: Iterable[Reservation] = (),
-        settled: Iterable[Settlement] = (),
+        settled: Iterable[Settlement | Done] = (),
         claim: int = 0,
         wait: float = 0.0,
         lasts_ms: int = HOUR,
         limits: Limits | None = None,
     ) -> Stepped:
         share = Share(self.queue, claim, limits.packed() if limits else "")
-        for r in completed:
-            share.complete(r, r.reserved_at, r.reserved_at)
-        share.settlements += settled
+        share.complete(finish(r) for r in completed)
+        for each in settled:
+            if isinstance(each, Settlement):
+                share.settlements.append(each)
+            else:
+                share.complete([each])
         return self.store.step(self.holder, [share], lasts_ms=lasts_ms, now=lambda: 0.0, wait=wait)
 
     def reserve(self, most: int = 1, *, lasts_ms: int = HOUR) -> list[Reservation]:
@@ -75,11 +78,17 @@ class Launch:
     def complete(self, *reservations: Reservation) -> Stepped:
         return self.step(completed=reservations)
 
-    def settle(self, *settlements: Settlement) -> Stepped:
+    def settle(self, *settlements: Settlement | Done) -> Stepped:
         return self.step(settled=settlements)
 
+    def begin(self, reservation: Reservation, *completed: Reservation) -> list[bytes]:
+        """Returns ids of stale reservations."""
+        share = Share(self.queue)
+        share.complete(finish(r) for r in completed)
+        return self.store.begin(self.holder, reservation, share.completed)
 
-release, begin = Settlement.released, Settlement.begun
+
+release = Settlement.released
 
 
 def retry(r: Reservation, delay_ms: int = 0, error: str = "ValueError: no") -> Settlement:
@@ -94,10 +103,9 @@ def park(r: Reservation, delay_ms: int = 0) -> Settlement:
     return Settlement.parked(r, offered_in_ms=delay_ms, problem="unknown_handler: handler")
 
 
-def finish(r: Reservation, result: str = "", ttl_ms: int = HOUR, outgoing: bytes = b"") -> Settlement:
-    """Complete with a result, or with what is to be sent on."""
-    at = r.reserved_at
-    return Settlement.completed(r, at, at, result=result, kept_for_ms=ttl_ms, outgoing=outgoing)
+def finish(r: Reservation, result: str = "", ttl_ms: int = HOUR, outgoing: bytes = b"") -> Done:
+    """Complete, perhaps with a result, or with what is to be sent on."""
+    return r, 0.0, 0.0, (ttl_ms, result.encode(), outgoing) if result or outgoing else None
 
 
 def names(reservations: Iterable[Reservation]) -> list[str]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
+from pollconsumer.core.errors import LeaseLost
 from pollconsumer.core.lifecycle import State
-from pollconsumer.store import rows
-from tests.store.acting import QUEUE, Launch, Looking, begin, message, names, release, retry
+from tests.store.acting import QUEUE, Launch, Looking, message, names, release, retry
 from tests.store.servers import snapshot
 
 if TYPE_CHECKING:
@@ -18,8 +20,7 @@ if TYPE_CHECKING:
 
 def begun(launch: Launch) -> Reservation:
     (reservation,) = launch.reserve()
-    assert launch.settle(begin(reservation)).stale == []
-    reservation.row = rows.begun(reservation.row)
+    assert launch.begin(reservation) == []
     return reservation
 
 
@@ -36,9 +37,52 @@ def test_beginning_again_after_a_lost_reply_changes_nothing(store: RedisStore) -
     store.enqueue([message("a")])
     launch = Launch(store)
     (reservation,) = launch.reserve()
-    launch.settle(begin(reservation))
+    row = reservation.row
+    launch.begin(reservation)
     before = snapshot(store.wire)
-    assert launch.settle(begin(reservation)).stale == []
+    reservation.row = row
+    assert launch.begin(reservation) == []
+    assert snapshot(store.wire) == before
+
+
+def test_those_before_it_are_completed_in_the_same_round_trip(store: RedisStore, look: Looking) -> None:
+    store.enqueue([message(name) for name in "abcd"])
+    launch = Launch(store)
+    a, b, c, _ = launch.reserve(4)
+    launch.begin(a)
+    row, before = b.row, a.row
+    for _ in range(2):  # the reply may have been lost
+        b.row = row
+        assert launch.begin(b, a, c) == []
+        assert look.finished() == ["a", "c"]
+        assert look.ranked("in_flight") == ["b", "d"]
+    assert look.row("a").timestamps.completed_at == a.reserved_at
+    assert before == a.row
+    assert launch.complete(a, b, c).stale == []
+    assert look.finished() == ["a", "c", "b"]
+
+
+def test_one_before_it_that_was_taken_over_is_reported_and_does_not_keep_it_from_beginning(
+    store: RedisStore, look: Looking
+) -> None:
+    store.enqueue([message("a"), message("b")])
+    launch = Launch(store)
+    (stale,) = launch.reserve(lasts_ms=0)
+    store.recover(QUEUE, [])
+    current, b = launch.reserve(2)
+    assert launch.begin(b, stale) == [b"a"]
+    assert look.ranked("in_flight") == ["a", "b"]
+    assert launch.complete(current, b).stale == []
+
+
+def test_under_an_older_fence_nothing_is_begun_or_completed(store: RedisStore) -> None:
+    store.enqueue([message("a"), message("b")])
+    launch = Launch(store)
+    a, b = launch.reserve(2)
+    store.announce(Launch(store, fence=2).holder, QUEUE)
+    before = snapshot(store.wire)
+    with pytest.raises(LeaseLost):
+        launch.begin(b, a)
     assert snapshot(store.wire) == before
 
 
@@ -47,7 +91,9 @@ def test_what_was_taken_over_cannot_be_begun(store: RedisStore) -> None:
     launch = Launch(store)
     (reservation,) = launch.reserve(lasts_ms=0)
     store.recover(QUEUE, [])
-    assert launch.settle(begin(reservation)).stale == [b"a"]
+    row = reservation.row
+    assert launch.begin(reservation) == [b"a"]
+    assert reservation.row == row
 
 
 def test_what_was_begun_is_not_given_back(store: RedisStore, look: Looking) -> None:
@@ -90,7 +136,7 @@ def test_past_its_hard_end_it_is_skipped_too(store: RedisStore, look: Looking) -
     store.enqueue([message("a")])
     launch = Launch(store)
     (reservation,) = launch.reserve(lasts_ms=0)
-    launch.settle(begin(reservation))
+    launch.begin(reservation)
     assert store.recover(QUEUE, []) == 1
     assert look.ranked("dead_letters") == ["a"]
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pollconsumer.core.lifecycle import State
-from tests.store.acting import HOUR, QUEUE, Launch, Looking, begin, die, finish, message, names, park, release, retry
+from tests.store.acting import HOUR, QUEUE, Launch, Looking, die, finish, message, names, park, release, retry
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from pollconsumer.store.inspector import Inspector
     from pollconsumer.store.interventions import Interventions
     from pollconsumer.store.redis_store import RedisStore
-    from pollconsumer.store.reservations import Reservation, Settlement
+    from pollconsumer.store.reservations import Done, Reservation, Settlement
 
-ENDS: list[Callable[[Reservation], Settlement]] = [
+ENDS: list[Callable[[Reservation], Settlement | Done]] = [
     lambda r: retry(r, HOUR),
     die,
     lambda r: park(r, HOUR),
@@ -62,7 +62,7 @@ def test_other_messages_go_past_those_in_line(store: RedisStore) -> None:
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("priority", [0, 2])
 def test_the_first_in_line_is_offered_the_place_of_whatever_leaves(
-    store: RedisStore, look: Looking, end: Callable[[Reservation], Settlement], priority: int
+    store: RedisStore, look: Looking, end: Callable[[Reservation], Settlement | Done], priority: int
 ) -> None:
     store.enqueue(keyed("a", "b", "c", priority=priority))
     launch = Launch(store)
@@ -120,7 +120,8 @@ def test_what_a_launch_that_died_had_in_flight_leaves_its_place(store: RedisStor
 def test_what_is_skipped_leaves_its_place(store: RedisStore) -> None:
     store.enqueue(keyed("a", "b"))
     launch = Launch(store)
-    launch.settle(*map(begin, launch.reserve(9)))
+    (reserved,) = launch.reserve(9)
+    launch.begin(reserved)
     assert names(Launch(store, fence=2).reserve(9)) == ["b"]
 
 
@@ -181,7 +182,7 @@ def test_one_that_stands_among_the_ready_twice_is_set_aside_once(
     assert waiting(look) == ["twice"]
     assert inspector.overview().queues[0].ready == 1
     (twice,) = launch.step(completed=[first], claim=9).reserved
-    assert launch.step(settled=[begin(twice)]).stale == []
+    assert launch.begin(twice) == []
     assert inspector.overview().queues[0].ready == 0
 
 

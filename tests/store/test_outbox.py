@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pollconsumer.store import outbox
-from tests.store.acting import HOUR, QUEUE, Launch, Looking, die, finish, message, retry
+from tests.store.acting import HOUR, QUEUE, Launch, Looking, finish, message
 from tests.store.servers import server_ms, snapshot
 
 if TYPE_CHECKING:
@@ -79,16 +79,6 @@ def test_what_was_taken_over_sends_nothing(store: RedisStore, look: Looking) -> 
     store.recover(QUEUE, [])
     launch.settle(finish(parent, "1", outgoing=outbox.pack([message("child")], 0)))
     assert (look.listed("outbox"), look.hash("results")) == ([], {})
-
-
-@pytest.mark.parametrize("settle", [retry, die])
-def test_an_attempt_that_failed_sends_nothing(store: RedisStore, look: Looking, settle: object) -> None:
-    assert callable(settle)
-    store.enqueue([message("parent")])
-    launch = Launch(store)
-    (parent,) = launch.reserve()
-    launch.settle(settle(parent)._replace(outgoing=outbox.pack([message("child")], 0)))
-    assert look.listed("outbox") == []
 
 
 def test_what_is_sent_arrives_in_its_own_queue_whole(store: RedisStore, look: Looking, inspector: Inspector) -> None:

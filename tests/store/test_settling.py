@@ -375,7 +375,7 @@ def test_a_completed_row_tells_when_its_handler_started_and_ended(store: RedisSt
     launch = Launch(store)
     (r,) = launch.reserve()
     share = Share(QUEUE)
-    share.complete(r, r.reserved_at + 3, r.reserved_at + 9)
+    share.complete([(r, 0.003, 0.009, None)])
     store.step(launch.holder, [share], lasts_ms=HOUR, now=lambda: 0.0)
     timestamps = look.row("a").timestamps
     assert timestamps.started_at == r.reserved_at + 3

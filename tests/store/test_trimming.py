@@ -22,8 +22,8 @@ def finish(store: RedisStore, ages_ms: dict[str, int]) -> None:
     store.enqueue([message(name) for name in ages_ms])
     share = Share(QUEUE)
     for r in launch.reserve(len(ages_ms)):
-        ended = r.reserved_at - ages_ms[r.id.decode()]
-        share.complete(r, ended, ended)
+        ended = -ages_ms[r.id.decode()] / 1000
+        share.complete([(r, ended, ended, None)])
     store.step(launch.holder, [share], lasts_ms=HOUR, now=lambda: 0.0)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.store.acting import HOUR, QUEUE, Launch, Looking, begin, die, finish, message, names, retry
+from tests.store.acting import HOUR, QUEUE, Launch, Looking, die, finish, message, names, retry
 
 if TYPE_CHECKING:
     from pollconsumer.store.interventions import Interventions
@@ -58,7 +58,7 @@ def test_a_key_is_free_when_its_message_has_ended(
         if end == "complete":
             launch.complete(a)
         elif end == "skip":
-            launch.settle(begin(a))
+            launch.begin(a)
             Launch(store, fence=2)
         else:
             launch.settle(finish(a) if end == "finish" else die(a))

@@ -13,7 +13,7 @@ from pollconsumer.runtime.launch.held import Launch
 from pollconsumer.runtime.upkeep import EVERY, repair, tick
 from pollconsumer.store import outbox
 from pollconsumer.store.id_text import id_text
-from pollconsumer.store.reservations import Limits, Promoted, Reservation, Settlement, Share, Stepped
+from pollconsumer.store.reservations import Limits, Promoted, Reservation, Share, Stepped
 
 TRIM_EVERY = 500
 PROMOTE_EVERY = 0.01
@@ -102,13 +102,17 @@ class Exchange:
         return stale
 
     def begin(self, reservation: Reservation) -> bool:
-        """Record, before it is handled, that it is handled at most once. False if the reservation is stale."""
-        share, begun = Share(reservation.queue), Settlement.begun(reservation)
-        share.settlements.append(begun)
-        if self._send([share]).stale:
-            return False
-        reservation.row = begun.new_row
-        return True
+        """Record, before it is handled, that it is handled at most once; settle outcomes. False if the reservation is
+        stale."""
+        shares = self._settling.take()
+        share = shares.pop(reservation.queue, None) or Share(reservation.queue)
+        if shares or not share.is_bare():
+            self._send([share, *shares.values()])
+            share = Share(reservation.queue)
+        stale = self._store.begin(self._launch.holder, reservation, share.completed)
+        self._flight.settled()
+        self._settled([share], stale)
+        return reservation.id not in stale
 
     def put_off(self, reservation: Reservation) -> None:
         """Keep it reserved for the next launch: released now, it would return to this one."""
@@ -177,17 +181,20 @@ class Exchange:
             self._emit(NewerMessagesFound(queue))
         for message, problem in stepped.dead_letters:
             self._settling.add_dead_letter(message, problem)
-        if stepped.stale:
-            self._emit(ReservationsLost(tuple(map(id_text, stepped.stale))))
+        self._settled(shares, stepped.stale)
+        return stepped
+
+    def _settled(self, shares: list[Share], stale: list[bytes]) -> None:
+        if stale:
+            self._emit(ReservationsLost(tuple(map(id_text, stale))))
         for share in shares:
             self._untrimmed += len(share.completed)
-            if share.settlements and any(settlement.outgoing for settlement in share.settlements):
+            if share.has_outgoing():
                 self.brought += outbox.send(self._store, share.queue, self._tell_conflict)
         if self._untrimmed >= TRIM_EVERY:
             self._untrimmed = 0
             for share in shares:
                 self._store.trim(share.queue)
-        return stepped
 
     def _look_after(self, promoted: Mapping[str, Promoted]) -> None:
         for queue, each in promoted.items():

@@ -2,16 +2,18 @@
 
 It does what `Consumer.handle` does: looks at lease, signal and margin before each message, at forks and descriptors
 after it. It is quicker since it computes once in a pass what brief handlers cannot change: `durations.brief` tells why
-that is so of the margin. Anything unusual ends the pass, and the general path goes on.
+that is so of the margin. And a message that is handled at most once is settled in the round trip that begins the next.
+Anything unusual ends the pass, and the general path goes on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from pollconsumer.core.message import Malformed, decode_payload
 from pollconsumer.runtime.handling.executor import NONE, Attempt, Handled
+from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.handling.outcome import DONE
 from pollconsumer.store import rows
 
@@ -19,9 +21,10 @@ if TYPE_CHECKING:
     from collections import deque
 
     from pollconsumer.core.durations import Durations
+    from pollconsumer.runtime.consuming.exchange import Exchange
     from pollconsumer.runtime.consuming.settling import Settling
+    from pollconsumer.runtime.handling.context import Context
     from pollconsumer.runtime.handling.executor import Inline
-    from pollconsumer.runtime.handling.handler import Handler
     from pollconsumer.runtime.launch.held import Launch
     from pollconsumer.store.reservations import Done, Reservation
 
@@ -37,23 +40,27 @@ class PlainPath:
         inline: Inline | None,
         durations: Durations,
         settling: Settling,
+        exchange: Exchange,
+        context_of: Callable[[Reservation], Context],
         *,
         brief: float,
         horizon: float,
     ) -> None:
         self._launch, self._durations, self._settling, self._inline = launch, durations, settling, inline
+        self._exchange, self._context_of = exchange, context_of
         self._brief, self._horizon = min(brief, horizon), horizon
-        self._handlers = {name: handler for name, handler in handlers.items() if _is_plain(handler)}
+        self._handlers = {name: handler for name, handler in handlers.items() if not handler.isolated}
 
     def handle(self, reserved: deque[Reservation], most: int, margin: float) -> int:
         """Handle the first of ``reserved``, at most so many, while ``margin`` seconds are left. Returns how many."""
         launch, inline, flight, horizon = self._launch, self._inline, self._launch.progress.flight, self._horizon
         clock, is_trusted, interrupted = launch.clock, launch.lease_is_trusted, launch.interrupted
-        stop_before, since = launch.window.stop_before, self._settling.since
+        settling, stop_before, since = self._settling, launch.window.stop_before, self._settling.since
         if inline is None:
             return 0
         brief_ones: dict[str, Handler] = {}
         done: list[Done] = []
+        settled, once = 0, False  # how many of these are, and whether the last one is handled at most once and is not
         unusual, most, now = 0, min(most, flight.free()), clock()
         while reserved and len(done) < most and is_trusted() and not interrupted() and now + margin < stop_before:
             reservation = reserved[0]
@@ -65,32 +72,48 @@ class PlainPath:
                 payload = decode_payload(reservation.payload)
             except Malformed:
                 break
+            if once and not handler.at_most_once:
+                break
+            context = self._context_of(reservation) if handler.takes_context else None
             del reserved[0]
+            if handler.at_most_once:
+                if len(done) > settled:
+                    settling.complete(done[settled:])
+                settled, once = len(done), False
+                if not self._exchange.begin(reservation):
+                    break
             flight.enter(reservation, last=rows.attempts(reservation.row) >= handler.max_attempts)
             started = clock()
-            outcome = inline.turn(handler, payload) if handler.asynchronous else handler.handle(payload)
+            handle = inline.turn if handler.asynchronous else Handler.handle
+            outcome = handle(handler, payload, context)
             damages = inline.checked(outcome.error)
-            now = clock()
-            if outcome is not DONE or damages != NONE:
+            ended = now = clock()
+            if outcome.error is not None or damages != NONE:
                 unusual = 1
-                inline.add(Handled(Attempt(reservation, handler, payload), started, now, outcome, *damages))
+                inline.add(Handled(Attempt(reservation, handler, payload, context), started, ended, outcome, *damages))
                 break
             flight.end(reservation)
-            done.append((reservation, started, now))
+            if context is not None:
+                context.end()
+            if outcome is DONE and (context is None or not context.enqueued):
+                done.append((reservation, started, ended, None))
+            else:
+                extra = settling.extra_of(reservation, handler, context, outcome.result, ended)
+                done.append((reservation, started, ended, extra))
+                now = clock()
+            once = handler.at_most_once
             if since is None:
-                since = now
+                since = ended
             if now - started > self._brief or now - since > horizon:
                 break
         if done:
-            self._durations.add_all((each.handler, ended - started) for each, started, ended in done)
-            self._settling.complete(done)
+            self._durations.add_all((each.handler, ended - started) for each, started, ended, _ in done)
+        if len(done) > settled:
+            settling.complete(done[settled:])
+        settling.urgent = settling.urgent or once
         return len(done) + unusual
 
     def _brief_one(self, name: str) -> Handler | None:
-        """The handler, if it is plain and expected to be brief."""
+        """The handler, if it is not isolated and expected to be brief."""
         expected = self._durations.expected(name)
         return None if expected is None or expected > self._horizon else self._handlers.get(name)
-
-
-def _is_plain(handler: Handler) -> bool:
-    return not (handler.takes_context or handler.isolated or handler.at_most_once)

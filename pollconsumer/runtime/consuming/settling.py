@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from functools import partial
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pollconsumer.core.events import AttemptFailed, MessageParked, ResultDropped, RetryPolicyFailed
 from pollconsumer.core.message import Malformed
@@ -24,13 +24,14 @@ if TYPE_CHECKING:
     from pollconsumer.runtime.handling.handler import Handler
     from pollconsumer.runtime.handling.hooks import Hooks
     from pollconsumer.runtime.launch.held import Launch
-    from pollconsumer.store.reservations import Done, Reservation
+    from pollconsumer.store.reservations import Done, Extra, Reservation
 
 PARKED_FOR = 60.0
 """Seconds until a message for an unknown handler is offered again."""
 MAX_ERROR_CHARACTERS = 500
 MAX_RESULT_BYTES = 64 * 1024
 LONGEST_DELAY = 10 * YEAR
+_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 
 
 class Settling:
@@ -41,55 +42,56 @@ class Settling:
         self._shares: dict[str, Share] = {}
         self.since: float | None = None
         """When the oldest unsettled attempt ended, on the monotonic clock; None if there is none."""
+        self.urgent = False
+        """Whether an outcome must be settled before another message is handled: if the process died first, it would be
+        unknown whether the message, handled at most once, was handled."""
         self._watched: list[tuple[bytes, Callable[[], None]]] = []
         """Calls of hooks, by message, for after the store has accepted the settlement."""
         self.handled = self.failed = self.released = self.yielded = 0
 
     def settle(self, handled: Handled) -> None:
-        reservation, error = handled.attempt.reservation, handled.outcome.error
-        started, ended = reservation.server_ms(handled.started), reservation.server_ms(handled.ended)
-        if self.since is None:
-            self.since = handled.ended
+        (reservation, handler, _, context), started, ended, outcome, *_ = handled
+        error = outcome.error
         if error is None:
-            self.handled += 1
-            attempt, result = handled.attempt, handled.outcome.result
-            kept_for_ms = int(attempt.handler.result_ttl * 1000)
-            text = self._encoded(handled) if result is not None and kept_for_ms > 0 else ""
-            if not text and (attempt.context is None or not attempt.context.enqueued):
-                self._share(reservation.queue).complete(reservation, started, ended)
-            else:
-                outgoing = outbox.pack(attempt.context.enqueued, ended) if attempt.context else b""
-                self._add(
-                    reservation,
-                    Settlement.completed(
-                        reservation, started, ended, result=text, kept_for_ms=kept_for_ms, outgoing=outgoing
-                    ),
-                )
+            extra = self.extra_of(reservation, handler, context, outcome.result, ended)
+            self.complete([(reservation, started, ended, extra)])
         else:
-            self._fail(handled, error, started, ended)
+            if self.since is None:
+                self.since = ended
+            self._fail(handled, error, reservation.server_ms(started), reservation.server_ms(ended))
+        self.urgent = self.urgent or handler.at_most_once
 
     def complete(self, done: Sequence[Done]) -> None:
-        """`settle` each, of which there is at least one; they were given no context."""
+        """`settle` each, of which there is at least one."""
         if self.since is None:
             self.since = done[0][2]
         self.handled += len(done)
         for queue, of_queue in groupby(done, lambda each: each[0].queue):
-            self._share(queue).complete_all(of_queue)
+            self._share(queue).complete(of_queue)
 
-    def _encoded(self, handled: Handled) -> str:
+    def extra_of(
+        self, reservation: Reservation, handler: Handler, context: Context | None, result: Any, ended: float
+    ) -> Extra | None:
+        """What its completion leaves, if anything."""
+        kept_for_ms = int(handler.result_ttl * 1000)
+        encoded = b"" if result is None or kept_for_ms <= 0 else self._encoded(reservation, result)
+        outgoing = b""
+        if context is not None and context.enqueued:
+            outgoing = outbox.pack(context.enqueued, reservation.server_ms(ended))
+        return (kept_for_ms, encoded, outgoing) if encoded or outgoing else None
+
+    def _encoded(self, reservation: Reservation, result: Any) -> bytes:
         """The result as JSON; empty if it cannot be kept."""
-        reservation = handled.attempt.reservation
         try:
-            text = json.dumps(handled.outcome.result, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-            size = len(text.encode())
+            encoded = _encode(result).encode()
         except BaseException as error:  # the user's classes may raise, or the user's threads modify it concurrently
             self._emit(ResultDropped(reservation.name, reservation.handler, f"it is no JSON: {text_of(error)}"[:200]))
-            return ""
-        if size > MAX_RESULT_BYTES:
-            reason = f"{size} bytes of JSON, {MAX_RESULT_BYTES} at most"
+            return b""
+        if len(encoded) > MAX_RESULT_BYTES:
+            reason = f"{len(encoded)} bytes of JSON, {MAX_RESULT_BYTES} at most"
             self._emit(ResultDropped(reservation.name, reservation.handler, reason))
-            return ""
-        return text
+            return b""
+        return encoded
 
     def _fail(self, handled: Handled, error: BaseException, started: int, ended: int) -> None:
         reservation, handler = handled.attempt.reservation, handled.attempt.handler
@@ -186,7 +188,7 @@ class Settling:
 
     def take(self) -> dict[str, Share]:
         """Take the settlements, by queue."""
-        shares, self._shares, self.since = self._shares, {}, None
+        shares, self._shares, self.since, self.urgent = self._shares, {}, None, False
         return shares
 
     def _share(self, queue: str) -> Share:

@@ -11,7 +11,7 @@
 --     follow-ups (each '' for none);
 --   for each settled otherwise: id, row as reserved, new row, kind, ms, text
 --     (kinds: retry and park, with delay and error; dead, with its error; release, to the head, before those released
---     earlier; begin: it stays reserved, and is handled at most once)
+--     earlier)
 -- Returns now, ids whose reservation was no longer the caller's (unchanged), 1 to the one caller that hands over to a
 --   successor, for each message reserved: id, row, record; ms until the limits allow more: -1 if they do, or if that
 --   depends on messages in flight, 0 to ask again at once; 1 if none could be reserved though messages are ready; how many

@@ -12,7 +12,7 @@ from pollconsumer.core.errors import LeaseLost
 from pollconsumer.core.lifecycle import State
 from pollconsumer.store import outbox, rows
 from pollconsumer.store.reservations import Limits
-from tests.store.acting import HOUR, QUEUE, Launch, begin, die, finish, park, release, retry
+from tests.store.acting import HOUR, QUEUE, Launch, die, finish, park, release, retry
 from tests.store.machine.base import FEW, OTHER, new_messages
 from tests.store.machine.producing import Producing
 from tests.store.servers import server_ms
@@ -20,11 +20,11 @@ from tests.store.servers import server_ms
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pollconsumer.store.reservations import Reservation, Settlement
+    from pollconsumer.store.reservations import Done, Reservation, Settlement
 
 ALWAYS = 10_000 * HOUR
 
-SETTLE: dict[str, Callable[[Reservation], Settlement]] = {
+SETTLE: dict[str, Callable[[Reservation], Settlement | Done]] = {
     "retry": retry,
     "retry later": lambda r: retry(r, HOUR),
     "die": die,
@@ -106,12 +106,15 @@ class Handling(Producing):
     @precondition(lambda self: self.in_hand())
     @rule(data=st.data(), twice=st.booleans())
     def begin_one_for_the_only_time(self, data: st.DataObject, twice: bool) -> None:
-        name = data.draw(st.sampled_from(sorted(self.in_hand())))
-        reservation = self.reservation(name)
+        """And complete others in the same round trip."""
+        name, *others = data.draw(st.lists(st.sampled_from(sorted(self.in_hand())), min_size=1, unique=True))
+        reservation, row = self.reservation(name), self.reservation(name).row
+        completed = [r for r in map(self.reservation, others) if not r.row[rows.FLAGS] & ~rows.BEGUN]
         for _ in range(1 + twice):
-            assert self.step(settled=[begin(reservation)]).stale == []
-        reservation.row = rows.begun(reservation.row)
+            reservation.row = row
+            assert self.launch.begin(reservation, *completed) == []
         self.model.messages[name].begun = True
+        self.settled([(each.name, "complete") for each in completed], 0, 0)
 
     @precondition(lambda self: self.in_hand())
     @rule(data=st.data(), state=st.sampled_from([b"1", b"2"]))
@@ -196,10 +199,12 @@ class Handling(Producing):
     def a_late_outcome_arrives_under_the_current_lease(self, data: st.DataObject, way: str) -> None:
         """As it would if a fence were ever to fail: the row tells that the message has been offered to another."""
         _, reservations = data.draw(st.sampled_from(self.overtaken))
-        completed = reservations if way == "complete" else []
-        settle = begin if way == "begin" else SETTLE.get(way, retry)
-        settled = [settle(r) for r in reservations if way != "complete"]
-        stepped = self.launch.step(completed=completed, settled=settled)
-        assert set(stepped.stale) == {r.id for r in reservations}
+        if way == "begin":
+            stale = self.launch.begin(*reservations)
+        else:
+            completed = reservations if way == "complete" else []
+            settled = [SETTLE[way](r) for r in reservations if way != "complete"]
+            stale = self.launch.step(completed=completed, settled=settled).stale
+        assert set(stale) == {r.id for r in reservations}
         with pytest.raises(LeaseLost):
             self.store.checkpoint(self.launch.holder, reservations[0], b"late")

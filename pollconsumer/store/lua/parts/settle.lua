@@ -61,9 +61,7 @@ local released = {}
 for at = others, #ARGV, 6 do
   local id, row, kind, ms, text = ARGV[at], ARGV[at + 2], ARGV[at + 3], tonumber(ARGV[at + 4]), ARGV[at + 5]
   local held = redis.call('HGET', rows, id)
-  if held == ARGV[at + 1] and kind == 'begin' then
-    redis.call('HSET', rows, id, row)
-  elseif held == ARGV[at + 1] then
+  if held == ARGV[at + 1] then
     settled = true
     redis.call('ZREM', in_flight, id)
     if text ~= '' then redis.call('HSET', errors, id, text) end

@@ -1,0 +1,84 @@
+"""A launch's exchange with the store: what goes with the beginning of a message that is handled at most once."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pollconsumer.core.queue_order import Turns
+from pollconsumer.interface.testing.clock import VirtualClock
+from pollconsumer.interface.testing.launches import SandboxLaunch
+from pollconsumer.interface.testing.memory import MemoryOpener
+from pollconsumer.runtime.consuming.contexts import Deliveries
+from pollconsumer.runtime.consuming.exchange import Exchange
+from pollconsumer.runtime.consuming.settling import Settling
+from pollconsumer.runtime.launch.held import LaunchPlan
+from pollconsumer.store.leases import Group
+from tests.conftest import NAMESPACE
+from tests.runtime.test_promoting import MIDNIGHT
+from tests.store.acting import Looking, finish, message
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pollconsumer.store.reservations import Reservation
+
+QUEUES = ("mail", "other")
+
+
+class Exchanging:
+    def __init__(self) -> None:
+        clock = VirtualClock(MIDNIGHT)
+        self.opener = MemoryOpener(NAMESPACE, clock)
+        group, plan = Group("consumer", QUEUES, 1), LaunchPlan(60.0, 10.0)
+        self.launch = launch = SandboxLaunch(self.opener, group, plan, clock, lambda _: None)
+        context_of = Deliveries(launch, {}, nullcontext()).context_of
+        self.settling = Settling(launch, context_of, {})
+        self.exchange = Exchange(launch, self.settling, Turns(QUEUES, {}), {}, lambda: 1)
+        for queue in QUEUES:
+            launch.store.announce(launch.holder, queue)
+
+    def reserve(self, name: str, queue: str = "mail", *, key: str = "") -> Reservation:
+        self.launch.store.enqueue([message(name, queue=queue, key=key)])
+        self.exchange.reserve()
+        reservation = self.exchange.next()
+        assert reservation is not None
+        return reservation
+
+    def complete(self, reservation: Reservation) -> None:
+        flight = self.launch.progress.flight
+        flight.enter(reservation, last=True)
+        flight.end(reservation)
+        self.settling.complete([finish(reservation)])
+
+    def look(self, queue: str = "mail") -> Looking:
+        return Looking(self.launch.store, queue)
+
+
+@pytest.fixture
+def exchanging() -> Iterator[Exchanging]:
+    exchanging = Exchanging()
+    yield exchanging
+    exchanging.opener.close()
+
+
+@pytest.mark.parametrize("handled", [[], ["plain"], ["plain", "keyed"], ["elsewhere"], ["plain", "elsewhere"]], ids=str)
+def test_all_outcomes_are_settled_as_a_message_begins(exchanging: Exchanging, handled: list[str]) -> None:
+    reserved = {
+        "plain": exchanging.reserve("plain"),
+        "keyed": exchanging.reserve("keyed", key="to be freed"),
+        "elsewhere": exchanging.reserve("elsewhere", "other"),
+    }
+    once = exchanging.reserve("once")
+    for name in handled:
+        exchanging.complete(reserved[name])
+    assert exchanging.exchange.begin(once)
+    mail, other = exchanging.look(), exchanging.look("other")
+    assert mail.finished() + other.finished() == handled
+    in_flight = {*mail.ranked("in_flight"), *other.ranked("in_flight")}
+    assert in_flight == {"once", *reserved} - {*handled}
+    assert bool(mail.hash("unique_keys")) is ("keyed" not in handled)
+    assert exchanging.launch.progress.flight.left_behind() == []
+    assert exchanging.settling.since is None
