@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 from pollconsumer.core.choices import LauncherRule
 from pollconsumer.core.launcher.detection import REAPED_LATE, Found
 from pollconsumer.core.launcher.past import Past, past_launches
-from pollconsumer.core.launcher.punctuality import FLOOR, LAUNCHES, UNLEARNED_EXIT, Punctuality, allowance
+from pollconsumer.core.launcher.punctuality import (
+    FLOOR,
+    FLOOR_OF_DROP,
+    LAUNCHES,
+    UNLEARNED_EXIT,
+    Punctuality,
+    allowance,
+)
 from pollconsumer.core.launcher.punctuality import learned as learned_of
 
 MAIL = "consumer:mail"
@@ -101,10 +108,10 @@ def test_where_launches_queue_the_learned_offset_of_pods_does_not_creep_up() -> 
     assert max(offsets) == 7.0
 
 
-def test_nothing_learned_is_a_margin_of_two_seconds_before_the_tick() -> None:
+def test_nothing_learned_is_a_margin_of_two_seconds_and_more_where_a_tick_may_be_dropped() -> None:
     assert allowance(PARALLEL, Punctuality(), None) == (0.0, 2.0)
     late, margin = allowance(DROP, Punctuality(), None)
-    assert margin - late == 2.0
+    assert margin - late == 2.25
 
 
 def test_beside_the_next_launch_work_may_last_until_that_starts() -> None:
@@ -118,7 +125,7 @@ def test_where_ticks_are_dropped_a_process_with_the_largest_exit_is_gone_before_
     for launcher in (DROP, BUSYBOX):
         late, margin = allowance(launcher, Punctuality(offset, leaving), min_margin)
         assert late + leaving <= -launcher.reaped_late + 1e-9
-        least = max(launcher.reaped_late + leaving + FLOOR, min_margin or 0.0)
+        least = max(launcher.reaped_late + leaving + FLOOR_OF_DROP, min_margin or 0.0)
         assert margin - late >= least - 1e-9
 
 

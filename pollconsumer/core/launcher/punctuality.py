@@ -13,11 +13,13 @@ from pollconsumer.core.launcher.past import Past
 
 LAUNCHES = 10
 """How many launches it is learned from."""
-FLOOR = 0.5
-"""Beyond the largest exit time: for the parent, which must notice the end of the process."""
+FLOOR = 0.25
+"""Beyond the largest exit time. A launch that ends later than the next one starts costs that one as long a wait."""
+FLOOR_OF_DROP = 0.5
+"""The same where ticks are dropped: for the parent, which must notice the end of the process."""
 OF_EXIT = 0.25
 """Of the largest exit time, added at least where ticks are dropped: on a busy machine a longer one will come."""
-UNLEARNED_EXIT = 1.5
+UNLEARNED_EXIT = 1.75
 
 
 class Punctuality(NamedTuple):
@@ -63,6 +65,6 @@ def allowance(found: Found, punctuality: Punctuality, min_margin: float | None) 
     """
     if found.rule is LauncherRule.DROP:
         early = found.reaped_late + punctuality.exit
-        return Allowance(-early, max(FLOOR, OF_EXIT * punctuality.exit, (min_margin or 0.0) - early))
+        return Allowance(-early, max(FLOOR_OF_DROP, OF_EXIT * punctuality.exit, (min_margin or 0.0) - early))
     least = punctuality.exit + FLOOR if min_margin is None else min_margin
     return Allowance(punctuality.offset, least)
