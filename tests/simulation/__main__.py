@@ -24,6 +24,7 @@ def main() -> int:
     parser.add_argument("--story", action="store_true", help="print what happened")
     parser.add_argument("--unit", action="store_true", help="measure the speed of simulated launches instead")
     parser.add_argument("--minutes", type=int, default=3, help="of messages and faults")
+    parser.add_argument("--queues", type=int, choices=(1, 2), default=2)
     parser.add_argument("--only", metavar="NAMES", help="the faults and acts that happen; the others do not")
     parser.add_argument("--as-is", action="store_true", help="do not shrink what violates an invariant")
     given = parser.parse_args()
@@ -31,7 +32,7 @@ def main() -> int:
     if given.unit:
         print(speed(30))
         return 0
-    options = {"messages": given.messages, "faults": given.faults, "minutes": given.minutes}
+    options = {"messages": given.messages, "faults": given.faults, "minutes": given.minutes, "queues": given.queues}
     last = None if given.launches else given.first + given.seeds - 1
     tally, told = Tally(), 0
     with suppress(KeyboardInterrupt):  # the summary of those so far

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -249,7 +250,7 @@ class Installation:
                 handler("hopeless", give_up),
                 handler("isolated", behave, isolated=True),
                 handler("once", behave, at_most_once=True),
-                handler("parent", have_children),
+                handler("parent", partial(have_children, self.queues)),
                 handler("steps", take_steps),
             )
         }
@@ -315,13 +316,13 @@ def give_up(_process: Process, _context: Context, _payload: dict[str, Any]) -> d
     raise Fatal("no attempt can help")
 
 
-def have_children(process: Process, context: Context, payload: dict[str, Any]) -> dict[str, Any]:
-    """Enqueues follow-ups, into both queues, whose ids no other execution gives."""
+def have_children(queues: Sequence[str], process: Process, context: Context, payload: dict[str, Any]) -> dict[str, Any]:
+    """Enqueues follow-ups, one into each queue, whose ids no other execution gives."""
     token = f"{context.generation}.{context.attempt}.{context.fence}"
     child = {"seconds": 0.0, "fails": 0}
     follow_ups = tuple(
         {"id": f"{context.id}-{token}-{queue}", "queue": queue, "handler": "plain", "digest": digest(child)}
-        for queue in QUEUES
+        for queue in queues
     )
     try:
         for each in follow_ups:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pollconsumer.store.keyspace import Keys
-from tests.simulation.installation import NAMESPACE, QUEUES
+from tests.simulation.installation import NAMESPACE
 from tests.store.servers import snapshot
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from pollconsumer.store.wire import Wire
     from tests.simulation.installation import Installation
@@ -34,8 +34,8 @@ class Unwritten:
         """
         installation, server = self._installation, self._installation.server
         now = snapshot(self._wire)
-        paused = {queue: now.get(Keys(NAMESPACE).queue(queue, "paused")) for queue in QUEUES}
-        installation.history.undone |= changed(self._content, now)
+        paused = {queue: now.get(Keys(NAMESPACE).queue(queue, "paused")) for queue in installation.queues}
+        installation.history.undone |= changed(installation.queues, self._content, now)
         installation.broken_at = installation.world.now
         server.stop()
         server.store.restore(self._written)
@@ -44,10 +44,10 @@ class Unwritten:
             server.store.execute(("DEL", key) if since is None else ("SET", key, since))
 
 
-def changed(before: Mapping[str, Any], now: Mapping[str, Any]) -> set[tuple[str, str]]:
+def changed(queues: Sequence[str], before: Mapping[str, Any], now: Mapping[str, Any]) -> set[tuple[str, str]]:
     """Queue and id of each message that is not as it was, or was not there, or is there no more."""
     found = set[tuple[str, str]]()
-    for queue in QUEUES:
+    for queue in queues:
         for name in OF_ONE_MESSAGE:
             key = Keys(NAMESPACE).queue(queue, name)
             fields = before.get(key, {}).items() ^ now.get(key, {}).items()

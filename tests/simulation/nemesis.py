@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from pollconsumer.store.keyspace import Keys
-from tests.simulation.installation import NAMESPACE, QUEUES
+from tests.simulation.installation import NAMESPACE
 from tests.simulation.losing import Unwritten
 
 if TYPE_CHECKING:
@@ -211,7 +211,8 @@ class Nemesis:
         server, lost = self.installation.server, self.chance.uniform(0.0, 1.0)
         seconds = self.chance.choice([0.01, 1.0, 15.0])
         # A queue that has lost its first announcement is as one that was emptied: launches end with 78, as promised.
-        if not server.up or not all(server.store.holds(Keys(NAMESPACE).queue(queue, "announced")) for queue in QUEUES):
+        queues = self.installation.queues
+        if not server.up or not all(server.store.holds(Keys(NAMESPACE).queue(queue, "announced")) for queue in queues):
             return None
         unwritten = Unwritten(self.installation, self._wire)
 

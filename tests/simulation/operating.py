@@ -9,7 +9,7 @@ from pollconsumer.interface.testing.simulation.process import Process
 from pollconsumer.store.inspector import Inspector
 from pollconsumer.store.interventions import Interventions
 from pollconsumer.store.leases import Leases
-from tests.simulation.installation import NAMESPACE, QUEUES, Opener
+from tests.simulation.installation import NAMESPACE, Opener
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,7 +39,7 @@ class Operator:
         return 0
 
     def _pause(self, process: Process) -> None:
-        queue, server = self.chance.choice(QUEUES), self.installation.server
+        queue, server = self.chance.choice(self.installation.queues), self.installation.server
         self._insist(f"pauses {queue}", lambda: self._person.pause(queue, paused=True))
         since = server.now_ms() + 1
         process.sleep(self.chance.choice([0.1, 3.0, 20.0]))

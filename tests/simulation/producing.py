@@ -13,7 +13,7 @@ from pollconsumer.store.redis_store import RedisStore
 from tests.faults.drawing import drawn_options
 from tests.faults.history import Operation
 from tests.faults.recording import digest
-from tests.simulation.installation import NAMESPACE, QUEUES, Opener
+from tests.simulation.installation import NAMESPACE, Opener
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,7 +59,7 @@ class Producer:
 
     def _enqueue(self) -> None:
         chance = self.chance
-        handler, queue = chance.choice(HANDLERS), chance.choice(QUEUES)
+        handler, queue = chance.choice(HANDLERS), chance.choice(self.installation.queues)
         seconds = chance.choice([0.0, 0.001, draw(self._durations, chance)])
         payload = {"seconds": min(seconds, 20.0), "fails": chance.choice([0, 0, 0, 0, 1, 3, 9])}
         message_id = self._act

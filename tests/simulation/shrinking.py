@@ -8,9 +8,9 @@ from functools import partial
 from tests.simulation.story import Report, acts_named, faults_named, tell
 
 
-def shrink(seed: int, *, messages: int, faults: int, minutes: int) -> tuple[list[str], Report]:
+def shrink(seed: int, *, messages: int, faults: int, minutes: int, queues: int) -> tuple[list[str], Report]:
     """The names that are left, and what happens then. The first invariant that the whole story violates is violated."""
-    story = partial(tell, seed, messages=messages, faults=faults, minutes=minutes)
+    story = partial(tell, seed, messages=messages, faults=faults, minutes=minutes, queues=queues)
     invariant = _violated(story())[0]
 
     def fails(names: Sequence[str]) -> bool:

@@ -12,11 +12,11 @@ from pollconsumer.store.keyspace import QUEUE_KEYS, Keys
 from pollconsumer.store.leases import TRUSTED_FOR
 from tests.faults import store_view
 from tests.faults.history import ENDED
-from tests.simulation.installation import NAMESPACE, QUEUES
+from tests.simulation.installation import NAMESPACE
 from tests.store.servers import snapshot
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from pollconsumer.store.wire import Wire
     from tests.faults.history import History, Stored
@@ -44,9 +44,9 @@ def standing(installation: Installation, wire: Wire) -> list[str]:
     return [
         *_holders(installation),
         *_messages(installation.history, stored),
-        *_places(installation.history, stored, content),
+        *_places(installation, stored, content),
         *_counts(wire, stored),
-        *_keys(content),
+        *_keys(installation.queues, content),
     ]
 
 
@@ -75,11 +75,12 @@ def _messages(history: History, stored: list[Stored]) -> Iterator[str]:
             yield f"{message.id} is {message.state}, and stands in {', '.join(message.places) or 'no index'}"
 
 
-def _places(history: History, stored: list[Stored], content: dict[str, Any]) -> Iterator[str]:
+def _places(installation: Installation, stored: list[Stored], content: dict[str, Any]) -> Iterator[str]:
     """Places taken are those of messages in flight; ready messages stand somewhere; holders of keys have not ended."""
     keys, state = Keys(NAMESPACE), {(each.queue, each.id): each.state for each in stored}
-    concurrency = {(each.queue, each.id): each.concurrency_key for each in history.operations if each.concurrency_key}
-    for queue in QUEUES:
+    operations = installation.history.operations
+    concurrency = {(each.queue, each.id): each.concurrency_key for each in operations if each.concurrency_key}
+    for queue in installation.queues:
         reserved = (each for each in stored if each.queue == queue and each.state == State.RESERVED)
         expected = Counter(concurrency[queue, each.id] for each in reserved if (queue, each.id) in concurrency)
         taken = content.get(keys.queue(queue, "places_taken"), {})
@@ -107,10 +108,10 @@ def _counts(wire: Wire, stored: list[Stored]) -> Iterator[str]:
                 yield f"{queue.name} counts {count} {state}, and holds {held}"
 
 
-def _keys(content: dict[str, Any]) -> Iterator[str]:
+def _keys(queues: Sequence[str], content: dict[str, Any]) -> Iterator[str]:
     keys = Keys(NAMESPACE)
-    known = {keys.queue(queue, name) for queue in QUEUES for name in QUEUE_KEYS}
-    several = (keys.control(""), *(keys.queue(queue, "successor_waits") + ":" for queue in QUEUES))
+    known = {keys.queue(queue, name) for queue in queues for name in QUEUE_KEYS}
+    several = (keys.control(""), *(keys.queue(queue, "successor_waits") + ":" for queue in queues))
     for key in content:
         if key not in known and not key.startswith(several):
             yield f"nobody knows the key {key}"

@@ -17,7 +17,7 @@ from pollconsumer.store.patience import Budget
 from pollconsumer.store.wire import Wire
 from tests.faults import store_view
 from tests.faults.checker import violations
-from tests.simulation.installation import NAMESPACE, SCRIPTS, Installation
+from tests.simulation.installation import NAMESPACE, QUEUES, SCRIPTS, Installation
 from tests.simulation.launching import Host
 from tests.simulation.nemesis import Nemesis
 from tests.simulation.operating import Operator
@@ -50,14 +50,20 @@ class Report(NamedTuple):
 
 
 def tell(
-    seed: int, *, messages: int = 60, faults: int = 6, minutes: int = 3, kept: frozenset[str] | None = None
+    seed: int,
+    *,
+    messages: int = 60,
+    faults: int = 6,
+    minutes: int = 3,
+    queues: int = len(QUEUES),
+    kept: frozenset[str] | None = None,
 ) -> Report:
     """Messages and faults within so many minutes; then launches without faults, until nothing is left to do.
 
     ``kept``: names of the faults and of the producers' acts that happen, the others do not; all happen if None.
     """
     began = time.process_time()
-    installation = Installation(seed)
+    installation = Installation(seed, queues=QUEUES[:queues])
     world, chance = installation.world, installation.world.chance
     name = chance.choice(EACH_MINUTE)
     installation.platform = PLATFORMS[name]
