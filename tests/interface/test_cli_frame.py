@@ -20,7 +20,8 @@ import pytest
 from pollconsumer.core.choices import HandOff
 from pollconsumer.core.errors import BadData, StoreUnreachable
 from pollconsumer.core.notation.instants import iso
-from pollconsumer.interface import cli, logs
+from pollconsumer.interface import logs
+from pollconsumer.interface.cli import group
 from pollconsumer.interface.cli.output import ago, print_json, print_table
 from pollconsumer.interface.cli.types import CRON, DUE_TIME, MEMORY_SIZE, QUEUE_NAME, Duration, Once, Word
 from tests.short_directory import short_directory
@@ -67,7 +68,7 @@ def doing(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], Any]], None
     module = ModuleType("example")
     module.example = example  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "pollconsumer.interface.cli.example", module)
-    monkeypatch.setitem(cli.COMMANDS, "example", ("example:example", "An example."))
+    monkeypatch.setitem(group.COMMANDS, "example", ("example:example", "An example."))
     return action.append
 
 
@@ -307,7 +308,7 @@ def test_closed_descriptors_do_no_harm(closed: str, arguments: str, code: int) -
 def test_a_signal_during_the_imports_ends_a_launch_at_once(
     arguments: list[str], number: int, code: int, tmp_path: Path
 ) -> None:
-    (tmp_path / "click.py").write_text("print(flush=True)\nimport time\ntime.sleep(30)\n")
+    (tmp_path / "logging.py").write_text("print(flush=True)\nimport time\ntime.sleep(30)\n")
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     command = [sys.executable, "-m", "pollconsumer", *arguments]
     pipe = subprocess.PIPE

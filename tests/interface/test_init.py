@@ -22,7 +22,8 @@ from redis import Redis
 from pollconsumer.core.errors import ConfigurationError
 from pollconsumer.core.notation.cron import Cron
 from pollconsumer.core.notation.instants import datetime_of
-from pollconsumer.interface import cli, logs
+from pollconsumer.interface import logs
+from pollconsumer.interface.cli.group import group
 from pollconsumer.interface.platform_files import calendar
 from pollconsumer.interface.platform_files.installation import PRIVATE, File, Installation
 from pollconsumer.interface.platform_files.platforms import PLATFORMS, files_of
@@ -330,9 +331,9 @@ def test_every_command_in_the_files_is_one_that_the_command_line_takes(platform:
     found = [*commands(platform)]
     assert {words[0] for words in found} == COMMANDS[platform]
     for name, *arguments in found:
-        with click.Context(cli.group) as root:
+        with click.Context(group) as root:
             root.params = {"config": None, "store": None, "namespace": None}
-            command = cli.group.get_command(root, name)
+            command = group.get_command(root, name)
             assert command is not None
             if name != "store":
                 command.make_context(name, arguments, parent=root)

@@ -17,6 +17,7 @@ import pytest
 from pollconsumer.core.message import encode_payload
 from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.interface import cli, logs
+from pollconsumer.interface.cli.group import group
 from pollconsumer.store.leases import Group, Leases
 from pollconsumer.store.ledger import _BLANK
 from pollconsumer.store.recurring import Recurring
@@ -83,7 +84,7 @@ def walk(command: click.Command, name: str = "") -> Iterator[str]:
 
 
 def test_every_command_is_driven() -> None:
-    assert set(walk(cli.group)) == COMMANDS.keys()
+    assert set(walk(group)) == COMMANDS.keys()
 
 
 @pytest.fixture

@@ -1,121 +1,25 @@
-"""The command line's frame: common options, lazily imported commands, and one-line errors."""
+"""The command line's frame: what every command begins and ends with."""
 
 from __future__ import annotations
 
 import errno
 import io
 import os
-import re
 import sys
-from importlib import import_module
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, TextIO
 
-import click
-
-from pollconsumer.core.errors import CannotCreate, PollConsumerError, UsageError, shown
-from pollconsumer.core.notation.redaction import redacted
+from pollconsumer.core.errors import CannotCreate, PollConsumerError
 from pollconsumer.interface import logs
-from pollconsumer.interface.cli.output import discard, was_printing
-from pollconsumer.interface.cli.types import QUEUE_NAME, Once
+from pollconsumer.interface.cli.flags import read
+from pollconsumer.interface.cli.launching import start
 from pollconsumer.interface.command_line import LAUNCHES, command_in
-from pollconsumer.interface.settings.load import load_settings
-from pollconsumer.interface.settings.model import PREFIX, VERSION, Settings
+from pollconsumer.interface.settings.model import PREFIX
 from pollconsumer.runtime.own_files import OwnFiles, state_directories
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pollconsumer.interface.streaks import LaunchStreaks
-
-COMMANDS = {
-    "run": ("run:run", "One bounded launch of the consumer."),
-    "move": ("move:move", "One bounded launch of the mover."),
-    "enqueue": ("enqueue:enqueue", "Enqueue a message, or one a line."),
-    "status": ("status:status", "State of a message, or of queues, schedule, leases."),
-    "list": ("list:list_", "Messages by state."),
-    "cancel": ("cancel:cancel", "End a message that is not reserved yet."),
-    "reschedule": ("cancel:reschedule", "Give such a message another due time."),
-    "dead": ("dead:dead", "Dead letters: list, show, redrive, purge."),
-    "recurrences": ("recurrences:recurrences", "Recurring messages: list, next, pause, resume, trigger, remove."),
-    "queue": ("queue:queue", "Pause a queue, resume it."),
-    "launches": ("launches:launches", "The ledger of launches, newest first."),
-    "lease": ("lease:lease", "Who holds a lease; break it."),
-    "check": ("check:check", "Validate configuration and handlers, show the window."),
-    "store": ("store:store", "The embedded server."),
-    "init": ("init:init", "Files by which a platform launches this configuration."),
-}
-"""Command → module in this package, attribute, and help in the list of commands."""
-
-
-class Commands(click.Group):
-    """Imports the module of a command lazily."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  # click's signature
-        return [*COMMANDS]  # not list(): a module of this package has that name
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002  # click's signature
-        if cmd_name not in COMMANDS:
-            return None
-        module, _, attribute = COMMANDS[cmd_name][0].partition(":")
-        command = getattr(import_module(f"{__name__}.{module}"), attribute)
-        assert isinstance(command, click.Command)
-        _accept_common_options(command)
-        return command
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002  # click's
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
-
-
-COMMON = {"--config": None, "--store": None, "--namespace": QUEUE_NAME}
-"""Options of every command, allowed before and after it."""
-
-
-def _accept_common_options(command: click.Command) -> None:
-    if any(name in COMMON for parameter in command.params for name in parameter.opts):
-        return  # a second look-up in one process
-    for name, kind in COMMON.items():
-        option = Once([name], type=kind, hidden=True, expose_value=False, callback=_take_common_option)
-        command.params.append(option)
-    if isinstance(command, click.Group):
-        for inner in command.commands.values():
-            _accept_common_options(inner)
-
-
-def _take_common_option(context: click.Context, option: click.Parameter, value: str | None) -> None:
-    given = context.find_root().params
-    if value is not None:
-        assert option.name is not None
-        if given[option.name] is not None:
-            raise click.BadParameter("given twice; give it once", ctx=context, param=option)
-        given[option.name] = value
-
-
-@click.group(cls=Commands, no_args_is_help=False)
-@click.option("--config", cls=Once, metavar="PATH", help="Configuration file, else POLLCONSUMER_CONFIG or config.toml.")
-@click.option("--store", cls=Once, metavar="URL", help="embedded, redis://, rediss:// or unix://.")
-@click.option("--namespace", cls=Once, type=QUEUE_NAME, help="Prefix of every key in the store.")
-@click.option("-v", "verbosity", count=True, help="Log more; -vv for everything.")
-@click.option("-q", "quiet", is_flag=True, help="Log errors only.")
-@click.version_option(VERSION, message="%(prog)s %(version)s")
-def group(config: str | None, store: str | None, namespace: str | None, verbosity: int, quiet: bool) -> None:  # noqa: ARG001  # current_settings
-    """The job queue for places that only give you cron."""
-    if quiet and verbosity:
-        raise UsageError("-q", "-v", "give one of them")
-    logs.configure(verbosity, quiet=quiet)
-    if verbosity:
-        logs.damp(None)
-
-
-def current_settings() -> Settings:
-    """Settings of the running command, before its own flags. Errors as in ``load_settings``."""
-    given = click.get_current_context().find_root().params
-    config = None if given["config"] is None else Path(given["config"])
-    settings = load_settings(config, store=given["store"], namespace=given["namespace"])
-    if (streaks := logs.damped_by()) is not None:
-        streaks.files = settings.state_files()
-    return settings
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -134,7 +38,7 @@ def main(arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:
         code = 130
     except Exception as error:
-        if isinstance(error, OSError) and was_printing(error):
+        if isinstance(error, OSError) and _was_printing(error):
             code, failure = 0, error
         elif getattr(error, "errno", None) in (errno.EMFILE, errno.ENFILE) or logs.is_news(error):
             raise
@@ -163,72 +67,27 @@ def _streaks(arguments: Sequence[str]) -> LaunchStreaks | None:
 
 
 def _invoke(arguments: Sequence[str]) -> int:
-    try:
-        with group.make_context("pollconsumer", [*arguments]) as context:
-            code = group.invoke(context)
-    except click.exceptions.Exit as end:
-        return end.exit_code
-    except click.ClickException as error:
-        text = _line(error)
-        raise UsageError(redacted(text) if "://" in text else text) from None
-    except click.Abort as abort:
-        if isinstance(abort.__context__, KeyboardInterrupt):
-            raise KeyboardInterrupt from None
-        raise UsageError("not confirmed", fix="answer y, or give --yes") from None
-    return code if isinstance(code, int) else 0
+    if (given := read(arguments)) is not None:
+        start(given)
+        return 0
+    from pollconsumer.interface.cli.group import invoke
+
+    return invoke(arguments)
 
 
-def _line(error: click.ClickException) -> str:
-    """``WHAT: VALUE; FIX`` for an error of click's."""
-    context = getattr(error, "ctx", None)
-    see = f"see '{context.command_path} --help'" if context else "see 'pollconsumer --help'"
-    text = error.message.rstrip(".")
-    if isinstance(error, click.NoSuchOption):
-        text = f"unknown option: {shown(error.option_name)}"
-        see = f"did you mean {' or '.join(error.possibilities)}?" if error.possibilities else see
-    elif isinstance(error, click.BadOptionUsage):
-        text = f"{error.option_name}: {text.removeprefix(f'Option {error.option_name!r} ')}"
-    elif isinstance(error, click.MissingParameter) and error.param is not None:
-        text = f"missing {error.param.param_type_name}: {_name(error.param)}"
-    elif isinstance(error, click.BadParameter) and error.param is not None:
-        if "; " not in text:  # a type of click's own
-            text = _of_click(text, error.param.type)
-        text = f"{_name(error.param)}: {text}"
-    elif found := re.match(r"No such command '(.*)'", text, re.DOTALL):
-        text = f"unknown command: {shown(found[1])}"
-        see = _similar(found[1], context) or see
-    elif found := re.match(r"Got unexpected extra arguments? \((.*)\)", text, re.DOTALL):
-        text = f"unexpected argument: {shown(found[1])}"
-    elif text == "Missing command":
-        text = "missing argument: COMMAND"
-    return text if "; " in text else f"{text}; {see}"
+def _was_printing(error: OSError) -> bool:
+    if "click" not in sys.modules:
+        return False
+    from pollconsumer.interface.cli.output import was_printing
+
+    return was_printing(error)
 
 
-def _of_click(text: str, kind: click.ParamType[Any]) -> str:
-    """``VALUE; RULE`` for an error of one of click's own types."""
-    value, said, rule = text.partition(" is not ")
-    if isinstance(kind, click.IntRange):
-        if kind.max is None:
-            span = f"{kind.min} or more"
-        else:
-            span = f"{kind.min}-{kind.max}" if kind.min is None or kind.min >= 0 else f"from {kind.min} to {kind.max}"
-        rule = span if rule.startswith("in the range") else f"a whole number, {span}"
-    return f"{value}; must be {rule}" if said else text
-
-
-def _similar(name: str, context: click.Context | None) -> str | None:
-    from difflib import get_close_matches
-
-    command = context.command if context else None
-    names = command.list_commands(context) if context and isinstance(command, click.Group) else []
-    close = get_close_matches(name, names, n=1)
-    return f"did you mean {close[0]}?" if close else None
-
-
-def _name(parameter: click.Parameter) -> str:
-    if isinstance(parameter, click.Option):
-        return max(parameter.opts, key=len)
-    return parameter.make_metavar(click.get_current_context(silent=True) or click.Context(group)).strip("[]")
+def discard(stream: TextIO) -> None:
+    """Discard what ``stream`` has buffered: the interpreter would flush it again at exit."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, stream.fileno())
+    os.close(null)
 
 
 def _flushed(stream: TextIO | None) -> OSError | None:

@@ -24,7 +24,7 @@ from pollconsumer.interface.api.registry import registry
 from pollconsumer.interface.assembly.handlers import load_handlers
 from pollconsumer.interface.assembly.launches import launcher_of, served_queues
 from pollconsumer.interface.assembly.recurrences import load_recurrences
-from pollconsumer.interface.cli import current_settings
+from pollconsumer.interface.cli.group import current_settings
 from pollconsumer.interface.cli.output import print_json, print_table
 from pollconsumer.interface.logs import log
 from pollconsumer.interface.settings.model import NO_STATE

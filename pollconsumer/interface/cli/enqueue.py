@@ -15,11 +15,11 @@ from pollconsumer.core.errors import BadData, ConfigurationError, Conflict, Outc
 from pollconsumer.core.message import MAX_PRIORITY, NewMessage
 from pollconsumer.core.notation.instants import datetime_of
 from pollconsumer.interface.assembly.own_queue import OwnQueues
-from pollconsumer.interface.cli import current_settings
+from pollconsumer.interface.cli import discard
+from pollconsumer.interface.cli.group import current_settings
 from pollconsumer.interface.cli.opened import redis_store
 from pollconsumer.interface.cli.output import (
     clear_progress,
-    discard,
     is_terminal,
     print_lines,
     print_notice,

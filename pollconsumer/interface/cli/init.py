@@ -16,7 +16,7 @@ from pollconsumer.core.errors import CannotCreate, UsageError
 from pollconsumer.core.notation.redaction import redacted
 from pollconsumer.interface.assembly.handlers import load_handlers
 from pollconsumer.interface.assembly.launches import served_queues
-from pollconsumer.interface.cli import current_settings
+from pollconsumer.interface.cli.group import current_settings
 from pollconsumer.interface.cli.output import print_line, print_lines, print_notice
 from pollconsumer.interface.cli.types import CRON, Once
 from pollconsumer.interface.logs import log

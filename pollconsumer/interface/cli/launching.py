@@ -1,21 +1,66 @@
-"""Settings of a launch that the command line starts."""
+"""What ``run`` and ``move`` do, whichever way their command line was read."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal
 
-from pollconsumer.interface.cli import current_settings
-from pollconsumer.interface.settings.load import with_flags
+from pollconsumer.core.errors import UsageError
+from pollconsumer.interface import logs
+from pollconsumer.interface.cli.flags import Given
+from pollconsumer.interface.settings.load import load_settings, with_flags
 from pollconsumer.interface.settings.model import Settings
 
 
-def settings_of_launch(section: Literal["consumer", "mover"], flags: Mapping[str, object]) -> Settings:
-    """Settings with the flags of ``run`` or ``move``. The configured schedule is the platform's: it does not bound a
-    person at a terminal, unless the flag gives it."""
-    settings = with_flags(current_settings(), section, flags)
+def start(given: Given) -> None:
+    """Launch what a command line gives."""
+    set_verbosity(given.verbosity, quiet=given.quiet)
+    LAUNCHES[given.command](settings_of(**given.common), **given.own)
+
+
+def run(settings: Settings, *, until_empty: bool, max_messages: int | None, linger: float | None, **flags: Any) -> None:
+    from pollconsumer.interface.assembly.launches import launch_consumer
+
+    if linger is not None and not until_empty:
+        raise UsageError("--linger needs --until-empty", fix="see 'pollconsumer run --help'")
+    settings = _settings_of_launch(settings, "consumer", flags)
+    launch_consumer(settings, until_empty=until_empty, linger=linger or 0.0, max_messages=max_messages)
+
+
+def move(settings: Settings, **flags: Any) -> None:
+    from pollconsumer.interface.assembly.launches import launch_mover
+
+    launch_mover(_settings_of_launch(settings, "mover", flags))
+
+
+LAUNCHES = {"run": run, "move": move}
+
+
+def set_verbosity(verbosity: int, *, quiet: bool) -> None:
+    logs.configure(verbosity, quiet=quiet)
+    if verbosity:
+        logs.damp(None)
+
+
+def settings_of(config: str | None, store: str | None, namespace: str | None) -> Settings:
+    """Settings of a command with these flags, before its own. Errors as in ``load_settings``."""
+    settings = load_settings(None if config is None else Path(config), store=store, namespace=namespace)
+    if (streaks := logs.damped_by()) is not None:
+        streaks.files = settings.state_files()
+    return settings
+
+
+def _settings_of_launch(
+    settings: Settings, section: Literal["consumer", "mover"], flags: Mapping[str, object]
+) -> Settings:
+    """``settings`` with the flags of ``run`` or ``move``.
+
+    The configured schedule is the platform's: it does not bound a person at a terminal, unless the flag gives it.
+    """
+    settings = with_flags(settings, section, flags)
     if flags["schedule"] is None and _at_terminal():
         role = getattr(settings, section)
         settings = replace(settings, **{section: replace(role, schedule=None)})

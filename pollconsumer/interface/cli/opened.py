@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from pollconsumer.interface.cli import current_settings
+from pollconsumer.interface.cli.group import current_settings
 from pollconsumer.interface.store_opener import opener_of, strict_of
 from pollconsumer.store.patience import Budget
 from pollconsumer.store.redis_store import RedisStore

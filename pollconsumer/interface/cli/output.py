@@ -7,7 +7,6 @@ terminal tables wrap within its width; elsewhere a row is one line.
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Iterable, Sequence
 from traceback import walk_tb
@@ -92,13 +91,6 @@ def ago(epoch_ms: int, now_ms: int) -> str:
 def was_printing(error: OSError) -> bool:
     """Whether ``error`` was raised by ``click.echo``, which all output uses."""
     return any(frame.f_code is click.echo.__code__ for frame, _ in walk_tb(error.__traceback__))
-
-
-def discard(stream: TextIO) -> None:
-    """Discard what ``stream`` has buffered: the interpreter would flush it again at exit."""
-    null = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(null, stream.fileno())
-    os.close(null)
 
 
 def _json(value: Any) -> str:

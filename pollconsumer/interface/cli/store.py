@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from pollconsumer.core.notation.timespan import format_duration
-from pollconsumer.interface.cli import current_settings
+from pollconsumer.interface.cli.group import current_settings
 from pollconsumer.interface.cli.opened import COMMAND_BUDGET
 from pollconsumer.interface.cli.output import print_json, print_line, print_table
 from pollconsumer.interface.store_opener import opener_of

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from pollconsumer.core.errors import shown
 from pollconsumer.core.notation.instants import EPOCH, LAST_MILLISECOND
-from pollconsumer.core.notation.timespan import YEAR, format_duration, parse_duration
-from pollconsumer.interface.settings.values import NAME, NAME_RULE, check_cron, parse_memory
+from pollconsumer.core.notation.timespan import YEAR
+from pollconsumer.interface.cli import kinds
+from pollconsumer.interface.cli.flags import Flag
+from pollconsumer.interface.cli.kinds import Text, duration
 
 if TYPE_CHECKING:
     _ParamType = click.ParamType[Any]
 else:
     _ParamType = click.ParamType
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 _FINER_THAN_MICROSECONDS = re.compile(r"[.,]\d{6}\d*[1-9]")
 _LONG_YEAR = re.compile(r"\+?\d{5,}-")
@@ -42,11 +46,10 @@ class Once(click.Option):
 
 
 class Value(_ParamType):
-    """A value that ``read`` makes of text, or refuses by a ValueError with the rule that the text breaks; a default of
-    another type is used unchanged."""
+    """A value read from text, or refused with the rule that it breaks; a default of another type is used unchanged."""
 
-    def __init__(self, name: str, read: Callable[[str], Any]) -> None:
-        self.name, self.read = name, read
+    def __init__(self, kind: Text) -> None:
+        self.name, self.read = kind
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if not isinstance(value, str):
@@ -61,22 +64,7 @@ class Duration(Value):
     """Seconds, as a float; above 0 if ``positive``, and at most ``most``."""
 
     def __init__(self, *, positive: bool = False, most: float = YEAR) -> None:
-        super().__init__("duration", self._seconds)
-        self.positive, self.most = positive, most
-
-    def _seconds(self, text: str) -> float:
-        rule = "must be > 0" if self.positive else "must be 0 or more"
-        if text.lstrip().startswith("-"):
-            raise ValueError(rule)
-        try:
-            seconds = parse_duration(text)
-        except ValueError as error:
-            raise ValueError(f"unknown unit: {error}" if str(error).startswith("units") else str(error)) from None
-        if self.positive and seconds == 0:
-            raise ValueError(rule)
-        if seconds > self.most:
-            raise ValueError(f"must be at most {format_duration(self.most)}")
-        return seconds
+        super().__init__(duration(positive=positive, most=most))
 
 
 class Word(click.Choice[str]):
@@ -88,6 +76,38 @@ class Word(click.Choice[str]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> StrEnum:
         return self.kind(super().convert(value, param, ctx))
+
+
+def declared(flags: Sequence[Flag]) -> Callable[[Function], Function]:
+    """Gives a command these flags as options."""
+
+    def declare(function: Function) -> Function:
+        for flag in reversed(flags):
+            function = _option_of(flag)(function)
+        return function
+
+    return declare
+
+
+def _option_of(flag: Flag) -> Callable[[Function], Function]:
+    if flag.kind is None:
+        return click.option(flag.flag, flag.name, is_flag=True, help=flag.help)
+    kind, metavar = type_of(flag.kind), flag.metavar
+    if flag.name_of_values:
+        return click.option(flag.flag, flag.name, type=kind, multiple=True, metavar=metavar, help=flag.help)
+    return click.option(flag.flag, flag.name, cls=Once, type=kind, metavar=metavar, help=flag.help)
+
+
+def type_of(kind: kinds.Kind) -> click.ParamType[Any] | type:
+    match kind:
+        case kinds.Whole():
+            return click.IntRange(kind.least, kind.most)
+        case kinds.Word():
+            return Word(kind.words)
+        case kinds.Plain():
+            return kind.read
+        case kinds.Text():
+            return Value(kind)
 
 
 def _due_time(text: str) -> int:
@@ -108,20 +128,5 @@ def _due_time(text: str) -> int:
     return max(1, milliseconds)  # past times are due now, even before Python's first year
 
 
-def _cron(text: str) -> str:
-    check_cron(text)
-    return text
-
-
-def _queue_name(text: str) -> str:
-    if not NAME.fullmatch(text):
-        raise ValueError(NAME_RULE if text else f"empty name, {NAME_RULE}")
-    return text
-
-
-DUE_TIME = Value("time", _due_time)
-CRON = Value("cron", _cron)
-QUEUE_NAME = Value("name", _queue_name)
-"""Of a namespace, too."""
-MEMORY_SIZE = Value("size", parse_memory)
-"""Bytes."""
+DUE_TIME = Value(Text("time", _due_time))
+CRON, QUEUE_NAME, MEMORY_SIZE = Value(kinds.CRON), Value(kinds.NAME_OF_QUEUE), Value(kinds.BYTES)

@@ -1,0 +1,85 @@
+"""Kinds of values on a launch's command line: how each is read from text, and the rule that refuses it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from pollconsumer.core.notation.timespan import YEAR, format_duration, parse_duration
+from pollconsumer.interface.settings.values import NAME, NAME_RULE, check_cron, parse_memory
+
+
+class Text(NamedTuple):
+    """``read`` makes a value of text, or raises a ValueError with the rule that the text breaks."""
+
+    name: str
+    read: Callable[[str], Any]
+
+
+class Whole(NamedTuple):
+    """A whole number from ``least`` to ``most``."""
+
+    least: int
+    most: int | None = None
+
+    def read(self, text: str) -> int:
+        number = int(text)
+        if number < self.least or (self.most is not None and number > self.most):
+            raise ValueError
+        return number
+
+
+class Word(NamedTuple):
+    """One of the words of an enum, as its member."""
+
+    words: type[StrEnum]
+
+    def read(self, text: str) -> StrEnum:
+        return self.words(text)
+
+
+class Plain(NamedTuple):
+    """Any text, or any number."""
+
+    read: type[str] | type[float]
+
+
+Kind = Text | Whole | Word | Plain
+
+
+def duration(*, positive: bool = False, most: float = YEAR) -> Text:
+    """Seconds, as a float; above 0 if ``positive``, and at most ``most``."""
+    rule = "must be > 0" if positive else "must be 0 or more"
+
+    def read(text: str) -> float:
+        if text.lstrip().startswith("-"):
+            raise ValueError(rule)
+        try:
+            seconds = parse_duration(text)
+        except ValueError as error:
+            raise ValueError(f"unknown unit: {error}" if str(error).startswith("units") else str(error)) from None
+        if positive and seconds == 0:
+            raise ValueError(rule)
+        if seconds > most:
+            raise ValueError(f"must be at most {format_duration(most)}")
+        return seconds
+
+    return Text("duration", read)
+
+
+def _cron(text: str) -> str:
+    check_cron(text)
+    return text
+
+
+def _name(text: str) -> str:
+    if not NAME.fullmatch(text):
+        raise ValueError(NAME_RULE if text else f"empty name, {NAME_RULE}")
+    return text
+
+
+CRON = Text("cron", _cron)
+NAME_OF_QUEUE = Text("name", _name)
+"""Of a namespace, too."""
+BYTES = Text("size", parse_memory)

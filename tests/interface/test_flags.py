@@ -1,0 +1,163 @@
+"""The quick reading of a launch's command line: what it reads, click reads in the same way."""
+
+from __future__ import annotations
+
+from typing import Any
+from unittest import mock
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from pollconsumer.core.choices import HandOff
+from pollconsumer.core.errors import PollConsumerError
+from pollconsumer.interface.cli import group, launching
+from pollconsumer.interface.cli.flags import COMMON, FLAGS, Flag, Given, read
+
+VALUES = {
+    "name": st.sampled_from(["default", "mail", "a b", "", "x" * 65]),
+    "duration": st.sampled_from(["5s", "1m30s", "0", "2", "-1s", "500 ms", "1e3", "nan", ""]),
+    "cron": st.sampled_from(["* * * * *", "*/5 * * * *", "61 * * * *", "never"]),
+    "size": st.sampled_from(["64MiB", "1000", "0", "lots"]),
+}
+NUMBERS = st.sampled_from(
+    ["0", "1", "64", "65", "256", "257", "500", " 7 ", "1_0", "٣", "1.5", "1e3", "inf", "-1", "x"]
+)
+WORDS = st.sampled_from(["deadline", "baton", "auto", "queue", "drop", "woken", "article", "Baton", ""])
+ANY = st.sampled_from(["config.toml", "redis://db/1", "run", "move", "-v", "--store", "-", "--", "a=b", ""])
+JUNK = st.sampled_from(
+    ["-v", "-vv", "-q", "-vq", "--", "-", "--help", "--version", "run", "move", "extra", "--zzz", ""]
+)
+
+
+def _values(flag: Flag) -> st.SearchStrategy[str]:
+    return VALUES.get(getattr(flag.kind, "name", ""), NUMBERS) | WORDS | NUMBERS | ANY
+
+
+@st.composite
+def given_flags(draw: st.DrawFn, flags: tuple[Flag, ...]) -> list[str]:
+    words: list[str] = []
+    for flag in draw(st.lists(st.sampled_from(flags), max_size=4)):
+        value = None if flag.kind is None and draw(st.booleans()) else draw(_values(flag))
+        form = draw(
+            st.sampled_from(
+                ["apart", "equals", "alone"] if value is None else ["apart"] * 4 + ["equals"] * 4 + ["alone"]
+            )
+        )
+        if value is None or form == "alone":
+            words.append(flag.flag)
+        elif form == "equals":
+            words.append(f"{flag.flag}={value}")
+        else:
+            words += [flag.flag, value]
+    return words
+
+
+@st.composite
+def command_lines(draw: st.DrawFn) -> list[str]:
+    command = draw(st.sampled_from([*FLAGS]))
+    before, after = draw(given_flags(COMMON)), draw(given_flags((*COMMON, *FLAGS[command])))
+    words = [*draw(st.lists(st.sampled_from(["-v", "-q"]), max_size=1)), *before, command, *after]
+    if draw(st.integers(0, 4)) == 0:
+        words.insert(draw(st.integers(0, len(words))), draw(JUNK))
+    return words
+
+
+def by_click(arguments: list[str]) -> Given | None:
+    """What click reads; None for help and errors."""
+    found: list[Given] = []
+
+    def taking(command: str) -> Any:
+        return lambda common, **own: found.append(Given(command, *verbosity, common, own))
+
+    verbosity: tuple[int, bool] = (0, False)
+
+    def set_verbosity(times: int, *, quiet: bool) -> None:
+        nonlocal verbosity
+        verbosity = times, quiet
+
+    def settings_of(config: str | None, store: str | None, namespace: str | None) -> Any:
+        return {"config": config, "store": store, "namespace": namespace}
+
+    with (
+        mock.patch.multiple(group, settings_of=settings_of, set_verbosity=set_verbosity),
+        mock.patch.multiple(launching, run=taking("run"), move=taking("move")),
+    ):
+        try:
+            group.invoke(arguments)
+        except PollConsumerError:
+            return None
+    return found[0] if found else None
+
+
+def _described(line: Given) -> list[tuple[str, type]]:
+    """Order and types, which equality does not compare."""
+    return [(name, type(value)) for name, value in line.own.items()]
+
+
+@given(arguments=command_lines())
+@example(
+    arguments=[
+        "-q",
+        "--config=c.toml",
+        "run",
+        "--queue",
+        "a",
+        "--queue=b",
+        "--until-empty",
+        "--linger",
+        "2s",
+        "--store",
+        "x",
+    ]
+)
+def test_what_is_read_quickly_is_what_click_reads(arguments: list[str]) -> None:
+    quickly = read(arguments)
+    if quickly is not None:
+        clicked = by_click(arguments)
+        assert clicked is not None
+        assert quickly == clicked
+        assert _described(quickly) == _described(clicked)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "own"),
+    [
+        (["run"], {}),
+        (["-v", "run", "--until-empty"], {"until_empty": True}),
+        (["--config", "a.toml", "run", "--timeout=50s", "--concurrency", "4"], {"timeout": 50.0, "concurrency": 4}),
+        (["run", "--queue", "a", "--queue", "b", "--handoff=baton"], {"queues": ("a", "b"), "handoff": HandOff.BATON}),
+        (
+            ["run", "--schedule", "* * * * *", "--memory-limit", "1MiB"],
+            {"schedule": "* * * * *", "memory_limit": 1024**2},
+        ),
+        (["move", "--batch-size", "9", "--store", "redis://db"], {"batch_size": 9}),
+    ],
+)
+def test_a_plain_command_line_of_a_launch_is_read_quickly(arguments: list[str], own: dict[str, Any]) -> None:
+    found = read(arguments)
+    assert found is not None
+    assert {name: value for name, value in found.own.items() if value not in (None, (), False)} == own
+    assert found == by_click(arguments)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["status"],
+        ["run", "--help"],
+        ["run", "extra"],
+        ["run", "--timeout"],
+        ["run", "--timeout", "-5s"],
+        ["run", "--timeout", "1s", "--timeout", "1s"],
+        ["run", "--until-empty=1"],
+        ["-q", "-v", "run"],
+        ["-vv", "run"],
+        ["run", "-v"],
+        ["run", "--", "--until-empty"],
+        ["run", "--instances", "65"],
+    ],
+)
+def test_help_errors_and_other_spellings_are_left_to_click(arguments: list[str]) -> None:
+    assert read(arguments) is None
