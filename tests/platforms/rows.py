@@ -57,6 +57,7 @@ def _kubernetes(tick: float) -> dict[str, str]:
 
 PLATFORMS = {
     "debian-cron": Platform(LauncherRule.PARALLEL, daemon="cron"),
+    "cronie": Platform(LauncherRule.PARALLEL, parent="crond"),
     "busybox": Platform(LauncherRule.DROP, daemon="crond", reaped_late=REAPED_LATE),
     "flock": Platform(LauncherRule.DROP, daemon="cron", wrapper="flock -n "),
     "supercronic": Platform(LauncherRule.DROP, parent="supercronic"),
