@@ -9,14 +9,13 @@ import argparse
 import contextlib
 import json
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks import peers
+from benchmarks import drawing, peers
 from benchmarks.place import Figure
 
 if TYPE_CHECKING:
@@ -36,16 +35,22 @@ def main() -> None:
     parser.add_argument(
         "--peers", type=Path, metavar="DIRECTORY", help="a harness that runs peers, see benchmarks/peers.py"
     )
+    parser.add_argument(
+        "--write", type=Path, metavar="PAGE", help="put all under the heading of a page, as docs/performance.md"
+    )
     given = parser.parse_args()
     if unknown := set(given.measures) - set(MEASURES):
         parser.error(f"unknown measure: {', '.join(sorted(unknown))}")
-    chosen = given.measures or MEASURES
+    chosen, shown = given.measures or MEASURES, list[str]()
     with _earlier(given.against) as earlier:
         for measure in chosen:
             turns = [(_run(measure, ROOT), _run(measure, earlier) if earlier else {}) for _ in range(given.repeat)]
-            _print(measure, turns)
+            shown += _show(drawing.table(measure, turns))
     if given.peers:
-        peers.compare(given.peers, chosen, given.repeat)
+        for lines in peers.compare(given.peers, chosen, given.repeat):
+            shown += _show(lines)
+    if given.write:
+        drawing.write(given.write, shown[1:])
 
 
 @contextlib.contextmanager
@@ -70,23 +75,9 @@ def _run(measure: str, version: Path) -> dict[str, Figure]:
     return {name: Figure(name, *more) for name, *more in json.loads(output)}
 
 
-def _print(measure: str, turns: list[tuple[dict[str, Figure], dict[str, Figure]]]) -> None:
-    """Medians and extremes; of ratios, each of two figures of one turn."""
-    print(f"\n| {measure} | | of the floor | of the commit before |\n|-|-|-|-|")
-    for name, first in turns[0][0].items():
-        now = [turn[name] for turn, _ in turns]
-        floors = [each.value / each.floor for each in now if each.floor]
-        before = [each.value / turn[name].value for each, (_, turn) in zip(now, turns, strict=True) if name in turn]
-        print(
-            f"| {name} | {_spread([each.value for each in now])} {first.unit} | {_spread(floors)} | {_spread(before)} |"
-        )
-    sys.stdout.flush()
-
-
-def _spread(values: list[float]) -> str:
-    if not values:
-        return "–"
-    return f"{statistics.median(values):,.4g} ({min(values):,.3g}–{max(values):,.3g})"
+def _show(lines: list[str]) -> list[str]:
+    print("\n".join(["", *lines]), flush=True)
+    return ["", *lines]
 
 
 if __name__ == "__main__":

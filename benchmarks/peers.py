@@ -15,8 +15,10 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from benchmarks import drawing
+
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 OURS = "pollconsumer"
 REFERENCES = {"bullmq", "naive", "seemann"}
@@ -32,7 +34,8 @@ MEASURES: dict[str, tuple[list[str], dict[str, bool]]] = {
 """The harness's command, and its figures: whether more is better."""
 
 
-def compare(directory: Path, measures: Sequence[str], repeat: int) -> None:
+def compare(directory: Path, measures: Sequence[str], repeat: int) -> Iterator[list[str]]:
+    """A table, and a drawing of each figure, for each measure."""
     checkout = str(Path(__file__).parents[1])
     subprocess.run(["./setup.sh", OURS], cwd=directory, env=os.environ | {"POLLCONSUMER": checkout}, check=True)
     with tempfile.TemporaryDirectory(prefix="pc-peers-") as temporary:
@@ -42,16 +45,19 @@ def compare(directory: Path, measures: Sequence[str], repeat: int) -> None:
                 (command, *options), figures = MEASURES[measure]
                 flags = [*options, "--repeat", str(repeat), "--out", str(out)]
                 subprocess.run([sys.executable, "run.py", command, *flags], cwd=directory, check=True)
-                _print(measure, json.loads(out.read_text())["measures"][command]["peers"], figures)
+                yield _lines(measure, json.loads(out.read_text())["measures"][command]["peers"], figures)
 
 
-def _print(measure: str, peers: dict[str, dict[str, Any]], figures: dict[str, bool]) -> None:
-    print(f"\n| {measure}, beside peers | ours | best peer | ratio | reference |\n|-|-|-|-|-|")
+def _lines(measure: str, peers: dict[str, dict[str, Any]], figures: dict[str, bool]) -> list[str]:
+    lines = [f"| {measure}, beside peers | ours | best peer | ratio | reference |", "|-|-|-|-|-|"]
+    drawings = list[str]()
     for figure, more_is_better in figures.items():
         found = {name.split()[0]: peer[figure]["median"] for name, peer in peers.items() if peer.get(figure)}
-        ours, others = found.pop(OURS), {name: found[name] for name in found.keys() - REFERENCES}
+        others = {name: found[name] for name in found.keys() - REFERENCES - {OURS}}
         best = (max if more_is_better else min)(others, key=others.__getitem__)
-        naive = f"{found['naive']:,.4g} naive" if "naive" in found else "–"
-        print(
-            f"| {figure} | {ours:,.4g} | {others[best]:,.4g} {best} | {ours / others[best]:.3g} | {naive} |", flush=True
-        )
+        naive = f"{drawing.number(found['naive'])} naive" if "naive" in found else "–"
+        ours, theirs = found[OURS], others[best]
+        shown = f"{drawing.number(ours)} | {drawing.number(theirs)} {best} | {drawing.number(ours / theirs)} | {naive}"
+        lines.append(f"| {figure} | {shown} |")
+        drawings += ["", *drawing.bars(f"{measure}: {figure}", found, more_is_better=more_is_better)]
+    return lines + drawings
