@@ -106,7 +106,8 @@ class Base(RuleBasedStateMachine):
             assert reservation.attempt == held.attempts
             assert reservation.generation == held.generation
             assert reservation.has_checkpoint == (held.checkpoint is not None)
-        used_up = self.limits is not None and self.limits.quota is not None and self.model.spent >= self.limits.quota
+        quota = None if self.limits is None else self.limits.quota
+        used_up = most > 0 and quota is not None and self.model.spent >= quota
         assert (stepped.more_in is not None) == used_up
 
 
