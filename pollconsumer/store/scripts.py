@@ -22,6 +22,7 @@ _EXPECT = re.compile(r"-- EXPECT (.+)")
 _CONSTANTS = re.compile(r"\nlocal ([A-Z][A-Z0-9_]*(?:, [A-Z][A-Z0-9_]*)*) = ([^\n]*?)(?:  --.*)?(?=\n)")
 _NAME = re.compile(r"([A-Z][A-Z0-9_]+)\b")
 _FUNCTION = re.compile(r"\nlocal function (\w+).*?\nend(?=\n)", re.DOTALL)
+_COMMENT = re.compile(r"\n *--(?! (?:KEYS|NEEDS|PART|EXPECT) ).*")
 
 _SIZE = {"list": "LLEN", "hash": "HLEN", "zset": "ZCARD"}
 # All others free memory, or need next to none: they must work on a full server.
@@ -29,11 +30,12 @@ _MAY_GROW = {"enqueue", "enqueue_new", "checkpoint"}
 
 
 class Part(NamedTuple):
-    """A file of functions: the parts it needs, its constants and theirs, and its code with constants inlined."""
+    """A file of functions: the parts it needs, its constants and theirs, and the pieces of its code, with constants
+    inlined: each function under its name, what is between them under none."""
 
     needed: dict[str, Part]
     constants: dict[str, str]
-    code: str
+    pieces: list[tuple[str, str]]
 
 
 class Script:
@@ -46,7 +48,8 @@ class Script:
         flags = ("#!lua\n" if name in _MAY_GROW else "#!lua flags=allow-oom\n") if shebang else ""
         binding = f"local {', '.join(self.keys)} = {', '.join(f'KEYS[{i + 1}]' for i in range(len(self.keys)))} "
         needed, _, code = _compiled(source)
-        self.code = (flags + binding + _called("".join(part.code for part in needed.values()), code) + code).encode()
+        functions = _called([piece for part in needed.values() for piece in part.pieces], code)
+        self.code = (flags + binding + functions + code).encode()
         self.sha = sha1(self.code).encode()
 
     @cached_property
@@ -78,11 +81,13 @@ def expecting(source: str) -> str:
     )
 
 
-def _called(functions: str, code: str) -> str:
-    """``functions`` without those that ``code`` does not reach: a script makes each of its functions in every call."""
-    for found in reversed([*_FUNCTION.finditer(functions)]):  # each calls only those before it
-        if f"{found[1]}(" not in functions[found.end() :] and f"{found[1]}(" not in code:
-            functions = functions[: found.start()] + functions[found.end() :]
+def _called(pieces: list[tuple[str, str]], code: str) -> str:
+    """``pieces`` without the functions that ``code`` does not reach: a script makes each of its functions in every
+    call."""
+    functions = ""
+    for name, text in reversed(pieces):  # each calls only those before it
+        if not name or f"{name}(" in code or f"{name}(" in functions:
+            functions = text + functions
     return functions
 
 
@@ -91,17 +96,25 @@ def _header(source: str, what: str) -> list[str]:
 
 
 def _read(name: str) -> str:
-    return (_DIRECTORY / f"{name}.lua").read_text("utf-8")
+    """A file without its comments: a launch compiles a dozen scripts, and a third of their text is comments."""
+    return _COMMENT.sub("", (_DIRECTORY / f"{name}.lua").read_text("utf-8"))
 
 
 @cache
 def part(name: str) -> Part:
     """Cached: a launch uses a dozen scripts."""
-    return _compiled(_read(f"parts/{name}"))
+    needed, constants, code = _compiled(_read(f"parts/{name}"))
+    pieces, at = list[tuple[str, str]](), 0
+    for found in _FUNCTION.finditer(code):
+        pieces += [("", code[at : found.start()]), (found[1], found[0])]
+        at = found.end()
+    return Part(needed, constants, [*pieces, ("", code[at:])])
 
 
-def _compiled(source: str) -> Part:
-    """Constants are replaced by their values, as by a preprocessor.
+def _compiled(source: str) -> tuple[dict[str, Part], dict[str, str], str]:
+    """The parts that it needs, its constants and theirs, and its code.
+
+    Constants are replaced by their values, as by a preprocessor.
 
     As locals, each function would capture them in every call: those of a step cost 40 µs.
     """
@@ -115,4 +128,4 @@ def _compiled(source: str) -> Part:
         constants.update(zip(names.split(", "), values.split(", "), strict=True))
     words = _NAME.split(_CONSTANTS.sub("\n", source))
     words[1::2] = [constants.get(name, name) for name in words[1::2]]
-    return Part(needed, constants, "".join(words))
+    return needed, constants, "".join(words)
