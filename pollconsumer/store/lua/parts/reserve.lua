@@ -99,6 +99,19 @@ local function first_row(record, ends)
   return row
 end
 
+-- The same for rows that exist, as of messages that had a due time or an earlier attempt: what they have until ENDED, by
+-- what they had until GENERATION.
+local later_rows = {}
+
+local function later_row(row)
+  local head = sub(row, FLAGS, GENERATION)
+  if not later_rows[head] then
+    later_rows[head] = sub(row, FLAGS, PRIORITY + 1) .. attempts_bytes(math.min(attempts_of(row) + 1, 65535))
+      .. sub(row, CRASHES, GENERATION) .. since .. NEVER
+  end
+  return later_rows[head] .. sub(row, ENDED)
+end
+
 -- By concurrency key, the places taken, read for all messages of a batch at once; the keys, and those of which any is taken.
 local taken, taking = {}, {}
 
@@ -123,6 +136,9 @@ local function reserve_popped(ids)
     if ends and not found_rows[i] and byte(record, RECORD_FLAGS) < PARKED and not seen[id] then
       -- Hot path: never reserved before, no concurrency key.
       hand_out(id, first_row(record, ends), record)
+    elseif ends and row and byte(row, FLAGS) < PARKED and byte(record, RECORD_FLAGS) < PARKED and not seen[id]
+      and state_of(row) == 'ready' then
+      hand_out(id, later_row(row), record)  -- the same after a due time, or an attempt
     elseif seen[id] or row and (state_of(row) ~= 'ready' or has_flag(byte(row, FLAGS), WAITING)) then
       duplicates, passed_over = duplicates + 1, true
     elseif newer(found_records[i]) then
@@ -166,8 +182,7 @@ local function reserve_popped(ids)
       if not has_place then
         passed_over = true
       elseif row then
-        hand_out(id, sub(row, FLAGS, PRIORITY + 1) .. attempts_bytes(math.min(attempts_of(row) + 1, 65535))
-          .. sub(row, CRASHES, GENERATION) .. since .. NEVER .. sub(row, ENDED), record)
+        hand_out(id, later_row(row), record)
       else
         hand_out(id, first_row(record, ends), record)
       end
