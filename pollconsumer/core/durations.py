@@ -148,13 +148,13 @@ def margin_in(window: Window, durations: Durations, rule: MarginRule, concurrenc
     return max(rule.min_margin, min(needed, max((window.stop_before - window.start) / 2, durations.longest)))
 
 
-def brief(rule: MarginRule) -> float:
-    """With one slot, any durations up to this leave a margin that is ``min_margin`` as it is; 0 if none are known to.
+def brief(rule: MarginRule, concurrency: int) -> float:
+    """Any durations up to this leave a margin that is ``min_margin`` as it is; 0 if none are known to.
 
     An average is at most the longest of its durations, and an excess at most the highest bucket that has any, whose
     bound may be a little higher than the duration: so neither calls for more than ``min_margin``, unless it did before.
     """
-    bounded = rule.min_margin / (2 * max(1.0, rule.tolerance_factor))
+    bounded = rule.min_margin / (2 * max(1.0, rule.tolerance_factor * _harmonic(concurrency)))
     return bounded if rule.min_margin >= BOUNDS[0] else 0.0
 
 
@@ -163,11 +163,10 @@ def _harmonic(n: int) -> float:
     return sum(1 / k for k in range(1, n + 1))
 
 
-def batch_size(average: float | None, *, horizon: float, left: float, concurrency: int, most: int) -> int:
-    """How many messages to reserve in one round trip: those expected to end within the shorter of ``horizon`` and
-    ``left``, the time until the margin; at least one per slot."""
+def ahead(average: float | None, *, horizon: float, left: float, concurrency: int, most: int) -> int:
+    """How many messages to reserve beyond those in the slots: so many as slots are expected to begin within the shorter
+    of ``horizon`` and ``left``."""
     if average is None:
-        return concurrency
-    room = max(0.0, min(horizon, left))
-    fitting = most if average * most <= room else int(room / average)
-    return min(most, max(1, fitting) * concurrency)
+        return 0
+    room = max(0.0, min(horizon, left)) * concurrency
+    return most if average * most <= room else int(room / average)

@@ -18,6 +18,7 @@ from pollconsumer.core.message import Malformed, decode_payload
 from pollconsumer.core.queue_order import Turns
 from pollconsumer.core.retry import MOST_CRASHES, Yield
 from pollconsumer.core.window import StopReason
+from pollconsumer.runtime.consuming.ahead import Ahead
 from pollconsumer.runtime.consuming.contexts import Deliveries
 from pollconsumer.runtime.consuming.exchange import Exchange
 from pollconsumer.runtime.consuming.plain import PlainPath
@@ -81,6 +82,7 @@ class Consumer:
         self._settling = Settling(launch, context_of, handlers)
         turns = Turns(options.queues, options.weights)
         self._exchange = Exchange(launch, self._settling, turns, options.limits, self._batch)
+        brief = durations.brief(options, executor.slots)
         self._plain = PlainPath(
             launch,
             handlers,
@@ -89,9 +91,10 @@ class Consumer:
             self._settling,
             self._exchange,
             context_of,
-            brief=durations.brief(options),
+            brief=brief,
             horizon=HORIZON,
         )
+        self._ahead = Ahead(launch, handlers, executor, self._exchange, brief=brief)
         self._taken = 0
         self._asked: StopReason | None = None
         """The first reason to stop; it may be transient."""
@@ -107,7 +110,10 @@ class Consumer:
     def run(self) -> StopReason:
         """Handle messages until the window closes. Raises LeaseLost, StoreUnreachable."""
         began = self.clock()
-        reason = self.handle_until_stopped()
+        try:
+            reason = self.handle_until_stopped()
+        finally:
+            self._ahead.close()
         if (
             reason is StopReason.NO_TIME_TO_HANDLE
             and self.clock() - began < NEVER_ANY_TIME_WITHIN
@@ -300,9 +306,31 @@ class Consumer:
             self._settling.call_hooks(())
 
     def await_slot(self) -> None:
-        """Wait for a free slot, so that a reserved message can be started at once."""
-        self.executor.wait(LONGEST_WAIT if self._settling.since is None else HORIZON)
+        """Wait for a free slot, so that a reserved message can be started at once. While all are in use, those that
+        become free take what is reserved ahead by themselves."""
+        self._reserve_ahead()
+        self._await_end()
+        if self.executor.busy() < self.executor.slots:
+            self._ahead.close()
+
+    def _await_end(self) -> None:
+        soon = self._settling.since is not None or bool(self._exchange)
+        self.executor.wait(HORIZON if soon else LONGEST_WAIT)
         self._collect()
+
+    def _reserve_ahead(self) -> None:
+        wanted, margin = self._wanted_ahead(), self.margin()
+        brief = margin == self.options.min_margin
+        if not wanted or not brief or not self.has_time_to_handle() or self.options.max_messages is not None:
+            self._ahead.close()
+            return
+        few = wanted // 3
+        self._ahead.open(margin, few)
+        if len(self._exchange.reserved) <= few or self._is_late():
+            self._report()
+            self._exchange.reserve()
+            if self._settling.watched:
+                self._settling.call_hooks(())
 
     def finish(self) -> None:
         """Wait for messages in hand, release those not started, settle all."""
@@ -314,7 +342,7 @@ class Consumer:
 
     def _await_quiet(self) -> None:
         while self.executor.busy():
-            self.await_slot()
+            self._await_end()
 
     def _dead_letter(self, reservation: Reservation, handler: Handler, error: Exception) -> None:
         self._settling.dead_letter(reservation, handler, error, reservation.server_ms(self.clock()))
@@ -324,6 +352,8 @@ class Consumer:
     def _collect(self) -> None:
         for handled in self.executor.finished():
             attempt = handled.attempt
+            if self.executor.inline is None:
+                self._ahead.seen(handled)
             if attempt.context is not None:
                 attempt.context.end()
             if handled.closed:
@@ -339,9 +369,13 @@ class Consumer:
                 self._durations.add(attempt.handler.name, handled.ended - handled.started)
                 self._settling.settle(handled)
         settling = self._settling
-        since = settling.since
-        if settling.urgent or settling.watched or (since is not None and self.clock() - since > HORIZON):
+        if settling.urgent or settling.watched or (self._is_late() and not self._ahead.is_open):
             self._settle()
+
+    def _is_late(self) -> bool:
+        """Whether an outcome has stayed unsettled for too long."""
+        since = self._settling.since
+        return since is not None and self.clock() - since > HORIZON
 
     def _settle(self) -> None:
         self._report()
@@ -350,16 +384,22 @@ class Consumer:
     def _batch(self) -> int:
         if self._handling_suspect:
             return 1
-        size = durations.batch_size(
+        size = self._wanted_ahead() - len(self._exchange.reserved)
+        if self.executor.inline is None:
+            size = min(MAX_BATCH_MESSAGES, size + self.executor.slots - self.executor.busy())
+        if self.options.max_messages is not None:
+            size = min(size, self.options.max_messages - self._taken)
+        return max(1, size)
+
+    def _wanted_ahead(self) -> int:
+        """How many messages to have reserved, and not started."""
+        return durations.ahead(
             self._durations.overall.mean,
             horizon=HORIZON,
             left=self.window.left(self.clock()) - self.margin(),
             concurrency=self.executor.slots,
             most=MAX_BATCH_MESSAGES,
         )
-        if self.options.max_messages is not None:
-            size = min(size, self.options.max_messages - self._taken)
-        return max(1, size - self.executor.busy())
 
     def _report(self) -> None:
         settling = self._settling

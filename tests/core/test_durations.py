@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pollconsumer.core.choices import Loop
-from pollconsumer.core.durations import MEMORY, Average, Durations, batch_size, brief, margin, margin_in
+from pollconsumer.core.durations import MEMORY, Average, Durations, ahead, brief, margin, margin_in
 from pollconsumer.core.forecast.rules import Margin
 from pollconsumer.core.histogram import BOUNDS, GENERATION, Histogram
 from pollconsumer.core.window import Window
@@ -82,28 +82,21 @@ def test_n_slots_multiply_the_margin_by_the_expected_maximum(slots: int, expecte
     assert math.isclose(found, expected)
 
 
-@given(st.none() | SECONDS, st.floats(0, 10), st.floats(-100, 1e6), st.integers(1, 64), st.integers(64, 256))
-def test_a_batch_fills_every_slot_and_stays_within_its_bound(
-    average: float | None, horizon: float, left: float, slots: int, most: int
+@given(st.floats(1e-4, 10), st.floats(0, 10), st.floats(-100, 1e6), st.integers(1, 64), st.integers(0, 256))
+def test_what_is_reserved_ahead_fits_the_horizon_the_window_and_its_bound(
+    average: float, horizon: float, left: float, slots: int, most: int
 ) -> None:
-    size = batch_size(average, horizon=horizon, left=left, concurrency=slots, most=most)
-    assert slots <= size <= most
+    size = ahead(average, horizon=horizon, left=left, concurrency=slots, most=most)
+    assert 0 <= size <= most
+    assert size * average <= max(0.0, min(horizon, left)) * slots * (1 + 1e-9)
 
 
-@given(st.floats(1e-4, 10), st.floats(0, 10), st.floats(0, 10))
-def test_a_batch_beyond_one_message_fits_the_horizon_and_the_window(
-    average: float, horizon: float, left: float
-) -> None:
-    size = batch_size(average, horizon=horizon, left=left, concurrency=1, most=128)
-    assert size == 1 or size * average <= min(horizon, left) * (1 + 1e-9)
-
-
-def test_while_nothing_is_known_a_batch_is_one_message_a_slot() -> None:
-    assert batch_size(None, horizon=10, left=60, concurrency=3, most=128) == 3
+def test_while_nothing_is_known_nothing_is_reserved_ahead() -> None:
+    assert ahead(None, horizon=10, left=60, concurrency=3, most=128) == 0
 
 
 def test_messages_that_take_no_time_come_in_the_largest_batch() -> None:
-    assert batch_size(0.0, horizon=0.01, left=60, concurrency=1, most=128) == 128
+    assert ahead(0.0, horizon=0.01, left=60, concurrency=1, most=128) == 128
 
 
 WINDOW = Window(0.0, 60.0)
@@ -204,9 +197,10 @@ def test_the_excess_is_computed_some_dozens_of_times_for_a_hundred_thousand_mess
     st.lists(st.floats(0, 60), max_size=8),
     st.lists(st.floats(0, 60), max_size=8),
     st.lists(st.floats(0, 1), min_size=1, max_size=30),
+    st.integers(1, 32),
 )
 def test_brief_durations_leave_a_margin_that_is_the_least_one_as_it_is(
-    rule: Margin, learned: list[float], measured: list[float], brief_ones: list[float]
+    rule: Margin, learned: list[float], measured: list[float], brief_ones: list[float], slots: int
 ) -> None:
     remembered = Histogram()
     for duration in learned:
@@ -214,7 +208,7 @@ def test_brief_durations_leave_a_margin_that_is_the_least_one_as_it_is(
     durations = Durations({"slow": remembered})
     for duration in measured:
         durations.add("slow", duration)
-    if margin_in(WINDOW, durations, rule, 1) == rule.min_margin and brief(rule) > 0:
+    if margin_in(WINDOW, durations, rule, slots) == rule.min_margin and brief(rule, slots) > 0:
         for part in brief_ones:
-            durations.add("fast", part * brief(rule))
-            assert margin_in(WINDOW, durations, rule, 1) == rule.min_margin
+            durations.add("fast", part * brief(rule, slots))
+            assert margin_in(WINDOW, durations, rule, slots) == rule.min_margin

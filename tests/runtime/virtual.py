@@ -180,9 +180,15 @@ class VirtualSlots:
     def __init__(self, slots: int, clock: Clock, duration: Callable[[dict[str, Any]], float]) -> None:
         self.slots, self._clock, self._duration = slots, clock, duration
         self._running: list[tuple[float, int, Handled]] = []
+        self._finished: list[Handled] = []
+        self._take: Callable[[Handled], Attempt | None] = lambda _: None
         self._count = 0
+        self._woken = False
 
     inline = None
+
+    def relay(self, take: Callable[[Handled], Attempt | None]) -> None:
+        self._take = take
 
     def busy(self) -> int:
         return len(self._running)
@@ -196,9 +202,9 @@ class VirtualSlots:
         heapq.heappush(self._running, (handled.ended, self._count, handled))
 
     def finished(self) -> list[Handled]:
-        finished = []
         while self._running and self._running[0][0] <= self._clock.now:
-            finished.append(heapq.heappop(self._running)[2])
+            self._end_next()
+        finished, self._finished = self._finished, []
         return finished
 
     def lock(self) -> Lock:
@@ -209,7 +215,24 @@ class VirtualSlots:
 
     def wait(self, seconds: float, descriptor: int | None = None) -> None:
         del descriptor
-        self._clock.now = max(self._clock.now, min(self._clock.now + seconds, self.next_end()))
+        until = self._clock.now + seconds
+        while not self._woken and self.next_end() <= until:
+            self._clock.now = max(self._clock.now, self.next_end())
+            self._end_next()
+        if not self._woken:
+            self._clock.now = until
+        self._woken = False
+
+    def wake(self) -> None:
+        self._woken = True
+
+    def _end_next(self) -> None:
+        handled = heapq.heappop(self._running)[2]
+        self._finished.append(handled)
+        if (following := self._take(handled)) is not None:
+            self.start(following)
+        else:
+            self.wake()
 
 
 @dataclass

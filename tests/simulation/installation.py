@@ -110,12 +110,18 @@ class OneSlot:
     def add(self, handled: Handled) -> None:
         self._finished.append(handled)
 
+    def relay(self, take: Callable[[Handled], Attempt | None]) -> None:
+        """There is no slot beside the caller."""
+
     def finished(self) -> list[Handled]:
         finished, self._finished = self._finished, []
         return finished
 
     def lock(self) -> AbstractContextManager[object]:
         return nullcontext()
+
+    def wake(self) -> None:
+        """Nobody waits."""
 
     def wait(self, seconds: float, descriptor: int | None = None) -> None:  # noqa: ARG002  the protocol's
         raise AssertionError("nothing runs beside the loop")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import inf
+from threading import Lock
 
 from pollconsumer.core.events import ConflictDropped, NewerMessagesFound, ReservationsLost
 from pollconsumer.core.queue_order import Turns
@@ -31,6 +32,8 @@ class Exchange:
         self._limits = {queue: limits[queue].packed() for queue in limits}
         self.reserved: deque[Reservation] = deque()
         """In their order, and not started."""
+        self.passing = Lock()
+        """Held by a slot while it takes one of these: it is then among those in flight."""
         self._put_off: list[Reservation] = []
         self._untrimmed = 0
         self._newer: set[str] = set()
@@ -208,5 +211,6 @@ class Exchange:
         self._emit(ConflictDropped(message_id, queue))
 
     def _held(self, queue: str) -> set[bytes]:
-        held = {reservation.id for reservation in (*self.reserved, *self._put_off) if reservation.queue == queue}
-        return held.union(self._flight.ids(queue))
+        with self.passing:
+            held = {reservation.id for reservation in (*self.reserved, *self._put_off) if reservation.queue == queue}
+            return held.union(self._flight.ids(queue))

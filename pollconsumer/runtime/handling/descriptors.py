@@ -66,6 +66,16 @@ class Outputs:
     __del__ = close
 
 
+def lowest_free(open_number: int) -> int:
+    """The lowest number that is free; -1 if none is, or if ``open_number`` is not open."""
+    try:
+        lowest = os.dup(open_number)
+    except OSError:
+        return -1
+    os.close(lowest)
+    return lowest
+
+
 class Sample:
     """A descriptor that shows whether a handler closes ours. It is one end of a pipe, since no other descriptor can be
     the same file; /dev/null could be reopened by anyone."""
@@ -82,12 +92,7 @@ class Sample:
 
     def lowest_free(self) -> int:
         """The lowest free number; -1 if it was closed, or if none is free."""
-        try:
-            lowest = os.dup(self._opened.number)
-        except OSError:
-            return -1
-        os.close(lowest)
-        return lowest
+        return lowest_free(self._opened.number)
 
     def is_open_above_standard(self) -> bool:
         """Whether it was not closed, nor were the standard three, and another number is free."""
@@ -125,6 +130,10 @@ class Reserve:
             while len(held) < RESERVED:
                 held.append(Opened.now(os.dup(end)))
         return held
+
+    def lowest_free(self) -> int:
+        """As `Sample.lowest_free`; -1 also if none is held."""
+        return lowest_free(self._held[-1].number) if self._held else -1
 
     def freed(self) -> bool:
         """Free them if no other descriptor is left. Returns whether this call did."""

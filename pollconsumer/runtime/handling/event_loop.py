@@ -80,7 +80,9 @@ class EventLoop:
             handling.task.add_done_callback(lambda _: self._end(handling))
 
         self._given.put(start)
-        self._loop.call_soon_threadsafe(self._take)  # a broken loop leaves it to its replacement
+        within = asyncio._get_running_loop() is self._loop  # noqa: SLF001  as above
+        call = self._loop.call_soon if within else self._loop.call_soon_threadsafe
+        call(self._take)  # a broken loop leaves it to its replacement
 
     def _take(self) -> None:
         with suppress(Empty):

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from pollconsumer.runtime.handling.descriptors import Outputs, Reserve, Table
 from pollconsumer.runtime.handling.outcome import Outcome
 from pollconsumer.runtime.handling.stray_forks import end_stray
-from pollconsumer.store.own_descriptors import Opened, above_standard
+from pollconsumer.store.own_descriptors import STANDARD, Opened, above_standard
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from contextlib import AbstractContextManager
 
     from pollconsumer.runtime.handling.context import Context
@@ -81,11 +82,19 @@ class Executor(Protocol):
     def start(self, attempt: Attempt) -> None:
         """Handle a message. There must be a free slot."""
 
+    def relay(self, take: Callable[[Handled], Attempt | None]) -> None:
+        """From now on a slot in which an attempt has ended asks ``take``, in its thread, which it handles next. None:
+        it is free."""
+
     def finished(self) -> list[Handled]:
         """Attempts that have ended since the last call."""
 
     def wait(self, seconds: float, descriptor: int | None = None) -> None:
-        """Wait until an attempt has ended, ``descriptor`` is readable, or ``seconds`` have passed."""
+        """Wait until a slot has become free, `wake` is called, ``descriptor`` is readable, or ``seconds`` have
+        passed."""
+
+    def wake(self) -> None:
+        """End a `wait`, the next if there is none; from any thread."""
 
     def close(self) -> None:
         """No more attempts will be started."""
@@ -155,8 +164,14 @@ class InlineExecutor:
     def lock(self) -> AbstractContextManager[Any]:
         return threading.Lock()
 
+    def relay(self, take: Callable[[Handled], Attempt | None]) -> None:
+        """There is no slot beside the caller."""
+
     def wait(self, seconds: float, descriptor: int | None = None) -> None:  # noqa: ARG002  the protocol's
         raise AssertionError("there is nothing to wait for")
+
+    def wake(self) -> None:
+        """Nobody waits."""
 
     def close(self) -> None:
         if self._loop is not None:
@@ -175,7 +190,9 @@ class ThreadExecutor:
         self._pid = os.getpid()
         self._busy = 0
         self._given: SimpleQueue[Attempt] = SimpleQueue()
-        self._done: SimpleQueue[Handled] = SimpleQueue()
+        self._take: Callable[[Handled], Attempt | None] = lambda _: None
+        self._done: SimpleQueue[tuple[Handled, bool]] = SimpleQueue()
+        """Each with whether its slot is free."""
         self._loop: EventLoop | None = None
         self._outputs, self._reserve = Outputs(), Reserve()
         self._bell_lock = threading.Lock()
@@ -189,18 +206,19 @@ class ThreadExecutor:
 
     def start(self, attempt: Attempt) -> None:
         self._busy += 1
-        if attempt.handler.asynchronous:
-            self._turn(attempt)
-        else:
-            self._given.put(attempt)
+        self._begin(attempt)
+
+    def relay(self, take: Callable[[Handled], Attempt | None]) -> None:
+        self._take = take
 
     def finished(self) -> list[Handled]:
         finished: list[Handled] = []
         try:
             while True:
-                finished.append(self._done.get_nowait())
+                handled, free = self._done.get_nowait()
+                finished.append(handled)
+                self._busy -= free
         except Empty:
-            self._busy -= len(finished)
             return finished
 
     def lock(self) -> AbstractContextManager[Any]:
@@ -217,11 +235,23 @@ class ThreadExecutor:
         try:
             if bell in select.select(watched, [], [], seconds)[0]:
                 os.read(bell, 65536)
+                self._rung = False  # before what rang is looked for
         except BlockingIOError:
             pass
         except OSError as error:  # closed concurrently by a handler
             if error.errno != errno.EBADF:
                 raise
+
+    def wake(self) -> None:
+        if self._rung:
+            return
+        with self._bell_lock:
+            if not self._ring.is_open():
+                self._make_bell()
+                self._closed = True
+            self._rung = True
+            with suppress(OSError):  # a full pipe wakes the waiter anyway; a closed one is noticed there
+                os.write(self._ring.number, b"\0")
 
     def close(self) -> None:
         if self._loop is not None:
@@ -231,10 +261,20 @@ class ThreadExecutor:
 
     def _serve(self) -> None:
         while True:
-            attempt = self._given.get()
-            started = time.monotonic()
-            outcome = attempt.handle()
-            self._end(Handled(attempt, started, time.monotonic(), outcome))
+            attempt: Attempt | None = self._given.get()
+            while attempt is not None:
+                if attempt.handler.asynchronous:
+                    self._turn(attempt)
+                    break
+                started = time.monotonic()
+                outcome = attempt.handle()
+                attempt = self._end(Handled(attempt, started, time.monotonic(), outcome))
+
+    def _begin(self, attempt: Attempt) -> None:
+        if attempt.handler.asynchronous:
+            self._turn(attempt)
+        else:
+            self._given.put(attempt)
 
     def _turn(self, attempt: Attempt) -> None:
         if self._loop is None:
@@ -247,24 +287,35 @@ class ThreadExecutor:
             return attempt.begin()
 
         def end(outcome: Outcome) -> None:
-            self._end(Handled(attempt, started, time.monotonic(), outcome))
+            following = self._end(Handled(attempt, started, time.monotonic(), outcome))
+            if following is not None:
+                self._begin(following)
 
         self._loop.start(begin, attempt.handler.timeout, end)
 
-    def _end(self, handled: Handled) -> None:
+    def _end(self, handled: Handled) -> Attempt | None:
+        """Returns what its slot handles next."""
         end_stray(self._pid, handled.outcome.error)
+        closed, leaking = self._checked()
+        if closed or leaking:
+            handled = handled._replace(closed=closed, leaking=leaking)
+        following = self._take(handled)
+        self._done.put((handled, following is None))
+        if following is None:
+            self.wake()
+        return following
+
+    def _checked(self) -> tuple[bool, bool]:
+        """Whether a handler has closed descriptors of ours, and whether they are used up."""
+        if not self._closed and self._reserve.lowest_free() > STANDARD[-1]:
+            return NONE  # a quick look; `wake` and `wait` look closely at the bell
         closed = self._outputs.restore()
         with self._bell_lock:
             if not self._ring.is_open():
                 self._make_bell()
                 self._closed = True
             closed, self._closed = closed or self._closed, False
-            leaking = self._reserve.freed()
-        if closed or leaking:
-            handled = handled._replace(closed=closed, leaking=leaking)
-        self._done.put(handled)
-        with suppress(OSError):  # a full pipe wakes the waiter anyway; a closed one is noticed there
-            os.write(self._ring.number, b"\0")
+            return closed, self._reserve.freed()
 
     def _make_bell(self) -> None:
         """Does not close an earlier bell, whose numbers may have been reused."""
@@ -273,3 +324,4 @@ class ThreadExecutor:
         os.set_blocking(bell, False)
         os.set_blocking(ring, False)
         self._bell, self._ring = Opened.now(bell), Opened.now(ring)
+        self._rung = False

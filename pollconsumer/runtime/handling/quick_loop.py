@@ -7,9 +7,11 @@ timers and descriptors, to run one step. `QuickLoop.turned` runs that step alone
 from __future__ import annotations
 
 import asyncio
+import select
 import sys
 import threading
 from collections import deque
+from contextlib import suppress
 from selectors import DefaultSelector
 from typing import Any
 
@@ -25,8 +27,16 @@ def new_loop() -> QuickLoop:
 
 
 class _Selector(DefaultSelector):
+    """Its waits are exact to a fraction of a millisecond. Those of epoll are whole milliseconds, rounded up."""
+
     def select(self, timeout: float | None = None) -> Any:
-        return super().select(LONGEST_SELECT if timeout is None else min(timeout, LONGEST_SELECT))
+        timeout = LONGEST_SELECT if timeout is None else min(timeout, LONGEST_SELECT)
+        if timeout > 0 and hasattr(self, "fileno"):  # not that of poll
+            with suppress(ValueError):  # a number that select does not take, from 1024 on
+                if not select.select([self], [], [], timeout)[0]:
+                    return []
+                timeout = 0
+        return super().select(timeout)
 
 
 class QuickLoop(asyncio.SelectorEventLoop):

@@ -44,6 +44,10 @@ class Slots:
         self.slots = slots
         self._process, self._busy = process, 0
         self._finished: list[Handled] = []
+        self._take: Callable[[Handled], Attempt | None] = lambda _: None
+        self._free = 0
+        """Slots that have become free since `finished` was called."""
+        self._woken = False
         self._waiting: Actor | None = None
 
     def lock(self) -> ActorLock:
@@ -56,32 +60,45 @@ class Slots:
         self._busy += 1
         self._process.start_thread(f"{self._process.name}'s slot", self._handling(attempt))
 
+    def relay(self, take: Callable[[Handled], Attempt | None]) -> None:
+        self._take = take
+
     def finished(self) -> list[Handled]:
         finished, self._finished = self._finished, []
-        self._busy -= len(finished)
+        self._busy -= self._free
+        self._free = 0
         return finished
 
     def wait(self, seconds: float, descriptor: int | None = None) -> None:
         machine, link = self._process.machine, self._process.link(descriptor)
         until = machine.awake() + seconds
         self._waiting = self._process.world.running
-        while not self._finished and not (link is not None and link.watched_by(self._waiting)):
+        while not self._woken and not (link is not None and link.watched_by(self._waiting)):
             left = until - machine.awake()
             if left <= TINY:
                 break
             self._process.pause(left)
-        self._waiting = None
+        self._waiting, self._woken = None, False
         if link is not None:
             link.watched_by(None)
+
+    def wake(self) -> None:
+        self._woken = True
+        if self._waiting is not None:
+            self._waiting.wake()
 
     def close(self) -> None: ...
 
     def _handling(self, attempt: Attempt) -> Callable[[], None]:
         def handle() -> None:
-            started = self._process.monotonic()
-            outcome = attempt.handle()
-            self._finished.append(Handled(attempt, started, self._process.monotonic(), outcome))
-            if self._waiting is not None:
-                self._waiting.wake()
+            following: Attempt | None = attempt
+            while following is not None:
+                started = self._process.monotonic()
+                outcome = following.handle()
+                handled = Handled(following, started, self._process.monotonic(), outcome)
+                following = self._take(handled)
+                self._finished.append(handled)
+            self._free += 1
+            self.wake()
 
         return handle
