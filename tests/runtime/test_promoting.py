@@ -124,6 +124,24 @@ def test_what_is_scheduled_while_a_launch_is_idle_is_handled_at_its_due_time(
     assert [at for _, at in alone.handled] == pytest.approx([0.8 + 1.7], abs=0.01)
 
 
+def test_the_step_for_a_due_time_is_sent_so_soon_that_it_arrives_then(
+    alone: Alone, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step = RedisStore.step
+
+    def far_away(store: RedisStore, *args: Any, **rest: Any) -> Any:
+        alone.clock.now_ms += 20
+        stepped = step(store, *args, **rest)
+        alone.clock.now_ms += 20
+        return stepped
+
+    monkeypatch.setattr(RedisStore, "step", far_away)
+    for name, delay in (("a", 500), ("b", 1500)):
+        alone.store.enqueue([message(name, delay=delay, payload=payload(name))])
+    alone.launch(timeout=10.0)
+    assert [at for _, at in alone.handled] == pytest.approx([0.52, 1.52], abs=0.005)
+
+
 def test_a_retry_is_handled_after_its_delay(alone: Alone) -> None:
     alone.store.enqueue([message("a", payload=payload("a", fails=2))])
     alone.launch()

@@ -158,7 +158,8 @@ class Exchange:
 
     def _send(self, shares: list[Share], wait: float = 0.0, promoting: Sequence[str] = ()) -> Stepped:
         launch = self._launch
-        lasts_ms = int((launch.window.left(launch.clock()) + launch.plan.grace) * 1000)
+        sent = launch.clock()
+        lasts_ms = int((launch.window.left(sent) + launch.plan.grace) * 1000)
         stepped = self._store.step(
             launch.holder,
             shares,
@@ -170,8 +171,9 @@ class Exchange:
         )
         if promoting:
             self._looked = launch.clock()
+            # From when it was sent, since the next one will take as long to the server.
             self._due_at = min(
-                (self._looked + each.next_due for each in stepped.promoted if each.next_due is not None), default=inf
+                (sent + each.next_due for each in stepped.promoted if each.next_due is not None), default=inf
             )
             self._look_after(dict(zip(promoting, stepped.promoted, strict=True)))
         self.reserved += stepped.reserved
