@@ -28,7 +28,7 @@ MOST_LAUNCHES_TO_DRAIN = 12
 PEOPLE_TAKE_AT_MOST = 3
 """Times as long as planned: their waits are drawn, and their machines sleep."""
 LAST_LAUNCH_ENDS_WITHIN = 120.0
-"""Seconds: its window, grace, start-up and exit."""
+"""Seconds for which its machine is awake: its window, grace, start-up and exit."""
 EACH_MINUTE = [name for name, platform in PLATFORMS.items() if platform.period == 60.0]
 BERLIN = ZoneInfo("Europe/Berlin")
 CLOCK_CHANGES = (None, datetime(2030, 3, 31, 1, tzinfo=UTC), datetime(2030, 10, 27, 1, tzinfo=UTC))
@@ -120,7 +120,7 @@ def tell(
         each.stop()
     last = world.now + LAST_LAUNCH_ENDS_WITHIN
     while alive := [each.name for each in installation.processes if each.alive]:
-        if world.now >= last:
+        if min(world.now - each.slept() for each in installation.machines) >= last:
             found.append(f"liveness: {', '.join(alive)} did not end")
             break
         world.run_for(5.0)

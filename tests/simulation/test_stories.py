@@ -21,6 +21,11 @@ def test_every_promise_holds_in_simulated_minutes_of_faults(seed: int) -> None:
     assert report.executions > 0
 
 
+def test_a_launch_has_as_much_longer_to_end_as_its_machine_slept() -> None:
+    """A mover that slept for 100 s was once said to be stuck."""
+    assert tell(1534, messages=20, faults=4, minutes=2, queues=1, kept=frozenset({"fault-1"})).violations == []
+
+
 def test_a_seed_tells_the_same_story_each_time() -> None:
     assert tell(9, messages=10).trace == tell(9, messages=10).trace
 

@@ -38,10 +38,13 @@ class Machine:
         self._asleep_since: float | None = None
         self.processes: list[Process] = []
 
+    def slept(self) -> float:
+        """True seconds for which it has slept so far."""
+        return self._slept + (0.0 if self._asleep_since is None else self.world.now - self._asleep_since)
+
     def awake(self) -> float:
-        """True seconds for which it has not slept. Timers go by them."""
-        now = self.world.now if self._asleep_since is None else self._asleep_since
-        return now - self._slept
+        """True seconds for which it has not. Timers go by them."""
+        return self.world.now - self.slept()
 
     def monotonic(self) -> float:
         return self.awake() * self.rate + self._begin
