@@ -126,7 +126,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     _lua("audit", "records of a newer version", "if not newer(record) and put_in_place", "if put_in_place"),
     _lua("trim", "what is kept", "if i > surplus and sub(entries[i], 1, 6) >= horizon then break end", ""),
     # Limits
-    _lua("parts/reserve", "places of a concurrency key", "has_place = taken[key] < most", "has_place = true"),
+    _lua("parts/reserve", "places of a concurrency key", "has_place = taken[key] < limits_of[i]", "has_place = true"),
     _lua("parts/settle", "places given back", "    free_places(freed)\n", ""),
     _lua("parts/reserve", "pause", " and redis.call('EXISTS', paused) == 0", ""),
     _lua("parts/limits", "most in flight", "tonumber(most) - redis.call('ZCARD', in_flight)", "tonumber(most)"),

@@ -4,11 +4,12 @@
 -- as there are free places, from the first in line, are offered one: these are in the ready list as well, and the
 -- duplicates correct the count. All others in line have the flag WAITING. Offering is idempotent.
 
--- The limit of a record's concurrency key, and the key; nil if it has none.
+-- The limit of a record's concurrency key, and the key; nil if it has none, or if it is truncated.
 local function concurrency(record)
-  if not record or not has_flag(byte(record, RECORD_FLAGS), CONCURRENCY) then return nil end
+  if not record or #record <= RECORD_UNIQUE_KEY or not has_flag(byte(record, RECORD_FLAGS), CONCURRENCY) then return nil end
   local at = RECORD_UNIQUE_KEY + 1 + byte(record, RECORD_UNIQUE_KEY)
-  return byte(record, at), sub(record, at + 2, at + 1 + byte(record, at + 1))
+  local most, length = byte(record, at, at + 1)
+  if length then return most, sub(record, at + 2, at + 1 + length) end
 end
 
 local function in_line(row)

@@ -84,17 +84,18 @@ local function set_newer_aside(ids)
   if not head or (now + ASIDE_MS) * 1000 < tonumber(head) then wake(schedule_marker) end
 end
 
--- Rows of messages that are reserved for the first time, by what their records say before the payload; and what all have
--- in common, from ATTEMPTS to ENDED.
+-- Rows of messages that are reserved for the first time, by what their records say before the payload, but for keys; and
+-- what all have in common, from ATTEMPTS to ENDED.
 local first_rows, since = {}, ARGV[3] .. be6(now)
 local first_attempt = '\0\1\0\0' .. since .. NEVER .. NEVER
 
-local function first_row(record, ends)
-  local small, head = #record <= 1024, sub(record, RECORD_FLAGS, ends - 1)
+local function first_row(record, ends, handler_begins)
+  local small, name = #record <= 1024, sub(record, handler_begins, ends - 1)
+  local head = sub(record, RECORD_FLAGS, RECORD_UNIQUE_KEY - 1) .. name
   if small and first_rows[head] then return first_rows[head] end
   local scheduled = sub(record, RECORD_SCHEDULED, RECORD_UNIQUE_KEY - 1)
   local row = char(byte(record, RECORD_FLAGS) + (small and 0 or LARGE)) .. '\0' .. sub(record, RECORD_PRIORITY, RECORD_PRIORITY + 1)
-    .. first_attempt .. scheduled .. NEVER .. scheduled .. NEVER .. NEVER .. sub(record, handler_at(record), ends - 1)
+    .. first_attempt .. scheduled .. NEVER .. scheduled .. NEVER .. NEVER .. name
   if small then first_rows[head] = row end
   return row
 end
@@ -112,30 +113,36 @@ local function later_row(row)
   return later_rows[head] .. sub(row, ENDED)
 end
 
--- By concurrency key, the places taken, read for all messages of a batch at once; the keys, and those of which any is taken.
+-- By concurrency key, the places taken, read for all messages of a batch at once; the keys of which any is taken.
 local taken, taking = {}, {}
 
-local function count_places(found_records)
-  local keys = {}
-  for i = 1, #found_records do
-    local _, key = concurrency(readable(found_records[i]))
+-- From the first message with a key on. Returns limits and keys by position; those of a corrupt record are not used.
+local function count_places(found_records, first)
+  local limits_of, keys_of, keys = {}, {}, {}
+  for i = first, #found_records do
+    local most, key = concurrency(found_records[i])
+    limits_of[i], keys_of[i] = most, key
     if key and not taken[key] then keys[#keys + 1], taken[key] = key, 0 end
   end
-  local counts = redis.call('HMGET', places_taken, unpack(keys))
-  for i = 1, #keys do taken[keys[i]] = tonumber(counts[i] or 0) or 0 end
+  if #keys > 0 then
+    local counts = redis.call('HMGET', places_taken, unpack(keys))
+    for i = 1, #keys do taken[keys[i]] = tonumber(counts[i] or 0) or 0 end
+  end
+  return limits_of, keys_of
 end
 
 -- Returns whether any of `ids` could not be reserved: another may take its place.
 local function reserve_popped(ids)
   local duplicates, passed_over = 0, false
   local waiting_rows, entries, number, newer_ids = {}, {}, nil, {}
+  local limits_of, keys_of = nil, nil  -- by position, see count_places
   local found_rows = redis.call('HMGET', rows, unpack(ids))
   local found_records = redis.call('HMGET', records, unpack(ids))
   for i = 1, #ids do
-    local id, row, record, ends = ids[i], well_formed(found_rows[i]), readable(found_records[i])
+    local id, row, record, ends, handler_begins = ids[i], well_formed(found_rows[i]), readable(found_records[i])
     if ends and not found_rows[i] and byte(record, RECORD_FLAGS) < PARKED and not seen[id] then
       -- Hot path: never reserved before, no concurrency key.
-      hand_out(id, first_row(record, ends), record)
+      hand_out(id, first_row(record, ends, handler_begins), record)
     elseif ends and row and byte(row, FLAGS) < PARKED and byte(record, RECORD_FLAGS) < PARKED and not seen[id]
       and state_of(row) == 'ready' then
       hand_out(id, later_row(row), record)  -- the same after a due time, or an attempt
@@ -162,10 +169,13 @@ local function reserve_popped(ids)
         redis.call('SREM', parked, id)
         row = set(row, FLAGS, char(byte(row, FLAGS) - PARKED))
       end
-      local most, key = concurrency(record)
+      local key
+      if has_flag(byte(record, RECORD_FLAGS), CONCURRENCY) then
+        if not keys_of then limits_of, keys_of = count_places(found_records, i) end
+        key = keys_of[i]
+      end
       if key then
-        if not taken[key] then count_places(found_records) end
-        has_place = taken[key] < most
+        has_place = taken[key] < limits_of[i]
         local was_in_line = row and in_line(row)
         if was_in_line then duplicates = duplicates + 1 end
         if not has_place then
@@ -174,8 +184,7 @@ local function reserve_popped(ids)
           entries[#entries + 1] = 0
           waiting_rows[#waiting_rows + 1], entries[#entries + 1] = waiting_row(id, row or fresh_row(record), key, number)
         else
-          taken[key] = taken[key] + 1
-          taking[#taking + 1] = key
+          taken[key], taking[key] = taken[key] + 1, true
           if was_in_line then redis.call('ZREM', waiting_for_place, line_entry(id, row, key)) end
         end
       end
@@ -184,7 +193,7 @@ local function reserve_popped(ids)
       elseif row then
         hand_out(id, later_row(row), record)
       else
-        hand_out(id, first_row(record, ends), record)
+        hand_out(id, first_row(record, ends, handler_begins), record)
       end
     end
     seen[id] = true
@@ -210,11 +219,9 @@ if count > 0 then
   redis.call('HSET', rows, unpack(new_rows))
   redis.call('ZADD', in_flight, unpack(flight, count > FEW and 1 or 3))
   if count > FEW then redis.call('ZREM', in_flight, LONG) end
-  if #taking > 0 then
-    local places = {}
-    for i = 1, #taking do places[2 * i - 1], places[2 * i] = taking[i], taken[taking[i]] end
-    redis.call('HSET', places_taken, unpack(places))
-  end
+  local places = {}
+  for key in pairs(taking) do places[#places + 1], places[#places + 2] = key, taken[key] end
+  if #places > 0 then redis.call('HSET', places_taken, unpack(places)) end
   if sixtieth then redis.call('HINCRBY', handed_out, decimal(floor(now / sixtieth)), count) end
 end
 standing = standing - looked

@@ -17,7 +17,7 @@ local RECORD_VERSION, RECORD_FLAGS, RECORD_PRIORITY, RECORD_SCHEDULED, RECORD_UN
 local VERSION, LAST_VERSION = 65, 90
 
 local function has_flag(flags, flag)
-  return floor(flags / flag) % 2 == 1
+  return flags % (2 * flag) >= flag
 end
 
 local function without_flag(flags, flag)
@@ -71,13 +71,14 @@ local function newer(record)
   return version and version > VERSION and version <= LAST_VERSION
 end
 
--- The record, and where its head ends, with a line feed; nil if it is corrupt.
+-- The record, where its head ends, with a line feed, and where the handler's name begins; nil if it is corrupt.
 local function readable(record)
-  if not record or #record <= RECORD_UNIQUE_KEY or byte(record, RECORD_VERSION) ~= VERSION then return nil end
-  local at = byte(record, RECORD_FLAGS) < CONCURRENCY and RECORD_UNIQUE_KEY + 1 + byte(record, RECORD_UNIQUE_KEY)
-    or handler_at(record)
+  if not record or #record <= RECORD_UNIQUE_KEY then return nil end
+  local version, flags = byte(record, RECORD_VERSION, RECORD_FLAGS)
+  if version ~= VERSION then return nil end
+  local at = flags < CONCURRENCY and RECORD_UNIQUE_KEY + 1 + byte(record, RECORD_UNIQUE_KEY) or handler_at(record)
   local ends = find(record, '\n', at, true)
-  if ends then return record, ends end
+  if ends then return record, ends, at end
 end
 
 -- As core/lifecycle.py derives it.

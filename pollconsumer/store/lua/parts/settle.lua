@@ -34,14 +34,15 @@ if completions > 0 then
     redis.call('ZREM', in_flight, unpack(gone))
     settled = true
   end
-  local kept, kept_until
+  local kept, kept_until, kept_ms, until_then
   for at = 9 + 3 * completions, others - 1, 4 do
     local i, text, follow_ups = tonumber(ARGV[at]), ARGV[at + 2], ARGV[at + 3]
     if not refused[i] then
       if text ~= '' then
         if not kept then kept, kept_until = {}, {} end
         kept[#kept + 1], kept[#kept + 2] = ids[i], text
-        kept_until[#kept_until + 1], kept_until[#kept_until + 2] = decimal(now + ARGV[at + 1]), ids[i]
+        if ARGV[at + 1] ~= kept_ms then kept_ms, until_then = ARGV[at + 1], decimal(now + ARGV[at + 1]) end
+        kept_until[#kept_until + 1], kept_until[#kept_until + 2] = until_then, ids[i]
       end
       if follow_ups ~= '' then
         -- Numbers rise, even if a failing server lost the last ones.
@@ -88,11 +89,14 @@ if #keyed > 0 then
   local found, unique, freed = redis.call('HMGET', records, unpack(keyed)), {}, {}
   for i = 1, #keyed do
     local id, record = keyed[i], readable(found[i])
-    if record and has_ended[id] and has_flag(byte(record, RECORD_FLAGS), UNIQUE) then
-      unique[#unique + 1], unique[#unique + 2] = id, record
+    if record then
+      local flags, _, key = byte(record, RECORD_FLAGS)
+      if has_ended[id] and has_flag(flags, UNIQUE) then unique[#unique + 1], unique[#unique + 2] = id, record end
+      if has_flag(flags, CONCURRENCY) then
+        _, key = concurrency(record)
+        freed[#freed + 1] = key
+      end
     end
-    local _, key = concurrency(record)
-    freed[#freed + 1] = key
   end
   if #unique > 0 then free_keys(unique) end
   if #freed > 0 then
