@@ -152,18 +152,19 @@ def restart_timeout() -> None:
 
 
 class _Handling:
-    def __init__(
-        self, loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, Any], timeout: float | None
-    ) -> None:
+    __slots__ = ("_armed", "_coroutine", "_due", "_fired", "_limited", "_loop", "_timeout", "_timer", "task")
+
+    def __init__(self, loop: QuickLoop, coroutine: Coroutine[Any, Any, Any], timeout: float | None) -> None:
         self._loop, self._coroutine, self._timeout = loop, coroutine, timeout
         self._timer: asyncio.TimerHandle | None = None
         self._armed = self._fired = False
         self._due: float | None = None
-        self.task = loop.create_task(self.run())
+        self.task = loop.task_of(self.run())
 
     async def run(self) -> Outcome:
         _handling.set(self)
-        self.restart()
+        if self._timeout is not None:
+            self.restart()
         try:
             result = await self._coroutine
             return DONE if result is None else Outcome(result=result)

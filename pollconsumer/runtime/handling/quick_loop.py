@@ -11,6 +11,7 @@ import select
 import sys
 import threading
 from collections import deque
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from selectors import DefaultSelector
 from typing import Any
@@ -26,8 +27,17 @@ def new_loop() -> QuickLoop:
         return QuickLoop(_Selector())
 
 
+_EPOLL: Any = getattr(select, "epoll", ())
+
+
 class _Selector(DefaultSelector):
     """Its waits are exact to a fraction of a millisecond. Those of epoll are whole milliseconds, rounded up."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        system: Any = getattr(self, "_selector", None)
+        self.pending: Callable[[int], Any] = system.poll if isinstance(system, _EPOLL) else self.select
+        """A look at what is pending: `select` makes three calls of it."""
 
     def select(self, timeout: float | None = None) -> Any:
         timeout = LONGEST_SELECT if timeout is None else min(timeout, LONGEST_SELECT)
@@ -47,10 +57,18 @@ class QuickLoop(asyncio.SelectorEventLoop):
     _thread_id: int | None
     _asyncgen_firstiter_hook: Any
     _asyncgen_finalizer_hook: Any
+    _task_factory: Any
+    _closed: bool
 
     def __init__(self, selector: _Selector) -> None:
         super().__init__(selector)
         self._watched = selector
+
+    def task_of(self, coroutine: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """As `create_task`, which looks at more, unless a handler has set a factory of tasks."""
+        if self._task_factory is None and not self._closed:
+            return asyncio.Task(coroutine, loop=self)
+        return self.create_task(coroutine)
 
     def turned(self, task: asyncio.Task[Any]) -> bool:
         """Run the one step that is ready, as a turn would. True if that was all: no turn would do more.
@@ -73,7 +91,7 @@ class QuickLoop(asyncio.SelectorEventLoop):
         if self._stopping:  # by the handler
             self._stopping = False
             return task.done()
-        return not self._ready and self._is_alone() and not self._watched.select(0)
+        return not self._ready and self._is_alone() and not self._watched.pending(0)
 
     def turn_until(self, task: asyncio.Task[Any]) -> None:
         """Turn until it is done, or something stops the loop: the handler, or what an earlier message left there.
