@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from pollconsumer.core.events import AttemptFailed, MessageParked, ResultDropped, RetryPolicyFailed
-from pollconsumer.core.message import Malformed
+from pollconsumer.core.message import Malformed, quick_encoder
 from pollconsumer.core.notation.timespan import YEAR
 from pollconsumer.core.retry import after_failure
 from pollconsumer.runtime.handling.hooks import Crashed
@@ -31,7 +31,8 @@ PARKED_FOR = 60.0
 MAX_ERROR_CHARACTERS = 500
 MAX_RESULT_BYTES = 64 * 1024
 LONGEST_DELAY = 10 * YEAR
-_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+_encoder = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+_quick = quick_encoder(_encoder)
 
 
 class Settling:
@@ -83,7 +84,10 @@ class Settling:
     def _encoded(self, reservation: Reservation, result: Any) -> bytes:
         """The result as JSON; empty if it cannot be kept."""
         try:
-            encoded = _encode(result).encode()
+            try:
+                encoded = "".join(_quick(result, 0)).encode()
+            except Exception:  # of which this says more
+                encoded = _encoder.encode(result).encode()
         except BaseException as error:  # the user's classes may raise, or the user's threads modify it concurrently
             self._emit(ResultDropped(reservation.name, reservation.handler, f"it is no JSON: {text_of(error)}"[:200]))
             return b""
