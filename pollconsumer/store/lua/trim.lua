@@ -19,7 +19,9 @@ for _, ended in ipairs({completed, cancelled}) do
   remember(ids, now, tonumber(ARGV[4]), tonumber(ARGV[5]))
   if #ids > 0 then
     redis.call('LPOP', ended, #ids)
-    for _, key in ipairs({rows, records, errors, checkpoints}) do redis.call('HDEL', key, unpack(ids)) end
+    for _, key in ipairs({rows, records, errors, checkpoints}) do
+      if redis.call('HLEN', key) > 0 then redis.call('HDEL', key, unpack(ids)) end
+    end
   end
   forgotten = forgotten + #ids
 end
