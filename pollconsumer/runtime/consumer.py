@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import inf
-from types import MappingProxyType
-from typing import NamedTuple
 
 from pollconsumer.core import durations
 from pollconsumer.core.choices import Loop
@@ -21,6 +19,7 @@ from pollconsumer.core.window import StopReason
 from pollconsumer.runtime.consuming.ahead import Ahead
 from pollconsumer.runtime.consuming.contexts import Deliveries
 from pollconsumer.runtime.consuming.exchange import Exchange
+from pollconsumer.runtime.consuming.options import LONGEST_WAIT, ConsumerOptions
 from pollconsumer.runtime.consuming.plain import PlainPath
 from pollconsumer.runtime.consuming.settling import Settling
 from pollconsumer.runtime.consuming.wake import Wake
@@ -30,10 +29,8 @@ from pollconsumer.runtime.handling.hooks import Crashed
 from pollconsumer.runtime.launch.held import Launch
 from pollconsumer.runtime.launch.process import resident_bytes
 from pollconsumer.runtime.launch.progress import Counts
-from pollconsumer.store.reservations import Limits, Reservation
+from pollconsumer.store.reservations import Reservation
 
-LONGEST_WAIT = 0.8
-"""Longest wait in seconds between checks of signals and lease; the server may end it SERVER_LATE later."""
 SERVER_LATE = 0.1
 HORIZON = 0.01
 """Seconds that messages are reserved ahead, and that an outcome may stay unsettled."""
@@ -42,27 +39,6 @@ NEVER_ANY_TIME_WITHIN = 0.5
 """Seconds within which a stop for lack of time means that there never was any."""
 MEMORY_CHECK_EVERY = 1.0
 SHORTEST_WAIT = 0.0001
-
-
-class ConsumerOptions(NamedTuple):
-    """Durations in seconds, memory in bytes."""
-
-    queues: tuple[str, ...]
-    idle_time: float
-    estimated_duration: float
-    tolerance_factor: float
-    min_margin: float
-    overrun_target: float
-    until_empty: bool = False
-    linger: float = 0.0
-    """With ``until_empty``: for how long there must be nothing left."""
-    max_messages: int | None = None
-    memory_limit: int | None = None
-    limits: Mapping[str, Limits] = MappingProxyType({})
-    weights: Mapping[str, int] = MappingProxyType({})
-    """By queue; without any, queues are served in order."""
-    loop: Loop = Loop.WOKEN
-    longest_wait: float = LONGEST_WAIT
 
 
 class Consumer:

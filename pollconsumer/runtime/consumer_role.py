@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from pollconsumer.core.durations import Durations
 from pollconsumer.core.errors import PermissionDenied, StoreRefused, StoreUnreachable
 from pollconsumer.core.events import MessagesFound, OrphansRecovered, QueueLeftOut, QueueUnknown, QueueUnserved
-from pollconsumer.runtime.consumer import Consumer, ConsumerOptions
+from pollconsumer.runtime.consumer import Consumer
+from pollconsumer.runtime.consuming.options import ConsumerOptions
 from pollconsumer.runtime.consuming.settling import death_of
 from pollconsumer.runtime.consuming.wake import Wake
 from pollconsumer.store.server import service_of, unknown_queues

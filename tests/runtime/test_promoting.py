@@ -17,9 +17,9 @@ from pollconsumer.core.window import StopReason
 from pollconsumer.interface.testing.clock import VirtualClock
 from pollconsumer.interface.testing.launches import SandboxLaunch
 from pollconsumer.interface.testing.memory import MemoryOpener
-from pollconsumer.runtime.consumer import ConsumerOptions
 from pollconsumer.runtime.consumer_role import consume
 from pollconsumer.runtime.consuming import exchange
+from pollconsumer.runtime.consuming.options import ConsumerOptions
 from pollconsumer.runtime.handling.executor import InlineExecutor
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.launch.held import LaunchPlan

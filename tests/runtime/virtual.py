@@ -20,7 +20,8 @@ from pollconsumer.core.durations import Durations
 from pollconsumer.core.histogram import Histogram
 from pollconsumer.core.window import StopReason, Window
 from pollconsumer.runtime import consumer
-from pollconsumer.runtime.consumer import Consumer, ConsumerOptions
+from pollconsumer.runtime.consumer import Consumer
+from pollconsumer.runtime.consuming.options import ConsumerOptions
 from pollconsumer.runtime.handling.executor import Attempt, Handled, InlineExecutor
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.launch.held import LaunchPlan

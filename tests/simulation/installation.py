@@ -21,8 +21,8 @@ from pollconsumer.interface.testing.simulation.process import Machine, Process
 from pollconsumer.interface.testing.simulation.server import BEGINS, Link, Network, SimulatedServer
 from pollconsumer.interface.testing.simulation.slots import Slots
 from pollconsumer.interface.testing.simulation.world import World
-from pollconsumer.runtime.consumer import ConsumerOptions
 from pollconsumer.runtime.consumer_role import consume
+from pollconsumer.runtime.consuming.options import ConsumerOptions
 from pollconsumer.runtime.handling.executor import Handled, Inline
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.launch.held import LaunchPlan

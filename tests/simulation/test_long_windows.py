@@ -15,8 +15,8 @@ from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.core.retry import Backoff
 from pollconsumer.interface.testing.simulation.process import Process
 from pollconsumer.interface.testing.simulation.server import BEGINS
-from pollconsumer.runtime.consumer import ConsumerOptions
 from pollconsumer.runtime.consumer_role import consume
+from pollconsumer.runtime.consuming.options import ConsumerOptions
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.messages import new_message
 from pollconsumer.store.redis_store import RedisStore

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from pollconsumer.core.launcher.detection import Found
     from pollconsumer.core.window import StopReason
-    from pollconsumer.runtime.consumer import ConsumerOptions
+    from pollconsumer.runtime.consuming.options import ConsumerOptions
     from pollconsumer.runtime.handling.handler import Handler
     from pollconsumer.runtime.launch.run import Work
     from pollconsumer.runtime.mover import MoverOptions
@@ -162,7 +162,7 @@ def consumer_options(
     linger: float = 0.0,
     max_messages: int | None,
 ) -> ConsumerOptions:
-    from pollconsumer.runtime.consumer import ConsumerOptions
+    from pollconsumer.runtime.consuming.options import ConsumerOptions
 
     chosen = settings.consumer
     tables = {name: settings.queues[name] for name in queues if name in settings.queues}

@@ -1,0 +1,34 @@
+"""What a consumer's configuration says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import NamedTuple
+
+from pollconsumer.core.choices import Loop
+from pollconsumer.store.reservations import Limits
+
+LONGEST_WAIT = 0.8
+"""Longest wait in seconds between checks of signals and lease; a blocking read may end a tenth of a second later."""
+
+
+class ConsumerOptions(NamedTuple):
+    """Durations in seconds, memory in bytes."""
+
+    queues: tuple[str, ...]
+    idle_time: float
+    estimated_duration: float
+    tolerance_factor: float
+    min_margin: float
+    overrun_target: float
+    until_empty: bool = False
+    linger: float = 0.0
+    """With ``until_empty``: for how long there must be nothing left."""
+    max_messages: int | None = None
+    memory_limit: int | None = None
+    limits: Mapping[str, Limits] = MappingProxyType({})
+    weights: Mapping[str, int] = MappingProxyType({})
+    """By queue; without any, queues are served in order."""
+    loop: Loop = Loop.WOKEN
+    longest_wait: float = LONGEST_WAIT
