@@ -47,7 +47,7 @@ def test_a_launch_has_the_rule_of_its_flag_and_the_name_that_its_platform_gave_t
 
 
 @pytest.mark.parametrize(
-    ("launcher", "window", "margin"), [("drop", 58.5, 0.5), ("queue", 60, 2), ("parallel", 120, 2)]
+    ("launcher", "window", "margin"), [("drop", 58.25, 0.5), ("queue", 60, 2), ("parallel", 120, 2)]
 )
 def test_check_shows_a_window_that_lasts_beyond_the_next_tick_only_if_a_successor_can_wait(
     site: Site, launcher: str, window: float, margin: float
