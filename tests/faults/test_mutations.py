@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from lupa.lua51 import LuaRuntime
 
 from tests.faults.covering import GUARDS, Trial
 from tests.faults.covering_table import COVERING
@@ -26,8 +27,18 @@ COVERED = [(promise, guards) for promise, sets in COVERING.items() for guards in
 def test_what_a_mutation_takes_out_stands_there_once(mutation: Mutation) -> None:
     for edit in mutation.edits:
         text = (STORE / edit.file).read_text()
-        assert edited(text, edit) != text
+        mutated = edited(text, edit)
+        assert mutated != text
+        _compile(edit.file, mutated)
     assert all((ROOT / path).exists() for path in nearest(mutation))
+
+
+def _compile(file: str, text: str) -> None:
+    """What cannot be compiled is found by every test, and shows nothing."""
+    if file.endswith(".lua"):
+        LuaRuntime(encoding=None).compile(text.encode())
+    else:
+        compile(text, file, "exec")
 
 
 def test_every_mutation_has_a_name_of_its_own() -> None:

@@ -234,7 +234,7 @@ class Scene:
             )
         )
         try:
-            [entry] = store.enqueue([message])
+            entry = store.enqueue_one(message)
         except OutcomeUnknown:
             return  # and nobody asks again
         outcome = "ok" if entry.id == message.id else "duplicate"
