@@ -32,6 +32,16 @@ MEASURES: dict[str, tuple[list[str], dict[str, bool]]] = {
     "lateness": (["due-lateness"], {"p50": False, "p99": False}),
 }
 """The harness's command, and its figures: whether more is better."""
+LABELS = {
+    "jobs_per_s": "messages a second",
+    "share_of_ideal": "share of what the slots allow",
+    "worker_cpu_per_1k": "processor time a message, ms",
+    "single_per_s": "one by one, messages a second",
+    "bulk_per_s": "in bulk, messages a second",
+    "p50": "median, ms",
+    "p99": "99th percentile, ms",
+    "ms": "ms",
+}
 
 
 def compare(directory: Path, measures: Sequence[str], repeat: int) -> Iterator[list[str]]:
@@ -58,6 +68,6 @@ def _lines(measure: str, peers: dict[str, dict[str, Any]], figures: dict[str, bo
         naive = f"{drawing.number(found['naive'])} naive" if "naive" in found else "–"
         ours, theirs = found[OURS], others[best]
         shown = f"{drawing.number(ours)} | {drawing.number(theirs)} {best} | {drawing.number(ours / theirs)} | {naive}"
-        lines.append(f"| {figure} | {shown} |")
-        drawings += ["", *drawing.bars(f"{measure}: {figure}", found, more_is_better=more_is_better)]
+        lines.append(f"| {LABELS[figure]} | {shown} |")
+        drawings += ["", *drawing.bars(f"{measure}: {LABELS[figure]}", found, more_is_better=more_is_better)]
     return lines + drawings
