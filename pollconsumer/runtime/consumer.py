@@ -141,7 +141,9 @@ class Consumer:
 
     def asked_to_stop(self) -> StopReason | None:
         """A reason other than time. It is permanent."""
-        self._launch.check_lease()
+        if self._launch.check_lease():
+            self._ahead.close()
+            self._exchange.clear()  # others may have recovered these, and be handling them
         if self._asked is None:
             self._asked = self._reason_to_stop()
         return self._asked

@@ -127,8 +127,10 @@ def nothing_is_early(history: History) -> Iterator[str]:
     for (_, name), calls in executions.items():
         rescheduled = any(each.what == "reschedule" and each.id == name for each in history.operations)
         for before, after in pairwise(calls):
-            # Under another fence the failure may never have been settled: then the attempt is made up for at once.
+            # Under another fence the failure may never have been settled: then the attempt is made up for at once. So
+            # it is if its launch stood still after it had reserved the message, which others recovered meanwhile.
             settled = before.fence == after.fence and before.attempt + 1 == after.attempt
+            settled = settled and not _stood_still(before, history)
             if settled and before.outcome in BACKOFF_MS and before.ended is not None and not rescheduled:
                 # The instant of a failure is reckoned from that of its reservation.
                 set_forward = history.set_forward(before.started - LONGEST_RESERVATION, after.started)
@@ -274,6 +276,12 @@ def ends_have_their_reasons(history: History) -> Iterator[str]:
 def _was_resumed(call: Execution, history: History) -> bool:
     """Whether anything had been resumed a moment before."""
     return any(0 <= call.started - resumed < MOMENT for resumed in history.resumed)
+
+
+def _stood_still(call: Execution, history: History) -> bool:
+    """Whether its launch may have, between its reservation and its end."""
+    reserved = call.started - LONGEST_RESERVATION
+    return call.ended is not None and any(reserved < resumed < call.ended for resumed in history.resumed)
 
 
 def _spent(message: Stored) -> bool:

@@ -196,6 +196,7 @@ def test_every_invariant_is_tried() -> None:
         of_two({"started": LATE, "ended": LATE + 1, "attempt": 2}, {}),
         {"executions": [COMPLETING, CALL._replace(started=LATE, ended=None, outcome=None)], "resumed": [LATE - 9]}
         | SECOND,
+        two({}, {"started": CALL.started + 40_000}) | {"resumed": [CALL.started - 9_000_000]},
         recurred(MOST_CAUGHT_UP, gap=2, skipped=2),
         {"operations": [ASKED, ASKED._replace(what="redrive", outcome="refused")]} | REDRIVEN,
         {"commands": [IN_SITE]},
@@ -212,6 +213,7 @@ def test_every_invariant_is_tried() -> None:
         "another group went on",
         "its program was killed before it had recorded the first call",
         "its launch was suspended before the first call",
+        "its launch was suspended between its reservation and the first call",
         "more was missed than is made up for",
         "the first reply to redriving it was lost",
         "it was interrupted before our first line",

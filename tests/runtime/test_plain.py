@@ -93,9 +93,10 @@ class Losing(SandboxLaunch):
     def lease_is_trusted(self) -> bool:
         return not self.lost
 
-    def check_lease(self) -> None:
+    def check_lease(self) -> bool:
         if self.lost:
             raise LeaseLost("lease lost", None, "by a test")
+        return False
 
 
 class Leaky(Table):

@@ -336,8 +336,9 @@ class VirtualLaunch:
     def lease_is_trusted(self) -> bool:
         return True
 
-    def check_lease(self) -> None:
+    def check_lease(self) -> bool:
         """It is there for as long as the launch is."""
+        return False
 
     def handle_until_stopped(self) -> StopReason:
         reason = self.consumer.handle_until_stopped()

@@ -97,6 +97,18 @@ def test_a_launch_goes_on_with_its_window_after_its_machine_slept(installation: 
     assert launch.code == 0
 
 
+def test_what_others_recovered_while_a_machine_slept_is_not_handled_twice(installation: Installation) -> None:
+    """The server reserved it for the launch, asleep, that was waiting for it."""
+    launched(installation)
+    installation.machines[0].sleep_for(100.0)
+    enqueue_after(installation, 0.1)
+    installation.world.run_for(60.0)
+    installation.launch("move", installation.machines[1])
+    installation.world.run_for(70.0)
+    assert [line for line in installation.world.trace if "OrphansRecovered(queue='default', messages=1)" in line]
+    assert handled(installation) == [("m", "ok")]
+
+
 def test_a_launch_whose_lease_was_taken_while_its_machine_slept_ends_at_once(installation: Installation) -> None:
     launch = launched(installation)
     installation.machines[0].sleep_for(100.0)

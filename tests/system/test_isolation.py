@@ -375,9 +375,10 @@ class FakeLease:
 
     lost = False
 
-    def check(self) -> None:
+    def check(self) -> bool:
         if self.lost:
             raise LeaseLost("lease", "it", "is another's")
+        return False
 
 
 @pytest.fixture

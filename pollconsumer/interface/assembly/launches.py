@@ -95,7 +95,7 @@ def _programs(settings: Settings) -> Programs | None:
 
 @contextmanager
 def _ready(
-    handlers: Mapping[str, Handler], settings: Settings, programs: Programs | None, check_lease: Callable[[], None]
+    handlers: Mapping[str, Handler], settings: Settings, programs: Programs | None, check_lease: Callable[[], bool]
 ) -> Iterator[Mapping[str, Handler]]:
     """``handlers``, isolated ones with their processes. These, and survivors of programs, end with the block."""
     if programs is not None:

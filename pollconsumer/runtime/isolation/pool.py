@@ -38,7 +38,7 @@ class Processes:
     """``program`` is the file that a process runs; ``introduction`` its first message, sent by the connection since it
     may contain secrets. ``check_lease`` returns if the lease can be trusted, and raises if it is lost."""
 
-    def __init__(self, program: Path, introduction: dict[str, Any], check_lease: Callable[[], None]) -> None:
+    def __init__(self, program: Path, introduction: dict[str, Any], check_lease: Callable[[], bool]) -> None:
         self._program, self._introduction, self._directory = program, introduction, os.getcwd()  # noqa: PTH109  as text
         self._check_lease = check_lease
         self._lock = threading.Lock()

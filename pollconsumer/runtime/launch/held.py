@@ -56,8 +56,9 @@ class Launch(Protocol):
     def interrupted(self) -> bool:
         """Whether it was asked to stop."""
 
-    def check_lease(self) -> None:
-        """Return when the lease can be trusted. LeaseLost if another holds it."""
+    def check_lease(self) -> bool:
+        """Return when the lease can be trusted: whether that had to be waited for, so that others may have recovered
+        what is reserved. LeaseLost if another holds it."""
 
     def lease_is_trusted(self) -> bool: ...
 

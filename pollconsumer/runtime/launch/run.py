@@ -162,14 +162,16 @@ class HeldLaunch:
     def lease_is_trusted(self) -> bool:
         return self._boot_time() < self._trusted_until()
 
-    def check_lease(self) -> None:
-        """Return at once if the lease can be trusted, without a round trip; else wait until it can be again.
+    def check_lease(self) -> bool:
+        """Return at once if the lease can be trusted, without a round trip; else wait until it can be again. Returns
+        whether it waited.
 
         LeaseLost if another holds it, or the heartbeat is dead; StoreRefused if the store was emptied; StoreUnreachable
         after the window's end and a little longer: a launch that was suspended beyond its window resumes before its
         heartbeat has asked the store.
         """
         unheard_since: float | None = None
+        waited = False
         while self._clocks.boot_time() >= (until := self.progress.trusted_until()):
             if until == EMPTIED:
                 raise StoreRefused("store emptied while it was used", None, RESTORE)
@@ -183,6 +185,8 @@ class HeldLaunch:
             if self.interrupted() or (unheard_since and now - unheard_since >= self._frame.end_budget):
                 raise StoreUnreachable("lease not renewed", None, "the store did not answer its heartbeat")
             self._clocks.sleep(0.05)
+            waited = True
+        return waited
 
     def bare_wire(self) -> Wire:
         return self._frame.opener.bare_wire(self._frame.patience)
