@@ -31,6 +31,7 @@ from pollconsumer.runtime.mover import MoverOptions, move
 from pollconsumer.store.leases import Group, Leases
 from pollconsumer.store.patience import Budget
 from pollconsumer.store.redis_store import RedisStore
+from pollconsumer.store.reservations import Reservation
 from pollconsumer.store.scripts import Scripts
 from pollconsumer.store.wire import Wire
 from tests.faults.history import Execution, History, Ran
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from pollconsumer.runtime.handling.executor import Attempt
     from pollconsumer.runtime.handling.outcome import Outcome
     from pollconsumer.runtime.launch.held import Launch
+    from pollconsumer.runtime.launch.progress import Flight
     from pollconsumer.store.patience import Patience
 
 NAMESPACE = "simulated"
@@ -156,6 +158,8 @@ class Installation:
         """Launches that hold a lease, and those that were killed while they did."""
         self.broken_at = -1e9
         """When somebody broke a lease the last time."""
+        self._begun: dict[tuple[Process, str], Reservation] = {}
+        """The last one of each message that a launch began to handle, for handlers that are told nothing of it."""
         self.messages: list[str] = []
         """Ids that producers have sent."""
 
@@ -203,6 +207,7 @@ class Installation:
             rules.overrun_target,
         )
         executor = OneSlot(process) if rules.slots == 1 else Slots(process, rules.slots)
+        self._note_begun(process, launch.progress.flight)
         return consume(launch, options, around(process, self.handlers(process)), [], executor)
 
     def _move(self, process: Process) -> int:
@@ -238,21 +243,36 @@ class Installation:
 
     # Handlers
 
+    def _note_begun(self, process: Process, flight: Flight) -> None:
+        enter = flight.enter
+
+        def enter_and_note(reservation: Reservation, *, last: bool) -> None:
+            self._begun[process, reservation.name] = reservation
+            enter(reservation, last=last)
+
+        flight.enter = enter_and_note  # type: ignore[method-assign]  # each path of a launch calls it before a handler
+
     def handlers(self, process: Process) -> dict[str, Handler]:
         soon = Backoff(first="50ms", factor=1, most="50ms", jitter=0)
 
         def handler(name: str, act: Callable[[Process, Context, dict[str, Any]], Any], **options: Any) -> Handler:
             def run(payload: dict[str, Any], context: Context | None) -> Any:
                 assert context is not None
-                return self._execute(process, context, payload, act)
+                state = (context.state or {}).get("done", 0)
+                return self._execute(process, context, payload, partial(act, process, context, payload), state)
 
             attempts = 1 if options.get("at_most_once") else MAX_ATTEMPTS
             return Handler(name, run, takes_context=True, max_attempts=attempts, retry=soon, **options)
+
+        def run_bare(payload: dict[str, Any], _: Context | None) -> Any:
+            reservation = self._begun[process, payload["id"]]
+            return self._execute(process, reservation, payload, partial(behave, process, reservation, payload))
 
         return {
             each.name: each
             for each in (
                 handler("plain", behave),
+                Handler("bare", run_bare, max_attempts=MAX_ATTEMPTS, retry=soon),
                 handler("hopeless", give_up),
                 handler("isolated", behave, isolated=True),
                 handler("once", behave, at_most_once=True),
@@ -264,39 +284,40 @@ class Installation:
     def _execute(
         self,
         process: Process,
-        context: Context,
+        call: Context | Reservation,
         payload: dict[str, Any],
-        act: Callable[[Process, Context, dict[str, Any]], Any],
+        act: Callable[[], dict[str, Any]],
+        state: int = 0,
     ) -> Any:
         """Record one execution in the history."""
         history, at = self.history, len(self.history.executions)
         isolated = self.world.running in process.children
-        state = (context.state or {}).get("done", 0)
+        name = call.name if isinstance(call, Reservation) else call.id
         history.executions.append(
             Execution(
-                context.id,
-                context.handler,
-                context.queue,
-                context.attempt,
-                context.generation,
-                context.fence,
+                name,
+                call.handler,
+                call.queue,
+                call.attempt,
+                call.generation,
+                call.fence,
                 id(self.world.running) if isolated else id(process),
                 digest(payload),
                 self.now_us(),
                 found=state,
             )
         )
-        self.world.tell(f"{process.name}: begins {context.id}, attempt {context.attempt}")
+        self.world.tell(f"{process.name}: begins {name}, attempt {call.attempt}")
         outcome, more = "ok", dict[str, Any]()
         try:
             process.sleep(SHORTEST)
-            more = act(process, context, payload) or {}
+            more = act()
         except BaseException as error:
             outcome, more = type(error).__name__, getattr(error, "more", {})
             raise
         finally:
             history.executions[at] = history.executions[at]._replace(ended=self.now_us(), outcome=outcome, **more)
-            self.world.tell(f"{process.name}: ends {context.id}: {outcome}")
+            self.world.tell(f"{process.name}: ends {name}: {outcome}")
         return more.get("result")
 
     def now_us(self) -> int:
@@ -311,9 +332,9 @@ class Installation:
         ]
 
 
-def behave(process: Process, context: Context, payload: dict[str, Any]) -> dict[str, Any]:
+def behave(process: Process, call: Context | Reservation, payload: dict[str, Any]) -> dict[str, Any]:
     process.sleep(payload["seconds"])
-    if context.attempt <= payload["fails"]:
+    if call.attempt <= payload["fails"]:
         raise ValueError("no luck")
     return {}
 

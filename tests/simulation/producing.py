@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
     from tests.simulation.installation import Installation
 
-HANDLERS = ["plain"] * 6 + ["isolated", "isolated", "hopeless", "once", "parent", "parent", "steps"]
+HANDLERS = ["plain"] * 3 + ["bare"] * 3 + ["isolated", "isolated", "hopeless", "once", "parent", "parent", "steps"]
 TRIES = 20
 
 
 class Producer:
-    """Sends ``count`` messages, about ``pace`` seconds apart, of which some take their ``durations`` to handle; now and
-    then it intervenes instead."""
+    """Sends ``count`` messages, one in ``pace`` seconds on average, ``together`` so many, of which some take their
+    ``durations`` to handle; now and then it intervenes instead."""
 
     def __init__(
         self,
@@ -36,9 +36,12 @@ class Producer:
         pace: float,
         durations: Distribution,
         happens: Callable[[str], bool],
+        *,
+        together: int = 1,
     ) -> None:
         """``happens``: whether an act does, by its name."""
-        self.installation, self.name, self._count, self._pace = installation, name, count, pace
+        self.installation, self.name, self._count = installation, name, count
+        self._pace, self._together = pace * together, together
         self._durations, self._happens = durations, happens
         self.chance, self.history = installation.world.stream(name), installation.history
         self._sent: list[tuple[str, str]] = []
@@ -51,7 +54,8 @@ class Producer:
         for number in range(self._count):
             self._act = f"{self.name}-{number}"
             self.chance = self.installation.world.stream(self._act)
-            process.sleep(self.chance.uniform(0.0, 2 * self._pace))
+            if number % self._together == 0:
+                process.sleep(self.chance.uniform(0.0, 2 * self._pace))
             acts = [self._enqueue, self._cancel, self._reschedule, self._redrive]
             act = self.chance.choices(acts, [16, 1, 1, 1])[0] if self._sent else self._enqueue
             act()
@@ -61,8 +65,10 @@ class Producer:
         chance = self.chance
         handler, queue = chance.choice(HANDLERS), chance.choice(self.installation.queues)
         seconds = chance.choice([0.0, 0.001, draw(self._durations, chance)])
-        payload = {"seconds": min(seconds, 20.0), "fails": chance.choice([0, 0, 0, 0, 1, 3, 9])}
+        payload: dict[str, Any] = {"seconds": min(seconds, 20.0), "fails": chance.choice([0, 0, 0, 0, 1, 3, 9])}
         message_id = self._act
+        if handler == "bare":
+            payload["id"] = message_id
         options, recorded = drawn_options(chance, self.installation.server.now_ms(), [0.05, 1.0, 30.0, 90.0])
         options |= {"id": message_id, "queue": queue}
         recorded |= {"handler": handler, "digest": digest(payload)}

@@ -36,6 +36,8 @@ LOOKS = 10
 """Random moments at which a story is checked, beside those after faults."""
 SLOTS = (1, 1, 3)
 DURATIONS = (Exponential(0.5), Lognormal(0.4, 1.5), Bimodal(0.3), Pareto(0.3))
+BRIEF, AT_A_TIME, OFTEN_BRIEF = Exponential(0.002), 10, 0.25
+"""With so many messages together, of this mean duration, slots take reserved ones by themselves."""
 
 
 class Report(NamedTuple):
@@ -72,7 +74,9 @@ def tell(
     slots = chance.choice(SLOTS)
     installation.rules = installation.rules._replace(handoff=chance.choice(list(HandOff)), slots=slots)
     installation.history.one_at_a_time = slots == 1
-    durations = chance.choice(DURATIONS)
+    durations, together = chance.choice(DURATIONS), 1
+    if world.stream("durations").random() < OFTEN_BRIEF:
+        durations, together = BRIEF, AT_A_TIME
     clock_changes = chance.choice(CLOCK_CHANGES)
     if clock_changes is not None:
         installation.host = Host(
@@ -93,7 +97,10 @@ def tell(
     def happens(name: str) -> bool:
         return kept is None or name in kept
 
-    producers = [Producer(installation, f"p{n}", messages // 2, busy / messages, durations, happens) for n in range(2)]
+    producers = [
+        Producer(installation, f"p{n}", messages // 2, busy / messages, durations, happens, together=together)
+        for n in range(2)
+    ]
     operator = Operator(installation, faults // 3, busy, happens)
     people = [*(each.process for each in producers), operator.process]
     wire = Wire(

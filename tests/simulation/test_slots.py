@@ -25,8 +25,9 @@ def executions(handlers: list[str], *, seconds: float = 2.0, fails: int = 0) -> 
     def enqueue(process: Process) -> int:
         store = RedisStore(Opener(installation.server, process).wire(), NAMESPACE, clocks=process)
         process.sleep(5.0)
+        sent = {f"m{number}": name for number, name in enumerate(handlers)}
         payload = {"seconds": seconds, "fails": fails}
-        store.enqueue([new_message(name, payload, id=f"m{number}") for number, name in enumerate(handlers)])
+        store.enqueue([new_message(name, {**payload, "id": each}, id=each) for each, name in sent.items()])
         return 0
 
     Process(installation.machines[0], "producer", enqueue)
