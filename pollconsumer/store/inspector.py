@@ -140,6 +140,10 @@ class Inspector:
                         left -= 1
                         yield message
 
+    def those(self, queue: str, ids: Sequence[bytes]) -> Iterator[Message]:
+        """Those of ``ids``, as they are stored, that the queue has."""
+        return self._messages(queue, ids)
+
     def launches(self, limit: int) -> list[dict[str, Any]]:
         return launches_of(self._wire, self._keys, limit)
 

@@ -25,6 +25,18 @@ class Interventions:
         """Cancel a message that is not reserved yet. BadData if it is too late, NotFound if there is none."""
         self._settle_with("cancel", queue, message_id)
 
+    def cancel_all(self, queue: str, ids: Sequence[str]) -> list[str]:
+        """Cancel messages of ``queue`` that are not reserved yet. Returns the ids of those that are cancelled now."""
+        self._demand(queue)
+        script = self._wire.scripts["cancel"]
+        keys = self._keys.of_script(script, queue)
+        cancelled: list[str] = []
+        for first in range(0, len(ids), MAX_BATCH_IDS):
+            batch = ids[first : first + MAX_BATCH_IDS]
+            states = self._wire.all([self._wire.script(script, keys, [id_bytes(message_id)]) for message_id in batch])
+            cancelled += [each for each, state in zip(batch, states, strict=True) if state in (b"", b"cancelled")]
+        return cancelled
+
     def reschedule(self, queue: str, message_id: str, *, due: int | None = None, delay: int | None = None) -> None:
         """Set the due time of a message that is not reserved yet, in epoch ms or in ms from the server's now.
 

@@ -116,6 +116,72 @@ def test_purging_tells_what_it_would_do_and_does_it_when_told(site: Site) -> Non
     assert site.json("dead", "list") == []
 
 
+def test_all_messages_that_have_something_in_common_are_cancelled_when_told(site: Site) -> None:
+    ours = [site.enqueue("record", name="a"), site.enqueue("record", "--in", "1h", name="b")]
+    other = site.enqueue("fatal", "--key", "k")
+    would = site.command("cancel", "--handler", "record")
+    assert (would.returncode, would.stdout) == (0, "2 messages would be cancelled; give --yes\n")
+    assert site.json("cancel", "--handler", "record") == {"would_be_cancelled": 2}
+    assert [site.state(message) for message in ours] == ["ready", "scheduled"]
+    done = site.command("cancel", "--handler", "record", "--yes")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert [site.state(message) for message in ours] == ["cancelled"] * 2
+    assert site.state(other) == "ready"
+    assert site.json("cancel", "--key", "k", "--yes") == {"cancelled": 1, "left": []}
+    assert site.state(other) == "cancelled"
+
+
+def test_each_id_is_cancelled_that_can_be(site: Site) -> None:
+    message, dead = site.enqueue("record", name="a"), site.enqueue("fatal")
+    site.drain("--max-messages", "2")
+    first, second = site.enqueue("record", name="b"), site.enqueue("record", name="c")
+    refused = site.command("cancel", first, "unknown", dead, second)
+    assert refused.returncode == 65
+    assert [line.split(";")[0] for line in refused.stderr.splitlines()] == [
+        "pollconsumer: error: no such message: unknown",
+        f"pollconsumer: error: cannot cancel: {dead}",
+    ]
+    assert [site.state(each) for each in (message, first, second)] == ["completed", "cancelled", "cancelled"]
+
+
+@pytest.mark.parametrize("arguments", [[], ["--yes"], ["x", "--handler", "record"], ["x", "--key", "k"]])
+def test_messages_are_named_by_id_or_by_what_they_have_in_common(site: Site, arguments: list[str]) -> None:
+    assert site.command("cancel", *arguments).returncode == 2
+
+
+def test_messages_are_listed_by_handler_and_recurrence(site: Site) -> None:
+    message = site.enqueue("record", name="a")
+    occurrence = site.enqueue("fatal", "--id", "nightly@2026-11-22T02:30:00Z")
+    assert [each["id"] for each in site.json("list", "--handler", "record")] == [message]
+    assert [each["id"] for each in site.json("list", "--recurrence", "nightly")] == [occurrence]
+    assert site.json("list", "--handler", "fatal", "--state", "dead") == []
+
+
+def test_queues_are_listed_as_status_shows_them(site: Site) -> None:
+    assert site.json("queue", "list") == []
+    site.enqueue("record", name="a")
+    site.enqueue("record", "--queue", "second", name="b")
+    names = ["default", "second"]
+    listed = site.json("queue", "list")
+    assert sorted(each["name"] for each in listed) == names
+    assert listed[0].keys() == site.json("status")["queues"][0].keys()
+    assert sorted(line.split()[0] for line in site.command("queue", "list").stdout.splitlines()[1:]) == names
+
+
+def test_purging_a_queue_leaves_nothing_to_do_in_it_and_no_dead_letter(site: Site) -> None:
+    dead = site.enqueue("fatal")
+    site.drain()
+    messages = [site.enqueue("record", name="a"), site.enqueue("record", "--in", "1h", name="b")]
+    other = site.enqueue("record", "--queue", "second", name="c")
+    would = site.command("queue", "purge", "default")
+    assert (would.returncode, would.stdout) == (0, "3 messages would be purged; give --yes\n")
+    assert site.json("queue", "purge", "default", "--yes") == {"purged": 3, "left": []}
+    assert [site.state(message) for message in messages] == ["cancelled"] * 2
+    assert site.command("status", dead).returncode == 66
+    assert site.state(other) == "ready"
+    assert site.command("queue", "purge", "nowhere").returncode == 66
+
+
 @pytest.mark.parametrize("arguments", [[], ["x", "--all"]])
 def test_dead_letters_are_named_by_id_or_by_a_choice(site: Site, arguments: list[str]) -> None:
     assert site.command("dead", "redrive", *arguments).returncode == 2

@@ -4,21 +4,65 @@ from __future__ import annotations
 
 import click
 
-from pollconsumer.core.errors import UsageError
+from pollconsumer.core.errors import BadData, NotFound, PollConsumerError, UsageError
 from pollconsumer.core.notation.instants import ceil_ms
+from pollconsumer.interface.cli.chosen import each_queue, report, would
 from pollconsumer.interface.cli.opened import opened
 from pollconsumer.interface.cli.types import DUE_TIME, QUEUE_NAME, Duration, Once
+from pollconsumer.interface.logs import write_error
 from pollconsumer.runtime.messages import LONGEST_DELAY
 from pollconsumer.store.inspector import Inspector
 from pollconsumer.store.interventions import Interventions
+from pollconsumer.store.selecting import Selecting, Selection, unreserved
 
 
 @click.command()
-@click.argument("message_id", metavar="ID")
-@click.option("--queue", cls=Once, type=QUEUE_NAME, help="Its queue, where two have a message of that id.")
-def cancel(message_id: str, queue: str | None) -> None:
-    """Cancel a message that is scheduled or ready."""
-    opened(Interventions).cancel(opened(Inspector).message(message_id, queue).queue, message_id)
+@click.argument("ids", metavar="[ID]...", nargs=-1)
+@click.option("--queue", cls=Once, type=QUEUE_NAME, help="All of this queue; with an id, the queue that it is in.")
+@click.option("--handler", cls=Once, help="All for this handler.")
+@click.option("--key", cls=Once, help="The one that holds this unique key.")
+@click.option("--recurrence", cls=Once, help="All occurrences of this recurrence.")
+@click.option("--yes", is_flag=True, help="Do it, where no id is given.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object, where no id is given.")
+def cancel(
+    ids: tuple[str, ...],
+    queue: str | None,
+    handler: str | None,
+    key: str | None,
+    recurrence: str | None,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Cancel messages that are scheduled or ready: those of the ids, or all that have everything in common that is
+    given. Without ids and without --yes, only say how many these are."""
+    if ids:
+        if handler or key or recurrence:
+            raise UsageError("which messages", "both", "give ids, or --handler, --key and --recurrence")
+        _cancel_each(ids, queue)
+        return
+    if not any((queue, handler, key, recurrence)):
+        raise UsageError("which messages", "none", "give ids, or --queue, --handler, --key or --recurrence")
+    selection = Selection(queue=queue, handler=handler, key=key, recurrence=recurrence)
+    asked = unreserved(opened(Selecting), selection)
+    if yes:
+        report("cancelled", each_queue(asked, opened(Interventions).cancel_all), asked, "reserved by now", as_json)
+    else:
+        would("cancelled", len(asked), as_json)
+
+
+def _cancel_each(ids: tuple[str, ...], queue: str | None) -> None:
+    """Every one that can be. Raises the last error; the others are printed."""
+    inspector, interventions = opened(Inspector), opened(Interventions)
+    refused: PollConsumerError | None = None
+    for message_id in ids:
+        try:
+            interventions.cancel(inspector.message(message_id, queue).queue, message_id)
+        except (BadData, NotFound) as error:
+            if refused is not None:
+                write_error(refused)
+            refused = error
+    if refused is not None:
+        raise refused
 
 
 @click.command()

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import click
 
 from pollconsumer.core.errors import NotFound, UsageError
 from pollconsumer.core.lifecycle import State
+from pollconsumer.interface.cli.chosen import each_queue, report
 from pollconsumer.interface.cli.list import print_messages
 from pollconsumer.interface.cli.opened import opened
-from pollconsumer.interface.cli.output import print_json, print_line
 from pollconsumer.interface.cli.status import describe, print_message
 from pollconsumer.interface.cli.types import QUEUE_NAME, Once
 from pollconsumer.store.inspector import Inspector, Message
 from pollconsumer.store.interventions import Interventions
+from pollconsumer.store.selecting import Selecting, Selection
 
-EVERY = 10**9
+WHY_LEFT = "no record, or another message has the unique key"
 
 
 def chosen(command: Callable[..., None]) -> Callable[..., None]:
@@ -67,8 +66,8 @@ def show(message_id: str, queue: str | None, as_json: bool) -> None:
 def redrive(ids: tuple[str, ...], every: bool, handler: str | None, queue: str | None, as_json: bool) -> None:
     """Return dead letters to their queue, in a new generation with all attempts again."""
     letters = _chosen(ids, every, handler, queue)
-    returned = _each_queue(letters, opened(Interventions).redrive)
-    _report("redriven", returned, letters, as_json)
+    returned = each_queue(letters, opened(Interventions).redrive)
+    report("redriven", returned, letters, WHY_LEFT, as_json)
 
 
 @dead.command()
@@ -82,14 +81,12 @@ def purge(ids: tuple[str, ...], every: bool, handler: str | None, queue: str | N
         raise UsageError(
             "nothing purged", f"{len(letters)} dead letter{'' if len(letters) == 1 else 's'} would be", "give --yes"
         )
-    forgotten = _each_queue(letters, opened(Interventions).purge)
-    _report("purged", forgotten, letters, as_json)
+    forgotten = each_queue(letters, opened(Interventions).purge)
+    report("purged", forgotten, letters, WHY_LEFT, as_json)
 
 
 def _letters(queue: str | None, handler: str | None) -> Iterator[Message]:
-    for letter in opened(Inspector).messages(State.DEAD, queue, EVERY):
-        if handler in (None, letter.row.handler):
-            yield letter
+    return opened(Selecting).messages(Selection(State.DEAD, queue, handler))
 
 
 def _chosen(ids: tuple[str, ...], every: bool, handler: str | None, queue: str | None) -> list[tuple[str, str]]:
@@ -103,19 +100,3 @@ def _chosen(ids: tuple[str, ...], every: bool, handler: str | None, queue: str |
         if letter.state is not State.DEAD:
             raise NotFound("no such dead letter", letter.id, f"the message is {letter.state}")
     return [(letter.queue, letter.id) for letter in letters]
-
-
-def _each_queue(letters: list[tuple[str, str]], act: Callable[[str, list[str]], list[str]]) -> list[str]:
-    by_queue: defaultdict[str, list[str]] = defaultdict(list)
-    for queue, message_id in letters:
-        by_queue[queue].append(message_id)
-    return [message_id for queue, ids in by_queue.items() for message_id in act(queue, ids)]
-
-
-def _report(what: str, done: list[str], asked: list[tuple[str, str]], as_json: bool) -> None:
-    left = sorted({message_id for _, message_id in asked} - set(done))
-    report: dict[str, Any] = {what: len(done), "left": left}
-    if as_json:
-        print_json(report)
-    elif left:
-        print_line(f"{len(done)} {what}, {len(left)} left: no record, or another message has the unique key")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 
 import click
 
@@ -12,17 +13,23 @@ from pollconsumer.interface.cli.opened import opened
 from pollconsumer.interface.cli.output import print_json_array, print_table
 from pollconsumer.interface.cli.status import describe
 from pollconsumer.interface.cli.types import QUEUE_NAME, Once
-from pollconsumer.store.inspector import Inspector, Message
+from pollconsumer.store.inspector import Message
+from pollconsumer.store.selecting import Selecting, Selection
 
 
 @click.command(name="list")
 @click.option("--state", cls=Once, type=click.Choice([state.value for state in State]), help="Only messages in it.")
 @click.option("--queue", cls=Once, type=QUEUE_NAME, help="Only messages of it.")
+@click.option("--handler", cls=Once, help="Only messages for it.")
+@click.option("--recurrence", cls=Once, help="Only its occurrences.")
 @click.option("--limit", cls=Once, type=click.IntRange(1), default=100, show_default=True, help="Most to show.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON array.")
-def list_(state: str | None, queue: str | None, limit: int, as_json: bool) -> None:
+def list_(
+    state: str | None, queue: str | None, handler: str | None, recurrence: str | None, limit: int, as_json: bool
+) -> None:
     """Messages by state, oldest in it first."""
-    print_messages(opened(Inspector).messages(None if state is None else State(state), queue, limit), as_json=as_json)
+    selection = Selection(None if state is None else State(state), queue, handler, recurrence)
+    print_messages(islice(opened(Selecting).messages(selection), limit), as_json=as_json)
 
 
 def print_messages(messages: Iterator[Message], *, as_json: bool) -> None:

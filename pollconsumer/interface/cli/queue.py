@@ -1,17 +1,34 @@
-"""``pollconsumer queue``: pausing one."""
+"""``pollconsumer queue``: the queues there are; pausing one, emptying it."""
 
 from __future__ import annotations
 
 import click
 
+from pollconsumer.core.lifecycle import State
+from pollconsumer.interface.cli.chosen import each_queue, report, would
 from pollconsumer.interface.cli.opened import opened
+from pollconsumer.interface.cli.output import print_json
+from pollconsumer.interface.cli.status import as_object, queues_table
 from pollconsumer.interface.cli.types import QUEUE_NAME
+from pollconsumer.store.inspector import Inspector
 from pollconsumer.store.interventions import Interventions
+from pollconsumer.store.selecting import Selecting, Selection, unreserved
 
 
 @click.group(no_args_is_help=False)
 def queue() -> None:
-    """Pause a queue, resume it."""
+    """List queues; pause one, resume it, empty it."""
+
+
+@queue.command(name="list")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON array.")
+def list_(as_json: bool) -> None:
+    """Queues, with how many messages are in each state."""
+    queues = opened(Inspector).overview().queues
+    if as_json:
+        print_json([as_object(each) for each in queues])
+    else:
+        queues_table(queues)
 
 
 @queue.command()
@@ -26,3 +43,19 @@ def pause(name: str) -> None:
 def resume(name: str) -> None:
     """Resume a paused queue."""
     opened(Interventions).pause(name, paused=False)
+
+
+@queue.command()
+@click.argument("name", type=QUEUE_NAME)
+@click.option("--yes", is_flag=True, help="Do it; without, only say how many these are.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def purge(name: str, yes: bool, as_json: bool) -> None:
+    """Empty a queue: cancel what is scheduled or ready, forget its dead letters. What is reserved is finished."""
+    selecting, interventions = opened(Selecting), opened(Interventions)
+    asked = unreserved(selecting, Selection(queue=name))
+    dead = [(each.queue, each.id) for each in selecting.messages(Selection(State.DEAD, name))]
+    if yes:
+        done = [*each_queue(asked, interventions.cancel_all), *each_queue(dead, interventions.purge)]
+        report("purged", done, [*asked, *dead], "reserved by now", as_json)
+    else:
+        would("purged", len(asked) + len(dead), as_json)

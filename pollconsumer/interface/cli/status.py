@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -15,7 +16,7 @@ from pollconsumer.interface.cli.lease import leases_as_json, leases_table
 from pollconsumer.interface.cli.opened import opened
 from pollconsumer.interface.cli.output import json_text, print_json, print_line, print_quoted, print_table
 from pollconsumer.interface.cli.types import QUEUE_NAME, Once
-from pollconsumer.store.inspector import Inspector, Message, Overview
+from pollconsumer.store.inspector import Inspector, Message, Overview, QueueCounts
 
 LAUNCHES_SHOWN = 5
 MOVER_MISSING_AFTER = 5.0
@@ -82,27 +83,35 @@ def print_message(details: dict[str, Any], *, as_json: bool) -> None:
 
 
 def _as_json(overview: Overview) -> dict[str, Any]:
-    queues = [queue._asdict() | queue.load._asdict() for queue in overview.queues]
-    for queue in queues:
-        del queue["load"]
     return {
-        "queues": queues,
+        "queues": [as_object(queue) for queue in overview.queues],
         "overdue": overview.overdue,
         "mover_seen_seconds_ago": overview.mover_seen_seconds_ago,
         "leases": leases_as_json(overview.leases, ("role", "slot", "queues", "holder", "fence")),
     }
 
 
-def _print_overview(overview: Overview, launches: list[dict[str, Any]]) -> None:
+def as_object(queue: QueueCounts) -> dict[str, Any]:
+    """A queue under the names of the contract."""
+    counts = queue._asdict() | queue.load._asdict()
+    del counts["load"]
+    return counts
+
+
+def queues_table(queues: Sequence[QueueCounts]) -> None:
     counts = [*State, "parked"]
-    counts += ["skipped"] if any(queue.skipped for queue in overview.queues) else []
+    counts += ["skipped"] if any(queue.skipped for queue in queues) else []
     rows = []
-    for queue in overview.queues:
+    for queue in queues:
         load = queue.load
         spans = (queue.oldest_ready_seconds, load.waited_seconds, load.handled_seconds, load.late_seconds)
         name = f"{queue.name} (paused)" if queue.paused else queue.name
         rows.append((name, *(getattr(queue, count) for count in counts), load.completed_per_minute, *map(_span, spans)))
     print_table(("queue", *counts, "a minute", "oldest ready", "waited", "handled", "late"), rows)
+
+
+def _print_overview(overview: Overview, launches: list[dict[str, Any]]) -> None:
+    queues_table(overview.queues)
     seen = overview.mover_seen_seconds_ago
     if overview.overdue and (seen is None or seen > MOVER_MISSING_AFTER):
         ago = "never seen" if seen is None else f"last seen {format_duration(seen)} ago"

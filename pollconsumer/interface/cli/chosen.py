@@ -1,0 +1,38 @@
+"""What commands do to many messages, and say about it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pollconsumer.interface.cli.output import print_json, print_line
+
+Chosen = Sequence[tuple[str, str]]
+"""Queue and id of each message."""
+
+
+def each_queue(chosen: Chosen, act: Callable[[str, list[str]], list[str]]) -> list[str]:
+    """``act`` on the ids of each queue. Returns the ids that it did, too."""
+    by_queue: defaultdict[str, list[str]] = defaultdict(list)
+    for queue, message_id in chosen:
+        by_queue[queue].append(message_id)
+    return [message_id for queue, ids in by_queue.items() for message_id in act(queue, ids)]
+
+
+def report(what: str, done: Sequence[str], asked: Chosen, why_left: str, as_json: bool) -> None:
+    """How many were done, and which were left; nothing for people if that is none."""
+    left = sorted({message_id for _, message_id in asked} - set(done))
+    told: dict[str, Any] = {what: len(done), "left": left}
+    if as_json:
+        print_json(told)
+    elif left:
+        print_line(f"{len(done)} {what}, {len(left)} left: {why_left}")
+
+
+def would(what: str, count: int, as_json: bool) -> None:
+    """Without ``--yes``: how many would be."""
+    if as_json:
+        print_json({f"would_be_{what}": count})
+    else:
+        print_line(f"{count} message{'' if count == 1 else 's'} would be {what}; give --yes")

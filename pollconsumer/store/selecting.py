@@ -1,0 +1,83 @@
+"""Messages selected by what they have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from pollconsumer.core.lifecycle import State
+from pollconsumer.store.inspector import Inspector, Message
+from pollconsumer.store.keyspace import Keys
+from pollconsumer.store.server import known_queues, now_ms
+from pollconsumer.store.wire import Wire
+
+EVERY = 10**9
+"""More messages than a store has."""
+
+
+class Selection(NamedTuple):
+    """Messages of which all holds that is given. ``key``: they hold this unique key. ``recurrence``: they are its
+    occurrences. ``older_than``: the least seconds since they entered their state, by the server's clock."""
+
+    state: State | None = None
+    queue: str | None = None
+    handler: str | None = None
+    recurrence: str | None = None
+    key: str | None = None
+    older_than: float | None = None
+
+
+class Selecting:
+    def __init__(self, wire: Wire, namespace: str) -> None:
+        self._wire, self._keys, self._inspector = wire, Keys(namespace), Inspector(wire, namespace)
+
+    def messages(self, selection: Selection) -> Iterator[Message]:
+        """Those selected, queue by queue and state by state, the oldest in it first, read a page at a time.
+
+        A message that enters another state meanwhile may be missed, or be repeated. NotFound for the queue.
+        """
+        entered_by = None
+        if selection.older_than is not None:
+            entered_by = now_ms(self._wire) - selection.older_than * 1000
+        if selection.key is None:
+            found = self._inspector.messages(selection.state, selection.queue, EVERY)
+        else:
+            found = self._holders(selection.key, selection.queue)
+        for message in found:
+            if (
+                selection.state in (None, message.state)
+                and selection.handler in (None, message.handler)
+                and selection.recurrence in (None, recurrence_of(message.id))
+                and (entered_by is None or (entered_at(message) or 0) <= entered_by)
+            ):
+                yield message
+
+    def _holders(self, key: str, queue: str | None) -> Iterator[Message]:
+        """The messages that hold a unique key, at most one in a queue."""
+        queues = known_queues(self._wire, self._keys) if queue is None else [queue]
+        commands = [("HGET", self._keys.queue(each, "unique_keys"), key) for each in queues]
+        held = self._wire.all(commands) if commands else []
+        for name, holder in zip(queues, held, strict=True):
+            if holder is not None:
+                found = self._inspector.those(name, [holder.partition(b"\n")[0]])
+                yield from (message for message in found if not message.state.has_ended)
+
+
+def unreserved(selecting: Selecting, selection: Selection) -> list[tuple[str, str]]:
+    """Queue and id of those selected that are scheduled or ready, each once: scheduled ones first, since these become
+    ready, and all of them before anything changes, since that would move the others from page to page."""
+    states = (State.SCHEDULED, State.READY)
+    found = (each for state in states for each in selecting.messages(selection._replace(state=state)))
+    return list(dict.fromkeys((message.queue, message.id) for message in found))
+
+
+def recurrence_of(message_id: str) -> str | None:
+    """The name of the recurrence of which it is an occurrence: the part of the id before the instant."""
+    name, _, instant = message_id.rpartition("@")
+    return name if name and instant.endswith("Z") else None
+
+
+def entered_at(message: Message) -> int | None:
+    """When it entered its state, in epoch ms; None if its row does not say."""
+    times = message.timestamps
+    return times.ended_at or times.reserved_at or times.enqueued_at or times.failed_at or times.scheduled_at
