@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -44,6 +46,28 @@ def test_status_has_every_timestamp_and_list_shows_when_a_message_ended(site: Si
         assert f"{state}_at" in site.command("status", message).stdout
         (line,) = (line for line in site.command("list", "--state", state).stdout.splitlines() if message in line)
         assert times[f"{state}_at"] in line
+
+
+def test_a_message_is_watched_until_it_has_ended(site: Site) -> None:
+    message = site.enqueue("hold", name="a")
+    watching = site.start_program([sys.executable, "-m", "pollconsumer", "status", message, "--watch", "--json"])
+    assert watching.stdout is not None
+    states = (json.loads(line)["state"] for line in watching.stdout)
+    assert next(states) == "ready"
+    launch = site.start("run", "--until-empty")
+    assert next(states) == "reserved"
+    (site.directory / "gate").touch()
+    assert [*states][-1] == "completed"
+    assert watching.wait() == 0
+    assert launch.wait() == 0
+
+
+def test_what_has_ended_is_watched_once(site: Site) -> None:
+    message = site.enqueue("fatal")
+    site.drain()
+    shown = site.command("status", message, "--watch")
+    assert (shown.returncode, shown.stdout.count(message)) == (0, 1)
+    assert site.command("status", "--watch").returncode == 2
 
 
 def test_the_table_of_queues_has_a_column_for_every_state(site: Site) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 import click
@@ -19,6 +21,8 @@ from pollconsumer.interface.cli.types import QUEUE_NAME, Once
 from pollconsumer.store.inspector import Inspector, Message, Overview, QueueCounts
 
 LAUNCHES_SHOWN = 5
+LOOK_EVERY = 0.5
+"""Seconds between the looks of ``--watch``."""
 MOVER_MISSING_AFTER = 5.0
 """Seconds that a message may be overdue before a missing mover is reported."""
 
@@ -26,13 +30,18 @@ MOVER_MISSING_AFTER = 5.0
 @click.command()
 @click.argument("message_id", metavar="[ID]", required=False)
 @click.option("--queue", cls=Once, type=QUEUE_NAME, help="Of the message, where two have one of that id.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def status(message_id: str | None, queue: str | None, as_json: bool) -> None:
+@click.option("--watch", is_flag=True, help="Print the message again whenever it has changed, until it has ended.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object; with --watch, one a line.")
+def status(message_id: str | None, queue: str | None, watch: bool, as_json: bool) -> None:
     """State of the message ID; without one, of queues, schedule, leases and the last launches."""
-    if message_id is None and queue is not None:
-        raise UsageError("--queue", queue, "give the id of a message, too")
+    if message_id is None and (queue is not None or watch):
+        raise UsageError("--watch" if queue is None else "--queue", queue, "give the id of a message, too")
     if message_id is not None:
-        print_message(describe(opened(Inspector).message(message_id, queue)), as_json=as_json)
+        changes = _changes(opened(Inspector), message_id, queue)
+        for number, message in enumerate(changes if watch else islice(changes, 1)):
+            if number and not as_json:
+                print_line()
+            print_message(describe(message), as_json=as_json)
         return
     reading = opened(Inspector)
     overview, launches = reading.overview(), reading.launches(LAUNCHES_SHOWN)
@@ -40,6 +49,17 @@ def status(message_id: str | None, queue: str | None, as_json: bool) -> None:
         print_json(_as_json(overview) | {"launches": [launch_as_json(entry) for entry in launches]})
     else:
         _print_overview(overview, launches)
+
+
+def _changes(inspector: Inspector, message_id: str, queue: str | None) -> Iterator[Message]:
+    """The message, and again whenever it has changed, until it has ended."""
+    message = inspector.message(message_id, queue)
+    yield message
+    while not message.state.has_ended:
+        time.sleep(LOOK_EVERY)
+        before, message = message, inspector.message(message_id, message.queue)
+        if message != before:
+            yield message
 
 
 def describe(message: Message) -> dict[str, Any]:
