@@ -3,30 +3,37 @@
 from __future__ import annotations
 
 import os
-import threading
 import time
+from contextlib import contextmanager
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec, Protocol, TypeVar, Unpack, overload
 
 from pollconsumer.core.choices import Missed, Overlap
-from pollconsumer.core.errors import ConfigurationError
+from pollconsumer.core.errors import ConfigurationError, Conflict, StoreUnreachable
 from pollconsumer.core.message import NewMessage, check_handler, digest_of, encode_payload
+from pollconsumer.interface.api.calls import Calls
 from pollconsumer.interface.api.handle import Handle
-from pollconsumer.interface.api.handler_options import HandlerOptions, check_options, handler_of, refuse_second
+from pollconsumer.interface.api.handler_options import (
+    HandlerOptions,
+    check_options,
+    handler_of,
+    refuse_second,
+    seconds_of,
+)
 from pollconsumer.interface.api.hooks import Hooking
 from pollconsumer.interface.api.registry import registry
 from pollconsumer.interface.logs import log
 from pollconsumer.interface.settings.load import load_settings
 from pollconsumer.interface.settings.model import RecurrenceSettings, Settings
 from pollconsumer.interface.settings.rules import check_recurrence
-from pollconsumer.interface.settings.values import parse_word
+from pollconsumer.interface.settings.values import parse_timeout, parse_word
 from pollconsumer.runtime.handling.arguments import Arguments
 from pollconsumer.runtime.handling.hooks import Hooks
 from pollconsumer.runtime.handling.shield import Shield
 from pollconsumer.runtime.messages import SendOptions, new_id, new_ids, new_message
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from pollconsumer.runtime.handling.context import Context
     from pollconsumer.runtime.handling.handler import Handler
@@ -37,8 +44,8 @@ P = ParamSpec("P")
 Q = ParamSpec("Q")
 R = TypeVar("R")
 
-ENQUEUE_BUDGET = 5.0
-"""Seconds for which enqueueing retries when the store does not answer."""
+PATIENCE = 5.0
+"""Seconds for which a call is repeated while the store does not answer."""
 
 
 class PollConsumer(Hooking):
@@ -47,21 +54,32 @@ class PollConsumer(Hooking):
     Settings are those of the command that imports the module, else read like the command line's from the environment,
     ``config.toml`` and defaults. ``store`` and ``namespace`` take precedence. The store is opened lazily; an instance
     is thread-safe, and may be used on both sides of a fork.
+
+    ``patience``, seconds or text such as ``1s``, more than 0: after that time without an answer from the store a call
+    raises StoreUnreachable, or OutcomeUnknown if it was sent. It may last a few tenths of a second longer, and with
+    ``durability = "strict"`` by ``strict.within``; a bulk enqueue has it for each round trip. ConfigurationError for an
+    invalid value.
     """
 
-    def __init__(self, *, store: str | None = None, namespace: str | None = None) -> None:
+    def __init__(
+        self, *, store: str | None = None, namespace: str | None = None, patience: str | float = PATIENCE
+    ) -> None:
         self.place = self._store_url, self._namespace = store, namespace
         self.handlers: dict[str, HandlerFunction[..., ..., Any]] = {}
         self.recurrences: dict[str, RecurrenceSettings] = {}
         self.hooks = Hooks(log.warning)
         self._store: Producer | None = None
         self._own_settings: Settings | None = None
-        self._lock = threading.Lock()
+        self._calls = Calls(seconds_of("patience", patience, parse_timeout), self._abandon)
         os.register_at_fork(after_in_child=self._begin_anew)  # another thread may hold the lock at that moment
         registry.add(self)
 
     def _begin_anew(self) -> None:
-        self._lock, self._store = threading.Lock(), None
+        self._calls, self._store = Calls(self._calls.seconds, self._abandon), None
+
+    def _abandon(self) -> None:
+        if self._store is not None:
+            self._store.wire.close()
 
     @overload
     def handler(
@@ -159,15 +177,19 @@ class PollConsumer(Hooking):
 
     def enqueue_one(self, message: NewMessage) -> Handle:
         """Enqueue a prepared message."""
-        with Shield(), self._lock:
+        with Shield(), self._calls:
             entry = self._opened().enqueue_one(message)
         return self._handles([message], [entry])[0]
 
     def enqueue_messages(self, messages: Sequence[NewMessage]) -> list[Handle]:
-        """Enqueue prepared messages, a few hundred per round trip."""
-        with Shield(), self._lock:
-            held = self._opened().enqueue(messages)
-        return self._handles(messages, held)
+        """Enqueue prepared messages, a few hundred per round trip. Calls of other threads may come in between."""
+        handles: list[Handle] = []
+        with Shield():
+            for part in _round_trips(messages):
+                with _after(handles), self._calls:
+                    held = self._opened().enqueue(part)
+                handles += self._handles(part, held)
+        return handles
 
     def _handles(self, messages: Sequence[NewMessage], held: Sequence[Enqueued]) -> list[Handle]:
         pause = time.sleep if registry.stand_in is None else registry.stand_in.pause
@@ -179,7 +201,7 @@ class PollConsumer(Hooking):
     def _look(self, queue: str, message_id: str) -> Message:
         from pollconsumer.store.inspector import Inspector
 
-        with Shield(), self._lock:
+        with Shield(), self._calls:
             store = self._opened()
             return Inspector(store.wire, store.keys.namespace).message(message_id, queue)
 
@@ -188,11 +210,10 @@ class PollConsumer(Hooking):
             return registry.stand_in.store_of(self)
         if self._store is None:
             from pollconsumer.interface.store_opener import opener_of, strict_of
-            from pollconsumer.store.patience import Budget
             from pollconsumer.store.producer import Producer
 
             settings = self._settings()
-            wire = opener_of(settings).wire(lambda: Budget(ENQUEUE_BUDGET))
+            wire = opener_of(settings).wire(lambda: self._calls)
             self._store = Producer(wire, settings.namespace, strict_of(settings))
         return self._store
 
@@ -202,6 +223,27 @@ class PollConsumer(Hooking):
         if self._own_settings is None:
             self._own_settings = load_settings(store=self._store_url, namespace=self._namespace)
         return self._own_settings
+
+
+def _round_trips(messages: Sequence[NewMessage]) -> Iterator[Sequence[NewMessage]]:
+    """At least one, which opens the store."""
+    from pollconsumer.store.producer import ENQUEUE_BATCH, ENQUEUE_BATCHES
+
+    most = ENQUEUE_BATCH * ENQUEUE_BATCHES
+    for at in range(0, max(1, len(messages)), most):
+        yield messages[at : at + most]
+
+
+@contextmanager
+def _after(handles: Sequence[Handle]) -> Iterator[None]:
+    """Enqueue messages that come after those of ``handles``: errors count from the first of all."""
+    try:
+        yield
+    except (StoreUnreachable, Conflict) as error:
+        error.accepted = [*(handle.id for handle in handles), *error.accepted]
+        if isinstance(error, Conflict):
+            error.at += len(handles)
+        raise
 
 
 def _converting(hint: Any) -> Callable[[Any], Any]:

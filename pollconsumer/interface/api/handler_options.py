@@ -61,9 +61,9 @@ def check_options(options: HandlerOptions) -> dict[str, Any]:
         "max_attempts": 1 if at_most_once else max_attempts,
         "retry": Backoff() if retry is None else retry,
         "fatal": fatal,
-        "timeout": None if timeout is None else _seconds("timeout", timeout, parse_timeout),
+        "timeout": None if timeout is None else seconds_of("timeout", timeout, parse_timeout),
         "isolated": options.get("isolation") == "process",
-        "result_ttl": _seconds("result_ttl", result_ttl, parse_duration),
+        "result_ttl": seconds_of("result_ttl", result_ttl, parse_duration),
         "at_most_once": at_most_once,
     }
 
@@ -81,7 +81,8 @@ def _is_policy(retry: RetryPolicy) -> bool:
     return True
 
 
-def _seconds(name: str, value: str | float, parse: Callable[[str | float], float]) -> float:
+def seconds_of(name: str, value: str | float, parse: Callable[[str | float], float]) -> float:
+    """``value`` of the option ``name``, in seconds. ConfigurationError if it is invalid."""
     try:
         return parse(value)
     except (TypeError, ValueError) as error:

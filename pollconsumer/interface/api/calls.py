@@ -1,0 +1,80 @@
+"""An application's calls to its store: one at a time, and how long each waits for a store that does not answer."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from types import TracebackType
+
+from pollconsumer.core.errors import NotReplicated, PollConsumerError, StoreUnreachable
+from pollconsumer.store.patience import COMMAND_TIMEOUT, SYSTEM_CLOCKS, Clocks
+
+STEP = 0.1
+"""Seconds to which the timeout of an answer is rounded up: while it stays the same, the socket need not be told."""
+
+
+class Calls:
+    """A context manager around each call, and the `Patience` of the one that is under way.
+
+    Patience is counted from a call's beginning, so a call that waited for others while the store did not answer them
+    has no more than its own. Waiting for calls that the store answers, as for a long bulk enqueue, has no limit.
+    """
+
+    def __init__(
+        self, seconds: float, interrupted: Callable[[], object] = lambda: None, clocks: Clocks = SYSTEM_CLOCKS
+    ) -> None:
+        """``interrupted`` is called when a call was left by an exception that is none of ours, as by Ctrl-C, so that
+        its late reply is not taken for another call's."""
+        self.seconds, self._interrupted, self._clocks = seconds, interrupted, clocks
+        self._lock = threading.Lock()
+        self._until = 0.0
+        self._unanswered = False
+        """Whether the store did not answer the last call."""
+
+    def __enter__(self) -> None:
+        now = self._clocks.monotonic()
+        if self._lock.acquire(blocking=False):
+            self._until = now + self.seconds
+        else:
+            self._wait(now)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            if error is not None and not isinstance(error, PollConsumerError):
+                self._interrupted()
+        finally:
+            self._unanswered = error is not None and self._is_silence(error)
+            self._lock.release()
+
+    def left(self) -> float:
+        return max(0.0, self._until - self._clocks.monotonic())
+
+    def pause(self, seconds: float) -> None:
+        self._clocks.sleep(min(seconds, self.left()))
+
+    def for_one_answer(self) -> float:
+        left = self._until - self._clocks.monotonic()
+        return COMMAND_TIMEOUT if left >= COMMAND_TIMEOUT else max(STEP, -(-left // STEP) * STEP)
+
+    def _wait(self, began: float) -> None:
+        """Take the lock for a call that ``began`` at this instant. StoreUnreachable if its patience ended meanwhile."""
+        wait = self.seconds
+        while not self._lock.acquire(timeout=wait):
+            if self._unanswered:
+                raise self._refusal()
+            wait = min(self.seconds, STEP)
+        now = self._clocks.monotonic()
+        if self._unanswered and now >= began + self.seconds:
+            self._lock.release()
+            raise self._refusal()
+        self._until = (began if self._unanswered else now) + self.seconds
+
+    def _is_silence(self, error: BaseException) -> bool:
+        """Whether it says that the store did not answer: some of these are its answers."""
+        return isinstance(error, StoreUnreachable) and not isinstance(error, NotReplicated) and not self.left()
+
+    def _refusal(self) -> StoreUnreachable:
+        fix = "calls before this one were not answered; nothing of it was sent"
+        return StoreUnreachable("store unreachable", f"for {self.seconds:g}s", fix)

@@ -1,0 +1,288 @@
+"""What a call of a producer may cost when the store is away, in time and in what the next call finds."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pollconsumer import Conflict, NotReplicated, OutcomeUnknown, PollConsumer, StoreUnreachable
+from pollconsumer.core.errors import ConfigurationError
+from pollconsumer.interface.api.calls import STEP, Calls
+from pollconsumer.interface.api.handle import Handle
+from pollconsumer.store.producer import Producer
+from pollconsumer.store.wire import Wire
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pollconsumer.store.connection import Command
+    from tests.store.servers import Server
+
+
+class Clock:
+    """Virtual; ``read`` is set whenever somebody looks at it."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.read = threading.Event()
+
+    def monotonic(self) -> float:
+        self.read.set()
+        return self.now
+
+    boot_time = monotonic
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+class Connection:
+    """To a server on which ``answer`` decides what a command gets; it is given the timeout."""
+
+    def __init__(self, answer: Callable[[float], Any]) -> None:
+        self._answer = answer
+        self.connect = self._nothing
+
+    def _nothing(self, timeout: float) -> None: ...
+
+    def send(self, commands: Sequence[Command]) -> None: ...
+
+    def read(self, timeout: float) -> Any:
+        return self._answer(timeout)
+
+    def readable(self, timeout: float) -> bool:  # noqa: ARG002  never asked
+        return True
+
+    def fileno(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def application(clock: Clock, patience: float, connect: Callable[[], Connection]) -> PollConsumer:
+    """One on a store that needs no greeting, which knows its queue."""
+    app = PollConsumer()
+    calls = Calls(patience, lambda: wire.close(), clock)
+    wire = Wire("memory:", lambda: calls, connect=connect)
+    store = Producer(wire, "tests", clocks=clock)
+    vars(store)["_registered"].add("default")
+    vars(app).update(_calls=calls, _store=store)
+    return app
+
+
+def calls_of(app: PollConsumer) -> dict[str, Callable[[], object]]:
+    handle = Handle("a", "default", app._look, duplicate=False)  # noqa: SLF001  no store has given one
+    return {
+        "one": lambda: app.enqueue("x", queue="default"),
+        "state": handle.state,
+        "wait": handle.wait,
+    }
+
+
+@pytest.mark.parametrize("call", ["one", "state", "wait"])
+@pytest.mark.parametrize("patience", [0.05, 1.0, 3.0])
+def test_a_store_that_accepts_and_never_answers_costs_the_patience(call: str, patience: float) -> None:
+    clock = Clock()
+
+    def never(timeout: float) -> None:
+        clock.now += timeout
+        raise TimeoutError
+
+    app = application(clock, patience, lambda: Connection(never))
+    with pytest.raises(StoreUnreachable) as caught:
+        calls_of(app)[call]()
+    assert isinstance(caught.value, OutcomeUnknown) == (call == "one")
+    assert patience <= clock.now <= patience + STEP
+
+
+@pytest.mark.parametrize("call", ["one", "state", "wait"])
+def test_a_store_that_nothing_listens_for_costs_the_patience(call: str) -> None:
+    clock = Clock()
+
+    def refused(timeout: float) -> None:  # noqa: ARG001  at once
+        raise ConnectionRefusedError
+
+    def connect() -> Connection:
+        connection = Connection(refused)
+        connection.connect = refused
+        return connection
+
+    app = application(clock, 1.0, connect)
+    with pytest.raises(StoreUnreachable) as caught:
+        calls_of(app)[call]()
+    assert not isinstance(caught.value, OutcomeUnknown)
+    assert clock.now == 1.0
+
+
+@pytest.mark.parametrize("patience", ["10ms", 0.01])
+def test_a_real_store_that_is_away_is_unreachable(patience: str | float) -> None:
+    app = PollConsumer(store="redis://127.0.0.1:1", patience=patience)
+    with pytest.raises(StoreUnreachable, match=r"store unreachable: redis://127\.0\.0\.1:1"):
+        app.enqueue("x")
+
+
+@pytest.mark.parametrize(
+    ("patience", "text"),
+    [
+        ("soon", "patience: 'soon'; units are ms, s, m, h, d, as in 500ms, 2s or 1m30s"),
+        (0, "patience: 0; must be > 0, and at most 365d"),
+        (-1, "patience: -1; must be 0 or more, and finite"),
+        (True, "patience: True; a duration is a number of seconds or text such as 1m30s"),
+        (None, "patience: None; "),
+    ],
+)
+def test_an_invalid_patience_is_refused(patience: Any, text: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        PollConsumer(patience=patience)
+    assert str(caught.value).startswith(text)
+
+
+def test_a_bulk_enqueue_has_its_patience_for_each_round_trip_and_says_what_was_accepted() -> None:
+    clock = Clock()
+    left = 12 * 3
+
+    def slow(timeout: float) -> list[bytes]:
+        nonlocal left
+        clock.now += 0.3
+        left -= 1
+        if left < 0:
+            clock.now += timeout
+            raise TimeoutError
+        return [b""] * 100
+
+    app = application(clock, 1.0, lambda: Connection(slow))
+
+    @app.handler
+    def note(n: int) -> None: ...
+
+    ids = [handle.id for handle in note.enqueue_many([{"n": n} for n in range(3000)])]
+    assert (len(set(ids)), clock.now > 5) == (3000, True)
+    before = clock.now
+    with pytest.raises(OutcomeUnknown) as caught:
+        note.enqueue_many([{"n": n} for n in range(1000)])
+    assert (len(caught.value.accepted), len(caught.value.ids)) == (600, 300)
+    assert clock.now <= before + 3 * 0.9 + 1.0 + STEP
+
+
+def test_a_conflict_in_a_later_round_trip_is_counted_from_the_first_message(valkey: Server) -> None:
+    app = PollConsumer(store=valkey.url)
+    messages = [app_message(n) for n in range(701)]
+    app.enqueue("other", id="m650")
+    with pytest.raises(Conflict) as caught:
+        app.enqueue_messages(messages)
+    assert (caught.value.id, caught.value.at) == ("m650", 650)
+    assert caught.value.accepted == [f"m{n}" for n in range(len(caught.value.accepted))]
+    assert len(caught.value.accepted) == 600
+
+
+def app_message(n: int) -> Any:
+    from pollconsumer.runtime.messages import new_message
+
+    return new_message("x", {}, id=f"m{n}")
+
+
+def test_a_call_that_is_interrupted_leaves_no_reply_to_the_next() -> None:
+    connections: list[Connection] = []
+
+    def interrupted(timeout: float) -> None:  # noqa: ARG001  by Ctrl-C
+        raise KeyboardInterrupt
+
+    def answered(timeout: float) -> list[bytes]:  # noqa: ARG001  at once
+        return [b""]
+
+    def connect() -> Connection:
+        connections.append(Connection(answered if connections else interrupted))
+        return connections[-1]
+
+    app = application(Clock(), 1.0, connect)
+    with pytest.raises(KeyboardInterrupt):
+        app.enqueue("x", queue="default")
+    assert not app.enqueue("x", queue="default").duplicate
+    assert len(connections) == 2
+
+
+class Waiter:
+    """A thread that makes a call while another one is under way."""
+
+    def __init__(self, calls: Calls, clock: Clock) -> None:
+        self._calls, self.error, self.left = calls, None, 0.0
+        clock.read.clear()
+        self._thread = threading.Thread(target=self._call)
+        self._thread.start()
+        assert clock.read.wait(30)  # it has begun
+
+    def _call(self) -> None:
+        try:
+            with self._calls:
+                self.left = self._calls.left()
+        except StoreUnreachable as error:
+            self.error = error
+
+    def join(self) -> Waiter:
+        self._thread.join(30)
+        assert not self._thread.is_alive()
+        return self
+
+    error: StoreUnreachable | None
+
+
+def fail(calls: Calls, clock: Clock, began: float, error: Exception | None) -> Waiter:
+    """A call of 1 s that ends so; the one returned began after so many seconds, and waited for it."""
+    with suppress(StoreUnreachable, ConfigurationError), calls:
+        clock.now = began
+        waiter = Waiter(calls, clock)
+        clock.now = 1.0
+        if error is not None:
+            raise error
+    return waiter.join()
+
+
+def test_a_call_whose_patience_ended_while_it_waited_for_one_without_an_answer_is_refused() -> None:
+    clock = Clock()
+    error = fail(Calls(1.0, clocks=clock), clock, 0.0, StoreUnreachable("away")).error
+    assert str(error) == "store unreachable: for 1s; calls before this one were not answered; nothing of it was sent"
+    assert error is not None
+    assert not error.sent
+
+
+def test_a_call_that_waited_for_one_without_an_answer_has_what_is_left_of_its_patience() -> None:
+    clock = Clock()
+    waiter = fail(Calls(1.0, clocks=clock), clock, 0.75, StoreUnreachable("away"))
+    assert (waiter.error, waiter.left) == (None, 0.75)
+
+
+@pytest.mark.parametrize("error", [None, NotReplicated(["a"], 0, 1, 1.0), ConfigurationError("x")])
+def test_a_call_that_waited_for_one_with_an_answer_has_its_patience_from_then_on(error: Exception | None) -> None:
+    clock = Clock()
+    waiter = fail(Calls(1.0, clocks=clock), clock, 0.0, error)
+    assert (waiter.error, waiter.left) == (None, 1.0)
+
+
+def test_a_store_that_refuses_at_once_has_answered() -> None:
+    clock = Clock()
+    calls = Calls(2.0, clocks=clock)
+    waiter = fail(calls, clock, 0.0, StoreUnreachable("it is a replica"))
+    assert (waiter.error, waiter.left) == (None, 2.0)
+
+
+def test_a_call_does_not_wait_for_others_that_begin_after_it_while_the_store_is_away() -> None:
+    clock = Clock()
+    calls = Calls(0.01, clocks=clock)
+    with suppress(StoreUnreachable), calls:
+        clock.now = 0.01
+        raise StoreUnreachable("away")
+    with calls:  # the next try
+        assert Waiter(calls, clock).join().error is not None
+
+
+def test_the_timeout_of_an_answer_stays_the_same_from_call_to_call() -> None:
+    clock = Clock()
+    seconds = []
+    for patience in (5.0, 1.0, 0.05):
+        calls = Calls(patience, clocks=clock)
+        with calls:
+            clock.now += 0.0001
+            seconds.append(calls.for_one_answer())
+    assert seconds == [2.0, pytest.approx(1.0), STEP]
