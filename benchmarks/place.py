@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from pollconsumer.interface.api.app import HandlerFunction
+    from pollconsumer.interface.api.sending import HandlerFunction
     from pollconsumer.store.wire import Wire
 
 HANDLERS = '''
@@ -152,10 +152,10 @@ def share_one_core() -> None:
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
 
 
-def handler(name: str) -> HandlerFunction[..., ..., None]:
+def handler(name: str) -> HandlerFunction[..., ..., None, None]:
     import handlers  # type: ignore[import-not-found]  # written by `place`
 
-    found: HandlerFunction[..., ..., None] = getattr(handlers, name)
+    found: HandlerFunction[..., ..., None, None] = getattr(handlers, name)
     return found
 
 

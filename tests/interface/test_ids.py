@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any
 
-    from pollconsumer.interface.api.app import HandlerFunction
+    from pollconsumer.interface.api.sending import HandlerFunction
     from tests.site import Site
 
 
@@ -25,7 +25,7 @@ def app() -> PollConsumer:
 
 
 @pytest.fixture
-def ship(app: PollConsumer) -> HandlerFunction[..., ..., Any]:
+def ship(app: PollConsumer) -> HandlerFunction[..., ..., Any, Any]:
     @app.handler
     def ship(order: int = 0, *, to: str = "") -> None: ...
 
@@ -39,7 +39,7 @@ def sandbox(app: PollConsumer, ship: object) -> Iterator[Sandbox]:  # noqa: ARG0
 
 
 def test_the_same_call_again_is_a_duplicate_and_another_a_conflict(
-    app: PollConsumer, sandbox: Sandbox, ship: HandlerFunction[..., ..., Any]
+    app: PollConsumer, sandbox: Sandbox, ship: HandlerFunction[..., ..., Any, Any]
 ) -> None:
     assert not app.enqueue("ship", {"order": 1, "to": "Ada"}, id="a").duplicate
     assert app.enqueue("ship", {"to": "Ada", "order": 1}, id="a").duplicate
@@ -60,7 +60,7 @@ def test_the_same_call_again_is_a_duplicate_and_another_a_conflict(
 
 
 def test_many_under_one_id_are_a_conflict_and_none_of_them_is_enqueued(
-    sandbox: Sandbox, ship: HandlerFunction[..., ..., Any]
+    sandbox: Sandbox, ship: HandlerFunction[..., ..., Any, Any]
 ) -> None:
     with pytest.raises(Conflict):
         ship.using(id="a").enqueue_many([{"order": 1}, {"order": 2}])

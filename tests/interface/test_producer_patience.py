@@ -73,7 +73,7 @@ def application(clock: Clock, patience: float, connect: Callable[[], Connection]
 
 
 def calls_of(app: PollConsumer) -> dict[str, Callable[[], object]]:
-    handle = Handle("a", "default", app._look, duplicate=False)  # noqa: SLF001  no store has given one
+    handle: Handle[None] = Handle("a", "default", app, duplicate=False)
     return {
         "one": lambda: app.enqueue("x", queue="default"),
         "state": handle.state,

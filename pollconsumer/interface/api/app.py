@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import time
 from contextlib import contextmanager
-from itertools import repeat
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec, Protocol, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar, Unpack, overload
 
 from pollconsumer.core.choices import Missed, Overlap
 from pollconsumer.core.errors import ConfigurationError, Conflict, StoreUnreachable
-from pollconsumer.core.message import NewMessage, check_handler, digest_of, encode_payload
+from pollconsumer.core.message import NewMessage, check_handler
 from pollconsumer.interface.api.calls import Calls
 from pollconsumer.interface.api.handle import Handle
 from pollconsumer.interface.api.handler_options import (
@@ -22,6 +21,7 @@ from pollconsumer.interface.api.handler_options import (
 )
 from pollconsumer.interface.api.hooks import Hooking
 from pollconsumer.interface.api.registry import registry
+from pollconsumer.interface.api.sending import HandlerFunction
 from pollconsumer.interface.logs import log
 from pollconsumer.interface.settings.load import load_settings
 from pollconsumer.interface.settings.model import RecurrenceSettings, Settings
@@ -30,18 +30,16 @@ from pollconsumer.interface.settings.values import parse_timeout, parse_word
 from pollconsumer.runtime.handling.arguments import Arguments
 from pollconsumer.runtime.handling.hooks import Hooks
 from pollconsumer.runtime.handling.shield import Shield
-from pollconsumer.runtime.messages import SendOptions, new_id, new_ids, new_message
+from pollconsumer.runtime.messages import SendOptions, new_message
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 
     from pollconsumer.runtime.handling.context import Context
-    from pollconsumer.runtime.handling.handler import Handler
     from pollconsumer.store.inspector import Message
-    from pollconsumer.store.producer import Enqueued, Producer
+    from pollconsumer.store.producer import Producer
 
 P = ParamSpec("P")
-Q = ParamSpec("Q")
 R = TypeVar("R")
 
 PATIENCE = 5.0
@@ -65,7 +63,7 @@ class PollConsumer(Hooking):
         self, *, store: str | None = None, namespace: str | None = None, patience: str | float = PATIENCE
     ) -> None:
         self.place = self._store_url, self._namespace = store, namespace
-        self.handlers: dict[str, HandlerFunction[..., ..., Any]] = {}
+        self.handlers: dict[str, HandlerFunction[..., ..., Any, Any]] = {}
         self.recurrences: dict[str, RecurrenceSettings] = {}
         self.hooks = Hooks(log.warning)
         self._store: Producer | None = None
@@ -83,11 +81,21 @@ class PollConsumer(Hooking):
 
     @overload
     def handler(
-        self, name: Callable[Concatenate[Context, P], R], /
-    ) -> HandlerFunction[P, Concatenate[Context, P], R]: ...
+        self, name: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]], /
+    ) -> HandlerFunction[P, Concatenate[Context, P], Coroutine[Any, Any, R], R]: ...
 
     @overload
-    def handler(self, name: Callable[P, R], /) -> HandlerFunction[P, P, R]: ...
+    def handler(
+        self, name: Callable[Concatenate[Context, P], R], /
+    ) -> HandlerFunction[P, Concatenate[Context, P], R, R]: ...
+
+    @overload
+    def handler(
+        self, name: Callable[P, Coroutine[Any, Any, R]], /
+    ) -> HandlerFunction[P, P, Coroutine[Any, Any, R], R]: ...
+
+    @overload
+    def handler(self, name: Callable[P, R], /) -> HandlerFunction[P, P, R, R]: ...
 
     @overload
     def handler(self, name: str | None = None, /, **options: Unpack[HandlerOptions]) -> Register: ...
@@ -102,7 +110,7 @@ class PollConsumer(Hooking):
             return self.handler()(name)
         checked = check_options(options)
 
-        def register(function: Callable[..., Any]) -> HandlerFunction[..., ..., Any]:
+        def register(function: Callable[..., Any]) -> HandlerFunction[..., ..., Any, Any]:
             chosen = check_handler(name or getattr(function, "__name__", None))
             if chosen in self.handlers:
                 refuse_second(chosen, self.handlers[chosen].function, function)
@@ -136,7 +144,7 @@ class PollConsumer(Hooking):
         cron, every = (when, None) if is_cron else (None, when)
 
         def register(function: Any) -> Any:
-            registered: HandlerFunction[..., ..., Any] = self.handler(name, **options)(function)
+            registered: HandlerFunction[..., ..., Any, Any] = self.handler(name, **options)(function)
             chosen = registered.definition.name
             try:
                 recurrence = RecurrenceSettings(
@@ -158,7 +166,9 @@ class PollConsumer(Hooking):
 
         return register
 
-    def enqueue(self, handler: str, payload: Mapping[str, Any] | None = None, **options: Unpack[SendOptions]) -> Handle:
+    def enqueue(
+        self, handler: str, payload: Mapping[str, Any] | None = None, **options: Unpack[SendOptions]
+    ) -> Handle[Any]:
         """Enqueue a message by its handler's name, without the handler's code.
 
         ValueError or TypeError for an invalid message, OutcomeUnknown if the reply was lost, StoreUnreachable;
@@ -175,35 +185,36 @@ class PollConsumer(Hooking):
                 return app.handlers[handler].definition.queue
         return self._settings().queue_of(handler)
 
-    def enqueue_one(self, message: NewMessage) -> Handle:
+    def enqueue_one(self, message: NewMessage) -> Handle[Any]:
         """Enqueue a prepared message."""
         with Shield(), self._calls:
             entry = self._opened().enqueue_one(message)
-        return self._handles([message], [entry])[0]
+        return Handle(entry.id, message.queue, self, duplicate=entry.duplicate)
 
-    def enqueue_messages(self, messages: Sequence[NewMessage]) -> list[Handle]:
+    def enqueue_messages(self, messages: Sequence[NewMessage]) -> list[Handle[Any]]:
         """Enqueue prepared messages, a few hundred per round trip. Calls of other threads may come in between."""
-        handles: list[Handle] = []
+        handles: list[Handle[Any]] = []
         with Shield():
             for part in _round_trips(messages):
                 with _after(handles), self._calls:
                     held = self._opened().enqueue(part)
-                handles += self._handles(part, held)
+                handles += [
+                    Handle(entry.id, message.queue, self, duplicate=entry.duplicate)
+                    for entry, message in zip(held, part, strict=True)
+                ]
         return handles
 
-    def _handles(self, messages: Sequence[NewMessage], held: Sequence[Enqueued]) -> list[Handle]:
-        pause = time.sleep if registry.stand_in is None else registry.stand_in.pause
-        return [
-            Handle(entry.id, message.queue, self._look, duplicate=entry.duplicate, pause=pause)
-            for entry, message in zip(held, messages, strict=True)
-        ]
-
-    def _look(self, queue: str, message_id: str) -> Message:
+    def look(self, queue: str, message_id: str) -> Message:
+        """A message of this queue, as it is now. NotFound if it is not kept."""
         from pollconsumer.store.inspector import Inspector
 
         with Shield(), self._calls:
             store = self._opened()
             return Inspector(store.wire, store.keys.namespace).message(message_id, queue)
+
+    def pause(self, seconds: float) -> None:
+        """Between two looks at an awaited message."""
+        (time.sleep if registry.stand_in is None else registry.stand_in.pause)(seconds)
 
     def _opened(self) -> Producer:
         if registry.stand_in is not None:
@@ -235,7 +246,7 @@ def _round_trips(messages: Sequence[NewMessage]) -> Iterator[Sequence[NewMessage
 
 
 @contextmanager
-def _after(handles: Sequence[Handle]) -> Iterator[None]:
+def _after(handles: Sequence[Handle[Any]]) -> Iterator[None]:
     """Enqueue messages that come after those of ``handles``: errors count from the first of all."""
     try:
         yield
@@ -257,66 +268,18 @@ class Register(Protocol):
 
     @overload
     def __call__(
-        self, function: Callable[Concatenate[Context, P], R], /
-    ) -> HandlerFunction[P, Concatenate[Context, P], R]: ...
+        self, function: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]], /
+    ) -> HandlerFunction[P, Concatenate[Context, P], Coroutine[Any, Any, R], R]: ...
 
     @overload
-    def __call__(self, function: Callable[P, R], /) -> HandlerFunction[P, P, R]: ...
+    def __call__(
+        self, function: Callable[Concatenate[Context, P], R], /
+    ) -> HandlerFunction[P, Concatenate[Context, P], R, R]: ...
 
+    @overload
+    def __call__(
+        self, function: Callable[P, Coroutine[Any, Any, R]], /
+    ) -> HandlerFunction[P, P, Coroutine[Any, Any, R], R]: ...
 
-class HandlerFunction(Generic[P, Q, R]):
-    """A function that is a handler: still callable, with parameters Q, and enqueued with P."""
-
-    def __init__(self, app: PollConsumer, handler: Handler, function: Callable[Q, R], arguments: Arguments) -> None:
-        self.app, self.definition, self.function, self.arguments = app, handler, function, arguments
-        self.__name__ = getattr(function, "__name__", handler.name)
-        self.__doc__, self.__module__ = function.__doc__, function.__module__
-        self.__wrapped__ = function
-        self._plain: Sending[P] | None = None
-
-    def __call__(self, *args: Q.args, **kwargs: Q.kwargs) -> R:
-        return self.function(*args, **kwargs)
-
-    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle:
-        """Enqueue a message that calls the function with these arguments. TypeError if they do not fit."""
-        self._plain = self._plain or self.using()
-        return self._plain.enqueue(*args, **kwargs)
-
-    def enqueue_many(self, payloads: Iterable[Mapping[str, Any]]) -> list[Handle]:
-        """Enqueue one message for each set of arguments, a few hundred in a round trip."""
-        return self.using().enqueue_many(payloads)
-
-    def using(self, **options: Unpack[SendOptions]) -> Sending[P]:
-        """This handler with options for its messages."""
-        options["queue"] = options.get("queue") or self.definition.queue
-        return Sending(self, options)
-
-
-class Sending(Generic[P]):
-    """A handler with options for its messages."""
-
-    def __init__(self, handler: HandlerFunction[P, ..., Any], options: SendOptions) -> None:
-        self._handler, self._options = handler, options
-        self._first = new_message(handler.definition.name, {}, **options)
-
-    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle:
-        """Enqueue a message. TypeError if the arguments do not fit."""
-        return self._handler.app.enqueue_one(self._message(args, kwargs))
-
-    def enqueue_many(self, payloads: Iterable[Mapping[str, Any]]) -> list[Handle]:
-        """Enqueue one message for each set of arguments, a few hundred in a round trip."""
-        return self._handler.app.enqueue_messages(self._messages(payloads))
-
-    def _messages(self, payloads: Iterable[Mapping[str, Any]]) -> list[NewMessage]:
-        if self._first.digest:
-            return [self._message((), payload) for payload in payloads]
-        of_call, (_, queue, handler, _, *options) = self._handler.arguments.of_call, self._first
-        encoded = [encode_payload(of_call((), payload)) for payload in payloads]
-        ids = new_ids(len(encoded))
-        return list(map(NewMessage._make, zip(ids, repeat(queue), repeat(handler), encoded, *map(repeat, options))))
-
-    def _message(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> NewMessage:
-        payload, first = encode_payload(self._handler.arguments.of_call(args, kwargs)), self._first
-        if first.digest:
-            return first._replace(payload=payload, digest=digest_of(first.handler, payload))
-        return NewMessage._make((new_id(), first.queue, first.handler, payload, *first[4:]))  # quicker than _replace
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> HandlerFunction[P, P, R, R]: ...

@@ -3,35 +3,29 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from pollconsumer.core.errors import NotCompleted
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.notation.timespan import parse_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
+    from pollconsumer.interface.api.app import PollConsumer
     from pollconsumer.store.inspector import Message
+
+R = TypeVar("R", covariant=True)
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.002, 0.1
 
 
-class Handle:
-    """``id``: the message's. ``duplicate``: the store already had it, or its unique key."""
+class Handle(Generic[R]):
+    """A message whose handler returns R. ``id``: the message's. ``duplicate``: the store already had it, or its unique
+    key."""
 
-    __slots__ = ("_look", "_pause", "duplicate", "id", "queue")
+    __slots__ = ("_app", "duplicate", "id", "queue")
 
-    def __init__(
-        self,
-        id: str,  # noqa: A002  its name in messages
-        queue: str,
-        look: Callable[[str, str], Message],
-        *,
-        duplicate: bool,
-        pause: Callable[[float], object] = time.sleep,
-    ) -> None:
-        self.id, self.queue, self.duplicate, self._look, self._pause = id, queue, duplicate, look, pause
+    def __init__(self, id: str, queue: str, app: PollConsumer, *, duplicate: bool) -> None:  # noqa: A002  as in messages
+        self.id, self.queue, self._app, self.duplicate = id, queue, app, duplicate
 
     def __repr__(self) -> str:
         return f"Handle(id={self.id!r}, queue={self.queue!r}, duplicate={self.duplicate})"
@@ -43,26 +37,46 @@ class Handle:
         return hash((self.id, self.queue))
 
     def state(self) -> State:
-        """NotFound if the message is no longer kept."""
-        return self._look(self.queue, self.id).state
+        """The message's state. NotFound if it is no longer kept; StoreUnreachable."""
+        return self._app.look(self.queue, self.id).state
 
-    def wait(self, timeout: str | float | None = None) -> Any:
+    def wait(self, timeout: str | float | None = None) -> R | None:
         """Wait until the message is completed. Returns its result; None if it has none, or it is no longer kept.
 
+        A result is the JSON of what the handler returned: a tuple comes back as a list, an instant as text.
+
         ``timeout`` in seconds or as text such as ``5m``, None for no limit. TimeoutError after it; NotCompleted if the
-        message became a dead letter or was cancelled; NotFound if it is no longer kept. Polls the store, at intervals
-        up to a tenth of a second.
+        message became a dead letter or was cancelled; NotFound if it is no longer kept; StoreUnreachable. Polls the
+        store, at intervals up to a tenth of a second.
         """
-        until = None if timeout is None else time.monotonic() + parse_duration(timeout)
-        pause = FIRST_PAUSE
+        waiting = _Waiting(timeout)
         while True:
-            message = self._look(self.queue, self.id)
-            if message.state is State.COMPLETED:
-                return message.result
-            if message.state.has_ended:
-                raise NotCompleted(self.id, message.state, message.last_error)
-            left = pause if until is None else until - time.monotonic()
-            if left <= 0:
-                raise TimeoutError(f"message {self.id} is still {message.state} after {timeout}")
-            self._pause(min(pause, left))
-            pause = min(LONGEST_PAUSE, pause * 2)
+            message = self._app.look(self.queue, self.id)
+            pause = waiting.pause_after(message)
+            if pause is None:
+                result: R | None = message.result
+                return result
+            self._app.pause(pause)
+
+
+class _Waiting:
+    """When to look at an awaited message again."""
+
+    def __init__(self, timeout: str | float | None) -> None:
+        self._timeout = timeout
+        self._until = None if timeout is None else time.monotonic() + parse_duration(timeout)
+        self._pause = FIRST_PAUSE
+
+    def pause_after(self, message: Message) -> float | None:
+        """Seconds until the next look, None if there is a result. NotCompleted or TimeoutError if there will be
+        none."""
+        if message.state is State.COMPLETED:
+            return None
+        if message.state.has_ended:
+            raise NotCompleted(message.id, message.state, message.last_error)
+        pause = self._pause
+        left = pause if self._until is None else self._until - time.monotonic()
+        if left <= 0:
+            raise TimeoutError(f"message {message.id} is still {message.state} after {self._timeout}")
+        self._pause = min(LONGEST_PAUSE, pause * 2)
+        return min(pause, left)

@@ -10,7 +10,8 @@ from pollconsumer.interface.api.handler_options import refuse_second
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from pollconsumer.interface.api.app import HandlerFunction, PollConsumer
+    from pollconsumer.interface.api.app import PollConsumer
+    from pollconsumer.interface.api.sending import HandlerFunction
     from pollconsumer.interface.settings.model import RecurrenceSettings, Settings
     from pollconsumer.store.producer import Producer
 
@@ -34,9 +35,9 @@ class Registry:
     def add(self, *apps: PollConsumer) -> None:
         self.apps += [app for app in apps if app not in self.apps]
 
-    def handlers(self) -> dict[str, HandlerFunction[..., ..., Any]]:
+    def handlers(self) -> dict[str, HandlerFunction[..., ..., Any, Any]]:
         """By name. ConfigurationError for a duplicate name."""
-        found: dict[str, HandlerFunction[..., ..., Any]] = {}
+        found: dict[str, HandlerFunction[..., ..., Any, Any]] = {}
         for app in self.apps:
             for name, registered in app.handlers.items():
                 if name in found:

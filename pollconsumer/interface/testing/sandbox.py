@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import TracebackType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pollconsumer.core.choices import LauncherRule
 from pollconsumer.core.lifecycle import State
@@ -170,7 +170,7 @@ class Sandbox:
         self._clock.pass_until(end)
         return total
 
-    def message(self, message: Handle | str) -> Message:
+    def message(self, message: Handle[Any] | str) -> Message:
         """The message, by handle or id. NotFound if there is none."""
         if isinstance(message, Handle):
             return self._inspector.message(message.id, message.queue)

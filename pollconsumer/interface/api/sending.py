@@ -1,0 +1,118 @@
+"""Handlers as their producers see them: called, or enqueued with arguments and options."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import repeat
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack
+
+from pollconsumer.core.message import NewMessage, digest_of, encode_payload
+from pollconsumer.runtime.messages import SendOptions, new_id, new_ids, new_message
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from pollconsumer.interface.api.app import PollConsumer
+    from pollconsumer.interface.api.handle import Handle
+    from pollconsumer.runtime.handling.arguments import Arguments
+    from pollconsumer.runtime.handling.handler import Handler
+
+P = ParamSpec("P")
+Q = ParamSpec("Q")
+C = TypeVar("C", covariant=True)
+R = TypeVar("R", covariant=True)
+
+
+class Args(Generic[P]):
+    """Arguments of a handler whose parameters are P, already checked against them. For `enqueue_many`."""
+
+    __slots__ = ("arguments", "payload")
+
+    def __init__(self, arguments: Arguments, payload: dict[str, Any]) -> None:
+        self.arguments, self.payload = arguments, payload
+
+    def __repr__(self) -> str:
+        return f"Args({self.payload!r})"
+
+
+class HandlerFunction(Generic[P, Q, C, R]):
+    """A function that is a handler: still callable, with parameters Q, and returning C; its messages have parameters P
+    and the result R."""
+
+    def __init__(self, app: PollConsumer, handler: Handler, function: Callable[Q, C], arguments: Arguments) -> None:
+        self.app, self.definition, self.function, self.arguments = app, handler, function, arguments
+        self.__name__ = getattr(function, "__name__", handler.name)
+        self.__doc__, self.__module__ = function.__doc__, function.__module__
+        self.__wrapped__ = function
+        self._plain: Sending[P, R] | None = None
+
+    def __call__(self, *args: Q.args, **kwargs: Q.kwargs) -> C:
+        return self.function(*args, **kwargs)
+
+    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
+        """Enqueue a message that calls the function with these arguments. TypeError if they do not fit; other errors
+        as of ``PollConsumer.enqueue``."""
+        self._plain = self._plain or self.using()
+        return self._plain.enqueue(*args, **kwargs)
+
+    def enqueue_many(self, payloads: Iterable[Args[P] | Mapping[str, Any]]) -> list[Handle[R]]:
+        """Enqueue one message for each set of arguments, a few hundred in a round trip.
+
+        Type checkers compare ``args(...)`` with the function's parameters; mappings of names to values are compared
+        when they are enqueued. TypeError, before anything is enqueued, if any do not fit.
+        """
+        return self.using().enqueue_many(payloads)
+
+    def args(self, *args: P.args, **kwargs: P.kwargs) -> Args[P]:
+        """Arguments of one message, for ``enqueue_many``. TypeError if they do not fit."""
+        return Args(self.arguments, self.arguments.of_call(args, kwargs))
+
+    def using(self, **options: Unpack[SendOptions]) -> Sending[P, R]:
+        """This handler with options for its messages."""
+        options["queue"] = options.get("queue") or self.definition.queue
+        return Sending(self, options)
+
+
+class Sending(Generic[P, R]):
+    """A handler with options for its messages."""
+
+    def __init__(self, handler: HandlerFunction[P, ..., Any, R], options: SendOptions) -> None:
+        self._handler, self._options = handler, options
+        self._first = new_message(handler.definition.name, {}, **options)
+
+    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
+        """Enqueue a message. TypeError if the arguments do not fit."""
+        return self._handler.app.enqueue_one(self._message(self._payload(args, kwargs)))
+
+    def enqueue_many(self, payloads: Iterable[Args[P] | Mapping[str, Any]]) -> list[Handle[R]]:
+        """Enqueue one message for each set of arguments, a few hundred in a round trip."""
+        return self._handler.app.enqueue_messages(self._messages(payloads))
+
+    def _messages(self, payloads: Iterable[Args[P] | Mapping[str, Any]]) -> list[NewMessage]:
+        of_call, (_, queue, handler, _, *options) = self._handler.arguments.of_call, self._first
+        encoded = [
+            encode_payload(of_call((), given) if isinstance(given, dict) else self._checked(given))
+            for given in payloads
+        ]
+        if self._first.digest:
+            return [self._message(payload) for payload in encoded]
+        ids = new_ids(len(encoded))
+        return list(map(NewMessage._make, zip(ids, repeat(queue), repeat(handler), encoded, *map(repeat, options))))
+
+    def _checked(self, given: Args[P] | Mapping[str, Any]) -> dict[str, Any]:
+        arguments = self._handler.arguments
+        if isinstance(given, Args) and given.arguments is arguments:
+            return given.payload
+        if isinstance(given, Mapping):
+            return arguments.of_call((), given)
+        name, kind = self._first.handler, "args of another handler" if isinstance(given, Args) else type(given).__name__
+        raise TypeError(f"a message of {name} needs its arguments as a mapping or from its args(), not {kind}")
+
+    def _payload(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bytes:
+        return encode_payload(self._handler.arguments.of_call(args, kwargs))
+
+    def _message(self, payload: bytes) -> NewMessage:
+        first = self._first
+        if first.digest:
+            return first._replace(payload=payload, digest=digest_of(first.handler, payload))
+        return NewMessage._make((new_id(), first.queue, first.handler, payload, *first[4:]))  # quicker than _replace
