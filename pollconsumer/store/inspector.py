@@ -48,6 +48,15 @@ class Message(NamedTuple):
         return self.row.attempts
 
     @property
+    def priority(self) -> int:
+        return self.row.priority
+
+    @property
+    def generation(self) -> int:
+        """The number of redrives."""
+        return self.row.generation
+
+    @property
     def timestamps(self) -> Timestamps:
         return self.row.timestamps
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from pollconsumer.core.lifecycle import State
@@ -13,6 +13,8 @@ from pollconsumer.store.wire import Wire
 
 EVERY = 10**9
 """More messages than a store has."""
+Chosen = Sequence[tuple[str, str]]
+"""Queue and id of messages."""
 
 
 class Selection(NamedTuple):
@@ -63,12 +65,28 @@ class Selecting:
                 yield from (message for message in found if not message.state.has_ended)
 
 
-def unreserved(selecting: Selecting, selection: Selection) -> list[tuple[str, str]]:
-    """Queue and id of those selected that are scheduled or ready, each once: scheduled ones first, since these become
-    ready, and all of them before anything changes, since that would move the others from page to page."""
-    states = (State.SCHEDULED, State.READY)
+def unreserved(selecting: Selecting, selection: Selection) -> Chosen:
+    """Those selected that are scheduled or ready: scheduled ones first, since these become ready."""
+    return _chosen(selecting, selection, (State.SCHEDULED, State.READY))
+
+
+def dead_letters(selecting: Selecting, selection: Selection) -> Chosen:
+    return _chosen(selecting, selection, (State.DEAD,))
+
+
+def _chosen(selecting: Selecting, selection: Selection, states: Sequence[State]) -> Chosen:
+    """Each once, and all of them before anything changes, since that would move the others from page to page."""
+    states = [state for state in states if selection.state in (None, state)]
     found = (each for state in states for each in selecting.messages(selection._replace(state=state)))
     return list(dict.fromkeys((message.queue, message.id) for message in found))
+
+
+def by_queue(chosen: Chosen) -> dict[str, list[str]]:
+    """Their ids, by queue."""
+    ids: dict[str, list[str]] = {}
+    for queue, message_id in chosen:
+        ids.setdefault(queue, []).append(message_id)
+    return ids
 
 
 def recurrence_of(message_id: str) -> str | None:

@@ -108,7 +108,7 @@ def test_what_conflicts_with_a_completion_is_dropped_with_a_line_and_holds_up_no
     handle = app.enqueue("parent")
     with caplog.at_level(logging.WARNING):
         sandbox.run()
-    assert handle.state() == "completed"
+    assert handle.state == "completed"
     assert {message.id: message.payload for message in sandbox.messages(handler="ship")} == {
         "a": {"order": 1},
         "b": {"order": 3},

@@ -76,7 +76,7 @@ def calls_of(app: PollConsumer) -> dict[str, Callable[[], object]]:
     handle: Handle[None] = Handle("a", "default", app, duplicate=False)
     return {
         "one": lambda: app.enqueue("x", queue="default"),
-        "state": handle.state,
+        "state": lambda: handle.state,
         "wait": handle.wait,
     }
 

@@ -81,7 +81,7 @@ def test_a_message_is_handled_by_a_launch_and_not_before(app: PollConsumer, sand
         return 2 * n
 
     handle = double.enqueue(21)
-    assert (handle.state(), sandbox.message(handle).attempts) == ("ready", 0)
+    assert (handle.state, sandbox.message(handle).attempts) == ("ready", 0)
     assert sandbox.run() == Launched(1, 0, 0, StopReason.EMPTY)
     message = sandbox.message(handle.id)
     assert (message.state, message.result, message.attempts, message.handler) == ("completed", 42, 1, "double")
@@ -605,7 +605,7 @@ def test_every_application_is_kept_from_its_store_and_has_it_back_afterwards(app
         inside.handler("here")(lambda: None)
         handles = [each.enqueue("here") for each in (app, other, inside)]
         assert sandbox.run().handled == 3
-        assert {handle.state() for handle in handles} == {"completed"}
+        assert {handle.state for handle in handles} == {"completed"}
     assert registry.stand_in is None
     assert {app, other, inside} <= set(registry.apps)
     with Sandbox(app) as sandbox, pytest.raises(NotFound):

@@ -118,4 +118,4 @@ def test_a_handle_of_one_type_is_one_of_a_wider_type(sandbox: Sandbox) -> None:
     handles: list[Handle[object]] = [send.enqueue("ada"), fetch.enqueue("x")]
     assert len(sandbox.messages()) == len(handles)
     narrower: Handle[str] = send.enqueue("ada")  # type: ignore[assignment]
-    assert narrower.state() == "ready"
+    assert narrower.state == "ready"

@@ -112,7 +112,7 @@ def test_a_result_is_kept_and_waited_for(site: Site, app: PollConsumer) -> None:
     assert shown(site, handle.id)["result"] == {"doubled": 42}
     assert "result" in site.command("status", handle.id).stdout
     assert app.enqueue("double", {"n": 1}, id=handle.id).duplicate
-    assert handle.state() == "completed"
+    assert handle.state == "completed"
 
 
 def test_a_result_that_cannot_be_kept_is_dropped_with_a_word(site: Site) -> None:

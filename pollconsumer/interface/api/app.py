@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Protocol
 
 from pollconsumer.core.choices import Missed, Overlap
 from pollconsumer.core.errors import ConfigurationError, Conflict, StoreUnreachable
+from pollconsumer.core.lifecycle import State
 from pollconsumer.core.message import NewMessage, check_handler
 from pollconsumer.interface.api.calls import Calls
 from pollconsumer.interface.api.handle import Handle
@@ -30,17 +31,20 @@ from pollconsumer.interface.settings.values import parse_timeout, parse_word
 from pollconsumer.runtime.handling.arguments import Arguments
 from pollconsumer.runtime.handling.hooks import Hooks
 from pollconsumer.runtime.handling.shield import Shield
-from pollconsumer.runtime.messages import SendOptions, new_message
+from pollconsumer.runtime.messages import SendOptions, milliseconds, new_message
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 
+    from pollconsumer.interface.api.messages import Messages
     from pollconsumer.runtime.handling.context import Context
     from pollconsumer.store.inspector import Message
     from pollconsumer.store.producer import Producer
+    from pollconsumer.store.wire import Wire
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 
 PATIENCE = 5.0
 """Seconds for which a call is repeated while the store does not answer."""
@@ -204,13 +208,51 @@ class PollConsumer(Hooking):
                 ]
         return handles
 
-    def look(self, queue: str, message_id: str) -> Message:
-        """A message of this queue, as it is now. NotFound if it is not kept."""
+    def message(self, id: str, *, queue: str | None = None) -> Handle[Any]:  # noqa: A002  as in messages
+        """A handle to a message that anybody has enqueued.
+
+        NotFound if there is none, UsageError if two queues have one and ``queue`` is not given, StoreUnreachable.
+        """
+        return self.handle_of(self.look(queue, id))
+
+    def messages(
+        self,
+        *,
+        state: State | str | None = None,
+        queue: str | None = None,
+        handler: str | None = None,
+        recurrence: str | None = None,
+        key: str | None = None,
+        older_than: str | float | None = None,
+    ) -> Messages:
+        """All messages of which everything holds that is given.
+
+        ``recurrence``: they are its occurrences. ``key``: they hold this unique key. ``older_than``: they entered their
+        state so long ago at least, in seconds or as text such as ``5m``. ValueError for an invalid value.
+        """
+        from pollconsumer.interface.api.messages import Messages
+        from pollconsumer.store.selecting import Selection
+
+        chosen = None if state is None else parse_word(State, "state", state)
+        age = None if older_than is None else milliseconds("older_than", older_than) / 1000
+        return Messages(self, Selection(chosen, queue, handler, recurrence, key, age))
+
+    def look(self, queue: str | None, message_id: str) -> Message:
+        """A message as it is now, of this queue or of the one that has it. Raises as `message`."""
         from pollconsumer.store.inspector import Inspector
 
+        return self.ask(lambda *store: Inspector(*store).message(message_id, queue))
+
+    def handle_of(self, message: Message) -> Handle[Any]:
+        handle: Handle[Any] = Handle(message.id, message.queue, self, duplicate=False)
+        handle.listed = message
+        return handle
+
+    def ask(self, question: Callable[[Wire, str], T]) -> T:
+        """The answer to a question to the store, which is given the connection and the namespace."""
         with Shield(), self._calls:
             store = self._opened()
-            return Inspector(store.wire, store.keys.namespace).message(message_id, queue)
+            return question(store.wire, store.keys.namespace)
 
     def pause(self, seconds: float) -> None:
         """Between two looks at an awaited message."""

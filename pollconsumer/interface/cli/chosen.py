@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from pollconsumer.interface.cli.output import print_json, print_line
-
-Chosen = Sequence[tuple[str, str]]
-"""Queue and id of each message."""
+from pollconsumer.store.selecting import Chosen, by_queue
 
 
 def each_queue(chosen: Chosen, act: Callable[[str, list[str]], list[str]]) -> list[str]:
     """``act`` on the ids of each queue. Returns the ids that it did, too."""
-    by_queue: defaultdict[str, list[str]] = defaultdict(list)
-    for queue, message_id in chosen:
-        by_queue[queue].append(message_id)
-    return [message_id for queue, ids in by_queue.items() for message_id in act(queue, ids)]
+    return [message_id for queue, ids in by_queue(chosen).items() for message_id in act(queue, ids)]
 
 
 def report(what: str, done: Sequence[str], asked: Chosen, why_left: str, as_json: bool) -> None:

@@ -15,7 +15,7 @@ from pollconsumer.interface.cli.status import describe, print_message
 from pollconsumer.interface.cli.types import QUEUE_NAME, Once
 from pollconsumer.store.inspector import Inspector, Message
 from pollconsumer.store.interventions import Interventions
-from pollconsumer.store.selecting import Selecting, Selection
+from pollconsumer.store.selecting import Chosen, Selecting, Selection, dead_letters
 
 WHY_LEFT = "no record, or another message has the unique key"
 
@@ -89,12 +89,12 @@ def _letters(queue: str | None, handler: str | None) -> Iterator[Message]:
     return opened(Selecting).messages(Selection(State.DEAD, queue, handler))
 
 
-def _chosen(ids: tuple[str, ...], every: bool, handler: str | None, queue: str | None) -> list[tuple[str, str]]:
+def _chosen(ids: tuple[str, ...], every: bool, handler: str | None, queue: str | None) -> Chosen:
     """Queue and id of each selected dead letter, before anything changes."""
     if bool(ids) == bool(every or handler) and (ids or not queue):
         raise UsageError("which dead letters", "both" if ids else "none", "give ids, or --all, --handler or --queue")
     if not ids:
-        return [(letter.queue, letter.id) for letter in _letters(queue, handler)]
+        return dead_letters(opened(Selecting), Selection(queue=queue, handler=handler))
     letters = [opened(Inspector).message(message_id, queue) for message_id in ids]
     for letter in letters:
         if letter.state is not State.DEAD:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import click
 
-from pollconsumer.core.lifecycle import State
 from pollconsumer.interface.cli.chosen import each_queue, report, would
 from pollconsumer.interface.cli.opened import opened
 from pollconsumer.interface.cli.output import print_json
@@ -12,7 +11,7 @@ from pollconsumer.interface.cli.status import as_object, queues_table
 from pollconsumer.interface.cli.types import QUEUE_NAME
 from pollconsumer.store.inspector import Inspector
 from pollconsumer.store.interventions import Interventions
-from pollconsumer.store.selecting import Selecting, Selection, unreserved
+from pollconsumer.store.selecting import Selecting, Selection, dead_letters, unreserved
 
 
 @click.group(no_args_is_help=False)
@@ -53,7 +52,7 @@ def purge(name: str, yes: bool, as_json: bool) -> None:
     """Empty a queue: cancel what is scheduled or ready, forget its dead letters. What is reserved is finished."""
     selecting, interventions = opened(Selecting), opened(Interventions)
     asked = unreserved(selecting, Selection(queue=name))
-    dead = [(each.queue, each.id) for each in selecting.messages(Selection(State.DEAD, name))]
+    dead = dead_letters(selecting, Selection(queue=name))
     if yes:
         done = [*each_queue(asked, interventions.cancel_all), *each_queue(dead, interventions.purge)]
         report("purged", done, [*asked, *dead], "reserved by now", as_json)
