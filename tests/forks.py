@@ -30,7 +30,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 NUMBER = struct.Struct("!i")
-LEFT_OUT = ("pollconsumer.__main__", "pollconsumer.interface.testing", "pollconsumer.interface.isolation.child")
+LEFT_OUT = (
+    "pollconsumer.__main__",
+    "pollconsumer.django",
+    "pollconsumer.interface.testing",
+    "pollconsumer.interface.isolation.child",
+)
 """Modules that a launch does not import, or that do their work when they are imported."""
 
 

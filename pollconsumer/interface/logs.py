@@ -11,13 +11,15 @@ from __future__ import annotations
 import logging
 import re
 import sys
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from pollconsumer.core.errors import ConfigurationError, LeaseLost, PollConsumerError, StoreUnreachable, UsageError
 from pollconsumer.core.notation.text import printable, printable_lines
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pollconsumer.interface.streaks import LaunchStreaks
 
 log = logging.getLogger("pollconsumer")
@@ -25,6 +27,8 @@ NEWS: dict[str, Any] = {"streak": None}
 """``extra`` of a record that is not damped."""
 FAILURE, STANDING, MET = "failure", "standing", "met"
 """Kinds of streaks: see ``core/damping.py``."""
+SAID_BY_US = ("django.tasks", "django_tasks")
+"""Loggers of Django's tasks framework, which report dead letters; the launch does, too."""
 _NUMBER = re.compile(r"\b0x[0-9a-f]+\b|(?<![\w-])\d+(?:\.\d+)*(?:ms|[smhd%])?(?![\w-])")
 """A count, a duration, an address; not a number in a name, as in ``mail2``."""
 _streaks: LaunchStreaks | None = None
@@ -39,6 +43,8 @@ class _Lines(logging.Handler):
     """Records as single lines on the current standard error. Never raises."""
 
     def emit(self, record: logging.LogRecord) -> None:
+        if record.name in SAID_BY_US:
+            return
         try:
             text = record.getMessage()
         except Exception:  # a record of the user's code whose arguments do not fit its text
@@ -57,10 +63,25 @@ def configure(verbosity: int = 0, *, quiet: bool = False) -> None:
     Handlers' modules log in the same form, from warnings up. Calling it again replaces what was set up before."""
     level = logging.ERROR if quiet else (logging.WARNING, logging.INFO, logging.DEBUG)[min(verbosity, 2)]
     root = logging.getLogger()
-    for handler in [handler for handler in root.handlers if isinstance(handler, _Lines)]:
-        root.removeHandler(handler)
+    for logger in (root, log):
+        for handler in [handler for handler in logger.handlers if isinstance(handler, _Lines)]:
+            logger.removeHandler(handler)
+    log.propagate = True
     root.addHandler(_Lines(level))
     log.setLevel(level)
+
+
+@contextmanager
+def kept() -> Iterator[None]:
+    """Around code that may configure logging, as Django's setup does: our lines are still printed, and only once, even
+    if the configuration disables loggers that it does not name, or replaces the handlers of the root."""
+    root = logging.getLogger()
+    ours = [handler for handler in root.handlers if isinstance(handler, _Lines)]
+    yield
+    log.disabled = False
+    if not all(handler in root.handlers for handler in ours):
+        log.handlers += ours
+        log.propagate = False
 
 
 def warn_of_store(text: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar, Unpack, overload
 
 from pollconsumer.core.choices import Missed, Overlap
@@ -54,8 +55,8 @@ class PollConsumer(Hooking):
     """Handlers, and the store of their messages.
 
     Settings are those of the command that imports the module, else read like the command line's from the environment,
-    ``config.toml`` and defaults. ``store`` and ``namespace`` take precedence. The store is opened lazily; an instance
-    is thread-safe, and may be used on both sides of a fork.
+    the file ``config`` (``config.toml``) and defaults. ``store`` and ``namespace`` take precedence. The store is opened
+    lazily; an instance is thread-safe, and may be used on both sides of a fork.
 
     ``patience``, seconds or text such as ``1s``, more than 0: after that time without an answer from the store a call
     raises StoreUnreachable, or OutcomeUnknown if it was sent. It may last a few tenths of a second longer, and with
@@ -64,9 +65,17 @@ class PollConsumer(Hooking):
     """
 
     def __init__(
-        self, *, store: str | None = None, namespace: str | None = None, patience: str | float = PATIENCE
+        self,
+        *,
+        config: str | os.PathLike[str] | None = None,
+        store: str | None = None,
+        namespace: str | None = None,
+        patience: str | float = PATIENCE,
     ) -> None:
         self.place = self._store_url, self._namespace = store, namespace
+        self._config = None if config is None else Path(config)
+        self.queues: set[str] = set()
+        """Queues that launches serve in addition to those of its handlers."""
         self.handlers: dict[str, HandlerFunction[..., ..., Any, Any]] = {}
         self.recurrences: dict[str, RecurrenceSettings] = {}
         self.hooks = Hooks(log.warning)
@@ -274,7 +283,7 @@ class PollConsumer(Hooking):
         if registry.settings is not None and (registry.stand_in is not None or not any(self.place)):
             return registry.settings
         if self._own_settings is None:
-            self._own_settings = load_settings(store=self._store_url, namespace=self._namespace)
+            self._own_settings = load_settings(self._config, store=self._store_url, namespace=self._namespace)
         return self._own_settings
 
 

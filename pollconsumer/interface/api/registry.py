@@ -45,6 +45,9 @@ class Registry:
                 found[name] = registered
         return found
 
+    def queues(self) -> set[str]:
+        return {queue for app in self.apps for queue in app.queues}
+
     def recurrences(self) -> dict[str, RecurrenceSettings]:
         return {name: recurrence for app in self.apps for name, recurrence in app.recurrences.items()}
 

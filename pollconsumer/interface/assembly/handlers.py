@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from pollconsumer.core.errors import ConfigurationError, PollConsumerError, shown
+from pollconsumer.core.errors import ConfigurationError
 from pollconsumer.interface.api.handler_options import place_of
 from pollconsumer.interface.api.registry import registry
+from pollconsumer.interface.assembly.importing import importing
+from pollconsumer.interface.settings.load import DJANGO_VARIABLE, django_site
 from pollconsumer.interface.settings.writable import refuse_writable_modules
 from pollconsumer.runtime.handling.handler import with_hooks
-from pollconsumer.runtime.handling.outcome import describe, text_of
-from pollconsumer.runtime.handling.stray_forks import end_stray
 
 if TYPE_CHECKING:
     from pollconsumer.interface.settings.model import Settings
@@ -39,46 +37,36 @@ def load_handlers(settings: Settings, programs: Programs | None = None) -> dict[
 
 
 def import_handlers(settings: Settings) -> dict[str, Handler]:
-    """Handlers by name, of the modules in ``settings``. ConfigurationError for one that cannot be imported.
+    """Handlers by name, of the modules in ``settings`` and of the Django site. ConfigurationError for one that cannot
+    be imported.
 
     The directory of the configuration file is first on sys.path, and a ``PollConsumer()`` made in them has these
     settings.
     """
     registry.settings = settings
-    if settings.handlers:
+    site = django_site()
+    if modules := settings.handlers if site is None else (site, *settings.handlers):
         if not settings.trust_writable:
-            refuse_writable_modules(settings.directory, settings.handlers)
+            refuse_writable_modules(settings.directory, modules)
         directory = str(settings.directory)
         if sys.path[:1] != [directory]:
             sys.path.insert(0, directory)
-        for module in settings.handlers:
-            _import(module)
-    return {name: with_hooks(each.definition, each.app.hooks) for name, each in registry.handlers().items()}
+    if site is not None:
+        _import_site(site, settings)
+    for module in settings.handlers:
+        with importing("handlers", module):
+            import_module(module)
+    handlers = {name: with_hooks(each.definition, each.app.hooks) for name, each in registry.handlers().items()}
+    if site is None:
+        return handlers
+    from pollconsumer.django.connections import closing_connections
+
+    return {name: closing_connections(handler) for name, handler in handlers.items()}
 
 
-def _import(module: str) -> None:
-    pid = os.getpid()
+def _import_site(site: str, settings: Settings) -> None:
     try:
-        _import_here(module)
-    except BaseException as error:
-        end_stray(pid, error)
-        raise
-    end_stray(pid, None)
-
-
-def _import_here(module: str) -> None:
-    try:
-        import_module(module)
-    except ConfigurationError:
-        raise
-    except PollConsumerError as error:
-        raise ConfigurationError(f"handlers: {module}: {error}") from None
-    except SystemExit:
-        raise ConfigurationError("handlers", module, "the module exits when it is imported") from None
-    except ModuleNotFoundError as error:
-        reason = f"{shown(text_of(error))}; is it in the configuration file's directory?"
-        raise ConfigurationError("handlers", module, reason) from None
-    except BaseException as error:
-        if isinstance(error, KeyboardInterrupt) and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-            raise  # Ctrl-C; launches handle signals differently
-        raise ConfigurationError("handlers", module, f"importing it raised {shown(describe(error))}") from None
+        from pollconsumer.django.site import import_site
+    except ImportError as error:
+        raise ConfigurationError(DJANGO_VARIABLE, site, f"{error}, or unset the variable") from None
+    import_site(site, settings)

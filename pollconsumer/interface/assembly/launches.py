@@ -146,11 +146,13 @@ def mover_options(settings: Settings) -> MoverOptions:
 
 
 def served_queues(settings: Settings, handlers: Mapping[str, Handler]) -> tuple[str, ...]:
-    """The queues that a launch with these handlers serves, in order: those in the settings, else ``default`` and the
-    handlers'."""
+    """The queues that a launch with these handlers serves, in order: those in the settings, else ``default``, the
+    handlers' and the applications'."""
     if settings.consumer.queues:
         return tuple(dict.fromkeys(settings.consumer.queues))
-    return ("default", *sorted({handler.queue for handler in handlers.values()} - {"default"}))
+    from pollconsumer.interface.api.registry import registry  # the mover needs none of it
+
+    return ("default", *sorted(({handler.queue for handler in handlers.values()} | registry.queues()) - {"default"}))
 
 
 def consumer_options(

@@ -7,6 +7,7 @@ from contextlib import redirect_stdout
 from typing import TYPE_CHECKING
 
 from pollconsumer.core.errors import ConfigurationError
+from pollconsumer.interface.settings.load import django_site
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,7 +26,7 @@ class OwnQueues:
     def of(self, handler: str) -> str:
         """The queue of ``handler``; ``default`` if it is unknown. ConfigurationError if the modules cannot be
         imported."""
-        if handler in self._settings.commands or not self._settings.handlers:
+        if handler in self._settings.commands or not (self._settings.handlers or django_site()):
             return self._settings.queue_of(handler)
         if self._registered is None:
             self._registered = self._import()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shlex
-from contextlib import suppress
+import time
+from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
@@ -40,7 +42,7 @@ from pollconsumer.store.patience import Budget
 from pollconsumer.store.server import now_ms, service_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from pollconsumer.core.recurrence import Recurrence
     from pollconsumer.interface.settings.model import ConsumerSettings, MoverSettings, Settings
@@ -71,7 +73,8 @@ def check(as_json: bool) -> None:
     settings = current_settings()
     names = ", ".join(settings.handlers)
     watchdog = Watchdog(IMPORT_WITHIN, lambda: f"handlers: {shown(names)}: import exceeded {IMPORT_WITHIN:g}s")
-    handlers = load_handlers(settings)
+    with _own_time_zone():
+        handlers = load_handlers(settings)
     watchdog.disarm()
     unchecked = _unchecked_arguments()
     files = OnlyRead(settings.state_files().directories)
@@ -124,6 +127,20 @@ def check(as_json: bool) -> None:
                 "recurrence %s: nobody serves its queue %s; add it to consumer.queues, or launch 'run --queue %s'",
                 each.name, each.queue, each.queue,
             )  # fmt: skip
+
+
+@contextmanager
+def _own_time_zone() -> Iterator[None]:
+    """Around imports that may set the process's zone, as a Django site does; a launch reads its schedule before."""
+    own = os.environ.get("TZ")
+    try:
+        yield
+    finally:
+        if os.environ.get("TZ") != own:
+            os.environ.pop("TZ", None)
+            if own is not None:
+                os.environ["TZ"] = own
+            time.tzset()
 
 
 def _check_handlers(recurrences: Sequence[Recurrence], handlers: Mapping[str, Handler]) -> None:

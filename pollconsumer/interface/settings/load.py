@@ -36,6 +36,7 @@ ABOUT_MESSAGE = frozenset(
 )
 TRUST_VARIABLE, TRUSTED = f"{PREFIX}TRUST_WRITABLE", "true"
 """Only in the environment: a file that others may write cannot vouch for itself."""
+DJANGO_VARIABLE = "DJANGO_SETTINGS_MODULE"
 REMEMBERED = 8
 """Maximum number of cached sets of values."""
 
@@ -65,6 +66,11 @@ def load_settings(config: Path | None = None, *, store: str | None = None, names
         settings = replace(settings, **flags)  # type: ignore[arg-type]  # both are str
         validate(settings, flags)
     return settings
+
+
+def django_site() -> str | None:
+    """The settings module of the Django site whose tasks are handlers, if the environment names one."""
+    return os.environ.get(DJANGO_VARIABLE) or None
 
 
 def environment_in_force() -> dict[str, str]:

@@ -1,0 +1,143 @@
+"""The backend: tasks become messages, whose handlers are the tasks' functions."""
+
+from __future__ import annotations
+
+from functools import cache, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from django.db import transaction
+from django.utils import timezone
+
+from pollconsumer.core.errors import NotFound, PollConsumerError
+from pollconsumer.core.lifecycle import State
+from pollconsumer.core.message import check_handler, check_queue
+from pollconsumer.django.checks import problems
+from pollconsumer.django.framework import (
+    BaseTaskBackend,
+    InvalidTask,
+    TaskResult,
+    TaskResultDoesNotExist,
+    normalize_json,
+    task_enqueued,
+)
+from pollconsumer.django.result import STATUSES, stored_result
+from pollconsumer.django.task import MODULE, PollConsumerTask, options_of, task_at
+from pollconsumer.interface.api.app import PollConsumer
+from pollconsumer.interface.api.handler_options import HandlerOptions, check_options
+from pollconsumer.interface.settings.load import load_settings
+from pollconsumer.runtime.messages import new_message
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from datetime import datetime
+
+    from django.core.checks import CheckMessage
+
+    from pollconsumer.core.message import NewMessage
+    from pollconsumer.django.framework import Task
+    from pollconsumer.interface.settings.model import Settings
+
+PLACE = ("config", "store", "namespace")
+
+
+class PollConsumerBackend(BaseTaskBackend):
+    """OPTIONS: ``config``, ``store`` and ``namespace`` say where messages go, as for `PollConsumer`. Options of
+    handlers, such as ``max_attempts``, are for tasks that set none. ENQUEUE_ON_COMMIT: send when the transaction
+    commits."""
+
+    task_class = PollConsumerTask
+    supports_defer = True
+    supports_async_task = True
+    supports_get_result = True
+    supports_priority = True
+
+    def __init__(self, alias: str, params: dict[str, Any]) -> None:
+        super().__init__(alias, params)
+        self.place: dict[str, Any] = {name: self.options.get(name) for name in PLACE}
+        self.handler_options = {name: value for name, value in self.options.items() if name not in PLACE}
+        self._on_commit = bool(params.get("ENQUEUE_ON_COMMIT"))
+
+    @property
+    def app(self) -> PollConsumer:
+        # The framework makes a backend for each thread; they share a connection.
+        return _application(**self.place)
+
+    def settings(self) -> Settings:
+        """Those of its OPTIONS and this process's environment. Errors as in ``load_settings``."""
+        config, store, namespace = self.place.values()
+        return load_settings(None if config is None else Path(config), store=store, namespace=namespace)
+
+    def options_of(self, task: Task[Any, Any]) -> HandlerOptions:
+        """The options of the task's handler, unchecked."""
+        options: Any = self.handler_options | options_of(task) | {"queue": task.queue_name}
+        given: HandlerOptions = options
+        return given
+
+    def validate_task(self, task: Task[Any, Any]) -> None:
+        super().validate_task(task)
+        try:
+            check_handler(task.module_path)
+            check_queue(task.queue_name)
+            check_options(self.options_of(task))
+        except (PollConsumerError, TypeError) as error:
+            raise InvalidTask(str(error)) from None
+
+    def enqueue(self, task: Task[Any, Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> TaskResult[Any]:
+        """Errors as of `PollConsumer.enqueue`; TypeError for arguments without a JSON form."""
+        self.validate_task(task)
+        if task_at(task.module_path) is None:
+            rule = f"define or import it in the module '{MODULE}' of an installed app, where a launch finds it"
+            raise InvalidTask(f"Task {task.module_path} cannot be found; {rule}.")
+        message = new_message(
+            task.module_path,
+            {"args": normalize_json(args), "kwargs": normalize_json(kwargs)},
+            queue=task.queue_name,
+            priority=-task.priority,
+            at=_aware(task.run_after),
+        )
+        result: TaskResult[Any] = TaskResult(
+            task=task,
+            id=message.id,
+            status=STATUSES[State.READY],
+            enqueued_at=timezone.now(),
+            started_at=None,
+            finished_at=None,
+            last_attempted_at=None,
+            args=list(args),
+            kwargs=dict(kwargs),
+            backend=self.alias,
+            errors=[],
+            worker_ids=[],
+        )
+        if self._on_commit:
+            transaction.on_commit(partial(self._send, message, result))
+        else:
+            self._send(message, result)
+        return result
+
+    def _send(self, message: NewMessage, result: TaskResult[Any]) -> None:
+        self.app.enqueue_one(message)
+        task_enqueued.send_robust(type(self), task_result=result)  # what a receiver raises changes nothing
+
+    def get_result(self, result_id: str) -> TaskResult[Any]:
+        """TaskResultDoesNotExist for an unknown id, one that is no longer kept, and a message of no task."""
+        try:
+            message = self.app.look(None, result_id)
+        except NotFound as error:
+            raise TaskResultDoesNotExist(str(error)) from None
+        if (task := task_at(message.handler)) is None:
+            raise TaskResultDoesNotExist(f"message {result_id} is of no task: {message.handler}")
+        return stored_result(message, task, self.alias)
+
+    def check(self, **_: Any) -> Iterable[CheckMessage]:
+        return problems(self)
+
+
+@cache
+def _application(**place: Any) -> PollConsumer:
+    return PollConsumer(**place)
+
+
+def _aware(moment: datetime | None) -> datetime | None:
+    return timezone.make_aware(moment) if moment is not None and timezone.is_naive(moment) else moment

@@ -1,0 +1,131 @@
+"""Results of the framework, made from stored messages, and from a message in hand."""
+
+from __future__ import annotations
+
+import re
+import sys
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from django.conf import settings
+from django.utils import timezone
+
+from pollconsumer.core.lifecycle import State
+from pollconsumer.core.retry import Fatal, HandlerTimeout, ProcessDied
+from pollconsumer.django.framework import TASK_MAX_PRIORITY, InvalidTask, Task, TaskError, TaskResult, TaskResultStatus
+
+if TYPE_CHECKING:
+    from pollconsumer.runtime.handling.context import Context
+    from pollconsumer.store.inspector import Message
+
+STATUSES: dict[State, Any] = {
+    State.SCHEDULED: TaskResultStatus.READY,
+    State.READY: TaskResultStatus.READY,
+    State.RESERVED: TaskResultStatus.RUNNING,
+    State.COMPLETED: TaskResultStatus.SUCCESSFUL,
+    State.DEAD: TaskResultStatus.FAILED,
+    State.CANCELLED: TaskResultStatus.FAILED,
+}
+OURS = {kind.__name__: kind for kind in (Fatal, HandlerTimeout, ProcessDied)}
+"""Errors that may have no traceback."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredError(TaskError):
+    @property
+    def exception_class(self) -> type[BaseException]:
+        """ValueError unless its module is imported already: nothing that a store says is imported."""
+        module, _, name = self.exception_class_path.rpartition(".")
+        found = getattr(sys.modules.get(module), "__dict__", {}).get(name)
+        if not isinstance(found, type) or not issubclass(found, BaseException):
+            raise ValueError(f"{self.exception_class_path!r} is no exception of a module that is imported here")
+        return found
+
+
+def stored_result(message: Message, task: Task[Any, Any], alias: str) -> TaskResult[Any]:
+    """The result as the store has it. Its arguments are empty if the store no longer has them."""
+    times, payload = message.timestamps, message.payload or {}
+    started = _datetime(times.started_at)
+    result: TaskResult[Any] = TaskResult(
+        task=_as_sent(task, message, alias),
+        id=message.id,
+        status=STATUSES[message.state],
+        enqueued_at=_datetime(times.scheduled_at or times.enqueued_at),
+        started_at=started,
+        finished_at=_datetime(times.ended_at),
+        last_attempted_at=started,
+        args=payload.get("args", []),
+        kwargs=payload.get("kwargs", {}),
+        backend=alias,
+        errors=[] if message.last_error is None else [_error(message.last_error, message.traceback)],
+        worker_ids=worker_ids(message.attempts),
+    )
+    object.__setattr__(result, "_return_value", message.result)
+    return result
+
+
+def running_result(
+    context: Context, task: Task[Any, Any], alias: str, args: list[Any], kwargs: dict[str, Any]
+) -> TaskResult[Any]:
+    """That of the message in hand, without a look into the store."""
+    now = timezone.now()
+    return TaskResult(
+        task=task,
+        id=context.id,
+        status=STATUSES[State.RESERVED],
+        enqueued_at=None,
+        started_at=now,
+        finished_at=None,
+        last_attempted_at=now,
+        args=args,
+        kwargs=kwargs,
+        backend=alias,
+        errors=[],
+        worker_ids=worker_ids(context.attempt),
+    )
+
+
+def succeed(result: TaskResult[Any], value: Any) -> None:
+    for name, changed in (
+        ("status", STATUSES[State.COMPLETED]),
+        ("finished_at", timezone.now()),
+        ("_return_value", value),
+    ):
+        object.__setattr__(result, name, changed)  # as the framework does, whose results are frozen
+
+
+def worker_ids(attempts: int) -> list[str]:
+    """One for each attempt: the framework counts them. Which launches made earlier ones is not kept."""
+    return ["pollconsumer"] * attempts
+
+
+def _as_sent(task: Task[Any, Any], message: Message, alias: str) -> Task[Any, Any]:
+    """``task`` with the message's options, if the backend accepts them: others than it may have sent the message."""
+    priority = max(-TASK_MAX_PRIORITY, min(TASK_MAX_PRIORITY, -message.row.priority))
+    due = _datetime(message.timestamps.due_at)
+    try:
+        return task.using(priority=priority, queue_name=message.queue, run_after=due, backend=alias)
+    except InvalidTask:
+        return task
+
+
+def _datetime(ms: int | None) -> datetime | None:
+    if not ms:
+        return None
+    moment = datetime.fromtimestamp(ms / 1000, UTC)
+    return moment if settings.USE_TZ else timezone.make_naive(moment)
+
+
+def _error(text: str, trace: str | None) -> StoredError:
+    return StoredError(exception_class_path=_class_path(text, trace or ""), traceback=trace or text)
+
+
+def _class_path(text: str, trace: str) -> str:
+    """The class of an error: a traceback ends with its path and text; without one it is of ours."""
+    name = text.partition(":")[0]
+    said = re.findall(rf"^((?:\w+\.)*){re.escape(name)}(?::|$)", trace, re.MULTILINE)
+    if said:
+        return f"{said[-1] or 'builtins.'}{name}"
+    kind = OURS.get(name, Fatal)
+    return f"{kind.__module__}.{kind.__qualname__}"

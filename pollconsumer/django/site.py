@@ -1,0 +1,30 @@
+"""A launch's Django site: its setup, and its tasks as handlers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import django
+from django.apps import apps
+from django.conf import settings as django_settings
+from django.db import connections
+
+from pollconsumer.interface.assembly.importing import importing
+from pollconsumer.interface.logs import kept
+from pollconsumer.interface.settings.load import DJANGO_VARIABLE
+
+if TYPE_CHECKING:
+    from pollconsumer.interface.settings.model import Settings
+
+
+def import_site(site: str, settings: Settings) -> None:
+    """Set up the site with the settings module ``site``, and, if it has a backend of ours, register its tasks.
+    ConfigurationError for what cannot be imported."""
+    with importing(DJANGO_VARIABLE, site), kept():
+        if not apps.ready:
+            django.setup()
+        if getattr(django_settings, "TASKS", None):
+            from pollconsumer.django.handling import register_tasks  # it needs the framework
+
+            register_tasks(settings)
+        connections.close_all()  # what imports opened belongs to no message

@@ -1,0 +1,136 @@
+"""A Django site on disk, with an embedded server of its own: its programs and its launches are processes."""
+
+from __future__ import annotations
+
+import json
+import sys
+from textwrap import dedent
+from typing import TYPE_CHECKING, Any
+
+import django
+import pytest
+
+from tests.site import Site
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+FRAMEWORK = "django.tasks" if django.VERSION >= (6,) else "django_tasks"
+SETTINGS = f"""
+from pathlib import Path
+BASE_DIR = Path(__file__).parent
+SECRET_KEY = "tests"
+USE_TZ = True
+INSTALLED_APPS = ["shop"{"" if django.VERSION >= (6,) else ", 'django_tasks'"}]
+DATABASES = {{"default": {{"ENGINE": "django.db.backends.sqlite3", "NAME": BASE_DIR / "db.sqlite3"}}}}
+TASKS = {{"default": {{
+    "BACKEND": "pollconsumer.django.PollConsumerBackend",
+    "QUEUES": ["default", "mail"],
+    "OPTIONS": {{"config": BASE_DIR / "config.toml", "max_attempts": 2, "retry": Soon()}},
+}}}}
+"""
+SOON = """
+class Soon:
+    def delay(self, attempt, chance):
+        return 0.01
+"""
+NOTING = f"""
+import os
+from pathlib import Path
+
+from {FRAMEWORK} import task
+
+
+def note(what):
+    with (Path(__file__).parents[1] / "notes").open("a") as notes:
+        notes.write(f"{{what}}\\n")
+"""
+TASKS = """
+@task
+def record(name, *, times=1):
+    for _ in range(times):
+        note(name)
+    return {"noted": name}
+
+
+@task(takes_context=True)
+def tell(context, name):
+    note(f"{name} attempt {context.attempt} {context.message.attempt} {context.task_result.args}")
+
+
+class Unwilling(Exception):
+    pass
+
+
+@task
+def fail(name):
+    note(f"try {name}")
+    raise Unwilling(f"{name} cannot be done")
+
+
+@task(max_attempts=1, queue_name="mail")
+def fail_once(name):
+    note(f"try {name}")
+    raise ValueError(name)
+
+
+@task(queue_name="mail")
+async def fetch(name):
+    note(f"fetch {name}")
+    return name.upper()
+"""
+
+
+class DjangoSite(Site):
+    def __init__(self) -> None:
+        super().__init__()
+        self.environment["DJANGO_SETTINGS_MODULE"] = "website"
+        (self.directory / "config.toml").write_text("")
+        self.write("website.py", SOON + SETTINGS)
+        self.write("shop/__init__.py", "")
+        self.write("shop/tasks.py", NOTING + TASKS)
+
+    def write(self, path: str, text: str) -> None:
+        file = self.directory / path
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(dedent(text))
+
+    def append(self, path: str, text: str) -> None:
+        with (self.directory / path).open("a") as file:
+            file.write(dedent(text))
+
+    def program(self, text: str, **environment: str) -> Any:
+        """What ``text`` prints as JSON, a program of the site, such as a view."""
+        script = f"import django; django.setup()\nimport json\nfrom shop.tasks import *\n{dedent(text)}"
+        process = self.start_program([sys.executable, "-W", "error", "-c", script], **environment)
+        output, errors = process.communicate(timeout=60)
+        self._processes.remove(process)
+        assert process.returncode == 0, errors
+        assert errors == ""
+        return json.loads(output) if output else None
+
+    def result(self, message_id: str) -> Any:
+        """The result of a task, as another process of the site finds it."""
+        return self.program(
+            f"""
+            from {FRAMEWORK} import task_backends
+            found = task_backends["default"].get_result({message_id!r})
+            print(json.dumps({{
+                "status": found.status, "path": found.task.module_path, "priority": found.task.priority,
+                "queue": found.task.queue_name, "args": found.args, "kwargs": found.kwargs, "attempts": found.attempts,
+                "enqueued": str(found.enqueued_at), "started": str(found.started_at),
+                "finished": str(found.finished_at),
+                "last": str(found.last_attempted_at), "run_after": str(found.task.run_after),
+                "value": found.return_value if found.status == "SUCCESSFUL" else None,
+                "errors": [[error.exception_class_path, error.exception_class.__name__, error.traceback]
+                           for error in found.errors],
+            }}))
+            """
+        )
+
+
+@pytest.fixture
+def django_site() -> Iterator[DjangoSite]:
+    site = DjangoSite()
+    yield site
+    site.close()

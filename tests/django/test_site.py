@@ -1,0 +1,285 @@
+"""Launches and other commands that import handlers, where DJANGO_SETTINGS_MODULE names a site."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.site import wait_until
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.django.conftest import DjangoSite
+    from tests.site import Site
+
+HOSTILE = (
+    "os.system",
+    "shop.tasks.note",  # of a module of tasks, and no task
+    "shop.tasks.os.system",
+    "shop.views.trap",
+    "trap.spring",  # of a module that nothing else imports
+)
+
+
+def test_a_message_calls_nothing_but_the_tasks_of_installed_apps_and_imports_nothing(django_site: DjangoSite) -> None:
+    django_site.write("trap.py", "import pathlib; pathlib.Path('sprung').touch()\ndef spring(*_): ...\n")
+    django_site.write("shop/views.py", "import trap\n")
+    sent = [django_site.enqueue(name, "--queue", "default", args=["touch sprung"]) for name in HOSTILE]
+    done = django_site.drain()
+    assert done.returncode == 0
+    assert [django_site.state(message) for message in sent] == ["scheduled"] * len(HOSTILE)
+    assert {django_site.json("status", message)["attempts"] for message in sent} == {0}
+    django_site.program(f"""
+        backend = record.get_backend()
+        for message in {sent!r}:
+            try:
+                backend.get_result(message)
+            except Exception as error:
+                assert type(error).__name__ == "TaskResultDoesNotExist", error
+            else:
+                raise AssertionError(message)
+    """)
+    assert not (django_site.directory / "sprung").exists()
+    assert django_site.notes() == []
+
+
+def test_the_class_of_a_stored_error_is_not_imported(django_site: DjangoSite) -> None:
+    """A traceback in the store is written by whoever may write there."""
+    django_site.write("trap.py", "import pathlib; pathlib.Path('sprung').touch()\nclass Spring(Exception): ...\n")
+    django_site.append(
+        "shop/tasks.py",
+        """
+        class Spring(Exception):
+            __module__ = "trap"
+
+        @task(max_attempts=1)
+        def ensnare():
+            raise Spring
+        """,
+    )
+    sent = django_site.program("print(json.dumps(ensnare.enqueue().id))")
+    django_site.drain()
+    said = django_site.program(f"""
+        [error] = record.get_backend().get_result({sent!r}).errors
+        try:
+            error.exception_class
+        except ValueError as refusal:
+            print(json.dumps([error.exception_class_path, str(refusal)]))
+    """)
+    assert said == ["trap.Spring", "'trap.Spring' is no exception of a module that is imported here"]
+    assert not (django_site.directory / "sprung").exists()
+
+
+def test_plain_handlers_of_a_site_may_use_its_models_and_need_no_framework(django_site: DjangoSite) -> None:
+    django_site.write("config.toml", 'handlers = ["plain"]\n')
+    django_site.write("website.py", (django_site.directory / "website.py").read_text().partition("TASKS")[0])
+    django_site.write(
+        "plain.py",
+        """
+        from pathlib import Path
+        from django.contrib.contenttypes.models import ContentType
+        from pollconsumer import PollConsumer
+
+        app = PollConsumer()
+
+        @app.handler
+        def count() -> None:
+            Path("notes").write_text(ContentType._meta.label)
+        """,
+    )
+    django_site.append("website.py", 'INSTALLED_APPS += ["django.contrib.contenttypes"]\n')
+    django_site.enqueue("count")
+    assert django_site.drain().stderr == ""
+    assert django_site.notes() == ["contenttypes.ContentType"]
+
+
+def test_connections_are_closed_between_messages_as_django_does_between_requests(django_site: DjangoSite) -> None:
+    django_site.append(
+        "shop/tasks.py",
+        """
+        from asgiref.sync import sync_to_async
+        from django.db import connection
+
+        def query():
+            was = "closed" if connection.connection is None else "open"
+            connection.cursor().execute("SELECT 1")
+            return was
+
+        @task
+        def look(name):
+            note(f"{name} {query()}")
+            if name == "raising":
+                raise ValueError(name)
+
+        @task(queue_name="mail")
+        async def look_async(name):
+            note(f"{name} {await sync_to_async(query)()}")
+        """,
+    )
+    program = """
+        for name in ("one", "raising", "two"):
+            look.using(priority=9).enqueue(name)
+        look_async.enqueue("async one")
+        look_async.enqueue("async two")
+    """
+    closed = {f"{name} closed" for name in ("one", "raising", "two", "async one", "async two")}
+    django_site.program(program)
+    django_site.drain()
+    assert {*django_site.notes()} == closed
+    django_site.append("website.py", 'DATABASES["default"]["CONN_MAX_AGE"] = 600\n')
+    (django_site.directory / "notes").unlink()
+    django_site.program(program)
+    django_site.drain()
+    assert {"two open", "async two open"} <= {*django_site.notes()}
+
+
+def test_the_command_line_and_recurrences_send_tasks_to_their_own_queue(django_site: DjangoSite) -> None:
+    sent = django_site.enqueue("shop.tasks.fetch", kwargs={"name": "a"})
+    assert django_site.json("status", sent)["queue"] == "mail"
+    django_site.write("config.toml", RECURRENCE)
+    launch = django_site.start("run", "--timeout", "60s", "--max-messages", "2")
+    wait_until(lambda: len(django_site.notes()) == 2, "the occurrence")
+    _, errors = launch.communicate()
+    assert (launch.returncode, errors) == (0, "")
+    assert {*django_site.notes()} == {"fetch a", "fetch nightly"}
+
+
+RECURRENCE = """
+[recurrences.nightly]
+handler = "shop.tasks.fetch"
+every = "1s"
+payload = { args = ["nightly"] }
+"""
+
+
+def test_a_site_that_sends_elsewhere_than_its_launches_look_is_warned(django_site: DjangoSite) -> None:
+    django_site.append("website.py", 'TASKS["default"]["OPTIONS"]["namespace"] = "another"\n')
+    done = django_site.drain()
+    assert done.returncode == 0
+    assert "warning: TASKS: the site sends tasks to another store or namespace than this launch's" in done.stderr
+    assert django_site.drain("--help").stderr == ""
+    assert django_site.command("--namespace", "another", "run", "--until-empty").stderr == ""
+
+
+@pytest.mark.parametrize("command", ["run", "check"])
+@pytest.mark.parametrize(
+    ("file", "content", "said"),
+    [
+        ("website.py", None, "DJANGO_SETTINGS_MODULE: website; No module named 'website'; is it in the"),
+        (
+            "website.py",
+            "raise ValueError('two\\nlines')",
+            "DJANGO_SETTINGS_MODULE: website; importing it raised ValueErr",
+        ),
+        ("website.py", "INSTALLED_APPS = ['nowhere']", "DJANGO_SETTINGS_MODULE: website; No module named 'nowhere'"),
+        ("shop/tasks.py", "import nowhere", "INSTALLED_APPS: shop.tasks; No module named 'nowhere'"),
+        (
+            "shop/tasks.py",
+            "import sys; sys.exit(3)",
+            "INSTALLED_APPS: shop.tasks; the module exits when it is imported",
+        ),
+        ("shop/__init__.py", "raise LookupError('gone')", "website; importing it raised LookupError: gone"),
+    ],
+)
+def test_a_site_that_cannot_be_imported_is_named_in_one_line(
+    django_site: DjangoSite, command: str, file: str, content: str | None, said: str
+) -> None:
+    if content is None:
+        (django_site.directory / file).unlink()
+    else:
+        django_site.write(file, content)
+    done = django_site.command(command)
+    assert (done.returncode, done.stderr.count("\n")) == (78, 1)
+    assert said in done.stderr
+
+
+def test_a_missing_django_is_named_with_what_to_install_and_imported_only_when_it_is_wanted(site: Site) -> None:
+    """A launch of a user without Django, as without the variable."""
+    missing = "import sys; sys.modules['django'] = None; sys.argv[1:] = ['run', '--until-empty']"
+    script = f"{missing}\nfrom pollconsumer.__main__ import main\nmain()"
+    process = site.start_program([sys.executable, "-c", script])
+    assert process.communicate() == ("", "")
+    assert process.returncode == 0
+    process = site.start_program([sys.executable, "-c", script], DJANGO_SETTINGS_MODULE="website")
+    fix = "Django is not installed here: pip install 'pollconsumer[django]', or unset the variable"
+    assert process.communicate() == ("", f"pollconsumer: error: DJANGO_SETTINGS_MODULE: website; {fix}\n")
+    assert process.returncode == 78
+    done = subprocess.run(
+        [sys.executable, "-c", "import sys; sys.modules['django'] = None; import pollconsumer.django"],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert done.stderr.endswith("ImportError: Django is not installed here: pip install 'pollconsumer[django]'\n")
+
+
+def test_a_plain_launch_imports_nothing_of_django(site: Site) -> None:
+    script = (
+        "import atexit, sys; sys.argv[1:] = ['run', '--until-empty']\n"
+        "atexit.register(lambda: print([name for name in sys.modules if 'django' in name or 'asgiref' in name]))\n"
+        "from pollconsumer.__main__ import main\nmain()"
+    )
+    process = site.start_program([sys.executable, "-c", script])
+    assert process.communicate() == ("[]\n", "")
+
+
+@pytest.mark.parametrize(
+    "logging",
+    [
+        "{'version': 1}",  # disables every logger that it does not name
+        pytest.param(
+            "{'version': 1, 'handlers': {'site': {'class': 'logging.StreamHandler'}}, 'root': {'handlers': ['site']}}",
+            marks=pytest.mark.ends_with(traceback=True),  # of the task, by the framework's logger to the site's handler
+        ),
+    ],
+)
+def test_a_site_that_configures_logging_changes_none_of_our_lines(django_site: DjangoSite, logging: str) -> None:
+    django_site.append("website.py", f"LOGGING = {logging}\n")
+    sent = django_site.program("print(json.dumps(fail_once.enqueue('a').id))")
+    done = django_site.drain()
+    ours = [line for line in done.stderr.splitlines() if line.startswith("pollconsumer: ")]
+    assert ours == [
+        f"pollconsumer: warning: dead letter: {sent} (shop.tasks.fail_once), attempt 1: ValueError: a",
+    ]
+    assert done.stderr.count("state=FAILED") == ("root" in logging)
+
+
+def test_the_time_zone_of_a_site_does_not_move_the_next_launches(django_site: DjangoSite) -> None:
+    """Setup sets the process's zone; cron knows nothing of it."""
+    django_site.append("website.py", 'TIME_ZONE = "Asia/Tokyo"\n')
+    django_site.write("config.toml", '[consumer]\nschedule = "0 12 * * *"\n')
+    report = json.loads(django_site.command("check", "--json", TZ="UTC").stdout)
+    assert {launch[10:] for launch in report["consumer"]["next_launches"]} == {"T12:00:00.000Z"}
+
+
+def test_a_module_of_a_site_that_others_may_write_is_refused(django_site: DjangoSite) -> None:
+    for path in ("website.py", "shop/tasks.py"):
+        file: Path = django_site.directory / path
+        file.chmod(0o666)
+        done = django_site.command("run", "--until-empty")
+        assert done.returncode == 78
+        assert f"handlers' module is writable by others: {file}" in done.stderr
+        file.chmod(0o644)
+
+
+def test_a_sandbox_runs_the_tasks_of_a_site_in_memory(django_site: DjangoSite) -> None:
+    assert django_site.program("""
+        import logging
+        from pollconsumer.testing import Sandbox
+        logging.disable()
+        with Sandbox() as sandbox:
+            sent = record.enqueue("a")
+            failing = fail.using(queue_name="mail").enqueue("b")
+            sandbox.run()
+            sandbox.advance("1h")
+            sandbox.run()
+            sent.refresh()
+            failing.refresh()
+            print(json.dumps([sent.status, sent.return_value, failing.status, failing.attempts]))
+    """) == ["SUCCESSFUL", {"noted": "a"}, "FAILED", 2]
+    assert django_site.json("status")["queues"] == []
