@@ -38,13 +38,12 @@ if TYPE_CHECKING:
     from pollconsumer.django.framework import Task
     from pollconsumer.interface.settings.model import Settings
 
-PLACE = ("config", "store", "namespace")
+OF_PRODUCERS = ("config", "store", "namespace", "patience")
 
 
 class PollConsumerBackend(BaseTaskBackend):
-    """OPTIONS: ``config``, ``store`` and ``namespace`` say where messages go, as for `PollConsumer`. Options of
-    handlers, such as ``max_attempts``, are for tasks that set none. ENQUEUE_ON_COMMIT: send when the transaction
-    commits."""
+    """OPTIONS: ``config``, ``store``, ``namespace`` and ``patience`` are those of `PollConsumer`. Options of handlers,
+    such as ``max_attempts``, are for tasks that set none. ENQUEUE_ON_COMMIT: send when the transaction commits."""
 
     task_class = PollConsumerTask
     supports_defer = True
@@ -54,18 +53,18 @@ class PollConsumerBackend(BaseTaskBackend):
 
     def __init__(self, alias: str, params: dict[str, Any]) -> None:
         super().__init__(alias, params)
-        self.place: dict[str, Any] = {name: self.options.get(name) for name in PLACE}
-        self.handler_options = {name: value for name, value in self.options.items() if name not in PLACE}
+        self._of_producer = {name: value for name, value in self.options.items() if name in OF_PRODUCERS}
+        self.handler_options = {name: value for name, value in self.options.items() if name not in OF_PRODUCERS}
         self._on_commit = bool(params.get("ENQUEUE_ON_COMMIT"))
 
     @property
     def app(self) -> PollConsumer:
         # The framework makes a backend for each thread; they share a connection.
-        return _application(**self.place)
+        return _application(**self._of_producer)
 
     def settings(self) -> Settings:
         """Those of its OPTIONS and this process's environment. Errors as in ``load_settings``."""
-        config, store, namespace = self.place.values()
+        config, store, namespace = map(self.options.get, OF_PRODUCERS[:3])
         return load_settings(None if config is None else Path(config), store=store, namespace=namespace)
 
     def options_of(self, task: Task[Any, Any]) -> HandlerOptions:
@@ -131,12 +130,12 @@ class PollConsumerBackend(BaseTaskBackend):
         return stored_result(message, task, self.alias)
 
     def check(self, **_: Any) -> Iterable[CheckMessage]:
-        return problems(self)
+        return problems(self, OF_PRODUCERS)
 
 
 @cache
-def _application(**place: Any) -> PollConsumer:
-    return PollConsumer(**place)
+def _application(**options: Any) -> PollConsumer:
+    return PollConsumer(**options)
 
 
 def _aware(moment: datetime | None) -> datetime | None:

@@ -13,15 +13,15 @@ from pollconsumer.django.task import MODULE, OPTIONS, find_tasks
 from pollconsumer.interface.api.handler_options import check_options
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from pollconsumer.django.backend import PollConsumerBackend
     from pollconsumer.interface.settings.model import Settings
 
 
-def problems(backend: PollConsumerBackend) -> Iterator[checks.CheckMessage]:
+def problems(backend: PollConsumerBackend, of_producers: Sequence[str]) -> Iterator[checks.CheckMessage]:
     where = f"TASKS[{backend.alias!r}]"
-    yield from _unknown_options(backend, where)
+    yield from _unknown_options(backend, [*of_producers, *OPTIONS], where)
     for queue in sorted(backend.queues):
         try:
             check_queue(queue)
@@ -42,8 +42,7 @@ def problems(backend: PollConsumerBackend) -> Iterator[checks.CheckMessage]:
         yield checks.Error(f"{type(error).__name__}: {error}", hint=hint, id="pollconsumer.E005")
 
 
-def _unknown_options(backend: PollConsumerBackend, where: str) -> Iterator[checks.CheckMessage]:
-    known = [*backend.place, *OPTIONS]
+def _unknown_options(backend: PollConsumerBackend, known: Sequence[str], where: str) -> Iterator[checks.CheckMessage]:
     for name in sorted(backend.options.keys() - {*known}):
         close = get_close_matches(name, known, n=1)
         hint = f"Did you mean {close[0]}?" if close else f"Known are {', '.join(known)}."
