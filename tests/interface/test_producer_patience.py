@@ -12,64 +12,12 @@ from pollconsumer import Conflict, NotReplicated, OutcomeUnknown, PollConsumer, 
 from pollconsumer.core.errors import ConfigurationError
 from pollconsumer.interface.api.calls import STEP, Calls
 from pollconsumer.interface.api.handle import Handle
-from pollconsumer.store.producer import Producer
-from pollconsumer.store.wire import Wire
+from tests.interface.away import Clock, Connection, application
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
-    from pollconsumer.store.connection import Command
     from tests.store.servers import Server
-
-
-class Clock:
-    """Virtual; ``read`` is set whenever somebody looks at it."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-        self.read = threading.Event()
-
-    def monotonic(self) -> float:
-        self.read.set()
-        return self.now
-
-    boot_time = monotonic
-
-    def sleep(self, seconds: float) -> None:
-        self.now += seconds
-
-
-class Connection:
-    """To a server on which ``answer`` decides what a command gets; it is given the timeout."""
-
-    def __init__(self, answer: Callable[[float], Any]) -> None:
-        self._answer = answer
-        self.connect = self._nothing
-
-    def _nothing(self, timeout: float) -> None: ...
-
-    def send(self, commands: Sequence[Command]) -> None: ...
-
-    def read(self, timeout: float) -> Any:
-        return self._answer(timeout)
-
-    def readable(self, timeout: float) -> bool:  # noqa: ARG002  never asked
-        return True
-
-    def fileno(self) -> None: ...
-
-    def close(self) -> None: ...
-
-
-def application(clock: Clock, patience: float, connect: Callable[[], Connection]) -> PollConsumer:
-    """One on a store that needs no greeting, which knows its queue."""
-    app = PollConsumer()
-    calls = Calls(patience, lambda: wire.close(), clock)
-    wire = Wire("memory:", lambda: calls, connect=connect)
-    store = Producer(wire, "tests", clocks=clock)
-    vars(store)["_registered"].add("default")
-    vars(app).update(_calls=calls, _store=store)
-    return app
 
 
 def calls_of(app: PollConsumer) -> dict[str, Callable[[], object]]:

@@ -5,6 +5,7 @@ An error that mypy does not find makes its ``type: ignore`` an unused one, which
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, assert_type
 
@@ -64,6 +65,27 @@ def test_a_handle_has_the_type_of_its_handlers_result(sandbox: Sandbox) -> None:
     assert assert_type(loaded.wait(1), list[str] | None) == [loaded.id, "x.csv"]
     assert assert_type(tidied.wait(0.5), bool | None) is True
     assert assert_type(named.wait(), Any | None) == 3
+
+
+def test_asynchronous_calls_have_the_types_of_the_others(sandbox: Sandbox) -> None:
+    async def enqueue() -> None:
+        sent = assert_type(await send.enqueue_async("ada"), Handle[int])
+        loaded = assert_type(await load.using(priority=1).enqueue_async(path="x"), Handle[list[str]])
+        many = assert_type(
+            await fetch.enqueue_many_async([fetch.args("x"), {"url": "y"}]), list[Handle[dict[str, int]]]
+        )
+        named = assert_type(await app.enqueue_async("send", {"to": "ada"}), Handle[Any])
+        await asyncio.to_thread(sandbox.run)
+        assert assert_type(await sent.wait_async(), int | None) == 3
+        assert assert_type(await loaded.wait_async(1), list[str] | None) == [loaded.id, "x"]
+        assert [await handle.wait_async() for handle in many] == [{"x": 200}, {"y": 200}]
+        assert assert_type(await named.wait_async("1s"), Any | None) == 3
+        with pytest.raises(TypeError):
+            await send.enqueue_async(to=7)  # type: ignore[arg-type]
+        with pytest.raises(TypeError):
+            await send.enqueue_many_async([log.args(line="x")])  # type: ignore[list-item]
+
+    asyncio.run(enqueue())
 
 
 def test_a_handler_is_called_as_the_function_that_it_is() -> None:

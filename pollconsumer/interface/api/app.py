@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar, Unpack, overload
 
@@ -191,6 +192,22 @@ class PollConsumer(Hooking):
             options["queue"] = self._queue_of(handler)
         return self.enqueue_one(new_message(handler, payload or {}, **options))
 
+    async def enqueue_async(
+        self, handler: str, payload: Mapping[str, Any] | None = None, **options: Unpack[SendOptions]
+    ) -> Handle[Any]:
+        """`enqueue` without blocking the event loop. Messages are enqueued in the order of the calls.
+
+        If it is cancelled, the message is not enqueued, or may be if it was already being sent.
+        """
+        message = new_message(handler, payload or {}, **options)
+
+        def call() -> Handle[Any]:
+            placed = message if options.get("queue") else message._replace(queue=self._queue_of(handler))
+            entry = self._opened().enqueue_one(placed)
+            return Handle(entry.id, placed.queue, self, duplicate=entry.duplicate)
+
+        return await self._make_async(call)
+
     def _queue_of(self, handler: str) -> str:
         """The queue of a handler registered in this process for the same store, or of a command; else ``default``."""
         for app in (self, *registry.apps):
@@ -204,18 +221,32 @@ class PollConsumer(Hooking):
             entry = self._opened().enqueue_one(message)
         return Handle(entry.id, message.queue, self, duplicate=entry.duplicate)
 
+    async def enqueue_one_async(self, message: NewMessage) -> Handle[Any]:
+        entry = await self._make_async(lambda: self._opened().enqueue_one(message))
+        return Handle(entry.id, message.queue, self, duplicate=entry.duplicate)
+
     def enqueue_messages(self, messages: Sequence[NewMessage]) -> list[Handle[Any]]:
         """Enqueue prepared messages, a few hundred per round trip. Calls of other threads may come in between."""
         handles: list[Handle[Any]] = []
         with Shield():
             for part in _round_trips(messages):
                 with _after(handles), self._calls:
-                    held = self._opened().enqueue(part)
-                handles += [
-                    Handle(entry.id, message.queue, self, duplicate=entry.duplicate)
-                    for entry, message in zip(held, part, strict=True)
-                ]
+                    handles += self._enqueue_part(part)
         return handles
+
+    async def enqueue_messages_async(self, messages: Sequence[NewMessage]) -> list[Handle[Any]]:
+        handles: list[Handle[Any]] = []
+        for part in _round_trips(messages):
+            with _after(handles):
+                handles += await self._make_async(partial(self._enqueue_part, part))
+        return handles
+
+    def _enqueue_part(self, part: Sequence[NewMessage]) -> list[Handle[Any]]:
+        held = self._opened().enqueue(part)
+        return [
+            Handle(entry.id, message.queue, self, duplicate=entry.duplicate)
+            for entry, message in zip(held, part, strict=True)
+        ]
 
     def message(self, id: str, *, queue: str | None = None) -> Handle[Any]:  # noqa: A002  as in messages
         """A handle to a message that anybody has enqueued.
@@ -248,9 +279,11 @@ class PollConsumer(Hooking):
 
     def look(self, queue: str | None, message_id: str) -> Message:
         """A message as it is now, of this queue or of the one that has it. Raises as `message`."""
-        from pollconsumer.store.inspector import Inspector
+        return self.ask(_looking(queue, message_id))
 
-        return self.ask(lambda *store: Inspector(*store).message(message_id, queue))
+    async def look_async(self, queue: str | None, message_id: str) -> Message:
+        """`look` without blocking the event loop."""
+        return await self.ask_async(_looking(queue, message_id))
 
     def handle_of(self, message: Message) -> Handle[Any]:
         handle: Handle[Any] = Handle(message.id, message.queue, self, duplicate=False)
@@ -260,12 +293,33 @@ class PollConsumer(Hooking):
     def ask(self, question: Callable[[Wire, str], T]) -> T:
         """The answer to a question to the store, which is given the connection and the namespace."""
         with Shield(), self._calls:
-            store = self._opened()
-            return question(store.wire, store.keys.namespace)
+            return self._answer(question)
+
+    async def ask_async(self, question: Callable[[Wire, str], T]) -> T:
+        """`ask` without blocking the event loop."""
+        return await self._make_async(lambda: self._answer(question))
+
+    def _answer(self, question: Callable[[Wire, str], T]) -> T:
+        store = self._opened()
+        return question(store.wire, store.keys.namespace)
 
     def pause(self, seconds: float) -> None:
         """Between two looks at an awaited message."""
         (time.sleep if registry.stand_in is None else registry.stand_in.pause)(seconds)
+
+    async def pause_async(self, seconds: float) -> None:
+        if registry.stand_in is not None:
+            registry.stand_in.pause(seconds)
+        else:
+            from asyncio import sleep
+
+            await sleep(seconds)
+
+    async def _make_async(self, call: Callable[[], T]) -> T:
+        if registry.stand_in is not None:  # its store is in memory, and belongs to this thread
+            with self._calls:
+                return call()
+        return await self._calls.make_async(call)
 
     def _opened(self) -> Producer:
         if registry.stand_in is not None:
@@ -277,6 +331,7 @@ class PollConsumer(Hooking):
             settings = self._settings()
             wire = opener_of(settings).wire(lambda: self._calls)
             self._store = Producer(wire, settings.namespace, strict_of(settings))
+            self._calls.begin_anew()  # imports and settings are no part of it
         return self._store
 
     def _settings(self) -> Settings:
@@ -285,6 +340,12 @@ class PollConsumer(Hooking):
         if self._own_settings is None:
             self._own_settings = load_settings(self._config, store=self._store_url, namespace=self._namespace)
         return self._own_settings
+
+
+def _looking(queue: str | None, message_id: str) -> Callable[[Wire, str], Message]:
+    from pollconsumer.store.inspector import Inspector
+
+    return lambda *store: Inspector(*store).message(message_id, queue)
 
 
 def _round_trips(messages: Sequence[NewMessage]) -> Iterator[Sequence[NewMessage]]:

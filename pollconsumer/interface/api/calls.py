@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import ExitStack
 from types import TracebackType
+from typing import TYPE_CHECKING, TypeVar
 
 from pollconsumer.core.errors import NotReplicated, PollConsumerError, StoreUnreachable
 from pollconsumer.store.patience import COMMAND_TIMEOUT, SYSTEM_CLOCKS, Clocks
+
+if TYPE_CHECKING:
+    from pollconsumer.interface.api.call_thread import CallThread
+
+T = TypeVar("T")
 
 STEP = 0.1
 """Seconds to which the timeout of an answer is rounded up: while it stays the same, the socket need not be told."""
@@ -30,6 +37,8 @@ class Calls:
         self._until = 0.0
         self._unanswered = False
         """Whether the store did not answer the last call."""
+        self._starting = threading.Lock()
+        self._thread: CallThread | None = None
 
     def __enter__(self) -> None:
         now = self._clocks.monotonic()
@@ -47,6 +56,28 @@ class Calls:
         finally:
             self._unanswered = error is not None and self._is_silence(error)
             self._lock.release()
+
+    def make(self, call: Callable[[], T], began: float) -> T:
+        """Make a call that ``began`` at this instant of the clock, waiting for others since."""
+        with ExitStack() as ending:
+            self._wait(began)
+            ending.push(self)
+            return call()
+
+    async def make_async(self, call: Callable[[], T]) -> T:
+        """Make a call in another thread. Calls are made in their order; one that is cancelled before its turn is not
+        made, and goes on to its end after that."""
+        if self._thread is None:
+            with self._starting:
+                if self._thread is None:
+                    from pollconsumer.interface.api.call_thread import CallThread
+
+                    self._thread = CallThread(self)
+        return await self._thread.make(call, self._clocks.monotonic())
+
+    def begin_anew(self) -> None:
+        """Count patience from now on."""
+        self._until = self._clocks.monotonic() + self.seconds
 
     def left(self) -> float:
         return max(0.0, self._until - self._clocks.monotonic())

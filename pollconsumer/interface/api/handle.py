@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 from pollconsumer.core.errors import BadData, NotCompleted
 from pollconsumer.core.lifecycle import State
@@ -79,6 +79,10 @@ class Handle(Generic[R]):
 
         return self._app.ask(lambda *store: act(Interventions(*store)))
 
+    async def state_async(self) -> State:
+        """`state` without blocking the event loop."""
+        return (await self._app.look_async(self.queue, self.id)).state
+
     def wait(self, timeout: str | float | None = None) -> R | None:
         """Wait until the message is completed. Returns its result; None if it has none, or it is no longer kept.
 
@@ -93,9 +97,18 @@ class Handle(Generic[R]):
             message = self._app.look(self.queue, self.id)
             pause = waiting.pause_after(message)
             if pause is None:
-                result: R | None = message.result
-                return result
+                return cast("R | None", message.result)
             self._app.pause(pause)
+
+    async def wait_async(self, timeout: str | float | None = None) -> R | None:
+        """`wait` without blocking the event loop. It may be cancelled at any time."""
+        waiting = _Waiting(timeout)
+        while True:
+            message = await self._app.look_async(self.queue, self.id)
+            pause = waiting.pause_after(message)
+            if pause is None:
+                return cast("R | None", message.result)
+            await self._app.pause_async(pause)
 
 
 class _Waiting:

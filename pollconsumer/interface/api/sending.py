@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import repeat
+from itertools import islice, repeat
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack
 
 from pollconsumer.core.message import NewMessage, digest_of, encode_payload
@@ -21,6 +21,9 @@ P = ParamSpec("P")
 Q = ParamSpec("Q")
 C = TypeVar("C", covariant=True)
 R = TypeVar("R", covariant=True)
+
+ENCODED_AT_ONCE = 100
+"""Messages that are encoded before other tasks of an event loop have their turn: a millisecond or less."""
 
 
 class Args(Generic[P]):
@@ -55,6 +58,14 @@ class HandlerFunction(Generic[P, Q, C, R]):
         self._plain = self._plain or self.using()
         return self._plain.enqueue(*args, **kwargs)
 
+    async def enqueue_async(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
+        """`enqueue` without blocking the event loop. Messages are enqueued in the order of the calls.
+
+        If it is cancelled, the message is not enqueued, or may be if it was already being sent.
+        """
+        self._plain = self._plain or self.using()
+        return await self._plain.enqueue_async(*args, **kwargs)
+
     def enqueue_many(self, payloads: Iterable[Args[P] | Mapping[str, Any]]) -> list[Handle[R]]:
         """Enqueue one message for each set of arguments, a few hundred in a round trip.
 
@@ -62,6 +73,13 @@ class HandlerFunction(Generic[P, Q, C, R]):
         when they are enqueued. TypeError, before anything is enqueued, if any do not fit.
         """
         return self.using().enqueue_many(payloads)
+
+    async def enqueue_many_async(self, payloads: Iterable[Args[P] | Mapping[str, Any]]) -> list[Handle[R]]:
+        """`enqueue_many` without blocking the event loop; other calls may come in between.
+
+        If it is cancelled, what was sent before may be enqueued, and the rest is not.
+        """
+        return await self.using().enqueue_many_async(payloads)
 
     def args(self, *args: P.args, **kwargs: P.kwargs) -> Args[P]:
         """Arguments of one message, for ``enqueue_many``. TypeError if they do not fit."""
@@ -87,6 +105,20 @@ class Sending(Generic[P, R]):
     def enqueue_many(self, payloads: Iterable[Args[P] | Mapping[str, Any]]) -> list[Handle[R]]:
         """Enqueue one message for each set of arguments, a few hundred in a round trip."""
         return self._handler.app.enqueue_messages(self._messages(payloads))
+
+    async def enqueue_async(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
+        """`enqueue` without blocking the event loop."""
+        return await self._handler.app.enqueue_one_async(self._message(self._payload(args, kwargs)))
+
+    async def enqueue_many_async(self, payloads: Iterable[Args[P] | Mapping[str, Any]]) -> list[Handle[R]]:
+        """`enqueue_many` without blocking the event loop."""
+        from asyncio import sleep
+
+        messages, left = list[NewMessage](), iter(payloads)
+        while part := self._messages(islice(left, ENCODED_AT_ONCE)):
+            messages += part
+            await sleep(0)
+        return await self._handler.app.enqueue_messages_async(messages)
 
     def _messages(self, payloads: Iterable[Args[P] | Mapping[str, Any]]) -> list[NewMessage]:
         of_call, (_, queue, handler, _, *options) = self._handler.arguments.of_call, self._first
