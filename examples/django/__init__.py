@@ -1,0 +1,1 @@
+"""A Django site whose only background machinery is a crontab line: see README.md."""

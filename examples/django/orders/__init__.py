@@ -1,0 +1,1 @@
+"""Orders, their confirmation by mail, and a nightly report."""
