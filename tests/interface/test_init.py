@@ -221,8 +221,10 @@ def test_what_the_environment_and_flags_set_is_set_for_launches_too(
     monkeypatch.setenv("POLLCONSUMER_CONSUMER__IDLE_TIME", "1s")
     monkeypatch.setenv("POLLCONSUMER_PORT", "tcp://10.0.0.1:80")  # a service link
     monkeypatch.setenv("POLLCONSUMER_CONFIG", "config.toml")
+    monkeypatch.setenv("DJANGO_SETTINGS_MODULE", "website.settings")
     run("--namespace", "shop", "init", "systemd", "--write", "out")
     assert (place / "out" / "pollconsumer.env").read_text().splitlines()[1:] == [
+        "DJANGO_SETTINGS_MODULE='website.settings'",
         "POLLCONSUMER_CONSUMER__IDLE_TIME='1s'",
         "POLLCONSUMER_NAMESPACE='shop'",
     ]

@@ -74,8 +74,11 @@ def django_site() -> str | None:
 
 
 def environment_in_force() -> dict[str, str]:
-    """The variables that settings were taken from, without the one that names the file."""
-    return {name: value for name, value in _variables().items() if value and name != CONFIG_VARIABLE}
+    """The variables that a launch needs: those that settings were taken from, without the one that names the file, and
+    that of the Django site."""
+    ours = {name: value for name, value in _variables().items() if value and name != CONFIG_VARIABLE}
+    site = django_site()
+    return ours if site is None else ours | {DJANGO_VARIABLE: site}
 
 
 def _variables() -> dict[str, str]:
