@@ -53,14 +53,10 @@ class PollConsumerBackend(BaseTaskBackend):
 
     def __init__(self, alias: str, params: dict[str, Any]) -> None:
         super().__init__(alias, params)
-        self._of_producer = {name: value for name, value in self.options.items() if name in OF_PRODUCERS}
+        # The framework makes a backend for each thread; they share a connection.
+        self.app = _application(**{name: value for name, value in self.options.items() if name in OF_PRODUCERS})
         self.handler_options = {name: value for name, value in self.options.items() if name not in OF_PRODUCERS}
         self._on_commit = bool(params.get("ENQUEUE_ON_COMMIT"))
-
-    @property
-    def app(self) -> PollConsumer:
-        # The framework makes a backend for each thread; they share a connection.
-        return _application(**self._of_producer)
 
     def settings(self) -> Settings:
         """Those of its OPTIONS and this process's environment. Errors as in ``load_settings``."""

@@ -149,6 +149,13 @@ def test_results_that_are_not_there_and_results_of_other_tasks(django_site: Djan
     assert said == ["TaskResultDoesNotExist"] * 3 + ["TaskResultMismatch", True]
 
 
+def test_of_a_completed_message_large_arguments_are_no_longer_known(django_site: DjangoSite) -> None:
+    small, large = django_site.program("print(json.dumps([record.enqueue('a' * n).id for n in (100, 2000)]))")
+    django_site.drain()
+    assert django_site.result(small)["args"] == ["a" * 100]
+    assert (django_site.result(large)["args"], django_site.result(large)["status"]) == ([], "SUCCESSFUL")
+
+
 def test_what_cannot_be_sent_is_refused_before_anything_is_sent(django_site: DjangoSite) -> None:
     said = django_site.program("""
         from shop.tasks import task

@@ -59,6 +59,8 @@ def test_an_order_is_confirmed_by_the_next_launch_and_its_page_says_so(shop: Sho
     assert (mail["To"], mail["Subject"]) == ("bob@example.org", "Order 1")
     assert "You have ordered a kettle." in mail.get_payload()
     assert "Confirmation: SUCCESSFUL at" in shop.python("-c", SHOW.format(page))
+    (shop.site.directory / "config.toml").write_text('namespace = "emptied"')
+    assert "Confirmation: no longer known" in shop.python("-c", SHOW.format(page))
 
 
 def test_a_mail_that_cannot_be_sent_is_shown_with_its_error(shop: Shop) -> None:

@@ -11,8 +11,12 @@ from .models import Order
 
 try:
     from django.tasks import task
+    from django.tasks.exceptions import TaskResultDoesNotExist
 except ModuleNotFoundError:  # before Django 6
     from django_tasks import task
+    from django_tasks.exceptions import TaskResultDoesNotExist
+
+__all__ = ["TaskResultDoesNotExist", "confirm", "report"]
 
 
 @task

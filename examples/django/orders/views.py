@@ -9,7 +9,7 @@ from django.forms import modelform_factory
 from django.shortcuts import get_object_or_404, redirect, render
 
 from .models import Order
-from .tasks import confirm
+from .tasks import TaskResultDoesNotExist, confirm
 
 if TYPE_CHECKING:
     from django.http import HttpRequest, HttpResponse
@@ -30,4 +30,8 @@ def new(request: HttpRequest) -> HttpResponse:
 
 def order(request: HttpRequest, number: int) -> HttpResponse:
     found = get_object_or_404(Order, pk=number)
-    return render(request, "orders/order.html", {"order": found, "sent": confirm.get_result(found.confirmation)})
+    try:
+        sent = confirm.get_result(found.confirmation)
+    except TaskResultDoesNotExist:  # a mail that was sent is forgotten after a day
+        sent = None
+    return render(request, "orders/order.html", {"order": found, "sent": sent})
