@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from asgiref.sync import sync_to_async
 from django.db import transaction
 from django.utils import timezone
 
@@ -29,7 +31,7 @@ from pollconsumer.interface.settings.load import load_settings
 from pollconsumer.runtime.messages import new_message
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from datetime import datetime
 
     from django.core.checks import CheckMessage
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from pollconsumer.core.message import NewMessage
     from pollconsumer.django.framework import Task
     from pollconsumer.interface.settings.model import Settings
+    from pollconsumer.store.inspector import Message
 
 OF_PRODUCERS = ("config", "store", "namespace", "patience")
 
@@ -80,6 +83,25 @@ class PollConsumerBackend(BaseTaskBackend):
 
     def enqueue(self, task: Task[Any, Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> TaskResult[Any]:
         """Errors as of `PollConsumer.enqueue`; TypeError for arguments without a JSON form."""
+        message, result = self._prepared(task, args, kwargs)
+        if self._on_commit:
+            transaction.on_commit(partial(self._send, message, result))
+        else:
+            self._send(message, result)
+        return result
+
+    async def aenqueue(self, task: Task[Any, Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> TaskResult[Any]:
+        """As ``enqueue``, without blocking the event loop."""
+        if self._on_commit:  # a transaction is one of the thread for calls that block
+            return await sync_to_async(self.enqueue)(task, args, kwargs)
+        message, result = self._prepared(task, args, kwargs)
+        await self.app.enqueue_one_async(message)
+        await task_enqueued.asend_robust(type(self), task_result=result)
+        return result
+
+    def _prepared(
+        self, task: Task[Any, Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> tuple[NewMessage, TaskResult[Any]]:
         self.validate_task(task)
         if task_at(task.module_path) is None:
             rule = f"define or import it in the module '{MODULE}' of an installed app, where a launch finds it"
@@ -105,11 +127,7 @@ class PollConsumerBackend(BaseTaskBackend):
             errors=[],
             worker_ids=[],
         )
-        if self._on_commit:
-            transaction.on_commit(partial(self._send, message, result))
-        else:
-            self._send(message, result)
-        return result
+        return message, result
 
     def _send(self, message: NewMessage, result: TaskResult[Any]) -> None:
         self.app.enqueue_one(message)
@@ -117,16 +135,29 @@ class PollConsumerBackend(BaseTaskBackend):
 
     def get_result(self, result_id: str) -> TaskResult[Any]:
         """TaskResultDoesNotExist for an unknown id, one that is no longer kept, and a message of no task."""
-        try:
-            message = self.app.look(None, result_id)
-        except NotFound as error:
-            raise TaskResultDoesNotExist(str(error)) from None
+        with _missing():
+            return self._result(self.app.look(None, result_id))
+
+    async def aget_result(self, result_id: str) -> TaskResult[Any]:
+        """As ``get_result``, without blocking the event loop."""
+        with _missing():
+            return self._result(await self.app.look_async(None, result_id))
+
+    def _result(self, message: Message) -> TaskResult[Any]:
         if (task := task_at(message.handler)) is None:
-            raise TaskResultDoesNotExist(f"message {result_id} is of no task: {message.handler}")
+            raise TaskResultDoesNotExist(f"message {message.id} is of no task: {message.handler}")
         return stored_result(message, task, self.alias)
 
     def check(self, **_: Any) -> Iterable[CheckMessage]:
         return problems(self, OF_PRODUCERS)
+
+
+@contextmanager
+def _missing() -> Iterator[None]:
+    try:
+        yield
+    except NotFound as error:
+        raise TaskResultDoesNotExist(str(error)) from None
 
 
 @cache

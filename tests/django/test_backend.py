@@ -89,10 +89,13 @@ def test_async_tasks_and_the_async_variants_of_calls(django_site: DjangoSite) ->
             sent = await fetch.aenqueue("a")
             again = await fetch.aget_result(sent.id)
             await sent.arefresh()
-            return [sent.id, again.status]
+            try:
+                await fetch.aget_result("nowhere")
+            except Exception as error:
+                return [sent.id, again.status, type(error).__name__]
         print(json.dumps(asyncio.run(send())))
     """)
-    assert sent[1] == "READY"
+    assert sent[1:] == ["READY", "TaskResultDoesNotExist"]
     done = django_site.drain()
     assert (done.returncode, done.stderr, django_site.notes()) == (0, "", ["fetch a"])
     assert django_site.result(sent[0])["value"] == "A"
@@ -233,6 +236,7 @@ def test_on_commit_a_message_is_sent_when_the_transaction_commits_and_never_if_i
 ) -> None:
     django_site.append("website.py", 'TASKS["default"]["ENQUEUE_ON_COMMIT"] = True\n')
     said = django_site.program("""
+        from asgiref.sync import async_to_sync
         from django.db import transaction
         def is_there(result):
             try:
@@ -249,9 +253,10 @@ def test_on_commit_a_message_is_sent_when_the_transaction_commits_and_never_if_i
                 raise LookupError
         except LookupError:
             pass
-        print(json.dumps([during, is_there(kept), is_there(dropped), is_there(record.enqueue("at once"))]))
+        once = [record.enqueue("at once"), async_to_sync(record.aenqueue)("at once")]
+        print(json.dumps([during, is_there(kept), is_there(dropped), *map(is_there, once)]))
     """)
-    assert said == [False, True, False, True]
+    assert said == [False, True, False, True, True]
 
 
 def test_the_threads_of_a_site_share_one_connection(django_site: DjangoSite) -> None:
