@@ -68,6 +68,13 @@ def patient(context: Context) -> None:
     note(f"cancelled with {context.time_left() > 1}")
 
 @app.handler
+async def several(n: int) -> list:
+    import asyncio
+    handles = await asyncio.gather(*(double.enqueue_async(n) for n in range(n)))
+    async with asyncio.timeout(30):
+        return [await handle.state_async() for handle in handles]
+
+@app.handler
 def deep() -> None:
     def inner() -> None:
         raise LookupError("in the depth")
@@ -113,6 +120,16 @@ def test_a_result_is_kept_and_waited_for(site: Site, app: PollConsumer) -> None:
     assert "result" in site.command("status", handle.id).stdout
     assert app.enqueue("double", {"n": 1}, id=handle.id).duplicate
     assert handle.state == "completed"
+
+
+@pytest.mark.parametrize("concurrency", ["1", "3"])
+def test_an_async_handler_enqueues_without_blocking_the_loop_of_its_launch(
+    site: Site, app: PollConsumer, concurrency: str
+) -> None:
+    handles = [app.enqueue("several", {"n": n}) for n in (5, 20)]
+    assert site.drain("--concurrency", concurrency).returncode == 0
+    assert [len(handle.wait("30s") or ()) for handle in handles] == [5, 20]
+    assert counts(site)["completed"] == 2 + 25
 
 
 def test_a_result_that_cannot_be_kept_is_dropped_with_a_word(site: Site) -> None:
