@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import time
-from contextlib import contextmanager
-from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar, Unpack, overload
 
 from pollconsumer.core.choices import Missed, Overlap
-from pollconsumer.core.errors import ConfigurationError, Conflict, StoreUnreachable
+from pollconsumer.core.errors import ConfigurationError
 from pollconsumer.core.lifecycle import State
-from pollconsumer.core.message import NewMessage, check_handler
-from pollconsumer.interface.api.calls import Calls
+from pollconsumer.core.message import check_handler
 from pollconsumer.interface.api.handle import Handle
 from pollconsumer.interface.api.handler_options import (
     HandlerOptions,
@@ -23,36 +17,32 @@ from pollconsumer.interface.api.handler_options import (
     seconds_of,
 )
 from pollconsumer.interface.api.hooks import Hooking
+from pollconsumer.interface.api.producing import Producing
 from pollconsumer.interface.api.registry import registry
 from pollconsumer.interface.api.sending import HandlerFunction
 from pollconsumer.interface.logs import log
-from pollconsumer.interface.settings.load import load_settings
-from pollconsumer.interface.settings.model import RecurrenceSettings, Settings
+from pollconsumer.interface.settings.model import RecurrenceSettings
 from pollconsumer.interface.settings.rules import check_recurrence
 from pollconsumer.interface.settings.values import parse_timeout, parse_word
 from pollconsumer.runtime.handling.arguments import Arguments
 from pollconsumer.runtime.handling.hooks import Hooks
-from pollconsumer.runtime.handling.shield import Shield
 from pollconsumer.runtime.messages import SendOptions, milliseconds, new_message
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+    import os
+    from collections.abc import Callable, Coroutine, Mapping
 
     from pollconsumer.interface.api.messages import Messages
     from pollconsumer.runtime.handling.context import Context
-    from pollconsumer.store.inspector import Message
-    from pollconsumer.store.producer import Producer
-    from pollconsumer.store.wire import Wire
 
 P = ParamSpec("P")
 R = TypeVar("R")
-T = TypeVar("T")
 
 PATIENCE = 5.0
 """Seconds for which a call is repeated while the store does not answer."""
 
 
-class PollConsumer(Hooking):
+class PollConsumer(Producing, Hooking):
     """Handlers, and the store of their messages.
 
     Settings are those of the command that imports the module, else read like the command line's from the environment,
@@ -73,25 +63,13 @@ class PollConsumer(Hooking):
         namespace: str | None = None,
         patience: str | float = PATIENCE,
     ) -> None:
-        self.place = self._store_url, self._namespace = store, namespace
-        self._config = None if config is None else Path(config)
+        super().__init__(config, store, namespace, seconds_of("patience", patience, parse_timeout))
         self.queues: set[str] = set()
         """Queues that launches serve in addition to those of its handlers."""
         self.handlers: dict[str, HandlerFunction[..., ..., Any, Any]] = {}
         self.recurrences: dict[str, RecurrenceSettings] = {}
         self.hooks = Hooks(log.warning)
-        self._store: Producer | None = None
-        self._own_settings: Settings | None = None
-        self._calls = Calls(seconds_of("patience", patience, parse_timeout), self._abandon)
-        os.register_at_fork(after_in_child=self._begin_anew)  # another thread may hold the lock at that moment
         registry.add(self)
-
-    def _begin_anew(self) -> None:
-        self._calls, self._store = Calls(self._calls.seconds, self._abandon), None
-
-    def _abandon(self) -> None:
-        if self._store is not None:
-            self._store.wire.close()
 
     @overload
     def handler(
@@ -215,39 +193,6 @@ class PollConsumer(Hooking):
                 return app.handlers[handler].definition.queue
         return self._settings().queue_of(handler)
 
-    def enqueue_one(self, message: NewMessage) -> Handle[Any]:
-        """Enqueue a prepared message."""
-        with Shield(), self._calls:
-            entry = self._opened().enqueue_one(message)
-        return Handle(entry.id, message.queue, self, duplicate=entry.duplicate)
-
-    async def enqueue_one_async(self, message: NewMessage) -> Handle[Any]:
-        entry = await self._make_async(lambda: self._opened().enqueue_one(message))
-        return Handle(entry.id, message.queue, self, duplicate=entry.duplicate)
-
-    def enqueue_messages(self, messages: Sequence[NewMessage]) -> list[Handle[Any]]:
-        """Enqueue prepared messages, a few hundred per round trip. Calls of other threads may come in between."""
-        handles: list[Handle[Any]] = []
-        with Shield():
-            for part in _round_trips(messages):
-                with _after(handles), self._calls:
-                    handles += self._enqueue_part(part)
-        return handles
-
-    async def enqueue_messages_async(self, messages: Sequence[NewMessage]) -> list[Handle[Any]]:
-        handles: list[Handle[Any]] = []
-        for part in _round_trips(messages):
-            with _after(handles):
-                handles += await self._make_async(partial(self._enqueue_part, part))
-        return handles
-
-    def _enqueue_part(self, part: Sequence[NewMessage]) -> list[Handle[Any]]:
-        held = self._opened().enqueue(part)
-        return [
-            Handle(entry.id, message.queue, self, duplicate=entry.duplicate)
-            for entry, message in zip(held, part, strict=True)
-        ]
-
     def message(self, id: str, *, queue: str | None = None) -> Handle[Any]:  # noqa: A002  as in messages
         """A handle to a message that anybody has enqueued.
 
@@ -276,97 +221,6 @@ class PollConsumer(Hooking):
         chosen = None if state is None else parse_word(State, "state", state)
         age = None if older_than is None else milliseconds("older_than", older_than) / 1000
         return Messages(self, Selection(chosen, queue, handler, recurrence, key, age))
-
-    def look(self, queue: str | None, message_id: str) -> Message:
-        """A message as it is now, of this queue or of the one that has it. Raises as `message`."""
-        return self.ask(_looking(queue, message_id))
-
-    async def look_async(self, queue: str | None, message_id: str) -> Message:
-        """`look` without blocking the event loop."""
-        return await self.ask_async(_looking(queue, message_id))
-
-    def handle_of(self, message: Message) -> Handle[Any]:
-        handle: Handle[Any] = Handle(message.id, message.queue, self, duplicate=False)
-        handle.listed = message
-        return handle
-
-    def ask(self, question: Callable[[Wire, str], T]) -> T:
-        """The answer to a question to the store, which is given the connection and the namespace."""
-        with Shield(), self._calls:
-            return self._answer(question)
-
-    async def ask_async(self, question: Callable[[Wire, str], T]) -> T:
-        """`ask` without blocking the event loop."""
-        return await self._make_async(lambda: self._answer(question))
-
-    def _answer(self, question: Callable[[Wire, str], T]) -> T:
-        store = self._opened()
-        return question(store.wire, store.keys.namespace)
-
-    def pause(self, seconds: float) -> None:
-        """Between two looks at an awaited message."""
-        (time.sleep if registry.stand_in is None else registry.stand_in.pause)(seconds)
-
-    async def pause_async(self, seconds: float) -> None:
-        if registry.stand_in is not None:
-            registry.stand_in.pause(seconds)
-        else:
-            from asyncio import sleep
-
-            await sleep(seconds)
-
-    async def _make_async(self, call: Callable[[], T]) -> T:
-        if registry.stand_in is not None:  # its store is in memory, and belongs to this thread
-            with self._calls:
-                return call()
-        return await self._calls.make_async(call)
-
-    def _opened(self) -> Producer:
-        if registry.stand_in is not None:
-            return registry.stand_in.store_of(self)
-        if self._store is None:
-            from pollconsumer.interface.store_opener import opener_of, strict_of
-            from pollconsumer.store.producer import Producer
-
-            settings = self._settings()
-            wire = opener_of(settings).wire(lambda: self._calls)
-            self._store = Producer(wire, settings.namespace, strict_of(settings))
-            self._calls.begin_anew()  # imports and settings are no part of it
-        return self._store
-
-    def _settings(self) -> Settings:
-        if registry.settings is not None and (registry.stand_in is not None or not any(self.place)):
-            return registry.settings
-        if self._own_settings is None:
-            self._own_settings = load_settings(self._config, store=self._store_url, namespace=self._namespace)
-        return self._own_settings
-
-
-def _looking(queue: str | None, message_id: str) -> Callable[[Wire, str], Message]:
-    from pollconsumer.store.inspector import Inspector
-
-    return lambda *store: Inspector(*store).message(message_id, queue)
-
-
-def _round_trips(messages: Sequence[NewMessage]) -> Iterator[Sequence[NewMessage]]:
-    """At least one, which opens the store."""
-    from pollconsumer.store.producer import ENQUEUE_BATCH, ENQUEUE_BATCHES
-
-    most = ENQUEUE_BATCH * ENQUEUE_BATCHES
-    for at in range(0, max(1, len(messages)), most):
-        yield messages[at : at + most]
-
-
-@contextmanager
-def _after(handles: Sequence[Handle[Any]]) -> Iterator[None]:
-    """Enqueue messages that come after those of ``handles``: errors count from the first of all."""
-    try:
-        yield
-    except (StoreUnreachable, Conflict) as error:
-        error.accepted = [*(handle.id for handle in handles), *error.accepted]
-        if isinstance(error, Conflict):
-            error.at += len(handles)
-        raise
 
 
 def _converting(hint: Any) -> Callable[[Any], Any]:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
-    from pollconsumer.interface.api.app import PollConsumer
+    from pollconsumer.interface.api.producing import Producing
     from pollconsumer.store.inspector import Message
     from pollconsumer.store.interventions import Interventions
 
@@ -30,7 +30,7 @@ class Handle(Generic[R]):
 
     __slots__ = ("_app", "duplicate", "id", "listed", "queue")
 
-    def __init__(self, id: str, queue: str, app: PollConsumer, *, duplicate: bool) -> None:  # noqa: A002  as in messages
+    def __init__(self, id: str, queue: str, app: Producing, *, duplicate: bool) -> None:  # noqa: A002  as in messages
         self.id, self.queue, self._app, self.duplicate = id, queue, app, duplicate
         self.listed: Message | None = None
 

@@ -19,6 +19,7 @@ from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.core.window import StopReason
 from pollconsumer.interface.api.app import PollConsumer
 from pollconsumer.interface.api.handle import Handle
+from pollconsumer.interface.api.producing import Producing
 from pollconsumer.interface.api.registry import registry
 from pollconsumer.interface.assembly.handlers import load_handlers
 from pollconsumer.interface.assembly.launches import MOVER, consumer_options, mover_options, served_queues
@@ -187,7 +188,7 @@ class Sandbox:
         found = self._inspector.messages(wanted, queue, sys.maxsize)
         return [message for message in found if handler is None or message.handler == handler]
 
-    def store_of(self, app: PollConsumer) -> RedisStore:
+    def store_of(self, app: Producing) -> RedisStore:
         """For ``PollConsumer``: the store that replaces an application's own."""
         store = self._stores.get(id(app))
         if store is None:
