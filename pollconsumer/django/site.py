@@ -20,11 +20,13 @@ if TYPE_CHECKING:
 def import_site(site: str, settings: Settings) -> None:
     """Set up the site with the settings module ``site``, and, if it has a backend of ours, register its tasks.
     ConfigurationError for what cannot be imported."""
+    is_new = not apps.ready  # else a test runs launches in memory
     with importing(DJANGO_VARIABLE, site), kept():
-        if not apps.ready:
+        if is_new:
             django.setup()
         if getattr(django_settings, "TASKS", None):
             from pollconsumer.django.handling import register_tasks  # it needs the framework
 
             register_tasks(settings)
-        connections.close_all()  # what imports opened belongs to no message
+        if is_new:
+            connections.close_all()  # what imports opened belongs to no message

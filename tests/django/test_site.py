@@ -283,3 +283,38 @@ def test_a_sandbox_runs_the_tasks_of_a_site_in_memory(django_site: DjangoSite) -
             print(json.dumps([sent.status, sent.return_value, failing.status, failing.attempts]))
     """) == ["SUCCESSFUL", {"noted": "a"}, "FAILED", 2]
     assert django_site.json("status")["queues"] == []
+
+
+def test_a_sandbox_leaves_the_transaction_open_in_which_a_test_of_django_runs(django_site: DjangoSite) -> None:
+    assert django_site.program("""
+        import logging
+        from django.db import connection, transaction
+        from pollconsumer.testing import Sandbox
+        logging.disable()
+        def count():
+            with connection.cursor() as cursor:
+                return cursor.execute("SELECT count(*) FROM rows").fetchone()[0]
+        with transaction.atomic():
+            connection.cursor().execute("CREATE TABLE rows (one INT)")
+            with Sandbox() as sandbox:
+                connection.cursor().execute("INSERT INTO rows VALUES (1)")
+                record.enqueue("a")
+                fail_once.enqueue("b")
+                launched = sandbox.run()
+            print(json.dumps([launched.handled, launched.failed, count()]))
+            transaction.set_rollback(True)
+    """) == [1, 1, 1]
+
+
+def test_a_message_that_is_no_task_s_call_is_a_dead_letter_at_once(django_site: DjangoSite) -> None:
+    sent = [
+        django_site.enqueue("shop.tasks.record", name="a"),
+        django_site.enqueue("shop.tasks.record", args="a"),
+        django_site.enqueue("shop.tasks.record", args=["a"], context={"attempt": 9}),
+    ]
+    assert django_site.drain().returncode == 0
+    assert [django_site.state(message) for message in sent] == ["dead"] * 3
+    assert "bad_arguments: unexpected name" in django_site.json("status", sent[0])["last_error"]
+    assert "args is str, not list or None" in django_site.json("status", sent[1])["last_error"]
+    found = django_site.result(sent[0])
+    assert (found["status"], found["errors"][0][:2]) == ("FAILED", ["pollconsumer.core.retry.Fatal", "Fatal"])

@@ -29,6 +29,7 @@ from pollconsumer.interface.assembly.recurrences import load_recurrences
 from pollconsumer.interface.cli.group import current_settings
 from pollconsumer.interface.cli.output import print_json, print_table
 from pollconsumer.interface.logs import log
+from pollconsumer.interface.settings.load import django_site
 from pollconsumer.interface.settings.model import NO_STATE
 from pollconsumer.interface.settings.writable import group_writable
 from pollconsumer.interface.store_opener import opener_of
@@ -71,7 +72,7 @@ class OnlyRead(OwnFiles):
 def check(as_json: bool) -> None:
     """Validate configuration and handlers, reach the store, show the next launches and the window."""
     settings = current_settings()
-    names = ", ".join(settings.handlers)
+    names = ", ".join([*filter(None, [django_site()]), *settings.handlers])
     watchdog = Watchdog(IMPORT_WITHIN, lambda: f"handlers: {shown(names)}: import exceeded {IMPORT_WITHIN:g}s")
     with _own_time_zone():
         handlers = load_handlers(settings)
