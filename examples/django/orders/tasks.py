@@ -27,7 +27,7 @@ def confirm(number: int) -> str:
     return order.email
 
 
-@task(queue_name="reports", max_attempts=3)
+@task(queue_name="reports")
 def report() -> int:
     """Of each night: the recurrence in config.toml."""
     orders = Order.objects.filter(ordered_at__gte=timezone.now() - timedelta(days=1))
