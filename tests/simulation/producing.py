@@ -50,7 +50,8 @@ class Producer:
     def _run(self, process: Process) -> int:
         opener = Opener(self.installation.server, process)
         self._store = RedisStore(opener.wire(), NAMESPACE, clocks=process)
-        self._person = Interventions(opener.wire(), NAMESPACE)
+        self._persons_wire = opener.wire()
+        self._person = Interventions(self._persons_wire, NAMESPACE)
         for number in range(self._count):
             self._act = f"{self.name}-{number}"
             self.chance = self.installation.world.stream(self._act)
@@ -110,13 +111,15 @@ class Producer:
         world, operations, at = self.installation.world, self.history.operations, len(self.history.operations)
         operations.append(Operation(what, queue, message_id, self.installation.now_us(), **more))
         world.tell(f"{self.name}: {what} {message_id}")
-        for _ in range(tries):
+        for number in range(tries):
             try:
                 answer = call()
             except (OutcomeUnknown, StoreUnreachable):
                 continue  # the id makes repeating it harmless
             except (BadData, NotFound):
-                answer = {"outcome": "refused"}
+                # An earlier request, whose reply was lost, may have been carried out, and be why this one is refused.
+                repeated = number > 0 or self._persons_wire.repeated
+                answer = {"outcome": "unknown" if repeated else "refused"}
             except PollConsumerError as error:
                 world.tell(f"{self.name}: {error}")
                 raise

@@ -32,6 +32,12 @@ def test_a_story_goes_on_until_a_launch_has_dropped_what_was_cancelled_while_rea
     assert tell(73732, messages=10, faults=3, minutes=1, queues=1, kept=kept).violations == []
 
 
+def test_what_is_refused_when_it_is_repeated_may_have_been_done_before() -> None:
+    """The reply to a reschedule was lost, and its repetition came too late: its message was once said to be early."""
+    kept = frozenset({"fault-0", "fault-2", "p0-0", "p1-0", "p0-1", "p0-2", "p0-3"})
+    assert tell(91349, messages=10, faults=3, minutes=1, queues=1, kept=kept).violations == []
+
+
 def test_a_seed_tells_the_same_story_each_time() -> None:
     assert tell(9, messages=10).trace == tell(9, messages=10).trace
 
