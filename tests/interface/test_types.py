@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any, assert_type
 import pytest
 
 from pollconsumer import Context, Handle, PollConsumer
+from pollconsumer.interface.api.registry import registry
 from pollconsumer.testing import Sandbox
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-app = PollConsumer()
+with registry.afresh():  # its recurrence is none of other tests'
+    app = PollConsumer()
 
 
 @app.handler
