@@ -30,7 +30,7 @@ from pollconsumer.core.errors import (
     StoreUnreachable,
 )
 from pollconsumer.runtime.embedded.ask import ask
-from pollconsumer.runtime.embedded.directory import LOCK, PID, take_lock
+from pollconsumer.runtime.embedded.directory import LOCK, PID, process_without_socket, take_lock
 from pollconsumer.runtime.embedded.server import EmbeddedServer, ServerStatus
 from pollconsumer.runtime.embedded.start import find_program
 from pollconsumer.runtime.own_files import data_directory
@@ -538,6 +538,28 @@ def test_a_server_whose_socket_was_removed_is_ended_and_started_again_with_every
     server.ensure_running()
     assert status_of(server).pid != pid
     assert say(server, "GET a") == ["1"]
+
+
+@LINUX_ONLY
+def test_a_descriptor_that_is_closed_meanwhile_does_not_hide_the_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server closes those of its clients while its descriptors are looked at."""
+    (tmp_path / PID).write_text(f"{os.getpid()}\n")
+    lock = take_lock(tmp_path)
+    assert lock is not None
+    closed, scan = os.dup(lock), os.scandir
+
+    @contextlib.contextmanager
+    def scan_and_close(path: str) -> Iterator[list[os.DirEntry[str]]]:
+        with scan(path) as opened:
+            entries = sorted(opened, key=lambda entry: entry.name != str(closed))
+        os.close(closed)
+        yield entries
+
+    monkeypatch.setattr(os, "scandir", scan_and_close)
+    assert process_without_socket(tmp_path, tmp_path / "none") == os.getpid()
+    os.close(lock)
 
 
 @LINUX_ONLY

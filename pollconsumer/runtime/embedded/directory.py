@@ -81,9 +81,17 @@ def process_without_socket(directory: Path, address: Path) -> int | None:
         pid = int((directory / PID).read_text())
         lock = (directory / LOCK).stat()
         with os.scandir(f"/proc/{pid}/fd") as opened:
-            return pid if any(os.path.samestat(entry.stat(), lock) for entry in opened) else None
+            return pid if any(_is_same(entry, lock) for entry in opened) else None
     except (OSError, ValueError):
         return None
+
+
+def _is_same(entry: os.DirEntry[str], file: os.stat_result) -> bool:
+    """Whether a descriptor is one of the file; False if it has been closed meanwhile, as those of clients are."""
+    try:
+        return os.path.samestat(entry.stat(), file)
+    except FileNotFoundError:
+        return False
 
 
 def socket_address(directory: Path) -> Path:
