@@ -16,6 +16,18 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 FRAMEWORK = "django.tasks" if django.VERSION >= (6,) else "django_tasks"
+DECORATOR = f"from {FRAMEWORK} import task"
+if django.VERSION[:2] == (6, 0):  # its decorator takes no options
+    DECORATOR = """
+from django.tasks import task_backends
+
+
+def task(function=None, **options):
+    def made(function):
+        usual = dict(priority=0, queue_name="default", backend="default", takes_context=False, run_after=None)
+        return task_backends["default"].task_class(func=function, **usual | options)
+    return made(function) if function else made
+"""
 SETTINGS = f"""
 from pathlib import Path
 BASE_DIR = Path(__file__).parent
@@ -38,7 +50,7 @@ NOTING = f"""
 import os
 from pathlib import Path
 
-from {FRAMEWORK} import task
+{DECORATOR}
 
 
 def note(what):
