@@ -200,6 +200,10 @@ class PollConsumer(Producing, Hooking):
         """
         return self.handle_of(self.look(queue, id))
 
+    async def message_async(self, id: str, *, queue: str | None = None) -> Handle[Any]:  # noqa: A002  as in messages
+        """`message` without blocking the event loop."""
+        return self.handle_of(await self.look_async(queue, id))
+
     def messages(
         self,
         *,

@@ -5,21 +5,18 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
-from pollconsumer.core.errors import BadData, NotCompleted
+from pollconsumer.core.errors import NotCompleted
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.notation.timespan import parse_duration
-from pollconsumer.runtime.messages import due_ms, milliseconds
+from pollconsumer.interface.api.acting import cancelling, redriving, rescheduling
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from datetime import datetime
 
     from pollconsumer.interface.api.producing import Producing
     from pollconsumer.store.inspector import Message
-    from pollconsumer.store.interventions import Interventions
 
 R = TypeVar("R", covariant=True)
-T = TypeVar("T")
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.002, 0.1
 
@@ -54,34 +51,34 @@ class Handle(Generic[R]):
 
     def cancel(self) -> None:
         """Cancel it, if it is not reserved yet; BadData if it is too late. NotFound, StoreUnreachable."""
-        self._intervene(lambda each: each.cancel(self.queue, self.id))
+        self._app.ask(cancelling(self.queue, self.id))
 
     def reschedule(self, *, in_: str | float | None = None, at: datetime | None = None) -> None:
         """Give it another due time, if it is not reserved yet: after a delay in seconds or as text such as ``5m``, or
         at an aware datetime; one in the past is due now. BadData if it is too late, or for an invalid time; TypeError
         for a naive one, or for both; NotFound, StoreUnreachable."""
-        if (in_ is None) == (at is None):
-            raise TypeError("reschedule needs in_ or at")
-        delay, due = None if in_ is None else milliseconds("in_", in_), None if at is None else due_ms(at)
-        self._intervene(lambda each: each.reschedule(self.queue, self.id, due=due, delay=delay))
+        self._app.ask(rescheduling(self.queue, self.id, in_, at))
 
     def redrive(self) -> None:
         """Return it, a dead letter, to its queue with all attempts again. BadData if it is none, or if another message
         has its unique key by now; NotFound, StoreUnreachable."""
-        if self._intervene(lambda each: each.redrive(self.queue, [self.id])):
-            return
-        state = self.state
-        reason = "another message has its unique key" if state is State.DEAD else f"it is {state}, no dead letter"
-        raise BadData("cannot redrive", self.id, reason)
+        self._app.ask(redriving(self.queue, self.id))
 
-    def _intervene(self, act: Callable[[Interventions], T]) -> T:
-        from pollconsumer.store.interventions import Interventions
+    async def status_async(self) -> Message:
+        """`status` without blocking the event loop, as all that follow are without."""
+        return await self._app.look_async(self.queue, self.id)
 
-        return self._app.ask(lambda *store: act(Interventions(*store)))
+    async def cancel_async(self) -> None:
+        await self._app.ask_async(cancelling(self.queue, self.id))
+
+    async def reschedule_async(self, *, in_: str | float | None = None, at: datetime | None = None) -> None:
+        await self._app.ask_async(rescheduling(self.queue, self.id, in_, at))
+
+    async def redrive_async(self) -> None:
+        await self._app.ask_async(redriving(self.queue, self.id))
 
     async def state_async(self) -> State:
-        """`state` without blocking the event loop."""
-        return (await self._app.look_async(self.queue, self.id)).state
+        return (await self.status_async()).state
 
     def wait(self, timeout: str | float | None = None) -> R | None:
         """Wait until the message is completed. Returns its result; None if it has none, or it is no longer kept.
@@ -94,7 +91,7 @@ class Handle(Generic[R]):
         """
         waiting = _Waiting(timeout)
         while True:
-            message = self._app.look(self.queue, self.id)
+            message = self.status()
             pause = waiting.pause_after(message)
             if pause is None:
                 return cast("R | None", message.result)
@@ -104,7 +101,7 @@ class Handle(Generic[R]):
         """`wait` without blocking the event loop. It may be cancelled at any time."""
         waiting = _Waiting(timeout)
         while True:
-            message = await self._app.look_async(self.queue, self.id)
+            message = await self.status_async()
             pause = waiting.pause_after(message)
             if pause is None:
                 return cast("R | None", message.result)

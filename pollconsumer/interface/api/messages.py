@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from pollconsumer.store.interventions import Interventions
 from pollconsumer.store.selecting import Selecting, by_queue, dead_letters, unreserved
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import AsyncIterator, Callable, Iterator
 
     from pollconsumer.interface.api.app import PollConsumer
     from pollconsumer.interface.api.handle import Handle
     from pollconsumer.store.selecting import Chosen, Selection
+
+
+AT_ONCE = 100
+"""Messages that a thread reads for an event loop before it hands them over."""
 
 
 class Messages:
@@ -31,6 +36,13 @@ class Messages:
         found = self._app.ask(Selecting).messages(self._selection)
         while (message := self._app.ask(lambda *_: next(found, None))) is not None:
             yield self._app.handle_of(message)
+
+    async def __aiter__(self) -> AsyncIterator[Handle[Any]]:
+        """The same without blocking the event loop."""
+        found = (await self._app.ask_async(Selecting)).messages(self._selection)
+        while several := await self._app.ask_async(lambda *_: [*islice(found, AT_ONCE)]):
+            for message in several:
+                yield self._app.handle_of(message)
 
     def count(self) -> int:
         """How many there are now. Reads all of them."""

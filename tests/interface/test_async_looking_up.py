@@ -1,0 +1,65 @@
+"""Messages looked up, and acted on, by asyncio programs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pollconsumer import BadData, NotFound, PollConsumer
+from pollconsumer.interface.api import messages
+from pollconsumer.store.redis_store import RedisStore
+from tests.conftest import NAMESPACE
+from tests.interface.test_async_producers import run
+from tests.store.acting import Launch, die
+
+if TYPE_CHECKING:
+    from tests.store.servers import Server
+
+
+@pytest.fixture
+def app(valkey: Server) -> PollConsumer:
+    return PollConsumer(store=valkey.url, namespace=NAMESPACE)
+
+
+def test_each_act_on_a_message_has_an_asynchronous_form(app: PollConsumer) -> None:
+    async def act() -> list[str]:
+        await app.enqueue_async("x", id="a", queue="default")
+        handle = await app.message_async("a")
+        states: list[str] = [await handle.state_async()]
+        await handle.reschedule_async(in_="1h")
+        states.append((await handle.status_async()).state)
+        await handle.cancel_async()
+        states.append(await handle.state_async())
+        with pytest.raises(BadData, match="it is cancelled, no dead letter"):
+            await handle.redrive_async()
+        with pytest.raises(BadData, match="cancelled already"):
+            await handle.reschedule_async(in_=1)
+        with pytest.raises(TypeError):
+            await handle.reschedule_async()
+        with pytest.raises(NotFound):
+            await app.message_async("b")
+        return states
+
+    assert run(act()) == ["ready", "scheduled", "cancelled"]
+
+
+def test_a_dead_letter_is_redriven_asynchronously(app: PollConsumer, valkey: Server) -> None:
+    handle = app.enqueue("x", id="a", queue="default")
+    launch = Launch(RedisStore(valkey.wire(), NAMESPACE), queue="default")
+    launch.settle(die(launch.reserve()[0]))
+    run(handle.redrive_async())
+    assert (handle.state, handle.status().generation) == ("ready", 1)
+
+
+def test_messages_are_gone_through_asynchronously_several_at_a_time(
+    app: PollConsumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(messages, "AT_ONCE", 3)
+    expected = [app.enqueue("x", id=f"m{n}", queue="default").id for n in range(7)]
+
+    async def ids(**which: Any) -> list[str]:
+        return [message.id async for message in app.messages(**which)]
+
+    assert run(ids(state="ready")) == expected
+    assert run(ids(state="dead")) == []
