@@ -19,7 +19,6 @@ from pollconsumer.interface.api.registry import registry
 from pollconsumer.runtime.embedded.start import find_program
 from pollconsumer.store.inspector import Inspector
 from pollconsumer.store.leases import Leases
-from pollconsumer.store.patience import Budget
 from pollconsumer.store.redis_store import RedisStore
 from pollconsumer.store.scripts import Scripts
 from pollconsumer.store.wire import Wire
@@ -27,7 +26,7 @@ from tests.exits import RUNS
 from tests.forks import FORKS
 from tests.short_directory import short_directory
 from tests.site import QUICK_LEASES, Site
-from tests.store.servers import FakeRedisConnection, Server
+from tests.store.servers import FakeRedisConnection, Impatient, Server
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -104,7 +103,7 @@ def real_server() -> Iterator[Server]:
     with subprocess.Popen([find_program(), *options], stdout=subprocess.DEVNULL) as process:
         try:
             url = f"unix://{socket}"
-            _await(Wire(url, lambda: Budget(0)))
+            _await(Wire(url, Impatient))
             yield Server(lambda patience, greet: Wire(url, patience, greet=greet), url=url, pid=process.pid)
         finally:
             process.kill()

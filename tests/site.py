@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 from pollconsumer.core.errors import StoreUnreachable
 from pollconsumer.runtime.embedded.directory import SOCKET
 from pollconsumer.store.inspector import Inspector
-from pollconsumer.store.patience import Budget
 from pollconsumer.store.wire import Wire
 from tests.forks import FORKS, Fork
 from tests.short_directory import short_directory
+from tests.store.servers import Impatient
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -233,7 +233,7 @@ class Site:
 
     def holders(self) -> set[int]:
         """Processes that hold a lease of the embedded server, as `lease show` lists them, read without a command."""
-        wire = Wire(f"unix://{self.socket}", lambda: Budget(0))
+        wire = Wire(f"unix://{self.socket}", Impatient)
         try:
             return {lease["pid"] for lease in Inspector(wire, "pollconsumer").leases()}
         except StoreUnreachable:

@@ -11,6 +11,10 @@ COMMAND_TIMEOUT = 2.0
 """Seconds in which a command that does not block must be answered."""
 
 
+STEP = 0.1
+"""Seconds to which the timeout of an answer is rounded up: while it stays the same, the socket need not be told."""
+
+
 class Clocks(Protocol):
     """In seconds; a simulated machine has its own."""
 
@@ -47,6 +51,11 @@ class Patience(Protocol):
         """Timeout of one command, in seconds; at most COMMAND_TIMEOUT."""
 
 
+def answer_within(left: float) -> float:
+    """The timeout of one command, in seconds, when the caller's patience ends in ``left`` seconds."""
+    return COMMAND_TIMEOUT if left >= COMMAND_TIMEOUT else max(STEP, -(-left // STEP) * STEP)
+
+
 class Budget:
     """Patience for ``seconds`` from now on, on the monotonic clock."""
 
@@ -60,4 +69,4 @@ class Budget:
         self._clocks.sleep(min(seconds, self.left()))
 
     def for_one_answer(self) -> float:
-        return COMMAND_TIMEOUT
+        return answer_within(self.left())

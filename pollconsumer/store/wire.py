@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from pollconsumer.core.errors import StoreUnreachable
+from pollconsumer.core.errors import PollConsumerError, StoreUnreachable
 from pollconsumer.core.notation.redaction import redacted
 from pollconsumer.store.address import address_of
 from pollconsumer.store.connection import Command, Connection, SocketConnection
@@ -47,10 +47,15 @@ class Wire:
         self._abandoned: list[int] = []
         """Our clients, by the server's ids, that were closed while a command of theirs was unanswered."""
         self._pid = 0
+        self._call: Patience | None = None
+        """The patience of the call that is under way, which may need several answers."""
         self.repeated = False
         """Whether the last call was sent more than once."""
         self.replicas = 0
         """The number of the server's replicas when it was greeted."""
+
+    def _bearing(self) -> Patience:
+        return self._call or self.patience()
 
     def call(self, script: Script | str, keys: Sequence[str], args: Sequence[Any]) -> Any:
         """Run an idempotent script, and repeat it after a lost answer."""
@@ -79,33 +84,44 @@ class Wire:
         One of them may block for ``blocking`` seconds. ``mend`` is called before each repetition, to undo what the last
         call may have done.
         """
-        patience = self.patience()
+        outer = self._call
+        patience = self._call = outer or self.patience()
         pause = 0.02
         sent = self.repeated = False
-        while True:
-            try:
-                if mend and self.repeated:
-                    mend()
+        try:
+            while True:
+                try:
+                    if mend and self.repeated:
+                        mend()
+                        self.repeated = True
+                    return self.once(commands, blocking=blocking)
+                except Unanswered as unanswered:
+                    self.close()
                     self.repeated = True
-                return self.once(commands, blocking=blocking)
-            except Unanswered as unanswered:
-                self.close()
-                self.repeated = True
-                sent = sent or unanswered.sent
-                if patience.left() <= 0:
-                    error = StoreUnreachable("store unreachable", self.address, f"it says: {unanswered}")
-                    error.sent = sent
-                    raise error from None
-            patience.pause(pause)
-            pause = min(1.0, pause * 2)
+                    sent = sent or unanswered.sent
+                    if patience.left() <= 0:
+                        error = StoreUnreachable("store unreachable", self.address, f"it says: {unanswered}")
+                        error.sent = sent
+                        raise error from None
+                patience.pause(pause)
+                pause = min(1.0, pause * 2)
+        finally:
+            self._call = outer
 
     def once(self, commands: Sequence[Command], *, blocking: float = 0.0) -> list[Any]:
         """The answers to commands sent in one write, one of which may block for ``blocking`` seconds.
 
-        Raises Unanswered if there is none, and closes the connection, so that no late reply is taken for another's.
+        Raises Unanswered if there is none. Closes the connection then, and when an exception that is none of ours
+        interrupts it, as Ctrl-C does, so that no late reply is taken for another's.
         """
-        self.send(commands)
-        return self.receive(commands, blocking=blocking)
+        try:
+            self.send(commands)
+            return self.receive(commands, blocking=blocking)
+        except (PollConsumerError, Unanswered):
+            raise
+        except BaseException:
+            self._abandon()
+            raise
 
     def send(self, commands: Sequence[Command]) -> None:
         connection = self._connected()
@@ -118,7 +134,7 @@ class Wire:
     def receive(self, commands: Sequence[Command], *, blocking: float = 0.0) -> list[Any]:
         """Answers to what `send` sent; scripts unknown to the server are loaded and run again, before a WAIT at the
         end."""
-        timeout = self.patience().for_one_answer() + blocking
+        timeout = self._bearing().for_one_answer() + blocking
         answers = self._answers(len(commands), timeout)
         for answer in answers:
             if isinstance(answer, ErrorReply):
@@ -169,7 +185,7 @@ class Wire:
             if self._revive is None:
                 raise
             try:
-                self._revive(self.patience().left())
+                self._revive(self._bearing().left())
             except StoreUnreachable as error:
                 raise Unanswered(str(error), sent=False) from None
             return self._connect()
@@ -177,7 +193,7 @@ class Wire:
     def _connect(self) -> Connection:
         connection = self._make()
         try:
-            connection.connect(self.patience().for_one_answer())
+            connection.connect(self._bearing().for_one_answer())
         except ErrorReply as reply:
             raise_if_error(reply)
         except OSError as error:
@@ -199,7 +215,7 @@ class Wire:
         after it was repeated. A server that refuses this is used all the same."""
         commands = [("CLIENT", "ID"), *(("CLIENT", "KILL", "ID", client) for client in self._abandoned)]
         self.send(commands)
-        timeout = self.patience().for_one_answer()
+        timeout = self._bearing().for_one_answer()
         client, *_ = answers = self._answers(len(commands), timeout)
         for answer in answers:
             if isinstance(answer, ErrorReply) and str(answer).startswith(("NOAUTH", "LOADING")):

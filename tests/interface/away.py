@@ -58,7 +58,7 @@ class Connection:
 def application(clock: Clock, patience: float, connect: Callable[[], Connection]) -> PollConsumer:
     """One on a store that needs no greeting, which knows its queue."""
     app = PollConsumer()
-    calls = Calls(patience, lambda: wire.close(), clock)
+    calls = Calls(patience, clock)
     wire = Wire("memory:", lambda: calls, connect=connect)
     store = Producer(wire, "tests", clocks=clock)
     vars(store)["_registered"].add("default")

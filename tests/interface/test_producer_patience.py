@@ -10,8 +10,9 @@ import pytest
 
 from pollconsumer import Conflict, NotReplicated, OutcomeUnknown, PollConsumer, StoreUnreachable
 from pollconsumer.core.errors import ConfigurationError
-from pollconsumer.interface.api.calls import STEP, Calls
+from pollconsumer.interface.api.calls import Calls
 from pollconsumer.interface.api.handle import Handle
+from pollconsumer.store.patience import STEP
 from tests.interface.away import Clock, Connection, application
 
 if TYPE_CHECKING:

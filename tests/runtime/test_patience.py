@@ -6,8 +6,8 @@ import time
 from typing import Any
 
 from pollconsumer.core.window import Window
-from pollconsumer.runtime.launch.frame import SHORTEST_TIMEOUT, WindowPatience
-from pollconsumer.store.patience import COMMAND_TIMEOUT, SYSTEM_CLOCKS
+from pollconsumer.runtime.launch.frame import WindowPatience
+from pollconsumer.store.patience import COMMAND_TIMEOUT, STEP, SYSTEM_CLOCKS
 from pollconsumer.store.wire import Wire
 from tests.store.relay import answering
 
@@ -23,8 +23,8 @@ def test_an_answer_may_take_its_time_while_the_window_is_open() -> None:
 
 def test_an_answer_may_take_what_is_left_after_the_window_and_no_more() -> None:
     over = patience(-1, 0.5)
-    assert SHORTEST_TIMEOUT <= over.for_one_answer() <= 0.5
-    assert patience(-1, 0).for_one_answer() == SHORTEST_TIMEOUT
+    assert STEP <= over.for_one_answer() <= 0.5
+    assert patience(-1, 0).for_one_answer() == STEP
 
 
 def test_a_connection_waits_for_an_answer_as_long_as_its_caller_can() -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import fakeredis
 from redis import exceptions
 
-from pollconsumer.store.patience import Budget
+from pollconsumer.store.patience import COMMAND_TIMEOUT, Budget
 from pollconsumer.store.replies import ErrorReply
 
 if TYPE_CHECKING:
@@ -48,6 +48,18 @@ class FakeRedisConnection:
 
     def close(self) -> None:
         self._connection.disconnect()
+
+
+class Impatient:
+    """Nothing is repeated; each answer may take its time."""
+
+    def left(self) -> float:
+        return 0.0
+
+    def pause(self, seconds: float) -> None: ...
+
+    def for_one_answer(self) -> float:
+        return COMMAND_TIMEOUT
 
 
 class Server:

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pollconsumer.core.errors import OutcomeUnknown, StoreUnreachable
-from pollconsumer.store.patience import Budget
 from pollconsumer.store.redis_store import RedisStore
 from tests.conftest import NAMESPACE
 from tests.store.acting import HOUR, QUEUE, Launch, Looking, die, message, release, retry
-from tests.store.servers import snapshot
+from tests.store.servers import Impatient, snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def wire(valkey: Server) -> Iterator[Wire]:
-    wire = valkey.wire(lambda: Budget(0))
+    wire = valkey.wire(Impatient)
     yield wire
     wire.command("CONFIG", "SET", "maxmemory", 0)
 

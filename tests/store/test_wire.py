@@ -21,7 +21,6 @@ from pollconsumer.core.errors import (
     StoreUnreachable,
 )
 from pollconsumer.store import patience as module
-from pollconsumer.store.patience import Budget
 from pollconsumer.store.producer import Enqueued
 from pollconsumer.store.redis_store import RedisStore
 from pollconsumer.store.replies import Unanswered
@@ -29,6 +28,7 @@ from pollconsumer.store.wire import Wire
 from tests.conftest import NAMESPACE
 from tests.store.acting import QUEUE, Launch, Looking, message, names
 from tests.store.relay import Relay, answering
+from tests.store.servers import Impatient
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 def say(reply: bytes) -> object:
     """What a command ends with that is answered so."""
     with answering(reply) as url:
-        wire = Wire(url, lambda: Budget(0))
+        wire = Wire(url, Impatient)
         try:
             return wire.command("PING")
         finally:
@@ -365,11 +365,11 @@ def test_a_user_without_the_right_to_close_connections_repeats_all_the_same(
 @pytest.mark.parametrize("url", ["http://h", "h:6379", "", "redis://h:99999", "redis://h/abc?socket_timeout=x"])
 def test_a_url_that_cannot_be_meant_is_refused(url: str) -> None:
     with pytest.raises(ConfigurationError):
-        Wire(url, lambda: Budget(0))
+        Wire(url, Impatient)
 
 
 def test_a_secret_of_the_url_is_in_no_error() -> None:
-    wire = Wire("redis://:s3cret@127.0.0.1:1/0", lambda: Budget(0))
+    wire = Wire("redis://:s3cret@127.0.0.1:1/0", Impatient)
     with pytest.raises(StoreUnreachable) as caught:
         wire.command("PING")
     assert "s3cret" not in str(caught.value)
@@ -392,7 +392,7 @@ def test_a_server_that_is_ours_to_start_is_started_by_the_call_that_needs_it(val
         started.append(address)
         address.symlink_to(socket)
 
-    wire = Wire(f"unix://{address}", lambda: Budget(0), revive=revive)
+    wire = Wire(f"unix://{address}", Impatient, revive=revive)
     assert wire.command("PING") == b"PONG"
     wire.close()
     assert wire.command("PING") == b"PONG"

@@ -8,16 +8,13 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
-from pollconsumer.core.errors import NotReplicated, PollConsumerError, StoreUnreachable
-from pollconsumer.store.patience import COMMAND_TIMEOUT, SYSTEM_CLOCKS, Clocks
+from pollconsumer.core.errors import NotReplicated, StoreUnreachable
+from pollconsumer.store.patience import STEP, SYSTEM_CLOCKS, Clocks, answer_within
 
 if TYPE_CHECKING:
     from pollconsumer.interface.api.call_thread import CallThread
 
 T = TypeVar("T")
-
-STEP = 0.1
-"""Seconds to which the timeout of an answer is rounded up: while it stays the same, the socket need not be told."""
 
 
 class Calls:
@@ -27,12 +24,8 @@ class Calls:
     has no more than its own. Waiting for calls that the store answers, as for a long bulk enqueue, has no limit.
     """
 
-    def __init__(
-        self, seconds: float, interrupted: Callable[[], object] = lambda: None, clocks: Clocks = SYSTEM_CLOCKS
-    ) -> None:
-        """``interrupted`` is called when a call was left by an exception that is none of ours, as by Ctrl-C, so that
-        its late reply is not taken for another call's."""
-        self.seconds, self._interrupted, self._clocks = seconds, interrupted, clocks
+    def __init__(self, seconds: float, clocks: Clocks = SYSTEM_CLOCKS) -> None:
+        self.seconds, self._clocks = seconds, clocks
         self._lock = threading.Lock()
         self._until = 0.0
         self._unanswered = False
@@ -50,12 +43,8 @@ class Calls:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        try:
-            if error is not None and not isinstance(error, PollConsumerError):
-                self._interrupted()
-        finally:
-            self._unanswered = error is not None and self._is_silence(error)
-            self._lock.release()
+        self._unanswered = error is not None and self._is_silence(error)
+        self._lock.release()
 
     def make(self, call: Callable[[], T], began: float) -> T:
         """Make a call that ``began`` at this instant of the clock, waiting for others since."""
@@ -86,8 +75,7 @@ class Calls:
         self._clocks.sleep(min(seconds, self.left()))
 
     def for_one_answer(self) -> float:
-        left = self._until - self._clocks.monotonic()
-        return COMMAND_TIMEOUT if left >= COMMAND_TIMEOUT else max(STEP, -(-left // STEP) * STEP)
+        return answer_within(self.left())
 
     def _wait(self, began: float) -> None:
         """Take the lock for a call that ``began`` at this instant. StoreUnreachable if its patience ended meanwhile."""

@@ -40,15 +40,11 @@ class Producing:
         self._config = None if config is None else Path(config)
         self._store: Producer | None = None
         self._own_settings: Settings | None = None
-        self._calls = Calls(patience, self._abandon)
+        self._calls = Calls(patience)
         os.register_at_fork(after_in_child=self._begin_anew)  # another thread may hold the lock at that moment
 
     def _begin_anew(self) -> None:
-        self._calls, self._store = Calls(self._calls.seconds, self._abandon), None
-
-    def _abandon(self) -> None:
-        if self._store is not None:
-            self._store.wire.close()
+        self._calls, self._store = Calls(self._calls.seconds), None
 
     def enqueue_one(self, message: NewMessage) -> Handle[Any]:
         """Enqueue a prepared message."""

@@ -53,11 +53,7 @@ class Deliveries:
         with self._lock:
             if self._own_store is None:
                 self._own_store = RedisStore(self._launch.bare_wire(), self._store.keys.namespace)
-            try:
-                yield self._own_store
-            except BaseException:
-                self._own_store.wire.close()  # a reply may still arrive
-                raise
+            yield self._own_store
 
     def _cancelled(self) -> bool:
         return self._launch.interrupted() or not self._launch.lease_is_trusted()

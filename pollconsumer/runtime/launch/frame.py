@@ -13,12 +13,10 @@ from pollconsumer.runtime.launch.host import Host
 from pollconsumer.runtime.launch.progress import Progress
 from pollconsumer.runtime.launch.watchdog import EXIT_CODE
 from pollconsumer.runtime.store_opener import StoreOpener
-from pollconsumer.store.patience import COMMAND_TIMEOUT, Clocks
+from pollconsumer.store.patience import Clocks, answer_within
 
 END_BUDGET = 2.0
 """Maximum seconds spent on an unreachable store after the window's end."""
-SHORTEST_TIMEOUT = 0.1
-"""Seconds for an answer to the last try after that."""
 
 
 class Frame:
@@ -85,4 +83,4 @@ class WindowPatience:
 
     def for_one_answer(self) -> float:
         """Shorter at the end: a server that does not answer must not keep the launch beyond its grace."""
-        return min(COMMAND_TIMEOUT, max(SHORTEST_TIMEOUT, self.left()))
+        return answer_within(self.left())
