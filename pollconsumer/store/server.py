@@ -36,6 +36,11 @@ def to_ms(answer: Sequence[bytes]) -> int:
     return int(seconds) * 1000 + int(microseconds) // 1000
 
 
+def info_fields(sections: Sequence[bytes]) -> dict[str, str]:
+    """The fields of replies to INFO."""
+    return dict(line.split(":", 1) for section in sections for line in section.decode().splitlines() if ":" in line)
+
+
 def known_queues(wire: Wire, keys: Keys) -> list[str]:
     """Every queue that ever had a message or a consumer, sorted, without corrupt names."""
     names = []

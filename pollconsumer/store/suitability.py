@@ -9,6 +9,7 @@ from typing import Protocol
 from pollconsumer.core.errors import StoreRefused, StoreUnreachable
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.replies import RESTORE
+from pollconsumer.store.server import info_fields
 from pollconsumer.store.wire import Wire
 
 OLDEST = (7, 0)
@@ -36,7 +37,7 @@ class Suitability:
         *sections, held = wire.once(
             [("INFO", "server"), ("INFO", "memory"), ("INFO", "replication"), ("GET", self._key)]
         )
-        info = dict(line.split(":", 1) for section in sections for line in section.decode().splitlines() if ":" in line)
+        info = info_fields(sections)
         version = info.get("redis_version", "0.0")
         if tuple(int(part) for part in version.split(".")[:2]) < OLDEST:
             raise StoreRefused("server too old", f"Redis {version}", "needs Redis 7.0 or later, or Valkey")

@@ -41,7 +41,7 @@ class Wire:
             address = address_of(url)
             self._tls, connect = address.tls, partial(SocketConnection, address)
         self._make = connect
-        self._over_network = not url.startswith(("unix:", "memory:"))
+        self.over_network = not url.startswith(("unix:", "memory:"))
         self._connection: Connection | None = None
         self._client: int | None = None
         self._abandoned: list[int] = []
@@ -201,7 +201,7 @@ class Wire:
             raise Unanswered(error.strerror or str(error), sent=False) from None
         self._connection, self._pid = connection, os.getpid()
         try:
-            if self._over_network:
+            if self.over_network:
                 self._close_abandoned()
             if self._greet is not None:
                 self._greet(self)

@@ -53,8 +53,8 @@ PLAIN = {
         "ZADD",
     },
     "operator": {
-        "EXISTS", "HGET", "HGETALL", "HMGET", "LLEN", "LRANGE", "SCARD", "SISMEMBER", "TIME", "ZCARD", "ZCOUNT",
-        "ZRANGE",
+        "EXISTS", "HGET", "HGETALL", "HMGET", "LLEN", "LRANGE", "SCARD", "SISMEMBER", "SRANDMEMBER", "TIME", "ZCARD",
+        "ZCOUNT", "ZRANGE",
     },
 }  # fmt: skip
 """What Python sends itself, by role."""

@@ -1,0 +1,1 @@
+"""What is wrong with a running system: facts in, findings out."""

@@ -1,0 +1,93 @@
+"""What `doctor` looks at, and what it says. Spans of time in seconds, sizes in bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from pollconsumer.core.errors import shown
+from pollconsumer.core.notation.text import printable
+
+
+class Finding(NamedTuple):
+    """``name``: the same for each finding of a kind. ``subject``: the queue, handler or recurrence that it is about."""
+
+    name: str
+    subject: str | None
+    what: str
+    value: str
+    fix: str
+
+    def __str__(self) -> str:
+        return printable(f"{self.what}: {shown(self.value)}; {self.fix}")
+
+
+class Server(NamedTuple):
+    """``skew``: how far its clock is ahead of ours, known to ``skew_within``. ``appends``: it has an append-only file.
+    ``broken``: what it could not write. ``disk_free``: None unless it is the embedded one. ``replica_lags``: of those
+    that are online. ``lacking``: rights of a launch that this user does not have. ``may_cut_off``: this user may close
+    connections of its own; None where none go over a network."""
+
+    version: str = ""
+    skew: float = 0.0
+    skew_within: float = 0.0
+    appends: bool = True
+    broken: tuple[str, ...] = ()
+    append_only_bytes: int = 0
+    append_only_base: int = 0
+    disk_free: int | None = None
+    used_memory: int = 0
+    max_memory: int = 0
+    policy: str = "noeviction"
+    replica_lags: tuple[float, ...] = ()
+    lacking: tuple[str, ...] = ()
+    may_cut_off: bool | None = None
+
+
+class Queue(NamedTuple):
+    """``oldest_ready`` and ``overdue_by``: for how long the oldest message is ready, or overdue; None if there is none.
+    ``parked``: messages by the handler that no launch had."""
+
+    name: str
+    ready: int = 0
+    overdue: int = 0
+    scheduled: int = 0
+    paused: bool = False
+    oldest_ready: float | None = None
+    overdue_by: float | None = None
+    parked: Mapping[str, int] = {}
+
+
+class Recurring(NamedTuple):
+    """``owners``: the groups of launches that define it; none if it was made at run time. ``error``: why its definition
+    is unreadable."""
+
+    name: str
+    queue: str
+    owners: tuple[str, ...] = ()
+    error: str | None = None
+
+
+class Expected(NamedTuple):
+    """What the settings say. ``queues``: those of ``consumer.queues``, none if that is unset. ``period``: between
+    launches by ``consumer.schedule``. ``window``: of a launch. ``replicas``: that producers wait for, None for none."""
+
+    queues: tuple[str, ...] = ()
+    period: float | None = None
+    window: float = 60.0
+    grace: float = 10.0
+    overrun_target: float | None = None
+    replicas: int | None = None
+
+
+class Facts(NamedTuple):
+    """``now``: in epoch ms of the server's clock. ``launches``: the ledger's entries, newest first. ``slowest``: by
+    group of launches, the longest remembered duration of each handler."""
+
+    now: int
+    server: Server
+    queues: Sequence[Queue]
+    recurrences: Sequence[Recurring]
+    launches: Sequence[Mapping[str, Any]]
+    slowest: Mapping[str, Mapping[str, float]]
+    expected: Expected

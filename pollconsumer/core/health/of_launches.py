@@ -1,0 +1,96 @@
+"""What is wrong with launches: they outlast their windows, or handlers outlast them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from pollconsumer.core.choices import LauncherRule
+from pollconsumer.core.durations import OVERRUN_TARGETS
+from pollconsumer.core.health.facts import Expected, Facts, Finding
+from pollconsumer.core.health.groups import Group
+from pollconsumer.core.launcher.past import past_launch
+from pollconsumer.core.notation.timespan import DAY, format_duration
+from pollconsumer.core.window import StopReason
+
+JUDGED = 100
+"""Launches of a group, newest first."""
+FEWEST_JUDGED, FEWEST_OVERRUNS, OFTEN = 20, 3, 2
+"""Overruns are a finding if there are so many, in so many launches, and so many times the target."""
+LATE = 0.5
+"""Seconds by which a launch may outlast its window without an effect on the next one."""
+CUT_SHORT = (StopReason.HANDED_OVER, StopReason.LEASE_LOST, StopReason.STORE_UNREACHABLE)
+"""Reasons of launches that tell nothing about the margin."""
+ENDS = {
+    StopReason.WATCHDOG: ("launches_overlong", "ended by the watchdog", "raise grace, or give the handler a timeout"),
+    StopReason.DIED: ("launches_died", "died", "look for a traceback, and at the system's log: killed for memory?"),
+}
+
+
+def of_launches(facts: Facts, groups: Sequence[Group]) -> Iterator[Finding]:
+    for group in groups:
+        recent = [each for each in group.launches[:JUDGED] if facts.now - each["started_ms"] < DAY * 1000]
+        queues = ",".join(group.queues) or "all queues"
+        yield from _of_ends(group, recent, queues)
+        if group.role == "consumer" and not group.absent:
+            yield from _of_overruns(recent, queues, facts.expected)
+            if not facts.expected.queues or group.queues == tuple(sorted(facts.expected.queues)):
+                yield from _of_lengths(group, facts, queues)
+
+
+def _of_ends(group: Group, recent: Sequence[Mapping[str, Any]], queues: str) -> Iterator[Finding]:
+    for reason, (name, what, fix) in ENDS.items():
+        if count := sum(each["stop_reason"] == reason for each in recent):
+            value = f"{count} of the last {len(recent)}"
+            yield Finding(name, queues, f"launches of the {group.role} {what} ({queues})", value, fix)
+
+
+def _of_overruns(recent: Sequence[Mapping[str, Any]], queues: str, expected: Expected) -> Iterator[Finding]:
+    judged = [each for each in recent if each["stop_reason"] is not None and each["stop_reason"] not in CUT_SHORT]
+    known = [outlasted for each in judged if (outlasted := _outlasted(each)) is not None]
+    target = expected.overrun_target or _target(judged)
+    if len(known) >= FEWEST_JUDGED and sum(known) >= max(FEWEST_OVERRUNS, OFTEN * target * len(known)):
+        yield Finding(
+            "overruns", queues, f"launches outlast their window ({queues})", f"{sum(known)} of the last {len(known)}",
+            "raise tolerance_factor or min_margin, lower overrun_target, or give handlers a timeout",
+        )  # fmt: skip
+
+
+def _outlasted(launch: Mapping[str, Any]) -> bool | None:
+    """Whether it was there after the next launch was due; None if that is unknown."""
+    past = past_launch(dict(launch))
+    if past.next_tick is None:
+        return None
+    return bool(launch["running_seconds"] > past.next_tick + max(0.0, past.offset or 0.0) + LATE)
+
+
+def _target(launches: Sequence[Mapping[str, Any]]) -> float:
+    rule = launches[0].get("launcher") if launches else None
+    return OVERRUN_TARGETS[LauncherRule(rule) if rule in OVERRUN_TARGETS else LauncherRule.PARALLEL]
+
+
+def _of_lengths(group: Group, facts: Facts, queues: str) -> Iterator[Finding]:
+    """Period, window and grace against each other, and against the slowest handlers."""
+    expected = facts.expected
+    period = expected.period or group.period
+    if period is not None and expected.grace > period:
+        yield Finding(
+            "grace_exceeds_period", queues, f"grace is longer than the time between launches ({queues})",
+            f"{format_duration(expected.grace)}, and launches come every {format_duration(period)}",
+            "lower grace: a handler that hangs keeps the next launches from working for as long",
+        )  # fmt: skip
+    margin = float(group.launches[0]["margin_seconds"])
+    whole = expected.window + expected.grace
+    for handler, slowest in sorted(facts.slowest.get(group.name, {}).items()):
+        if slowest > whole:
+            yield Finding(
+                "handler_too_slow", handler, f"handler {handler} outlasts a launch",
+                f"up to {format_duration(slowest)}, window and grace are {format_duration(whole)}",
+                "lengthen timeout and schedule, or divide the work by checkpoints and Yield",
+            )  # fmt: skip
+        elif slowest > margin + expected.grace:
+            yield Finding(
+                "handler_slower_than_grace", handler, f"handler {handler} may be ended by the watchdog",
+                f"up to {format_duration(slowest)}, margin and grace are {format_duration(margin + expected.grace)}",
+                f"raise grace to {format_duration(slowest)}, or give the handler a shorter timeout",
+            )  # fmt: skip

@@ -1,0 +1,123 @@
+"""Reads for `doctor`: the facts from which its findings follow. Nothing here writes."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import time
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pollconsumer.core.health.facts import Expected, Facts, Queue, Recurring, Server
+from pollconsumer.core.histogram import BOUNDS
+from pollconsumer.store import rows
+from pollconsumer.store.histograms import read_histogram
+from pollconsumer.store.id_text import id_text
+from pollconsumer.store.inspector import Inspector, QueueCounts
+from pollconsumer.store.keyspace import Keys
+from pollconsumer.store.leases import GENERATIONS
+from pollconsumer.store.recurring import Recurring as Recurrences
+from pollconsumer.store.rights import LAUNCH
+from pollconsumer.store.server import TIME, info_fields, to_ms
+from pollconsumer.store.wire import Wire
+
+LAUNCHES_READ = 1000
+PARKED_LOOKED_AT = 200
+CUTTING_OFF = ("CLIENT|ID", "CLIENT|KILL")
+_LAG = re.compile(r"state=online,.*lag=(\d+)")
+_WRITES = {
+    "aof_last_write_status": "its append-only file",
+    "aof_last_bgrewrite_status": "a new append-only file",
+    "rdb_last_bgsave_status": "a snapshot",
+}
+
+
+class Examiner:
+    def __init__(self, wire: Wire, namespace: str) -> None:
+        self._wire, self._keys = wire, Keys(namespace)
+        self._inspector, self._recurring = Inspector(wire, namespace), Recurrences(wire, namespace)
+
+    def facts(self, expected: Expected, data: Path | None = None) -> Facts:
+        """``data``: the directory of the embedded server, None for another. Errors as of every read."""
+        now, server = self._server(data)
+        launches = self._inspector.launches(LAUNCHES_READ)
+        groups = {launch["lineage"].rpartition(":")[0] for launch in launches if launch.get("lineage")}
+        standing = self._recurring.standing(lambda _: None)
+        return Facts(
+            now=now,
+            server=server,
+            queues=[self._queue(counts, now) for counts in self._inspector.overview().queues],
+            recurrences=[Recurring(each.name, each.queue, each.owners, each.error) for each in standing],
+            launches=launches,
+            slowest={group: self._slowest(group) for group in groups},
+            expected=expected,
+        )
+
+    def _server(self, data: Path | None) -> tuple[int, Server]:
+        """The time by its clock, and what it says of itself."""
+        lacking = self._wire.call("rights", [self._keys.control("fences")], [*LAUNCH.split(), *CUTTING_OFF])
+        missing = {each.decode() for each in lacking}
+        sections = [("INFO", name) for name in ("server", "memory", "persistence", "replication")]
+        before = time.time()
+        answer = self._wire.command(*TIME)
+        after = time.time()
+        info = info_fields(self._wire.all(sections))
+        now = to_ms(answer)
+        lags = [_LAG.search(value) for name, value in info.items() if re.fullmatch(r"slave\d+", name)]
+        return now, Server(
+            version=_version(info),
+            skew=now / 1000 - (before + after) / 2,
+            skew_within=(after - before) / 2,
+            appends=info.get("aof_enabled") == "1",
+            broken=tuple(what for name, what in _WRITES.items() if info.get(name, "ok") != "ok"),
+            append_only_bytes=int(info.get("aof_current_size", 0)),
+            append_only_base=int(info.get("aof_base_size", 0)),
+            disk_free=None if data is None else shutil.disk_usage(data).free,
+            used_memory=int(info.get("used_memory", 0)),
+            max_memory=int(info.get("maxmemory", 0)),
+            policy=info.get("maxmemory_policy", "noeviction"),
+            replica_lags=tuple(float(lag[1]) for lag in lags if lag),
+            lacking=tuple(name for name in LAUNCH.split() if name in missing),
+            may_cut_off=None if not self._wire.over_network else missing.isdisjoint(CUTTING_OFF),
+        )
+
+    def _queue(self, counts: QueueCounts, now: int) -> Queue:
+        head = self._wire.command("ZRANGE", self._keys.queue(counts.name, "schedule"), 0, 0, "WITHSCORES")
+        due = float(head[1]) / 1000 if head and counts.overdue else None
+        return Queue(
+            name=counts.name,
+            ready=counts.ready,
+            overdue=counts.overdue,
+            scheduled=counts.scheduled,
+            paused=counts.paused,
+            oldest_ready=counts.oldest_ready_seconds,
+            overdue_by=None if due is None else max(0.0, now - due) / 1000,
+            parked=self._parked(counts) if counts.parked else {},
+        )
+
+    def _parked(self, counts: QueueCounts) -> dict[str, int]:
+        """Messages by handler, as far as a few of them show it."""
+        key = self._keys.queue
+        ids = self._wire.command("SRANDMEMBER", key(counts.name, "parked"), PARKED_LOOKED_AT)
+        found = self._wire.command("HMGET", key(counts.name, "rows"), *ids) if ids else []
+        handlers = Counter(rows.read_row(row).handler for row in found if row)
+        if len(ids) < PARKED_LOOKED_AT:
+            return dict(handlers)
+        return {handler: round(count * counts.parked / len(ids)) for handler, count in handlers.items()}
+
+    def _slowest(self, group: str) -> dict[str, float]:
+        slowest: dict[str, float] = {}
+        for answer in self._wire.all([("HGETALL", self._keys.control(f"{each}:{group}")) for each in GENERATIONS]):
+            for name, text in zip(answer[::2], answer[1::2], strict=True):
+                if name and (histogram := read_histogram(text)):
+                    handler = id_text(name)
+                    slowest[handler] = max(slowest.get(handler, 0.0), BOUNDS[max(histogram.counts)])
+        return slowest
+
+
+def _version(info: Mapping[str, Any]) -> str:
+    if valkey := info.get("valkey_version"):
+        return f"Valkey {valkey}"
+    return f"Redis {info.get('redis_version', 'unknown')}"

@@ -1,0 +1,235 @@
+"""Each finding of `doctor` appears when it should, and not otherwise."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pollconsumer.core.health.facts import Expected, Facts, Queue, Recurring, Server
+from pollconsumer.core.health.findings import findings_of
+from pollconsumer.core.health.groups import groups_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+NOW = 1_900_000_000_000
+MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
+
+
+def launches(
+    *, ago: float = 5.0, every: float = MINUTE, count: int = 30, queues: Sequence[str] = ("mail",), **fields: Any
+) -> list[dict[str, Any]]:
+    """The last ended ``ago`` seconds ago, after 55 seconds; newest first."""
+    role = fields.get("role", "consumer")
+    return [
+        {
+            "role": role, "queues": [*queues], "stop_reason": "no_time_to_idle",
+            "lineage": f"{role}:{','.join(queues)}:0",
+            "started_ms": round(NOW - 1000 * (ago + 55 + every * n)), "ended_ms": round(NOW - 1000 * (ago + every * n)),
+            "running_seconds": 55.0, "launch_offset_seconds": 1.0, "next_tick_seconds": 59.0, "margin_seconds": 5.0,
+            "launcher": "parallel",
+        } | fields
+        for n in range(count)
+    ]  # fmt: skip
+
+
+def facts(
+    server: Server | None = None,
+    queues: Sequence[Queue] = (Queue("mail"),),
+    ledger: Sequence[Mapping[str, Any]] | None = None,
+    recurrences: Sequence[Recurring] = (),
+    slowest: Mapping[str, float] | None = None,
+    expected: Expected | None = None,
+) -> Facts:
+    return Facts(
+        NOW,
+        server or Server(),
+        queues,
+        recurrences,
+        launches() if ledger is None else ledger,
+        {"consumer:mail": slowest or {}},
+        expected or Expected(period=MINUTE),
+    )
+
+
+def names(found: Facts) -> list[str]:
+    return [finding.name for finding in findings_of(found)]
+
+
+def test_nothing_is_found_where_all_is_well() -> None:
+    assert findings_of(facts()) == []
+    assert findings_of(facts(queues=(), ledger=())) == []
+
+
+GIB = 1 << 30
+SERVERS = {
+    "clock_skew": (Server(skew=-2.6, skew_within=0.5), Server(skew=2.4, skew_within=0.5)),
+    "persistence": (Server(appends=False), Server(appends=False, replica_lags=(1.0,))),
+    "append_only_file": (
+        Server(append_only_bytes=5 * GIB, append_only_base=GIB),
+        Server(append_only_bytes=3 * GIB, append_only_base=GIB),
+    ),
+    "disk_space": (
+        Server(append_only_bytes=GIB, append_only_base=GIB, disk_free=GIB),
+        Server(append_only_bytes=GIB, append_only_base=GIB, disk_free=2 * GIB),
+    ),
+    "eviction": (
+        Server(max_memory=GIB, policy="volatile-lru"),
+        Server(max_memory=0, policy="volatile-lru"),
+    ),
+    "memory": (Server(max_memory=1000, used_memory=901), Server(max_memory=1000, used_memory=899)),
+    "rights": (Server(may_cut_off=False), Server(may_cut_off=True)),
+}
+
+
+@pytest.mark.parametrize("name", SERVERS)
+def test_what_is_wrong_with_the_server_is_found_and_only_that(name: str) -> None:
+    wrong, well = SERVERS[name]
+    assert names(facts(wrong)) == [name]
+    assert names(facts(well)) == []
+
+
+def test_what_the_server_could_not_write_is_named() -> None:
+    (found,) = findings_of(facts(Server(broken=("a snapshot",))))
+    assert (found.name, found.value) == ("persistence", "a snapshot")
+
+
+def test_missing_and_lagging_replicas_are_found_where_producers_wait_for_them() -> None:
+    waits = Expected(period=MINUTE, replicas=2)
+    assert names(facts(Server(replica_lags=(0.0,)), expected=waits)) == ["replication"]
+    assert names(facts(Server(replica_lags=(0.0, 1.0)), expected=waits)) == []
+    assert names(facts(Server(replica_lags=(0.0,)))) == []
+    assert names(facts(Server(replica_lags=(0.0, 30.0)))) == ["replication"]
+
+
+def test_rights_of_a_launch_are_missed_only_where_no_launch_comes() -> None:
+    server = Server(lacking=("BLPOP",))
+    assert names(facts(server)) == []
+    assert names(facts(server, queues=(), ledger=())) == ["rights"]
+
+
+def test_a_launcher_that_stopped_is_found_after_three_missing_launches() -> None:
+    assert names(facts(ledger=launches(ago=175))) == []
+    (found,) = findings_of(facts(ledger=launches(ago=185)))
+    assert (found.name, found.subject) == ("launch_absent", "mail")
+    assert "3m 5s ago, every 1m before" in found.value
+
+
+def test_a_launch_that_is_there_is_not_missed_however_long_it_works() -> None:
+    running = {"stop_reason": None, "started_ms": NOW - 600_000}
+    ledger = launches(ago=660)
+    del ledger[0]["ended_ms"]
+    assert names(facts(ledger=[ledger[0] | running, *ledger[1:]])) == []
+
+
+def test_how_often_launches_come_is_learned_so_that_nightly_ones_are_not_missed_by_day() -> None:
+    assert names(facts(ledger=launches(ago=20 * HOUR, every=DAY), expected=Expected())) == []
+    assert names(facts(ledger=launches(ago=4 * DAY, every=DAY), expected=Expected())) == ["launch_absent"]
+
+
+def test_a_few_launches_do_not_tell_how_often_they_come() -> None:
+    assert names(facts(ledger=launches(ago=1100, every=5, count=2))) == []
+    assert names(facts(ledger=launches(ago=1300, every=5, count=2))) == ["launch_absent"]
+
+
+def test_instances_are_not_taken_for_launches_that_come_twice_as_often() -> None:
+    beside = [each | {"lineage": "consumer:mail:1", "started_ms": each["started_ms"] + 1} for each in launches()]
+    both = sorted([*launches(), *beside], key=lambda each: -each["started_ms"])
+    (group,) = groups_of(both, NOW)
+    assert group.period == MINUTE
+
+
+def test_a_queue_that_was_given_up_is_not_missed_for_ever() -> None:
+    new, old = launches(queues=["new"]), launches(ago=2 * DAY, queues=["old"])
+    queues = [Queue("new"), Queue("old")]
+    assert names(facts(queues=queues, ledger=[*new, *old])) == []
+    assert names(facts(queues=[Queue("new"), Queue("old", scheduled=1)], ledger=[*new, *old])) == ["launch_absent"]
+    named = Expected(queues=("old",), period=MINUTE)
+    assert names(facts(queues=queues, ledger=[*new, *old], expected=named)) == ["launch_absent"]
+    assert names(facts(queues=queues, ledger=[*new, *launches(ago=HOUR, queues=["old"])])) == ["launch_absent"]
+
+
+def test_a_queue_that_nobody_ever_served_is_found_if_it_has_messages() -> None:
+    assert names(facts(queues=[Queue("mail"), Queue("other")])) == []
+    (found,) = findings_of(facts(queues=[Queue("mail"), Queue("other", ready=2, scheduled=3)]))
+    assert (found.name, found.value) == ("queue_unserved", "2 ready, 3 scheduled")
+
+
+def test_a_handler_that_no_launch_has_is_found() -> None:
+    (found,) = findings_of(facts(queues=[Queue("mail", parked={"report": 4})]))
+    assert (found.name, found.subject, found.value) == ("handler_unknown", "report", "4 waiting in mail")
+
+
+def test_a_queue_that_is_behind_is_found_unless_it_is_paused() -> None:
+    assert names(facts(queues=[Queue("mail", ready=1, oldest_ready=590)])) == []
+    assert names(facts(queues=[Queue("mail", ready=1, oldest_ready=610)])) == ["oldest_ready"]
+    assert names(facts(queues=[Queue("mail", ready=1, oldest_ready=610, paused=True)])) == []
+    hourly = launches(every=HOUR)
+    assert names(facts(queues=[Queue("mail", ready=1, oldest_ready=HOUR)], ledger=hourly)) == []
+
+
+def test_overdue_messages_that_launches_do_not_promote_are_found() -> None:
+    assert names(facts(queues=[Queue("mail", overdue=1, overdue_by=590)])) == []
+    assert names(facts(queues=[Queue("mail", overdue=1, overdue_by=610)])) == ["overdue"]
+
+
+def test_a_mover_is_missed_only_where_one_was() -> None:
+    gone = launches(ago=HOUR, queues=(), role="mover", margin_seconds=0.25)
+    assert names(facts(ledger=[*launches(), *gone])) == ["mover_absent"]
+    assert names(facts(ledger=[*launches(), *launches(queues=(), role="mover")])) == []
+    given_up = launches(ago=2 * DAY, queues=(), role="mover")
+    assert names(facts(ledger=[*launches(), *given_up])) == []
+    due = [Queue("mail"), Queue("other", scheduled=1, overdue=1)]
+    assert names(facts(queues=due, ledger=[*launches(), *given_up])) == ["queue_unserved", "mover_absent"]
+
+
+def test_a_recurrence_that_nobody_defines_any_more_is_found() -> None:
+    assert names(facts(recurrences=[Recurring("tick", "mail", ("consumer:mail",))])) == []
+    assert names(facts(recurrences=[Recurring("tick", "mail", ("consumer:old",))])) == ["recurrence_unowned"]
+    made_at_run_time = Recurring("tick", "mail")
+    assert names(facts(recurrences=[made_at_run_time])) == []
+    assert names(facts(recurrences=[Recurring("tick", "mail", error="no JSON")])) == ["recurrence_unreadable"]
+
+
+def test_launches_that_were_ended_by_force_are_found_for_a_day() -> None:
+    killed: dict[str, Any] = {"stop_reason": "watchdog"}
+    died: dict[str, Any] = {"stop_reason": "died"}
+    assert names(facts(ledger=[*launches(count=1, **killed), *launches(ago=65)])) == ["launches_overlong"]
+    assert names(facts(ledger=[*launches(count=1, **died), *launches(ago=65)])) == ["launches_died"]
+    assert names(facts(ledger=[*launches(), *launches(ago=DAY, **died)])) == []
+
+
+def test_overruns_are_found_if_they_are_twice_as_frequent_as_their_target() -> None:
+    late: dict[str, Any] = {"running_seconds": 65.0}
+    assert names(facts(ledger=[*launches(count=6, **late), *launches(ago=365, count=24)])) == ["overruns"]
+    assert names(facts(ledger=[*launches(count=5, **late), *launches(ago=305, count=25)])) == []
+    handed_over = launches(**late, stop_reason="handed_over")
+    assert names(facts(ledger=handed_over)) == []
+    assert names(facts(ledger=launches(count=19, **late))) == []
+    strict = Expected(period=MINUTE, overrun_target=0.01)
+    assert names(facts(ledger=[*launches(count=3, **late), *launches(ago=185)], expected=strict)) == ["overruns"]
+
+
+def test_a_target_follows_from_the_launcher_that_the_ledger_names() -> None:
+    ledger = [*launches(count=3, running_seconds=65.0), *launches(ago=185, count=27)]
+    assert names(facts(ledger=ledger)) == []
+    assert names(facts(ledger=[each | {"launcher": "drop"} for each in ledger])) == ["overruns"]
+
+
+def test_a_grace_that_is_longer_than_a_period_is_found() -> None:
+    assert names(facts(expected=Expected(period=MINUTE, grace=61))) == ["grace_exceeds_period"]
+    assert names(facts(expected=Expected(grace=59))) == []
+
+
+def test_handlers_that_outlast_margin_and_grace_or_a_whole_launch_are_found() -> None:
+    assert names(facts(slowest={"report": 14.9})) == []
+    assert names(facts(slowest={"report": 15.1})) == ["handler_slower_than_grace"]
+    assert names(facts(slowest={"report": 71.0})) == ["handler_too_slow"]
+    elsewhere = Expected(queues=("other",), period=MINUTE)
+    assert names(facts(slowest={"report": 71.0}, expected=elsewhere)) == []
+
+
+def test_a_finding_is_one_line_with_what_value_and_fix() -> None:
+    (found,) = findings_of(facts(queues=[Queue("mail", parked={"a\nb\x1b": 1})]))
+    assert str(found).startswith("nobody has handler a\\nb\\x1b: 1 waiting in mail; ")

@@ -1,0 +1,62 @@
+"""What `doctor` says about an installation, where, and its exit code."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.site import Site
+
+
+def test_where_all_is_well_it_says_so_and_quietly_nothing(site: Site) -> None:
+    site.enqueue("record", name="a")
+    site.drain()
+    well = site.command("doctor")
+    assert (well.returncode, well.stderr) == (0, "")
+    assert well.stdout.startswith("all is well: Valkey ")
+    quiet = site.command("doctor", "--quiet")
+    assert (quiet.returncode, quiet.stdout, quiet.stderr) == (0, "", "")
+    told = site.json("doctor")
+    assert (told["well"], told["findings"]) == (True, [])
+
+
+@pytest.mark.ends_with(1)
+def test_each_finding_is_a_line_on_standard_output_or_quietly_on_standard_error(site: Site) -> None:
+    site.enqueue("record", "--queue", "forgotten", name="a")
+    site.enqueue("unheard-of", name="a")
+    site.drain()
+    loud = site.command("doctor")
+    assert (loud.returncode, loud.stderr) == (1, "")
+    assert [line.partition(": ")[0] for line in loud.stdout.splitlines()] == [
+        "nobody has handler unheard-of",
+        "nobody serves queue forgotten",
+    ]
+    for _ in range(3):  # each time: an hourly line of a crontab calls it
+        quiet = site.command("doctor", "--quiet")
+        assert (quiet.returncode, quiet.stdout) == (1, "")
+        assert quiet.stderr == "".join(f"pollconsumer: warning: {line}\n" for line in loud.stdout.splitlines())
+    told = site.command("doctor", "--json")
+    assert told.returncode == 1
+    assert [(each["name"], each["subject"]) for each in json.loads(told.stdout)["findings"]] == [
+        ("handler_unknown", "unheard-of"),
+        ("queue_unserved", "forgotten"),
+    ]
+
+
+@pytest.mark.ends_with(1)
+def test_a_schedule_is_compared_with_the_grace(site: Site) -> None:
+    site.drain()
+    hasty = {"POLLCONSUMER_CONSUMER__SCHEDULE": "* * * * *", "POLLCONSUMER_CONSUMER__GRACE": "2m"}
+    done = site.command("doctor", **hasty)
+    assert done.returncode == 1
+    assert "(default): 2m, and launches come every 1m; lower grace" in done.stdout
+
+
+def test_a_store_that_is_down_is_told_as_everywhere(site: Site) -> None:
+    done = site.command("doctor", "--quiet", POLLCONSUMER_STORE=f"unix://{site.directory}/nothing")
+    assert done.returncode == 69
+    assert done.stderr.startswith("pollconsumer: error: store unreachable: ")
+    assert site.command("doctor", POLLCONSUMER_NAMESPACE="no name").returncode == 78

@@ -1,0 +1,121 @@
+"""The facts from which findings follow, as they are in the store."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pollconsumer.core.health.facts import Expected, Facts, Recurring
+from pollconsumer.core.histogram import BOUNDS, Histogram
+from pollconsumer.core.recurrence import Recurrence
+from pollconsumer.store.examining import Examiner
+from pollconsumer.store.leases import Acquired, Group, Leases
+from pollconsumer.store.patience import Budget
+from pollconsumer.store.recurring import Recurring as Recurrences
+from pollconsumer.store.wire import Wire
+from tests.conftest import NAMESPACE
+from tests.store.acting import HOUR, QUEUE, Launch, Looking, message, park
+from tests.store.servers import server_ms, snapshot
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pollconsumer.store.redis_store import RedisStore
+    from tests.store.servers import Server
+
+
+@pytest.fixture
+def server(valkey: Server) -> Server:
+    """The one in memory does not describe itself."""
+    return valkey
+
+
+def examined(wire: Wire, data: Path | None = None) -> Facts:
+    return Examiner(wire, NAMESPACE).facts(Expected(), data)
+
+
+def test_a_queue_is_described_with_its_overdue_and_parked_messages(store: RedisStore, look: Looking) -> None:
+    store.enqueue([message("unknown", handler="report"), message("late", delay=HOUR), message("later", delay=HOUR)])
+    launch = Launch(store)
+    launch.settle(park(launch.reserve()[0], HOUR))
+    store.enqueue([message("ready")])
+    store.wire.command("ZADD", look.key("schedule"), (server_ms(store.wire) - 90_000) * 1000, "late")
+    (queue,) = examined(store.wire).queues
+    assert (queue.name, queue.ready, queue.overdue, queue.scheduled) == (QUEUE, 1, 1, 3)
+    assert queue.parked == {"report": 1}
+    assert queue.oldest_ready is not None
+    assert queue.oldest_ready < 60
+    assert queue.overdue_by is not None
+    assert 90 <= queue.overdue_by < 150
+
+
+def test_what_is_due_later_is_not_overdue(store: RedisStore) -> None:
+    store.enqueue([message("late", delay=HOUR)])
+    (queue,) = examined(store.wire).queues
+    assert (queue.overdue, queue.overdue_by, queue.parked) == (0, None, {})
+
+
+def test_the_slowest_of_a_handler_is_that_of_either_generation(store: RedisStore, leases: Leases) -> None:
+    group = Group("consumer", (QUEUE,), 1)
+    entry = {"launch_id": "a", "role": "consumer", "stop_reason": None, "lineage": f"{group.name}:0"}
+    acquired = leases.acquire(group, "a", json.dumps({}), json.dumps(entry))
+    assert isinstance(acquired, Acquired)
+    slow, quick = Histogram(), Histogram()
+    slow.add_all([0.5, 20.0])
+    quick.add_all([0.001] * 8000)
+    leases.learn(group.name, {"report": slow})
+    leases.learn(group.name, {"mail": quick})  # the generation is complete
+    leases.learn(group.name, {"report": Histogram(0.1, {5: 1})})
+    slowest = examined(store.wire).slowest[group.name]
+    assert slowest["mail"] == BOUNDS[0]
+    assert 20 <= slowest["report"] < 21
+
+
+def test_recurrences_come_with_those_that_define_them(store: RedisStore) -> None:
+    recurrence = Recurrence("tick", "handler", every=60.0, queue=QUEUE)
+    Recurrences(store.wire, NAMESPACE).define("consumer:mail", [QUEUE], [recurrence], lambda _: None)
+    store.enqueue([message("a")])
+    assert examined(store.wire).recurrences == [Recurring("tick", QUEUE, ("consumer:mail",))]
+
+
+def test_a_server_without_append_only_file_says_so_and_its_clock_is_ours(valkey: Server) -> None:
+    server = examined(valkey.wire()).server
+    assert server.version.startswith(("Valkey 9", "Redis "))
+    assert not server.appends
+    assert abs(server.skew) - server.skew_within < 0.1
+    assert (server.broken, server.lacking, server.may_cut_off, server.disk_free) == ((), (), None, None)
+    assert server.used_memory > 0
+
+
+def test_settings_of_the_server_are_seen_as_they_are_now(valkey: Server, tmp_path: Path) -> None:
+    wire = valkey.wire()
+    wire.command("CONFIG", "SET", "maxmemory", "1gb", "maxmemory-policy", "volatile-lru")
+    try:
+        server = examined(wire, tmp_path).server
+    finally:
+        wire.command("CONFIG", "SET", "maxmemory", "0", "maxmemory-policy", "noeviction")
+    assert (server.max_memory, server.policy) == (1 << 30, "volatile-lru")
+    assert server.disk_free
+    assert server.disk_free > 0
+
+
+@pytest.mark.parametrize("right", ["blpop", "pexpire"])
+def test_rights_of_a_launch_that_the_user_lacks_are_named(valkey: Server, right: str) -> None:
+    wire = valkey.wire()
+    wire.command("ACL", "SETUSER", "some", "on", ">secret", "~*", "+@all", f"-{right}")
+    try:
+        user = Wire(valkey.url.replace("unix://", "unix://some:secret@"), lambda: Budget(1))
+        assert examined(user).server.lacking == (right.upper(),)
+        user.close()
+    finally:
+        wire.command("ACL", "DELUSER", "some")
+
+
+def test_examining_changes_nothing(store: RedisStore) -> None:
+    store.enqueue([message("a"), message("b", delay=HOUR)])
+    Launch(store).reserve()
+    before = snapshot(store.wire)
+    examined(store.wire)
+    assert snapshot(store.wire) == before
