@@ -65,6 +65,7 @@ COMMANDS: dict[str, list[list[str]]] = {
     "lease break": [["--role", "consumer"], ["--role", LINE]],
     "check": [[], ["--json"]],
     "doctor": [[], ["--json"], ["--quiet"]],
+    "completion": [["bash"], [LINE]],
     "store start": [[LINE]],
     "store stop": [[LINE]],
     "store status": [[], ["--json"], [LINE]],

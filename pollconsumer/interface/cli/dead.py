@@ -12,7 +12,7 @@ from pollconsumer.interface.cli.chosen import each_queue, report
 from pollconsumer.interface.cli.list import print_messages
 from pollconsumer.interface.cli.opened import opened
 from pollconsumer.interface.cli.status import describe, print_message
-from pollconsumer.interface.cli.types import QUEUE_NAME, Once
+from pollconsumer.interface.cli.types import HANDLER_NAME, QUEUE_NAME, Once
 from pollconsumer.store.inspector import Inspector, Message
 from pollconsumer.store.interventions import Interventions
 from pollconsumer.store.selecting import Chosen, Selecting, Selection, dead_letters
@@ -24,7 +24,7 @@ def chosen(command: Callable[..., None]) -> Callable[..., None]:
     """The options that select dead letters."""
     for option in (
         click.option("--queue", cls=Once, type=QUEUE_NAME, help="Only those of this queue, ids given or not."),
-        click.option("--handler", cls=Once, help="Only those for this handler."),
+        click.option("--handler", cls=Once, type=HANDLER_NAME, help="Only those for this handler."),
         click.option("--all", "every", is_flag=True, help="All of them."),
         click.argument("ids", metavar="ID...", nargs=-1),
     ):
@@ -39,7 +39,7 @@ def dead() -> None:
 
 @dead.command(name="list")
 @click.option("--queue", cls=Once, type=QUEUE_NAME, help="Only those of this queue.")
-@click.option("--handler", cls=Once, help="Only those for this handler.")
+@click.option("--handler", cls=Once, type=HANDLER_NAME, help="Only those for this handler.")
 @click.option("--limit", cls=Once, type=click.IntRange(1), default=100, show_default=True, help="Most to show.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON array.")
 def list_(queue: str | None, handler: str | None, limit: int, as_json: bool) -> None:

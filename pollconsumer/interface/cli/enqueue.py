@@ -25,7 +25,7 @@ from pollconsumer.interface.cli.output import (
     print_notice,
     print_progress,
 )
-from pollconsumer.interface.cli.types import DUE_TIME, QUEUE_NAME, Duration, Once
+from pollconsumer.interface.cli.types import DUE_TIME, HANDLER_NAME, QUEUE_NAME, Duration, Once
 from pollconsumer.runtime.messages import LONGEST_DELAY, SendOptions, milliseconds, new_message
 from pollconsumer.store.producer import Enqueued
 from pollconsumer.store.redis_store import RedisStore
@@ -38,7 +38,7 @@ PROGRESS_EVERY = 0.2
 
 
 @click.command()
-@click.argument("handler", required=False)
+@click.argument("handler", type=HANDLER_NAME, required=False)
 @click.argument("payload", required=False)
 @click.option("--queue", cls=Once, type=QUEUE_NAME, help="Queue; by default the handler's.")
 @click.option("--priority", cls=Once, type=click.IntRange(-MAX_PRIORITY, MAX_PRIORITY), help="Smaller is sooner; 0.")

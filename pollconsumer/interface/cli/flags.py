@@ -11,7 +11,17 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from pollconsumer.core.choices import HandOff, LauncherRule, Loop
-from pollconsumer.interface.cli.kinds import BYTES, CRON, NAME_OF_QUEUE, Kind, Plain, Whole, Word, duration
+from pollconsumer.interface.cli.kinds import (
+    BYTES,
+    CRON,
+    NAME_OF_NAMESPACE,
+    NAME_OF_QUEUE,
+    Kind,
+    Plain,
+    Whole,
+    Word,
+    duration,
+)
 
 
 class Flag(NamedTuple):
@@ -38,7 +48,7 @@ class Flag(NamedTuple):
 COMMON = (
     Flag("--config", Plain(str), "Configuration file, else POLLCONSUMER_CONFIG or config.toml.", metavar="PATH"),
     Flag("--store", Plain(str), "embedded, redis://, rediss:// or unix://.", metavar="URL"),
-    Flag("--namespace", NAME_OF_QUEUE, "Prefix of every key in the store."),
+    Flag("--namespace", NAME_OF_NAMESPACE, "Prefix of every key in the store."),
 )
 """Allowed before and after every command."""
 _TIMEOUT = Flag("--timeout", duration(positive=True), "Longest running time.")

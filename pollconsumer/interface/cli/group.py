@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from importlib import import_module
@@ -33,6 +34,7 @@ COMMANDS = {
     "doctor": ("doctor:doctor", "Check the running system; exit with 1 if something is wrong."),
     "store": ("store:store", "The embedded server."),
     "init": ("init:init", "Files by which a platform launches this configuration."),
+    "completion": ("completion:completion", "Completion for bash, zsh or fish."),
 }
 """Command → module in this package, attribute, and help in the list of commands."""
 
@@ -97,6 +99,10 @@ def current_settings() -> Settings:
 
 
 def invoke(arguments: Sequence[str]) -> int:
+    if instruction := os.environ.get("_POLLCONSUMER_COMPLETE"):
+        from pollconsumer.interface.cli.completion import complete
+
+        return complete(group, instruction)
     try:
         with group.make_context("pollconsumer", [*arguments]) as context:
             code = group.invoke(context)

@@ -80,6 +80,5 @@ def _name(text: str) -> str:
 
 
 CRON = Text("cron", _cron)
-NAME_OF_QUEUE = Text("name", _name)
-"""Of a namespace, too."""
+NAME_OF_QUEUE, NAME_OF_NAMESPACE = Text("name", _name), Text("name", _name)
 BYTES = Text("size", parse_memory)

@@ -18,6 +18,8 @@ from pollconsumer.interface.cli.flags import Flag
 from pollconsumer.interface.cli.kinds import Text, duration
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
     _ParamType = click.ParamType[Any]
 else:
     _ParamType = click.ParamType
@@ -58,6 +60,25 @@ class Value(_ParamType):
             return self.read(value)
         except ValueError as error:
             self.fail(f"{shown(value) or 'empty'}; {error}", param, ctx)
+
+
+class QueueName(Value):
+    def __init__(self) -> None:
+        super().__init__(kinds.NAME_OF_QUEUE)
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG002  # click's
+        from pollconsumer.interface.cli.completion import queues
+
+        return queues(ctx, incomplete)
+
+
+class HandlerName(click.types.StringParamType):
+    """Any text: a producer may know a handler that is not registered here."""
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG002  # click's
+        from pollconsumer.interface.cli.completion import handlers
+
+        return handlers(ctx, incomplete)
 
 
 class Duration(Value):
@@ -107,7 +128,7 @@ def type_of(kind: kinds.Kind) -> click.ParamType[Any] | type:
         case kinds.Plain():
             return kind.read
         case kinds.Text():
-            return Value(kind)
+            return QUEUE_NAME if kind is kinds.NAME_OF_QUEUE else Value(kind)
 
 
 def _due_time(text: str) -> int:
@@ -129,4 +150,4 @@ def _due_time(text: str) -> int:
 
 
 DUE_TIME = Value(Text("time", _due_time))
-CRON, QUEUE_NAME, MEMORY_SIZE = Value(kinds.CRON), Value(kinds.NAME_OF_QUEUE), Value(kinds.BYTES)
+CRON, QUEUE_NAME, HANDLER_NAME, MEMORY_SIZE = Value(kinds.CRON), QueueName(), HandlerName(), Value(kinds.BYTES)
