@@ -69,7 +69,7 @@ def produce(url: str, messages: int, batch: int = 1) -> list[Figure]:
 
 def _produce(bare: Bare, wire: Wire, messages: int, batch: int) -> list[Figure]:
     script, keys = bare.script("enqueue")
-    head = ("EVALSHA", script.sha, len(keys) - 2, *keys[:-2])
+    head = ("EVALSHA", script.sha, len(keys) - 1, *keys[:-1])
     began, cpu, server = time.perf_counter(), time.process_time(), server_seconds(wire)
     numbers = iter(range(messages))
     while several := list(itertools.islice(numbers, batch)):

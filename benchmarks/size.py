@@ -1,8 +1,10 @@
-"""Bytes of the server's memory per message with a payload of 180 bytes: pending, and finished without the payload."""
+"""Bytes of the server's memory per message with a payload of 180 bytes: pending, and finished without the payload; with
+generated ids, and with ids of the user's own of the same length."""
 
 from __future__ import annotations
 
 from benchmarks.place import Figure, handler, place, plain_wire, run, tcp_server
+from pollconsumer.runtime.messages import new_message
 
 MESSAGES = 10_000
 """As many finished ones as are kept."""
@@ -10,6 +12,10 @@ PAYLOAD = 180
 
 
 def measure() -> list[Figure]:
+    return [figure for own_ids in (False, True) for figure in _measured(own_ids=own_ids)]
+
+
+def _measured(*, own_ids: bool) -> list[Figure]:
     with tcp_server() as url, place(url):
         wire = plain_wire(url)
 
@@ -20,12 +26,17 @@ def measure() -> list[Figure]:
 
         run("run", "--until-empty")
         empty, plain = used(), handler("text")
-        padding = "x" * (PAYLOAD - len('{"text":""}'))
-        plain.enqueue_many([{"text": padding}] * MESSAGES)
+        payload = {"text": "x" * (PAYLOAD - len('{"text":""}'))}
+        if own_ids:
+            name = plain.definition.name
+            plain.app.enqueue_messages([new_message(name, payload, id=f"own-{n:024}") for n in range(MESSAGES)])
+        else:
+            plain.enqueue_many([payload] * MESSAGES)
         pending = used() - empty
         run("run", "--until-empty")
         finished = used() - empty
+    more = ", own ids" if own_ids else ""
     return [
-        Figure("bytes, pending", pending / MESSAGES, "B", PAYLOAD),
-        Figure("bytes, finished, beyond the payload", finished / MESSAGES - PAYLOAD, "B"),
+        Figure(f"bytes, pending{more}", pending / MESSAGES, "B", PAYLOAD),
+        Figure(f"bytes, finished, beyond the payload{more}", finished / MESSAGES - PAYLOAD, "B"),
     ]

@@ -38,6 +38,7 @@ class NewMessage(NamedTuple):
     concurrency_limit: int = 1
     digest: str = ""
     """Of handler and payload, if the user chose the id."""
+    headers: Mapping[str, str] | None = None
 
 
 OPTIONS = slice(4, None)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from pollconsumer.core.errors import NotFound, UsageError
 from pollconsumer.core.lifecycle import State, Timestamps, durations_of, state_of
 from pollconsumer.core.message import Malformed, decode_payload
 from pollconsumer.core.notation import strict_json
+from pollconsumer.core.options import decoded
 from pollconsumer.store import rows
 from pollconsumer.store.id_text import id_bytes, id_text
 from pollconsumer.store.keyspace import FINISHED, QUEUE_KEYS, Keys
@@ -34,6 +36,7 @@ class Message(NamedTuple):
     """The stored bytes of a malformed payload."""
     traceback: str | None = None
     result: Any = None
+    headers: Mapping[str, str] = MappingProxyType({})
     found: State | None = None
     """The index in which it was found, if its row does not say: it is of a newer version, or nothing is stored of
     it."""
@@ -213,17 +216,20 @@ class Inspector:
                 yield self._newer(queue, stored_id, row or rows.BLANK, index)
                 continue
             payload = raw = None
+            headers: Mapping[str, str] = {}
             if record is not None:
-                stored = rows.content(record)[1]
+                _, stored, options = rows.content(record)
                 try:
+                    headers = decoded(options).headers
                     payload = decode_payload(stored)
                 except Malformed:
-                    raw = repr(stored[:RAW_BYTES])
+                    raw = repr((options + stored)[:RAW_BYTES])
             read = rows.read_row(row, record) if row is not None else rows.read_record(record)
             problem, _, traced = (
                 error.decode("utf-8", "replace").partition(rows.TRACE_FOLLOWS) if error else ("", "", "")
             )
-            yield Message(message_id, queue, read, payload, problem or None, raw, traced or None, _read_result(result))
+            result = _read_result(result)
+            yield Message(message_id, queue, read, payload, problem or None, raw, traced or None, result, headers)
 
     def _newer(self, queue: str, stored_id: bytes, row: bytes, index: State | None) -> Message:
         """A message of which only the row is readable, if any. While it is set aside, its row is out of date."""

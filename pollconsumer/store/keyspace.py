@@ -21,7 +21,7 @@ class Key(NamedTuple):
 
 
 QUEUE_KEYS = {
-    "records": Key("b", "hash", "id → handler, payload, priority, keys, instant of its enqueueing; written once"),
+    "records": Key("b", "hash", "id → handler, payload, options, instant of its enqueueing; written once"),
     "rows": Key(
         "m", "hash", "id → ending, attempts, fence, instants; absent until first scheduled, reserved or changed"
     ),
@@ -34,7 +34,9 @@ QUEUE_KEYS = {
     "dead_letters": Key("x", "zset", "ids by time of death"),
     "errors": Key("e", "hash", "id → error of its last failed attempt"),
     "unique_keys": Key("u", "hash", "unique key → id that holds it, and when that lapses"),
-    "counters": Key("c", "hash", "duplicates in ready, ticks, numbers of outbox entries"),
+    "counters": Key(
+        "c", "hash", "duplicates in ready, ticks, numbers of outbox entries, whether any id was chosen by a user"
+    ),
     "announced": Key("t", "hash", "lineage of a lease → fence of its newest holder here, 0 once that has died"),
     "ready_marker": Key("k", "list", "one element while consumers are to wake"),
     "schedule_marker": Key("ks", "list", "one element while the mover is to wake"),
@@ -55,7 +57,6 @@ QUEUE_KEYS = {
     "recurrence_owners_seen": Key("recurrence_owners_seen", "hash", "group → when it last launched"),
     "recurrences_replaced": Key("recurrences_replaced", "hash", "name and definition → next instant it had"),
     "recurrences_unreadable": Key("recurrences_unreadable", "zset", "names of unreadable definitions by instant"),
-    "digests": Key("digests", "hash", "id chosen by the user → digest of handler and payload"),
     "id_memory": Key("id_memory", "hash", "forgotten id → digest, younger generation"),
     "id_memory_before": Key("id_memory_before", "hash", "forgotten id → digest, older generation"),
     "received": Key("received", "hash", "sending queue → last outbox entry received"),

@@ -15,6 +15,7 @@ from typing import Any
 
 from pollconsumer.core.errors import Conflict
 from pollconsumer.core.message import NewMessage, checked
+from pollconsumer.store import rows
 from pollconsumer.store.producer import Origin
 from pollconsumer.store.redis_store import RedisStore
 
@@ -95,7 +96,8 @@ def _unpack(entry: bytes) -> list[NewMessage]:
 def _read(given: dict[str, Any]) -> NewMessage:
     """A message that `enqueue` accepts."""
     message = checked(NewMessage(**given | {"payload": given["payload"].encode()}))
-    bytes.fromhex(message.digest)
+    if len(bytes.fromhex(message.digest)) not in (0, rows.DIGEST_BYTES):
+        raise ValueError(message)
     due, lifetime = message.due or 0, message.key_lifetime
     if type(due) not in (int, float) or type(lifetime) is not int or message.delay is not None:
         raise ValueError(message)

@@ -193,10 +193,8 @@ class Producer:
         script, commands = self.wire.scripts["enqueue"], []
         for batch in trip:
             source = f"{origin.queue} {origin.number} {origin.place + done}" if origin else bound
-            arguments, names = _as_arguments(batch, source), self.keys.of_script(script, batch[0].queue)
-            if len(arguments) == 2 + 5 * len(batch) and origin is None:
-                del names[-2:]
-            commands.append(self.wire.script(script, names, arguments))
+            names = self.keys.of_script(script, batch[0].queue)
+            commands.append(self.wire.script(script, names if origin else names[:-1], _as_arguments(batch, source)))
             done += len(batch)
         return commands
 
@@ -219,7 +217,6 @@ def _ids_of(trip: Trip) -> list[str]:
 def _as_arguments(batch: Sequence[NewMessage], origin: str) -> list[Any]:
     """As `enqueue.lua` takes them."""
     arguments: list[Any] = [len(batch), origin]
-    digests: list[Any] = []
     for message in batch:
         if message[OPTIONS] == NO_OPTIONS:
             arguments += (message.id, "", "", 0, rows.new_record(message))
@@ -227,9 +224,7 @@ def _as_arguments(batch: Sequence[NewMessage], origin: str) -> list[Any]:
         when = f"+{message.delay}" if message.delay is not None else f"={message.due}" if message.due else ""
         key = f"{message.key_lifetime}:{message.key}" if message.key else ""
         arguments += (message.id, when, key, message.priority, rows.new_record(message))
-        if message.digest:
-            digests += (len(arguments) // 5, bytes.fromhex(message.digest))
-    return arguments + digests if digests else arguments
+    return arguments
 
 
 def _round_trips(messages: Sequence[NewMessage]) -> Iterator[Trip]:

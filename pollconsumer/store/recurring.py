@@ -222,7 +222,8 @@ def _read(name: bytes, definition: bytes) -> Recurrence:
     """ValueError if it is invalid."""
     if not definition:
         raise ValueError("it has no definition")
-    recurrence = of_json(definition)
+    # An earlier version wrote the owner and a line feed before it.
+    recurrence = of_json(definition[definition.find(b"\n") + 1 :])
     if recurrence.name.encode() != name:
         raise ValueError(f"its definition is one of {recurrence.name}")
     return recurrence

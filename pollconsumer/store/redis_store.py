@@ -18,6 +18,8 @@ from pollconsumer.store.server import known_queues
 RECOVER_BATCH = 200
 PROMOTE_BATCH = 250
 """A millisecond of the server, and a few on a slow one."""
+CONVERT_BATCH = 1000
+"""Due times of an earlier version."""
 AUDIT_PAGE = 50
 AUDIT_PAGES = 40
 MOST_COUNTED = 1000
@@ -48,8 +50,14 @@ class RedisStore(Producer):
         self._check_types(queue)
         self.register(queue, LAUNCH)
         call = f"{self.keys.queue(queue, 'successor_waits')}:{holder.group}"
-        keys = [self.keys.queue(queue, "announced"), call, self.keys.queue(queue, "served")]
-        self.wire.call("announce", keys, [holder.lineage, holder.fence, int(served_for * 1000)])
+        keys = [
+            self.keys.queue(queue, "announced"),
+            call,
+            *(self.keys.queue(queue, name) for name in ("served", "schedule")),
+        ]
+        args = [holder.lineage, holder.fence, int(served_for * 1000), CONVERT_BATCH]
+        while self.wire.call("announce", keys, args) == CONVERT_BATCH:
+            pass
         return self.recover(queue, on_dead_letter=on_dead_letter)
 
     def recover(

@@ -25,11 +25,11 @@ class Reservation:
     this host's wall clock.
     """
 
-    __slots__ = ("_read_at", "handler", "id", "payload", "queue", "reserved_at", "row")
+    __slots__ = ("_read_at", "handler", "id", "options", "payload", "queue", "reserved_at", "row")
 
     def __init__(self, queue: str, id: bytes, row: bytes, record: bytes, reserved_at: int, read_at: float) -> None:  # noqa: A002  a field
         self.queue, self.id, self.row, self.reserved_at, self._read_at = queue, id, row, reserved_at, read_at
-        self.handler, self.payload = rows.content(record)
+        self.handler, self.payload, self.options = rows.content(record)
 
     @property
     def name(self) -> str:

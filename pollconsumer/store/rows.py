@@ -26,6 +26,8 @@ BLANK = b"\0\0\x80".ljust(HANDLER, b"\0")
 _READY_AT_ONCE = NEVER + b"%b" + 2 * NEVER
 """From DUE to NEXT_ATTEMPT, given the instant at which it was accepted."""
 _RECORD_HEADER = 11
+_DIGEST, _OPTIONS, DIGEST_BYTES = 64, 128, 8
+"""Flags of records alone, and the size of a digest."""
 _HEAD = struct.Struct(">cBHB")
 _PLAIN_HEAD = _HEAD.pack(b"A", 0, 32768, 0)
 
@@ -35,8 +37,8 @@ def pack6(number: int) -> bytes:
 
 
 def is_newer(record: bytes) -> bool:
-    """Whether a newer version wrote it: its letter comes after A."""
-    return b"B" <= record[:1] <= b"Z"
+    """Whether a newer version wrote it: its letter comes after B."""
+    return b"C" <= record[:1] <= b"Z"
 
 
 def new_record(message: NewMessage) -> bytes:
@@ -48,24 +50,47 @@ def new_record(message: NewMessage) -> bytes:
         concurrency_key = message.concurrency_key.encode()
         flags |= CONCURRENCY_KEY
         key += bytes([message.concurrency_limit, len(concurrency_key)]) + concurrency_key
-    head = _HEAD.pack(b"A", flags, message.priority + 32768, len(message.key.encode()))
-    return b"%b%b%b\n%b" % (head, key, message.handler.encode(), message.payload)
+    version, extension = b"A", b""
+    if message.digest or message.headers:
+        version, more, extension = b"B", *_extension(message)
+        flags |= more
+    head = _HEAD.pack(version, flags, message.priority + 32768, len(message.key.encode()))
+    return b"%b%b%b%b\n%b" % (head, key, extension, message.handler.encode(), message.payload)
+
+
+def _extension(message: NewMessage) -> tuple[int, bytes]:
+    """What a record of version A has not: its flags and content."""
+    from pollconsumer.core.options import encoded
+
+    digest, options = bytes.fromhex(message.digest), encoded(message)
+    flags = _DIGEST * bool(digest) | _OPTIONS * bool(options)
+    return flags, digest + (len(options).to_bytes(2, "big") + options if options else b"")
 
 
 def bare_record(row: bytes) -> bytes:
     """A record that has only the handler's name."""
-    return b"A".ljust(_RECORD_HEADER, b"\0") + row[HANDLER:] + b"\n"
+    return b"A".ljust(_RECORD_HEADER, b"\0") + _handler_in(row) + b"\n"
 
 
-def content(record: bytes) -> tuple[str, bytes]:
-    """Handler name and payload of a record."""
-    at = _RECORD_HEADER
+def _handler_in(row: bytes) -> bytes:
+    """Its digest may follow."""
+    return row[HANDLER:].partition(b"\0")[0]
+
+
+def content(record: bytes) -> tuple[str, bytes, bytes]:
+    """Handler name, payload and encoded options of a record."""
+    at, options = _RECORD_HEADER, b""
     if record[1:2] != b"\0":  # most have neither key
         at += record[10] if len(record) >= _RECORD_HEADER else 0
         if len(record) > at + 1 and record[1] & CONCURRENCY_KEY:
             at += 2 + record[at + 1]
+        if record[1] & _DIGEST:
+            at += DIGEST_BYTES
+        if record[1] & _OPTIONS:
+            begin, at = at + 2, at + 2 + int.from_bytes(record[at : at + 2], "big")
+            options = record[begin:at]
     handler, _, payload = record[at:].partition(b"\n")
-    return handler.decode("utf-8", "replace"), payload
+    return handler.decode("utf-8", "replace"), payload, options
 
 
 def attempts(row: bytes) -> int:
@@ -168,7 +193,7 @@ def read_row(row: bytes, record: bytes | None = None) -> Row:
     instants = [(high << 32 | low) or None for high, low in zip(halves[::2], halves[1::2], strict=True)]
     _fence, reserved, started, ended, scheduled, due, enqueued, failed, next_attempt = instants
     return Row(
-        handler=row[HANDLER:].decode("utf-8", "replace"),
+        handler=_handler_in(row).decode("utf-8", "replace"),
         priority=priority - 32768,
         attempts=attempted,
         generation=generation,
@@ -193,7 +218,7 @@ def read_record(record: bytes) -> Row:
     """The row of a message that has only a record: ready, never reserved."""
     record = record.ljust(_RECORD_HEADER, b"\0")
     accepted = int.from_bytes(record[4:10], "big")
-    handler, _ = content(record)
+    handler, *_ = content(record)
     priority = (record[2] << 8 | record[3]) - 32768
     timestamps = Timestamps(scheduled_at=accepted, enqueued_at=accepted)
     return Row(handler, priority, 0, 0, parked=False, waiting=False, timestamps=timestamps)

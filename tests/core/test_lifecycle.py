@@ -10,12 +10,17 @@ from hypothesis import strategies as st
 
 from pollconsumer.core.lifecycle import State, Timestamps, durations_of, state_of
 from pollconsumer.core.message import NewMessage
+from pollconsumer.core.options import decoded
 from pollconsumer.store import rows
 
 NEVER = Timestamps()
 INSTANTS = st.integers(1, 2**48 - 1)
-HANDLERS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\n"), min_size=1, max_size=20)
+HANDLERS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0\n"), min_size=1, max_size=20)
 KEYS = st.text(st.characters(codec="utf-8"), max_size=60)
+DIGESTS = st.sampled_from(["", "a1" * 8, "0a" * 8])
+HEADERS = st.none() | st.dictionaries(
+    st.sampled_from(["a", "trace-id", "B"]), st.sampled_from(["", "é", "x y"]), min_size=1
+)
 
 
 @pytest.mark.parametrize(
@@ -163,14 +168,26 @@ def test_the_fence_stays_in_the_row_through_every_transition(row: bytes, at: int
         assert rows.fence(after) == rows.fence(row)
 
 
-@given(HANDLERS, st.binary(), st.integers(-4096, 4096), KEYS, KEYS, INSTANTS)
+@given(HANDLERS, st.binary(), st.integers(-4096, 4096), KEYS, KEYS, INSTANTS, DIGESTS, HEADERS)
 def test_a_record_gives_back_what_it_was_made_of(
-    handler: str, payload: bytes, priority: int, key: str, concurrency_key: str, accepted: int
+    handler: str,
+    payload: bytes,
+    priority: int,
+    key: str,
+    concurrency_key: str,
+    accepted: int,
+    digest: str,
+    headers: dict[str, str] | None,
 ) -> None:
-    message = NewMessage("m", "q", handler, payload, priority, key=key, concurrency_key=concurrency_key)
+    message = NewMessage(
+        "m", "q", handler, payload, priority, key=key, concurrency_key=concurrency_key, digest=digest, headers=headers
+    )
     sent = rows.new_record(message)
     record = sent[:4] + rows.pack6(accepted) + sent[4:]
-    assert rows.content(record) == (handler, payload)
+    *stored, options = rows.content(record)
+    assert stored == [handler, payload]
+    assert (decoded(options).headers if options else None) == headers
+    assert record[:1] == (b"B" if digest or headers else b"A")
     read = rows.read_record(record)
     assert (read.handler, read.priority, read.attempts) == (handler, priority, 0)
     assert (read.timestamps.enqueued_at, state_of(read.timestamps)) == (accepted, State.READY)

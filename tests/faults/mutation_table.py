@@ -151,9 +151,14 @@ MUTATIONS: tuple[Mutation, ...] = (
         "  for i = 1, result_count > 0 and #new_records or 0, 2 do redis.call('HDEL', results, new_records[i]) end\n",
         "",
     ),
-    _lua("enqueue", "digest compare", "earlier ~= '' and earlier ~= chosen[i]", "false"),
+    _lua("enqueue", "digest compare", "earlier ~= '' and earlier ~= chosen", "false"),
     _lua("enqueue", "too late for a repetition", "now > tonumber(sub(ARGV[2], 2))", "false"),
-    _lua("parts/id_memory", "digest of a forgotten id", "digested and digested[i] or ''", "''"),
+    _lua(
+        "parts/id_memory",
+        "digest of a forgotten id",
+        "found_rows and last_digest_of(ids[i], found_rows[i]) or ''",
+        "''",
+    ),
     _lua(
         "parts/id_memory",
         "two generations of ids",

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 OTHER_INSTANCE = "consumer:mail:1"
 A_YEAR_AHEAD_US = 365 * 24 * HOUR * 1000
-OF_TOMORROW = b"Bof a form that is not known here"
+OF_TOMORROW = b"Cof a form that is not known here"
 
 
 class Reserving(Scene):

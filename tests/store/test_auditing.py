@@ -150,7 +150,7 @@ def test_in_a_long_list_it_is_found_once_all_before_it_are_handled(store: RedisS
 def test_what_a_newer_version_wrote_is_left_where_it_is(store: RedisStore, look: Looking) -> None:
     store.enqueue([message("newer")])
     lose(store, look, "ready", "newer")
-    store.wire.command("HSET", look.key("records"), "newer", b"Bof a form that is not known here")
+    store.wire.command("HSET", look.key("records"), "newer", b"Cof a form that is not known here")
     before = snapshot(store.wire)
     assert store.audit(QUEUE) == 0
     assert snapshot(store.wire) == before

@@ -75,7 +75,6 @@ def test_a_generated_id_never_conflicts(store: RedisStore) -> None:
     store.enqueue([message("a", payload=b'{"n":1}')])
     assert store.enqueue([message("a", payload=b'{"n":2}')]) == DUPLICATE
     assert store.enqueue([chosen("a", b'{"n":3}')]) == DUPLICATE
-    assert Looking(store).hash("digests") == {}
 
 
 def test_a_duplicate_by_unique_key_is_no_conflict(store: RedisStore) -> None:
@@ -137,21 +136,8 @@ def test_a_conflict_in_an_outbox_is_told_once_though_its_sender_dies_and_the_id_
     told: list[str] = []
     (entry,) = store.wire.command("LRANGE", store.keys.queue(QUEUE, "outbox"), 0, -1)
     send_and_die(store, entry, lambda name, _: told.append(name))
-    for key in ("records", "rows", "digests"):
+    for key in ("records", "rows"):
         store.wire.command("HDEL", store.keys.queue(QUEUE, key), "a")
     outbox.send(store, QUEUE, lambda name, _: told.append(name))
     assert told == ["a"]
     assert store.wire.command("HEXISTS", store.keys.queue(QUEUE, "records"), "a") == 0
-
-
-def test_an_index_of_digests_holds_none_of_what_is_forgotten(
-    store: RedisStore, look: Looking, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(redis_store, "KEEP_FINISHED", 0)
-    store.enqueue([chosen("a"), chosen("b"), message("c")])
-    assert sorted(look.hash("digests")) == ["a", "b"]
-    launch = Launch(store)
-    launch.complete(*launch.reserve(1))
-    store.trim(QUEUE)
-    assert sorted(look.hash("digests")) == ["b"]
-    assert look.hash("id_memory") == {"a": bytes.fromhex(digest_of("handler", b"{}"))}

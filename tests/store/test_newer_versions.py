@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pollconsumer.store.interventions import Interventions
     from pollconsumer.store.redis_store import RedisStore
 
-RECORD = b"Bof a form that is not known here"
+RECORD = b"Cof a form that is not known here"
 
 
 @pytest.fixture

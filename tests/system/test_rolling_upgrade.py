@@ -15,7 +15,7 @@ def test_a_launch_says_once_that_it_leaves_messages_of_a_newer_version_and_handl
     site.enqueue("record", name="plain")
     with Redis(unix_socket_path=site.json("store", "path")["socket"]) as client:
         for name in newer:
-            client.hset("{pollconsumer:default}:b", name, b"B of a form that is not known here")
+            client.hset("{pollconsumer:default}:b", name, b"C of a form that is not known here")
     launched = site.drain()
     assert launched.returncode == 0
     assert launched.stderr.splitlines() == [

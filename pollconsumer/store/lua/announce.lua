@@ -1,8 +1,12 @@
 -- Make a queue refuse every earlier holder of a lease from now on.
--- KEYS announced successor_waits served
--- NEEDS whole
--- ARGV lineage, fence, ms for which the queue counts as served from now on ('0' if it does not)
+-- KEYS announced successor_waits served schedule
+-- NEEDS whole numbers
+-- ARGV lineage, fence, ms for which the queue counts as served from now on ('0' if it does not), most due times to convert
+-- Returns due times converted to microseconds: a version before wrote milliseconds
 -- Refusals: FENCED when a newer holder was here first; FOREIGN with a corrupt key
+
+-- In the schedule, milliseconds of the years 2001 to 5138, or microseconds until 1973.
+local IN_MS, IN_US = 1000000000000, 100000000000000
 
 for _, fence in ipairs(redis.call('HVALS', announced)) do
   if not whole(fence) then return redis.error_reply('FOREIGN ' .. announced) end
@@ -12,4 +16,6 @@ if seen and tonumber(seen) > tonumber(ARGV[2]) then return redis.error_reply('FE
 redis.call('HSET', announced, ARGV[1], ARGV[2])
 redis.call('DEL', successor_waits)  -- our own call: the previous holder has handed over
 if ARGV[3] ~= '0' then redis.call('SET', served, 1, 'PX', ARGV[3]) end
-return 1
+local in_ms = redis.call('ZRANGEBYSCORE', schedule, IN_MS, '(' .. IN_US, 'WITHSCORES', 'LIMIT', 0, ARGV[4])
+for i = 1, #in_ms, 2 do redis.call('ZADD', schedule, due_score(in_ms[i + 1]), in_ms[i]) end
+return #in_ms / 2

@@ -1,13 +1,12 @@
 -- Accept messages: into the queue, or into the schedule if they are due later. All of them, or none.
 -- KEYS records rows ready ready_by_priority schedule unique_keys counters ready_marker schedule_marker results
--- KEYS id_memory id_memory_before digests received
+-- KEYS id_memory id_memory_before received
 -- NEEDS ready unique_keys markers
---   (the last two only if the user chose an id, or with an outbox)
+--   (the last one only with an outbox)
 -- ARGV count; for a repetition '@' and the last instant at which it is accepted, or for an outbox: its queue, the number of
 --   the entry, the position in it of the first message; else '';
 --   for each: id, when ('' now, '+n' in n ms, '=n' at epoch ms n, both with a fraction or without), unique key's lifetime
---   in ms (0 for none), a colon and the key ('' for none), priority, record without its instant;
---   for each whose id the user chose: its position above, from 1, and the digest of its handler and payload
+--   in ms (0 for none), a colon and the key ('' for none), priority, record without its instant
 -- Returns for each '' if it is new, else the id of the existing message: its own, or that of its unique key's holder. Or,
 --   with no message accepted: the position of one whose id has another digest, which counts as received from its outbox
 --   where it is the first; 0 when it is too late
@@ -25,14 +24,9 @@ local found_rows = redis.call('HMGET', rows, unpack(ids))
 local found_records = redis.call('HMGET', records, unpack(ids))
 local result_count = redis.call('HLEN', results)
 local none = {}
-local younger, older, chosen, digested = none, none, none, none
+local younger, older = none, none
 if redis.call('EXISTS', id_memory, id_memory_before) > 0 then
   younger, older = redis.call('HMGET', id_memory, unpack(ids)), redis.call('HMGET', id_memory_before, unpack(ids))
-end
-if #ARGV > 5 * count + 2 then
-  chosen = {}
-  for at = 5 * count + 3, #ARGV, 2 do chosen[tonumber(ARGV[at])] = ARGV[at + 1] end
-  digested = redis.call('HMGET', digests, unpack(ids))
 end
 
 -- Entries of an outbox are numbered and sent in order: those up to the last one received are duplicates. A number a day
@@ -53,15 +47,17 @@ if sender then
 end
 
 local held, seen, keys = {}, {}, {}
-local new_records, new_rows, new_ready, new_ranked, scheduled, unique, new_digests = {}, {}, {}, {}, {}, {}, chosen == none and none or {}
+local new_records, new_rows, new_ready, new_ranked, scheduled, unique, any_chosen = {}, {}, {}, {}, {}, {}, false
 for i = 1, count do
   local at = 5 * i - 2
-  local id, when, key = ids[i], ARGV[at + 1], ARGV[at + 2]
+  local id, when, key, body = ids[i], ARGV[at + 1], ARGV[at + 2], ARGV[at + 4]
+  local record = sub(body, 1, RECORD_SCHEDULED - 1) .. stamp .. sub(body, RECORD_SCHEDULED)
+  local chosen = byte(body, RECORD_FLAGS) >= RECORD_ALONE and digest_of(nil, record)  -- that of an id that the user chose
   local earlier = seen[id] or younger[i] or older[i]
   local holder = (found_rows[i] or found_records[i] or earlier or i <= known) and id
-  if holder and chosen[i] and i > known then
-    earlier = digested[i] or earlier or ''
-    if earlier ~= '' and earlier ~= chosen[i] then
+  if holder and chosen and i > known then
+    earlier = digest_of(found_rows[i], found_records[i]) or earlier or ''
+    if earlier ~= '' and earlier ~= chosen then
       if sender and i == 1 then redis.call('HSET', received, sender, string.format('%.0f %.0f', number, first)) end
       return i
     end
@@ -80,10 +76,9 @@ for i = 1, count do
     held[i] = holder
   else
     held[i] = ''
-    seen[id] = chosen[i] or ''
-    if chosen[i] then new_digests[#new_digests + 1], new_digests[#new_digests + 2] = id, chosen[i] end
-    local priority, body = tonumber(ARGV[at + 3]), ARGV[at + 4]
-    local record = sub(body, 1, RECORD_SCHEDULED - 1) .. stamp .. sub(body, RECORD_SCHEDULED)
+    seen[id] = chosen or ''
+    any_chosen = any_chosen or chosen
+    local priority = tonumber(ARGV[at + 3])
     new_records[#new_records + 1], new_records[#new_records + 2] = id, record
     local due = 0
     if when ~= '' then
@@ -116,7 +111,7 @@ if #new_records > 0 then
   -- Drop the result of a forgotten message with the same id.
   for i = 1, result_count > 0 and #new_records or 0, 2 do redis.call('HDEL', results, new_records[i]) end
 end
-if #new_digests > 0 then redis.call('HSET', digests, unpack(new_digests)) end
+if any_chosen then redis.call('HSET', counters, 'ids chosen', 1) end
 if sender and known < count then
   redis.call('HSET', received, sender, string.format('%.0f %.0f', number, first + count - 1))
 end

@@ -1,11 +1,11 @@
 -- Forget dead letters, except their ids.
--- KEYS records rows dead_letters errors checkpoints counters digests id_memory id_memory_before
+-- KEYS records rows dead_letters errors checkpoints counters id_memory id_memory_before
 -- NEEDS id_memory
 -- ARGV ms to remember ids at least, most ids per generation; ids
 -- Returns ids forgotten
 
 local forgotten = {}
--- EXPECT records digests
+-- EXPECT records
 for i = 3, #ARGV do
   local id = ARGV[i]
   if redis.call('ZSCORE', dead_letters, id) then forgotten[#forgotten + 1] = id end

@@ -29,6 +29,8 @@ OTHER = "other"
 IDS = [f"m{n}" for n in range(28)]
 PRIORITIES = [0, 0, 0, -1, 1, 4096, -4096]
 """By id, so that a forgotten id that is used again has the one that it had."""
+A, B = "a1" * 8, "b2" * 8
+"""Digests."""
 FEW = st.integers(1, 4)
 DUE = st.sampled_from([None, None, None, -2, 1, 2, 3])
 """In hours from the beginning."""
@@ -120,7 +122,7 @@ def new_messages(queues: tuple[str, ...] = (QUEUE,), least: int = 1) -> st.Searc
             st.sampled_from(["", "c1", "c2"]),
             DUE,
             st.sampled_from(queues),
-            st.sampled_from(["", "", "a1", "a1", "b2"]),
+            st.sampled_from(["", "", A, A, B]),
         ),
         min_size=least,
         max_size=least + 4,

@@ -1,4 +1,10 @@
--- NEEDS numbers
+-- NEEDS rows
+
+-- The digest of a message that has ended or died. The record of a large one is not read.
+local function last_digest_of(id, row)
+  local large = row and has_flag(byte(row, FLAGS) or 0, LARGE)
+  return digest_of(row, not large and redis.call('HGET', records, id))
+end
 
 -- Ids of forgotten messages, each with its digest or '', are kept in the younger of two generations. The older one is
 -- dropped when the younger is old enough or full.
@@ -12,11 +18,10 @@ local function remember(ids, now, lasts, most)
   end
   if over or now < began then redis.call('HSET', counters, 'id memory began', now) end
   if #ids == 0 then return end
-  local digested = redis.call('HLEN', digests) > 0 and redis.call('HMGET', digests, unpack(ids))
+  local found_rows = redis.call('HEXISTS', counters, 'ids chosen') == 1 and redis.call('HMGET', rows, unpack(ids))
   local remembered = {}
   for i = 1, #ids do
-    remembered[2 * i - 1], remembered[2 * i] = ids[i], digested and digested[i] or ''
+    remembered[2 * i - 1], remembered[2 * i] = ids[i], found_rows and last_digest_of(ids[i], found_rows[i]) or ''
   end
   redis.call('HSET', id_memory, unpack(remembered))
-  if digested then redis.call('HDEL', digests, unpack(ids)) end
 end

@@ -90,11 +90,12 @@ local first_rows, since = {}, ARGV[3] .. be6(now)
 local first_attempt = '\0\1\0\0' .. since .. NEVER .. NEVER
 
 local function first_row(record, ends, handler_begins)
-  local small, name = #record <= 1024, sub(record, handler_begins, ends - 1)
+  local small = #record <= 1024
+  local name = small and sub(record, handler_begins, ends - 1) or row_name(record, handler_begins, ends)
   local head = sub(record, RECORD_FLAGS, RECORD_UNIQUE_KEY - 1) .. name
   if small and first_rows[head] then return first_rows[head] end
   local scheduled = sub(record, RECORD_SCHEDULED, RECORD_UNIQUE_KEY - 1)
-  local row = char(byte(record, RECORD_FLAGS) + (small and 0 or LARGE)) .. '\0' .. sub(record, RECORD_PRIORITY, RECORD_PRIORITY + 1)
+  local row = char(row_flags(record)) .. '\0' .. sub(record, RECORD_PRIORITY, RECORD_PRIORITY + 1)
     .. first_attempt .. scheduled .. NEVER .. scheduled .. NEVER .. NEVER .. name
   if small then first_rows[head] = row end
   return row

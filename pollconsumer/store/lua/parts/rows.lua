@@ -2,7 +2,7 @@
 -- The layout of rows and records, described in docs/architecture.md and shared with store/rows.py.
 
 -- Offsets of a row's fields. Instants and the fence take six bytes, priority and attempts two, all others one; the
--- handler's name ends the row.
+-- handler's name ends the row; after a zero, the digest of a large record follows.
 local FLAGS, ENDING, PRIORITY, ATTEMPTS, CRASHES, GENERATION, FENCE = 1, 2, 3, 5, 7, 8, 9
 local RESERVED, STARTED, ENDED, SCHEDULED, DUE, ENQUEUED, FAILED, NEXT_ATTEMPT, HANDLER = 15, 21, 27, 33, 39, 45, 51, 57, 63
 local NUMBER_IN_LINE = 21  -- in place of STARTED, while the message waits in line for a concurrency key
@@ -11,10 +11,13 @@ local LARGE, UNIQUE, PARKED, CONCURRENCY, WAITING, BEGUN, CHECKPOINT = 1, 2, 4, 
 local SPENT = 255  -- CRASHES of a message whose process died in its last attempt, or after it, unsettled
 
 -- Offsets of a record's fields: version, flags, priority in two bytes, the instant of its enqueueing in six, the length of
--- the unique key, that key. With a concurrency key: its limit, its length, the key. Then the handler's name, a line feed,
--- the payload.
+-- the unique key, that key. With a concurrency key: its limit, its length, the key. If the user chose the id: the digest
+-- of handler and payload. With options: their length in two bytes, and they as JSON. Then the handler's name, a line feed,
+-- the payload. A digest or options make it a record of EXTENDED_VERSION.
 local RECORD_VERSION, RECORD_FLAGS, RECORD_PRIORITY, RECORD_SCHEDULED, RECORD_UNIQUE_KEY = 1, 2, 3, 5, 11
-local VERSION, LAST_VERSION = 65, 90
+local VERSION, EXTENDED_VERSION, LAST_VERSION = 65, 66, 90
+local RECORD_ALONE, DIGEST, OPTIONS = 16, 64, 128  -- flags; from RECORD_ALONE on, they are in records alone
+local DIGEST_BYTES = 8
 
 local function has_flag(flags, flag)
   return flags % (2 * flag) >= flag
@@ -58,27 +61,60 @@ local function well_formed(row)
   return row and #row >= HANDLER - 1 and row or nil
 end
 
--- Offset of the handler's name in a record; beyond its end if it is truncated.
-local function handler_at(record)
+-- Offset of what follows a record's keys; beyond its end if it is truncated.
+local function after_keys(record)
   local at = RECORD_UNIQUE_KEY + 1 + byte(record, RECORD_UNIQUE_KEY)
   if has_flag(byte(record, RECORD_FLAGS), CONCURRENCY) then at = at + 2 + (byte(record, at + 1) or #record) end
   return at
 end
 
+-- Offset of the handler's name in a record; beyond its end if it is truncated.
+local function handler_at(record)
+  local at, flags = after_keys(record), byte(record, RECORD_FLAGS)
+  if flags < RECORD_ALONE then return at end
+  if has_flag(flags, DIGEST) then at = at + DIGEST_BYTES end
+  if not has_flag(flags, OPTIONS) then return at end
+  local high, low = byte(record, at, at + 1)
+  return at + 2 + (low and high * 256 + low or #record)
+end
+
 -- Whether a later version wrote the record: nothing else of it can be interpreted.
 local function newer(record)
   local version = record and byte(record, RECORD_VERSION)
-  return version and version > VERSION and version <= LAST_VERSION
+  return version and version > EXTENDED_VERSION and version <= LAST_VERSION
 end
 
 -- The record, where its head ends, with a line feed, and where the handler's name begins; nil if it is corrupt.
 local function readable(record)
   if not record or #record <= RECORD_UNIQUE_KEY then return nil end
   local version, flags = byte(record, RECORD_VERSION, RECORD_FLAGS)
-  if version ~= VERSION then return nil end
+  if version ~= VERSION and version ~= EXTENDED_VERSION then return nil end
   local at = flags < CONCURRENCY and RECORD_UNIQUE_KEY + 1 + byte(record, RECORD_UNIQUE_KEY) or handler_at(record)
   local ends = find(record, '\n', at, true)
   if ends then return record, ends, at end
+end
+
+-- The digest of handler and payload of a message whose id the user chose; nil if there is none. That of a large record,
+-- which is dropped with the message's end, is also in the row.
+local function digest_of(row, record)
+  if row and has_flag(byte(row, FLAGS) or 0, LARGE) then
+    local zero = find(row, '\0', HANDLER, true)
+    return zero and sub(row, zero + 1)
+  end
+  if not readable(record) or not has_flag(byte(record, RECORD_FLAGS), DIGEST) then return nil end
+  local at = after_keys(record)
+  return sub(record, at, at + DIGEST_BYTES - 1)
+end
+
+-- What a row says of its record: FLAGS without those of records alone, and what follows the fields.
+local function row_flags(record)
+  return byte(record, RECORD_FLAGS) % RECORD_ALONE + (#record > 1024 and LARGE or 0)
+end
+
+local function row_name(record, at, ends)
+  local name = sub(record, at, ends - 1)
+  local digest = #record > 1024 and digest_of(nil, record)
+  return digest and name .. '\0' .. digest or name
 end
 
 -- As core/lifecycle.py derives it.
@@ -94,7 +130,7 @@ end
 -- The row of a message without one, which is ready and was never reserved; or, with a due time, scheduled.
 local function fresh_row(record, due)
   local at, scheduled = handler_at(record), six(record, RECORD_SCHEDULED)
-  return char(byte(record, RECORD_FLAGS) + (#record > 1024 and LARGE or 0)) .. '\0' .. sub(record, RECORD_PRIORITY, RECORD_PRIORITY + 1)
+  return char(row_flags(record)) .. '\0' .. sub(record, RECORD_PRIORITY, RECORD_PRIORITY + 1)
     .. '\0\0\0\0' .. NEVER .. NEVER .. NEVER .. NEVER .. scheduled .. (due and be6(due) or NEVER)
-    .. (due and NEVER or scheduled) .. NEVER .. NEVER .. sub(record, at, (find(record, '\n', at, true) or #record + 1) - 1)
+    .. (due and NEVER or scheduled) .. NEVER .. NEVER .. row_name(record, at, find(record, '\n', at, true) or #record + 1)
 end

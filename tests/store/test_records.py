@@ -1,0 +1,84 @@
+"""What a message was enqueued with: stored so that an earlier version reads what it can, and leaves the rest."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pollconsumer.core.message import Malformed
+from pollconsumer.core.options import Options, decoded
+from pollconsumer.store import outbox, rows
+from tests.store.acting import QUEUE, Launch, Looking, chosen, finish, message
+
+if TYPE_CHECKING:
+    from pollconsumer.store.inspector import Inspector
+    from pollconsumer.store.interventions import Interventions
+    from pollconsumer.store.redis_store import RedisStore
+
+HEADERS = {"trace-id": "4bf92f", "Lang": "fr, é"}
+LARGE = b'{"x":"%b"}' % (b"x" * 2000)
+
+
+def test_a_message_without_options_has_the_form_that_earlier_versions_read() -> None:
+    plain, with_keys = message("a", payload=b'{"n":1}'), message("b", priority=-3, key="k", concurrency="c", limit=2)
+    assert rows.new_record(plain) == b"A\0\x80\0\0handler\n" + b'{"n":1}'
+    assert rows.new_record(with_keys) == b"A\n\x7f\xfd\1k\2\1chandler\n{}"
+
+
+@pytest.mark.parametrize("payload", [b'{"n":1}', LARGE])
+@pytest.mark.parametrize("more", [{}, {"key": "k", "concurrency": "c"}, {"priority": 7}, {"delay": 1}])
+def test_headers_come_with_the_message_beside_its_payload(
+    store: RedisStore, look: Looking, inspector: Inspector, payload: bytes, more: dict[str, object]
+) -> None:
+    headed = message("a", payload=payload, **more)._replace(headers=HEADERS)  # type: ignore[arg-type]
+    store.enqueue([headed])
+    assert look.hash("records")["a"].startswith(b"B")
+    assert inspector.message("a").headers == HEADERS
+    launch = Launch(store)
+    while more.get("delay") and not store.promote(launch.holder, QUEUE, 1).moved:
+        pass
+    (reservation,) = launch.reserve()
+    assert (reservation.handler, reservation.payload) == ("handler", payload)
+    assert decoded(reservation.options) == Options(HEADERS)
+    launch.settle(finish(reservation))
+    found = inspector.message("a")
+    assert (found.handler, found.state, found.priority) == ("handler", "completed", headed.priority)
+    assert look.hash("unique_keys") == look.hash("places_taken") == {}
+
+
+@pytest.mark.parametrize("payload", [b"{}", LARGE])
+@pytest.mark.parametrize("cancelled", [False, True])
+def test_the_name_of_a_handler_is_shown_without_the_digest_after_it(
+    store: RedisStore, inspector: Inspector, person: Interventions, payload: bytes, *, cancelled: bool
+) -> None:
+    store.enqueue([chosen("a", payload)])
+    if cancelled:
+        person.cancel(QUEUE, "a")
+    else:
+        launch = Launch(store)
+        launch.complete(*launch.reserve())
+    assert inspector.message("a").handler == "handler"
+
+
+@pytest.mark.parametrize("stored", [b"{", b"[]", b'{"none":1}', b'{"headers":[1]}', b'{"headers":{"a":1}}', b"\xff"])
+def test_options_that_somebody_else_wrote_are_malformed(stored: bytes) -> None:
+    with pytest.raises(Malformed, match="malformed: its options"):
+        decoded(stored)
+
+
+@pytest.mark.parametrize("cut", range(10, 24))
+def test_a_record_that_was_cut_short_harms_no_other(store: RedisStore, look: Looking, cut: int) -> None:
+    store.enqueue([chosen("a")._replace(headers=HEADERS), message("b")])
+    store.wire.command("HSET", look.key("records"), "a", look.hash("records")["a"][:cut])
+    launch = Launch(store)
+    launch.complete(*launch.reserve(9))
+    assert look.ranked("dead_letters") == ["a"]
+    assert look.finished() == ["b"]
+    assert [each.duplicate for each in store.enqueue([chosen("a"), chosen("b")])] == [True, True]
+
+
+def test_a_digest_of_another_length_in_an_outbox_is_not_sent_on(store: RedisStore) -> None:
+    packed = outbox.pack([message("a", digest="a1")], 0)
+    store.wire.command("RPUSH", store.keys.queue(QUEUE, "outbox"), packed)
+    assert outbox.send(store, QUEUE, lambda *_: None) == 0
