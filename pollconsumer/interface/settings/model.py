@@ -32,32 +32,55 @@ class ConsumerSettings:
     learned."""
 
     queues: tuple[str, ...] = ()
+    """Queues to serve, in this order. Empty: those of the handlers, and ``default``."""
     timeout: Duration = 60.0
+    """Longest running time of a launch."""
     schedule: str | None = None
+    """When the platform launches, as a cron expression: a launch ends before the next one."""
     idle_time: Duration = 5.0
+    """Longest pause after an empty poll; an enqueue ends it at once."""
     estimated_duration: Duration = 2.0
+    """Handling duration assumed until one is measured."""
     tolerance_factor: float = 5.0
+    """The average duration times this is part of the margin."""
     min_margin: NoDuration = None
+    """Least time before the window's end at which nothing more is begun. Unset: learned from the last exits."""
     concurrency: int = 1
+    """Messages handled at one time, 1 to 256."""
     grace: Duration = 10.0
+    """How long after its window's end the watchdog ends the process."""
     handoff: HandOff = HandOff.DEADLINE
+    """``deadline``: end before the next launch; ``baton``: work on until it waits for the lease."""
     overrun_target: float | None = None
+    """Share of launches that may outlast their window, above 0, at most 1. Unset: by launcher."""
     loop: Loop = Loop.WOKEN
+    """``woken``: waiting ends with an enqueue; ``article``: plain, as in its source."""
     launcher: LauncherRule = LauncherRule.AUTO
+    """What the platform does at a tick while a launch is alive: ``parallel``, ``queue``, ``drop``; or ``auto``."""
     instances: int = 1
+    """Launches that may share the queues, 1 to 64."""
     memory_limit: Memory = None
+    """A launch stops when its resident memory exceeds it, as ``200MB``."""
 
 
 @dataclass(frozen=True, slots=True)
 class MoverSettings:
     timeout: Duration = 60.0
+    """Longest running time of a launch."""
     schedule: str | None = None
+    """When the platform launches, as a cron expression."""
     idle_time: Duration = 1.0
+    """Longest pause between looks at the schedule."""
     batch_size: int = 250
+    """Messages promoted in one step, 1 to 500."""
     grace: Duration = 10.0
+    """How long after its window's end the watchdog ends the process."""
     min_margin: NoDuration = None
+    """Time for the exit. Unset: learned from the last exits."""
     handoff: HandOff = HandOff.DEADLINE
+    """As a consumer's."""
     launcher: LauncherRule = LauncherRule.AUTO
+    """As a consumer's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +88,9 @@ class StrictSettings:
     """Replication that ``durability = "strict"`` waits for. ``replicas`` unset: one, if the server has any."""
 
     replicas: int | None = None
+    """How many must have a message, 1 to 99. Unset: one, if the server has any."""
     within: Duration = 0.5
+    """How long `enqueue` waits for them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +98,11 @@ class QueueSettings:
     """A queue's limits, per period and in flight; and its weight among other queues."""
 
     quota: str | None = None
+    """Most messages handed out in any such period, as ``100/1m``."""
     max_in_flight: int | None = None
+    """Most messages reserved at one time, over all launches."""
     weight: int | None = None
+    """Share among the consumer's queues. Without any weight their order decides."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,15 +110,25 @@ class RecurrenceSettings:
     """A recurring message, by ``cron`` in ``timezone``, or ``every`` period; by default in the handler's queue."""
 
     handler: str = ""
+    """Of its occurrences."""
     cron: str | None = None
+    """When it recurs, as a cron expression in ``timezone``; or ``every``."""
     every: str | None = None
+    """Its period, as ``90s``."""
     timezone: str = "UTC"
+    """Of ``cron``, as ``Europe/Paris``."""
     queue: str | None = None
+    """Of its occurrences. Unset: the handler's."""
     payload: dict[str, Any] = field(default_factory=dict)
+    """Of its occurrences, a table."""
     priority: int = 0
+    """Of its occurrences; smaller is sooner."""
     missed: Missed = Missed.ONCE
+    """Which missed occurrences are enqueued later: ``skip``, ``once`` (the last), ``all``."""
     overlap: Overlap = Overlap.ALLOW
+    """``skip``: none is enqueued while the one before is unfinished."""
     enabled: bool = True
+    """``false``: it is listed, and yields nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,14 +136,23 @@ class CommandSettings:
     """A handler that is a program."""
 
     command: Argv = ()
+    """The program and its arguments, a list; no shell."""
     timeout: NoDuration = None
+    """How long it may run; then its process group gets SIGTERM."""
     kill_after: Duration = 5.0
+    """How long after SIGTERM the rest of the group gets SIGKILL."""
     queue: str = "default"
+    """Where its messages go when the producer names none."""
     max_attempts: int = 5
+    """After so many failures the message is a dead letter."""
     retry: dict[str, Any] = field(default_factory=dict)
+    """Delays between attempts: ``first``, ``factor``, ``most``, ``jitter``."""
     fatal: ExitCodes = ()
+    """Exit codes for which no further attempt can help."""
     environment: tuple[str, ...] = ()
+    """Names of further variables to pass on."""
     directory: str | None = None
+    """Its working directory, relative to the configuration file's, which is the default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,11 +160,17 @@ class Settings:
     """All settings. ``directory`` is that of the configuration file ``config``, else the current one."""
 
     namespace: str = "pollconsumer"
+    """Prefix of every key in the store."""
     store: str = field(default="embedded", repr=False)
+    """``embedded``, or the URL of your own: ``redis://``, ``rediss://``, ``unix://``."""
     handlers: tuple[str, ...] = ()
+    """Modules to import; each registers its handlers."""
     durability: Literal["everysec", "strict"] = "everysec"
+    """``strict``: an acknowledged message is on disk (embedded), or on a replica."""
     state: str | None = None
+    """Directory in which launches remember the store and their warnings; ``none`` keeps nothing. Unset: the user's."""
     trust_writable: bool = False
+    """Accept modules and programs that others may write."""
     consumer: ConsumerSettings = field(default_factory=ConsumerSettings)
     mover: MoverSettings = field(default_factory=MoverSettings)
     strict: StrictSettings = field(default_factory=StrictSettings)
