@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Protocol
 
@@ -60,21 +60,17 @@ class Durations:
         self._excess, self._valid_below = math.inf, 0.0
 
     def add(self, handler: str, duration: float) -> None:
-        self.add_all([(handler, duration)])
+        self.add_all(handler, [duration])
 
-    def add_all(self, durations: Iterable[tuple[str, float]]) -> None:
-        """Each with its handler."""
-        by_handler: defaultdict[str, list[float]] = defaultdict(list)
-        for handler, duration in durations:
-            by_handler[handler].append(duration)
-        for handler, lasted in by_handler.items():
-            added, longest = sum(lasted), max(lasted)
-            self.measured[handler].add_all(lasted)
-            self.overall.add(added, len(lasted))
-            self._total += added
-            self.longest = max(self.longest, longest)
-            if longest > self._excess:
-                self._valid_below = 0.0
+    def add_all(self, handler: str, durations: Sequence[float]) -> None:
+        """There is at least one."""
+        added, longest = sum(durations), max(durations)
+        self.measured[handler].add_all(durations)
+        self.overall.add(added, len(durations))
+        self._total += added
+        self.longest = max(self.longest, longest)
+        if longest > self._excess:
+            self._valid_below = 0.0
 
     @property
     def own_mean(self) -> float | None:

@@ -9,6 +9,7 @@ Anything unusual ends the pass, and the general path goes on.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pollconsumer.core.message import Malformed, decode_payload
@@ -58,62 +59,79 @@ class PlainPath:
         settling, stop_before, since = self._settling, launch.window.stop_before, self._settling.since
         if inline is None:
             return 0
-        brief_ones: dict[str, Handler] = {}
+        ways: dict[str, _Way] = {}
         done: list[Done] = []
         settled, once = 0, False  # how many of these are, and whether the last one is handled at most once and is not
         unusual, most, now = 0, min(most, flight.free()), clock()
         while reserved and len(done) < most and is_trusted() and not interrupted() and now + margin < stop_before:
             reservation = reserved[0]
-            handler = brief_ones.get(reservation.handler) or self._brief_one(reservation.handler)
-            if handler is None or reservation.row[rows.CRASHES]:
+            way = ways.get(reservation.handler) or self._way_of(reservation.handler, inline, ways)
+            if way is None or reservation.row[rows.CRASHES]:
                 break
-            brief_ones[handler.name] = handler
             try:
                 payload = decode_payload(reservation.payload)
             except Malformed:
                 break
-            if once and not handler.at_most_once:
+            if once and not way.at_most_once:
                 break
-            context = self._context_of(reservation) if handler.takes_context else None
+            context = self._context_of(reservation) if way.takes_context else None
             del reserved[0]
-            if handler.at_most_once:
+            if way.at_most_once:
                 if len(done) > settled:
                     settling.complete(done[settled:])
                 settled, once = len(done), False
                 if not self._exchange.begin(reservation):
                     break
-            flight.enter(reservation, last=rows.attempts(reservation.row) >= handler.max_attempts)
+            flight.enter(reservation, last=rows.attempts(reservation.row) >= way.max_attempts)
             started = clock()
-            handle = inline.turn if handler.asynchronous else Handler.handle
-            outcome = handle(handler, payload, context)
-            damages = inline.checked(outcome.error)
+            outcome = way.handle(payload, context)
+            error = None if outcome is DONE else outcome.error
+            damages = inline.checked(error)
             ended = now = clock()
-            if outcome.error is not None or damages != NONE:
+            if error is not None or (damages is not NONE and damages != NONE):
                 unusual = 1
-                inline.add(Handled(Attempt(reservation, handler, payload, context), started, ended, outcome, *damages))
+                attempt = Attempt(reservation, way.handler, payload, context)
+                inline.add(Handled(attempt, started, ended, outcome, *damages))
                 break
             flight.end(reservation)
+            way.lasted.append(ended - started)
             if context is not None:
                 context.end()
             if outcome is DONE and (context is None or not context.enqueued):
                 done.append((reservation, started, ended, None))
             else:
-                extra = settling.extra_of(reservation, handler, context, outcome.result, ended)
+                extra = settling.extra_of(reservation, way.handler, context, outcome.result, ended)
                 done.append((reservation, started, ended, extra))
                 now = clock()
-            once = handler.at_most_once
+            once = way.at_most_once
             if since is None:
                 since = ended
             if now - started > self._brief or now - since > horizon:
                 break
-        if done:
-            self._durations.add_all((each.handler, ended - started) for each, started, ended, _ in done)
+        for name, way in ways.items():
+            if way.lasted:
+                self._durations.add_all(name, way.lasted)
         if len(done) > settled:
             settling.complete(done[settled:])
         settling.urgent = settling.urgent or once
         return len(done) + unusual
 
-    def _brief_one(self, name: str) -> Handler | None:
-        """The handler, if it is not isolated and expected to be brief."""
-        expected = self._durations.expected(name)
-        return None if expected is None or expected > self._horizon else self._handlers.get(name)
+    def _way_of(self, name: str, inline: Inline, ways: dict[str, _Way]) -> _Way | None:
+        """That of the handler's messages in this pass, if it is not isolated and expected to be brief."""
+        expected, handler = self._durations.expected(name), self._handlers.get(name)
+        if handler is None or expected is None or expected > self._horizon:
+            return None
+        way = ways[name] = _Way(handler, inline)
+        return way
+
+
+class _Way:
+    """How a handler's messages are handled, looked up once in a pass, and how long they ``lasted``, in seconds."""
+
+    __slots__ = ("at_most_once", "handle", "handler", "lasted", "max_attempts", "takes_context")
+
+    def __init__(self, handler: Handler, inline: Inline) -> None:
+        self.handler, self.max_attempts = handler, handler.max_attempts
+        self.takes_context, self.at_most_once = handler.takes_context, handler.at_most_once
+        self.handle = partial(inline.turn, handler) if handler.asynchronous else handler.handle
+        self.lasted: list[float] = []

@@ -81,28 +81,23 @@ class Sample:
     the same file; /dev/null could be reopened by anyone."""
 
     def __init__(self) -> None:
-        self._opened = self._open()
+        self._open()
 
-    @staticmethod
-    def _open() -> Opened:
+    def _open(self) -> None:
         with above_standard():
-            end, other = os.pipe()
+            self.number, other = os.pipe()
         os.close(other)
-        return Opened.now(end)
-
-    def lowest_free(self) -> int:
-        """The lowest free number; -1 if it was closed, or if none is free."""
-        return lowest_free(self._opened.number)
+        self._opened = Opened.now(self.number)
 
     def is_open_above_standard(self) -> bool:
         """Whether it was not closed, nor were the standard three, and another number is free."""
-        return self.lowest_free() > STANDARD[-1] and self._opened.is_open()
+        return lowest_free(self.number) > STANDARD[-1] and self._opened.is_open()
 
     def was_closed(self) -> bool:
         """Since the last call."""
         if self._opened.is_open():
             return False
-        self._opened = self._open()
+        self._open()
         return True
 
     def close(self) -> None:
@@ -132,7 +127,7 @@ class Reserve:
         return held
 
     def lowest_free(self) -> int:
-        """As `Sample.lowest_free`; -1 also if none is held."""
+        """-1 also if none is held."""
         return lowest_free(self._held[-1].number) if self._held else -1
 
     def freed(self) -> bool:
@@ -166,7 +161,7 @@ class Table:
     def looks_unchanged(self) -> bool:
         """Whether the lowest free number is that of the last call: a quick look, which misses a descriptor that was
         closed and whose number was used again."""
-        before, self._lowest_free = self._lowest_free, self._sample.lowest_free()
+        before, self._lowest_free = self._lowest_free, lowest_free(self._sample.number)
         return before == self._lowest_free >= 0
 
     def checked(self) -> tuple[bool, bool]:

@@ -151,7 +151,8 @@ class InlineExecutor:
         return self._loop.handle(coroutine, handler.timeout)
 
     def checked(self, error: BaseException | None) -> tuple[bool, bool]:
-        end_stray(self._pid, error)
+        if os.getpid() != self._pid:
+            end_stray(self._pid, error)
         return NONE if self._table.looks_unchanged() else self._table.checked()
 
     def add(self, handled: Handled) -> None:
