@@ -55,13 +55,16 @@ def main() -> None:
 
 @contextlib.contextmanager
 def _earlier(commit: str) -> Iterator[Path | None]:
-    """Its package, in a directory."""
+    """Its package and its floor, in a directory."""
     if not commit:
         yield None
         return
     with tempfile.TemporaryDirectory(prefix="pc-before-") as directory:
         archive = subprocess.run(
-            ["git", "archive", commit, "pollconsumer"], cwd=ROOT, check=True, stdout=subprocess.PIPE
+            ["git", "archive", commit, "pollconsumer", "benchmarks/floor.py"],
+            cwd=ROOT,
+            check=True,
+            stdout=subprocess.PIPE,
         )
         subprocess.run(["tar", "x", "-C", directory], input=archive.stdout, check=True)
         yield Path(directory)

@@ -92,23 +92,28 @@ def _consume(bare: Bare, wire: Wire, messages: int) -> list[Figure]:
     script, keys = bare.script("step")
     keys[-1] += f":{HOLDER.group}"
     head = ("EVALSHA", script.sha, len(keys), *keys, HOLDER.lineage, HOLDER.fence, pack6(1), 60_000, BATCH, "")
-    settled: list[bytes] = []
-    handled, payload_at = 0, len(RECORD) + 6
+    runs: list[list[Any]] = []
+    handled, completed, payload_at = 0, 0, len(RECORD) + 6
     decoder: Any = json.JSONDecoder()
     clock, decode = time.monotonic, decoder.scan_once
     began, cpu, server = time.perf_counter(), time.process_time(), server_seconds(wire)
-    while handled < messages or settled:
-        at, _, _, claims, *_ = bare.call((*head, len(settled) // 3, 0, *settled))
-        read_at, settled = clock(), []
+    while handled < messages or completed:
+        at, _, _, claims, *_ = bare.call((*head, completed, len(runs), 0, *itertools.chain.from_iterable(runs)))
+        read_at, runs, completed, last = clock(), [], len(claims) // 3, None
         for i in range(0, len(claims), 3):
             row = claims[i + 1]
             payload, _ = decode(claims[i + 2][payload_at:].decode(), 0)
             started = clock()
             _handle(**payload)
             ended = clock()
-            stamps = pack6(at + int((started - read_at) * 1000)) + pack6(at + int((ended - read_at) * 1000))
-            settled += claims[i], row, b"%bc%b%b%b" % (row[:1], row[2:20], stamps, row[32:])
-            handled += 1
+            instants = row, at + int((started - read_at) * 1000), at + int((ended - read_at) * 1000)
+            if instants != last:
+                last = instants
+                stamps = pack6(instants[1]) + pack6(instants[2])
+                runs.append([0, row, b"%bc%b%b%b" % (row[:1], row[2:20], stamps, row[32:])])
+            runs[-1][0] += 1
+            runs[-1].append(claims[i])
+        handled += completed
     seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
     return _figures(seconds, cpu, server_seconds(wire) - server, messages)
 

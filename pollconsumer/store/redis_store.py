@@ -11,7 +11,16 @@ from pollconsumer.store import rows
 from pollconsumer.store.keyspace import QUEUE_KEYS
 from pollconsumer.store.producer import ID_MEMORY_MS, MOST_REMEMBERED, Producer
 from pollconsumer.store.replies import Unanswered
-from pollconsumer.store.reservations import DeadLetter, Holder, Promoted, Reservation, Share, Stepped, dead_letters_of
+from pollconsumer.store.reservations import (
+    DeadLetter,
+    Holder,
+    Promoted,
+    Reservation,
+    Run,
+    Share,
+    Stepped,
+    dead_letters_of,
+)
 from pollconsumer.store.rights import LAUNCH
 from pollconsumer.store.server import known_queues
 
@@ -213,14 +222,17 @@ class RedisStore(Producer):
         args = [holder.lineage, holder.fence, fence6, len(ended), *ended, len(spent), *spent, *keep]
         return int(self.wire.run("unreserve", self.keys, queue, args))
 
-    def begin(
-        self, holder: Holder, reservation: Reservation, completed: Iterable[tuple[bytes, bytes, bytes]]
-    ) -> list[bytes]:
+    def begin(self, holder: Holder, reservation: Reservation, completed: Iterable[Run]) -> list[bytes]:
         """Record that a message is handled at most once, before it is, and settle those ``completed`` before it, which
         leave and free nothing. Returns ids of stale reservations. LeaseLost if a newer launch has announced itself."""
         row = rows.begun(reservation.row)
         begins = (reservation.id, reservation.row, row)
-        args = [holder.lineage, holder.fence, *begins, *chain.from_iterable(completed)]
+        args = [
+            holder.lineage,
+            holder.fence,
+            *begins,
+            *chain.from_iterable((name, old, new) for old, new, ids in completed for name in ids),
+        ]
         stale: list[bytes] = self.wire.run("begin", self.keys, reservation.queue, args)
         if reservation.id not in stale:
             reservation.row = row

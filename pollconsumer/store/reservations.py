@@ -21,14 +21,14 @@ class Holder(NamedTuple):
 class Reservation:
     """A message that a launch has reserved.
 
-    ``reserved_at`` is the server's, in epoch ms; later instants are computed from it by the monotonic clock, without
-    this host's wall clock.
+    ``reserved_at`` is the server's, in epoch ms, and ``read_at`` when its reply was read, on the monotonic clock; later
+    instants are computed from these, without this host's wall clock.
     """
 
-    __slots__ = ("_read_at", "handler", "id", "options", "payload", "queue", "reserved_at", "row")
+    __slots__ = ("handler", "id", "options", "payload", "queue", "read_at", "reserved_at", "row")
 
     def __init__(self, queue: str, id: bytes, row: bytes, record: bytes, reserved_at: int, read_at: float) -> None:  # noqa: A002  a field
-        self.queue, self.id, self.row, self.reserved_at, self._read_at = queue, id, row, reserved_at, read_at
+        self.queue, self.id, self.row, self.reserved_at, self.read_at = queue, id, row, reserved_at, read_at
         self.handler, self.payload, self.options = rows.content(record)
 
     @property
@@ -65,7 +65,7 @@ class Reservation:
         return bool(self.row[rows.FLAGS] & rows.CHECKPOINT)
 
     def server_ms(self, monotonic: float) -> int:
-        return self.reserved_at + int((monotonic - self._read_at) * 1000)
+        return self.reserved_at + int((monotonic - self.read_at) * 1000)
 
 
 Extra = tuple[int, bytes, bytes]
@@ -74,6 +74,10 @@ for none."""
 
 Done = tuple[Reservation, float, float, Extra | None]
 """A reservation whose handler has returned, and when it started and ended, on the monotonic clock."""
+
+
+Run = tuple[bytes, bytes, list[bytes]]
+"""The row and the new row of completed messages, and their ids."""
 
 
 class Settlement(NamedTuple):
@@ -128,24 +132,30 @@ class Limits(NamedTuple):
 class Share:
     """One queue's part of a step: settlements, and how many messages to reserve within which limits."""
 
-    __slots__ = ("claim", "completed", "extras", "limits", "queue", "settlements")
+    __slots__ = ("claim", "completed", "extras", "limits", "queue", "runs", "settlements")
 
     def __init__(self, queue: str, claim: int = 0, limits: str = "") -> None:
         self.queue, self.claim, self.limits = queue, claim, limits
-        self.completed: list[tuple[bytes, bytes, bytes]] = []
+        self.completed = 0
+        """How many messages are."""
+        self.runs: list[Run] = []
         self.extras: list[int | bytes] = []
-        """Of some of these: the position there, from 1, and an `Extra`."""
+        """Of some of those completed: the position, from 1, and an `Extra`."""
         self.settlements: list[Settlement] = []
 
     def complete(self, done: Iterable[Done]) -> None:
-        """Hot path."""
-        completed = self.completed
+        """Hot path: brief messages that were enqueued together differ in nothing but their ids."""
+        last_row, last_started, last_ended, ids = b"", 0, 0, list[bytes]()
         for reservation, started, ended, extra in done:
-            row = reservation.row
-            new_row = rows.completed(row, reservation.server_ms(started), reservation.server_ms(ended))
-            completed.append((reservation.id, row, new_row))
+            row, at, read_at = reservation.row, reservation.reserved_at, reservation.read_at
+            started_ms, ended_ms = at + int((started - read_at) * 1000), at + int((ended - read_at) * 1000)
+            if ended_ms != last_ended or started_ms != last_started or row != last_row:
+                last_row, last_started, last_ended, ids = row, started_ms, ended_ms, []
+                self.runs.append((row, rows.completed(row, started_ms, ended_ms), ids))
+            ids.append(reservation.id)
+            self.completed += 1
             if extra is not None:
-                self.extras += (len(completed), *extra)
+                self.extras += (self.completed, *extra)
 
     def has_outgoing(self) -> bool:
         """Whether a completion leaves follow-ups."""
@@ -154,15 +164,20 @@ class Share:
     def is_bare(self) -> bool:
         """Whether all of it is completions that leave and free nothing, as `RedisStore.begin` takes them."""
         freeing = ~rows.BEGUN & 255
-        return not (self.extras or self.settlements or any(row[rows.FLAGS] & freeing for _, row, _ in self.completed))
+        return not (self.extras or self.settlements or any(row[rows.FLAGS] & freeing for row, _, _ in self.runs))
 
     def packed(self) -> list[Any]:
         """The settlements, for `step.lua`."""
-        completed, extras, others = self.completed, self.extras, chain.from_iterable(self.settlements)
-        return [len(completed), len(extras) // 4, *chain.from_iterable(completed), *extras, *others]
+        packed: list[Any] = [self.completed, len(self.runs), len(self.extras) // 4]
+        for row, new_row, ids in self.runs:
+            packed += (len(ids), row, new_row)
+            packed += ids
+        packed += self.extras
+        packed += chain.from_iterable(self.settlements)
+        return packed
 
     def ids(self) -> list[bytes]:
-        return [name for name, _, _ in self.completed] + [settlement.id for settlement in self.settlements]
+        return [*chain.from_iterable(ids for _, _, ids in self.runs), *(each.id for each in self.settlements)]
 
 
 class DeadLetter(NamedTuple):

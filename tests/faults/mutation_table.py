@@ -43,12 +43,15 @@ MUTATIONS: tuple[Mutation, ...] = (
         _lua(name, "fence compare", _FENCE, _NO_FENCE)
         for name in ("step", "begin", "promote", "unreserve", "checkpoint", "recur")
     ),
-    _lua("parts/settle", "row compare, completed", "if found_rows[i] == ARGV[3 * i + 7] then", "if found_rows[i] then"),
+    _lua("parts/settle", "row compare, completed", "if found_rows[i] == row then", "if found_rows[i] then"),
     _lua("parts/settle", "row compare, settled otherwise", "if held == ARGV[at + 1] then", "if held then"),
     _lua("begin", "row compare", "if found_rows[i] == row then", "if found_rows[i] then"),
     _lua("begin", "a repeated beginning is not stale", "elseif found_rows[i] ~= new_row then", "else"),
     _lua(
-        "parts/settle", "a repeated completion is not stale", "if found_rows[i] ~= row then stale", "if true then stale"
+        "parts/settle",
+        "a repeated completion is not stale",
+        "if found_rows[i] ~= new_row then stale",
+        "if true then stale",
     ),
     _lua(
         "parts/settle",

@@ -188,7 +188,7 @@ def test_brief_messages_in_several_slots_are_reserved_and_settled_several_at_a_t
     steps, step = [], launch.store.step
 
     def counted(*arguments: Any, **options: Any) -> Any:
-        steps.append(len(arguments[1][0].completed))
+        steps.append(arguments[1][0].completed)
         return step(*arguments, **options)
 
     with pytest.MonkeyPatch.context() as patch:

@@ -131,8 +131,9 @@ class VirtualStore:
         del lasts_ms, keep
         promoted = [Promoted(0, None, recurring=False, to_repair=False) for _ in promoting]
         for share in shares:
-            for name, _, new_row in share.completed:
-                self._settle(name, "completed", new_row)
+            for _, new_row, ids in share.runs:
+                for name in ids:
+                    self._settle(name, "completed", new_row)
             for settlement in share.settlements:
                 self._settle(settlement.id, settlement.kind, settlement.new_row)
         if wait:

@@ -13,7 +13,7 @@ from pollconsumer.store.leases import Acquired, Group, Leases
 from pollconsumer.store.patience import Budget
 from pollconsumer.store.recurring import Recurring
 from pollconsumer.store.redis_store import RedisStore
-from pollconsumer.store.reservations import Extra, Holder, Reservation, Settlement, Share
+from pollconsumer.store.reservations import Extra, Holder, Reservation, Run, Settlement, Share
 from pollconsumer.store.wire import Wire
 from tests.faults import store_view
 from tests.faults.checker import violations
@@ -264,9 +264,9 @@ class Scene:
             if reservation.crashes:  # begun by a launch that died
                 share.settlements.append(Settlement.dead(reservation, at, at, error="crashed", counted=False))
                 return
-            completed: list[tuple[bytes, bytes, bytes]] = []
+            completed: list[Run] = []
             if share.is_bare():
-                completed, share.completed = share.completed, []
+                completed, share.runs, share.completed = share.runs, [], 0
             stale = store.begin(holder, reservation, completed)
             self._check_stale(holder, stale)
             if reservation.id in stale:

@@ -85,7 +85,7 @@ class Launch:
         """Returns ids of stale reservations."""
         share = Share(self.queue)
         share.complete(finish(r) for r in completed)
-        return self.store.begin(self.holder, reservation, share.completed)
+        return self.store.begin(self.holder, reservation, share.runs)
 
 
 release = Settlement.released

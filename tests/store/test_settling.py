@@ -57,6 +57,42 @@ def test_a_reservation_charges_the_attempt_and_lasts_until_the_hard_end(store: R
     assert row.timestamps.reserved_at == reservation.reserved_at
 
 
+@pytest.mark.parametrize("together", [True, False], ids=["of one enqueue", "of several"])
+def test_each_of_those_completed_at_once_has_its_own_instants_result_and_follow_ups(
+    store: RedisStore, look: Looking, together: bool
+) -> None:
+    every = [message(f"m{n}", handler=f"handler {n // 4}") for n in range(8)]
+    for batch in [every] if together else [[each] for each in every]:
+        store.enqueue(batch)
+    launch = Launch(store)
+    reserved = launch.reserve(9)
+    took = [0.001, 0.001, 0.002, 0.002] * 2
+    extras = {1: (HOUR, b"1", b""), 3: (HOUR, b"3", b"follow-ups of 3"), 6: (HOUR, b"6", b"")}
+    launch.settle(*((each, 0.0, took[n], extras.get(n)) for n, each in enumerate(reserved)))
+    ended = [look.row(f"m{n}").timestamps.completed_at for n in range(8)]
+    assert ended == [each.server_ms(took[n]) for n, each in enumerate(reserved)]
+    assert look.finished() == [each.id for each in every]
+    assert look.hash("results") == {f"m{n}": b"%d" % n for n in extras}
+    assert [entry.partition("\n")[2] for entry in look.listed("outbox")] == ["follow-ups of 3"]
+    assert look.ranked("in_flight") == []
+
+
+def test_one_of_those_completed_at_once_that_is_no_longer_the_callers_leaves_the_others_as_they_are(
+    store: RedisStore, look: Looking
+) -> None:
+    store.enqueue([message(f"m{n}") for n in range(5)])
+    launch = Launch(store)
+    reserved = launch.reserve(9)
+    launch.settle(release(reserved[2]))
+    done = [(each, 0.0, 0.0, (HOUR, each.id, b"")) for each in reserved]
+    assert launch.settle(*done).stale == [b"m2"]
+    assert look.finished() == ["m0", "m1", "m3", "m4"]
+    assert look.hash("results") == {name: name.encode() for name in look.finished()}
+    assert look.listed("ready") == ["m2"]
+    assert launch.settle(*done).stale == [b"m2"]  # the same after a lost reply
+    assert look.finished() == ["m0", "m1", "m3", "m4"]
+
+
 def test_completing_keeps_the_row_and_the_payload_until_trimmed(store: RedisStore, inspector: Inspector) -> None:
     store.enqueue([message("a", payload=b'{"x":1}')])
     launch = Launch(store)

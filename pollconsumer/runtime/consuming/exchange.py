@@ -112,7 +112,7 @@ class Exchange:
         if shares or not share.is_bare():
             self._send([share, *shares.values()])
             share = Share(reservation.queue)
-        stale = self._store.begin(self._launch.holder, reservation, share.completed)
+        stale = self._store.begin(self._launch.holder, reservation, share.runs)
         self._flight.settled()
         self._settled([share], stale)
         return reservation.id not in stale
@@ -193,7 +193,7 @@ class Exchange:
         if stale:
             self._emit(ReservationsLost(tuple(map(id_text, stale))))
         for share in shares:
-            self._untrimmed += len(share.completed)
+            self._untrimmed += share.completed
             if share.has_outgoing():
                 self.brought += outbox.send(self._store, share.queue, self._tell_conflict)
         if self._untrimmed >= TRIM_EVERY:

@@ -4,9 +4,9 @@
 -- KEYS checkpoints successor_waits
 -- NEEDS fences places unique_keys
 -- ARGV lineage, fence, fence in 6 bytes, ms that a reservation lasts at most, messages to reserve, the queue's limits ('',
---   or three optional numbers: most in flight, most handed out in a period, its ms), messages completed, how many of these
---   have a result or follow-ups;
---   for each completed: id, row as reserved, new row;
+--   or three optional numbers: most in flight, most handed out in a period, its ms), messages completed, in how many runs,
+--   how many messages have a result or follow-ups;
+--   for each run: its messages, their row as reserved, their new row, their ids;
 --   for each of these with a result or follow-ups: its position above, from 1, ms to keep the result, the result,
 --     follow-ups (each '' for none);
 --   for each settled otherwise: id, row as reserved, new row, kind, ms, text
@@ -30,8 +30,9 @@ local now = now_ms()
 
 local settled, stale = false, {}  -- whether anything was; ids whose reservation was no longer the caller's
 local completions = tonumber(ARGV[7])
-local others = 9 + 3 * completions + 4 * ARGV[8]  -- where those begin that are settled otherwise
-if #ARGV > 8 then
+local extras = 10 + completions + 3 * ARGV[8]  -- where results and follow-ups begin
+local others = extras + 4 * ARGV[9]  -- where those begin that are settled otherwise
+if #ARGV > 9 then
 -- PART settle
 end
 

@@ -6,26 +6,36 @@ local dropped = {}  -- ids whose large record is dropped
 
 -- Hot path: completions. Those with keys, a result or follow-ups cost more, and leave the others as quick.
 if completions > 0 then
-  local ids, new_rows, gone, ended, refused = {}, {}, {}, {}, {}
-  for i = 1, completions do ids[i] = ARGV[3 * i + 6] end
+  local ids, runs, at = {}, {}, 10  -- runs: where each begins
+  while at < extras do
+    runs[#runs + 1] = at
+    local after = at + 3 + ARGV[at]
+    for i = at + 3, after - 1 do ids[#ids + 1] = ARGV[i] end
+    at = after
+  end
   local found_rows = redis.call('HMGET', rows, unpack(ids))
-  local count = 0
-  for i = 1, completions do
-    local id, row = ids[i], ARGV[3 * i + 8]
-    if found_rows[i] == ARGV[3 * i + 7] then
-      count = count + 1
-      new_rows[2 * count - 1], new_rows[2 * count] = id, row
-      gone[count] = id
-      ended[count] = sub(row, ENDED, SCHEDULED - 1) .. id
-      local flags = byte(row, FLAGS)
-      if flags > 0 then
-        keyed[#keyed + 1], has_ended[id] = id, true
-        if has_flag(flags, LARGE) then dropped[#dropped + 1] = id end
-        if has_flag(flags, CHECKPOINT) then redis.call('HDEL', checkpoints, id) end
+  local new_rows, gone, ended, refused, i, count = {}, {}, {}, {}, 0, 0
+  for r = 1, #runs do
+    at = runs[r]
+    local row, new_row = ARGV[at + 1], ARGV[at + 2]
+    local stamp, flags = sub(new_row, ENDED, SCHEDULED - 1), byte(new_row, FLAGS)
+    for _ = 1, ARGV[at] do
+      i = i + 1
+      local id = ids[i]
+      if found_rows[i] == row then
+        count = count + 1
+        new_rows[2 * count - 1], new_rows[2 * count] = id, new_row
+        gone[count] = id
+        ended[count] = stamp .. id
+        if flags > 0 then
+          keyed[#keyed + 1], has_ended[id] = id, true
+          if has_flag(flags, LARGE) then dropped[#dropped + 1] = id end
+          if has_flag(flags, CHECKPOINT) then redis.call('HDEL', checkpoints, id) end
+        end
+      else
+        refused[i] = true
+        if found_rows[i] ~= new_row then stale[#stale + 1] = id end
       end
-    else
-      refused[i] = true
-      if found_rows[i] ~= row then stale[#stale + 1] = id end
     end
   end
   if count > 0 then
@@ -35,7 +45,7 @@ if completions > 0 then
     settled = true
   end
   local kept, kept_until, kept_ms, until_then
-  for at = 9 + 3 * completions, others - 1, 4 do
+  for at = extras, others - 1, 4 do
     local i, text, follow_ups = tonumber(ARGV[at]), ARGV[at + 2], ARGV[at + 3]
     if not refused[i] then
       if text ~= '' then
