@@ -39,11 +39,15 @@ class NewMessage(NamedTuple):
     digest: str = ""
     """Of handler and payload, if the user chose the id."""
     headers: Mapping[str, str] | None = None
+    timeout: float | None = None
+    max_attempts: int | None = None
+    retry: str | None = None
 
 
-OPTIONS = slice(4, None)
-"""The fields that have defaults: these are `NO_OPTIONS`."""
+OPTIONS, EXTENSION = slice(4, None), slice(11, None)
+"""The fields that have defaults, `NO_OPTIONS`; those that a record of the first version has no place for."""
 NO_OPTIONS = NewMessage("", "", "", b"")[OPTIONS]
+NO_EXTENSION = NewMessage("", "", "", b"")[EXTENSION]
 
 
 def _is_text(text: str) -> bool:

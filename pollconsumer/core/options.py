@@ -1,4 +1,4 @@
-"""Options that travel with a message, apart from its payload."""
+"""Options that travel with a message, apart from its payload, to the launch that handles it."""
 
 from __future__ import annotations
 
@@ -11,35 +11,62 @@ from typing import NamedTuple
 from pollconsumer.core.errors import BadData
 from pollconsumer.core.message import Malformed, NewMessage
 from pollconsumer.core.notation import strict_json
+from pollconsumer.core.notation.timespan import YEAR
 
 MAX_HEADERS_BYTES = 4096
+MOST_ATTEMPTS = 10_000
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 class Options(NamedTuple):
-    """What a message has of these."""
+    """Those that a message has. ``timeout`` in seconds, ``max_attempts`` and ``retry``, the name of a policy, take the
+    place of its handler's."""
 
     headers: Mapping[str, str] = MappingProxyType({})
+    timeout: float | None = None
+    max_attempts: int | None = None
+    retry: str | None = None
 
 
-def encoded(message: NewMessage) -> bytes:
-    """The options of a checked message as a stored JSON object; empty if it has none."""
-    given = {name: value for name in Options._fields if (value := getattr(message, name))}
+def options_of(message: NewMessage) -> Options:
+    """Checked. BadData if any is invalid."""
+    return _checked(Options(message.headers or {}, message.timeout, message.max_attempts, message.retry))
+
+
+def encoded(options: Options) -> bytes:
+    """A JSON object, empty if there are none."""
+    given = {name: dict(value) if name == "headers" else value for name, value in options._asdict().items() if value}
     return _encode(given).encode() if given else b""
 
 
 def decoded(stored: bytes) -> Options:
     """What `encoded` made. Malformed if it is anything else."""
     try:
-        return checked(Options(**strict_json.parse(stored))) if stored else Options()
+        return _checked(Options(**strict_json.parse(stored))) if stored else Options()
     except (ValueError, TypeError) as error:
         raise Malformed(f"malformed: its options: {error}"[:300]) from None
 
 
-def checked(options: Options) -> Options:
-    """``options``. BadData if any is invalid."""
-    return options._replace(headers=MappingProxyType(check_headers(options.headers)))
+def _checked(options: Options) -> Options:
+    headers, timeout, max_attempts, retry = options
+    if timeout is not None and not (_is_number(timeout) and 0 < timeout <= YEAR):
+        raise BadData("timeout", repr(timeout), "must be > 0, and at most 365d")
+    if max_attempts is not None and not (type(max_attempts) is int and 1 <= max_attempts <= MOST_ATTEMPTS):
+        raise BadData("max_attempts", repr(max_attempts), f"a whole number from 1 to {MOST_ATTEMPTS}")
+    if retry is not None:
+        check_policy_name(retry)
+    return options._replace(headers=MappingProxyType(check_headers(headers)))
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def check_policy_name(name: object) -> str:
+    if not isinstance(name, str) or not name.isprintable() or not 0 < len(name) <= 100:
+        raise BadData("retry", repr(name), "the name of a policy, 1 to 100 printable characters")
+    return name
 
 
 def check_headers(headers: object) -> dict[str, str]:

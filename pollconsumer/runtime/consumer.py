@@ -198,6 +198,8 @@ class Consumer:
                     if reservation.crashes:
                         refuse_crashed(reservation)
                     payload = decode_payload(reservation.payload)
+                    if reservation.options:
+                        handler = self._overridden(reservation, handler)
                 except (Crashed, Malformed) as error:
                     self._dead_letter(reservation, handler, error)
                     if not self.has_time_to_handle():
@@ -206,6 +208,11 @@ class Consumer:
                     context = self._context_of(reservation) if handler.takes_context else None
                     return Attempt(reservation, handler, payload, context)
         return None
+
+    def _overridden(self, reservation: Reservation, handler: Handler) -> Handler:
+        from pollconsumer.runtime.handling.overriding import overridden  # few messages have options
+
+        return overridden(handler, reservation.options)
 
     def _reserve(self) -> Reservation | None:
         self._exhausted = False

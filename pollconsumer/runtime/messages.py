@@ -56,6 +56,10 @@ class SendOptions(TypedDict, total=False):
     returned instead, marked ``duplicate``. ``concurrency_key``: at most ``concurrency_limit`` (1) messages with the
     same key in the queue are in flight. ``id``: instead of a generated one; enqueueing it twice makes one message;
     Conflict if it has another handler or payload.
+
+    ``headers``: names and text, 4 KiB at most, that travel with the message apart from its payload. ``timeout``,
+    ``max_attempts`` and ``retry``, the name of a policy that ``PollConsumer.retry_policy`` registered, take the place
+    of its handler's.
     """
 
     queue: str | None
@@ -67,9 +71,14 @@ class SendOptions(TypedDict, total=False):
     concurrency_key: str | None
     concurrency_limit: int
     id: str | None
+    headers: Mapping[str, str] | None
+    timeout: str | float | None
+    max_attempts: int | None
+    retry: str | None
 
 
 _OPTIONS = SendOptions.__annotations__.keys()
+_TRAVELLING = {"headers", "timeout", "max_attempts", "retry"}
 
 
 def new_message(handler: str, payload: Mapping[str, Any], **options: Unpack[SendOptions]) -> NewMessage:
@@ -103,7 +112,19 @@ def new_message(handler: str, payload: Mapping[str, Any], **options: Unpack[Send
         concurrency_limit=limit,
         digest=digest_of(handler, encoded) if "id" in given else "",
     )
+    if len(given) > 1 and (travelling := given.keys() & _TRAVELLING):
+        message = _travelling(message, {name: given[name] for name in travelling})
     return checked(message)
+
+
+def _travelling(message: NewMessage, options: dict[str, Any]) -> NewMessage:
+    """``message`` with checked ``options``."""
+    from pollconsumer.core.options import options_of
+
+    if "timeout" in options:
+        options["timeout"] = milliseconds("timeout", options["timeout"]) / 1000
+    checked_options = options_of(message._replace(**options))
+    return message._replace(**options | {"headers": dict(checked_options.headers) or None})
 
 
 def due_ms(at: datetime) -> int:

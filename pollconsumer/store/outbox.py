@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from pollconsumer.core.errors import Conflict
-from pollconsumer.core.message import NewMessage, checked
+from pollconsumer.core.message import EXTENSION, NO_EXTENSION, NewMessage, checked
 from pollconsumer.store import rows
 from pollconsumer.store.producer import Origin
 from pollconsumer.store.redis_store import RedisStore
@@ -96,6 +96,10 @@ def _unpack(entry: bytes) -> list[NewMessage]:
 def _read(given: dict[str, Any]) -> NewMessage:
     """A message that `enqueue` accepts."""
     message = checked(NewMessage(**given | {"payload": given["payload"].encode()}))
+    if message[EXTENSION] != NO_EXTENSION:
+        from pollconsumer.core.options import options_of
+
+        options_of(message)
     if len(bytes.fromhex(message.digest)) not in (0, rows.DIGEST_BYTES):
         raise ValueError(message)
     due, lifetime = message.due or 0, message.key_lifetime

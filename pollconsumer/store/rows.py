@@ -10,7 +10,7 @@ import struct
 from typing import NamedTuple
 
 from pollconsumer.core.lifecycle import Timestamps
-from pollconsumer.core.message import NO_OPTIONS, OPTIONS, NewMessage
+from pollconsumer.core.message import EXTENSION, NO_EXTENSION, NO_OPTIONS, OPTIONS, NewMessage
 
 NEVER = bytes(6)
 TRACE_FOLLOWS = "\0"
@@ -51,7 +51,7 @@ def new_record(message: NewMessage) -> bytes:
         flags |= CONCURRENCY_KEY
         key += bytes([message.concurrency_limit, len(concurrency_key)]) + concurrency_key
     version, extension = b"A", b""
-    if message.digest or message.headers:
+    if message[EXTENSION] != NO_EXTENSION:
         version, more, extension = b"B", *_extension(message)
         flags |= more
     head = _HEAD.pack(version, flags, message.priority + 32768, len(message.key.encode()))
@@ -60,9 +60,9 @@ def new_record(message: NewMessage) -> bytes:
 
 def _extension(message: NewMessage) -> tuple[int, bytes]:
     """What a record of version A has not: its flags and content."""
-    from pollconsumer.core.options import encoded
+    from pollconsumer.core.options import encoded, options_of
 
-    digest, options = bytes.fromhex(message.digest), encoded(message)
+    digest, options = bytes.fromhex(message.digest), encoded(options_of(message))
     flags = _DIGEST * bool(digest) | _OPTIONS * bool(options)
     return flags, digest + (len(options).to_bytes(2, "big") + options if options else b"")
 

@@ -34,8 +34,11 @@ def message(
     queue: str = QUEUE,
     handler: str = "handler",
     digest: str = "",
+    headers: dict[str, str] | None = None,
 ) -> NewMessage:
-    return NewMessage(id, queue, handler, payload, priority, due, delay, key, lifetime, concurrency, limit, digest)
+    return NewMessage(
+        id, queue, handler, payload, priority, due, delay, key, lifetime, concurrency, limit, digest, headers
+    )
 
 
 def chosen(id: str, payload: bytes = b"{}", *, handler: str = "handler", queue: str = QUEUE) -> NewMessage:  # noqa: A002

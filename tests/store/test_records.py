@@ -31,7 +31,7 @@ def test_a_message_without_options_has_the_form_that_earlier_versions_read() -> 
 def test_headers_come_with_the_message_beside_its_payload(
     store: RedisStore, look: Looking, inspector: Inspector, payload: bytes, more: dict[str, object]
 ) -> None:
-    headed = message("a", payload=payload, **more)._replace(headers=HEADERS)  # type: ignore[arg-type]
+    headed = message("a", payload=payload, headers=HEADERS, **more)  # type: ignore[arg-type]
     store.enqueue([headed])
     assert look.hash("records")["a"].startswith(b"B")
     assert inspector.message("a").headers == HEADERS

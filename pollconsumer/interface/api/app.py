@@ -12,6 +12,7 @@ from pollconsumer.interface.api.handle import Handle
 from pollconsumer.interface.api.handler_options import (
     HandlerOptions,
     check_options,
+    check_retry,
     handler_of,
     refuse_second,
     seconds_of,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Coroutine, Mapping
 
+    from pollconsumer.core.retry import RetryPolicy
     from pollconsumer.interface.api.messages import Messages
     from pollconsumer.runtime.handling.context import Context
 
@@ -68,6 +70,8 @@ class PollConsumer(Producing, Hooking):
         """Queues that launches serve in addition to those of its handlers."""
         self.handlers: dict[str, HandlerFunction[..., ..., Any, Any]] = {}
         self.recurrences: dict[str, RecurrenceSettings] = {}
+        self.retry_policies: dict[str, RetryPolicy] = {}
+        """By the name that a message gives as ``retry``."""
         self.hooks = Hooks(log.warning)
         registry.add(self)
 
@@ -107,11 +111,21 @@ class PollConsumer(Producing, Hooking):
             if chosen in self.handlers:
                 refuse_second(chosen, self.handlers[chosen].function, function)
             arguments = Arguments(function, _converting)
-            handler = handler_of(chosen, function, arguments, checked)
+            handler = handler_of(chosen, function, arguments, checked | {"policies": self.retry_policies})
             registered = self.handlers[chosen] = HandlerFunction(self, handler, function, arguments)
             return registered
 
         return register
+
+    def retry_policy(self, name: str, policy: RetryPolicy) -> None:
+        """Give a policy a name, for messages that name it as their ``retry``. ConfigurationError for an invalid policy,
+        or for a second one of that name; BadData for an invalid name."""
+        from pollconsumer.core.options import check_policy_name
+
+        check_retry(policy)
+        if check_policy_name(name) in self.retry_policies:
+            raise ConfigurationError("retry policy registered twice", name, "give one of them another name")
+        self.retry_policies[name] = policy
 
     def every(
         self,

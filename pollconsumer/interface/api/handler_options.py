@@ -44,9 +44,8 @@ def check_options(options: HandlerOptions) -> dict[str, Any]:
     if not isinstance(max_attempts, int) or isinstance(max_attempts, bool) or not 1 <= max_attempts <= 10_000:
         raise ConfigurationError("max_attempts", repr(max_attempts), "a whole number from 1 to 10000")
     retry = options.get("retry")
-    if retry is not None and not _is_policy(retry):
-        rule = "a Backoff, as in Backoff(first='1s', most='10m'), or an object with a method delay(attempt, chance)"
-        raise ConfigurationError("retry", repr(retry), rule)
+    if retry is not None:
+        check_retry(retry)
     fatal = options.get("fatal", ())
     fatal = (fatal,) if isinstance(fatal, type) else tuple(fatal)
     if not all(isinstance(kind, type) and issubclass(kind, BaseException) for kind in fatal):
@@ -66,6 +65,13 @@ def check_options(options: HandlerOptions) -> dict[str, Any]:
         "result_ttl": seconds_of("result_ttl", result_ttl, parse_duration),
         "at_most_once": at_most_once,
     }
+
+
+def check_retry(retry: RetryPolicy) -> None:
+    """ConfigurationError if it is no retry policy."""
+    if not _is_policy(retry):
+        rule = "a Backoff, as in Backoff(first='1s', most='10m'), or an object with a method delay(attempt, chance)"
+        raise ConfigurationError("retry", repr(retry), rule)
 
 
 def _is_policy(retry: RetryPolicy) -> bool:
@@ -122,5 +128,6 @@ def handler_of(name: str, function: Callable[..., Any], arguments: Arguments, ch
         takes_context=arguments.takes_context,
         takes_occurrence=arguments.takes_occurrence,
         asynchronous=asynchronous,
+        timed=lambda seconds: handler_of(name, function, arguments, checked | {"timeout": seconds}),
         **checked,
     )

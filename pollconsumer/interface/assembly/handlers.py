@@ -61,7 +61,7 @@ def import_handlers(settings: Settings) -> dict[str, Handler]:
         return handlers
     from pollconsumer.django.connections import closing_connections
 
-    return {name: closing_connections(handler) for name, handler in handlers.items()}
+    return {name: handler.wrapped(closing_connections) for name, handler in handlers.items()}
 
 
 def _import_site(site: str, settings: Settings) -> None:

@@ -11,7 +11,7 @@ from pollconsumer.core.errors import ConfigurationError
 from pollconsumer.core.notation.digests import sha256
 from pollconsumer.core.notation.redaction import redacted
 from pollconsumer.interface.logs import log
-from pollconsumer.interface.settings.model import Settings
+from pollconsumer.interface.settings.model import CommandSettings, Settings
 from pollconsumer.interface.settings.rules import backoff_of
 from pollconsumer.interface.settings.writable import refuse_writable_program
 from pollconsumer.runtime.handling.handler import Handler
@@ -41,10 +41,20 @@ def load_commands(settings: Settings, programs: Programs) -> dict[str, Handler]:
             fatal=command.fatal,
             environment=command.environment,
         )
-        handlers[name] = Handler(
-            name, run, command.max_attempts, backoff_of(command.retry), queue=command.queue, takes_context=True
-        )
+        handlers[name] = _handler_of(name, run, command)
     return handlers
+
+
+def _handler_of(name: str, run: Command, command: CommandSettings) -> Handler:
+    return Handler(
+        name,
+        run,
+        command.max_attempts,
+        backoff_of(command.retry),
+        queue=command.queue,
+        takes_context=True,
+        timed=lambda seconds: _handler_of(name, run.with_timeout(seconds), command),
+    )
 
 
 def running_programs(settings: Settings) -> Programs:

@@ -5,15 +5,24 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Any, BinaryIO
 
 import click
 
-from pollconsumer.core.errors import BadData, ConfigurationError, Conflict, OutcomeUnknown, StoreUnreachable, UsageError
+from pollconsumer.core.errors import (
+    BadData,
+    ConfigurationError,
+    Conflict,
+    OutcomeUnknown,
+    StoreUnreachable,
+    UsageError,
+    shown,
+)
 from pollconsumer.core.message import MAX_PRIORITY, NewMessage
 from pollconsumer.core.notation.instants import datetime_of
+from pollconsumer.core.options import MOST_ATTEMPTS
 from pollconsumer.interface.assembly.own_queue import OwnQueues
 from pollconsumer.interface.cli import discard
 from pollconsumer.interface.cli.group import current_settings
@@ -37,6 +46,28 @@ NAMES = ("handler", "payload", *(name.removesuffix("_") for name in SendOptions.
 PROGRESS_EVERY = 0.2
 
 
+class Header(click.ParamType[tuple[str, str]]):
+    name = "NAME=VALUE"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
+        name, equals, text = str(value).partition("=")
+        if not equals:
+            self.fail(f"{shown(value) or 'empty'}; write NAME=VALUE", param, ctx)
+        return name, text
+
+
+HEADER = Header()
+
+
+def _as_mapping(ctx: click.Context, param: click.Parameter, given: Sequence[tuple[str, str]]) -> dict[str, str] | None:
+    """None without any, as of an option that is not given."""
+    names = [name for name, _ in given]
+    for name in names:
+        if names.count(name) > 1:
+            raise click.BadParameter(f"{shown(name)} is given twice", ctx, param)
+    return dict(given) or None
+
+
 @click.command()
 @click.argument("handler", type=HANDLER_NAME, required=False)
 @click.argument("payload", required=False)
@@ -49,6 +80,10 @@ PROGRESS_EVERY = 0.2
 @click.option("--concurrency-key", cls=Once, help="Messages with the same key are handled one at a time,")
 @click.option("--concurrency-limit", cls=Once, type=click.IntRange(1, 255), help="or this many.")
 @click.option("--id", cls=Once, help="Your own id: enqueueing it again makes no second message.")
+@click.option("--header", "headers", multiple=True, type=HEADER, callback=_as_mapping, help="Repeatable.")
+@click.option("--timeout", cls=Once, type=Duration(positive=True), help="In place of the handler's.")
+@click.option("--max-attempts", cls=Once, type=click.IntRange(1, MOST_ATTEMPTS), help="In place of the handler's.")
+@click.option("--retry", cls=Once, metavar="POLICY", help="The name of a retry policy, in place of the handler's.")
 @click.option("--ndjson", cls=Once, metavar="FILE|-", help="One message a line: handler, payload, the options as keys.")
 @click.option("--skip", cls=Once, type=click.IntRange(0), default=0, help="Skip this many lines of --ndjson.")
 @click.option("--json", "as_json", is_flag=True, help="Print id and duplicate as a JSON object, one line a message.")

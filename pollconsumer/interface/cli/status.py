@@ -74,6 +74,7 @@ def describe(message: Message) -> dict[str, Any]:
         "attempts": row.attempts,
         "generation": row.generation,
         "payload": message.payload,
+        "headers": dict(message.headers),
         "last_error": message.last_error,
         "traceback": message.traceback,
         "waits_for_concurrency_key": row.waiting,
@@ -90,6 +91,7 @@ def print_message(details: dict[str, Any], *, as_json: bool) -> None:
         return
     rows = [(name, details[name]) for name in ("queue", "handler", "state", "priority", "attempts")]
     rows += [("payload", None if details["payload"] is None else json_text(details["payload"]))]
+    rows += [("header", f"{name}: {value}") for name, value in details["headers"].items()]
     rows += [("last error", details["last_error"])] if details["last_error"] else []
     rows += [("result", json_text(details["result"]))] if details["result"] is not None else []
     rows += [("waits for", "its concurrency key")] if details["waits_for_concurrency_key"] else []

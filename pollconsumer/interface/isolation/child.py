@@ -82,6 +82,8 @@ class _Serving:
 
     def _handle(self, given: dict[str, Any]) -> dict[str, Any]:
         handler = self._handlers[given["handler"]]
+        if given["timeout"] != handler.timeout:
+            handler = handler.with_timeout(given["timeout"])  # the message's own
         context = None
         if "delivery" in given:
             situation = Situation(given["deadline"], lambda: self._cancelled, self._save, self._queue_of)

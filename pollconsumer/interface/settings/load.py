@@ -30,6 +30,7 @@ READERS = ("model.py", "rules.py", "values.py", "sources.py", "environment.py")
 """Modules that define settings and their validation: a change of one invalidates the cache."""
 MESSAGE_VARIABLE = f"{PREFIX}MESSAGE_ID"
 """Variables for programs that run for a message; not settings, if a program calls pollconsumer."""
+HEADER_PREFIX = f"{PREFIX}HEADER_"
 ABOUT_MESSAGE = frozenset(
     PREFIX + name
     for name in ("HANDLER", "QUEUE", "ATTEMPT", "GENERATION", "FENCE", "IDEMPOTENCY_KEY", "DEADLINE", "SECONDS_LEFT")
@@ -84,7 +85,8 @@ def environment_in_force() -> dict[str, str]:
 def _variables() -> dict[str, str]:
     variables = {name: value for name, value in os.environ.items() if name.startswith(PREFIX)}
     if variables.pop(MESSAGE_VARIABLE, None) is not None:
-        variables = {name: value for name, value in variables.items() if name not in ABOUT_MESSAGE}
+        about = ABOUT_MESSAGE | {name for name in variables if name.startswith(HEADER_PREFIX)}
+        variables = {name: value for name, value in variables.items() if name not in about}
     return variables
 
 

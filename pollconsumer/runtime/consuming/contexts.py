@@ -25,6 +25,12 @@ class Deliveries:
         if reservation.has_checkpoint:
             with suppress(Malformed):  # corrupt
                 state = decode_payload(self._store.last_checkpoint(reservation) or b"")
+        headers = None
+        if reservation.options:
+            from pollconsumer.core.options import decoded
+
+            with suppress(Malformed):
+                headers = dict(decoded(reservation.options).headers)
         delivery = Delivery(
             self._store.keys.namespace,
             reservation.queue,
@@ -34,6 +40,7 @@ class Deliveries:
             reservation.generation,
             reservation.fence,
             state,
+            headers,
         )
         save = partial(self._save, reservation)
         stop_before, clock = self._launch.window.stop_before, self._launch.clock

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from threading import Lock
+from types import MappingProxyType
 from typing import Any, NamedTuple, Unpack
 
 from pollconsumer.core.errors import BadData, UsageError
@@ -30,6 +31,7 @@ class Delivery(NamedTuple):
     generation: int
     fence: int
     state: dict[str, Any] | None = None
+    headers: dict[str, str] | None = None
 
 
 class Situation(NamedTuple):
@@ -111,6 +113,11 @@ class Context:
         """The last checkpoint of any attempt, or None."""
         return self.delivery.state
 
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """What the producer sent with the message, apart from its payload."""
+        return MappingProxyType(self.delivery.headers or {})
+
     def time_left(self) -> float:
         """Seconds until the window or the handler's timeout ends, at least 0."""
         return max(0.0, self.deadline - self._situation.clock())
@@ -120,16 +127,25 @@ class Context:
         """Whether to stop: the launch was signalled, its lease is lost, or the time is over."""
         return self._situation.cancelled() or self.time_left() == 0
 
-    def enqueue(self, handler: str, payload: Mapping[str, Any] | None = None, **options: Unpack[SendOptions]) -> str:
+    def enqueue(
+        self,
+        handler: str,
+        payload: Mapping[str, Any] | None = None,
+        *,
+        copy_headers: bool = False,
+        **options: Unpack[SendOptions],
+    ) -> str:
         """Enqueue a message atomically with the completion of this one. Returns its id.
 
-        Nothing is enqueued if the handler raises. Options and errors are those of ``PollConsumer.enqueue``; a
-        duplicate, by id or by key, is dropped. BadData for more than 1000 messages, or 16 MiB of payloads; UsageError
-        in a thread that outlives the attempt.
+        Nothing is enqueued if the handler raises. With ``copy_headers`` it has this message's headers, in addition to
+        ``headers``. Options and errors are those of ``PollConsumer.enqueue``; a duplicate, by id or by key, is dropped.
+        BadData for more than 1000 messages, or 16 MiB of payloads; UsageError in a thread that outlives the attempt.
 
         In ``on_failure`` and ``on_dead``, after the settlement, it is enqueued immediately.
         """
         options["queue"] = options.get("queue") or self._situation.queue_of(handler)
+        if copy_headers:
+            options["headers"] = {**self.headers, **(options.get("headers") or {})}
         message = new_message(handler, payload or {}, **options)
         if self._settled and self._situation.send is not None:
             with Shield():

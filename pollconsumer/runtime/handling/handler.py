@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from inspect import iscoroutine
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from pollconsumer.core.notation.timespan import DAY
@@ -23,7 +24,7 @@ class Handler(NamedTuple):
     ``result_ttl``: the seconds for which a result is kept, 0 for not at all. ``at_most_once``: its messages are settled
     before they are handled, and never tried again. ``timeout`` in seconds, None for none. ``run`` keeps it by itself,
     except where it is ``asynchronous`` and returns a coroutine, and where it is ``isolated``, to be called in a process
-    that can be killed.
+    that can be killed. ``timed`` makes it again, with another timeout. ``policies``: those that a message may name.
     """
 
     name: str
@@ -40,6 +41,16 @@ class Handler(NamedTuple):
     hooks: Hooks | None = None
     asynchronous: bool = False
     isolated: bool = False
+    timed: Callable[[float | None], Handler] | None = None
+    policies: Mapping[str, RetryPolicy] = MappingProxyType({})
+
+    def with_timeout(self, seconds: float | None) -> Handler:
+        """The same with another timeout."""
+        return self._replace(timeout=seconds) if self.timed is None else self.timed(seconds)
+
+    def wrapped(self, wrap: Callable[[Handler], Handler]) -> Handler:
+        """``wrap(self)``; with another timeout, it is wrapped as well."""
+        return wrap(self)._replace(timed=lambda seconds: self.with_timeout(seconds).wrapped(wrap))
 
     def handle(self, payload: dict[str, Any], context: Context | None = None) -> Outcome:
         """Run it. The outcome holds any exception, so that no handler ends a launch by raising."""
@@ -87,8 +98,10 @@ def calling(function: Callable[..., Any], arguments: Arguments) -> Run:
 
 def with_hooks(handler: Handler, hooks: Hooks) -> Handler:
     """``handler`` with an application's hooks around it."""
-    if not hooks:
-        return handler
+    return handler.wrapped(lambda each: _with_hooks(each, hooks)) if hooks else handler
+
+
+def _with_hooks(handler: Handler, hooks: Hooks) -> Handler:
     changes: dict[str, Any] = {"hooks": hooks}
     if hooks.before or hooks.after:
         around = hooked_coroutine if handler.asynchronous else hooked

@@ -49,7 +49,9 @@ class Processes:
 
     def around(self, handlers: Mapping[str, Handler]) -> dict[str, Handler]:
         """``handlers``, with the isolated ones run in these processes."""
-        return {name: self._isolated(handler) if handler.isolated else handler for name, handler in handlers.items()}
+        return {
+            name: handler.wrapped(self._isolated) if handler.isolated else handler for name, handler in handlers.items()
+        }
 
     def close(self) -> None:
         """End them all; idle ones may exit by themselves, within a second."""
@@ -170,7 +172,7 @@ class _Process:
         until = None if handler.timeout is None else time.monotonic() + handler.timeout
         if handler.timeout is not None and context is not None:
             context.limit(handler.timeout)  # the start of the process does not count
-        given: dict[str, Any] = {"handler": handler.name, "payload": payload}
+        given: dict[str, Any] = {"handler": handler.name, "payload": payload, "timeout": handler.timeout}
         if context is not None:
             given |= {"delivery": context.delivery, "deadline": context.deadline}
         cancelled = self.began = False

@@ -13,6 +13,7 @@ import signal
 import time
 from collections.abc import Collection, Sequence
 from contextlib import suppress
+from copy import copy
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -66,6 +67,11 @@ class Command:
         self.argv, self.timeout, self.kill_after = tuple(argv), timeout, kill_after
         self._programs, self._directory = programs, directory
         self._fatal, self._names = frozenset(fatal), frozenset((*PASSED_ON, *environment))
+
+    def with_timeout(self, seconds: float | None) -> Command:
+        other = copy(self)
+        other.timeout = seconds
+        return other
 
     def __call__(self, payload: dict[str, Any], context: Context | None) -> dict[str, Any]:
         """Run it to its end. CommandFailed, StillRunning."""
@@ -125,17 +131,22 @@ class Command:
             for name, value in os.environ.items()
             if name in self._names or name.startswith(PASSED_ON_PREFIXES)
         }
-        return passed_on | {
-            "POLLCONSUMER_MESSAGE_ID": context.id,
-            "POLLCONSUMER_HANDLER": context.handler,
-            "POLLCONSUMER_QUEUE": context.queue,
-            "POLLCONSUMER_ATTEMPT": str(context.attempt),
-            "POLLCONSUMER_GENERATION": str(context.generation),
-            "POLLCONSUMER_FENCE": str(context.fence),
-            "POLLCONSUMER_IDEMPOTENCY_KEY": context.idempotency_key,
-            "POLLCONSUMER_DEADLINE": iso_of(deadline),
-            "POLLCONSUMER_SECONDS_LEFT": str(int(left)),
-        }
+        headers = {f"POLLCONSUMER_HEADER_{_word(name)}": value for name, value in context.headers.items()}
+        return (
+            passed_on
+            | headers
+            | {
+                "POLLCONSUMER_MESSAGE_ID": context.id,
+                "POLLCONSUMER_HANDLER": context.handler,
+                "POLLCONSUMER_QUEUE": context.queue,
+                "POLLCONSUMER_ATTEMPT": str(context.attempt),
+                "POLLCONSUMER_GENERATION": str(context.generation),
+                "POLLCONSUMER_FENCE": str(context.fence),
+                "POLLCONSUMER_IDEMPOTENCY_KEY": context.idempotency_key,
+                "POLLCONSUMER_DEADLINE": iso_of(deadline),
+                "POLLCONSUMER_SECONDS_LEFT": str(int(left)),
+            }
+        )
 
     def _outcome(self, code: int | None, output: Output, *, in_time: bool) -> dict[str, Any]:
         if not in_time:
@@ -175,6 +186,11 @@ class Output:
     def last_lines(self) -> str:
         lines = [line for line in self.text().splitlines() if line.strip()]
         return "\n".join(lines[-LAST_LINES:])[-LAST_CHARACTERS:]
+
+
+def _word(name: str) -> str:
+    """As it stands in the name of a variable: in capitals, and an underscore for each other character."""
+    return "".join(character if character.isalnum() else "_" for character in name.upper())
 
 
 def _result(output: Output) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine
 
 from pollconsumer.core.lifecycle import State
+from pollconsumer.core.options import decoded
 from pollconsumer.store import rows
 from pollconsumer.store.inspector import Inspector
 from pollconsumer.store.interventions import Interventions
@@ -73,7 +74,15 @@ class Base(RuleBasedStateMachine):
         return stamp
 
     def new(
-        self, name: str, key: str, lifetime: int, concurrency: str, due: int | None, queue: str, digest: str
+        self,
+        name: str,
+        key: str,
+        lifetime: int,
+        concurrency: str,
+        due: int | None,
+        queue: str,
+        digest: str,
+        headers: dict[str, str] | None,
     ) -> NewMessage:
         return message(
             name,
@@ -85,6 +94,7 @@ class Base(RuleBasedStateMachine):
             due=None if due is None else self.began + due * HOUR,
             queue=queue,
             digest=digest,
+            headers=headers,
         )
 
     def in_hand(self) -> list[str]:
@@ -107,6 +117,7 @@ class Base(RuleBasedStateMachine):
             held.reservation = reservation
             assert reservation.attempt == held.attempts
             assert reservation.generation == held.generation
+            assert decoded(reservation.options).headers == (held.headers or {})
             assert reservation.has_checkpoint == (held.checkpoint is not None)
         quota = None if self.limits is None else self.limits.quota
         used_up = most > 0 and quota is not None and self.model.spent >= quota
@@ -123,6 +134,7 @@ def new_messages(queues: tuple[str, ...] = (QUEUE,), least: int = 1) -> st.Searc
             DUE,
             st.sampled_from(queues),
             st.sampled_from(["", "", A, A, B]),
+            st.sampled_from([None, None, {"n": "1"}]),
         ),
         min_size=least,
         max_size=least + 4,

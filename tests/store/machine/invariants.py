@@ -39,7 +39,7 @@ class Invariants(Intervening):
             row = found.row
             assert (found.state, row.priority, row.attempts) == (held.state, held.priority, held.attempts)
             assert (row.parked, row.waiting, row.generation) == (held.parked, held.waiting, held.generation)
-            assert found.payload == {}
+            assert (found.payload, found.headers) == ({}, held.headers or {})
         counts = next(counts for counts in self.inspector.overview().queues if counts.name == QUEUE)
         assert {state: getattr(counts, state) for state in State} == {
             state: len(self.model.having(state)) for state in State

@@ -9,7 +9,7 @@ from pollconsumer.core.lifecycle import State
 from tests.store.acting import HOUR
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from pollconsumer.core.message import NewMessage
     from pollconsumer.store.reservations import Limits, Reservation
@@ -40,6 +40,7 @@ class Held:
     turn: int = 0
     """Its number among all that were ever reserved, where it is."""
     digest: str = ""
+    headers: Mapping[str, str] | None = None
 
 
 @dataclass
@@ -135,7 +136,7 @@ class Model:
         if holder is not None:
             return holder
         held = Held(message.id, State.SCHEDULED, message.priority, message.key, message.concurrency_key)
-        held.digest = message.digest
+        held.digest, held.headers = message.digest, message.headers
         self.messages[message.id] = held
         self.results.pop(message.id, None)
         if message.key:
