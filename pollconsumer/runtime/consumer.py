@@ -21,6 +21,7 @@ from pollconsumer.runtime.consuming.contexts import Deliveries
 from pollconsumer.runtime.consuming.exchange import Exchange
 from pollconsumer.runtime.consuming.options import LONGEST_WAIT, ConsumerOptions
 from pollconsumer.runtime.consuming.plain import PlainPath
+from pollconsumer.runtime.consuming.reporting import Reporting
 from pollconsumer.runtime.consuming.settling import Settling
 from pollconsumer.runtime.consuming.wake import Wake
 from pollconsumer.runtime.handling.executor import Attempt, Executor
@@ -54,10 +55,11 @@ class Consumer:
         self.options, self.window, self.clock, self.executor = options, launch.window, launch.clock, executor
         self._launch, self._handlers, self._durations, self._wake = launch, handlers, learned, wake
         self._flight = launch.progress.flight
-        self._context_of = context_of = Deliveries(launch, handlers, executor.lock()).context_of
+        reporting = Reporting(launch, options.report_every)
+        self._context_of = context_of = Deliveries(launch, handlers, executor.lock(), reporting).context_of
         self._settling = Settling(launch, context_of, handlers)
         turns = Turns(options.queues, options.weights)
-        self._exchange = Exchange(launch, self._settling, turns, options.limits, self._batch)
+        self._exchange = Exchange(launch, self._settling, turns, options.limits, self._batch, reporting)
         brief = durations.brief(options, executor.slots)
         self._plain = PlainPath(
             launch,

@@ -11,10 +11,12 @@ from pollconsumer.core.lifecycle import State, Timestamps, durations_of, state_o
 from pollconsumer.core.message import Malformed, decode_payload
 from pollconsumer.core.notation import strict_json
 from pollconsumer.core.options import decoded
+from pollconsumer.core.progress import Progress
 from pollconsumer.store import rows
 from pollconsumer.store.id_text import id_bytes, id_text
 from pollconsumer.store.keyspace import FINISHED, QUEUE_KEYS, Keys
 from pollconsumer.store.ledger import launches_of, leases_of
+from pollconsumer.store.reports import read_progress
 from pollconsumer.store.server import Load, count_of, known_queues, load_of, now_ms
 from pollconsumer.store.wire import Wire
 
@@ -37,6 +39,7 @@ class Message(NamedTuple):
     traceback: str | None = None
     result: Any = None
     headers: Mapping[str, str] = MappingProxyType({})
+    progress: Progress | None = None
     found: State | None = None
     """The index in which it was found, if its row does not say: it is of a newer version, or nothing is stored of
     it."""
@@ -123,6 +126,14 @@ class Inspector:
         held = self._wire.all(commands) if commands else []
         return [name for name, row, record in zip(queues, held[::2], held[1::2], strict=True) if row or record]
 
+    def checkpoint(self, message: Message) -> dict[str, Any] | None:
+        """The last one of a message, which may be large. None if it has none, or if that is corrupt."""
+        stored = self._wire.command("HGET", self._keys.queue(message.queue, "checkpoints"), id_bytes(message.id))
+        try:
+            return None if stored is None else decode_payload(stored)
+        except Malformed:
+            return None
+
     def overview(self) -> Overview:
         control = self._keys.control
         now = now_ms(self._wire)
@@ -202,8 +213,8 @@ class Inspector:
         if not ids:
             return
         key = self._keys.queue
-        found = self._wire.all([("HMGET", key(queue, name), *ids) for name in ("rows", "records", "errors", "results")])
-        for stored_id, row, record, error, result in zip(ids, *found, strict=True):
+        found = self._wire.all([("HMGET", key(queue, name), *ids) for name in _PARTS])
+        for stored_id, row, record, error, result, reported in zip(ids, *found, strict=True):
             message_id = id_text(stored_id)
             if record is None and row is None:
                 if index in (None, State.READY):
@@ -228,8 +239,8 @@ class Inspector:
             problem, _, traced = (
                 error.decode("utf-8", "replace").partition(rows.TRACE_FOLLOWS) if error else ("", "", "")
             )
-            result = _read_result(result)
-            yield Message(message_id, queue, read, payload, problem or None, raw, traced or None, result, headers)
+            said, found = (problem or None, raw, traced or None), _read_result(result)
+            yield Message(message_id, queue, read, payload, *said, found, headers, read_progress(reported))
 
     def _newer(self, queue: str, stored_id: bytes, row: bytes, index: State | None) -> Message:
         """A message of which only the row is readable, if any. While it is set aside, its row is out of date."""
@@ -251,6 +262,8 @@ class Inspector:
                 yield name, [_id_in(name, entry) for entry in entries]
                 first += len(entries)
 
+
+_PARTS = ("rows", "records", "errors", "results", "progress")
 
 _INDEXES: dict[State, list[str]] = {
     State.SCHEDULED: ["schedule"],

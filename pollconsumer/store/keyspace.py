@@ -49,6 +49,7 @@ QUEUE_KEYS = {
     "results": Key("v", "hash", "id → result"),
     "result_ends": Key("vx", "zset", "ids by the time at which their result is forgotten"),
     "checkpoints": Key("y", "hash", "id → checkpoint"),
+    "progress": Key("yp", "hash", "id → instant, and how far its handler has come"),
     "recurrences": Key("n", "hash", "name → definition"),
     "next_instants": Key("nz", "zset", "names by next instant"),
     "recurrence_counters": Key("nc", "hash", "name:what → count, last id, paused"),

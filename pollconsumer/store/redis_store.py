@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pollconsumer.core.errors import LeaseLost, StoreRefused
 from pollconsumer.store import rows
@@ -23,6 +23,9 @@ from pollconsumer.store.reservations import (
 )
 from pollconsumer.store.rights import LAUNCH
 from pollconsumer.store.server import known_queues
+
+if TYPE_CHECKING:
+    from pollconsumer.store.reports import Reports
 
 RECOVER_BATCH = 200
 PROMOTE_BATCH = 250
@@ -134,9 +137,11 @@ class RedisStore(Producer):
         now: Callable[[], float],
         wait: float = 0.0,
         promoting: Sequence[str] = (),
+        reports: Reports | None = None,
         keep: Callable[[str], Iterable[bytes]] = lambda _: (),
     ) -> Stepped:
-        """Settle and reserve, in one write; before, promote what is due in the queues ``promoting``.
+        """Settle and reserve, in one write; before, store ``reports``, and promote what is due in the queues
+        ``promoting``.
 
         With ``wait``, as soon as a marker of a queue or of its schedule exists, at most that many seconds later: the
         blocking read is sent with the steps, so that a wake-up costs one round trip. A reservation lasts at most
@@ -153,6 +158,8 @@ class RedisStore(Producer):
             )
             for queue in promoting
         ]
+        reporting = self._reporting(holder, reports)
+        commands[:0] = reporting
         for share in shares:
             args = [holder.lineage, holder.fence, fence6, lasts_ms, share.claim, share.limits, *share.packed()]
             keys = self.keys.of_script(script, share.queue)
@@ -173,6 +180,7 @@ class RedisStore(Producer):
             self.wire.close()
             answers = self._step_again(holder, shares, commands, keep)
         read_at = now()
+        del answers[: len(reporting)]
         promoted = [Promoted.of(answers.pop(0)) for _ in promoting] if promoting else []
         reserved: list[Reservation] = []
         stale: list[bytes] = []
@@ -238,13 +246,29 @@ class RedisStore(Producer):
             reservation.row = row
         return stale
 
-    def checkpoint(self, holder: Holder, reservation: Reservation, state: bytes) -> None:
-        """Store a message's checkpoint. LeaseLost if it is no longer this holder's."""
+    def checkpoint(
+        self, holder: Holder, reservation: Reservation, state: bytes, reports: Reports | None = None
+    ) -> None:
+        """Store a message's checkpoint, and ``reports`` with it. LeaseLost if it is no longer this holder's."""
         row = rows.checkpointed(reservation.row)
         args = [holder.lineage, holder.fence, reservation.id, reservation.row, row, state]
-        if not self.wire.run("checkpoint", self.keys, reservation.queue, args):
+        script = self.wire.scripts["checkpoint"]
+        command = self.wire.script(script, self.keys.of_script(script, reservation.queue), args)
+        if not self.wire.all([*self._reporting(holder, reports), command])[-1]:
             raise LeaseLost("message", reservation.name, "it was offered to another launch; stop here")
         reservation.row = row
+
+    def report(self, holder: Holder, reports: Reports) -> None:
+        """Store progress, by a single try. Unanswered if there is no answer, LeaseLost if a newer launch has announced
+        itself."""
+        self.wire.once(self._reporting(holder, reports))
+
+    def _reporting(self, holder: Holder, reports: Reports | None) -> list[tuple[Any, ...]]:
+        if not reports:
+            return []
+        from pollconsumer.store.reports import report_commands  # few handlers report
+
+        return report_commands(self.wire, self.keys, holder, reports)
 
     def last_checkpoint(self, reservation: Reservation) -> bytes | None:
         key = self.keys.queue(reservation.queue, "checkpoints")

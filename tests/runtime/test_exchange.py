@@ -13,6 +13,7 @@ from pollconsumer.interface.testing.launches import SandboxLaunch
 from pollconsumer.interface.testing.memory import MemoryOpener
 from pollconsumer.runtime.consuming.contexts import Deliveries
 from pollconsumer.runtime.consuming.exchange import Exchange
+from pollconsumer.runtime.consuming.reporting import Reporting
 from pollconsumer.runtime.consuming.settling import Settling
 from pollconsumer.runtime.launch.held import LaunchPlan
 from pollconsumer.store.leases import Group
@@ -34,9 +35,10 @@ class Exchanging:
         self.opener = MemoryOpener(NAMESPACE, clock)
         group, plan = Group("consumer", QUEUES, 1), LaunchPlan(60.0, 10.0)
         self.launch = launch = SandboxLaunch(self.opener, group, plan, clock, lambda _: None)
-        context_of = Deliveries(launch, {}, nullcontext()).context_of
+        reporting = Reporting(launch, 0.0)
+        context_of = Deliveries(launch, {}, nullcontext(), reporting).context_of
         self.settling = Settling(launch, context_of, {})
-        self.exchange = Exchange(launch, self.settling, Turns(QUEUES, {}), {}, lambda: 1)
+        self.exchange = Exchange(launch, self.settling, Turns(QUEUES, {}), {}, lambda: 1, reporting)
         for queue in QUEUES:
             launch.store.announce(launch.holder, queue)
 

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from pollconsumer.core.events import Event
     from pollconsumer.runtime.handling.executor import Executor
     from pollconsumer.runtime.launch.held import Launch
+    from pollconsumer.store.reports import Reports
 
 TICK = 2.0**-10
 
@@ -126,9 +127,11 @@ class VirtualStore:
         now: Callable[[], float],
         wait: float = 0.0,
         promoting: Sequence[str] = (),
+        reports: Reports | None = None,
         keep: Callable[[str], Iterable[bytes]] = lambda _: (),
     ) -> Stepped:
         del lasts_ms, keep
+        assert reports is None
         promoted = [Promoted(0, None, recurring=False, to_repair=False) for _ in promoting]
         for share in shares:
             for _, new_row, ids in share.runs:

@@ -39,9 +39,9 @@ ROLES = {
 SCRIPTS = {
     "producer": {"register", "rights", "enqueue", "enqueue_new"},
     "launch": {
-        "acquire", "announce", "audit", "begin", "checkpoint", "define", "due", "learn", "nudge", "offer", "promote",
-        "recover", "recur", "release", "renew", "retire", "set_aside", "step", "trim", "try_again", "unreserve",
-        "withdraw",
+        "acquire", "announce", "audit", "begin", "checkpoint", "define", "due", "learn", "nudge", "offer", "progress",
+        "promote", "recover", "recur", "release", "renew", "retire", "set_aside", "step", "trim", "try_again",
+        "unreserve", "withdraw",
     },
     "operator": {"break", "cancel", "hold", "pause", "purge", "redrive", "reschedule", "undefine"},
 }  # fmt: skip

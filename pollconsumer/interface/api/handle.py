@@ -13,6 +13,7 @@ from pollconsumer.interface.api.acting import cancelling, redriving, reschedulin
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from pollconsumer.core.progress import Progress
     from pollconsumer.interface.api.producing import Producing
     from pollconsumer.store.inspector import Message
 
@@ -48,6 +49,11 @@ class Handle(Generic[R]):
     def status(self) -> Message:
         """All that is known of the message, as it is now. Raises as ``state``."""
         return self._app.look(self.queue, self.id)
+
+    @property
+    def progress(self) -> Progress | None:
+        """How far its handler says it has come, in the last attempt that said anything. Raises as ``state``."""
+        return self.status().progress
 
     def cancel(self) -> None:
         """Cancel it, if it is not reserved yet; BadData if it is too late. NotFound, StoreUnreachable."""

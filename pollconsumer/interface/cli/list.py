@@ -37,12 +37,14 @@ def print_messages(messages: Iterator[Message], *, as_json: bool) -> None:
     if as_json:
         print_json_array(map(describe, messages))
         return
-    rows = []
-    for message in messages:
+    rows, found = [], [*messages]
+    reported = any(message.progress for message in found)
+    for message in found:
         row = message.row
         times = row.timestamps
         since = times.ended_at or times.reserved_at or times.enqueued_at
         at = since or times.next_attempt_at or times.due_at
         what = (message.id, message.queue, row.handler, message.state.value, row.attempts)
-        rows.append((*what, at and iso(at), message.last_error))
-    print_table(("id", "queue", "handler", "state", "attempts", "at", "last error"), rows)
+        rows.append((*what, at and iso(at), *([message.progress] if reported else []), message.last_error))
+    columns = ("id", "queue", "handler", "state", "attempts", "at", *(["progress"] if reported else []), "last error")
+    print_table(columns, rows)

@@ -13,6 +13,7 @@ from pollconsumer.core.errors import UsageError
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.notation.instants import iso
 from pollconsumer.core.notation.timespan import format_duration
+from pollconsumer.core.progress import Progress
 from pollconsumer.interface.cli.launches import launch_as_json, ledger_table
 from pollconsumer.interface.cli.lease import leases_as_json, leases_table
 from pollconsumer.interface.cli.opened import opened
@@ -38,10 +39,10 @@ def status(message_id: str | None, queue: str | None, watch: bool, as_json: bool
         raise UsageError("--watch" if queue is None else "--queue", queue, "give the id of a message, too")
     if message_id is not None:
         changes = _changes(opened(Inspector), message_id, queue)
-        for number, message in enumerate(changes if watch else islice(changes, 1)):
+        for number, (message, checkpoint) in enumerate(changes if watch else islice(changes, 1)):
             if number and not as_json:
                 print_line()
-            print_message(describe(message), as_json=as_json)
+            print_message(describe(message) | {"checkpoint": checkpoint}, as_json=as_json)
         return
     reading = opened(Inspector)
     overview, launches = reading.overview(), reading.launches(LAUNCHES_SHOWN)
@@ -51,15 +52,18 @@ def status(message_id: str | None, queue: str | None, watch: bool, as_json: bool
         _print_overview(overview, launches)
 
 
-def _changes(inspector: Inspector, message_id: str, queue: str | None) -> Iterator[Message]:
-    """The message, and again whenever it has changed, until it has ended."""
-    message = inspector.message(message_id, queue)
-    yield message
-    while not message.state.has_ended:
+def _changes(inspector: Inspector, message_id: str, queue: str | None) -> Iterator[tuple[Message, Any]]:
+    """The message with its checkpoint, and again whenever they have changed, until it has ended."""
+    before = None
+    while True:
+        message = inspector.message(message_id, queue)
+        seen, queue = (message, inspector.checkpoint(message)), message.queue
+        if seen != before:
+            yield seen
+        if message.state.has_ended:
+            return
+        before = seen
         time.sleep(LOOK_EVERY)
-        before, message = message, inspector.message(message_id, message.queue)
-        if message != before:
-            yield message
 
 
 def describe(message: Message) -> dict[str, Any]:
@@ -79,9 +83,18 @@ def describe(message: Message) -> dict[str, Any]:
         "traceback": message.traceback,
         "waits_for_concurrency_key": row.waiting,
         "result": message.result,
+        "progress": message.progress and progress_as_json(message.progress),
         "timestamps": {name: None if at is None else iso(at) for name, at in row.timestamps._asdict().items()},
         "durations": message.durations,
     }
+
+
+def progress_as_json(progress: Progress) -> dict[str, Any]:
+    return progress._asdict() | {"at": iso(progress.at)}
+
+
+def _shown(progress: dict[str, Any]) -> str:
+    return f"{Progress(progress['done'], progress['total'], progress['note'])}, at {progress['at']}"
 
 
 def print_message(details: dict[str, Any], *, as_json: bool) -> None:
@@ -94,6 +107,8 @@ def print_message(details: dict[str, Any], *, as_json: bool) -> None:
     rows += [("header", f"{name}: {value}") for name, value in details["headers"].items()]
     rows += [("last error", details["last_error"])] if details["last_error"] else []
     rows += [("result", json_text(details["result"]))] if details["result"] is not None else []
+    rows += [("progress", _shown(details["progress"]))] if details["progress"] else []
+    rows += [("checkpoint", json_text(details["checkpoint"]))] if details.get("checkpoint") is not None else []
     rows += [("waits for", "its concurrency key")] if details["waits_for_concurrency_key"] else []
     rows += [("raw", details["raw"])] if details.get("raw") else []
     rows += [(name, at) for name, at in details["timestamps"].items() if at]

@@ -11,7 +11,7 @@ import threading
 from contextlib import suppress
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pollconsumer.core.errors import PollConsumerError
 from pollconsumer.interface import logs
@@ -22,6 +22,9 @@ from pollconsumer.runtime.handling.context import Context, Delivery, Situation
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.handling.stray_forks import end_stray
 from pollconsumer.runtime.isolation.protocol import Connection, decode_refusal, encode_messages, encode_outcome
+
+if TYPE_CHECKING:
+    from pollconsumer.core.progress import Progress
 
 
 def serve(launch: socket.socket, introduction: dict[str, Any]) -> None:
@@ -39,6 +42,42 @@ def serve(launch: socket.socket, introduction: dict[str, Any]) -> None:
         return
     connection.send({"ready": True})
     _Serving(connection, handlers, introduction["queues"]).serve()
+
+
+REPORT_EVERY = 0.2
+"""Seconds between two that are sent: a handler may report in each turn of a loop."""
+
+
+class Reports:
+    """A handler's progress, sent now and then, while ``sending`` is held."""
+
+    def __init__(self, connection: Connection, sending: threading.Lock) -> None:
+        self._connection, self._sending, self._lock = connection, sending, threading.Lock()
+        self._timer: threading.Timer | None = None
+        self._unsent: dict[str, Any] = {}
+
+    def report(self, progress: Progress) -> None:
+        with self._lock:
+            self._unsent = {"progress": progress[:3]}
+            if self._timer is None:
+                self._timer = threading.Timer(REPORT_EVERY, self._send)
+                self._timer.daemon = True
+                self._timer.start()
+
+    def take(self) -> dict[str, Any]:
+        """The last one, unless it was sent; none is after that."""
+        with self._lock:
+            if self._timer is not None:
+                self._timer.cancel()
+            last, self._unsent = self._unsent, {}
+            return last
+
+    def _send(self) -> None:
+        with self._sending, self._lock, suppress(OSError):  # the launch is gone
+            self._timer = None
+            if self._unsent:
+                self._connection.send(self._unsent)
+                self._unsent = {}
 
 
 class _Serving:
@@ -84,18 +123,24 @@ class _Serving:
         handler = self._handlers[given["handler"]]
         if given["timeout"] != handler.timeout:
             handler = handler.with_timeout(given["timeout"])  # the message's own
-        context = None
+        context, reports = None, Reports(self._connection, self._asking)
         if "delivery" in given:
-            situation = Situation(given["deadline"], lambda: self._cancelled, self._save, self._queue_of)
+            situation = Situation(
+                given["deadline"],
+                lambda: self._cancelled,
+                self._save,
+                self._queue_of,
+                report=reports.report,
+            )
             context = Context(Delivery(*given["delivery"]), situation)
         # The launch enforces its timeout.
         outcome = handler._replace(timeout=None).handle(given["payload"], context)
         end_stray(self._pid, outcome.error)
-        enqueued = []
+        enqueued, last = [], {}
         if context is not None:
             context.end()
-            enqueued = encode_messages(context.enqueued)
-        return encode_outcome(outcome, handler.fatal) | {"enqueued": enqueued}
+            enqueued, last = encode_messages(context.enqueued), reports.take()
+        return encode_outcome(outcome, handler.fatal) | {"enqueued": enqueued, "last": last}
 
     def _save(self, state: bytes) -> None:
         with self._asking:

@@ -234,7 +234,8 @@ class Sandbox:
         options = consumer_options(
             self._settings, queues, LauncherRule.PARALLEL, until_empty=until_empty, max_messages=max_messages
         )
-        options = options._replace(memory_limit=None, longest_wait=options.idle_time)  # no signal can come
+        # No signal can come, and reports are stored where they are made.
+        options = options._replace(memory_limit=None, longest_wait=options.idle_time, report_every=0.0)
         plan = LaunchPlan(timeout, self._settings.consumer.grace)
         launch = SandboxLaunch(self._opener, CONSUMER, plan, self._clock, self._listen)
         executor = WatchedExecutor(launch, raising=raising)

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 
 from pollconsumer.core.message import Malformed, NewMessage, decode_payload
+from pollconsumer.runtime.consuming.reporting import Reporting
 from pollconsumer.runtime.handling.context import Context, Delivery, Situation
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.launch.held import Launch
@@ -15,8 +16,15 @@ from pollconsumer.store.reservations import Reservation
 
 
 class Deliveries:
-    def __init__(self, launch: Launch, handlers: Mapping[str, Handler], lock: AbstractContextManager[object]) -> None:
+    def __init__(
+        self,
+        launch: Launch,
+        handlers: Mapping[str, Handler],
+        lock: AbstractContextManager[object],
+        reporting: Reporting,
+    ) -> None:
         """``lock`` orders calls of the store by concurrent handlers."""
+        self._reporting = reporting
         self._launch, self._store, self._handlers, self._lock = launch, launch.store, handlers, lock
         self._own_store: RedisStore | None = None
 
@@ -44,11 +52,13 @@ class Deliveries:
         )
         save = partial(self._save, reservation)
         stop_before, clock = self._launch.window.stop_before, self._launch.clock
-        return Context(delivery, Situation(stop_before, self._cancelled, save, self._queue_of, clock, self._send))
+        report = partial(self._reporting.report, reservation)
+        situation = Situation(stop_before, self._cancelled, save, self._queue_of, clock, self._send, report)
+        return Context(delivery, situation)
 
     def _save(self, reservation: Reservation, state: bytes) -> None:
         with self._store_of_handlers() as store:
-            store.checkpoint(self._launch.holder, reservation, state)
+            store.checkpoint(self._launch.holder, reservation, state, self._reporting.take())
 
     def _send(self, message: NewMessage) -> str:
         with self._store_of_handlers() as store:

@@ -9,6 +9,7 @@ from threading import Lock
 
 from pollconsumer.core.events import ConflictDropped, NewerMessagesFound, ReservationsLost
 from pollconsumer.core.queue_order import Turns
+from pollconsumer.runtime.consuming.reporting import Reporting
 from pollconsumer.runtime.consuming.settling import Settling
 from pollconsumer.runtime.launch.held import Launch
 from pollconsumer.runtime.upkeep import EVERY, repair, tick
@@ -25,8 +26,15 @@ class Exchange:
     """``batch`` returns the number of messages to reserve."""
 
     def __init__(
-        self, launch: Launch, settling: Settling, turns: Turns, limits: Mapping[str, Limits], batch: Callable[[], int]
+        self,
+        launch: Launch,
+        settling: Settling,
+        turns: Turns,
+        limits: Mapping[str, Limits],
+        batch: Callable[[], int],
+        reporting: Reporting,
     ) -> None:
+        self._reporting = reporting
         self._launch, self._settling, self._turns, self._batch = launch, settling, turns, batch
         self._store, self._flight, self._emit = launch.store, launch.progress.flight, launch.emit
         self._limits = {queue: limits[queue].packed() for queue in limits}
@@ -167,6 +175,7 @@ class Exchange:
             now=launch.clock,
             wait=wait,
             promoting=promoting,
+            reports=self._reporting.take(),
             keep=self._held,
         )
         if promoting:

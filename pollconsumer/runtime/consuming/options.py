@@ -11,6 +11,8 @@ from pollconsumer.store.reservations import Limits
 
 LONGEST_WAIT = 0.8
 """Longest wait in seconds between checks of signals and lease; a blocking read may end a tenth of a second later."""
+REPORT_EVERY = 1.0
+"""Seconds between two writes of handlers' progress beside steps and checkpoints."""
 
 
 class ConsumerOptions(NamedTuple):
@@ -32,3 +34,4 @@ class ConsumerOptions(NamedTuple):
     """By queue; without any, queues are served in order."""
     loop: Loop = Loop.WOKEN
     longest_wait: float = LONGEST_WAIT
+    report_every: float = REPORT_EVERY

@@ -6,12 +6,15 @@ import time
 from collections.abc import Callable, Mapping
 from threading import Lock
 from types import MappingProxyType
-from typing import Any, NamedTuple, Unpack
+from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 from pollconsumer.core.errors import BadData, UsageError
 from pollconsumer.core.message import NewMessage, encode_payload
 from pollconsumer.runtime.handling.shield import Shield
 from pollconsumer.runtime.messages import SendOptions, new_message
+
+if TYPE_CHECKING:
+    from pollconsumer.core.progress import Progress
 
 MOST_ENQUEUED, MOST_BYTES = 1000, 16 * 1024**2
 """Limits per completion, so that its script does not block the server for long."""
@@ -37,8 +40,8 @@ class Delivery(NamedTuple):
 class Situation(NamedTuple):
     """What a launch offers its handlers. ``stop_before`` is an instant of the monotonic clock.
 
-    ``save`` stores a checkpoint; ``queue_of`` gives a handler's default queue. ``send`` enqueues a message immediately
-    and returns its id; only hooks that are called after the settlement need it.
+    ``save`` stores a checkpoint; ``report`` stores progress, soon; ``queue_of`` gives a handler's default queue.
+    ``send`` enqueues a message immediately and returns its id; only hooks that are called after the settlement need it.
     """
 
     stop_before: float
@@ -47,6 +50,7 @@ class Situation(NamedTuple):
     queue_of: Callable[[str], str]
     clock: Callable[[], float] = time.monotonic
     send: Callable[[NewMessage], str] | None = None
+    report: Callable[[Progress], None] = lambda _: None
 
 
 class Context:
@@ -162,6 +166,18 @@ class Context:
             rule = f"at most {MOST_ENQUEUED} messages and {MOST_BYTES} bytes go with one completion"
             raise BadData("context.enqueue", f"message {len(self.enqueued) + 1}, {size} bytes", rule)
         self.enqueued.append(message)
+
+    def progress(self, done: float, total: float | None = None, note: str = "") -> None:
+        """Say how far the message has come: ``done`` of ``total``, and a note of at most 200 characters.
+
+        ``status`` shows it within about a second; of several reports in that time, the last. It costs the handler no
+        wait, and no error if the store is away. BadData for a number that is not finite, or a long note.
+        """
+        from pollconsumer.core.progress import checked  # few handlers need it
+
+        reported = checked(done, total, note)
+        if not self._ended and not self._settled:
+            self._situation.report(reported)
 
     def checkpoint(self, state: Mapping[str, Any]) -> None:
         """Store ``state``, a JSON object of at most 1 MiB, for the next attempt.

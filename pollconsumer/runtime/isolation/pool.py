@@ -187,9 +187,12 @@ class _Process:
                         cancelled = True
                 elif "began" in answer:
                     self.began = True
+                elif "progress" in answer:
+                    _report(context, answer)
                 elif "checkpoint" in answer:
                     self._send(_keep(context, answer["checkpoint"]), until)
                 else:
+                    _report(context, answer["last"])
                     if context is not None:
                         context.enqueued += decode_messages(answer["enqueued"])
                     self.used = True
@@ -266,6 +269,11 @@ class _Process:
         if code is not None and code < 0:
             return ProcessDied(f"signal {signal_name(-code).removeprefix('signal ')}")
         return ProcessDied(f"exit code {code}")
+
+
+def _report(context: Context | None, frame: dict[str, Any]) -> None:
+    if context is not None and frame:
+        context.progress(*frame["progress"])
 
 
 def _keep(context: Context | None, state: dict[str, Any]) -> dict[str, Any]:

@@ -1,5 +1,5 @@
 -- Forget dead letters, except their ids.
--- KEYS records rows dead_letters errors checkpoints counters id_memory id_memory_before
+-- KEYS records rows dead_letters errors checkpoints progress counters id_memory id_memory_before
 -- NEEDS id_memory
 -- ARGV ms to remember ids at least, most ids per generation; ids
 -- Returns ids forgotten
@@ -13,6 +13,6 @@ end
 remember(forgotten, now_ms(), tonumber(ARGV[1]), tonumber(ARGV[2]))
 if #forgotten > 0 then
   redis.call('ZREM', dead_letters, unpack(forgotten))
-  for _, key in ipairs({records, rows, errors, checkpoints}) do redis.call('HDEL', key, unpack(forgotten)) end
+  for _, key in ipairs({records, rows, errors, checkpoints, progress}) do redis.call('HDEL', key, unpack(forgotten)) end
 end
 return forgotten

@@ -1,5 +1,6 @@
 -- Forget completed or cancelled messages beyond the limits, oldest first; and expired results.
--- KEYS records rows completed cancelled errors checkpoints results result_ends counters id_memory id_memory_before
+-- KEYS records rows completed cancelled errors checkpoints progress results result_ends counters id_memory
+-- KEYS id_memory_before
 -- NEEDS id_memory
 -- ARGV messages to keep at most of either kind, ms to keep them at most, most of either to forget now; ms to remember their
 --   ids at least, most ids per generation
@@ -18,7 +19,7 @@ for _, ended in ipairs({completed, cancelled}) do
   remember(ids, now, tonumber(ARGV[4]), tonumber(ARGV[5]))
   if #ids > 0 then
     redis.call('LPOP', ended, #ids)
-    for _, key in ipairs({rows, records, errors, checkpoints}) do
+    for _, key in ipairs({rows, records, errors, checkpoints, progress}) do
       if redis.call('HLEN', key) > 0 then redis.call('HDEL', key, unpack(ids)) end
     end
   end

@@ -10,6 +10,7 @@ from hypothesis.stateful import precondition, rule
 
 from pollconsumer.core.errors import LeaseLost
 from pollconsumer.core.lifecycle import State
+from pollconsumer.core.progress import Progress
 from pollconsumer.store import outbox, rows
 from pollconsumer.store.reservations import Limits
 from tests.store.acting import HOUR, QUEUE, Launch, die, finish, park, release, retry
@@ -124,6 +125,22 @@ class Handling(Producing):
         self.model.messages[name].checkpoint = state
         assert self.store.last_checkpoint(self.reservation(name)) == state
 
+    @precondition(lambda self: self.in_hand())
+    @rule(data=st.data(), done=st.integers(0, 9), way=st.sampled_from(["alone", "step", "checkpoint"]))
+    def say_how_far_some_have_come(self, data: st.DataObject, done: int, way: str) -> None:
+        told = data.draw(st.lists(st.sampled_from(sorted(self.in_hand())), min_size=1, unique=True))
+        reports = {QUEUE: {name.encode(): Progress(done, 9) for name in told}}
+        if way == "alone":
+            self.store.report(self.launch.holder, reports)
+        elif way == "step":
+            self.store.step(self.launch.holder, [], lasts_ms=HOUR, now=lambda: 0.0, reports=reports)
+        else:
+            name = sorted(self.in_hand())[0]
+            self.store.checkpoint(self.launch.holder, self.reservation(name), b"3", reports)
+            self.model.messages[name].checkpoint = b"3"
+        for name in told:
+            self.model.messages[name].progress = Progress(done, 9)
+
     @rule(
         limits=st.sampled_from([None, Limits(1), Limits(3), Limits(None, 4, ALWAYS), Limits(2, 7, ALWAYS)]),
         a_period_passes=st.booleans(),
@@ -193,6 +210,8 @@ class Handling(Producing):
             self.store.unreserve(launch.holder, QUEUE, [])
         with pytest.raises(LeaseLost):
             self.store.checkpoint(launch.holder, reservations[0], b"late")
+        with pytest.raises(LeaseLost):
+            self.store.report(launch.holder, {QUEUE: {reservations[0].id: Progress(1)}})
 
     @precondition(lambda self: self.overtaken)
     @rule(data=st.data(), way=st.sampled_from([*WAYS, "begin"]))

@@ -40,6 +40,7 @@ class Invariants(Intervening):
             assert (found.state, row.priority, row.attempts) == (held.state, held.priority, held.attempts)
             assert (row.parked, row.waiting, row.generation) == (held.parked, held.waiting, held.generation)
             assert (found.payload, found.headers) == ({}, held.headers or {})
+            assert (found.progress and found.progress[:2]) == (held.progress and held.progress[:2])
         counts = next(counts for counts in self.inspector.overview().queues if counts.name == QUEUE)
         assert {state: getattr(counts, state) for state in State} == {
             state: len(self.model.having(state)) for state in State
@@ -99,6 +100,7 @@ class Invariants(Intervening):
         assert set(self.look.hash("records")) == known
         assert set(self.look.hash("rows")) <= known
         assert set(self.look.hash("errors")) <= known
+        assert set(self.look.hash("progress")) <= known
         checkpoints = {name: held.checkpoint for name, held in self.model.messages.items() if held.checkpoint}
         assert self.look.hash("checkpoints") == checkpoints
 

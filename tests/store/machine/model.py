@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from pollconsumer.core.message import NewMessage
+    from pollconsumer.core.progress import Progress
     from pollconsumer.store.reservations import Limits, Reservation
 
 LIMITS = {"c1": 1, "c2": 2}
@@ -36,6 +37,7 @@ class Held:
     waiting: bool = False
     begun: bool = False
     checkpoint: bytes | None = None
+    progress: Progress | None = None
     reservation: Reservation | None = None
     turn: int = 0
     """Its number among all that were ever reserved, where it is."""

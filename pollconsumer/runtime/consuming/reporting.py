@@ -1,0 +1,82 @@
+"""Stores what handlers report of their progress, beside them: a handler never waits for it.
+
+A step or a checkpoint takes along what is there. Otherwise a thread stores it about once a second, which is started
+when a handler reports for the first time.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from pollconsumer.core.errors import PollConsumerError
+from pollconsumer.runtime.handling.shield import Shield
+from pollconsumer.runtime.launch.held import Launch
+from pollconsumer.store.redis_store import RedisStore
+from pollconsumer.store.replies import Unanswered
+from pollconsumer.store.reservations import Reservation
+
+if TYPE_CHECKING:
+    from pollconsumer.core.progress import Progress
+    from pollconsumer.store.reports import Reports
+
+CARRIED_WITHIN = 0.1
+"""Seconds that a report waits for a step to take it along."""
+
+
+class Reporting:
+    """``every``: seconds, 0 to store each report at once, in its own thread."""
+
+    def __init__(self, launch: Launch, every: float) -> None:
+        self._launch, self._every = launch, every
+        self._reports: dict[str, dict[bytes, Progress]] = {}
+        self._lock, self._storing = threading.Lock(), threading.Lock()
+        self._reported = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._store: RedisStore | None = None
+
+    def report(self, reservation: Reservation, progress: Progress) -> None:
+        with Shield():
+            with self._lock:
+                self._reports.setdefault(reservation.queue, {})[reservation.id] = progress
+            if not self._every:
+                self._store_all()
+                return
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._serve, name="progress", daemon=True)
+                self._thread.start()
+            self._reported.set()
+
+    def take(self) -> Reports | None:
+        """What is not stored yet, for the caller to store: an earlier report is stored by then. Mostly nothing."""
+        if not self._reports:
+            return None
+        with self._storing:
+            return self._taken()
+
+    def _taken(self) -> Reports:
+        with self._lock:
+            reports, self._reports = self._reports, {}
+            return reports
+
+    def _serve(self) -> None:
+        while True:
+            self._reported.wait()
+            time.sleep(CARRIED_WITHIN)
+            self._reported.clear()
+            if self._store_all():
+                time.sleep(self._every - CARRIED_WITHIN)
+
+    def _store_all(self) -> bool:
+        """Whether there was anything. If the store does not answer, the next report replaces it."""
+        with self._storing:
+            reports = self._taken()
+            if not reports:
+                return False
+            if self._store is None:
+                self._store = RedisStore(self._launch.bare_wire(), self._launch.store.keys.namespace)
+            with suppress(PollConsumerError, Unanswered):
+                self._store.report(self._launch.holder, reports)
+            return True

@@ -1,0 +1,120 @@
+"""How far a message has come: stored beside the handler, and by whatever goes to the store anyway."""
+
+from __future__ import annotations
+
+import threading
+from math import inf, nan
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pollconsumer.core.errors import BadData, StoreUnreachable
+from pollconsumer.core.progress import Progress
+from pollconsumer.runtime.consuming import reporting
+from pollconsumer.runtime.consuming.reporting import Reporting
+from pollconsumer.runtime.handling.context import Context, Delivery, Situation
+from pollconsumer.store import rows
+from pollconsumer.store.reservations import Reservation
+
+if TYPE_CHECKING:
+    from pollconsumer.store.reports import Reports
+
+
+class Store:
+    """Fails while it is ``away``; ``stored`` is set by each try."""
+
+    def __init__(self) -> None:
+        self.reports: list[Reports] = []
+        self.tried = threading.Event()
+        self.away = False
+
+    def report(self, _holder: object, reports: Reports) -> None:
+        if not self.away:
+            self.reports.append(reports)
+        self.tried.set()
+        if self.away:
+            raise StoreUnreachable("store unreachable")
+
+
+@pytest.fixture
+def store(monkeypatch: pytest.MonkeyPatch) -> Store:
+    store = Store()
+    monkeypatch.setattr(reporting, "RedisStore", lambda *_: store)
+    monkeypatch.setattr(reporting, "CARRIED_WITHIN", 0.0)
+    return store
+
+
+def reporting_every(seconds: float) -> Reporting:
+    launch: Any = SimpleNamespace(bare_wire=lambda: None, holder=None, store=SimpleNamespace(keys=SimpleNamespace()))
+    launch.store.keys.namespace = "tests"
+    return Reporting(launch, seconds)
+
+
+def reserved(name: str, queue: str = "mail") -> Reservation:
+    return Reservation(queue, name.encode(), rows.BLANK, rows.bare_record(rows.BLANK), 0, 0.0)
+
+
+def test_a_thread_stores_what_nothing_else_takes_along(store: Store) -> None:
+    reporting_every(0.001).report(reserved("a"), Progress(1))
+    assert store.tried.wait(30)
+    assert store.reports == [{"mail": {b"a": Progress(1)}}]
+
+
+def test_the_last_report_of_each_message_is_taken_along_once(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reporting, "CARRIED_WITHIN", 3600.0)
+    told = reporting_every(7200.0)
+    for name, done in (("a", 1), ("b", 1), ("a", 2)):
+        told.report(reserved(name), Progress(done))
+    told.report(reserved("c", "other"), Progress(3))
+    assert told.take() == {"mail": {b"a": Progress(2), b"b": Progress(1)}, "other": {b"c": Progress(3)}}
+    assert told.take() is None
+    assert not store.tried.is_set()
+
+
+def test_a_store_that_is_away_costs_the_handler_nothing_and_the_next_report_is_stored(store: Store) -> None:
+    store.away = True
+    told = reporting_every(0.001)
+    told.report(reserved("a"), Progress(1))
+    assert store.tried.wait(30)
+    store.away = False
+    store.tried.clear()
+    told.report(reserved("a"), Progress(2))
+    assert store.tried.wait(30)
+    assert store.reports == [{"mail": {b"a": Progress(2)}}]
+
+
+# What a handler may say
+
+
+def context(reports: list[Progress]) -> Context:
+    delivery = Delivery("n", "q", "id", "h", 1, 0, 1)
+    return Context(delivery, Situation(0.0, bool, lambda _: None, str, report=reports.append))
+
+
+def test_a_handler_tells_how_far_it_has_come() -> None:
+    told: list[Progress] = []
+    given = context(told)
+    given.progress(3, 10, "third of ten")
+    given.progress(0.5)
+    assert told == [Progress(3, 10, "third of ten"), Progress(0.5)]
+    assert [str(each) for each in told] == ["3/10 third of ten", "0.5"]
+
+
+@pytest.mark.parametrize(
+    "said", [(nan,), (1, inf), ("3",), (True,), (None,), (10**400,), (1, 2, "x" * 201), (1, 2, b"x"), (1, 2, None)]
+)
+def test_what_is_no_progress_is_refused(said: Any) -> None:
+    told: list[Progress] = []
+    with pytest.raises(BadData, match="progress: "):
+        context(told).progress(*said)
+    assert told == []
+
+
+def test_a_thread_that_outlives_the_attempt_reports_nothing() -> None:
+    told: list[Progress] = []
+    given = context(told)
+    given.end()
+    given.progress(1)
+    given.after_settlement().progress(1)
+    assert told == []
