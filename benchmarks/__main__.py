@@ -22,7 +22,19 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[1]
-MEASURES = ("drain", "slots", "enqueue", "wake", "startup", "lateness", "kills", "size", "backlog", "million")
+MEASURES = (
+    "drain",
+    "slots",
+    "enqueue",
+    "wake",
+    "startup",
+    "lateness",
+    "kills",
+    "size",
+    "backlog",
+    "million",
+    "recurrences",
+)
 
 
 def main() -> None:

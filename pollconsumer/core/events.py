@@ -125,6 +125,13 @@ class RecurrenceUnreadable(NamedTuple):
     reason: str
 
 
+class RecurrenceTaken(NamedTuple):
+    """One of a configuration is left out, since one of its name was put at run time."""
+
+    recurrence: str
+    queue: str
+
+
 class RecurrenceContested(NamedTuple):
     """Launches alternate between different definitions."""
 
@@ -156,5 +163,5 @@ Event = (
     AttemptFailed | MessageParked | OrphansRecovered | MessagesFound | ReservationsLost | NewerMessagesFound
     | RetryPolicyFailed | ResultDropped | QueueUnknown | QueueUnserved | ConflictDropped | DescriptorsClosed
     | DescriptorsUsedUp | WindowTooShort | OccurrencesSkipped | RecurrenceRemoved | RecurrenceUnreadable
-    | RecurrenceContested | QueueLeftOut | LaunchEnded
+    | RecurrenceContested | RecurrenceTaken | QueueLeftOut | LaunchEnded
 )  # fmt: skip

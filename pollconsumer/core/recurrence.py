@@ -1,17 +1,19 @@
-"""Recurrence rules: cron expressions in a time zone, and periods."""
+"""Recurrences: cron expressions in a time zone, and periods; what there is to do when one is due."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field, fields
 from datetime import UTC, tzinfo
-from typing import Any
+from itertools import takewhile
+from typing import Any, Literal
 from zoneinfo import ZoneInfo
 
 from pollconsumer.core.choices import Missed, Overlap
 from pollconsumer.core.message import check_handler, check_id, check_priority, check_queue, encode_payload
 from pollconsumer.core.notation.cron import Cron
+from pollconsumer.core.notation.instants import LAST_MILLISECOND
 from pollconsumer.core.notation.timespan import YEAR
 
 ON_TIME = 90.0
@@ -21,12 +23,22 @@ MOST_CAUGHT_UP = 100
 MOST_LOOKED_AT = 100_000
 """Maximum missed occurrences counted; beyond it, the count is a lower bound."""
 LEAST_PERIOD, MOST_PERIOD = 1.0, 5 * YEAR
+LONGEST_NAME = 100
+"""Characters of a name that is put at run time: with an instant it must be an id."""
+LONGEST_CREATOR = 200
+MOST_TIMES = 10**9
+First = Literal["now", "next"] | int
+"""Where one that is put at run time begins: at once, with its rule's next instant, or from one on, in epoch ms."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recurrence:
     """A recurring message. Exactly one of ``cron`` and ``every`` (seconds) is set. If it is not ``enabled``, it is
-    listed and yields nothing."""
+    listed and yields nothing.
+
+    One that is ``at_run_time`` was put by a program or a person; all others are a configuration's, which has none of
+    the fields below that. Its periods count from its first instant; those of a configuration, from the epoch.
+    """
 
     name: str
     handler: str
@@ -41,28 +53,79 @@ class Recurrence:
     enabled: bool = True
     occurrence_wanted: bool = False
     """Whether the handler takes its nominal instant as the argument ``occurrence``."""
+    at_run_time: bool = False
+    times: int | None = None
+    """How many occurrences it yields; None for no limit."""
+    until: int | None = None
+    """The latest instant, in epoch ms; None for no limit."""
+    created_by: str | None = None
+    created: int | None = None
+    """When it was first put, in epoch ms; None before that."""
 
     def as_json(self) -> str:
-        """The same text for equal recurrences."""
-        return json.dumps(asdict(self), sort_keys=True)
+        """The same text for equal recurrences of configurations."""
+        return json.dumps({name: getattr(self, name) for name in _OF_CONFIGURATION}, sort_keys=True)
 
-    def instants(self, after_ms: int) -> Iterator[int]:
-        """Nominal instants later than ``after_ms``, in epoch milliseconds, ascending.
+    def as_put(self) -> tuple[str, str]:
+        """The text of one that is put at run time, less its creation, without what is the default; the same text for
+        equal ones. And how it begins if it has the same rule."""
+        rule = {name: getattr(self, name) for name in _RULE if getattr(self, name) != _DEFAULTS[name]}
+        head = f'{{"rule":{_compact(rule)},"handler":'
+        rest = [(name, getattr(self, name)) for name in _OF_PUT if name not in ("handler", "created")]
+        given = "".join(
+            f',"{name}":{_compact(value)}' for name, value in rest if value != _DEFAULTS[name] and value != {}
+        )
+        return f"{head}{_compact(self.handler)}{given}}}", head
+
+    def instants(self, after_ms: int, phase_ms: int = 0) -> Iterator[int]:
+        """Nominal instants later than ``after_ms``, in epoch milliseconds, ascending; of one put at run time with a
+        period, counted from its instant ``phase_ms``.
 
         ValueError if the time zone is not known here.
         """
+        found = self._unlimited(after_ms, phase_ms if self.at_run_time else 0)
+        until = self.until
+        return found if until is None else takewhile(lambda instant: instant <= until, found)
+
+    def _unlimited(self, after_ms: int, phase_ms: int) -> Iterator[int]:
         if self.every is not None:
             step = round(self.every * 1000)
-            instant = after_ms // step * step
+            instant = after_ms - (after_ms - phase_ms) % step
             while True:
                 instant += step
                 yield instant
         assert self.cron is not None
         yield from Cron(self.cron).instants(after_ms, zone_of(self.timezone))
 
-    def next_after(self, after_ms: int) -> int | None:
+    def next_after(self, after_ms: int, phase_ms: int = 0) -> int | None:
         """The first instant later than ``after_ms``; None if there is none."""
-        return next(self.instants(after_ms), None)
+        return next(self.instants(after_ms, phase_ms), None)
+
+    def begins(self, first: First, now_ms: int) -> int | None:
+        """The first instant of one that is put now; None if it has none left, or is not enabled."""
+        if not self.enabled:
+            return None
+        if first == "now":
+            return now_ms if self.until is None or now_ms <= self.until else None
+        if first == "next":
+            return self.next_after(now_ms)
+        return self.next_after(max(now_ms, first) - 1, first)
+
+
+_DEFAULTS = {each.name: each.default for each in fields(Recurrence)}
+_RULE = ("every", "cron", "timezone", "enabled")
+_OF_PUT = (
+    "handler", "payload", "priority", "missed", "overlap", "occurrence_wanted", "times", "until", "created_by",
+    "created",
+)  # fmt: skip
+_OF_CONFIGURATION = (
+    "name", "handler", "cron", "every", "timezone", "queue", "payload", "priority", "missed", "overlap", "enabled",
+    "occurrence_wanted",
+)  # fmt: skip
+
+
+def _compact(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
 
 
 def zone_of(name: str) -> tzinfo:
@@ -75,22 +138,28 @@ def zone_of(name: str) -> tzinfo:
         raise ValueError(f"time zone {name!r} is not known here; install tzdata") from None
 
 
-def of_json(definition: str | bytes) -> Recurrence:
-    """Inverse of ``as_json``. ValueError for text that is corrupt, or of a newer version."""
+def of_json(definition: str | bytes, name: str = "", queue: str = "default") -> Recurrence:
+    """Inverse of ``as_json``, and of ``as_put`` for the name and queue under which that is stored. ValueError for text
+    that is corrupt, or of a newer version."""
     try:
         values = json.loads(definition)
     except (ValueError, RecursionError):
         raise ValueError("its definition is not JSON") from None
     if type(values) is not dict:
         raise ValueError("its definition is not a JSON object")
-    if unknown := values.keys() - {each.name for each in fields(Recurrence)}:
-        raise ValueError(f"its definition has unknown keys ({', '.join(sorted(unknown))}), perhaps of a newer version")
-    for name, kind in (("missed", Missed), ("overlap", Overlap)):
-        if name in values:
+    if type(values.get("rule")) is dict:
+        rule = values.pop("rule")
+        _refuse_others(values.keys(), _OF_PUT)
+        _refuse_others(rule.keys(), _RULE)
+        values |= rule | {"name": name, "queue": queue, "at_run_time": True}
+    else:
+        _refuse_others(values.keys(), _OF_CONFIGURATION)
+    for key, kind in (("missed", Missed), ("overlap", Overlap)):
+        if key in values:
             try:
-                values[name] = kind(values[name])
+                values[key] = kind(values[key])
             except ValueError:
-                raise ValueError(f"{name} is {values[name]!r}, not one of {', '.join(kind)}") from None
+                raise ValueError(f"{key} is {values[key]!r}, not one of {', '.join(kind)}") from None
     try:
         recurrence = Recurrence(**values)
     except TypeError:
@@ -100,6 +169,11 @@ def of_json(definition: str | bytes) -> Recurrence:
     except TypeError as error:
         raise ValueError(str(error)) from None
     return recurrence
+
+
+def _refuse_others(names: Collection[str], known: Collection[str]) -> None:
+    if unknown := set(names) - set(known):
+        raise ValueError(f"its definition has unknown keys ({', '.join(sorted(unknown))}), perhaps of a newer version")
 
 
 def _check(recurrence: Recurrence) -> None:
@@ -123,6 +197,22 @@ def _check(recurrence: Recurrence) -> None:
     for name, flag in (("enabled", recurrence.enabled), ("occurrence_wanted", recurrence.occurrence_wanted)):
         if not isinstance(flag, bool):
             raise ValueError(f"{name} is {flag!r}, not true or false")
+    if recurrence.at_run_time:
+        _check_put(recurrence)
+
+
+def _check_put(recurrence: Recurrence) -> None:
+    """ValueError for an invalid value of what only those put at run time have."""
+    if len(recurrence.name) > LONGEST_NAME:
+        raise ValueError(f"its name has {len(recurrence.name)} characters, more than {LONGEST_NAME}")
+    times, until, created_by = recurrence.times, recurrence.until, recurrence.created_by
+    if times is not None and (type(times) is not int or not 1 <= times <= MOST_TIMES):
+        raise ValueError(f"times is {times!r}, not a whole number from 1 to {MOST_TIMES}")
+    for name, instant in (("until", until), ("created", recurrence.created)):
+        if instant is not None and (type(instant) is not int or not 0 <= instant <= LAST_MILLISECOND):
+            raise ValueError(f"{name} is {instant!r}, not an instant in milliseconds")
+    if created_by is not None and (not isinstance(created_by, str) or not 0 < len(created_by) <= LONGEST_CREATOR):
+        raise ValueError(f"created_by is {created_by!r}, not text of 1 to {LONGEST_CREATOR} characters")
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,13 +229,13 @@ def tick(recurrence: Recurrence, due_ms: int, now_ms: int, attended_since_ms: in
 
     Those from ``attended_since_ms`` on were not missed, only late: a launch was there, behind a long handler.
     """
-    passed, ahead = [due_ms], recurrence.instants(due_ms)
+    passed, ahead = [due_ms], recurrence.instants(due_ms, due_ms)
     following = next(ahead, None)
     while following is not None and following <= now_ms and len(passed) < MOST_LOOKED_AT:
         passed.append(following)
         following = next(ahead, None)
     if following is not None and following <= now_ms:
-        following = recurrence.next_after(now_ms)
+        following = recurrence.next_after(now_ms, due_ms)
     missed = [instant for instant in passed if instant < attended_since_ms]
     attended = passed[len(missed) :]
     if recurrence.missed is not Missed.ALL:

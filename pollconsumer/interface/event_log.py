@@ -57,6 +57,11 @@ WARNINGS: dict[type, tuple[str, str]] = {
         "recurrence {recurrence} of queue {queue} is defined differently by launches in turn; upgrade all of them, or "
         "give one of the two another name",
     ),
+    events.RecurrenceTaken: (
+        "recurrence taken: {queue}: {recurrence}",
+        "recurrence {recurrence} of the configuration is left out: one of that name was put at run time, in queue "
+        "{queue}; remove that, or give one of the two another name",
+    ),
     events.QueueLeftOut: ("queue left out: {queue}", "queue {queue} is left out: {reason}"),
 }
 """The streak of a warning (see `logs.about`), and its text; the fields of its event fill both."""

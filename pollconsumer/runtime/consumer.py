@@ -207,6 +207,8 @@ class Consumer:
                     if not self.has_time_to_handle():
                         break  # hooks took it
                 else:
+                    if handler.takes_context and self._settling.since is not None and reservation.occurrence:
+                        self._settle()  # it may be the previous one of this that is not settled
                     context = self._context_of(reservation) if handler.takes_context else None
                     return Attempt(reservation, handler, payload, context)
         return None

@@ -52,10 +52,18 @@ QUEUE_KEYS = {
     "progress": Key("yp", "hash", "id → instant, and how far its handler has come"),
     "recurrences": Key("n", "hash", "name → definition"),
     "next_instants": Key("nz", "zset", "names by next instant"),
-    "recurrence_counters": Key("nc", "hash", "name:what → count, last id, paused"),
+    "recurrence_counters": Key(
+        "nc", "hash", "name:what → counts, last id, instants of the last ones, the last one completed, pause"
+    ),
     "served": Key("served", "string", "present while a consumer can be expected"),
     "recurrence_owners": Key("recurrence_owners", "hash", "name → groups that define it"),
     "recurrence_owners_seen": Key("recurrence_owners_seen", "hash", "group → when it last launched"),
+    "recurrences_of_owners": Key(
+        "recurrences_of_owners", "hash", "group → names that it defined when it last launched"
+    ),
+    "recurrences_ended": Key(
+        "recurrences_ended", "zset", "names put at run time that yield nothing any more, by their end"
+    ),
     "recurrences_replaced": Key("recurrences_replaced", "hash", "name and definition → next instant it had"),
     "recurrences_unreadable": Key("recurrences_unreadable", "zset", "names of unreadable definitions by instant"),
     "id_memory": Key("id_memory", "hash", "forgotten id → digest, younger generation"),

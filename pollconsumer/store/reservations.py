@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from pollconsumer.store import rows
 from pollconsumer.store.id_text import id_text
+from pollconsumer.store.occurrences import Occurrence, occurrence_of
 
 
 class Holder(NamedTuple):
@@ -64,6 +65,10 @@ class Reservation:
     def has_checkpoint(self) -> bool:
         return bool(self.row[rows.FLAGS] & rows.CHECKPOINT)
 
+    @property
+    def occurrence(self) -> Occurrence | None:
+        return occurrence_of(self.id) if self.id.endswith(b"Z") else None
+
     def server_ms(self, monotonic: float) -> int:
         return self.reserved_at + int((monotonic - self.read_at) * 1000)
 
@@ -71,6 +76,8 @@ class Reservation:
 Extra = tuple[int, bytes, bytes]
 """What a completion leaves in addition to its row: a result, with the ms to keep it before it, and follow-ups; each b""
 for none."""
+
+_NOTHING: Extra = (0, b"", b"")
 
 Done = tuple[Reservation, float, float, Extra | None]
 """A reservation whose handler has returned, and when it started and ended, on the monotonic clock."""
@@ -140,7 +147,7 @@ class Share:
         """How many messages are."""
         self.runs: list[Run] = []
         self.extras: list[int | bytes] = []
-        """Of some of those completed: the position, from 1, and an `Extra`."""
+        """Of some of those completed: the position, from 1, an `Extra`, and which occurrence it is (b"" for none)."""
         self.settlements: list[Settlement] = []
 
     def complete(self, done: Iterable[Done]) -> None:
@@ -154,12 +161,19 @@ class Share:
                 self.runs.append((row, rows.completed(row, started_ms, ended_ms), ids))
             ids.append(reservation.id)
             self.completed += 1
-            if extra is not None:
-                self.extras += (self.completed, *extra)
+            if extra is not None or reservation.id.endswith(b"Z"):
+                self._add_extra(reservation, extra, ended_ms)
+
+    def _add_extra(self, reservation: Reservation, extra: Extra | None, ended_ms: int) -> None:
+        """What the last completed one leaves, if it is an occurrence or leaves anything else."""
+        occurrence = reservation.occurrence
+        if extra is not None or occurrence is not None:
+            which = b"" if occurrence is None else occurrence.completed(ended_ms)
+            self.extras += (self.completed, *(extra or _NOTHING), which)
 
     def has_outgoing(self) -> bool:
         """Whether a completion leaves follow-ups."""
-        return any(self.extras[3::4])
+        return any(self.extras[3::5])
 
     def is_bare(self) -> bool:
         """Whether all of it is completions that leave and free nothing, as `RedisStore.begin` takes them."""
@@ -168,7 +182,7 @@ class Share:
 
     def packed(self) -> list[Any]:
         """The settlements, for `step.lua`."""
-        packed: list[Any] = [self.completed, len(self.runs), len(self.extras) // 4]
+        packed: list[Any] = [self.completed, len(self.runs), len(self.extras) // 5]
         for row, new_row, ids in self.runs:
             packed += (len(ids), row, new_row)
             packed += ids

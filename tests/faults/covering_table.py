@@ -41,9 +41,9 @@ COVERING: dict[str, tuple[tuple[str, ...], ...]] = {
         ("redrive: dead letters alone", "reserve: id popped twice"),
         ("redrive: removed from the dead letters", "reserve: id popped twice"),
     ),
-    "an instant seen twice is enqueued once": (("recur: id of the occurrence", "recur: instant compare"),),
+    "an instant seen twice is enqueued once": (("occurrences: id of the occurrence", "recur: instant compare"),),
     "an instant that a stale mover has seen too is enqueued once": (
-        ("recur: fence compare", "recur: id of the occurrence", "recur: instant compare"),
+        ("recur: fence compare", "occurrences: id of the occurrence", "recur: instant compare"),
     ),
     "what a stale mover could not read goes on where another could": (
         ("set_aside: fence compare", "set_aside: instant compare"),

@@ -32,9 +32,9 @@ def _python(module: str, name: str, old: str, new: str) -> Mutation:
 _FENCE = "local refusal = refusal_of(ARGV[1], ARGV[2])"
 _NO_FENCE = "local refusal = nil"
 _OCCURRENCE_KNOWN = (
-    "elseif redis.call('HEXISTS', records, id) + redis.call('HEXISTS', rows, id)"
+    "  if redis.call('HEXISTS', records, id) + redis.call('HEXISTS', rows, id)"
     " + redis.call('HEXISTS', id_memory, id)\n"
-    "    + redis.call('HEXISTS', id_memory_before, id) == 0 then"
+    "    + redis.call('HEXISTS', id_memory_before, id) > 0 then return false end\n"
 )
 
 MUTATIONS: tuple[Mutation, ...] = (
@@ -225,9 +225,56 @@ MUTATIONS: tuple[Mutation, ...] = (
     _lua("break", "owner compare", "if redis.call('HGET', lease, 'fence') ~= ARGV[2] then return 0 end", ""),
     # Recurrences
     _lua("recur", "instant compare", "tonumber(due) ~= tonumber(ARGV[4])", "false"),
-    _lua("recur", "id of the occurrence", _OCCURRENCE_KNOWN, "else"),
-    _lua("recur", "its definition is there", " or not redis.call('HGET', recurrences, name)", ""),
-    _lua("recur", "overlap", "if ARGV[7] == '1' and unfinished then", "if false then"),
+    _lua("parts/occurrences", "id of the occurrence", _OCCURRENCE_KNOWN, ""),
+    _lua("parts/occurrences", "old instants", "while from <= #kept and six(kept, from) < oldest do", "while false do"),
+    _lua("parts/occurrences", "most instants", "math.max(from, #kept - 6 * MOST_INSTANTS + 1)", "from"),
+    _lua("recur", "its definition is there", "if not definition or", "if not due or"),
+    _lua("recur", "overlap", "elseif ARGV[7] == '1' and unfinished then", "elseif false then"),
+    _lua("recur", "most occurrences", "  if #occurred >= left then", "  if false then"),
+    _lua("recur", "ends after the last of them", "ARGV[5] ~= '' and #occurred < left then", "ARGV[5] ~= '' then"),
+    _lua(
+        "recur",
+        "one of a configuration does not end",
+        "elseif sub(definition, 1, #PUT) == PUT then",
+        "elseif true then",
+    ),
+    _lua(
+        "trigger",
+        "its definition is there",
+        "if redis.call('HEXISTS', recurrences, ARGV[1]) == 0 then return 0 end",
+        "",
+    ),
+    _lua("parts/recurrences", "most that have ended", "> MOST_ENDED then", "> 1e9 then"),
+    _lua("put", "names of configurations", "if #taken > 0 then return taken end\n", ""),
+    _lua("put", "one that is as it was goes on", "before .. '}' ~= definition then", "true then"),
+    _lua("put", "one of the same rule goes on", "sub(held, 1, #rule) ~= rule then", "true then"),
+    _lua(
+        "put",
+        "what is due stays due",
+        "      if first and due and due <= now and due < first then first = due end\n",
+        "",
+    ),
+    _lua(
+        "put",
+        "one that is spent stays ended",
+        "if first and (not most or count_of(name, 'enqueued') < most) then",
+        "if first then",
+    ),
+    _lua("put", "one that is limited ends", "elseif latest and due > latest or", "elseif"),
+    _lua("define", "one that was put", "if held and sub(held, 1, #PUT) == PUT then", "if false then"),
+    _lua("define", "names that a version before did not keep", "local owned = listed and {} or", "local owned = {} or"),
+    _lua(
+        "parts/settle",
+        "previous of one that was removed",
+        "redis.call('HEXISTS', recurrence_counters, name .. ':last') == 1",
+        "true",
+    ),
+    _lua(
+        "parts/settle",
+        "previous by instant",
+        "if not held or sub(held, 1, 6) <= sub(instants, 1, 6) then",
+        "if true then",
+    ),
     _lua(
         "set_aside",
         "instant compare",
@@ -247,16 +294,16 @@ MUTATIONS: tuple[Mutation, ...] = (
     _lua(
         "define",
         "owners by whole names",
-        "find(owners, '\\n' .. owner .. '\\n', 1, true) and",
-        "find(owners, owner, 1, true) and",
+        "  if find(owners, '\\n' .. owner .. '\\n', 1, true) then",
+        "  if find(owners, owner, 1, true) then",
     ),
     _lua(
         "define",
         "removed by its owner alone",
-        "find(owners, '\\n' .. owner .. '\\n', 1, true) and not named",
-        "not named",
+        "  if find(owners, '\\n' .. owner .. '\\n', 1, true) then",
+        "  if owners ~= '' then",
     ),
-    _lua("define", "what is named stays", ", 1, true) and not named[name] then", ", 1, true) then"),
+    _lua("define", "what is named stays", "local owners = not named[name] and", "local owners ="),
     _lua("define", "another owner keeps it", "if others ~= '\\n' then", "if false then"),
     _lua(
         "define", "an absent owner keeps nothing", "if other ~= owner and present[other] then", "if other ~= owner then"
@@ -280,12 +327,12 @@ MUTATIONS: tuple[Mutation, ...] = (
     _lua("define", "replaced ones lapse", "  redis.call('PEXPIRE', recurrences_replaced, GOES_ON_MS)\n", ""),
     _lua("define", "contested from the second time", "if times and times > 1 then", "if times then"),
     _lua(
-        "define",
+        "parts/recurrences",
         "pause",
         "if instant and redis.call('HEXISTS', recurrence_counters, name .. ':paused') == 0 then",
         "if instant then",
     ),
-    _lua("define", "instants that a rule yields", "and instant >= EARLIEST and instant < LATEST and", "and"),
+    _lua("parts/recurrences", "instants that a rule yields", "and instant >= EARLIEST and instant < LATEST and", "and"),
     _lua(
         "define",
         "one that stands still",
@@ -312,16 +359,10 @@ MUTATIONS: tuple[Mutation, ...] = (
         "interventions", "rights", '            demand(self._wire, OPERATOR, self._keys.queue(queue, "rows"))\n', ""
     ),
     _python(
-        "recurring",
-        "rights to remove",
-        '            demand(self._wire, OPERATOR, self._keys.queue(standing.queue, "recurrences"))\n',
-        "",
-    ),
-    _python(
-        "recurring",
-        "rights to hold",
-        '\n        demand(self._wire, OPERATOR, self._keys.queue(standing.queue, "recurrences"))\n',
-        "\n",
+        "recurrences",
+        "rights",
+        '        demand(self._wire, OPERATOR, self._keys.queue(standing.queue, "recurrences"))\n',
+        "        pass\n",
     ),
     _python("redis_store", "types of a queue's keys", "        self._check_types(queue)\n", ""),
     # Between scripts

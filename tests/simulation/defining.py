@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pollconsumer.core.events import Event
-    from pollconsumer.store.recurring import RecurrenceStatus
+    from pollconsumer.store.standing import RecurrenceStatus
     from tests.simulation.exploring import Actor, Judge, Stage
 
 ELSEWHERE = "elsewhere"

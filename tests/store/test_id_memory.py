@@ -9,9 +9,10 @@ import pytest
 from pollconsumer.core.errors import OutcomeUnknown
 from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.store import outbox, producer, redis_store, rows
+from pollconsumer.store.occurrences import id_of, record_of
 from pollconsumer.store.patience import SystemClocks
 from pollconsumer.store.producer import ID_MEMORY_MS, MOST_REMEMBERED, Enqueued
-from pollconsumer.store.recurring import Recurring, occurrence_id, occurrence_record
+from pollconsumer.store.recurring import Recurring
 from pollconsumer.store.redis_store import RedisStore
 from pollconsumer.store.replies import Unanswered
 from tests.conftest import NAMESPACE
@@ -189,8 +190,8 @@ def test_an_occurrence_is_enqueued_once_though_nobody_remembers_its_id(store: Re
     assert due is not None
     launch = Launch(store)
     script = store.wire.scripts["recur"]
-    occurrence = occurrence_id(recurrence, due), due, occurrence_record(recurrence, due)
-    arguments = [launch.holder.lineage, launch.holder.fence, "tick", due, due + 60_000, 0, 0, *occurrence]
+    occurrence = id_of(recurrence.name, due), due, record_of(recurrence, due)
+    arguments = [launch.holder.lineage, launch.holder.fence, "tick", due, due + 60_000, 0, 0, "", *occurrence]
 
     def enqueue() -> int:
         enqueued: int = store.wire.call(script, store.keys.of_script(script, QUEUE), arguments)

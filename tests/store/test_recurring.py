@@ -222,7 +222,7 @@ def recur(store: RedisStore, name: str, due: int) -> int:
     """Enqueue an occurrence of a recurrence that was due at that instant when it was looked at."""
     record = rows.new_record(NewMessage("", QUEUE, "handler", b"{}"))
     script = store.wire.scripts["recur"]
-    arguments = [MOVER.lineage, MOVER.fence, name, due, due + HOUR, 0, 0, f"{name}@1", due, record]
+    arguments = [MOVER.lineage, MOVER.fence, name, due, due + HOUR, 0, 0, "", f"{name}@1", due, record]
     enqueued: int = store.wire.call(script, store.keys.of_script(script, QUEUE), arguments)
     return enqueued
 

@@ -43,7 +43,7 @@ SCRIPTS = {
         "promote", "recover", "recur", "release", "renew", "retire", "set_aside", "step", "trim", "try_again",
         "unreserve", "withdraw",
     },
-    "operator": {"break", "cancel", "hold", "pause", "purge", "redrive", "reschedule", "undefine"},
+    "operator": {"break", "cancel", "hold", "pause", "purge", "put", "redrive", "reschedule", "trigger", "undefine"},
 }  # fmt: skip
 """The scripts of each role; a launch and an operator do what a producer does, too."""
 PLAIN = {
@@ -53,8 +53,8 @@ PLAIN = {
         "ZADD",
     },
     "operator": {
-        "EXISTS", "HGET", "HGETALL", "HMGET", "LLEN", "LRANGE", "SCARD", "SISMEMBER", "SRANDMEMBER", "TIME", "ZCARD",
-        "ZCOUNT", "ZRANGE",
+        "EXISTS", "HGET", "HGETALL", "HMGET", "HSCAN", "LLEN", "LRANGE", "SCARD", "SISMEMBER", "SRANDMEMBER", "TIME",
+        "ZCARD", "ZCOUNT", "ZMSCORE", "ZRANGE",
     },
 }  # fmt: skip
 """What Python sends itself, by role."""

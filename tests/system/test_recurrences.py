@@ -273,3 +273,74 @@ def test_a_recurrence_that_cannot_be_meant_is_refused(site: Site, section: str, 
     done = site.command("run")
     assert (done.returncode, done.stderr.count("\n")) == (78, 1)
     assert said in done.stderr
+
+
+REMEMBERING = """
+from pathlib import Path
+from pollconsumer import Context, PollConsumer
+app = PollConsumer()
+
+def count(context: Context) -> int:
+    found = 1 if context.previous is None else context.previous.result + 1
+    with Path(__file__).with_name("notes").open("a") as notes:
+        notes.write(f"{found}\\n")
+    return found
+
+app.handler("here")(count)
+app.handler("apart", isolation="process")(count)
+"""
+
+
+@pytest.mark.parametrize("handler", ["here", "apart"])
+def test_one_that_is_added_while_a_launch_idles_runs_at_once_and_knows_what_the_last_one_found(
+    site: Site, handler: str
+) -> None:
+    (site.directory / "config.toml").write_text('handlers = ["remembering"]\n')
+    (site.directory / "remembering.py").write_text(REMEMBERING)
+    launch = site.start("run", "--max-messages", "3")
+    assert site.command("recurrences", "add", "check:42", handler, "--every", "1s").returncode == 0
+    assert launch.wait(60) == 0
+    assert site.notes() == ["1", "2", "3"]
+    (entry,) = site.json("recurrences", "list")
+    assert (entry["name"], entry["last_result"], entry["owners"]) == ("check:42", 3, [])
+    history = site.json("recurrences", "history", "check:42")
+    completed = [each for each in history if each["state"] == "completed"]
+    assert [each["result"] for each in completed] == [3, 2, 1]
+    assert all(each["late_seconds"] >= 0 and each["handled_seconds"] >= 0 for each in completed)
+    assert history[0]["instant"] > history[-1]["instant"]
+
+
+def test_what_is_added_wrongly_is_refused_in_one_line(site: Site) -> None:
+    site.drain()
+    for arguments, code, said in (
+        (["tick", "record", "--every", "1s"], 65, "cannot put recurrence: tick; a configuration defines one"),
+        (["a b", "record", "--every", "1s"], 65, "recurrence name: 'a b'; 1 to 100"),
+        (["a", "record"], 2, "give --every or --cron"),
+        (["a", "record", "--every", "1s", "--cron", "* * * * *"], 2, "give --every or --cron"),
+        (["a", "record", "--every", "1x"], 2, "1x"),
+        (["a", "record", "--every", "1s", "--first", "soon"], 2, "soon"),
+        (["a", "record", "[]", "--every", "1s"], 65, "must be a JSON object"),
+        (["a", "record", "--every", "1s", "--timezone", "Mars"], 65, "Mars"),
+    ):
+        refused = site.command("recurrences", "add", *arguments)
+        assert (refused.returncode, refused.stderr.count("\n")) == (code, 1), refused.stderr
+        assert said in refused.stderr
+    assert set(listed(site)) == {"nightly", "tick"}
+
+
+def test_a_launch_leaves_a_name_that_was_added_to_who_added_it(site: Site) -> None:
+    assert site.command("recurrences", "add", "tick", "record", "--every", "1h", "--first", "next").returncode == 0
+    done = site.command("run", "--until-empty")
+    assert (done.returncode, done.stderr.count("\n")) == (0, 1)
+    assert "recurrence tick of the configuration is left out" in done.stderr
+    assert listed(site)["tick"]["rule"] == "every 1h"
+
+
+def test_a_preview_begins_on_a_day_in_the_zone_of_the_recurrence(site: Site) -> None:
+    site.drain()
+    assert site.json("recurrences", "next", "nightly", "-n", "1", "--from", "2030-01-31") == [
+        "2030-01-31T01:30:00.000Z"
+    ]
+    time = "2030-01-31T01:30:00Z"
+    assert site.json("recurrences", "next", "nightly", "-n", "1", "--from", time) == ["2030-01-31T01:30:00.000Z"]
+    assert site.command("recurrences", "next", "nightly", "--from", "someday").returncode == 2

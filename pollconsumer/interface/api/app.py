@@ -35,7 +35,9 @@ if TYPE_CHECKING:
 
     from pollconsumer.core.retry import RetryPolicy
     from pollconsumer.interface.api.messages import Messages
+    from pollconsumer.interface.api.recurrences import AppRecurrences
     from pollconsumer.runtime.handling.context import Context
+    from pollconsumer.runtime.handling.handler import Handler
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -69,7 +71,8 @@ class PollConsumer(Producing, Hooking):
         self.queues: set[str] = set()
         """Queues that launches serve in addition to those of its handlers."""
         self.handlers: dict[str, HandlerFunction[..., ..., Any, Any]] = {}
-        self.recurrences: dict[str, RecurrenceSettings] = {}
+        self.recurring: dict[str, RecurrenceSettings] = {}
+        """By name, the recurrences of `every`."""
         self.retry_policies: dict[str, RetryPolicy] = {}
         """By the name that a message gives as ``retry``."""
         self.hooks = Hooks(log.warning)
@@ -167,7 +170,7 @@ class PollConsumer(Producing, Hooking):
                 check_recurrence(chosen, recurrence)
             except ValueError as error:
                 raise ConfigurationError(f"recurrences.{chosen}: {error}") from None
-            self.recurrences[chosen] = recurrence
+            self.recurring[chosen] = recurrence
             return registered
 
         return register
@@ -181,7 +184,7 @@ class PollConsumer(Producing, Hooking):
         Conflict, a ValueError, if ``id`` belongs to a message with another handler or payload.
         """
         if options.get("queue") is None:
-            options["queue"] = self._queue_of(handler)
+            options["queue"] = self.queue_of(handler)
         return self.enqueue_one(new_message(handler, payload or {}, **options))
 
     async def enqueue_async(
@@ -194,18 +197,30 @@ class PollConsumer(Producing, Hooking):
         message = new_message(handler, payload or {}, **options)
 
         def call() -> Handle[Any]:
-            placed = message if options.get("queue") else message._replace(queue=self._queue_of(handler))
+            placed = message if options.get("queue") else message._replace(queue=self.queue_of(handler))
             entry = self._opened().enqueue_one(placed)
             return Handle(entry.id, placed.queue, self, duplicate=entry.duplicate)
 
         return await self._make_async(call)
 
-    def _queue_of(self, handler: str) -> str:
+    def queue_of(self, handler: str) -> str:
         """The queue of a handler registered in this process for the same store, or of a command; else ``default``."""
+        known = self.registered(handler)
+        return self._settings().queue_of(handler) if known is None else known.queue
+
+    def registered(self, handler: str) -> Handler | None:
+        """The handler of that name in this process for the same store."""
         for app in (self, *registry.apps):
             if handler in app.handlers and app.place == self.place:
-                return app.handlers[handler].definition.queue
-        return self._settings().queue_of(handler)
+                return app.handlers[handler].definition
+        return None
+
+    @property
+    def recurrences(self) -> AppRecurrences:
+        """Recurring messages that are put, changed and removed at run time."""
+        from pollconsumer.interface.api.recurrences import AppRecurrences
+
+        return AppRecurrences(self)
 
     def message(self, id: str, *, queue: str | None = None) -> Handle[Any]:  # noqa: A002  as in messages
         """A handle to a message that anybody has enqueued.

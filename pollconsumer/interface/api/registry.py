@@ -50,7 +50,7 @@ class Registry:
         return {queue for app in self.apps for queue in app.queues}
 
     def recurrences(self) -> dict[str, RecurrenceSettings]:
-        return {name: recurrence for app in self.apps for name, recurrence in app.recurrences.items()}
+        return {name: recurrence for app in self.apps for name, recurrence in app.recurring.items()}
 
     @contextmanager
     def afresh(

@@ -26,12 +26,16 @@ class OwnQueues:
     def of(self, handler: str) -> str:
         """The queue of ``handler``; ``default`` if it is unknown. ConfigurationError if the modules cannot be
         imported."""
+        registered = self.registered(handler)
+        return self._settings.queue_of(handler) if registered is None else registered.queue
+
+    def registered(self, handler: str) -> Handler | None:
+        """``handler``; None if it is unknown, or a program. Raises as `of`."""
         if handler in self._settings.commands or not (self._settings.handlers or django_site()):
-            return self._settings.queue_of(handler)
+            return None
         if self._registered is None:
             self._registered = self._import()
-        registered = self._registered.get(handler)
-        return "default" if registered is None else registered.queue
+        return self._registered.get(handler)
 
     def _import(self) -> Mapping[str, Handler]:
         from pollconsumer.interface.assembly.handlers import import_handlers

@@ -101,12 +101,18 @@ def enqueue(
         raise UsageError("--skip", skip, "it passes over lines of --ndjson: give that, too")
     if handler is None:
         raise UsageError("missing argument: HANDLER", None, "name the handler, or give --ndjson FILE")
-    text = _standard_input() if payload == "-" else payload
+    given_payload = payload_of(payload)
     if options["at"] is not None:
         options["at"] = datetime_of(options["at"])
     options["queue"] = options["queue"] or OwnQueues(current_settings()).of(handler)
-    message = new_message(handler, {} if text is None else parse_object("payload", text), **options)
+    message = new_message(handler, given_payload, **options)
     Report(as_json).show(redis_store().enqueue([message]))
+
+
+def payload_of(text: str | None) -> dict[str, Any]:
+    """The payload in an argument, or on standard input for ``-``; empty for None. BadData if it is no JSON object."""
+    text = _standard_input() if text == "-" else text
+    return {} if text is None else parse_object("payload", text)
 
 
 def parse_object(what: str, text: str) -> dict[str, Any]:

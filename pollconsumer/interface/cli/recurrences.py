@@ -2,55 +2,84 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from collections.abc import Iterator
+from datetime import UTC, date, datetime, time, timedelta
+from itertools import islice
 from typing import Any
 
 import click
 
-from pollconsumer.core.message import NewMessage, encode_payload
 from pollconsumer.core.notation.instants import datetime_of, epoch_ms, iso
 from pollconsumer.core.notation.timespan import format_duration
 from pollconsumer.core.recurrence import Recurrence, zone_of
 from pollconsumer.interface.cli.enqueue import Report
-from pollconsumer.interface.cli.opened import opened, redis_store
-from pollconsumer.interface.cli.output import print_json, print_table
+from pollconsumer.interface.cli.kinds import Text
+from pollconsumer.interface.cli.opened import opened
+from pollconsumer.interface.cli.output import json_text, print_json, print_json_array, print_table
+from pollconsumer.interface.cli.recurrences_add import add
+from pollconsumer.interface.cli.types import DUE_TIME, Once, Value
 from pollconsumer.interface.event_log import listener
-from pollconsumer.runtime.messages import new_id
-from pollconsumer.store.recurring import RecurrenceStatus, Recurring, occurrence_payload, readable
+from pollconsumer.store.producer import Enqueued
+from pollconsumer.store.recurrences import Occurred, Recurrences
+from pollconsumer.store.standing import RecurrenceStatus, readable
 
 NAME = click.argument("name")
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+RESULT_CHARACTERS = 40
+"""Of a result in a table."""
+
+
+def _day(text: str) -> date | int:
+    """A day, or an instant in epoch ms."""
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        instant: int = DUE_TIME.read(text)
+        return instant
 
 
 @click.group(no_args_is_help=False)
 def recurrences() -> None:
-    """Recurring messages, as the last launches defined them."""
+    """Recurring messages: those of configurations, and those that are put at run time."""
+
+
+recurrences.add_command(add)
 
 
 @recurrences.command(name="list")
+@click.option("--limit", cls=Once, type=click.IntRange(1), default=1000, show_default=True, help="Most to show.")
 @AS_JSON
-def list_(as_json: bool) -> None:
-    """List recurrences with their next due time, and counts of enqueued and skipped occurrences."""
-    entries = [_describe(standing) for standing in opened(Recurring).standing(listener())]
+def list_(limit: int, as_json: bool) -> None:
+    """List recurrences: next due time, counts, and the state and result of the last occurrence."""
+    found = map(_describe, islice(opened(Recurrences).standing(listener()), limit))
     if as_json:
-        print_json(entries)
+        print_json_array(found)
         return
+    entries = list(found)
     names = ["name", "rule", "timezone", "handler", "queue", "next", "missed", "overlap", "enqueued", "skipped", "last"]
-    names += ["error"] if any(entry["error"] for entry in entries) else []
-    rows = [[entry[name] for name in names] for entry in entries]
-    print_table(names, rows)
+    rows = [[*(entry[name] for name in names), entry["last_state"], _brief(entry["last_result"])] for entry in entries]
+    titles = [*names, "state", "last result"]
+    if any(entry["error"] for entry in entries):
+        titles.append("error")
+        rows = [[*row, entry["error"]] for row, entry in zip(rows, entries, strict=True)]
+    print_table(titles, rows)
 
 
 @recurrences.command(name="next")
 @NAME
 @click.option("-n", "count", type=click.IntRange(1, 1000), default=5, show_default=True, help="Instants to show.")
+@click.option(
+    "--from", "start", cls=Once, type=Value(Text("DAY", _day)), help="From this day or time on, in its time zone."
+)
 @click.option("--dst", is_flag=True, help="Show the days of the next year on which the clock changes.")
 @AS_JSON
-def next_(name: str, count: int, dst: bool, as_json: bool) -> None:
+def next_(name: str, count: int, start: date | int | None, dst: bool, as_json: bool) -> None:
     """Preview when a recurrence is due next."""
-    rule = readable(opened(Recurring).find(name))
+    standing = opened(Recurrences).find(name)
+    rule = readable(standing)
     now = _now_ms()
-    instants = _odd_days(rule, now) if dst else [at for at, _ in zip(rule.instants(now), range(count), strict=False)]
+    after = _beginning(rule, standing, start, now)
+    instants = _odd_days(rule, now) if dst else list(islice(_ahead_of(rule, standing, after), count))
     moments = [datetime_of(at).astimezone(zone_of(rule.timezone)) for at in instants]
     if as_json:
         print_json([iso(at) for at in instants])
@@ -65,7 +94,7 @@ def next_(name: str, count: int, dst: bool, as_json: bool) -> None:
 @NAME
 def pause(name: str) -> None:
     """Enqueue no occurrences until it is resumed; those in between are not made up for."""
-    store = opened(Recurring)
+    store = opened(Recurrences)
     store.pause(store.find(name))
 
 
@@ -73,15 +102,15 @@ def pause(name: str) -> None:
 @NAME
 def resume(name: str) -> None:
     """Resume with the next occurrence."""
-    store = opened(Recurring)
+    store = opened(Recurrences)
     store.resume(store.find(name))
 
 
 @recurrences.command()
 @NAME
 def remove(name: str) -> None:
-    """Remove a recurrence. If it is still defined, the next launch adds it again; its enqueued occurrences stay."""
-    opened(Recurring).remove(name)
+    """Remove a recurrence. What it has enqueued stays; if a configuration defines it, the next launch adds it again."""
+    opened(Recurrences).remove(name)
 
 
 @recurrences.command()
@@ -89,15 +118,55 @@ def remove(name: str) -> None:
 @AS_JSON
 def trigger(name: str, as_json: bool) -> None:
     """Enqueue an extra occurrence now, and print its id."""
-    rule = readable(opened(Recurring).find(name))
-    payload = encode_payload(occurrence_payload(rule, _now_ms()))
-    message = NewMessage(new_id(), rule.queue, rule.handler, payload, rule.priority)
-    Report(as_json).show(redis_store().enqueue([message]))
+    store = opened(Recurrences)
+    Report(as_json).show([Enqueued(store.trigger(store.find(name)), False)])
+
+
+@recurrences.command()
+@NAME
+@click.option("--limit", cls=Once, type=click.IntRange(1, 100), default=20, show_default=True, help="Most to show.")
+@AS_JSON
+def history(name: str, limit: int, as_json: bool) -> None:
+    """List its last occurrences, newest first: of the last hundred of a day, those that are kept."""
+    store = opened(Recurrences)
+    entries = [_describe_occurred(each) for each in store.history(store.find(name), limit)]
+    if as_json:
+        print_json(entries)
+        return
+    names = ("instant", "state", "attempts", "late_seconds", "handled_seconds", "result", "last_error")
+    rows = [[entry[name] for name in names] for entry in entries]
+    rows = [[*row[:3], *map(_span, row[3:5]), _brief(row[5]), row[6]] for row in rows]
+    print_table(("instant", "state", "attempts", "late", "took", "result", "last error"), rows)
+
+
+def _describe_occurred(occurred: Occurred) -> dict[str, Any]:
+    message = occurred.message
+    return {
+        "id": message.id,
+        "instant": iso(occurred.instant),
+        "state": message.state,
+        "attempts": message.attempts,
+        "late_seconds": occurred.late_seconds,
+        "handled_seconds": message.durations["handled_seconds"],
+        "result": message.result,
+        "last_error": message.last_error,
+    }
+
+
+def _span(seconds: float | None) -> str | None:
+    return None if seconds is None else format_duration(seconds)
+
+
+def _brief(result: object) -> str | None:
+    if result is None:
+        return None
+    text = json_text(result)
+    return text if len(text) <= RESULT_CHARACTERS else f"{text[: RESULT_CHARACTERS - 1]}…"
 
 
 def _describe(standing: RecurrenceStatus) -> dict[str, Any]:
     """The same keys for each; those of its definition are None if that is unreadable."""
-    rule = standing.recurrence
+    rule, previous = standing.recurrence, standing.previous
     return {
         "name": standing.name,
         "rule": rule and (rule.cron if rule.every is None else f"every {format_duration(rule.every)}"),
@@ -112,7 +181,15 @@ def _describe(standing: RecurrenceStatus) -> dict[str, Any]:
         "enqueued": standing.enqueued,
         "skipped": standing.skipped,
         "last": standing.last,
+        "last_state": standing.last_state,
+        "last_result": previous and previous.result,
+        "previous": previous
+        and {"instant": iso(previous.instant), "completed_at": iso(previous.completed), "result": previous.result},
         "owners": list(standing.owners),
+        "times": rule and rule.times,
+        "until": rule and rule.until and iso(rule.until),
+        "created_by": rule and rule.created_by,
+        "created_at": rule and rule.created and iso(rule.created),
         "error": standing.error,
     }
 
@@ -122,7 +199,27 @@ def _next(standing: RecurrenceStatus) -> str | None:
         return "disabled"
     if standing.paused:
         return "paused"
+    if standing.ended:
+        return "ended"
     return None if standing.next is None else iso(standing.next)
+
+
+def _beginning(rule: Recurrence, standing: RecurrenceStatus, start: date | int | None, now: int) -> int:
+    """The instant after which a preview begins."""
+    if isinstance(start, int):
+        return start - 1
+    if start is not None:
+        return epoch_ms(datetime.combine(start, time(), zone_of(rule.timezone))) - 1
+    return now if standing.next is None else max(now, standing.next - 1)
+
+
+def _ahead_of(rule: Recurrence, standing: RecurrenceStatus, after: int) -> Iterator[int]:
+    """Its instants after that, as many as there will be."""
+    if standing.ended:
+        return iter(())
+    left = None if rule.times is None else max(0, rule.times - standing.enqueued)
+    begins = after if standing.next is None else max(after, standing.next - 1)
+    return islice(rule.instants(begins if rule.at_run_time else after, standing.phase), left)
 
 
 def _odd_days(rule: Recurrence, now: int) -> list[int]:

@@ -148,6 +148,11 @@ def check_recurrence(name: str, recurrence: RecurrenceSettings) -> None:
     """ValueError for an invalid recurrence."""
     if not isinstance(name, str) or not NAME.fullmatch(name):
         raise ValueError(f"its name; {NAME_RULE}")
+    check_rule(recurrence)
+
+
+def check_rule(recurrence: RecurrenceSettings) -> None:
+    """ValueError for an invalid recurrence of whatever name."""
     try:
         check_handler(recurrence.handler)
     except ValueError as error:

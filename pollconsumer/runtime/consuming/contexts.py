@@ -39,6 +39,7 @@ class Deliveries:
 
             with suppress(Malformed):
                 headers = dict(decoded(reservation.options).headers)
+        occurrence = reservation.occurrence
         delivery = Delivery(
             self._store.keys.namespace,
             reservation.queue,
@@ -49,6 +50,8 @@ class Deliveries:
             reservation.fence,
             state,
             headers,
+            occurrence and occurrence.instant,
+            occurrence and self._store.previous(reservation.queue, occurrence),
         )
         save = partial(self._save, reservation)
         stop_before, clock = self._launch.window.stop_before, self._launch.clock

@@ -74,6 +74,8 @@ class PlainPath:
                 break
             if once and not way.at_most_once:
                 break
+            if way.takes_context and (done or since is not None) and reservation.occurrence:
+                break  # it may be the previous one of this that is not settled
             context = self._context_of(reservation) if way.takes_context else None
             del reserved[0]
             if way.at_most_once:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from threading import Lock
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 from pollconsumer.core.errors import BadData, UsageError
 from pollconsumer.core.message import NewMessage, encode_payload
+from pollconsumer.core.notation.instants import datetime_of
 from pollconsumer.runtime.handling.shield import Shield
 from pollconsumer.runtime.messages import SendOptions, new_message
 
@@ -23,7 +25,9 @@ MOST_ENQUEUED, MOST_BYTES = 1000, 16 * 1024**2
 class Delivery(NamedTuple):
     """One delivery of a message; JSON values only, to be sent to another process.
 
-    ``attempt`` counts from 1, ``generation`` counts redrives. ``state`` is the last checkpoint.
+    ``attempt`` counts from 1, ``generation`` counts redrives. ``state`` is the last checkpoint. ``occurrence``: the
+    instant of an occurrence, in epoch ms; ``previous``: of the last one that was completed the instant, when it was
+    completed, both in epoch ms, and its result.
     """
 
     namespace: str
@@ -35,6 +39,19 @@ class Delivery(NamedTuple):
     fence: int
     state: dict[str, Any] | None = None
     headers: dict[str, str] | None = None
+    occurrence: int | None = None
+    previous: tuple[int, int, Any] | None = None
+
+
+class Previous(NamedTuple):
+    """The last occurrence of a recurrence that was completed, by its instant.
+
+    ``result``: what its handler returned; None if that was None, or could not be kept.
+    """
+
+    instant: datetime
+    completed: datetime
+    result: Any
 
 
 class Situation(NamedTuple):
@@ -121,6 +138,21 @@ class Context:
     def headers(self) -> Mapping[str, str]:
         """What the producer sent with the message, apart from its payload."""
         return MappingProxyType(self.delivery.headers or {})
+
+    @property
+    def occurrence(self) -> datetime | None:
+        """The instant of the recurrence that yielded the message; None for any other message."""
+        instant = self.delivery.occurrence
+        return None if instant is None else datetime_of(instant)
+
+    @property
+    def previous(self) -> Previous | None:
+        """The last occurrence of the same recurrence that was completed before this attempt began; None if there is
+        none, or if the message is no occurrence."""
+        if self.delivery.previous is None:
+            return None
+        instant, completed, result = self.delivery.previous
+        return Previous(datetime_of(instant), datetime_of(completed), result)
 
     def time_left(self) -> float:
         """Seconds until the window or the handler's timeout ends, at least 0."""

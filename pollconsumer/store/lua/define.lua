@@ -1,17 +1,20 @@
 -- Replace the recurrences of one owner in a queue. A recurrence stays while it has an owner; an owner that has not launched
 -- for a day does not keep one that another removes. An unchanged recurrence continues. A new or changed one starts with its
 -- first instant from now on, but what is due stays due, and a definition that was replaced or removed less than an hour
--- ago continues: launches of two versions may alternate, and must not suppress each other's occurrences.
+-- ago continues: launches of two versions may alternate, and must not suppress each other's occurrences. One that was put
+-- at run time is left alone. Nothing is read of recurrences that the owner does not define.
 -- KEYS recurrences next_instants recurrence_counters schedule_marker recurrence_owners recurrence_owners_seen
--- KEYS recurrences_replaced recurrences_unreadable
--- NEEDS markers numbers
+-- KEYS recurrences_of_owners recurrences_replaced recurrences_unreadable recurrences_ended
+-- NEEDS recurrences
 -- ARGV owner; for each: name, definition as JSON, first instant in epoch ms ('' for none)
--- Returns names removed, each with its due instant or ''; names of those whose definition returned more than once
+-- Returns names removed, each with its due instant or ''; names of those whose definition returned more than once; names
+-- that were put at run time
 
-local GOES_ON_MS, ABSENT_MS, EARLIEST, LATEST = 3600000, 86400000, 0, 1e14
+local GOES_ON_MS, ABSENT_MS = 3600000, 86400000
 local owner, now = ARGV[1], now_ms()
--- EXPECT recurrences recurrence_counters recurrence_owners recurrence_owners_seen recurrences_replaced next_instants recurrences_unreadable schedule_marker
-local removed, contested, named = {}, {}, {}
+-- EXPECT recurrences recurrence_counters recurrence_owners recurrence_owners_seen recurrences_of_owners recurrences_replaced
+-- EXPECT next_instants recurrences_unreadable recurrences_ended schedule_marker
+local removed, contested, taken, named, names = {}, {}, {}, {}, {}
 
 -- Of a replaced definition: its next instant ('' for none), when it was replaced, how often.
 local function replaced(name, definition)
@@ -19,12 +22,6 @@ local function replaced(name, definition)
   local following, at, times = string.match(held or '', '^(%d*) (%d+) (%d+)$')
   if not at or tonumber(at) < now - GOES_ON_MS then return nil end
   return tonumber(following), tonumber(times)
-end
-
--- The instant at which it is due next; nil if it is corrupt.
-local function next_instant(name)
-  local instant = tonumber(redis.call('ZSCORE', next_instants, name) or redis.call('ZSCORE', recurrences_unreadable, name) or nil)
-  return instant and instant >= EARLIEST and instant < LATEST and instant or nil
 end
 
 local function keep_replaced(name, definition, following)
@@ -35,22 +32,15 @@ local function keep_replaced(name, definition, following)
   redis.call('PEXPIRE', recurrences_replaced, GOES_ON_MS)
 end
 
-local function begin(name, instant)
-  redis.call('ZREM', recurrences_unreadable, name)
-  if instant and redis.call('HEXISTS', recurrence_counters, name .. ':paused') == 0 then
-    redis.call('ZADD', next_instants, decimal(instant), name)
-    wake(schedule_marker)
-  else
-    redis.call('ZREM', next_instants, name)
-  end
-end
-
 redis.call('HSET', recurrence_owners_seen, owner, decimal(now))
 local seen = redis.call('HGETALL', recurrence_owners_seen)
 local present = {}
 for i = 1, #seen, 2 do
   present[seen[i]] = (tonumber(seen[i + 1]) or 0) > now - ABSENT_MS
-  if not present[seen[i]] then redis.call('HDEL', recurrence_owners_seen, seen[i]) end
+  if not present[seen[i]] then
+    redis.call('HDEL', recurrence_owners_seen, seen[i])
+    redis.call('HDEL', recurrences_of_owners, seen[i])
+  end
 end
 
 -- The other owners that count: a group whose set of queues changes gets another name.
@@ -62,31 +52,49 @@ local function other_owners(owners)
   return others
 end
 
+-- The names that the owner defined when it last launched, which may be more than it still owns. They are not known of an
+-- owner that was absent, or that a version without this key knew: then all owned ones are looked at.
+local function names_before()
+  local before = {}
+  local listed = redis.call('HGET', recurrences_of_owners, owner)
+  for name in string.gmatch(listed or '', '[^\n]+') do before[#before + 1] = name end
+  local owned = listed and {} or redis.call('HGETALL', recurrence_owners)
+  for i = 1, #owned, 2 do before[#before + 1] = owned[i] end
+  return before
+end
+
+local before = names_before()
 for i = 2, #ARGV, 3 do
   local name, definition, first = ARGV[i], ARGV[i + 1], tonumber(ARGV[i + 2])
-  named[name] = true
-  local owners = redis.call('HGET', recurrence_owners, name) or '\n'
-  if not find(owners, '\n' .. owner .. '\n', 1, true) then
-    redis.call('HSET', recurrence_owners, name, owners .. owner .. '\n')
-  end
-  local held, due = redis.call('HGET', recurrences, name), next_instant(name)
-  if held ~= definition then
-    local following, times = replaced(name, definition)
-    if times and times > 1 then contested[#contested + 1] = name end
-    if held then keep_replaced(name, held, due) end
-    redis.call('HSET', recurrences, name, definition)
-    local instant = first
-    if instant and following and following < instant then instant = following end
-    if instant and due and due <= now and due < instant then instant = due end
-    begin(name, instant)
-  elseif first and first > now and (not due or due > first) then
-    begin(name, first)
+  local held = redis.call('HGET', recurrences, name)
+  named[name], names[#names + 1] = true, name
+  if held and sub(held, 1, #PUT) == PUT then
+    taken[#taken + 1] = name
+  else
+    local owners = redis.call('HGET', recurrence_owners, name) or '\n'
+    if not find(owners, '\n' .. owner .. '\n', 1, true) then
+      redis.call('HSET', recurrence_owners, name, owners .. owner .. '\n')
+    end
+    local due = next_instant(name)
+    if held ~= definition then
+      local following, times = replaced(name, definition)
+      if times and times > 1 then contested[#contested + 1] = name end
+      if held then keep_replaced(name, held, due) end
+      redis.call('HSET', recurrences, name, definition)
+      local instant = first
+      if instant and following and following < instant then instant = following end
+      if instant and due and due <= now and due < instant then instant = due end
+      begin(name, instant)
+    elseif first and first > now and (not due or due > first) then
+      begin(name, first)
+    end
   end
 end
-local owned = redis.call('HGETALL', recurrence_owners)
-for i = 1, #owned, 2 do
-  local name, owners = owned[i], owned[i + 1]
-  if find(owners, '\n' .. owner .. '\n', 1, true) and not named[name] then
+redis.call('HSET', recurrences_of_owners, owner, table.concat(names, '\n'))
+for i = 1, #before do
+  local name = before[i]
+  local owners = not named[name] and redis.call('HGET', recurrence_owners, name) or ''
+  if find(owners, '\n' .. owner .. '\n', 1, true) then
     local others = other_owners(owners)
     if others ~= '\n' then
       redis.call('HSET', recurrence_owners, name, others)
@@ -94,12 +102,9 @@ for i = 1, #owned, 2 do
       local due, definition = next_instant(name), redis.call('HGET', recurrences, name)
       if definition then keep_replaced(name, definition, due) end
       redis.call('HDEL', recurrence_owners, name)
-      redis.call('HDEL', recurrences, name)
-      redis.call('ZREM', next_instants, name)
-      redis.call('ZREM', recurrences_unreadable, name)
-      redis.call('HDEL', recurrence_counters, name .. ':skipped', name .. ':enqueued', name .. ':last')
+      forget_recurrence(name)
       removed[#removed + 1], removed[#removed + 2] = name, due and due <= now and decimal(due) or ''
     end
   end
 end
-return {removed, contested}
+return {removed, contested, taken}

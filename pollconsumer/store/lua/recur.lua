@@ -1,9 +1,10 @@
 -- Enqueue occurrences of a recurrence and set when it is due next, atomically.
 -- KEYS records rows ready ready_by_priority counters recurrences next_instants recurrence_counters announced
--- KEYS ready_marker id_memory id_memory_before
--- NEEDS fences ready markers
+-- KEYS ready_marker id_memory id_memory_before recurrences_unreadable recurrences_ended
+-- NEEDS fences occurrences recurrences
 -- ARGV lineage, fence, name, instant that was due, next instant ('' for none), occurrences skipped,
---   1 when none may be enqueued while the one before is unfinished; for each: id, instant, record less scheduled
+--   1 when none may be enqueued while the one before is unfinished, most that it yields in all ('' for no limit);
+--   for each: id, instant, record less scheduled
 -- Returns occurrences enqueued; -1 when another instant is due by now
 -- Refusals: FENCED, FORGOTTEN
 
@@ -11,41 +12,40 @@ local refusal = refusal_of(ARGV[1], ARGV[2])
 if refusal then return refusal end
 local name = ARGV[3]
 local due = redis.call('ZSCORE', next_instants, name)
-if not due or tonumber(due) ~= tonumber(ARGV[4]) or not redis.call('HGET', recurrences, name) then return -1 end
--- EXPECT ready ready_marker ready_by_priority
-local now, skipped, enqueued = now_ms(), tonumber(ARGV[6]), 0
-local stamp = be6(now)
+local definition = due and redis.call('HGET', recurrences, name)
+if not definition or tonumber(due) ~= tonumber(ARGV[4]) then return -1 end
+-- EXPECT ready ready_marker ready_by_priority recurrences_ended recurrences_unreadable
+local now, skipped, occurred = now_ms(), tonumber(ARGV[6]), {}
 local last = redis.call('HGET', recurrence_counters, name .. ':last')
+local left = ARGV[8] == '' and math.huge or tonumber(ARGV[8]) - count_of(name, 'enqueued')
 
 -- HINCRBY would fail on a corrupt count after the instant was advanced.
 local function count(what, more)
-  local field = name .. ':' .. what
-  local held = redis.call('HGET', recurrence_counters, field)
-  held = held and #held < 16 and string.match(held, '^%d+$') or 0
-  redis.call('HSET', recurrence_counters, field, decimal(tonumber(held) + more))
+  redis.call('HSET', recurrence_counters, name .. ':' .. what, decimal(count_of(name, what) + more))
 end
 
-for i = 8, #ARGV, 3 do
-  local id, instant, record = ARGV[i], tonumber(ARGV[i + 1]), ARGV[i + 2]
+for i = 9, #ARGV, 3 do
+  local id, instant = ARGV[i], tonumber(ARGV[i + 1])
   local row = last and redis.call('HGET', rows, last)
   local unfinished = last and (row and sub(row, ENDING, ENDING) == '\0' or not row and redis.call('HEXISTS', records, last) == 1)
-  if ARGV[7] == '1' and unfinished then
+  if #occurred >= left then
+    break
+  elseif ARGV[7] == '1' and unfinished then
     skipped = skipped + 1
-  elseif redis.call('HEXISTS', records, id) + redis.call('HEXISTS', rows, id) + redis.call('HEXISTS', id_memory, id)
-    + redis.call('HEXISTS', id_memory_before, id) == 0 then
-    record = sub(record, 1, RECORD_SCHEDULED - 1) .. stamp .. sub(record, RECORD_SCHEDULED)
-    row = fresh_row(record)
-    redis.call('HSET', records, id, record)
-    redis.call('HSET', rows, id, set(row, DUE, be6(instant)))
-    make_ready(id, priority_of(row), now)
-    last, enqueued = id, enqueued + 1
+  elseif occur(id, instant, ARGV[i + 2], now) then
+    last, occurred[#occurred + 1] = id, be6(instant)
   end
 end
-if ARGV[5] == '' then redis.call('ZREM', next_instants, name) else redis.call('ZADD', next_instants, ARGV[5], name) end
-if enqueued > 0 then
-  redis.call('HSET', recurrence_counters, name .. ':last', last)
-  count('enqueued', enqueued)
-  wake(ready_marker)
+if ARGV[5] ~= '' and #occurred < left then
+  redis.call('ZADD', next_instants, ARGV[5], name)
+elseif sub(definition, 1, #PUT) == PUT then
+  finish(name, now)
+else
+  redis.call('ZREM', next_instants, name)
+end
+if #occurred > 0 then
+  keep_instants(name, last, occurred, now)
+  count('enqueued', #occurred)
 end
 if skipped > 0 then count('skipped', skipped) end
-return enqueued
+return #occurred

@@ -1,14 +1,14 @@
 -- Settle handled messages and reserve the next ones, in one round trip.
 -- KEYS records rows ready ready_by_priority schedule in_flight completed dead_letters errors unique_keys counters announced
 -- KEYS ready_marker schedule_marker parked paused places_taken waiting_for_place handed_out outbox results result_ends
--- KEYS checkpoints successor_waits
+-- KEYS checkpoints recurrence_counters successor_waits
 -- NEEDS fences places unique_keys
 -- ARGV lineage, fence, fence in 6 bytes, ms that a reservation lasts at most, messages to reserve, the queue's limits ('',
 --   or three optional numbers: most in flight, most handed out in a period, its ms), messages completed, in how many runs,
---   how many messages have a result or follow-ups;
+--   how many messages have a result, follow-ups, or are occurrences;
 --   for each run: its messages, their row as reserved, their new row, their ids;
---   for each of these with a result or follow-ups: its position above, from 1, ms to keep the result, the result,
---     follow-ups (each '' for none);
+--   for each of these: its position above, from 1, ms to keep the result, the result, follow-ups, its instant, its end, each
+--     in six bytes, and the name of its recurrence (each '' for none);
 --   for each settled otherwise: id, row as reserved, new row, kind, ms, text
 --     (kinds: retry and park, with delay and error; dead, with its error; release, to the head, before those released
 --     earlier)
@@ -31,7 +31,7 @@ local now = now_ms()
 local settled, stale = false, {}  -- whether anything was; ids whose reservation was no longer the caller's
 local completions = tonumber(ARGV[7])
 local extras = 10 + completions + 3 * ARGV[8]  -- where results and follow-ups begin
-local others = extras + 4 * ARGV[9]  -- where those begin that are settled otherwise
+local others = extras + 5 * ARGV[9]  -- where those begin that are settled otherwise
 if #ARGV > 9 then
 -- PART settle
 end

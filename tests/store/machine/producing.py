@@ -14,7 +14,7 @@ from pollconsumer.core.events import Event, OccurrencesSkipped, RecurrenceRemove
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.recurrence import Recurrence, tick
 from pollconsumer.store import outbox
-from pollconsumer.store.recurring import occurrence_id, occurrence_record
+from pollconsumer.store.occurrences import id_of, record_of
 from tests.store.acting import HOUR, QUEUE, UNATTENDED, send_and_die
 from tests.store.machine.base import FEW, Base, new_messages
 from tests.store.machine.model import Held
@@ -180,8 +180,8 @@ class Producing(Base):
         name = data.draw(st.sampled_from(sorted(self.next)))
         recurrence, due = self.recurrences[name], self.next[name]
         following = recurrence.next_after(due) or 0
-        args: list[Any] = [name, due, following, 0, int(recurrence.overlap is Overlap.SKIP)]
-        args += [occurrence_id(recurrence, due), due, occurrence_record(recurrence, due)]
+        args: list[Any] = [name, due, following, 0, int(recurrence.overlap is Overlap.SKIP), ""]
+        args += [id_of(recurrence.name, due), due, record_of(recurrence, due)]
         script = self.wire.scripts["recur"]
         keys = self.store.keys.of_script(script, QUEUE)
         enqueued = self.wire.call(script, keys, [self.mover.lineage, self.mover.fence, *args])
@@ -200,7 +200,7 @@ class Producing(Base):
             if recurrence.overlap is Overlap.SKIP and unfinished:
                 skipped += 1
                 continue
-            occurrence = occurrence_id(recurrence, instant)
+            occurrence = id_of(recurrence.name, instant)
             assert occurrence not in self.occurred
             self.occurred.add(occurrence)
             self.last[name] = occurrence

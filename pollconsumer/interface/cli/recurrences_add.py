@@ -1,0 +1,69 @@
+"""``pollconsumer recurrences add``."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import click
+
+from pollconsumer.core.choices import Missed, Overlap
+from pollconsumer.core.errors import BadData
+from pollconsumer.core.message import MAX_PRIORITY
+from pollconsumer.core.notation.instants import datetime_of
+from pollconsumer.interface.api.put_options import new_put
+from pollconsumer.interface.assembly.own_queue import OwnQueues
+from pollconsumer.interface.cli.enqueue import payload_of
+from pollconsumer.interface.cli.group import current_settings
+from pollconsumer.interface.cli.kinds import Text
+from pollconsumer.interface.cli.opened import opened
+from pollconsumer.interface.cli.types import CRON, DUE_TIME, QUEUE_NAME, Duration, Once, Value
+from pollconsumer.store.recurrences import Recurrences
+
+
+def _first(text: str) -> str | datetime:
+    return text if text in ("now", "next") else datetime_of(DUE_TIME.read(text))
+
+
+def _until(text: str) -> datetime:
+    return datetime_of(DUE_TIME.read(text))
+
+
+@click.command()
+@click.argument("name")
+@click.argument("handler")
+@click.argument("payload", required=False)
+@click.option("--every", cls=Once, type=Duration(positive=True), help="Its period.")
+@click.option("--cron", cls=Once, type=CRON, help="Or a cron expression.")
+@click.option("--timezone", cls=Once, help="The expression's time zone; UTC.")
+@click.option(
+    "--first",
+    cls=Once,
+    type=Value(Text("now|next|TIME", _first)),
+    help="If new or with another rule, it begins at once, by its rule, or at this time; now.",
+)
+@click.option("--times", cls=Once, type=click.IntRange(1), help="Most occurrences.")
+@click.option("--until", cls=Once, type=Value(Text("time", _until)), help="None after this time.")
+@click.option("--missed", cls=Once, type=click.Choice([*Missed]), help="What becomes of missed ones; once.")
+@click.option("--overlap", cls=Once, type=click.Choice([*Overlap]), help="With skip none while the last is unfinished.")
+@click.option("--queue", cls=Once, type=QUEUE_NAME, help="Queue of its messages; by default the handler's.")
+@click.option("--priority", cls=Once, type=click.IntRange(-MAX_PRIORITY, MAX_PRIORITY), help="Smaller is sooner; 0.")
+@click.option("--created-by", cls=Once, help="Who adds it, to be listed.")
+@click.option("--disabled", is_flag=True, help="List it, and enqueue nothing.")
+def add(name: str, handler: str, payload: str | None, disabled: bool, **options: Any) -> None:
+    """Add a recurrence, or replace the one of that name, without any launch's configuration.
+
+    PAYLOAD is a JSON object; - reads it from standard input. Replacing changes only what is different.
+    """
+    if (options["every"] is None) == (options["cron"] is None):
+        raise click.UsageError("give --every or --cron, one of them")
+    own_queues = OwnQueues(current_settings())
+    registered = None
+    if options["queue"] is None:
+        registered = own_queues.registered(handler)
+        options["queue"] = own_queues.of(handler)
+    try:
+        put = new_put(name, registered, handler=handler, payload=payload_of(payload), enabled=not disabled, **options)
+    except TypeError as error:
+        raise BadData(str(error)) from None
+    opened(Recurrences).put([put])

@@ -1,0 +1,52 @@
+-- NEEDS numbers markers
+-- Recurrences: their next instants, their ends, and what is kept of them.
+
+-- How the definition of one begins that was put at run time; all others are of configurations.
+local PUT = '{"rule":'
+local EARLIEST, LATEST = 0, 1e14
+-- Ended recurrences that a queue keeps.
+local MOST_ENDED = 10000
+
+-- The instant at which it is due next; nil if it is corrupt.
+local function next_instant(name)
+  local instant = tonumber(redis.call('ZSCORE', next_instants, name) or redis.call('ZSCORE', recurrences_unreadable, name) or nil)
+  return instant and instant >= EARLIEST and instant < LATEST and instant or nil
+end
+
+local function begin(name, instant)
+  redis.call('ZREM', recurrences_unreadable, name)
+  redis.call('ZREM', recurrences_ended, name)
+  if instant and redis.call('HEXISTS', recurrence_counters, name .. ':paused') == 0 then
+    redis.call('ZADD', next_instants, decimal(instant), name)
+    wake(schedule_marker)
+  else
+    redis.call('ZREM', next_instants, name)
+  end
+end
+
+local function count_of(name, what)
+  local held = redis.call('HGET', recurrence_counters, name .. ':' .. what)
+  held = held and #held < 16 and string.match(held, '^%d+$') or 0
+  return tonumber(held)
+end
+
+local function forget_recurrence(name)
+  redis.call('HDEL', recurrences, name)
+  redis.call('ZREM', next_instants, name)
+  redis.call('ZREM', recurrences_unreadable, name)
+  redis.call('ZREM', recurrences_ended, name)
+  redis.call('HDEL', recurrence_counters, name .. ':skipped', name .. ':enqueued', name .. ':last', name .. ':instants',
+    name .. ':previous')
+end
+
+-- One that was put at run time yields nothing any more. It stays, with its history, until it is removed, or until so many
+-- others have ended.
+local function finish(name, now)
+  redis.call('ZREM', next_instants, name)
+  redis.call('ZADD', recurrences_ended, now, name)
+  if redis.call('ZCARD', recurrences_ended) > MOST_ENDED then
+    local oldest = redis.call('ZRANGE', recurrences_ended, 0, 0)[1]
+    forget_recurrence(oldest)
+    redis.call('HDEL', recurrence_counters, oldest .. ':paused')
+  end
+end

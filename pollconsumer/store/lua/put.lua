@@ -1,0 +1,38 @@
+-- Put recurrences at run time. One that is as it was continues, as does one of which all but the rule changed; a new one,
+-- and one whose rule changed, begins with its first instant, but what is due stays due. One that has ended begins again if
+-- there is anything left of it now.
+-- KEYS recurrences next_instants recurrence_counters schedule_marker recurrence_owners recurrences_unreadable
+-- KEYS recurrences_ended
+-- NEEDS recurrences
+-- ARGV for each: name, definition less its creation, how that begins if it has the same rule, first instant in epoch ms ('' for
+--   none, as it is not enabled; 'ended' for none left), latest instant, most occurrences (each '' for no limit)
+-- Returns names that configurations define: if there are any, none is put
+
+local taken = {}
+for i = 1, #ARGV, 6 do
+  if redis.call('HEXISTS', recurrence_owners, ARGV[i]) == 1 then taken[#taken + 1] = ARGV[i] end
+end
+if #taken > 0 then return taken end
+-- EXPECT recurrences next_instants recurrence_counters recurrences_unreadable recurrences_ended schedule_marker
+local now = now_ms()
+for i = 1, #ARGV, 6 do
+  local name, definition, rule, first = ARGV[i], ARGV[i + 1], ARGV[i + 2], tonumber(ARGV[i + 3])
+  local latest, most = tonumber(ARGV[i + 4]), tonumber(ARGV[i + 5])
+  local held = redis.call('HGET', recurrences, name)
+  local before, created = string.match(held or '', '^(.*),"created":(%d+)}$')
+  if not before or before .. '}' ~= definition then
+    redis.call('HSET', recurrences, name, sub(definition, 1, -2) .. ',"created":' .. (created or decimal(now)) .. '}')
+    local due = next_instant(name)
+    if not held or sub(held, 1, #rule) ~= rule then
+      redis.call('HDEL', recurrence_counters, name .. ':enqueued', name .. ':skipped')
+      if first and due and due <= now and due < first then first = due end
+      begin(name, first)
+      if ARGV[i + 3] == 'ended' then finish(name, now) end
+    elseif not due then
+      if first and (not most or count_of(name, 'enqueued') < most) then begin(name, first) end
+    elseif latest and due > latest or most and count_of(name, 'enqueued') >= most then
+      finish(name, now)
+    end
+  end
+end
+return {}

@@ -1,0 +1,193 @@
+"""Recurrences as they stand: read by name, or a page at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any, NamedTuple
+
+from pollconsumer.core import events
+from pollconsumer.core.errors import BadData, NotFound, StoreRefused
+from pollconsumer.core.events import Event
+from pollconsumer.core.lifecycle import State, state_of
+from pollconsumer.core.recurrence import Recurrence, of_json
+from pollconsumer.store.id_text import id_bytes, id_text
+from pollconsumer.store.keyspace import Keys
+from pollconsumer.store.occurrences import Previous, read_previous
+from pollconsumer.store.rows import read_row
+from pollconsumer.store.server import count_of, known_queues
+from pollconsumer.store.wire import Wire
+
+PAGE = 1000
+"""Recurrences that are read at once, about."""
+COUNTERS = (b"enqueued", b"skipped", b"last", b"paused", b"previous")
+
+
+class RecurrenceStatus(NamedTuple):
+    """A recurrence and its state; instants in epoch ms. ``recurrence`` is None if it is unreadable, and ``error`` says
+    why. ``phase``: an instant of it, from which its periods count. ``last``: the id of its last occurrence, and
+    ``last_state`` its state, None if it is no longer kept."""
+
+    name: str
+    queue: str
+    recurrence: Recurrence | None
+    error: str | None
+    owners: tuple[str, ...]
+    next: int | None
+    phase: int
+    paused: bool
+    enqueued: int
+    skipped: int
+    last: str | None
+    last_state: State | None
+    previous: Previous | None
+    raw_name: bytes
+
+    @property
+    def ended(self) -> bool:
+        """Whether it was put at run time, and yields nothing any more."""
+        rule = self.recurrence
+        return rule is not None and rule.at_run_time and rule.enabled and not self.paused and self.next is None
+
+
+def readable(standing: RecurrenceStatus) -> Recurrence:
+    """Raises BadData if it is unreadable."""
+    if standing.recurrence is None or standing.error is not None:
+        raise BadData("cannot read recurrence", standing.name, f"{standing.error}; recurrences remove removes it")
+    return standing.recurrence
+
+
+class Standing:
+    def __init__(self, wire: Wire, namespace: str) -> None:
+        self._wire = wire
+        self._keys = Keys(namespace)
+
+    def standing(self, emit: Callable[[Event], None]) -> Iterator[RecurrenceStatus]:
+        """Every recurrence, queue by queue, a page at a time, each page by name. One that is put or removed meanwhile
+        may be missed; one may come twice. Queues with unusable keys are left out."""
+        for queue in known_queues(self._wire, self._keys):
+            try:
+                for page in self._pages(queue):
+                    yield from page
+            except StoreRefused as error:
+                emit(events.QueueLeftOut(queue, str(error)))
+
+    def _pages(self, queue: str) -> Iterator[list[RecurrenceStatus]]:
+        """Those with definitions; then those that are set aside and have lost it."""
+        cursor, key = b"0", partial(self._keys.queue, queue)
+        while True:
+            cursor, found = self._wire.command("HSCAN", key("recurrences"), cursor, "COUNT", PAGE)
+            yield self.read({queue: found[::2]})
+            if cursor == b"0":
+                break
+        for first in range(0, self._wire.command("ZCARD", key("recurrences_unreadable")), PAGE):
+            aside = self._wire.command("ZRANGE", key("recurrences_unreadable"), first, first + PAGE - 1)
+            yield [each for each in self.read({queue: aside}) if each.error == _NO_DEFINITION]
+
+    def find(self, name: str) -> RecurrenceStatus:
+        """The first one of that name. Raises NotFound."""
+        return self._named(name)[0]
+
+    def _named(self, name: str) -> list[RecurrenceStatus]:
+        """In every usable queue: a look-up by name does not concern the others. NotFound if there is none."""
+        queues = known_queues(self._wire, self._keys)
+        try:
+            found = self.read({queue: [id_bytes(name)] for queue in queues})
+        except StoreRefused:
+            found = []
+            for queue in queues:
+                with suppress(StoreRefused):
+                    found += self.read({queue: [id_bytes(name)]})
+        if not found:
+            raise NotFound("no such recurrence", name, "recurrences list shows those that there are")
+        return found
+
+    def read(self, names: dict[str, Sequence[bytes]]) -> list[RecurrenceStatus]:
+        """Those of ``names``, by queue, that there are; by name in each queue."""
+        commands: list[tuple[Any, ...]] = []
+        asked = {queue: sorted(set(of_queue)) for queue, of_queue in names.items() if of_queue}
+        for queue, of_queue in asked.items():
+            key = partial(self._keys.queue, queue)
+            commands += [("HMGET", key(word), *of_queue) for word in ("recurrences", "recurrence_owners")]
+            commands += [("ZMSCORE", key(word), *of_queue) for word in ("next_instants", "recurrences_unreadable")]
+            counters = [b"%b:%b" % (name, what) for name in of_queue for what in COUNTERS]
+            commands.append(("HMGET", key("recurrence_counters"), *counters))
+        answers = iter(self._wire.all(commands) if commands else [])
+        found = []
+        for queue, of_queue in asked.items():
+            definitions, owners, scores, aside, counts = (next(answers) for _ in range(5))
+            held = [counts[at : at + len(COUNTERS)] for at in range(0, len(counts), len(COUNTERS))]
+            of_each = zip(of_queue, definitions, owners, scores, aside, held, strict=True)
+            found += [
+                _standing(queue, name, definition, owner, score if set_aside is None else set_aside, count)
+                for name, definition, owner, score, set_aside, count in of_each
+                if (definition, score, set_aside) != (None, None, None)
+            ]
+        return self._with_states(found)
+
+    def _with_states(self, found: list[RecurrenceStatus]) -> list[RecurrenceStatus]:
+        lasts: dict[str, list[bytes]] = {}
+        for each in found:
+            if each.last is not None:
+                lasts.setdefault(each.queue, []).append(id_bytes(each.last))
+        if not lasts:
+            return found
+        answers = self._wire.all([("HMGET", self._keys.queue(queue, "rows"), *ids) for queue, ids in lasts.items()])
+        rows = {queue: iter(held) for queue, held in zip(lasts, answers, strict=True)}
+        states = [None if each.last is None else next(rows[each.queue]) for each in found]
+        return [
+            each if row is None else each._replace(last_state=state_of(read_row(row).timestamps))
+            for each, row in zip(found, states, strict=True)
+        ]
+
+
+_NO_DEFINITION = "it has no definition"
+
+
+def read_definition(queue: str, name: bytes, definition: bytes | None) -> Recurrence:
+    """ValueError if it is missing or corrupt, of a newer version, or not one of that name."""
+    if definition is None:
+        raise ValueError(_NO_DEFINITION)
+    # An earlier version wrote the owner and a line feed before it.
+    recurrence = of_json(definition[definition.find(b"\n") + 1 :], id_text(name), queue)
+    if recurrence.name.encode() != name:
+        raise ValueError(f"its definition is one of {recurrence.name}")
+    return recurrence
+
+
+def read_instant(score: bytes) -> int:
+    """ValueError for an instant that is corrupt, or beyond the calendar."""
+    instant = float(score)
+    if not 0 <= instant < 1e14:
+        raise ValueError(f"its next instant is {score.decode()}, which no rule yields")
+    return int(instant)
+
+
+def _standing(
+    queue: str, name: bytes, definition: bytes | None, owner: bytes | None, score: bytes | None, count: list[bytes]
+) -> RecurrenceStatus:
+    enqueued, skipped, last, paused, previous = count
+    recurrence, following, error = None, None, None
+    try:
+        recurrence = read_definition(queue, name, definition)
+        following = None if score is None else read_instant(score)
+        recurrence.next_after(following or 0)
+    except ValueError as refused:
+        error = str(refused)
+    return RecurrenceStatus(
+        name=id_text(name),
+        queue=queue,
+        recurrence=recurrence,
+        error=error,
+        owners=tuple(id_text(each) for each in (owner or b"").split(b"\n") if each),
+        next=following,
+        phase=following or count_of(paused),
+        paused=paused is not None,
+        enqueued=count_of(enqueued),
+        skipped=count_of(skipped),
+        last=id_text(last) if last else None,
+        last_state=None,
+        previous=read_previous(previous),
+        raw_name=name,
+    )
