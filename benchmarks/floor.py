@@ -99,9 +99,9 @@ def _consume(bare: Bare, wire: Wire, messages: int) -> list[Figure]:
     began, cpu, server = time.perf_counter(), time.process_time(), server_seconds(wire)
     while handled < messages or completed:
         at, _, _, claims, *_ = bare.call((*head, completed, len(runs), 0, *itertools.chain.from_iterable(runs)))
-        read_at, runs, completed, last = clock(), [], len(claims) // 3, None
+        read_at, runs, completed, last, row = clock(), [], len(claims) // 3, None, b""
         for i in range(0, len(claims), 3):
-            row = claims[i + 1]
+            row = claims[i + 1] or row
             payload, _ = decode(claims[i + 2][payload_at:].decode(), 0)
             started = clock()
             _handle(**payload)

@@ -21,6 +21,7 @@ from pollconsumer.store.reservations import (
     Share,
     Stepped,
     dead_letters_of,
+    reservations_of,
 )
 from pollconsumer.store.rights import LAUNCH
 from pollconsumer.store.server import known_queues
@@ -198,8 +199,7 @@ class RedisStore(Producer):
                 newer.append(share.queue)
             if dead:
                 dead_letters += dead_letters_of(share.queue, dead)
-            triples = zip(claims[::3], claims[1::3], claims[2::3], strict=True)
-            reserved += [Reservation(share.queue, name, row, record, at, read_at) for name, row, record in triples]
+            reserved += reservations_of(share.queue, claims, at, read_at)
         return Stepped(reserved, stale, successor, more_in, held_back, tuple(newer), promoted, dead_letters)
 
     def _step_again(

@@ -28,9 +28,18 @@ class Reservation:
 
     __slots__ = ("handler", "id", "options", "payload", "queue", "read_at", "reserved_at", "row")
 
-    def __init__(self, queue: str, id: bytes, row: bytes, record: bytes, reserved_at: int, read_at: float) -> None:  # noqa: A002  a field
+    def __init__(
+        self,
+        queue: str,
+        id: bytes,  # noqa: A002  a field
+        row: bytes,
+        content: tuple[str, bytes, bytes],
+        reserved_at: int,
+        read_at: float,
+    ) -> None:
+        """``content``: that of its record, see `rows.content`."""
         self.queue, self.id, self.row, self.reserved_at, self.read_at = queue, id, row, reserved_at, read_at
-        self.handler, self.payload, self.options = rows.content(record)
+        self.handler, self.payload, self.options = content
 
     @property
     def name(self) -> str:
@@ -71,6 +80,20 @@ class Reservation:
 
     def server_ms(self, monotonic: float) -> int:
         return self.reserved_at + int((monotonic - self.read_at) * 1000)
+
+
+def reservations_of(queue: str, reply: Sequence[bytes], reserved_at: int, read_at: float) -> list[Reservation]:
+    """Those in a step's reply: id, row and record of each, the row empty if only the payload differs from the last."""
+    reservations = []
+    last_row, head, handler, options = b"", 0, "", b""
+    for name, row, record in zip(reply[::3], reply[1::3], reply[2::3], strict=True):
+        if row:
+            last_row = row
+            handler, payload, options = rows.content(record)
+            head = len(record) - len(payload)
+        content = handler, record[head:], options
+        reservations.append(Reservation(queue, name, last_row, content, reserved_at, read_at))
+    return reservations
 
 
 Extra = tuple[int, bytes, bytes]
@@ -151,9 +174,11 @@ class Share:
         self.settlements: list[Settlement] = []
 
     def complete(self, done: Iterable[Done]) -> None:
-        """Hot path: brief messages that were enqueued together differ in nothing but their ids."""
-        last_row, last_started, last_ended, ids = b"", 0, 0, list[bytes]()
+        """Those of this queue. Hot path: brief messages that were enqueued together differ in nothing but their ids."""
+        queue, last_row, last_started, last_ended, ids = self.queue, b"", 0, 0, list[bytes]()
         for reservation, started, ended, extra in done:
+            if reservation.queue != queue:
+                continue
             row, at, read_at = reservation.row, reservation.reserved_at, reservation.read_at
             started_ms, ended_ms = at + int((started - read_at) * 1000), at + int((ended - read_at) * 1000)
             if ended_ms != last_ended or started_ms != last_started or row != last_row:
@@ -205,7 +230,7 @@ def dead_letters_of(queue: str, reply: Sequence[bytes]) -> list[DeadLetter]:
     """Those in a script's reply: id, row and problem of each."""
     triples = zip(reply[::3], reply[1::3], reply[2::3], strict=True)
     return [
-        DeadLetter(Reservation(queue, name, row, rows.bare_record(row), 0, 0.0), problem.decode())
+        DeadLetter(Reservation(queue, name, row, rows.content(rows.bare_record(row)), 0, 0.0), problem.decode())
         for name, row, problem in triples
     ]
 

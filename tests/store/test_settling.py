@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pollconsumer.core.errors import BadData, LeaseLost
 from pollconsumer.core.lifecycle import State
+from pollconsumer.interface.testing.clock import VirtualClock
+from pollconsumer.interface.testing.memory import MemoryOpener
+from pollconsumer.store import rows
+from tests.conftest import NAMESPACE
 from tests.store.acting import HOUR, QUEUE, Launch, Looking, die, finish, message, names, park, release, retry
 from tests.store.servers import server_ms, snapshot
 
@@ -55,6 +62,50 @@ def test_a_reservation_charges_the_attempt_and_lasts_until_the_hard_end(store: R
     row = look.row("a")
     assert row.attempts == reservation.attempt == 1
     assert row.timestamps.reserved_at == reservation.reserved_at
+
+
+KINDS: list[dict[str, Any]] = [
+    {},
+    {"handler": "another"},
+    {"payload": b'{"a":1}'},
+    {"payload": b'{"b":"%b"}' % (b"b" * 2000)},
+    {"payload": b'{"c":"\\n"}'},
+    {"key": "k"},
+    {"key": "a key\nhandler\n"},
+    {"concurrency": "c", "limit": 9},
+    {"priority": 2},
+    {"digest": "00" * 8},
+    {"digest": "0a" * 8},
+]
+RETRIED = "retried"
+
+
+@given(st.lists(st.sampled_from([*KINDS, RETRIED]), min_size=1, max_size=12))
+def test_each_of_those_reserved_at_once_is_as_it_was_enqueued(kinds: list[dict[str, Any] | str]) -> None:
+    opener = MemoryOpener(NAMESPACE, VirtualClock(datetime(2026, 1, 1, tzinfo=UTC)))
+    store = opener.store()
+    launch, look = Launch(store), Looking(store)
+    options: list[dict[str, Any]] = [{} if isinstance(kind, str) else kind for kind in kinds]
+    every = [
+        message(f"m{n}", **each | ({"key": f"{each['key']}{n}"} if "key" in each else {}))
+        for n, each in enumerate(options)
+    ]
+    for each, kind in zip(every, kinds, strict=True):
+        store.enqueue([each])
+        if kind == RETRIED:
+            store.wire.command("LREM", look.key("ready"), 0, each.id)
+            store.wire.command("LPUSH", look.key("ready"), each.id)
+            launch.settle(*(retry(first) for first in launch.reserve()))
+            store.promote(launch.holder, QUEUE, 9)
+    reserved = {each.name: each for each in launch.reserve(99)}
+    assert reserved.keys() == {each.id for each in every}
+    for each, kind in zip(every, kinds, strict=True):
+        found = reserved[each.id]
+        assert (found.handler, found.payload) == (each.handler, each.payload)
+        assert found.row == store.wire.command("HGET", look.key("rows"), each.id)
+        assert found.attempt == 1 + (kind == RETRIED)
+        assert rows.read_row(found.row).priority == each.priority
+    opener.close()
 
 
 @pytest.mark.parametrize("together", [True, False], ids=["of one enqueue", "of several"])

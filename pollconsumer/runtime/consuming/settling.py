@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from functools import partial
-from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from pollconsumer.core.events import AttemptFailed, MessageParked, ResultDropped, RetryPolicyFailed
@@ -67,8 +66,8 @@ class Settling:
         if self.since is None:
             self.since = done[0][2]
         self.handled += len(done)
-        for queue, of_queue in groupby(done, lambda each: each[0].queue):
-            self._share(queue).complete(of_queue)
+        for queue in dict.fromkeys([reservation.queue for reservation, _, _, _ in done]):
+            self._share(queue).complete(done)
 
     def extra_of(
         self, reservation: Reservation, handler: Handler, context: Context | None, result: Any, ended: float

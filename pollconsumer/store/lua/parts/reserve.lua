@@ -64,12 +64,16 @@ local function make_dead(id, row, record, problem)
   malformed[at + 1], malformed[at + 2], malformed[at + 3] = id, row, problem
 end
 
--- Hard ends are a millisecond apart, to return messages in that order.
-local function hand_out(id, row, record)
+-- Hard ends are a millisecond apart, to return messages in that order. With the same head as the message before, it is
+-- returned without its row.
+local last_head
+
+local function hand_out(id, row, record, head)
   count = count + 1
   new_rows[2 * count - 1], new_rows[2 * count] = id, row
   flight[2 * count + 1], flight[2 * count + 2] = hard_end + count - 1, id
-  reserved[3 * count - 2], reserved[3 * count - 1], reserved[3 * count] = id, row, record
+  reserved[3 * count - 2], reserved[3 * count - 1], reserved[3 * count] = id, head and head == last_head and '' or row, record
+  last_head = head
 end
 
 -- Back into the schedule, unchanged, for a newer version.
@@ -84,21 +88,22 @@ local function set_newer_aside(ids)
   if not head or (now + ASIDE_MS) * 1000 < tonumber(head) then wake(schedule_marker) end
 end
 
--- Rows of messages that are reserved for the first time, by what their records say before the payload, but for keys; and
--- what all have in common, from ATTEMPTS to ENDED.
-local first_rows, since = {}, ARGV[3] .. be6(now)
+-- What rows of messages that are reserved for the first time have in common, from ATTEMPTS to ENDED.
+local since = ARGV[3] .. be6(now)
 local first_attempt = '\0\1\0\0' .. since .. NEVER .. NEVER
 
 local function first_row(record, ends, handler_begins)
-  local small = #record <= 1024
-  local name = small and sub(record, handler_begins, ends - 1) or row_name(record, handler_begins, ends)
-  local head = sub(record, RECORD_FLAGS, RECORD_UNIQUE_KEY - 1) .. name
-  if small and first_rows[head] then return first_rows[head] end
   local scheduled = sub(record, RECORD_SCHEDULED, RECORD_UNIQUE_KEY - 1)
-  local row = char(row_flags(record)) .. '\0' .. sub(record, RECORD_PRIORITY, RECORD_PRIORITY + 1)
-    .. first_attempt .. scheduled .. NEVER .. scheduled .. NEVER .. NEVER .. name
-  if small then first_rows[head] = row end
-  return row
+  return char(row_flags(record)) .. '\0' .. sub(record, RECORD_PRIORITY, RECORD_PRIORITY + 1)
+    .. first_attempt .. scheduled .. NEVER .. scheduled .. NEVER .. NEVER .. row_name(record, handler_begins, ends)
+end
+
+-- The same of small records without keys, by their head: what they say before the payload.
+local rows_by_head = {}
+
+local function head_of(record)
+  local ends = record and #record <= 1024 and find(record, '\n', RECORD_UNIQUE_KEY + 1, true)
+  return ends and sub(record, 1, ends)
 end
 
 -- The same for rows that exist, as of messages that had a due time or an earlier attempt: what they have until ENDED, by
@@ -140,10 +145,21 @@ local function reserve_popped(ids)
   local found_rows = redis.call('HMGET', rows, unpack(ids))
   local found_records = redis.call('HMGET', records, unpack(ids))
   for i = 1, #ids do
-    local id, row, record, ends, handler_begins = ids[i], well_formed(found_rows[i]), readable(found_records[i])
-    if ends and not found_rows[i] and byte(record, RECORD_FLAGS) < PARKED and not seen[id] then
-      -- Hot path: never reserved before, no concurrency key.
-      hand_out(id, first_row(record, ends, handler_begins), record)
+    local id, row, record, ends, handler_begins = ids[i], nil, nil, nil, nil
+    local head = not found_rows[i] and head_of(found_records[i])
+    local known = head and not seen[id] and rows_by_head[head]
+    if not known then
+      row = well_formed(found_rows[i])
+      record, ends, handler_begins = readable(found_records[i])
+    end
+    if known then
+      -- Hot path: never reserved before, and like one that was reserved in this step.
+      hand_out(id, known, found_records[i], head)
+    elseif ends and not found_rows[i] and byte(record, RECORD_FLAGS) < PARKED and not seen[id] then
+      row = first_row(record, ends, handler_begins)
+      head = head and handler_begins == RECORD_UNIQUE_KEY + 1 and head  -- it has no key
+      if head then rows_by_head[head] = row end
+      hand_out(id, row, record, head)
     elseif ends and row and byte(row, FLAGS) < PARKED and byte(record, RECORD_FLAGS) < PARKED and not seen[id]
       and state_of(row) == 'ready' then
       hand_out(id, later_row(row), record)  -- the same after a due time, or an attempt
