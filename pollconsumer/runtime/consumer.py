@@ -23,6 +23,7 @@ from pollconsumer.runtime.consuming.options import LONGEST_WAIT, ConsumerOptions
 from pollconsumer.runtime.consuming.plain import PlainPath
 from pollconsumer.runtime.consuming.reporting import Reporting
 from pollconsumer.runtime.consuming.settling import Settling
+from pollconsumer.runtime.consuming.tally import Tally
 from pollconsumer.runtime.consuming.wake import Wake
 from pollconsumer.runtime.handling.executor import Attempt, Executor
 from pollconsumer.runtime.handling.handler import Handler
@@ -59,7 +60,8 @@ class Consumer:
         self._context_of = context_of = Deliveries(launch, handlers, executor.lock(), reporting).context_of
         self._settling = Settling(launch, context_of, handlers)
         turns = Turns(options.queues, options.weights)
-        self._exchange = Exchange(launch, self._settling, turns, options.limits, self._batch, reporting)
+        tally = Tally(launch, handlers, learned.measured)
+        self._exchange = Exchange(launch, self._settling, turns, options.limits, self._batch, reporting, tally)
         brief = durations.brief(options, executor.slots)
         self._plain = PlainPath(
             launch,

@@ -18,6 +18,7 @@ from pollconsumer.store.keyspace import FINISHED, QUEUE_KEYS, Keys
 from pollconsumer.store.ledger import launches_of, leases_of
 from pollconsumer.store.reports import read_progress
 from pollconsumer.store.server import Load, count_of, known_queues, load_of, now_ms
+from pollconsumer.store.totals_reading import Totals, totals_of
 from pollconsumer.store.wire import Wire
 
 PAGE = 500
@@ -169,6 +170,10 @@ class Inspector:
 
     def launches(self, limit: int) -> list[dict[str, Any]]:
         return launches_of(self._wire, self._keys, limit)
+
+    def totals(self) -> Totals:
+        """Of all launches."""
+        return totals_of(self._wire, self._keys)
 
     def leases(self) -> list[dict[str, Any]]:
         return leases_of(self._wire, self._keys)

@@ -140,7 +140,7 @@ class Leases:
 
     def release(self, holder: Holder, role: str, launch: str, entry: str) -> bool:
         """Release the lease and close the ledger's entry. False if another held the lease already."""
-        names = (f"lease:{holder.lineage}", f"baton:{holder.group}", "fences", "seen", "ledger")
+        names = (f"lease:{holder.lineage}", f"baton:{holder.group}", "fences", "seen", "ledger", "totals")
         keys = [self._keys.control(name) for name in names]
         return bool(self._wire.call("release", keys, [holder.lineage, role, holder.fence, launch, entry]))
 
@@ -151,6 +151,13 @@ class Leases:
         group = lineage.rpartition(":")[0]
         keys = [control(f"lease:{lineage}"), control(f"baton:{group}"), control("fences")]
         return bool(self._wire.call("break", keys, [lineage, fence]))
+
+    def count(self, holder: Holder, number: int, increments: Mapping[str, int]) -> None:
+        """Add ``increments`` to the totals, by name, see ``totals.py``. ``number``: of this holder's calls, from 1."""
+        args: list[str | int] = [holder.lineage, f"{holder.fence} {number}"]
+        for name, increment in increments.items():
+            args += (name, increment)
+        self._wire.call("count", [self._keys.control("totals")], args)
 
     def learned(self, group: str, handlers: Iterable[str]) -> dict[str, Histogram]:
         """Durations of ``handlers`` in earlier launches of the group: those that are not forgotten."""

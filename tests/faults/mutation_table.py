@@ -38,6 +38,18 @@ _OCCURRENCE_KNOWN = (
 )
 
 MUTATIONS: tuple[Mutation, ...] = (
+    _lua(
+        "count",
+        "a repeated call counts once",
+        "if redis.call('HGET', totals, last) == ARGV[2] then return 0 end",
+        "",
+    ),
+    _lua(
+        "release",
+        "a launch is counted once",
+        "redis.call('HGET', ledger, ARGV[4]) or '', '\"stop_reason\": null'",
+        "'null', 'null'",
+    ),
     # What a stale launch may not do
     *(
         _lua(name, "fence compare", _FENCE, _NO_FENCE)

@@ -72,6 +72,7 @@ COMMANDS: dict[str, list[list[str]]] = {
     "lease show": [[], ["--json"]],
     "lease break": [["--role", "consumer"], ["--role", LINE]],
     "check": [[], ["--json"]],
+    "metrics": [[], ["--textfile", f"nowhere{NAME}/metrics"], ["--serve", LINE]],
     "doctor": [[], ["--json"], ["--quiet"]],
     "completion": [["bash"], [LINE]],
     "store start": [[LINE]],

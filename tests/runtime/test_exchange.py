@@ -15,6 +15,7 @@ from pollconsumer.runtime.consuming.contexts import Deliveries
 from pollconsumer.runtime.consuming.exchange import Exchange
 from pollconsumer.runtime.consuming.reporting import Reporting
 from pollconsumer.runtime.consuming.settling import Settling
+from pollconsumer.runtime.consuming.tally import Tally
 from pollconsumer.runtime.launch.held import LaunchPlan
 from pollconsumer.store.leases import Group
 from tests.conftest import NAMESPACE
@@ -31,14 +32,15 @@ QUEUES = ("mail", "other")
 
 class Exchanging:
     def __init__(self) -> None:
-        clock = VirtualClock(MIDNIGHT)
+        self.clock = clock = VirtualClock(MIDNIGHT)
         self.opener = MemoryOpener(NAMESPACE, clock)
         group, plan = Group("consumer", QUEUES, 1), LaunchPlan(60.0, 10.0)
         self.launch = launch = SandboxLaunch(self.opener, group, plan, clock, lambda _: None)
         reporting = Reporting(launch, 0.0)
         context_of = Deliveries(launch, {}, nullcontext(), reporting).context_of
         self.settling = Settling(launch, context_of, {})
-        self.exchange = Exchange(launch, self.settling, Turns(QUEUES, {}), {}, lambda: 1, reporting)
+        tally = Tally(launch, {}, {})
+        self.exchange = Exchange(launch, self.settling, Turns(QUEUES, {}), {}, lambda: 1, reporting, tally)
         for queue in QUEUES:
             launch.store.announce(launch.holder, queue)
 

@@ -39,7 +39,8 @@ ROLES = {
 SCRIPTS = {
     "producer": {"register", "rights", "enqueue", "enqueue_new"},
     "launch": {
-        "acquire", "announce", "audit", "begin", "checkpoint", "define", "due", "learn", "nudge", "offer", "progress",
+        "acquire", "announce", "audit", "begin", "checkpoint", "count", "define", "due", "learn", "nudge", "offer",
+        "progress",
         "promote", "recover", "recur", "release", "renew", "retire", "set_aside", "step", "trim", "try_again",
         "unreserve", "withdraw",
     },

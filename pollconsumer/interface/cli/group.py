@@ -31,6 +31,7 @@ COMMANDS = {
     "launches": ("launches:launches", "The ledger of launches, newest first."),
     "lease": ("lease:lease", "Who holds a lease; break it."),
     "check": ("check:check", "Validate configuration and handlers, show the window."),
+    "metrics": ("metrics:metrics", "Metrics as Prometheus text: print, write or serve them."),
     "doctor": ("doctor:doctor", "Check the running system; exit with 1 if something is wrong."),
     "store": ("store:store", "The embedded server."),
     "init": ("init:init", "Files by which a platform launches this configuration."),

@@ -11,11 +11,12 @@ from pollconsumer.core.events import ConflictDropped, NewerMessagesFound, Reserv
 from pollconsumer.core.queue_order import Turns
 from pollconsumer.runtime.consuming.reporting import Reporting
 from pollconsumer.runtime.consuming.settling import Settling
+from pollconsumer.runtime.consuming.tally import Tally
 from pollconsumer.runtime.launch.held import Launch
 from pollconsumer.runtime.upkeep import EVERY, repair, tick
 from pollconsumer.store import outbox
 from pollconsumer.store.id_text import id_text
-from pollconsumer.store.reservations import Limits, Promoted, Reservation, Share, Stepped
+from pollconsumer.store.reservations import DeadLetter, Limits, Promoted, Reservation, Share, Stepped
 
 TRIM_EVERY = 500
 PROMOTE_EVERY = 0.01
@@ -33,8 +34,9 @@ class Exchange:
         limits: Mapping[str, Limits],
         batch: Callable[[], int],
         reporting: Reporting,
+        tally: Tally,
     ) -> None:
-        self._reporting = reporting
+        self._reporting, self._tally = reporting, tally
         self._launch, self._settling, self._turns, self._batch = launch, settling, turns, batch
         self._store, self._flight, self._emit = launch.store, launch.progress.flight, launch.emit
         self._limits = {queue: limits[queue].packed() for queue in limits}
@@ -134,7 +136,7 @@ class Exchange:
         self._repaired = launch.clock()
         live = launch.leases.live_fences()
         for queue in queues:
-            self.brought += repair(launch, queue, live, lambda dead: self._settling.add_dead_letter(*dead))
+            self.brought += repair(launch, queue, live, self._add_dead_letter)
 
     def repair_now(self) -> None:
         self.repair(self._turns.queues)
@@ -152,6 +154,7 @@ class Exchange:
         self.settle()
         for queue in self._turns.queues:
             self._store.trim(queue)
+        self._tally.send()
 
     def _release_reserved(self) -> None:
         while self.reserved:
@@ -193,12 +196,18 @@ class Exchange:
         for queue in set(stepped.newer) - self._newer:
             self._newer.add(queue)
             self._emit(NewerMessagesFound(queue))
-        for message, problem in stepped.dead_letters:
-            self._settling.add_dead_letter(message, problem)
+        for dead_letter in stepped.dead_letters:
+            self._add_dead_letter(dead_letter)
         self._settled(shares, stepped.stale)
         return stepped
 
+    def _add_dead_letter(self, dead_letter: DeadLetter) -> None:
+        message, problem = dead_letter
+        self._settling.add_dead_letter(message, problem)
+        self._tally.died(message.queue, message.handler)
+
     def _settled(self, shares: list[Share], stale: list[bytes]) -> None:
+        self._tally.settled(shares, stale)
         if stale:
             self._emit(ReservationsLost(tuple(map(id_text, stale))))
         for share in shares:

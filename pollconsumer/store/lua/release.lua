@@ -1,10 +1,16 @@
 -- Release a lease, wake the successor, close the launch's ledger entry.
--- KEYS lease baton fences seen ledger
+-- KEYS lease baton fences seen ledger totals
 -- NEEDS numbers
 -- ARGV lineage, role, fence, launch, ledger entry as JSON
 -- Returns 1; 0 when another held the lease already (the ledger is still written)
 -- Without its fence, a concurrent renewal cannot revive the lease.
+-- The launch is counted when its entry first has a stop reason: quotes within a JSON text are escaped.
 
+local reason = string.match(ARGV[5], '"stop_reason": "([a-z_]+)"')
+if reason and string.find(redis.call('HGET', ledger, ARGV[4]) or '', '"stop_reason": null', 1, true) then
+  local name = 'launches\n' .. ARGV[2] .. '\n' .. reason
+  redis.call('HSET', totals, name, decimal((tonumber(redis.call('HGET', totals, name) or '') or 0) + 1))
+end
 redis.call('HSET', ledger, ARGV[4], ARGV[5])
 if redis.call('HGET', fences, ARGV[1]) == ARGV[3] then redis.call('HDEL', fences, ARGV[1]) end
 if redis.call('HGET', lease, 'fence') ~= ARGV[3] then return 0 end
