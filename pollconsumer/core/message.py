@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, overload
 
 from pollconsumer.core.errors import BadData, PayloadTooLarge
 
@@ -48,6 +48,27 @@ OPTIONS, EXTENSION = slice(4, None), slice(11, None)
 """The fields that have defaults, `NO_OPTIONS`; those that a record of the first version has no place for."""
 NO_OPTIONS = NewMessage("", "", "", b"")[OPTIONS]
 NO_EXTENSION = NewMessage("", "", "", b"")[EXTENSION]
+
+
+class Alike(Sequence[NewMessage]):
+    """Messages without options that differ in id and payload alone, each made when it is asked for. The ids are new."""
+
+    def __init__(self, queue: str, handler: str, ids: Sequence[str], payloads: Sequence[bytes]) -> None:
+        self.queue, self.handler, self.ids, self.payloads = queue, handler, ids, payloads
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @overload
+    def __getitem__(self, at: int) -> NewMessage: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> Alike: ...
+
+    def __getitem__(self, at: int | slice) -> NewMessage | Alike:
+        if isinstance(at, slice):
+            return Alike(self.queue, self.handler, self.ids[at], self.payloads[at])
+        return NewMessage(self.ids[at], self.queue, self.handler, self.payloads[at])
 
 
 def _is_text(text: str) -> bool:

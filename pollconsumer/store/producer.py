@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import repeat
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain, repeat
 from typing import Any, NamedTuple
 
 from pollconsumer.core.errors import Conflict, NotReplicated, OutcomeUnknown, StoreUnreachable
-from pollconsumer.core.message import NO_OPTIONS, OPTIONS, NewMessage
+from pollconsumer.core.message import NO_OPTIONS, OPTIONS, Alike, NewMessage
 from pollconsumer.store import rows
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.patience import SYSTEM_CLOCKS, Clocks
@@ -86,7 +86,7 @@ class Producer:
             head = self.wire.script(script, self.keys.of_script(script, message.queue), ())
             self._heads[message.queue] = head
         trip = [[message]]
-        (answer,) = self._call([(*head, message.id, rows.new_record(message))], trip, None, 0)
+        (answer,) = self._call([(*head, message.id, rows.new_record(message))], lambda: trip, None, 0)
         if answer == [b""]:
             return Enqueued(message.id, False)
         return self._held(trip, trip[0], answer, 0, repeated=self.wire.repeated)[0]
@@ -100,6 +100,31 @@ class Producer:
         except (StoreUnreachable, Conflict) as error:
             error.accepted = [entry.id for entry in results]
             raise
+        return results
+
+    def enqueue_alike(self, messages: Alike) -> Iterable[tuple[str, bool]]:
+        """`enqueue` them: id, and whether it is a duplicate, of each. Hot path: as `enqueue_one`, in one round trip."""
+        batches = [messages[at : at + ENQUEUE_BATCH] for at in range(0, len(messages), ENQUEUE_BATCH)]
+        if (
+            not 0 < len(batches) <= ENQUEUE_BATCHES
+            or self._strict is not None
+            or sum(map(len, messages.payloads)) > ENQUEUE_BYTES
+        ):
+            return self.enqueue(messages)
+        self.register(messages.queue)
+        script, record = self.wire.scripts["enqueue_alike"], rows.new_record(messages[0]._replace(payload=b""))
+        head = self.wire.script(script, self.keys.of_script(script, messages.queue), [record])
+        commands = [(*head, *chain.from_iterable(zip(each.ids, each.payloads, strict=True))) for each in batches]
+        answers = self._call(commands, lambda: [list(each) for each in batches], None, 0)
+        if answers == [b""] * len(batches):
+            return zip(messages.ids, repeat(False))
+        results, repeated = list[Enqueued](), self.wire.repeated
+        trip = [list(each) for each in batches]
+        for batch, answer in zip(trip, answers, strict=True):
+            if isinstance(answer, bytes):
+                results += self.enqueue(batch) if answer else [Enqueued(each.id, False) for each in batch]
+            else:
+                results += self._held(trip, batch, answer, len(results), repeated=repeated)
         return results
 
     def enqueue_batches(self, messages: Sequence[NewMessage], origin: Origin | None = None) -> Iterator[list[Enqueued]]:
@@ -153,7 +178,7 @@ class Producer:
                 ("WAIT", wanted, max(1, round(within * 1000))),
             ]
         commands = self._commands(trip, origin, done, "") + awaiting
-        answers = self._call(commands, trip, origin, done, awaiting, within)
+        answers = self._call(commands, lambda: trip, origin, done, awaiting, within)
         if wanted and (having := answers.pop()) < wanted:
             accepted = [entry for entry, held in zip(trip, answers, strict=False) if isinstance(held, list)]
             if accepted:
@@ -163,7 +188,7 @@ class Producer:
     def _call(
         self,
         commands: list[tuple[Any, ...]],
-        trip: Trip,
+        trip: Callable[[], Trip],
         origin: Origin | None,
         done: int,
         awaiting: Sequence[tuple[Any, ...]] = (),
@@ -180,13 +205,13 @@ class Producer:
             (now,) = self.wire.once([TIME])
             age_ms = int((self._clocks.boot_time() - began) * 1000)
             until = to_ms(now) + REPEAT_WITHIN_MS - age_ms
-            commands[:] = [*self._commands(trip, origin, done, f"@{until}"), *awaiting]
+            commands[:] = [*self._commands(trip(), origin, done, f"@{until}"), *awaiting]
 
         try:
             return self.wire.all(commands, mend=bound, blocking=within)
         except StoreUnreachable as error:
             if error.sent:
-                raise OutcomeUnknown(_ids_of(trip)) from None
+                raise OutcomeUnknown(_ids_of(trip())) from None
             raise
 
     def _commands(self, trip: Trip, origin: Origin | None, done: int, bound: str) -> list[tuple[Any, ...]]:

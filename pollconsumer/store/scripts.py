@@ -26,7 +26,7 @@ _COMMENT = re.compile(r"\n *--(?! (?:KEYS|NEEDS|PART|EXPECT) ).*")
 
 _SIZE = {"list": "LLEN", "hash": "HLEN", "zset": "ZCARD"}
 # All others free memory, or need next to none: they must work on a full server.
-_MAY_GROW = {"enqueue", "enqueue_new", "checkpoint"}
+_MAY_GROW = {"enqueue", "enqueue_new", "enqueue_alike", "checkpoint"}
 
 
 class Part(NamedTuple):

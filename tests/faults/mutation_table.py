@@ -149,6 +149,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     # Ids and unique keys
     _lua("enqueue", "id in the store", "holder = (found_rows[i] or found_records[i] or earlier", "holder = (earlier"),
     _lua("enqueue_new", "id in the store", " == 0 then return {ARGV[1]} end", " < 0 then return {} end"),
+    _lua("enqueue_alike", "id in the store", "if found[i] then return ids[i] end", ""),
     _lua("enqueue", "id in the batch", "earlier = seen[id] or ", "earlier = "),
     _lua("enqueue", "id in memory", "younger[i] or ", ""),
     _lua("enqueue", "ids of the generation before", " or older[i]", ""),

@@ -49,6 +49,7 @@ NEAREST = {
     "count": ["totals"],
     "define": ["recurring", "putting"],
     "enqueue": ["enqueue", "conflicts", "id_memory", "outbox", "unique_keys"],
+    "enqueue_alike": ["enqueue_alike"],
     "enqueue_new": ["enqueue_new"],
     "hold": ["recurring"],
     "id_memory": ["id_memory", "conflicts"],

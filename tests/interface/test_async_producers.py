@@ -110,7 +110,7 @@ def test_many_are_enqueued_in_order_and_a_conflict_is_counted_from_the_first(app
     handles = run(note.enqueue_many_async({"n": n} for n in range(1000)))
     assert numbers(valkey) == list(range(1000))
     assert len({handle.id for handle in handles}) == 1000
-    messages = [note.using(id=f"m{n}")._messages([{"n": n}])[0] for n in range(450)]  # noqa: SLF001  one id each
+    messages = [note.using(id=f"m{n}")._messages([b'{"n":%d}' % n])[0] for n in range(450)]  # noqa: SLF001  one id each
     app.enqueue("other", id="m400")
     with pytest.raises(Conflict) as caught:
         run(app.enqueue_messages_async(messages))

@@ -18,6 +18,7 @@ UNSEEN: dict[str, str] = {
     "recurring: rights to hold": _NO_USERS,
     "redis_store: types of a queue's keys": "outside: no other program writes to the keys",
     "promote: fence compare": "harmless: a stale mover promotes what is due, as its successor would",
+    "enqueue_alike: id in the store": "outside: simulated producers enqueue one by one",
     "enqueue_new: id in the store": "harmless: an id that stands in the ready list twice is handed out once",
     "try_again: fence compare": "harmless: what a stale mover puts back is set aside by the next tick",
     "recur: its definition is there": "never alone: who removes a definition removes its instant in the same script",

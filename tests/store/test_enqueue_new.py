@@ -43,9 +43,9 @@ STEPS: st.SearchStrategy[tuple[str, dict[str, Any]]] = st.one_of(
 
 
 class History:
-    """What happens in one store; messages are enqueued one by one with ``way``."""
+    """What happens in one store; each message is enqueued with ``way``."""
 
-    def __init__(self, way: Callable[[RedisStore, NewMessage], Enqueued]) -> None:
+    def __init__(self, way: Callable[[RedisStore, NewMessage], object]) -> None:
         self.way, self.clock = way, VirtualClock(datetime(2026, 1, 1, tzinfo=UTC))
         self.opener = MemoryOpener(NAMESPACE, self.clock)
         self.store = self.opener.store()

@@ -37,7 +37,7 @@ ROLES = {
     "operator": rights.OPERATOR.split(),
 }
 SCRIPTS = {
-    "producer": {"register", "rights", "enqueue", "enqueue_new"},
+    "producer": {"register", "rights", "enqueue", "enqueue_alike", "enqueue_new"},
     "launch": {
         "acquire", "announce", "audit", "begin", "checkpoint", "count", "define", "due", "learn", "nudge", "offer",
         "progress",

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pollconsumer.core.errors import Conflict, StoreUnreachable
+from pollconsumer.core.message import Alike
 from pollconsumer.interface.api.calls import Calls
 from pollconsumer.interface.api.handle import Handle
 from pollconsumer.interface.api.registry import registry
@@ -73,10 +74,16 @@ class Producing:
         return handles
 
     def _enqueue_part(self, part: Sequence[NewMessage]) -> list[Handle[Any]]:
-        held = self._opened().enqueue(part)
+        store = self._opened()
+        if isinstance(part, Alike):
+            queue = part.queue
+            return [
+                Handle(message_id, queue, self, duplicate=duplicate)
+                for message_id, duplicate in store.enqueue_alike(part)
+            ]
         return [
             Handle(entry.id, message.queue, self, duplicate=entry.duplicate)
-            for entry, message in zip(held, part, strict=True)
+            for entry, message in zip(store.enqueue(part), part, strict=True)
         ]
 
     def look(self, queue: str | None, message_id: str) -> Message:

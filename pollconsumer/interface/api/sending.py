@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from itertools import islice, repeat
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack
 
-from pollconsumer.core.message import NewMessage, digest_of, encode_payload
+from pollconsumer.core.message import NO_OPTIONS, OPTIONS, Alike, NewMessage, digest_of, encode_payload
 from pollconsumer.runtime.messages import SendOptions, new_id, new_ids, new_message
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from pollconsumer.interface.api.app import PollConsumer
     from pollconsumer.interface.api.handle import Handle
@@ -104,7 +104,7 @@ class Sending(Generic[P, R]):
 
     def enqueue_many(self, payloads: Iterable[Args[P] | Mapping[str, Any]]) -> list[Handle[R]]:
         """Enqueue one message for each set of arguments, a few hundred in a round trip."""
-        return self._handler.app.enqueue_messages(self._messages(payloads))
+        return self._handler.app.enqueue_messages(self._messages(self._encoded(payloads)))
 
     async def enqueue_async(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         """`enqueue` without blocking the event loop."""
@@ -114,21 +114,25 @@ class Sending(Generic[P, R]):
         """`enqueue_many` without blocking the event loop."""
         from asyncio import sleep
 
-        messages, left = list[NewMessage](), iter(payloads)
-        while part := self._messages(islice(left, ENCODED_AT_ONCE)):
-            messages += part
+        encoded, left = list[bytes](), iter(payloads)
+        while part := self._encoded(islice(left, ENCODED_AT_ONCE)):
+            encoded += part
             await sleep(0)
-        return await self._handler.app.enqueue_messages_async(messages)
+        return await self._handler.app.enqueue_messages_async(self._messages(encoded))
 
-    def _messages(self, payloads: Iterable[Args[P] | Mapping[str, Any]]) -> list[NewMessage]:
-        of_call, (_, queue, handler, _, *options) = self._handler.arguments.of_call, self._first
-        encoded = [
+    def _encoded(self, payloads: Iterable[Args[P] | Mapping[str, Any]]) -> list[bytes]:
+        of_call = self._handler.arguments.of_call
+        return [
             encode_payload(of_call((), given) if isinstance(given, dict) else self._checked(given))
             for given in payloads
         ]
+
+    def _messages(self, encoded: list[bytes]) -> Sequence[NewMessage]:
         if self._first.digest:
             return [self._message(payload) for payload in encoded]
-        ids = new_ids(len(encoded))
+        (_, queue, handler, _, *options), ids = self._first, new_ids(len(encoded))
+        if self._first[OPTIONS] == NO_OPTIONS:
+            return Alike(queue, handler, ids, encoded)
         return list(map(NewMessage._make, zip(ids, repeat(queue), repeat(handler), encoded, *map(repeat, options))))
 
     def _checked(self, given: Args[P] | Mapping[str, Any]) -> dict[str, Any]:

@@ -102,11 +102,18 @@ class Arguments:
 
     def of_call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """The payload for these arguments. TypeError if they do not fit."""
-        names = kwargs.keys()
+        kinds_of, others, _, _ = self._plan or self._planned()
         payload = dict(kwargs)
+        if not args and len(payload) == len(self._named):  # mostly, each parameter has a value of its type
+            for name, value in payload.items():
+                kinds = kinds_of.get(name, ())
+                if kinds is not None and type(value) not in kinds:
+                    break
+            else:
+                return payload
+        names = payload.keys()
         if args or not names <= self._named.keys() or not names >= self._required:
             payload = self._by_name(args, payload)
-        kinds_of, others, _, _ = self._planned()
         for name, value in payload.items():
             kinds = kinds_of.get(name, others)
             if kinds is not None and type(value) not in kinds and _kind(value) not in (*kinds, None):
