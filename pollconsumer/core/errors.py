@@ -6,7 +6,7 @@
     │   ├── PayloadTooLarge         65
     │   └── Conflict                65   its id belongs to a message with another handler or payload
     ├── NotFound                    66   no such message, queue, recurrence
-    ├── NotCompleted                1    waited for a message that became a dead letter, or was cancelled
+    ├── NotCompleted                1    waited for a message that became a dead letter, was cancelled, or expired
     ├── StoreUnreachable            69   for the whole budget of the call
     │   └── OutcomeUnknown          69   sent, but the reply was lost: repeat it with the same id
     │       └── NotReplicated       69   accepted, but too few replicas have it

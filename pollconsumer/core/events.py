@@ -62,6 +62,14 @@ class ResultDropped(NamedTuple):
     reason: str
 
 
+class MessageExpired(NamedTuple):
+    """It was not begun before its expiry, and is not handled."""
+
+    id: str
+    handler: str
+    queue: str
+
+
 class QueueUnknown(NamedTuple):
     """A served queue that has never had a message, and that no handler names."""
 
@@ -160,8 +168,8 @@ class LaunchEnded(NamedTuple):
 
 
 Event = (
-    AttemptFailed | MessageParked | OrphansRecovered | MessagesFound | ReservationsLost | NewerMessagesFound
-    | RetryPolicyFailed | ResultDropped | QueueUnknown | QueueUnserved | ConflictDropped | DescriptorsClosed
-    | DescriptorsUsedUp | WindowTooShort | OccurrencesSkipped | RecurrenceRemoved | RecurrenceUnreadable
-    | RecurrenceContested | RecurrenceTaken | QueueLeftOut | LaunchEnded
+    AttemptFailed | MessageExpired | MessageParked | OrphansRecovered | MessagesFound | ReservationsLost
+    | NewerMessagesFound | RetryPolicyFailed | ResultDropped | QueueUnknown | QueueUnserved | ConflictDropped
+    | DescriptorsClosed | DescriptorsUsedUp | WindowTooShort | OccurrencesSkipped | RecurrenceRemoved
+    | RecurrenceUnreadable | RecurrenceContested | RecurrenceTaken | QueueLeftOut | LaunchEnded
 )  # fmt: skip

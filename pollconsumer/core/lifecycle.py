@@ -13,10 +13,11 @@ class State(StrEnum):
     COMPLETED = "completed"
     DEAD = "dead"
     CANCELLED = "cancelled"
+    EXPIRED = "expired"
 
     @property
     def has_ended(self) -> bool:
-        return self in (State.COMPLETED, State.DEAD, State.CANCELLED)
+        return self in (State.COMPLETED, State.DEAD, State.CANCELLED, State.EXPIRED)
 
 
 class Timestamps(NamedTuple):
@@ -32,10 +33,11 @@ class Timestamps(NamedTuple):
     next_attempt_at: int | None = None
     dead_at: int | None = None
     cancelled_at: int | None = None
+    expired_at: int | None = None
 
     @property
     def ended_at(self) -> int | None:
-        return self.completed_at or self.dead_at or self.cancelled_at
+        return self.completed_at or self.dead_at or self.cancelled_at or self.expired_at
 
 
 def state_of(t: Timestamps) -> State:
@@ -46,6 +48,8 @@ def state_of(t: Timestamps) -> State:
         return State.DEAD
     if t.cancelled_at:
         return State.CANCELLED
+    if t.expired_at:
+        return State.EXPIRED
     if t.reserved_at:
         return State.RESERVED
     return State.READY if t.enqueued_at else State.SCHEDULED

@@ -21,7 +21,8 @@ class NewMessage(NamedTuple):
     """A message about to be enqueued.
 
     ``due`` is in epoch milliseconds, with a fraction, ``delay`` in milliseconds from the server's now, ``key_lifetime``
-    in milliseconds, 0 until the message ends. At most ``concurrency_limit`` messages with one concurrency key are in
+    in milliseconds, 0 until the message ends. It expires ``lifetime`` milliseconds after it was accepted or, if that is
+    later, due; 0 for never. At most ``concurrency_limit`` messages with one concurrency key are in
     flight.
     """
 
@@ -42,6 +43,7 @@ class NewMessage(NamedTuple):
     timeout: float | None = None
     max_attempts: int | None = None
     retry: str | None = None
+    lifetime: int = 0
 
 
 OPTIONS, EXTENSION = slice(4, None), slice(11, None)

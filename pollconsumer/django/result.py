@@ -26,6 +26,7 @@ STATUSES: dict[State, Any] = {
     State.COMPLETED: TaskResultStatus.SUCCESSFUL,
     State.DEAD: TaskResultStatus.FAILED,
     State.CANCELLED: TaskResultStatus.FAILED,
+    State.EXPIRED: TaskResultStatus.FAILED,
 }
 OURS = {kind.__name__: kind for kind in (Fatal, HandlerTimeout, ProcessDied)}
 """Errors that may have no traceback."""

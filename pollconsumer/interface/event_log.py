@@ -14,6 +14,10 @@ WARNINGS: dict[type, tuple[str, str]] = {
         "unknown handler: {handler}",
         "unknown handler: {handler}; its messages are parked, import its module",
     ),
+    events.MessageExpired: (
+        "expired: {queue}",
+        "queue {queue}: messages have expired unhandled, as {id} ({handler}); 'list --state expired' shows all",
+    ),
     events.MessagesFound: ("in no list: {queue}", "{messages} messages of queue {queue} were in no list: repaired"),
     events.ReservationsLost: ("settled late", "settled too late, another launch had them: {ids}"),
     events.NewerMessagesFound: (
@@ -76,7 +80,8 @@ NOTES: dict[type, str] = {
 
 def listener() -> Callable[[Event], None]:
     """Logs problems as warnings, other events for -v."""
-    unknown: set[str] = set()
+    unknown, expiring = set[str](), set[str]()
+    """Handlers and queues of which a warning was logged."""
 
     def listen(event: Event) -> None:
         fields = {name: _shown(value) for name, value in event._asdict().items()}
@@ -97,11 +102,15 @@ def listener() -> Callable[[Event], None]:
                 log.warning(text, event.queue, extra=NEWS)  # printed once: the launch makes it known
             case events.MessageParked() if event.handler in unknown:
                 pass
+            case events.MessageExpired() if event.queue in expiring:
+                log.info("%s", "{id} ({handler}) of queue {queue} has expired".format_map(fields))
             case _ if text := NOTES.get(type(event), ""):
                 log.info("%s", text.format_map(fields))
             case _:
                 if isinstance(event, events.MessageParked):
                     unknown.add(event.handler)
+                if isinstance(event, events.MessageExpired):
+                    expiring.add(event.queue)
                 streak, text = WARNINGS[type(event)]
                 kind = STANDING if isinstance(event, events.QueueUnserved) else MET
                 log.warning("%s", text.format_map(fields), extra=about(streak.format_map(fields), kind=kind))

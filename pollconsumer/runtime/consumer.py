@@ -195,7 +195,11 @@ class Consumer:
         """The next message that can be handled: reserved ahead, or reserved now."""
         while (reservation := self._exchange.next() or self._reserve()) is not None:
             handler = self._handlers.get(reservation.handler)
-            if handler is None:
+            if reservation.expires and reservation.has_expired(self.clock()):
+                self._expire(reservation)
+                if not self.has_time_to_handle():
+                    break  # hooks took it
+            elif handler is None:
                 self._settling.park(reservation)
             else:
                 try:
@@ -337,6 +341,11 @@ class Consumer:
 
     def _dead_letter(self, reservation: Reservation, handler: Handler, error: Exception) -> None:
         self._settling.dead_letter(reservation, handler, error, reservation.server_ms(self.clock()))
+        if self._settling.watched:
+            self._settle()
+
+    def _expire(self, reservation: Reservation) -> None:
+        self._settling.expire(reservation, reservation.server_ms(self.clock()))
         if self._settling.watched:
             self._settle()
 

@@ -59,7 +59,8 @@ class SendOptions(TypedDict, total=False):
 
     ``headers``: names and text, 4 KiB at most, that travel with the message apart from its payload. ``timeout``,
     ``max_attempts`` and ``retry``, the name of a policy that ``PollConsumer.retry_policy`` registered, take the place
-    of its handler's.
+    of its handler's. ``expires``: if it was not begun so long after it was enqueued or, if that is later, due, it is
+    not handled, and ends as expired.
     """
 
     queue: str | None
@@ -71,6 +72,7 @@ class SendOptions(TypedDict, total=False):
     concurrency_key: str | None
     concurrency_limit: int
     id: str | None
+    expires: str | float | None
     headers: Mapping[str, str] | None
     timeout: str | float | None
     max_attempts: int | None
@@ -111,6 +113,7 @@ def new_message(handler: str, payload: Mapping[str, Any], **options: Unpack[Send
         concurrency_key=concurrency_key or "",
         concurrency_limit=limit,
         digest=digest_of(handler, encoded) if "id" in given else "",
+        lifetime=max(1, milliseconds("expires", given["expires"])) if "expires" in given else 0,
     )
     if len(given) > 1 and (travelling := given.keys() & _TRAVELLING):
         message = _travelling(message, {name: given[name] for name in travelling})

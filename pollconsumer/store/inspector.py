@@ -84,6 +84,7 @@ class QueueCounts(NamedTuple):
     completed: int
     dead: int
     cancelled: int
+    expired: int
     parked: int
     paused: bool
     overdue: int
@@ -190,6 +191,7 @@ class Inspector:
             "completed": ("LLEN", key(queue, "completed")),
             "dead": ("ZCARD", key(queue, "dead_letters")),
             "cancelled": ("LLEN", key(queue, "cancelled")),
+            "expired": ("LLEN", key(queue, "expired")),
             "parked": ("SCARD", key(queue, "parked")),
             "paused": ("EXISTS", key(queue, "paused")),
             "overdue": ("ZCOUNT", key(queue, "schedule"), "-inf", now * 1000),
@@ -201,7 +203,7 @@ class Inspector:
         first = self._messages(queue, [*found["heads"], *found["ranked_heads"]])
         ages = [m.row.timestamps.enqueued_at for m in first if m.state is State.READY]
         since = [at for at in ages if at is not None]
-        as_found = ("reserved", "scheduled", "completed", "dead", "cancelled", "parked", "overdue")
+        as_found = ("reserved", "scheduled", "completed", "dead", "cancelled", "expired", "parked", "overdue")
         return QueueCounts(
             name=queue,
             ready=max(0, found["ready"] - count_of(found["duplicates"]) + found["ranked"] + found["in_line"]),
@@ -234,7 +236,7 @@ class Inspector:
             payload = raw = None
             headers: Mapping[str, str] = {}
             if record is not None:
-                _, stored, options = rows.content(record)
+                _, stored, options, _ = rows.content(record)
                 try:
                     headers = decoded(options).headers
                     payload = decode_payload(stored)
@@ -277,6 +279,7 @@ _INDEXES: dict[State, list[str]] = {
     State.COMPLETED: ["completed"],
     State.DEAD: ["dead_letters"],
     State.CANCELLED: ["cancelled"],
+    State.EXPIRED: ["expired"],
 }
 
 

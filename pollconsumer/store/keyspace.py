@@ -31,6 +31,7 @@ QUEUE_KEYS = {
     "in_flight": Key("f", "zset", "reserved ids by the hard end of their reservation"),
     "completed": Key("d", "list", "time of completion and id, oldest first"),
     "cancelled": Key("dx", "list", "time of cancellation and id, oldest first"),
+    "expired": Key("de", "list", "time of expiry and id, oldest first"),
     "dead_letters": Key("x", "zset", "ids by time of death"),
     "errors": Key("e", "hash", "id → error of its last failed attempt"),
     "unique_keys": Key("u", "hash", "unique key → id that holds it, and when that lapses"),
@@ -72,7 +73,7 @@ QUEUE_KEYS = {
     "successor_waits": Key("sw", "string", "by group, whose name follows: present while a launch waits for its lease"),
 }
 
-FINISHED = ("completed", "cancelled")
+FINISHED = ("completed", "cancelled", "expired")
 """Lists of messages that are forgotten after a time; an entry is six bytes of the instant and an id."""
 
 CONTROL_SUFFIXES = {"queues_marker": "kq", "successor_waits": "sw"}

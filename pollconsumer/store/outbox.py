@@ -102,9 +102,9 @@ def _read(given: dict[str, Any]) -> NewMessage:
         options_of(message)
     if len(bytes.fromhex(message.digest)) not in (0, rows.DIGEST_BYTES):
         raise ValueError(message)
-    due, lifetime = message.due or 0, message.key_lifetime
-    if type(due) not in (int, float) or type(lifetime) is not int or message.delay is not None:
+    due, lifetimes = message.due or 0, (message.key_lifetime, message.lifetime)
+    if type(due) not in (int, float) or message.delay is not None or not 0 <= due < 1 << 48:
         raise ValueError(message)
-    if not 0 <= due < 1 << 48 or lifetime >= 1 << 48:
+    if not all(type(lifetime) is int and 0 <= lifetime < 1 << 46 for lifetime in lifetimes):
         raise ValueError(message)
     return message

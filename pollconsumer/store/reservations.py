@@ -26,20 +26,20 @@ class Reservation:
     instants are computed from these, without this host's wall clock.
     """
 
-    __slots__ = ("handler", "id", "options", "payload", "queue", "read_at", "reserved_at", "row")
+    __slots__ = ("expires", "handler", "id", "options", "payload", "queue", "read_at", "reserved_at", "row")
 
     def __init__(
         self,
         queue: str,
         id: bytes,  # noqa: A002  a field
         row: bytes,
-        content: tuple[str, bytes, bytes],
+        content: tuple[str, bytes, bytes, int],
         reserved_at: int,
         read_at: float,
     ) -> None:
         """``content``: that of its record, see `rows.content`."""
         self.queue, self.id, self.row, self.reserved_at, self.read_at = queue, id, row, reserved_at, read_at
-        self.handler, self.payload, self.options = content
+        self.handler, self.payload, self.options, self.expires = content
 
     @property
     def name(self) -> str:
@@ -78,6 +78,10 @@ class Reservation:
     def occurrence(self) -> Occurrence | None:
         return occurrence_of(self.id) if self.id.endswith(b"Z") else None
 
+    def has_expired(self, monotonic: float) -> bool:
+        """Whether it is too late to begin. A redriven message does not expire: a person asked for it."""
+        return 0 < self.expires <= self.server_ms(monotonic) and self.generation == 0
+
     def server_ms(self, monotonic: float) -> int:
         return self.reserved_at + int((monotonic - self.read_at) * 1000)
 
@@ -85,13 +89,13 @@ class Reservation:
 def reservations_of(queue: str, reply: Sequence[bytes], reserved_at: int, read_at: float) -> list[Reservation]:
     """Those in a step's reply: id, row and record of each, the row empty if only the payload differs from the last."""
     reservations = []
-    last_row, head, handler, options = b"", 0, "", b""
+    last_row, head, handler, options, expires = b"", 0, "", b"", 0
     for name, row, record in zip(reply[::3], reply[1::3], reply[2::3], strict=True):
         if row:
             last_row = row
-            handler, payload, options = rows.content(record)
+            handler, payload, options, expires = rows.content(record)
             head = len(record) - len(payload)
-        content = handler, record[head:], options
+        content = handler, record[head:], options, expires
         reservations.append(Reservation(queue, name, last_row, content, reserved_at, read_at))
     return reservations
 
@@ -134,6 +138,11 @@ class Settlement(NamedTuple):
         row = reservation.row
         new_row = rows.dead(row if counted else rows.unstarted(row), started, failed)
         return cls(reservation.id, row, new_row, "dead", 0, error)
+
+    @classmethod
+    def expired(cls, reservation: Reservation, now: int) -> Settlement:
+        """Uncharged, and not handled."""
+        return cls(reservation.id, reservation.row, rows.expired(reservation.row, now), "expire")
 
     @classmethod
     def released(cls, reservation: Reservation) -> Settlement:

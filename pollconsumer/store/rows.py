@@ -26,7 +26,7 @@ BLANK = b"\0\0\x80".ljust(HANDLER, b"\0")
 _READY_AT_ONCE = NEVER + b"%b" + 2 * NEVER
 """From DUE to NEXT_ATTEMPT, given the instant at which it was accepted."""
 _RECORD_HEADER = 11
-_DIGEST, _OPTIONS, DIGEST_BYTES = 64, 128, 8
+_EXPIRY, _DIGEST, _OPTIONS, DIGEST_BYTES = 32, 64, 128, 8
 """Flags of records alone, and the size of a digest."""
 _HEAD = struct.Struct(">cBHB")
 _PLAIN_HEAD = _HEAD.pack(b"A", 0, 32768, 0)
@@ -63,8 +63,9 @@ def _extension(message: NewMessage) -> tuple[int, bytes]:
     from pollconsumer.core.options import encoded, options_of
 
     digest, options = bytes.fromhex(message.digest), encoded(options_of(message))
-    flags = _DIGEST * bool(digest) | _OPTIONS * bool(options)
-    return flags, digest + (len(options).to_bytes(2, "big") + options if options else b"")
+    flags = _DIGEST * bool(digest) | _EXPIRY * bool(message.lifetime) | _OPTIONS * bool(options)
+    expiry = pack6(message.lifetime) if message.lifetime else b""
+    return flags, digest + expiry + (len(options).to_bytes(2, "big") + options if options else b"")
 
 
 def bare_record(row: bytes) -> bytes:
@@ -77,20 +78,22 @@ def _handler_in(row: bytes) -> bytes:
     return row[HANDLER:].partition(b"\0")[0]
 
 
-def content(record: bytes) -> tuple[str, bytes, bytes]:
-    """Handler name, payload and encoded options of a record."""
-    at, options = _RECORD_HEADER, b""
+def content(record: bytes) -> tuple[str, bytes, bytes, int]:
+    """Handler name, payload, encoded options, and expiry of a record: in epoch ms, 0 for never."""
+    at, options, expires = _RECORD_HEADER, b"", 0
     if record[1:2] != b"\0":  # most have neither key
         at += record[10] if len(record) >= _RECORD_HEADER else 0
         if len(record) > at + 1 and record[1] & CONCURRENCY_KEY:
             at += 2 + record[at + 1]
         if record[1] & _DIGEST:
             at += DIGEST_BYTES
+        if record[1] & _EXPIRY:
+            expires, at = int.from_bytes(record[at : at + 6], "big"), at + 6
         if record[1] & _OPTIONS:
             begin, at = at + 2, at + 2 + int.from_bytes(record[at : at + 2], "big")
             options = record[begin:at]
     handler, _, payload = record[at:].partition(b"\n")
-    return handler.decode("utf-8", "replace"), payload, options
+    return handler.decode("utf-8", "replace"), payload, options, expires
 
 
 def attempts(row: bytes) -> int:
@@ -134,6 +137,11 @@ def retrying(row: bytes, failed: int) -> bytes:
 def dead(row: bytes, started: int, failed: int) -> bytes:
     ended = pack6(failed)
     return _set(row, (ENDING, b"d"), (STARTED, pack6(started)), (ENDED, ended), (FAILED, ended))
+
+
+def expired(row: bytes, ended: int) -> bytes:
+    """Ended without having been handled; the attempt is not counted."""
+    return _set(unstarted(_unbegun(row)), (ENDING, b"e"), *_OUT_OF_FLIGHT, (ENDED, pack6(ended)))
 
 
 def released(row: bytes) -> bytes:
@@ -210,6 +218,7 @@ def read_row(row: bytes, record: bytes | None = None) -> Row:
             next_attempt_at=next_attempt,
             dead_at=ended if ending == b"d" else None,
             cancelled_at=ended if ending == b"x" else None,
+            expired_at=ended if ending == b"e" else None,
         ),
     )
 

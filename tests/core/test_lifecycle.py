@@ -34,6 +34,7 @@ HEADERS = st.none() | st.dictionaries(
         (NEVER._replace(enqueued_at=2, reserved_at=3, completed_at=5), State.COMPLETED),
         (NEVER._replace(enqueued_at=2, reserved_at=3, failed_at=5, dead_at=5), State.DEAD),
         (NEVER._replace(scheduled_at=1, due_at=9, cancelled_at=5), State.CANCELLED),
+        (NEVER._replace(scheduled_at=1, enqueued_at=2, expired_at=5), State.EXPIRED),
     ],
 )
 def test_a_state_follows_from_the_timestamps(timestamps: Timestamps, state: State) -> None:
@@ -168,7 +169,17 @@ def test_the_fence_stays_in_the_row_through_every_transition(row: bytes, at: int
         assert rows.fence(after) == rows.fence(row)
 
 
-@given(HANDLERS, st.binary(), st.integers(-4096, 4096), KEYS, KEYS, INSTANTS, DIGESTS, HEADERS)
+@given(
+    HANDLERS,
+    st.binary(),
+    st.integers(-4096, 4096),
+    KEYS,
+    KEYS,
+    INSTANTS,
+    DIGESTS,
+    HEADERS,
+    st.sampled_from([0, 1, 10**12]),
+)
 def test_a_record_gives_back_what_it_was_made_of(
     handler: str,
     payload: bytes,
@@ -178,16 +189,17 @@ def test_a_record_gives_back_what_it_was_made_of(
     accepted: int,
     digest: str,
     headers: dict[str, str] | None,
+    lifetime: int,
 ) -> None:
-    message = NewMessage(
-        "m", "q", handler, payload, priority, key=key, concurrency_key=concurrency_key, digest=digest, headers=headers
-    )
+    message = NewMessage("m", "q", handler, payload, priority, key=key, concurrency_key=concurrency_key)
+    message = message._replace(digest=digest, headers=headers, lifetime=lifetime)
     sent = rows.new_record(message)
     record = sent[:4] + rows.pack6(accepted) + sent[4:]
-    *stored, options = rows.content(record)
+    *stored, options, expires = rows.content(record)
     assert stored == [handler, payload]
+    assert expires == lifetime
     assert (decoded(options).headers if options else None) == headers
-    assert record[:1] == (b"B" if digest or headers else b"A")
+    assert record[:1] == (b"B" if digest or headers or lifetime else b"A")
     read = rows.read_record(record)
     assert (read.handler, read.priority, read.attempts) == (handler, priority, 0)
     assert (read.timestamps.enqueued_at, state_of(read.timestamps)) == (accepted, State.READY)

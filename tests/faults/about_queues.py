@@ -14,7 +14,12 @@ if TYPE_CHECKING:
 
     from tests.faults.history import Execution, History, Operation
 
-PLACES = {State.COMPLETED: "completed", State.DEAD: "dead_letters", State.CANCELLED: "cancelled"}
+PLACES = {
+    State.COMPLETED: "completed",
+    State.DEAD: "dead_letters",
+    State.CANCELLED: "cancelled",
+    State.EXPIRED: "expired",
+}
 """Index of each state in which a message has ended."""
 
 

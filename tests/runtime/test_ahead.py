@@ -36,7 +36,7 @@ BRIEF = 0.5
 def reservation(n: int, handler: str = "plain", payload: bytes = b"{}", crashes: int = 0) -> Reservation:
     row = bytearray(rows.HANDLER)
     row[rows.CRASHES] = crashes
-    return Reservation("mail", b"m%d" % n, bytes(row), (handler, payload, b""), 0, 0.0)
+    return Reservation("mail", b"m%d" % n, bytes(row), (handler, payload, b"", 0), 0, 0.0)
 
 
 class Place:

@@ -52,7 +52,7 @@ def reporting_every(seconds: float) -> Reporting:
 
 
 def reserved(name: str, queue: str = "mail") -> Reservation:
-    return Reservation(queue, name.encode(), rows.BLANK, ("", b"", b""), 0, 0.0)
+    return Reservation(queue, name.encode(), rows.BLANK, ("", b"", b"", 0), 0, 0.0)
 
 
 def test_a_thread_stores_what_nothing_else_takes_along(store: Store) -> None:

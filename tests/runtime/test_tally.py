@@ -10,11 +10,12 @@ from pollconsumer.core.histogram import Histogram
 from pollconsumer.runtime.consuming.tally import EVERY, Tally
 from pollconsumer.store.inspector import Inspector
 from pollconsumer.store.reservations import Share
+from pollconsumer.store.rows import HANDLER
 from pollconsumer.store.totals import LAST_BUCKET
 from pollconsumer.store.totals_reading import Spans, Totals
 from tests.conftest import NAMESPACE
 from tests.runtime.test_exchange import Exchanging
-from tests.store.acting import die, finish, message, park, release, retry
+from tests.store.acting import chosen, die, expire, finish, message, park, release, retry
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -56,16 +57,27 @@ def counting() -> Iterator[Counting]:
 
 
 def test_each_outcome_is_counted(counting: Counting) -> None:
-    a, b, c, d, e, f = counting.reserve(*"abcdef")
+    a, b, c, d, e, f, g = counting.reserve(*"abcdefg")
     share = Share("mail")
     share.complete([finish(a), finish(b)])
-    share.settlements += [retry(c), die(d), release(e), park(f)]
+    share.settlements += [retry(c), die(d), release(e), park(f), expire(g)]
     counting.tally.settled([share], [])
     counting.tally.died("mail", "handler")
     counting.tally.send()
-    outcomes = {"completed": 2, "retried": 1, "dead": 2, "released": 1, "parked": 1}
+    outcomes = {"completed": 2, "retried": 1, "dead": 2, "released": 1, "parked": 1, "expired": 1}
     assert counting.totals().settled == {("mail", "handler", name): count for name, count in outcomes.items()}
     assert counting.totals().waits == {"mail": Spans(2.0, {9: 4})}  # half a second each, of those handled
+
+
+def test_the_digest_behind_the_name_of_a_handler_is_no_part_of_it(counting: Counting) -> None:
+    counting.store.enqueue([chosen("a", b'{"x":"%b"}' % (b"x" * 2000))])
+    (a,) = counting.reserve("b")[:1]
+    share = Share("mail")
+    share.complete([finish(a)])
+    assert b"\0" in a.row[HANDLER:]
+    counting.tally.settled([share], [])
+    counting.tally.send()
+    assert counting.totals().settled == {("mail", "handler", "completed"): 1}
 
 
 def test_what_another_launch_had_is_not_counted(counting: Counting) -> None:

@@ -28,6 +28,7 @@ INDEX = {
     State.COMPLETED: "completed",
     State.DEAD: "dead_letters",
     State.CANCELLED: "cancelled",
+    State.EXPIRED: "expired",
 }
 """Where the ids of a state stand; ready ones stand in one of several."""
 READY = ("ready", "ready_by_priority", "waiting_for_place")

@@ -35,9 +35,11 @@ def message(
     handler: str = "handler",
     digest: str = "",
     headers: dict[str, str] | None = None,
+    expires: int = 0,
 ) -> NewMessage:
+    keys = (key, lifetime, concurrency, limit)
     return NewMessage(
-        id, queue, handler, payload, priority, due, delay, key, lifetime, concurrency, limit, digest, headers
+        id, queue, handler, payload, priority, due, delay, *keys, digest, headers=headers, lifetime=expires
     )
 
 
@@ -100,6 +102,10 @@ def retry(r: Reservation, delay_ms: int = 0, error: str = "ValueError: no") -> S
 
 def die(r: Reservation, error: str = "Fatal: no") -> Settlement:
     return Settlement.dead(r, r.reserved_at, r.reserved_at, error=error)
+
+
+def expire(r: Reservation) -> Settlement:
+    return Settlement.expired(r, r.reserved_at)
 
 
 def park(r: Reservation, delay_ms: int = 0) -> Settlement:

@@ -92,8 +92,8 @@ class Handle(Generic[R]):
         A result is the JSON of what the handler returned: a tuple comes back as a list, an instant as text.
 
         ``timeout`` in seconds or as text such as ``5m``, None for no limit. TimeoutError after it; NotCompleted if the
-        message became a dead letter or was cancelled; NotFound if it is no longer kept; StoreUnreachable. Polls the
-        store, at intervals up to a tenth of a second.
+        message became a dead letter, was cancelled or expired; NotFound if it is no longer kept; StoreUnreachable.
+        Polls the store, at intervals up to a tenth of a second.
         """
         waiting = _Waiting(timeout)
         while True:

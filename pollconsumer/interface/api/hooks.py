@@ -15,6 +15,7 @@ Before = TypeVar("Before", bound="Callable[[Context], object]")
 After = TypeVar("After", bound="Callable[[Context, Any], object]")
 OnFailure = TypeVar("OnFailure", bound="Callable[[Context, BaseException, float], object]")
 OnDead = TypeVar("OnDead", bound="Callable[[Context, BaseException], object]")
+OnExpired = TypeVar("OnExpired", bound="Callable[[Context], object]")
 
 
 class Hooking:
@@ -41,6 +42,10 @@ class Hooking:
     def on_dead(self, hook: OnDead) -> OnDead:
         """Call ``hook(context, error)`` when a message became a dead letter, even without having been handled."""
         return _hook(self.hooks.on_dead, hook, 2)
+
+    def on_expired(self, hook: OnExpired) -> OnExpired:
+        """Call ``hook(context)`` when a message was not handled, because its expiry had come."""
+        return _hook(self.hooks.on_expired, hook, 1)
 
 
 def _hook(hooks: list[Any], hook: H, parameters: int) -> H:

@@ -80,6 +80,7 @@ def _as_mapping(ctx: click.Context, param: click.Parameter, given: Sequence[tupl
 @click.option("--concurrency-key", cls=Once, help="Messages with the same key are handled one at a time,")
 @click.option("--concurrency-limit", cls=Once, type=click.IntRange(1, 255), help="or this many.")
 @click.option("--id", cls=Once, help="Your own id: enqueueing it again makes no second message.")
+@click.option("--expires", cls=Once, type=Duration(positive=True, most=LONGEST_DELAY), help="Not handled after that.")
 @click.option("--header", "headers", multiple=True, type=HEADER, callback=_as_mapping, help="Repeatable.")
 @click.option("--timeout", cls=Once, type=Duration(positive=True), help="In place of the handler's.")
 @click.option("--max-attempts", cls=Once, type=click.IntRange(1, MOST_ATTEMPTS), help="In place of the handler's.")

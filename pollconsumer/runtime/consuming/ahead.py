@@ -91,7 +91,7 @@ class Ahead:
             return None
         reservation = self._reserved[0]
         handler = self._handlers.get(reservation.handler)
-        if handler is None or reservation.options or reservation.row[rows.CRASHES]:
+        if handler is None or reservation.options or reservation.expires or reservation.row[rows.CRASHES]:
             return None
         try:
             payload = decode_payload(reservation.payload)

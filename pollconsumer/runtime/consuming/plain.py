@@ -66,7 +66,7 @@ class PlainPath:
         while reserved and len(done) < most and is_trusted() and not interrupted() and now + margin < stop_before:
             reservation = reserved[0]
             way = ways.get(reservation.handler) or self._way_of(reservation.handler, inline, ways)
-            if way is None or reservation.options or reservation.row[rows.CRASHES]:
+            if way is None or reservation.options or reservation.expires or reservation.row[rows.CRASHES]:
                 break
             try:
                 payload = decode_payload(reservation.payload)

@@ -6,7 +6,7 @@ import json
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pollconsumer.core.events import AttemptFailed, MessageParked, ResultDropped, RetryPolicyFailed
+from pollconsumer.core.events import AttemptFailed, MessageExpired, MessageParked, ResultDropped, RetryPolicyFailed
 from pollconsumer.core.message import Malformed, quick_encoder
 from pollconsumer.core.notation.timespan import YEAR
 from pollconsumer.core.retry import after_failure
@@ -137,18 +137,31 @@ class Settling:
             self._watch_death(handler.hooks, reservation, error)
 
     def add_dead_letter(self, message: Reservation, problem: str) -> None:
-        """Add a dead letter that the store made, for the hooks of its handler's application; if that is unknown, those
-        of all."""
+        """Add a dead letter that the store made."""
         self.failed += 1
         self._emit(death_of(DeadLetter(message, problem)))
+        for hooks in self._concerned(message):
+            self._watch_death(hooks, message, Malformed(problem))
+
+    def _concerned(self, message: Reservation) -> list[Hooks]:
+        """The hooks of the application of its handler; if that is unknown, those of all."""
         handler = self._handlers.get(message.handler)
         concerned = self._handlers.values() if handler is None else [handler]
-        for hooks in {id(each.hooks): each.hooks for each in concerned}.values():
-            if hooks is not None:
-                self._watch_death(hooks, message, Malformed(problem))
+        return [*{id(each.hooks): each.hooks for each in concerned if each.hooks is not None}.values()]
+
+    def expire(self, reservation: Reservation, now: int) -> None:
+        """End a message that was not begun before its expiry, uncharged."""
+        self._add(reservation, Settlement.expired(reservation, now))
+        self._emit(MessageExpired(reservation.name, reservation.handler, reservation.queue))
+        for hooks in self._concerned(reservation):
+            context_of = partial(self._context_after_settlement, reservation)
+            self._watch(reservation, partial(hooks.expired, context_of))
+
+    def _context_after_settlement(self, reservation: Reservation) -> Context:
+        return self._context_of(reservation).after_settlement()
 
     def _watch_death(self, hooks: Hooks, reservation: Reservation, error: Exception) -> None:
-        self._watch(reservation, partial(hooks.dead, lambda: self._context_of(reservation).after_settlement(), error))
+        self._watch(reservation, partial(hooks.dead, partial(self._context_after_settlement, reservation), error))
 
     def _dead(
         self, reservation: Reservation, problem: str, started: int, ended: int, traced: str, *, counted: bool = True

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 EVERY = 5.0
 """Seconds between calls: a launch that is killed takes the counts since the last one with it."""
-OUTCOMES = {"retry": "retried", "dead": "dead", "release": "released", "park": "parked"}
+OUTCOMES = {"retry": "retried", "dead": "dead", "expire": "expired", "release": "released", "park": "parked"}
 ATTEMPTED = ("retry", "dead")
 """Kinds of settlements whose message was handled."""
 UNKNOWN = ""
@@ -64,7 +64,7 @@ class _OfQueue:
         """To the totals, by name. Handlers that are not ``known`` share one."""
         found: Counter[str] = Counter()
         for (name, outcome), count in self.outcomes.items():
-            handler = name.decode("utf-8", "replace")
+            handler = name.partition(b"\0")[0].decode("utf-8", "replace")  # a digest may follow
             found[totals.settled(queue, handler if handler in known else UNKNOWN, outcome)] += count
         for histogram, counts, ms in (("waiting", self.waited, self.waited_ms), ("lateness", self.late, self.late_ms)):
             for bits, count in enumerate(counts):

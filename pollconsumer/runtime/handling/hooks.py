@@ -41,12 +41,13 @@ class Hooks:
         self.after: list[Callable[[Context, Any], object]] = []
         self.on_failure: list[Callable[[Context, BaseException, float], object]] = []
         self.on_dead: list[Callable[[Context, BaseException], object]] = []
+        self.on_expired: list[Callable[[Context], object]] = []
         self._hung: set[object] = set()
         self._unsaid: set[object] = set()
         """Those that hung and were not reported yet."""
 
     def __bool__(self) -> bool:
-        return bool(self.before or self.after or self.on_failure or self.on_dead)
+        return bool(self.before or self.after or self.on_failure or self.on_dead or self.on_expired)
 
     def failed(self, context_of: Callable[[], Context], error: BaseException, delay: float) -> None:
         """An attempt failed, and there will be another in ``delay`` seconds."""
@@ -57,8 +58,12 @@ class Hooks:
         if self.on_dead:
             self.call("on_dead", context_of(), error)
 
+    def expired(self, context_of: Callable[[], Context]) -> None:
+        if self.on_expired:
+            self.call("on_expired", context_of())
+
     def call(self, kind: str, *arguments: Any) -> None:
-        """Call the hooks of a ``kind``: before, after, on_failure, on_dead."""
+        """Call the hooks of a ``kind``: before, after, on_failure, on_dead, on_expired."""
         from pollconsumer.runtime.handling.timeouts import call_within
 
         pid = os.getpid()

@@ -1,7 +1,7 @@
 -- Find messages that are in no list, and put them where their row says: a script that an access rule interrupted may have
 -- written only a record.
--- KEYS records rows ready ready_by_priority schedule in_flight completed cancelled dead_letters waiting_for_place
--- KEYS counters ready_marker schedule_marker places_taken parked
+-- KEYS records rows ready ready_by_priority schedule in_flight completed cancelled expired dead_letters
+-- KEYS waiting_for_place counters ready_marker schedule_marker places_taken parked
 -- NEEDS places
 -- ARGV records to examine, approximately
 -- Returns messages repaired; 1 while there are more records than entries in lists, so that others are missing; and 1 when
@@ -62,7 +62,7 @@ local function places()
   return redis.call('LLEN', ready) - tonumber(redis.call('HGET', counters, DUPLICATES) or 0)
     + redis.call('ZCARD', ready_by_priority) + redis.call('ZCARD', waiting_for_place) + redis.call('ZCARD', schedule)
     + redis.call('ZCARD', in_flight) + redis.call('LLEN', completed) + redis.call('LLEN', cancelled)
-    + redis.call('ZCARD', dead_letters)
+    + redis.call('LLEN', expired) + redis.call('ZCARD', dead_letters)
 end
 
 local record_count = redis.call('HLEN', records)

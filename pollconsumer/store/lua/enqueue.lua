@@ -79,12 +79,13 @@ for i = 1, count do
     seen[id] = chosen or ''
     any_chosen = any_chosen or chosen
     local priority = tonumber(ARGV[at + 3])
-    new_records[#new_records + 1], new_records[#new_records + 2] = id, record
     local due = 0
     if when ~= '' then
       due = tonumber(sub(when, 2))
       if sub(when, 1, 1) == '+' then due = exactly + due end
     end
+    if byte(body, RECORD_FLAGS) >= RECORD_ALONE then record = expiring(record, math.max(now, due)) end
+    new_records[#new_records + 1], new_records[#new_records + 2] = id, record
     if due > exactly then
       new_rows[#new_rows + 1], new_rows[#new_rows + 2] = id, fresh_row(record, math.ceil(due))
       scheduled[#scheduled + 1], scheduled[#scheduled + 2] = due_score(due), id

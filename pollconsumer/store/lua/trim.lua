@@ -1,15 +1,15 @@
--- Forget completed or cancelled messages beyond the limits, oldest first; and expired results.
--- KEYS records rows completed cancelled errors checkpoints progress results result_ends counters id_memory
+-- Forget completed, cancelled or expired messages beyond the limits, oldest first; and expired results.
+-- KEYS records rows completed cancelled expired errors checkpoints progress results result_ends counters id_memory
 -- KEYS id_memory_before
 -- NEEDS id_memory
--- ARGV messages to keep at most of either kind, ms to keep them at most, most of either to forget now; ms to remember their
+-- ARGV messages to keep at most of each kind, ms to keep them at most, most of each to forget now; ms to remember their
 --   ids at least, most ids per generation
 -- Returns messages forgotten
 
 local now, most, forgotten = now_ms(), tonumber(ARGV[3]), 0
 local horizon = be6(math.max(0, now - tonumber(ARGV[2])))
--- EXPECT completed cancelled errors
-for _, ended in ipairs({completed, cancelled}) do
+-- EXPECT completed cancelled expired errors
+for _, ended in ipairs({completed, cancelled, expired}) do
   local surplus = redis.call('LLEN', ended) - tonumber(ARGV[1])
   local entries, ids = redis.call('LRANGE', ended, 0, most - 1), {}
   for i = 1, #entries do

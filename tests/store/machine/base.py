@@ -83,6 +83,7 @@ class Base(RuleBasedStateMachine):
         queue: str,
         digest: str,
         headers: dict[str, str] | None,
+        expires: int,
     ) -> NewMessage:
         return message(
             name,
@@ -95,6 +96,7 @@ class Base(RuleBasedStateMachine):
             queue=queue,
             digest=digest,
             headers=headers,
+            expires=expires,
         )
 
     def in_hand(self) -> list[str]:
@@ -118,6 +120,7 @@ class Base(RuleBasedStateMachine):
             assert reservation.attempt == held.attempts
             assert reservation.generation == held.generation
             assert decoded(reservation.options).headers == (held.headers or {})
+            assert reservation.expires == held.expires
             assert reservation.has_checkpoint == (held.checkpoint is not None)
         quota = None if self.limits is None else self.limits.quota
         used_up = most > 0 and quota is not None and self.model.spent >= quota
@@ -135,6 +138,7 @@ def new_messages(queues: tuple[str, ...] = (QUEUE,), least: int = 1) -> st.Searc
             st.sampled_from(queues),
             st.sampled_from(["", "", A, A, B]),
             st.sampled_from([None, None, {"n": "1"}]),
+            st.sampled_from([0, 0, HOUR]),
         ),
         min_size=least,
         max_size=least + 4,

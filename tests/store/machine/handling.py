@@ -13,7 +13,7 @@ from pollconsumer.core.lifecycle import State
 from pollconsumer.core.progress import Progress
 from pollconsumer.store import outbox, rows
 from pollconsumer.store.reservations import Limits
-from tests.store.acting import HOUR, QUEUE, Launch, die, finish, park, release, retry
+from tests.store.acting import HOUR, QUEUE, Launch, die, expire, finish, park, release, retry
 from tests.store.machine.base import FEW, OTHER, new_messages
 from tests.store.machine.producing import Producing
 from tests.store.servers import server_ms
@@ -29,6 +29,7 @@ SETTLE: dict[str, Callable[[Reservation], Settlement | Done]] = {
     "retry": retry,
     "retry later": lambda r: retry(r, HOUR),
     "die": die,
+    "expire": expire,
     "release": release,
     "park": lambda r: park(r, HOUR),
     "finish": lambda r: finish(r, f"{r.attempt}", ALWAYS),
@@ -91,6 +92,10 @@ class Handling(Producing):
                 self.model.end(held, State.COMPLETED)
             elif way == "die":
                 self.model.end(held, State.DEAD)
+            elif way == "expire":
+                held.attempts -= 1
+                held.begun = False
+                self.model.end(held, State.EXPIRED)
             else:
                 delay = 0 if way == "retry" else HOUR
                 due = self.look.due(name)

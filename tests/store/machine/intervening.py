@@ -103,7 +103,7 @@ class Intervening(Handling):
         assert self.store.offer_places(QUEUE) == 0
         assert snapshot(self.wire) == before
 
-    @precondition(lambda self: self.model.having(State.COMPLETED, State.CANCELLED))
+    @precondition(lambda self: self.model.having(State.COMPLETED, State.CANCELLED, State.EXPIRED))
     @rule(keep=st.integers(0, 2), most=FEW, old_ids_too=st.booleans())
     def trim(self, keep: int, most: int, old_ids_too: bool) -> None:
         finished = [self.look.finished(ended) for ended in FINISHED]

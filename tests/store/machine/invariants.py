@@ -24,6 +24,7 @@ class Invariants(Intervening):
             State.COMPLETED: look.finished(),
             State.DEAD: look.ranked("dead_letters"),
             State.CANCELLED: look.finished("cancelled"),
+            State.EXPIRED: look.finished("expired"),
         }
         assert indexes.keys() == {*State}
         assert sorted(name for index in indexes.values() for name in index) == sorted(self.model.messages)

@@ -43,6 +43,8 @@ class Held:
     """Its number among all that were ever reserved, where it is."""
     digest: str = ""
     headers: Mapping[str, str] | None = None
+    expires: int = 0
+    """In epoch ms, 0 for never."""
 
 
 @dataclass
@@ -147,6 +149,8 @@ class Model:
             held.due = message.due
         else:
             self.make_ready(held)
+        if message.lifetime:
+            held.expires = int(held.due or held.ready_ms) + message.lifetime
         return None
 
     def make_ready(self, held: Held) -> None:

@@ -12,11 +12,12 @@ local SPENT = 255  -- CRASHES of a message whose process died in its last attemp
 
 -- Offsets of a record's fields: version, flags, priority in two bytes, the instant of its enqueueing in six, the length of
 -- the unique key, that key. With a concurrency key: its limit, its length, the key. If the user chose the id: the digest
--- of handler and payload. With options: their length in two bytes, and they as JSON. Then the handler's name, a line feed,
--- the payload. A digest or options make it a record of EXTENDED_VERSION.
+-- of handler and payload. With an expiry: its instant; on its way here, the ms from acceptance or due time. With options:
+-- their length in two bytes, and they as JSON. Then the handler's name, a line feed, the payload. A digest, an expiry or
+-- options make it a record of EXTENDED_VERSION.
 local RECORD_VERSION, RECORD_FLAGS, RECORD_PRIORITY, RECORD_SCHEDULED, RECORD_UNIQUE_KEY = 1, 2, 3, 5, 11
 local VERSION, EXTENDED_VERSION, LAST_VERSION = 65, 66, 90
-local RECORD_ALONE, DIGEST, OPTIONS = 16, 64, 128  -- flags; from RECORD_ALONE on, they are in records alone
+local RECORD_ALONE, EXPIRY, DIGEST, OPTIONS = 16, 32, 64, 128  -- flags; from RECORD_ALONE on, they are in records alone
 local DIGEST_BYTES = 8
 
 local function has_flag(flags, flag)
@@ -73,6 +74,7 @@ local function handler_at(record)
   local at, flags = after_keys(record), byte(record, RECORD_FLAGS)
   if flags < RECORD_ALONE then return at end
   if has_flag(flags, DIGEST) then at = at + DIGEST_BYTES end
+  if has_flag(flags, EXPIRY) then at = at + 6 end
   if not has_flag(flags, OPTIONS) then return at end
   local high, low = byte(record, at, at + 1)
   return at + 2 + (low and high * 256 + low or #record)
@@ -106,6 +108,14 @@ local function digest_of(row, record)
   return sub(record, at, at + DIGEST_BYTES - 1)
 end
 
+-- A record with the instant of its expiry, if it has any, in place of the time from then until that.
+local function expiring(record, from)
+  local flags = byte(record, RECORD_FLAGS)
+  if not has_flag(flags, EXPIRY) then return record end
+  local at = after_keys(record) + (has_flag(flags, DIGEST) and DIGEST_BYTES or 0)
+  return set(record, at, be6(floor(from) + number6(record, at)))
+end
+
 -- What a row says of its record: FLAGS without those of records alone, and what follows the fields.
 local function row_flags(record)
   return byte(record, RECORD_FLAGS) % RECORD_ALONE + (#record > 1024 and LARGE or 0)
@@ -122,6 +132,8 @@ local function state_of(row)
   local ending = sub(row, ENDING, ENDING)
   if ending == 'c' then return 'completed' elseif ending == 'd' then return 'dead' elseif ending == 'x' then
     return 'cancelled'
+  elseif ending == 'e' then
+    return 'expired'
   end
   if six(row, RESERVED) ~= NEVER then return 'reserved' end
   return six(row, ENQUEUED) ~= NEVER and 'ready' or 'scheduled'

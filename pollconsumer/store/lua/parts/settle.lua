@@ -84,8 +84,13 @@ for at = others, #ARGV, 6 do
     settled = true
     redis.call('ZREM', in_flight, id)
     if text ~= '' then redis.call('HSET', errors, id, text) end
-    if byte(row, FLAGS) > 0 and kind ~= 'release' then keyed[#keyed + 1], has_ended[id] = id, kind == 'dead' end
-    if kind == 'dead' then
+    if byte(row, FLAGS) > 0 and kind ~= 'release' then keyed[#keyed + 1], has_ended[id] = id, kind == 'dead' or kind == 'expire' end
+    if kind == 'expire' then
+      redis.call('RPUSH', expired, sub(row, ENDED, SCHEDULED - 1) .. id)
+      redis.call('HSET', rows, id, row)
+      if has_flag(byte(row, FLAGS), LARGE) then dropped[#dropped + 1] = id end
+      if has_flag(byte(row, FLAGS), CHECKPOINT) then redis.call('HDEL', checkpoints, id) end
+    elseif kind == 'dead' then
       redis.call('HSET', rows, id, row)
       redis.call('ZADD', dead_letters, number6(row, ENDED), id)
     elseif kind == 'release' then
