@@ -17,11 +17,13 @@ if TYPE_CHECKING:
         OutcomeUnknown,
         PayloadTooLarge,
         PollConsumerError,
+        Refused,
         StoreUnreachable,
     )
     from pollconsumer.core.retry import Backoff, Fatal, HandlerTimeout, ProcessDied, RetryIn, RetryPolicy, Yield
     from pollconsumer.interface.api.app import PollConsumer
     from pollconsumer.interface.api.handle import Handle
+    from pollconsumer.runtime.drafts import Draft
     from pollconsumer.runtime.handling.context import Context
 
 __all__ = [
@@ -29,6 +31,7 @@ __all__ = [
     "BadData",
     "Conflict",
     "Context",
+    "Draft",
     "Fatal",
     "Handle",
     "HandlerTimeout",
@@ -40,6 +43,7 @@ __all__ = [
     "PollConsumer",
     "PollConsumerError",
     "ProcessDied",
+    "Refused",
     "RetryIn",
     "RetryPolicy",
     "StoreUnreachable",
@@ -56,6 +60,7 @@ _HOMES = {
     "RetryPolicy": "pollconsumer.core.retry",
     "Yield": "pollconsumer.core.retry",
     "Context": "pollconsumer.runtime.handling.context",
+    "Draft": "pollconsumer.runtime.drafts",
     "Handle": "pollconsumer.interface.api.handle",
 }
 

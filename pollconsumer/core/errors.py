@@ -4,6 +4,7 @@
     ├── UsageError                  2    invalid flag or argument
     ├── BadData                     65   invalid data given by the user
     │   ├── PayloadTooLarge         65
+    │   ├── Refused                 65   for the hooks of a producer
     │   └── Conflict                65   its id belongs to a message with another handler or payload
     ├── NotFound                    66   no such message, queue, recurrence
     ├── NotCompleted                1    waited for a message that became a dead letter, was cancelled, or expired
@@ -52,6 +53,10 @@ class BadData(PollConsumerError, ValueError):
 
 class PayloadTooLarge(BadData):
     """The payload exceeds the limit of 1 MiB of JSON."""
+
+
+class Refused(BadData):
+    """For a hook ``before_enqueue`` to raise: the message is not to be enqueued."""
 
 
 class Conflict(BadData):

@@ -80,7 +80,7 @@ class SendOptions(TypedDict, total=False):
 
 
 _OPTIONS = SendOptions.__annotations__.keys()
-_TRAVELLING = {"headers", "timeout", "max_attempts", "retry"}
+_TRAVELLING = {"expires", "headers", "timeout", "max_attempts", "retry"}
 
 
 def new_message(handler: str, payload: Mapping[str, Any], **options: Unpack[SendOptions]) -> NewMessage:
@@ -113,9 +113,8 @@ def new_message(handler: str, payload: Mapping[str, Any], **options: Unpack[Send
         concurrency_key=concurrency_key or "",
         concurrency_limit=limit,
         digest=digest_of(handler, encoded) if "id" in given else "",
-        lifetime=max(1, milliseconds("expires", given["expires"])) if "expires" in given else 0,
     )
-    if len(given) > 1 and (travelling := given.keys() & _TRAVELLING):
+    if given and (travelling := given.keys() & _TRAVELLING):
         message = _travelling(message, {name: given[name] for name in travelling})
     return checked(message)
 
@@ -124,6 +123,8 @@ def _travelling(message: NewMessage, options: dict[str, Any]) -> NewMessage:
     """``message`` with checked ``options``."""
     from pollconsumer.core.options import options_of
 
+    if "expires" in options:
+        message = message._replace(lifetime=max(1, milliseconds("expires", options.pop("expires"))))
     if "timeout" in options:
         options["timeout"] = milliseconds("timeout", options["timeout"]) / 1000
     checked_options = options_of(message._replace(**options))

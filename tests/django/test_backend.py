@@ -322,3 +322,23 @@ def test_system_checks_name_what_is_wrong_in_tasks_and_how_to_mend_it(django_sit
     assert "No module named 'nowhere'" in texts["pollconsumer.E005"]
     assert "mail is not among consumer.queues" in texts["pollconsumer.W001"]
     assert f"Add it to consumer.queues in {django_site.directory}/config.toml" in texts["pollconsumer.W001"]
+
+
+def test_a_hook_of_the_backends_application_sees_each_task_that_is_sent(django_site: DjangoSite) -> None:
+    django_site.append("shop/tasks.py", HEADED)
+    django_site.program(f"""
+        import asyncio
+        from {FRAMEWORK} import task_backends
+        task_backends["default"].app.before_enqueue(lambda draft: draft.headers.update(tenant=draft.payload["args"][0]))
+        headed.enqueue("a")
+        asyncio.run(headed.aenqueue("b"))
+    """)
+    django_site.drain()
+    assert django_site.notes() == ["a a", "b b"]
+
+
+HEADED = """
+@task(takes_context=True)
+def headed(context, name):
+    note(f"{name} {context.message.headers['tenant']}")
+"""

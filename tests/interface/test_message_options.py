@@ -124,8 +124,10 @@ def test_every_way_of_enqueueing_takes_them(app: PollConsumer, sandbox: Sandbox)
     look.using(headers={"n": "2"}).enqueue_many([{}, {}])
     look.using(headers={"n": "3"}, id="mine").enqueue()
     assert look.using(headers={"n": "4"}, id="mine").enqueue().duplicate  # they are no part of what an id stands for
+    asyncio.run(app.enqueue_async("look", headers={"n": "5"}))
+    asyncio.run(look.using(headers={"n": "6"}).enqueue_async())
     sandbox.run()
-    assert seen == ["1", "2", "2", "3"]
+    assert seen == ["1", "2", "2", "3", "5", "6"]
 
 
 @pytest.mark.parametrize(

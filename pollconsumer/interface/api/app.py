@@ -195,6 +195,8 @@ class PollConsumer(Producing, Hooking):
         If it is cancelled, the message is not enqueued, or may be if it was already being sent.
         """
         message = new_message(handler, payload or {}, **options)
+        if self.hooks.before_enqueue:
+            message = self._drafted(message)  # in the caller's task, whose trace it may look for
 
         def call() -> Handle[Any]:
             placed = message if options.get("queue") else message._replace(queue=self.queue_of(handler))

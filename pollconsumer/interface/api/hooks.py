@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from pollconsumer.core.errors import ConfigurationError
+from pollconsumer.runtime.drafts import Draft
 from pollconsumer.runtime.handling.context import Context
 from pollconsumer.runtime.handling.hooks import Hooks
 
@@ -16,10 +17,12 @@ After = TypeVar("After", bound="Callable[[Context, Any], object]")
 OnFailure = TypeVar("OnFailure", bound="Callable[[Context, BaseException, float], object]")
 OnDead = TypeVar("OnDead", bound="Callable[[Context, BaseException], object]")
 OnExpired = TypeVar("OnExpired", bound="Callable[[Context], object]")
+BeforeEnqueue = TypeVar("BeforeEnqueue", bound="Callable[[Draft], object]")
+OnLaunch = TypeVar("OnLaunch", bound="Callable[[], object]")
 
 
 class Hooking:
-    """Hooks apply to all handlers of the application, including those registered earlier.
+    """Hooks apply to the application and all of its handlers, including those registered earlier.
 
     Their exceptions are logged in a line, and change nothing. ConfigurationError for a function that cannot be called
     as a hook.
@@ -46,6 +49,21 @@ class Hooking:
     def on_expired(self, hook: OnExpired) -> OnExpired:
         """Call ``hook(context)`` when a message was not handled, because its expiry had come."""
         return _hook(self.hooks.on_expired, hook, 1)
+
+    def before_enqueue(self, hook: BeforeEnqueue) -> BeforeEnqueue:
+        """Call ``hook(draft)`` in the producer, before this application enqueues a message, or one of its handlers
+        does. It may change ``draft.headers``; what it raises, such as ``Refused``, the caller gets, and nothing is
+        sent."""
+        return _hook(self.hooks.before_enqueue, hook, 1)
+
+    def on_launch(self, hook: OnLaunch) -> OnLaunch:
+        """Call ``hook()`` in each launch, once it has its lease, before it handles anything. If it raises, the launch
+        ends, with exit code 78."""
+        return _hook(self.hooks.on_launch, hook, 0)
+
+    def on_launch_end(self, hook: OnLaunch) -> OnLaunch:
+        """Call ``hook()`` at the end of each launch whose ``on_launch`` hooks were called, within five seconds."""
+        return _hook(self.hooks.on_launch_end, hook, 0)
 
 
 def _hook(hooks: list[Any], hook: H, parameters: int) -> H:

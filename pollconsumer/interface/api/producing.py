@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from pollconsumer.core.message import NewMessage
     from pollconsumer.interface.settings.model import Settings
+    from pollconsumer.runtime.handling.hooks import Hooks
     from pollconsumer.store.inspector import Message
     from pollconsumer.store.producer import Producer
     from pollconsumer.store.wire import Wire
@@ -32,6 +33,8 @@ T = TypeVar("T")
 class Producing:
     """One connection, opened lazily, whose calls are made one at a time; each ``…_async`` without blocking an event
     loop. A child process opens its own."""
+
+    hooks: Hooks
 
     def __init__(
         self, config: str | os.PathLike[str] | None, store: str | None, namespace: str | None, patience: float
@@ -49,16 +52,22 @@ class Producing:
 
     def enqueue_one(self, message: NewMessage) -> Handle[Any]:
         """Enqueue a prepared message."""
+        if self.hooks.before_enqueue:
+            message = self._drafted(message)
         with Shield(), self._calls:
             entry = self._opened().enqueue_one(message)
         return Handle(entry.id, message.queue, self, duplicate=entry.duplicate)
 
     async def enqueue_one_async(self, message: NewMessage) -> Handle[Any]:
+        if self.hooks.before_enqueue:
+            message = self._drafted(message)
         entry = await self._make_async(lambda: self._opened().enqueue_one(message))
         return Handle(entry.id, message.queue, self, duplicate=entry.duplicate)
 
     def enqueue_messages(self, messages: Sequence[NewMessage]) -> list[Handle[Any]]:
         """Enqueue prepared messages, a few hundred per round trip. Calls of other threads may come in between."""
+        if self.hooks.before_enqueue:
+            messages = [self._drafted(message) for message in messages]
         handles: list[Handle[Any]] = []
         with Shield():
             for part in _round_trips(messages):
@@ -67,11 +76,18 @@ class Producing:
         return handles
 
     async def enqueue_messages_async(self, messages: Sequence[NewMessage]) -> list[Handle[Any]]:
+        if self.hooks.before_enqueue:
+            messages = [self._drafted(message) for message in messages]
         handles: list[Handle[Any]] = []
         for part in _round_trips(messages):
             with _after(handles):
                 handles += await self._make_async(partial(self._enqueue_part, part))
         return handles
+
+    def _drafted(self, message: NewMessage) -> NewMessage:
+        from pollconsumer.runtime.drafts import drafted
+
+        return drafted(message, self.hooks.before_enqueue)
 
     def _enqueue_part(self, part: Sequence[NewMessage]) -> list[Handle[Any]]:
         store = self._opened()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -64,6 +65,7 @@ def launch_consumer(settings: Settings, *, until_empty: bool, linger: float, max
                 linger=linger,
                 max_messages=max_messages,
             )
+            begin_hooks()
             with _ready(handlers, settings, programs, launch.check_lease) as ready:
                 learned = options._replace(min_margin=launch.min_margin)
                 return consume(launch, learned, ready, recurrences, executor_of(chosen.concurrency))
@@ -72,6 +74,18 @@ def launch_consumer(settings: Settings, *, until_empty: bool, linger: float, max
 
     on_death = None if programs is None else programs.clear
     run_launch(plan, opener_of(settings), listener(), prepare, on_death)
+
+
+def begin_hooks() -> None:
+    """Call the ``on_launch`` hooks of all applications, and have those of ``on_launch_end`` called when the process
+    ends, after the lease was released. ConfigurationError if one fails."""
+    from pollconsumer.interface.api.registry import registry  # the mover needs none of it
+
+    hooks = [app.hooks for app in registry.apps if app.hooks.on_launch or app.hooks.on_launch_end]
+    if hooks:
+        from pollconsumer.runtime.handling.launch_hooks import begin_launch
+
+        atexit.register(begin_launch(hooks))
 
 
 def launch_mover(settings: Settings) -> None:

@@ -19,7 +19,7 @@ from pollconsumer.interface.assembly.handlers import load_handlers
 from pollconsumer.interface.settings.load import from_values
 from pollconsumer.interface.streaks import LaunchStreaks
 from pollconsumer.runtime.handling.context import Context, Delivery, Situation
-from pollconsumer.runtime.handling.handler import Handler
+from pollconsumer.runtime.handling.handler import Handler, hooks_before_enqueue
 from pollconsumer.runtime.handling.stray_forks import end_stray
 from pollconsumer.runtime.isolation.protocol import Connection, decode_refusal, encode_messages, encode_outcome
 
@@ -131,6 +131,7 @@ class _Serving:
                 self._save,
                 self._queue_of,
                 report=reports.report,
+                before_enqueue=hooks_before_enqueue(handler),
             )
             context = Context(Delivery(*given["delivery"]), situation)
         # The launch enforces its timeout.

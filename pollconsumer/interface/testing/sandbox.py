@@ -33,6 +33,7 @@ from pollconsumer.interface.testing.launches import SandboxLaunch, WatchedExecut
 from pollconsumer.interface.testing.memory import MemoryOpener
 from pollconsumer.runtime.consumer_role import consume, define
 from pollconsumer.runtime.handling.handler import Handler
+from pollconsumer.runtime.handling.launch_hooks import begin_launch
 from pollconsumer.runtime.launch.held import LaunchPlan
 from pollconsumer.runtime.messages import due_ms
 from pollconsumer.runtime.mover import mover
@@ -252,10 +253,12 @@ class Sandbox:
             return None
 
         self._launching, self._clock.patience = True, None if end is None else patience
+        end_hooks = begin_launch([app.hooks for app in registry.apps])
         try:
             reason = launch.work(lambda launch: consume(launch, options, handlers, recurrences, executor))
         finally:
             self._launching, self._clock.patience = False, None
+            end_hooks()
         if executor.raised is not None:
             raise executor.raised
         counts = launch.progress.counts()

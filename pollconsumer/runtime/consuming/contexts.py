@@ -9,7 +9,7 @@ from functools import partial
 from pollconsumer.core.message import Malformed, NewMessage, decode_payload
 from pollconsumer.runtime.consuming.reporting import Reporting
 from pollconsumer.runtime.handling.context import Context, Delivery, Situation
-from pollconsumer.runtime.handling.handler import Handler
+from pollconsumer.runtime.handling.handler import Handler, hooks_before_enqueue
 from pollconsumer.runtime.launch.held import Launch
 from pollconsumer.store.redis_store import RedisStore
 from pollconsumer.store.reservations import Reservation
@@ -56,7 +56,10 @@ class Deliveries:
         save = partial(self._save, reservation)
         stop_before, clock = self._launch.window.stop_before, self._launch.clock
         report = partial(self._reporting.report, reservation)
-        situation = Situation(stop_before, self._cancelled, save, self._queue_of, clock, self._send, report)
+        before_enqueue = hooks_before_enqueue(self._handlers.get(reservation.handler))
+        situation = Situation(
+            stop_before, self._cancelled, save, self._queue_of, clock, self._send, report, before_enqueue
+        )
         return Context(delivery, situation)
 
     def _save(self, reservation: Reservation, state: bytes) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from threading import Lock
 from types import MappingProxyType
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 from pollconsumer.core.errors import BadData, UsageError
 from pollconsumer.core.message import NewMessage, encode_payload
 from pollconsumer.core.notation.instants import datetime_of
+from pollconsumer.runtime.drafts import BeforeEnqueue, drafted
 from pollconsumer.runtime.handling.shield import Shield
 from pollconsumer.runtime.messages import SendOptions, new_message
 
@@ -59,6 +60,7 @@ class Situation(NamedTuple):
 
     ``save`` stores a checkpoint; ``report`` stores progress, soon; ``queue_of`` gives a handler's default queue.
     ``send`` enqueues a message immediately and returns its id; only hooks that are called after the settlement need it.
+    ``before_enqueue``: the hooks of the handler's application.
     """
 
     stop_before: float
@@ -68,6 +70,7 @@ class Situation(NamedTuple):
     clock: Callable[[], float] = time.monotonic
     send: Callable[[NewMessage], str] | None = None
     report: Callable[[Progress], None] = lambda _: None
+    before_enqueue: Sequence[BeforeEnqueue] = ()
 
 
 class Context:
@@ -183,6 +186,8 @@ class Context:
         if copy_headers:
             options["headers"] = {**self.headers, **(options.get("headers") or {})}
         message = new_message(handler, payload or {}, **options)
+        if self._situation.before_enqueue:
+            message = drafted(message, self._situation.before_enqueue)
         if self._settled and self._situation.send is not None:
             with Shield():
                 return self._situation.send(message)

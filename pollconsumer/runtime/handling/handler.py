@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from inspect import iscoroutine
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from pollconsumer.core.notation.timespan import DAY
 from pollconsumer.core.retry import Backoff, RetryPolicy
+from pollconsumer.runtime.drafts import BeforeEnqueue
 from pollconsumer.runtime.handling.arguments import Arguments
 from pollconsumer.runtime.handling.context import Context
 from pollconsumer.runtime.handling.hooks import Hooks, Run, hooked, hooked_coroutine
@@ -94,6 +95,11 @@ def calling(function: Callable[..., Any], arguments: Arguments) -> Run:
     if arguments.takes_context:
         return lambda payload, context: function(**arguments.bind(payload), context=context)
     return lambda payload, _: function(**arguments.bind(payload))
+
+
+def hooks_before_enqueue(handler: Handler | None) -> Sequence[BeforeEnqueue]:
+    """Those of its application, for what it enqueues."""
+    return () if handler is None or handler.hooks is None else handler.hooks.before_enqueue
 
 
 def with_hooks(handler: Handler, hooks: Hooks) -> Handler:

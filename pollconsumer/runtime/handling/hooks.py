@@ -12,6 +12,7 @@ from contextvars import copy_context
 from functools import partial
 from typing import Any
 
+from pollconsumer.runtime.drafts import BeforeEnqueue
 from pollconsumer.runtime.handling.context import Context
 from pollconsumer.runtime.handling.outcome import describe
 from pollconsumer.runtime.handling.stray_forks import end_stray
@@ -28,7 +29,7 @@ class Crashed(Exception):
     """The process died too often while the message was in flight."""
 
 
-def _name(hook: object) -> str:
+def name_of(hook: object) -> str:
     return getattr(hook, "__qualname__", type(hook).__name__)
 
 
@@ -42,12 +43,17 @@ class Hooks:
         self.on_failure: list[Callable[[Context, BaseException, float], object]] = []
         self.on_dead: list[Callable[[Context, BaseException], object]] = []
         self.on_expired: list[Callable[[Context], object]] = []
+        self.before_enqueue: list[BeforeEnqueue] = []
+        self.on_launch: list[Callable[[], object]] = []
+        self.on_launch_end: list[Callable[[], object]] = []
         self._hung: set[object] = set()
         self._unsaid: set[object] = set()
         """Those that hung and were not reported yet."""
 
     def __bool__(self) -> bool:
-        return bool(self.before or self.after or self.on_failure or self.on_dead or self.on_expired)
+        """Whether any concerns a handler."""
+        settled = self.on_failure or self.on_dead or self.on_expired
+        return bool(self.before or self.after or settled or self.before_enqueue)
 
     def failed(self, context_of: Callable[[], Context], error: BaseException, delay: float) -> None:
         """An attempt failed, and there will be another in ``delay`` seconds."""
@@ -63,7 +69,7 @@ class Hooks:
             self.call("on_expired", context_of())
 
     def call(self, kind: str, *arguments: Any) -> None:
-        """Call the hooks of a ``kind``: before, after, on_failure, on_dead, on_expired."""
+        """Call the hooks of a ``kind``: as before, on_failure or on_launch_end."""
         from pollconsumer.runtime.handling.timeouts import call_within
 
         pid = os.getpid()
@@ -76,11 +82,11 @@ class Hooks:
                     failure = error
                 end_stray(pid, failure)
             if failure is not None:
-                self._warn(f"hook {kind} {_name(hook)} raised {describe(failure)[:MOST_CHARACTERS]}")
+                self._warn(f"hook {kind} {name_of(hook)} raised {describe(failure)[:MOST_CHARACTERS]}")
             if id(hook) in self._unsaid:
                 self._unsaid.discard(id(hook))
                 limit = f"did not end within {HOOK_TIMEOUT:g}s"
-                self._warn(f"hook {kind} {_name(hook)} {limit}; it is not called again in this launch")
+                self._warn(f"hook {kind} {name_of(hook)} {limit}; it is not called again in this launch")
 
     def _hang(self, hook: object) -> None:
         """Logs nothing: the hook may hold the log's lock."""

@@ -1,0 +1,39 @@
+"""What an application does at the beginning and the end of a launch, such as opening and closing a pool."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+
+from pollconsumer.core.errors import ConfigurationError
+from pollconsumer.runtime.handling.hooks import MOST_CHARACTERS, Hooks, name_of
+from pollconsumer.runtime.handling.outcome import describe
+from pollconsumer.runtime.handling.stray_forks import end_stray
+
+
+def begin_launch(applications: Iterable[Hooks]) -> Callable[[], None]:
+    """Call their ``on_launch`` hooks. Returns what calls their ``on_launch_end`` hooks.
+
+    ConfigurationError if one fails: later ones are not called, and the applications before it are ended.
+    """
+    begun: list[Hooks] = []
+
+    def end() -> None:
+        while begun:
+            begun.pop().call("on_launch_end")
+
+    pid = os.getpid()
+    for hooks in applications:
+        for hook in hooks.on_launch:
+            failure: BaseException | None = None
+            try:
+                hook()
+            except BaseException as error:
+                failure = error
+            end_stray(pid, failure)
+            if failure is not None:
+                end()
+                problem = f"it raised {describe(failure)[:MOST_CHARACTERS]}"
+                raise ConfigurationError("on_launch", name_of(hook), problem) from failure
+        begun.append(hooks)
+    return end
