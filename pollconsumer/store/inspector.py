@@ -1,4 +1,4 @@
-"""Reads for `status`, `list`, `launches` and `lease`. Nothing here writes."""
+"""Reads for `status`, `list`, `launches`, `lease` and `dashboard`. Nothing here writes."""
 
 from __future__ import annotations
 
@@ -110,6 +110,15 @@ class Inspector:
     def queues(self) -> list[str]:
         return known_queues(self._wire, self._keys)
 
+    def now(self) -> int:
+        """The server's clock, in epoch ms."""
+        return now_ms(self._wire)
+
+    def counts(self, queue: str) -> QueueCounts:
+        """Raises NotFound for the queue."""
+        self._refuse_unknown(queue, self.queues())
+        return self._count(queue, self.now())
+
     def message(self, message_id: str, queue: str | None = None) -> Message:
         """In that queue, or in the one that has it. NotFound if there is none, UsageError if two queues have one."""
         having = self._having(message_id) if queue is None else [queue]
@@ -149,12 +158,11 @@ class Inspector:
     def messages(self, state: State | None, queue: str | None, limit: int) -> Iterator[Message]:
         """At most ``limit`` messages, oldest in their state first, a page at a time. Raises NotFound for the queue."""
         known = self.queues()
-        if queue is not None and queue not in known:
-            names = ", ".join(known) or "none yet"
-            raise NotFound("no such queue", queue, f"queues are: {names}")
+        if queue is not None:
+            self._refuse_unknown(queue, known)
         left = limit
         for name in [queue] if queue else known:
-            for index in _INDEXES if state is None else [state]:
+            for index in INDEXES if state is None else [state]:
                 for key, page in self._ids(name, index):
                     for message in self._messages(name, page, index):
                         # A message that is offered a place is both in the ready list and in line.
@@ -178,6 +186,10 @@ class Inspector:
 
     def leases(self) -> list[dict[str, Any]]:
         return leases_of(self._wire, self._keys)
+
+    def _refuse_unknown(self, queue: str, known: Sequence[str]) -> None:
+        if queue not in known:
+            raise NotFound("no such queue", queue, f"queues are: {', '.join(known) or 'none yet'}")
 
     def _count(self, queue: str, now: int) -> QueueCounts:
         key = self._keys.queue
@@ -260,19 +272,19 @@ class Inspector:
 
     def _ids(self, queue: str, state: State) -> Iterator[tuple[str, list[bytes]]]:
         """Pages of an index's ids, with its key; ids that move concurrently may be missed or repeated."""
-        for name in _INDEXES[state]:
+        for name in INDEXES[state]:
             first, command = 0, "LRANGE" if QUEUE_KEYS[name].type == "list" else "ZRANGE"
             while True:
                 entries = self._wire.command(command, self._keys.queue(queue, name), first, first + PAGE - 1)
                 if not entries:
                     break
-                yield name, [_id_in(name, entry) for entry in entries]
+                yield name, [id_in(name, entry) for entry in entries]
                 first += len(entries)
 
 
 _PARTS = ("rows", "records", "errors", "results", "progress")
 
-_INDEXES: dict[State, list[str]] = {
+INDEXES: dict[State, list[str]] = {
     State.SCHEDULED: ["schedule"],
     State.READY: ["ready_by_priority", "ready", "waiting_for_place"],
     State.RESERVED: ["in_flight"],
@@ -283,7 +295,7 @@ _INDEXES: dict[State, list[str]] = {
 }
 
 
-def _id_in(key: str, entry: bytes) -> bytes:
+def id_in(key: str, entry: bytes) -> bytes:
     """The id in an entry of an index, which may prefix it by the time of its end, or by its key and place in line."""
     if key in FINISHED:
         return entry[6:]

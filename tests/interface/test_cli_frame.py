@@ -19,10 +19,10 @@ import pytest
 
 from pollconsumer.core.choices import HandOff
 from pollconsumer.core.errors import BadData, StoreUnreachable
-from pollconsumer.core.notation.instants import iso
+from pollconsumer.core.notation.instants import ago, iso
 from pollconsumer.interface import logs
 from pollconsumer.interface.cli import group
-from pollconsumer.interface.cli.output import ago, print_json, print_table
+from pollconsumer.interface.cli.output import print_json, print_table
 from pollconsumer.interface.cli.types import CRON, DUE_TIME, MEMORY_SIZE, QUEUE_NAME, Duration, Once, Word
 from tests.short_directory import short_directory
 

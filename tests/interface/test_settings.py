@@ -164,7 +164,7 @@ def test_a_printed_settings_object_does_not_show_the_store() -> None:
         ("[consumr]\n", "unknown key: consumr; did you mean consumer?"),
         ("[Consumer]\n", "unknown key: Consumer; did you mean consumer?"),
         ('directory = "/"', "unknown key: directory;"),
-        ("[dashboard]\n", "unknown key: dashboard;"),
+        ("[dashboards]\n", "unknown key: dashboards;"),
         ("[queue.reports]\n", "unknown key: queue;"),
         ("[commands.nightly]\n", "commands.nightly.command: []; empty"),
         ('[consumer]\nconcurrency = "3"', "consumer.concurrency: 3; expected an integer"),

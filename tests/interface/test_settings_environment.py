@@ -28,6 +28,7 @@ WRITTEN = {
     "trust_writable": ("true", "true"),
     "strict.replicas": ("2", "2"),
     "strict.within": ('"1s"', "1s"),
+    "dashboard.token": ('"a-token-of-sixteen"', "a-token-of-sixteen"),
     "consumer.queues": ('["mail"]', "mail"),
     "consumer.timeout": ('"30s"', "30s"),
     "consumer.schedule": ('"*/5 * * * *"', "*/5 * * * *"),

@@ -74,6 +74,7 @@ COMMANDS: dict[str, list[list[str]]] = {
     "check": [[], ["--json"]],
     "metrics": [[], ["--textfile", f"nowhere{NAME}/metrics"], ["--serve", LINE]],
     "doctor": [[], ["--json"], ["--quiet"]],
+    "dashboard": [["--static", "pages"], ["--host", LINE], [LINE]],
     "completion": [["bash"], [LINE]],
     "store start": [[LINE]],
     "store stop": [[LINE]],

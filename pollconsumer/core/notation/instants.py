@@ -1,4 +1,4 @@
-"""Instants as datetimes, as milliseconds since the epoch, and as ISO 8601 text; and seconds as milliseconds."""
+"""Instants as datetimes, as milliseconds since the epoch, and as text; and seconds as milliseconds."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 LAST_MILLISECOND = 253_402_300_799_999
 """The end of year 9999, in milliseconds since the epoch: Python has no later dates."""
 _MILLISECOND = timedelta(milliseconds=1)
+_UNITS = ((86400, "day"), (3600, "hour"), (60, "minute"), (1, "second"))
 
 
 def datetime_of(epoch_ms: int) -> datetime:
@@ -44,3 +45,14 @@ def iso(epoch_ms: int) -> str:
 def iso_of(moment: datetime, timespec: str = "milliseconds") -> str:
     """``moment``, which is in UTC, as ISO 8601, truncated to ``timespec``."""
     return moment.isoformat(timespec=timespec).replace("+00:00", "Z")
+
+
+def ago(epoch_ms: int, now_ms: int) -> str:
+    """``3 minutes ago`` or ``in 3 minutes``, in the largest whole unit; ``now`` within a second."""
+    seconds = abs(now_ms - epoch_ms) // 1000
+    for size, unit in _UNITS:
+        count = seconds // size
+        if count:
+            text = f"{count} {unit}{'' if count == 1 else 's'}"
+            return f"{text} ago" if epoch_ms < now_ms else f"in {text}"
+    return "now"

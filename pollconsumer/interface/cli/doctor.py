@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-
 import click
 
-from pollconsumer.core.choices import HandOff
-from pollconsumer.core.health.facts import Expected
 from pollconsumer.core.health.findings import findings_of
 from pollconsumer.interface.cli.group import current_settings
 from pollconsumer.interface.cli.opened import opened
 from pollconsumer.interface.cli.output import print_json, print_lines
 from pollconsumer.interface.logs import write_line
-from pollconsumer.interface.settings.model import Settings
-from pollconsumer.runtime.launch.next_launches import next_launches
+from pollconsumer.interface.settings.expected import expected_of
 from pollconsumer.runtime.own_files import data_directory
 from pollconsumer.runtime.store_opener import EMBEDDED
 from pollconsumer.store.examining import Examiner
@@ -30,7 +25,7 @@ def doctor(quiet: bool, as_json: bool) -> int:
     """
     settings = current_settings()
     examiner = opened(Examiner)
-    facts = examiner.facts(_expected(settings), data_directory() if settings.store == EMBEDDED else None)
+    facts = examiner.facts(expected_of(settings), data_directory() if settings.store == EMBEDDED else None)
     found = findings_of(facts)
     if as_json:
         if found or not quiet:
@@ -42,18 +37,3 @@ def doctor(quiet: bool, as_json: bool) -> int:
     else:
         print_lines(found or [f"all is well: {facts.server.version}"])
     return 1 if found else 0
-
-
-def _expected(settings: Settings) -> Expected:
-    """What launches with these settings are to be like."""
-    consumer, period, launches = settings.consumer, None, 1
-    if consumer.schedule:
-        first, second = next_launches(consumer.schedule, datetime.now().astimezone())
-        period = second - first
-    if consumer.handoff is HandOff.BATON:
-        launches = 2
-    window = min(consumer.timeout, period or consumer.timeout) * launches
-    replicas = (
-        (settings.strict.replicas or 1) if settings.durability == "strict" and settings.store != EMBEDDED else None
-    )
-    return Expected(consumer.queues, period, window, consumer.grace, consumer.overrun_target, replicas)

@@ -33,6 +33,7 @@ COMMANDS = {
     "check": ("check:check", "Validate configuration and handlers, show the window."),
     "metrics": ("metrics:metrics", "Metrics as Prometheus text: print, write or serve them."),
     "doctor": ("doctor:doctor", "Check the running system; exit with 1 if something is wrong."),
+    "dashboard": ("dashboard:dashboard", "Web pages about the installation, served or as files."),
     "store": ("store:store", "The embedded server."),
     "init": ("init:init", "Files by which a platform launches this configuration."),
     "completion": ("completion:completion", "Completion for bash, zsh or fish."),

@@ -7,10 +7,10 @@ from typing import Any
 
 import click
 
-from pollconsumer.core.notation.instants import iso
+from pollconsumer.core.notation.instants import ago, iso
 from pollconsumer.core.notation.timespan import format_duration
 from pollconsumer.interface.cli.opened import opened
-from pollconsumer.interface.cli.output import ago, print_json, print_table
+from pollconsumer.interface.cli.output import print_json, print_table
 from pollconsumer.interface.cli.types import Once
 from pollconsumer.store.inspector import Inspector
 

@@ -19,7 +19,6 @@ from pollconsumer.interface.cli.table import lay_out
 
 PROGRESS_COLUMNS = 40
 """Maximum width of progress."""
-_UNITS = ((86400, "day"), (3600, "hour"), (60, "minute"), (1, "second"))
 _DELETE = "\x7f"
 """The only control character that JSON allows unescaped in a string."""
 
@@ -75,17 +74,6 @@ def json_text(value: object) -> str:
     """``value`` as JSON for a person to read and copy: only invisible characters are escaped, as in JSON."""
     text = json.dumps(value, ensure_ascii=False)
     return text if printable(text) == text else "".join(c if printable(c) == c else _json(c)[1:-1] for c in text)
-
-
-def ago(epoch_ms: int, now_ms: int) -> str:
-    """``3 minutes ago`` or ``in 3 minutes``, in the largest whole unit; ``now`` within a second."""
-    seconds = abs(now_ms - epoch_ms) // 1000
-    for size, unit in _UNITS:
-        count = seconds // size
-        if count:
-            text = f"{count} {unit}{'' if count == 1 else 's'}"
-            return f"{text} ago" if epoch_ms < now_ms else f"in {text}"
-    return "now"
 
 
 def was_printing(error: OSError) -> bool:

@@ -60,7 +60,8 @@ def load_settings(config: Path | None = None, *, store: str | None = None, names
         settings = _assemble(read(path if content else None, variables), path)
         validate(settings)
         # The file is read twice on the way here, and must not be cached if it changed in between.
-        if key and redacted(settings.store) == settings.store and key == _key(*_find(config, variables), variables):
+        secret = settings.dashboard.token is not None or redacted(settings.store) != settings.store
+        if key and not secret and key == _key(*_find(config, variables), variables):
             _remember(key, settings)
     flags = {name: value for name, value in (("store", store), ("namespace", namespace)) if value is not None}
     if flags:

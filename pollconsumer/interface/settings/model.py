@@ -84,6 +84,14 @@ class MoverSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class DashboardSettings:
+    """Web pages about the installation."""
+
+    token: str | None = field(default=None, repr=False)
+    """What one must know to see the pages that `dashboard` serves. Unset: made at its start, where one is needed."""
+
+
+@dataclass(frozen=True, slots=True)
 class StrictSettings:
     """Replication that ``durability = "strict"`` waits for. ``replicas`` unset: one, if the server has any."""
 
@@ -174,6 +182,7 @@ class Settings:
     consumer: ConsumerSettings = field(default_factory=ConsumerSettings)
     mover: MoverSettings = field(default_factory=MoverSettings)
     strict: StrictSettings = field(default_factory=StrictSettings)
+    dashboard: DashboardSettings = field(default_factory=DashboardSettings)
     queues: dict[str, QueueSettings] = field(default_factory=dict)
     recurrences: dict[str, RecurrenceSettings] = field(default_factory=dict)
     commands: dict[str, CommandSettings] = field(default_factory=dict)
@@ -191,7 +200,12 @@ class Settings:
         return OwnFiles([] if self.state == NO_STATE else [self.directory / Path(self.state).expanduser()])
 
 
-SECTIONS = {"consumer": ConsumerSettings, "mover": MoverSettings, "strict": StrictSettings}
+SECTIONS = {
+    "consumer": ConsumerSettings,
+    "mover": MoverSettings,
+    "strict": StrictSettings,
+    "dashboard": DashboardSettings,
+}
 TABLES = {"queues": QueueSettings, "recurrences": RecurrenceSettings, "commands": CommandSettings}
 """Sections whose keys are chosen by the user."""
 PLACE = ("directory", "config")

@@ -10,13 +10,14 @@ from typing import Any
 
 from pollconsumer.core.errors import BadData, ConfigurationError, PollConsumerError, UsageError
 from pollconsumer.core.message import check_handler, check_priority, encode_payload
-from pollconsumer.core.notation.redaction import redacted
+from pollconsumer.core.notation.redaction import HIDDEN, redacted
 from pollconsumer.core.notation.timespan import YEAR, parse_duration
 from pollconsumer.core.retry import Backoff
 from pollconsumer.interface.settings.model import PREFIX, CommandSettings, QueueSettings, RecurrenceSettings, Settings
 from pollconsumer.interface.settings.values import NAME, NAME_RULE, check_cron, check_store, check_zone, parse_quota
 
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+LEAST_TOKEN = 16
 RETRY = ("first", "factor", "most", "jitter")
 
 
@@ -80,6 +81,11 @@ def _rules(settings: Settings, flags: Collection[str]) -> Iterator[tuple[str, ob
     rule = "the embedded server has none: leave it unset, or name a store of yours"
     yield "strict.replicas", replicas, replicas is None or settings.store != "embedded", rule
     yield "strict.within", within, 0.001 <= within <= 60, "must be between 1ms and 60s"
+    token, rule = settings.dashboard.token, f"must be {LEAST_TOKEN} or more printable ASCII characters without spaces"
+    known = token is None or (
+        len(token) >= LEAST_TOKEN and token.isascii() and token.isprintable() and " " not in token
+    )
+    yield "dashboard.token", token and HIDDEN, known, rule
     for section in ("consumer", "mover"):
         margin, timeout = _at(settings, f"{section}.min_margin"), _at(settings, f"{section}.timeout")
         if margin is None:

@@ -1,0 +1,87 @@
+"""Addresses of pages, relative to each other: all are in one directory."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from urllib.parse import urlencode
+
+from pollconsumer.core.lifecycle import State
+from pollconsumer.core.notation.digests import sha256
+
+STYLE, ICON = "style.css", "icon.svg"
+_AS_IT_IS = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,99}")
+LONGEST_NAME = 1000
+"""Characters of an id or a name that has a page."""
+
+
+class Served:
+    """Of a server. An undecodable name is one that no page is about."""
+
+    front = "./"
+
+    def message(self, queue: str, message_id: str) -> str | None:
+        return _query("message", queue=queue, id=message_id)
+
+    def queue(self, name: str, state: State = State.READY, skip: int = 0) -> str | None:
+        return _query("queue", name=name, state=state, skip=skip)
+
+    def handler(self, name: str) -> str | None:
+        return _query("handler", name=name)
+
+    def recurrence(self, name: str) -> str | None:
+        return _query("recurrence", name=name)
+
+
+class Filed:
+    """Of files, as far as there is one: ``pages`` are their names."""
+
+    front = "index.html"
+
+    def __init__(self, pages: Collection[str]) -> None:
+        self._pages = pages
+
+    def message(self, queue: str, message_id: str) -> str | None:
+        return self._known(of_message(queue, message_id))
+
+    def queue(self, name: str, state: State = State.READY, skip: int = 0) -> str | None:
+        return None if skip else self._known(of_queue(name, state))
+
+    def handler(self, name: str) -> str | None:
+        return self._known(of_handler(name))
+
+    def recurrence(self, name: str) -> str | None:
+        return self._known(of_recurrence(name))
+
+    def _known(self, page: str) -> str | None:
+        return page if page in self._pages else None
+
+
+def of_message(queue: str, message_id: str) -> str:
+    return _file("message", queue, message_id)
+
+
+def of_queue(name: str, state: State) -> str:
+    return _file("queue", name, state)
+
+
+def of_handler(name: str) -> str:
+    return _file("handler", name)
+
+
+def of_recurrence(name: str) -> str:
+    return _file("recurrence", name)
+
+
+def _query(page: str, **values: object) -> str | None:
+    texts = {name: str(value) for name, value in values.items()}
+    if any(len(text) > LONGEST_NAME or "\0" in text for text in texts.values()):
+        return None
+    return f"{page}?{urlencode(texts, errors='replace')}"
+
+
+def _file(kind: str, *names: str) -> str:
+    """A digest takes the place of a name that is none for a file, or whose letters a file system may confuse."""
+    plain = all(_AS_IT_IS.fullmatch(name) and name == name.lower() for name in names)
+    named = "-".join(names) if plain else sha256("\n".join(names).encode("utf-8", "replace"))[:32]
+    return f"{kind}-{named}.html"

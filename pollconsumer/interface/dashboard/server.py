@@ -1,0 +1,165 @@
+"""The pages as a web application."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from threading import Lock
+from urllib.parse import parse_qs
+
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.routing import Route
+
+from pollconsumer.core.errors import BadData, NotFound, PollConsumerError, StoreUnreachable, UsageError
+from pollconsumer.core.lifecycle import State
+from pollconsumer.core.message import check_queue
+from pollconsumer.interface.dashboard import links
+from pollconsumer.interface.dashboard.access import Access
+from pollconsumer.interface.dashboard.acting import Acting
+from pollconsumer.interface.dashboard.guard import App, Guard
+from pollconsumer.interface.dashboard.pages import Pages, static_file
+from pollconsumer.interface.dashboard.reading import Reading
+
+FARTHEST = 1_000_000_000
+"""Messages that a page may skip."""
+LONGEST_FORM = 8192
+"""Bytes."""
+STATUS: dict[type[PollConsumerError], tuple[int, str]] = {
+    NotFound: (404, "Not found"),
+    UsageError: (400, "Which one?"),
+    BadData: (409, "Not possible"),
+    StoreUnreachable: (503, "The store does not answer"),
+}
+
+
+class Dashboard:
+    """``port``: names the cookie, since cookies of a host are sent to all of its ports."""
+
+    def __init__(self, reading: Reading, acting: Acting, access: Access, *, host: str, port: int) -> None:
+        self._reading, self._acting, self._access = reading, acting, access
+        self._pages = Pages(reading.namespace, links.Served(), access.form)
+        self._cookie = f"pollconsumer-{port}"
+        self._one_at_a_time = Lock()  # requests share a connection to the store
+        get = {
+            "/": self._front,
+            "/message": self._message,
+            "/queue": self._queue,
+            "/handler": self._handler,
+            "/recurrence": self._recurrence,
+        }
+        routes = [Route(path, self._answering(page)) for path, page in get.items()]
+        files = {links.STYLE: "text/css", links.ICON: "image/svg+xml"}
+        routes += [Route(f"/{name}", _file(name, kind)) for name, kind in files.items()]
+        if access.form is not None:
+            routes.append(Route("/act", self._act, methods=["POST"]))
+        application = Starlette(routes=routes, exception_handlers={404: self._unknown, 405: self._unknown})
+        self.app: App = Guard(application, host)
+
+    def _answering(self, page: Callable[[Request], str]) -> Callable[[Request], Response]:
+        def answer(request: Request) -> Response:
+            if self._access.admits(request.query_params.get("token", "")):
+                return self._welcome()
+            return self._refused(request) or self._told(lambda: HTMLResponse(page(request)))
+
+        return answer
+
+    def _told(self, answer: Callable[[], Response]) -> Response:
+        """``answer``, or the page about what is wrong."""
+        try:
+            with self._one_at_a_time:
+                return answer()
+        except PollConsumerError as error:
+            known = (STATUS[kind] for kind in type(error).__mro__ if kind in STATUS)
+            status, title = next(known, (500, "The store cannot be read"))
+            return HTMLResponse(self._pages.problem(title, error), status)
+
+    def _refused(self, request: Request) -> Response | None:
+        if self._access.knows(request.cookies.get(self._cookie)):
+            return None
+        text = "open the address that the command printed: it has a token"
+        return HTMLResponse(self._pages.problem("Not yours to see", text), 403)
+
+    def _welcome(self) -> Response:
+        """The token does not stay in the address."""
+        response = RedirectResponse("./", 303)
+        response.set_cookie(self._cookie, self._access.cookie(), httponly=True, samesite="strict")
+        return response
+
+    def _front(self, request: Request) -> str:
+        refresh = request.query_params.get("refresh", "")
+        seconds = int(refresh) if refresh.isascii() and refresh.isdigit() and len(refresh) < 5 else 0
+        return self._pages.front(self._reading.front(), served=True, refresh=max(2, seconds) if seconds else None)
+
+    def _message(self, request: Request) -> str:
+        queue = request.query_params.get("queue") or None
+        return self._pages.message(self._reading.message(_named(request, "id"), queue and check_queue(queue)))
+
+    def _queue(self, request: Request) -> str:
+        state = request.query_params.get("state", State.READY.value)
+        if state not in {*State}:
+            raise NotFound("no such state", state, f"states are: {', '.join(State)}")
+        skip = request.query_params.get("skip", "0")
+        known = skip.isascii() and skip.isdigit() and len(skip) < 10
+        return self._pages.queue(self._reading.queue(_named(request, "name"), State(state), int(skip) if known else 0))
+
+    def _handler(self, request: Request) -> str:
+        return self._pages.handler(self._reading.handler(_named(request, "name")))
+
+    def _recurrence(self, request: Request) -> str:
+        return self._pages.recurrence(self._reading.recurrence(_named(request, "name")))
+
+    async def _act(self, request: Request) -> Response:
+        if (refused := self._refused(request)) is not None:
+            return refused
+        form = await _form(request)
+        if form is None or not self._access.may_act(form.pop("token", ""), request.headers):
+            text = "its form is not from this page, or of an earlier start of the command: go back, and reload"
+            return HTMLResponse(self._pages.problem("Refused", text), 403)
+        from starlette.concurrency import run_in_threadpool
+
+        return await run_in_threadpool(self._told, lambda: RedirectResponse(self._acted(form), 303))
+
+    def _acted(self, form: dict[str, str]) -> str:
+        """Does it. Returns the address of the page about it."""
+        self._acting.act(form)
+        served = links.Served()
+        if "id" in form and "queue" in form:
+            return served.message(form["queue"], form["id"]) or "./"
+        return "./"
+
+    async def _unknown(self, request: Request, _: Exception) -> Response:
+        return self._refused(request) or HTMLResponse(self._pages.problem("Not found", "there is no such page"), 404)
+
+
+def _named(request: Request, name: str) -> str:
+    value = request.query_params.get(name, "")
+    if not 0 < len(value) <= links.LONGEST_NAME:
+        raise NotFound(f"no {name} given", None, "follow a link of the overview")
+    return value
+
+
+async def _form(request: Request) -> dict[str, str] | None:
+    """The values of a form that is not too long, each given once."""
+    content = b""
+    try:
+        async for part in request.stream():
+            content += part
+            if len(content) > LONGEST_FORM:
+                return None
+    except ClientDisconnect:
+        return None
+    try:
+        read = parse_qs(content.decode("ascii"), max_num_fields=10)
+    except ValueError:
+        return None
+    return {name: values[0] for name, values in read.items() if len(values) == 1}
+
+
+def _file(name: str, kind: str) -> Callable[[Request], Response]:
+    content = static_file(name)
+
+    def answer(_: Request) -> Response:
+        return Response(content, media_type=kind)
+
+    return answer

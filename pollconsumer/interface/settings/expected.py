@@ -1,0 +1,26 @@
+"""What launches with these settings are to be like: what `doctor` compares the running system with."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from pollconsumer.core.choices import HandOff
+from pollconsumer.core.health.facts import Expected
+from pollconsumer.interface.settings.model import Settings
+from pollconsumer.runtime.launch.next_launches import next_launches
+from pollconsumer.runtime.store_opener import EMBEDDED
+
+
+def expected_of(settings: Settings) -> Expected:
+    """What launches with these settings are to be like."""
+    consumer, period, launches = settings.consumer, None, 1
+    if consumer.schedule:
+        first, second = next_launches(consumer.schedule, datetime.now().astimezone())
+        period = second - first
+    if consumer.handoff is HandOff.BATON:
+        launches = 2
+    window = min(consumer.timeout, period or consumer.timeout) * launches
+    replicas = (
+        (settings.strict.replicas or 1) if settings.durability == "strict" and settings.store != EMBEDDED else None
+    )
+    return Expected(consumer.queues, period, window, consumer.grace, consumer.overrun_target, replicas)

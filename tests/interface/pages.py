@@ -1,0 +1,95 @@
+"""Pages as a browser reads them."""
+
+from __future__ import annotations
+
+from html.parser import HTMLParser
+from typing import TYPE_CHECKING
+
+from starlette.testclient import TestClient
+
+from pollconsumer.core.health.facts import Expected
+from pollconsumer.interface.dashboard.access import Access
+from pollconsumer.interface.dashboard.acting import Acting
+from pollconsumer.interface.dashboard.reading import Reading
+from pollconsumer.interface.dashboard.server import Dashboard
+from tests.conftest import NAMESPACE
+
+if TYPE_CHECKING:
+    from pollconsumer.store.wire import Wire
+
+VOID = {"meta", "link", "input", "br", "img"}
+HOST = "127.0.0.1:8080"
+TOKEN = "a-token-of-the-tests"
+
+
+class Document(HTMLParser):
+    """Its elements with their attributes, its links, its text. Every element is closed where it was opened."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.open: list[str] = []
+        self.feed(html)
+        self.close()
+        assert self.open == [], f"left open: {self.open}"
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+    def all(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.elements if name == tag]
+
+    def links(self) -> list[str]:
+        return [link["href"] or "" for link in self.all("a")]
+
+    def boxes(self, kind: str) -> list[tuple[float, float, float, float]]:
+        """Left, upper edge, width and height of the boxes of a picture."""
+        found = [each for each in self.all("rect") if each["class"] == kind]
+        x, y, width, height = ([float(each[name] or 0) for each in found] for name in ("x", "y", "width", "height"))
+        return list(zip(x, y, width, height, strict=True))
+
+    def forms(self) -> list[dict[str, str]]:
+        """The values that each form sends."""
+        forms: list[dict[str, str]] = []
+        for tag, attributes in self.elements:
+            if tag == "form":
+                forms.append({})
+            elif tag == "input":
+                forms[-1][attributes["name"] or ""] = attributes["value"] or ""
+        return forms
+
+
+def reading(wire: Wire) -> Reading:
+    return Reading(wire, NAMESPACE, Expected(), None)
+
+
+def browser(wire: Wire, *, token: str | None = None, acts: bool = False) -> TestClient:
+    """One that has opened no page yet."""
+    acting = Acting(wire, NAMESPACE)
+    made = Dashboard(reading(wire), acting, Access(token, acts=acts), host="127.0.0.1", port=8080)
+    return TestClient(made.app, base_url=f"http://{HOST}", follow_redirects=False)
+
+
+def admitted(wire: Wire) -> TestClient:
+    """One that may act."""
+    client = browser(wire, token=TOKEN, acts=True)
+    assert client.get("/", params={"token": TOKEN}).status_code == 303
+    return client
+
+
+def seen(client: TestClient, address: str) -> Document:
+    answer = client.get(address)
+    assert answer.status_code == 200, answer.text
+    return Document(answer.text)
