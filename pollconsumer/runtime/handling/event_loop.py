@@ -36,7 +36,7 @@ class EventLoop:
             raise RuntimeError("another event loop runs in this thread")
         self._loop = new_loop()
         self._given: SimpleQueue[Callable[[], None]] = SimpleQueue()
-        self._begun: dict[_Handling, End] = {}
+        self._begun: dict[_Limited, End] = {}
         self._thread: threading.Thread | None = None
         self._closing = False
         if thread:
@@ -45,7 +45,7 @@ class EventLoop:
 
     def handle(self, coroutine: Coroutine[Any, Any, Any], timeout: float | None) -> Outcome:
         """Run a handler's coroutine in this thread, with a timeout in seconds."""
-        handling = _Handling(self._loop, coroutine, timeout)
+        handling = _Handling(self._loop, coroutine) if timeout is None else _Limited(self._loop, coroutine, timeout)
         task = handling.task
         intruder: BaseException | None = None
         turned = self._loop.turned
@@ -71,7 +71,7 @@ class EventLoop:
 
         def start() -> None:
             try:
-                handling = _Handling(self._loop, begin(), timeout)
+                handling = _Limited(self._loop, begin(), timeout)
                 handling.arm()
             except BaseException as error:  # invalid arguments
                 end(Outcome(error))
@@ -89,7 +89,7 @@ class EventLoop:
             while True:
                 self._given.get_nowait()()
 
-    def _end(self, handling: _Handling) -> None:
+    def _end(self, handling: _Limited) -> None:
         if (end := self._begun.pop(handling, None)) is not None:
             end(handling.outcome())
 
@@ -152,13 +152,45 @@ def restart_timeout() -> None:
 
 
 class _Handling:
-    __slots__ = ("_armed", "_coroutine", "_due", "_fired", "_limited", "_loop", "_timeout", "_timer", "task")
+    """The task of a handler's coroutine."""
+
+    __slots__ = ("_coroutine", "task")
+
+    def __init__(self, loop: QuickLoop, coroutine: Coroutine[Any, Any, Any]) -> None:
+        self._coroutine = coroutine
+        self.task = loop.task_of(coroutine)
+
+    def arm(self) -> None:
+        """From now on the loop turns."""
+
+    def outcome(self) -> Outcome:
+        task = self.task
+        if not task.done():
+            task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001  # as asyncio.gather does: we say it
+            with suppress(BaseException):  # its cleanup may need the loop, or raise
+                self._coroutine.close()
+            return Outcome(OSError(errno.EBADF, "descriptors of the event loop were closed; no handler may do that"))
+        if task.cancelled():
+            self._coroutine.close()  # it may not even have begun
+        try:
+            result = task.result()
+        except BaseException as error:
+            return Outcome(error)
+        return DONE if result is None else Outcome(result=result)
+
+
+class _Limited(_Handling):
+    """With a timeout in seconds, if there is one. In the loop's thread, where contexts are those of earlier ones, all
+    are."""
+
+    __slots__ = ("_armed", "_due", "_fired", "_limited", "_loop", "_timeout", "_timer")
 
     def __init__(self, loop: QuickLoop, coroutine: Coroutine[Any, Any, Any], timeout: float | None) -> None:
-        self._loop, self._coroutine, self._timeout = loop, coroutine, timeout
+        self._loop, self._timeout = loop, timeout
         self._timer: asyncio.TimerHandle | None = None
         self._armed = self._fired = False
         self._due: float | None = None
+        self._coroutine = coroutine
         self.task = loop.task_of(self.run())
 
     async def run(self) -> Outcome:
@@ -195,15 +227,9 @@ class _Handling:
         self._timer = self._loop.call_later(REPEAT, self._stop, task)  # it may swallow the cancellation
 
     def outcome(self) -> Outcome:
-        task = self.task
-        if not task.done():
-            task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001  # as asyncio.gather does: we say it
-            with suppress(BaseException):  # its cleanup may need the loop, or raise
-                self._coroutine.close()
-            return Outcome(OSError(errno.EBADF, "descriptors of the event loop were closed; no handler may do that"))
-        if task.cancelled():
-            self._coroutine.close()  # it may not even have begun
-        outcome = Outcome(asyncio.CancelledError()) if task.cancelled() else task.result()
+        outcome = super().outcome()
+        if isinstance(outcome.result, Outcome):  # of `run`
+            outcome = outcome.result
         if not self._fired or isinstance(outcome.error, VERDICTS):
             return outcome
         assert self._timeout is not None
@@ -212,4 +238,4 @@ class _Handling:
         return Outcome(timeout)
 
 
-_handling: ContextVar[_Handling] = ContextVar("handling")
+_handling: ContextVar[_Limited] = ContextVar("handling")

@@ -62,7 +62,7 @@ class QuickLoop(asyncio.SelectorEventLoop):
 
     def __init__(self, selector: _Selector) -> None:
         super().__init__(selector)
-        self._watched = selector
+        self._watched, self._map = selector, selector.get_map()
 
     def task_of(self, coroutine: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """As `create_task`, which looks at more, unless a handler has set a factory of tasks."""
@@ -76,8 +76,8 @@ class QuickLoop(asyncio.SelectorEventLoop):
         False if there is or was more to do, for which the loop must run until ``task`` is done. Raises what that does:
         OSError if descriptors of the loop were closed.
         """
-        if len(self._ready) != 1 or not self._is_alone() or self.get_debug():
-            return False
+        if len(self._ready) != 1 or self._scheduled or len(self._map) != 1 or self.get_debug():
+            return False  # it has a timer, or watches a descriptor beside the one that wakes it
         hooks = sys.get_asyncgen_hooks()
         self._thread_id = threading.get_ident()
         sys.set_asyncgen_hooks(self._asyncgen_firstiter_hook, self._asyncgen_finalizer_hook)
@@ -91,7 +91,7 @@ class QuickLoop(asyncio.SelectorEventLoop):
         if self._stopping:  # by the handler
             self._stopping = False
             return task.done()
-        return not self._ready and self._is_alone() and not self._watched.pending(0)
+        return not (self._ready or self._scheduled or len(self._map) != 1 or self._watched.pending(0))
 
     def turn_until(self, task: asyncio.Task[Any]) -> None:
         """Turn until it is done, or something stops the loop: the handler, or what an earlier message left there.
@@ -104,7 +104,3 @@ class QuickLoop(asyncio.SelectorEventLoop):
 
     def _stop_with(self, _task: asyncio.Task[Any]) -> None:
         self.stop()
-
-    def _is_alone(self) -> bool:
-        """Whether it has no timer, and watches no descriptor but the one that wakes it."""
-        return not self._scheduled and len(self._watched.get_map()) == 1
