@@ -82,13 +82,18 @@ CONTROL_SUFFIXES = {"queues_marker": "kq", "successor_waits": "sw"}
 class Keys:
     def __init__(self, namespace: str) -> None:
         self.namespace = namespace
+        self._of_scripts: dict[tuple[Script, str], list[str]] = {}
 
     def queue(self, queue: str, name: str) -> str:
         return f"{{{self.namespace}:{queue}}}:{QUEUE_KEYS[name].suffix}"
 
     def of_script(self, script: Script, queue: str) -> list[str]:
-        prefix = f"{{{self.namespace}:{queue}}}:"
-        return [prefix + each for each in script.suffixes]
+        """A list of the caller's own."""
+        keys = self._of_scripts.get((script, queue))
+        if keys is None:
+            prefix = f"{{{self.namespace}:{queue}}}:"
+            keys = self._of_scripts[script, queue] = [prefix + each for each in script.suffixes]
+        return keys.copy()
 
     def control(self, name: str) -> str:
         """A key of the namespace itself: leases, ledger, durations."""

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from pollconsumer.store import rows
-from pollconsumer.store.keyspace import QUEUE_KEYS
+from pollconsumer.store.keyspace import QUEUE_KEYS, Keys
 from pollconsumer.store.scripts import Scripts
 from tests.store.commands_used import LUA, scripts
 
@@ -53,6 +53,15 @@ def test_scripts_and_python_agree_where_the_fields_of_a_row_begin() -> None:
     flags = {"UNIQUE": "UNIQUE_KEY", "CONCURRENCY": "CONCURRENCY_KEY"}
     for name in ("UNIQUE", "PARKED", "CONCURRENCY", "WAITING", "BEGUN", "CHECKPOINT", "SPENT"):
         assert found[name] == getattr(rows, flags.get(name, name)), name
+
+
+def test_the_keys_of_a_script_are_a_list_of_each_callers_own() -> None:
+    keys, script = Keys("tests"), Scripts()["enqueue"]
+    first, other = keys.of_script(script, "mail"), keys.of_script(script, "other")
+    assert first == [keys.queue("mail", word) for word in script.keys]
+    assert other == [keys.queue("other", word) for word in script.keys]
+    del first[3:]
+    assert keys.of_script(script, "mail") == [keys.queue("mail", word) for word in script.keys]
 
 
 def test_no_two_keys_of_a_queue_are_stored_under_one_name() -> None:

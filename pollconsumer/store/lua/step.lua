@@ -13,9 +13,10 @@
 --     (kinds: retry and park, with delay and error; dead, with its error; expire; release, to the head, before those released
 --     earlier)
 -- Returns now, ids whose reservation was no longer the caller's (unchanged), 1 to the one caller that hands over to a
---   successor, for each message reserved: id, row ('' if all but payload and id are as of the one before), record; ms until the limits allow more: -1 if they do, or if that
---   depends on messages in flight, 0 to ask again at once; 1 if none could be reserved though messages are ready; how many
---   messages of a newer version were set aside for a minute; for each malformed one, now a dead letter: id, row, problem
+--   successor, for each message reserved: id, row ('' if it and the record's head are those of the one before), record; ms
+--   until the limits allow more: -1 if they do, or if that depends on messages in flight, 0 to ask again at once; 1 if none
+--   could be reserved though messages are ready; how many messages of a newer version were set aside for a minute; for each
+--   malformed one, now a dead letter: id, row, problem
 -- Refusals: FENCED when a newer launch has announced itself, FORGOTTEN when the store was emptied
 -- The types of keys were checked when the launch announced itself; if one has changed since, the writes are in an order that
 -- leaves only what `audit.lua` and `recover.lua` repair. Parts are within conditions, since Lua makes the

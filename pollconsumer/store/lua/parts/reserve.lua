@@ -88,21 +88,29 @@ local function set_newer_aside(ids)
   if not head or (now + ASIDE_MS) * 1000 < tonumber(head) then wake(schedule_marker) end
 end
 
--- What rows of messages that are reserved for the first time have in common, from ATTEMPTS to ENDED.
-local since = ARGV[3] .. be6(now)
+-- Rows of messages with small records that are reserved for the first time, by what their records say before the payload,
+-- but for version and keys; and what all have in common, from ATTEMPTS to ENDED.
+local first_rows, since = {}, ARGV[3] .. be6(now)
 local first_attempt = '\0\1\0\0' .. since .. NEVER .. NEVER
 
 local function first_row(record, ends, handler_begins)
+  local small = #record <= 1024
+  local name = small and sub(record, handler_begins, ends - 1) or row_name(record, handler_begins, ends)
+  local head = sub(record, RECORD_FLAGS, RECORD_UNIQUE_KEY - 1) .. name
+  if small and first_rows[head] then return first_rows[head] end
   local scheduled = sub(record, RECORD_SCHEDULED, RECORD_UNIQUE_KEY - 1)
-  return char(row_flags(record)) .. '\0' .. sub(record, RECORD_PRIORITY, RECORD_PRIORITY + 1)
-    .. first_attempt .. scheduled .. NEVER .. scheduled .. NEVER .. NEVER .. row_name(record, handler_begins, ends)
+  local row = char(row_flags(record)) .. '\0' .. sub(record, RECORD_PRIORITY, RECORD_PRIORITY + 1)
+    .. first_attempt .. scheduled .. NEVER .. scheduled .. NEVER .. NEVER .. name
+  if small then first_rows[head] = row end
+  return row
 end
 
--- The same of small records without keys, by their head: what they say before the payload.
+-- The same of records without keys, by their whole head.
 local rows_by_head = {}
 
 local function head_of(record)
-  local ends = record and #record <= 1024 and find(record, '\n', RECORD_UNIQUE_KEY + 1, true)
+  if not record or #record > 1024 or byte(record, RECORD_UNIQUE_KEY) ~= 0 then return nil end
+  local ends = find(record, '\n', RECORD_UNIQUE_KEY + 1, true)
   return ends and sub(record, 1, ends)
 end
 
@@ -157,7 +165,7 @@ local function reserve_popped(ids)
       hand_out(id, known, found_records[i], head)
     elseif ends and not found_rows[i] and byte(record, RECORD_FLAGS) < PARKED and not seen[id] then
       row = first_row(record, ends, handler_begins)
-      head = head and handler_begins == RECORD_UNIQUE_KEY + 1 and head  -- it has no key
+      head = head and handler_begins == RECORD_UNIQUE_KEY + 1 and head  -- it has no concurrency key
       if head then rows_by_head[head] = row end
       hand_out(id, row, record, head)
     elseif ends and row and byte(row, FLAGS) < PARKED and byte(record, RECORD_FLAGS) < PARKED and not seen[id]
