@@ -56,6 +56,7 @@ class Consumer:
         self.options, self.window, self.clock, self.executor = options, launch.window, launch.clock, executor
         self._launch, self._handlers, self._durations, self._wake = launch, handlers, learned, wake
         self._flight = launch.progress.flight
+        launch.store.keeping = options.keeping
         reporting = Reporting(launch, options.report_every)
         self._context_of = context_of = Deliveries(launch, handlers, executor.lock(), reporting).context_of
         self._settling = Settling(launch, context_of, handlers)

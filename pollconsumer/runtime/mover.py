@@ -7,8 +7,9 @@ milliseconds and never early: the script that moves it compares with the server'
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import NamedTuple
 
 from pollconsumer.core.errors import LeaseLost, PermissionDenied, PollConsumerError, StoreUnreachable
@@ -20,7 +21,7 @@ from pollconsumer.runtime.launch.held import Launch
 from pollconsumer.runtime.launch.progress import Counts
 from pollconsumer.runtime.upkeep import EVERY, repair, tick
 from pollconsumer.store.recurring import Recurring
-from pollconsumer.store.reservations import DeadLetter
+from pollconsumer.store.reservations import DeadLetter, Keeping
 
 MARGIN = 0.25
 """Seconds for a mover's exit."""
@@ -33,6 +34,8 @@ class MoverOptions(NamedTuple):
     batch_size: int
     margin: float = MARGIN
     """Before the window's end at which the mover stops."""
+    keeping: Mapping[str, Keeping] = MappingProxyType({})
+    """By queue, where it is not the default."""
 
 
 class Mover:
@@ -146,6 +149,7 @@ def mover(launch: Launch, options: MoverOptions) -> Mover:
 
     keys = launch.store.keys
     launch.leases.take_call(launch.holder)  # it was ours
+    launch.store.keeping = options.keeping
 
     def markers() -> list[str]:
         schedules = [keys.queue(queue, "schedule_marker") for queue in moving.queues()]

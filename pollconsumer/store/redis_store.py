@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from pollconsumer.core.errors import LeaseLost, StoreRefused
@@ -15,6 +16,8 @@ from pollconsumer.store.replies import Unanswered
 from pollconsumer.store.reservations import (
     DeadLetter,
     Holder,
+    Keeping,
+    Kept,
     Promoted,
     Reservation,
     Run,
@@ -47,6 +50,9 @@ KEEP_FINISHED_MS = 24 * 3600 * 1000
 
 class RedisStore(Producer):
     """A launch is a producer, too: of follow-ups, and of what waits in outboxes."""
+
+    keeping: Mapping[str, Keeping] = MappingProxyType({})
+    """What `trim` keeps, by queue, where that is not the default."""
 
     def announce(
         self,
@@ -293,8 +299,10 @@ class RedisStore(Producer):
     def trim(self, queue: str) -> int:
         """Forget a batch of finished messages beyond the limits of number and age, except their ids. Returns how
         many."""
-        args = [KEEP_FINISHED, KEEP_FINISHED_MS, TRIM_BATCH, ID_MEMORY_MS, MOST_REMEMBERED]
-        return int(self.wire.run("trim", self.keys, queue, args))
+        keeping = self.keeping.get(queue) or Keeping()
+        finished = keeping.finished or Kept(KEEP_FINISHED, KEEP_FINISHED_MS)
+        limits = ["" if limit is None else limit for limit in (*finished, *keeping.dead)]
+        return int(self.wire.run("trim", self.keys, queue, [TRIM_BATCH, ID_MEMORY_MS, MOST_REMEMBERED, *limits]))
 
     def queues(self) -> list[str]:
         """Every queue that ever had a message or a consumer, by name."""

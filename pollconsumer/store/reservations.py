@@ -168,6 +168,20 @@ class Limits(NamedTuple):
         return " ".join("" if limit is None else str(limit) for limit in self) if any(self) else ""
 
 
+class Kept(NamedTuple):
+    """How many messages that have ended are kept at most, and for how many ms; None for no limit."""
+
+    number: int | None = None
+    ms: int | None = None
+
+
+class Keeping(NamedTuple):
+    """Of one queue. ``finished``: of completed, cancelled and expired messages each, None for the default."""
+
+    finished: Kept | None = None
+    dead: Kept = Kept()
+
+
 class Share:
     """One queue's part of a step: settlements, and how many messages to reserve within which limits."""
 

@@ -53,6 +53,8 @@ WRITTEN = {
     "mover.launcher": ('"drop"', "drop"),
     "mover.handoff": ('"baton"', "baton"),
     "queues.mail.quota": ('"5/1m"', "5/1m"),
+    "queues.mail.keep_completed": ('"7d/100"', "7d/100"),
+    "queues.mail.keep_dead": ('"90d"', "90d"),
     "queues.mail.max_in_flight": ("3", "3"),
     "queues.mail.weight": ("7", "7"),
     "recurrences.nightly.handler": ('"backup"', "backup"),

@@ -29,7 +29,7 @@ class ForgettingScene(Scene):
         """Forget; what is gone must have ended a day ago."""
         now_ms = self.stage.clock.now * 1000
         before = store_view.stored(self.store.wire, NAMESPACE)
-        limits = [KEEP_FINISHED, KEEP_FINISHED_MS, TRIM_BATCH, ID_MEMORY_MS, most_ids]
+        limits = [TRIM_BATCH, ID_MEMORY_MS, most_ids, KEEP_FINISHED, KEEP_FINISHED_MS, "", ""]
         self.store.wire.run("trim", self.store.keys, QUEUE, limits)
         kept = {each.id for each in store_view.stored(self.store.wire, NAMESPACE)}
         gone = [each for each in before if each.id not in kept]

@@ -102,7 +102,7 @@ def test_it_is_forgotten_with_its_message(store: RedisStore, launch: Launch, per
     report(launch, a=HALF, b=HALF)
     launch.settle(die(dying), finish(completed))
     person.purge(QUEUE, ["a"])
-    store.wire.run("trim", store.keys, QUEUE, [0, 0, 10, HOUR, 10])
+    store.wire.run("trim", store.keys, QUEUE, [10, HOUR, 10, 0, 0, "", ""])
     assert Looking(store).hash("progress") == {}
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from pollconsumer.core.errors import NotFound
 from pollconsumer.store import redis_store
-from pollconsumer.store.reservations import Share
+from pollconsumer.store.reservations import Keeping, Kept, Share
 from tests.store.acting import HOUR, QUEUE, Launch, Looking, die, message, retry
 
 if TYPE_CHECKING:
@@ -75,3 +75,51 @@ def test_a_forgotten_message_leaves_no_trace_and_its_neighbours_theirs(
         inspector.message("tried")
     assert look.hash("errors") == {"dead": b"Fatal: kept"}
     assert sorted(look.hash("rows")) == sorted(look.hash("records")) == ["dead", "waiting"]
+
+
+@pytest.mark.parametrize(
+    ("kept", "left"),
+    [
+        (Kept(2), ["c", "d"]),
+        (Kept(None, 2 * HOUR), ["c", "d"]),
+        (Kept(3, 2 * HOUR), ["c", "d"]),
+        (Kept(1, 9 * HOUR), ["d"]),
+        (Kept(0), []),
+        (Kept(), ["a", "b", "c", "d"]),
+    ],
+)
+def test_a_queue_keeps_what_it_is_told_and_another_what_is_usual(
+    store: RedisStore, look: Looking, kept: Kept, left: list[str]
+) -> None:
+    ages = {"a": 4 * HOUR, "b": 3 * HOUR, "c": HOUR, "d": 0}
+    finish(store, ages)
+    store.keeping = {"another": Keeping(Kept(0))}
+    assert store.trim(QUEUE) == 0
+    store.keeping = {QUEUE: Keeping(kept)}
+    assert store.trim(QUEUE) == 4 - len(left)
+    assert look.finished() == sorted(look.hash("records")) == left
+
+
+@pytest.mark.parametrize(
+    ("kept", "left"),
+    [
+        (Kept(2), ["c", "d"]),
+        (Kept(None, 2 * HOUR), ["c", "d"]),
+        (Kept(1, 9 * HOUR), ["d"]),
+        (Kept(0), []),
+        (Kept(), ["a", "b", "c", "d"]),
+    ],
+)
+def test_dead_letters_are_kept_for_ever_unless_a_queue_is_told_otherwise(
+    store: RedisStore, look: Looking, kept: Kept, left: list[str]
+) -> None:
+    store.enqueue([message(name) for name in "abcd"])
+    launch = Launch(store)
+    reserved = launch.reserve(4)
+    launch.settle(*map(die, reserved))
+    for name, age in {"a": 4 * HOUR, "b": 3 * HOUR, "c": HOUR, "d": 0}.items():
+        store.wire.command("ZADD", look.key("dead_letters"), reserved[0].reserved_at - age, name)
+    store.keeping = {QUEUE: Keeping(dead=kept)}
+    assert store.trim(QUEUE) == 4 - len(left)
+    assert look.ranked("dead_letters") == sorted(look.hash("records")) == sorted(look.hash("errors")) == left
+    assert all(each.duplicate for each in store.enqueue([message(name) for name in "abcd"]))  # their ids are remembered

@@ -329,3 +329,33 @@ def test_limits_that_cannot_be_meant_are_refused(site: Site, section: str, probl
         config.write(section)
     refused = site.command("check")
     assert (refused.returncode, refused.stderr) == (78, f"pollconsumer: error: {problem}\n")
+
+
+@pytest.mark.parametrize("role", ["run", "move"])
+def test_a_queue_keeps_as_many_messages_that_have_ended_as_its_settings_say(site: Site, role: str) -> None:
+    for name in ("a", "b", "c"):
+        site.enqueue("record", name=name)
+        site.enqueue("fail", name=name, times=9)
+    site.drain("--linger", "1s")
+    with (site.directory / "config.toml").open("a") as file:
+        file.write('\n[queues.default]\nkeep_completed = "1d/2"\nkeep_dead = "1"\n')
+    launch = site.start(role, *(["--until-empty"] if role == "run" else []))
+
+    def kept() -> tuple[int, int]:
+        queue = site.json("status")["queues"][0]
+        return queue["completed"], queue["dead"]
+
+    wait_until(lambda: kept() == (2, 1), "forgetting")
+    launch.send_signal(signal.SIGTERM)
+    launch.communicate(timeout=60)
+    assert launch.returncode == 0
+
+
+@pytest.mark.parametrize("keep", ["1d/2d", "1/2", "", "soon", "-1", "1d/2/3"])
+def test_what_is_wrong_with_a_life_of_messages_is_said_in_a_line(site: Site, keep: str) -> None:
+    with (site.directory / "config.toml").open("a") as file:
+        file.write(f'\n[queues.default]\nkeep_dead = "{keep}"\n')
+    refused = site.command("check")
+    assert (refused.returncode, refused.stderr.count("\n")) == (78, 1)
+    assert "queues.default" in refused.stderr
+    assert "keep_dead" in refused.stderr

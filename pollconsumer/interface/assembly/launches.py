@@ -14,13 +14,13 @@ from pollconsumer.core.launcher.punctuality import FLOOR, Punctuality
 from pollconsumer.interface.event_log import listener
 from pollconsumer.interface.logs import STANDING, about, log
 from pollconsumer.interface.settings.model import ConsumerSettings, MoverSettings, Settings
-from pollconsumer.interface.settings.values import parse_quota
+from pollconsumer.interface.settings.values import parse_keep, parse_quota
 from pollconsumer.interface.store_opener import opener_of
 from pollconsumer.runtime.launch.held import Launch, LaunchPlan
 from pollconsumer.runtime.launch.process import ancestors
 from pollconsumer.runtime.launch.run import run_launch
 from pollconsumer.store.leases import Group
-from pollconsumer.store.reservations import Limits
+from pollconsumer.store.reservations import Keeping, Kept, Limits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -156,7 +156,17 @@ def launcher_of(chosen: ConsumerSettings | MoverSettings) -> Found:
 def mover_options(settings: Settings) -> MoverOptions:
     from pollconsumer.runtime.mover import MoverOptions
 
-    return MoverOptions(settings.mover.idle_time, settings.mover.batch_size)
+    return MoverOptions(settings.mover.idle_time, settings.mover.batch_size, keeping=_keeping(settings))
+
+
+def _keeping(settings: Settings) -> dict[str, Keeping]:
+    """Of the queues of which something is set."""
+    keeping = {}
+    for name, table in settings.queues.items():
+        if table.keep_completed is not None or table.keep_dead is not None:
+            finished = None if table.keep_completed is None else Kept(*parse_keep(table.keep_completed))
+            keeping[name] = Keeping(finished, Kept() if table.keep_dead is None else Kept(*parse_keep(table.keep_dead)))
+    return keeping
 
 
 def served_queues(settings: Settings, handlers: Mapping[str, Handler]) -> tuple[str, ...]:
@@ -189,6 +199,7 @@ def consumer_options(
     weighted = any(table.weight for table in tables.values())
     return ConsumerOptions(
         queues=queues,
+        keeping=_keeping(settings),
         idle_time=chosen.idle_time,
         estimated_duration=chosen.estimated_duration,
         tolerance_factor=chosen.tolerance_factor,

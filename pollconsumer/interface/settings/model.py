@@ -103,7 +103,7 @@ class StrictSettings:
 
 @dataclass(frozen=True, slots=True)
 class QueueSettings:
-    """A queue's limits, per period and in flight; and its weight among other queues."""
+    """A queue's limits, per period and in flight; its weight among other queues; what is kept of it."""
 
     quota: str | None = None
     """Most messages handed out in any such period, as ``100/1m``."""
@@ -111,6 +111,11 @@ class QueueSettings:
     """Most messages reserved at one time, over all launches."""
     weight: int | None = None
     """Share among the consumer's queues. Without any weight their order decides."""
+    keep_completed: str | None = None
+    """How long completed, cancelled and expired messages are kept, how many of each, or both, as ``1d/10000``, which
+    it is if unset."""
+    keep_dead: str | None = None
+    """The same of dead letters. Unset: until a person redrives or purges them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,15 @@ from pollconsumer.core.notation.redaction import HIDDEN, redacted
 from pollconsumer.core.notation.timespan import YEAR, parse_duration
 from pollconsumer.core.retry import Backoff
 from pollconsumer.interface.settings.model import PREFIX, CommandSettings, QueueSettings, RecurrenceSettings, Settings
-from pollconsumer.interface.settings.values import NAME, NAME_RULE, check_cron, check_store, check_zone, parse_quota
+from pollconsumer.interface.settings.values import (
+    NAME,
+    NAME_RULE,
+    check_cron,
+    check_store,
+    check_zone,
+    parse_keep,
+    parse_quota,
+)
 
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 LEAST_TOKEN = 16
@@ -145,6 +153,12 @@ def check_limits(queue: str, limits: QueueSettings) -> None:
             parse_quota(limits.quota)
         except ValueError as error:
             raise ValueError(f"quota: {limits.quota}; {error}") from None
+    for name, keep in (("keep_completed", limits.keep_completed), ("keep_dead", limits.keep_dead)):
+        if keep is not None:
+            try:
+                parse_keep(keep)
+            except ValueError as error:
+                raise ValueError(f"{name}: {keep}; {error}") from None
     for name, value, most in (("max_in_flight", limits.max_in_flight, 1_000_000), ("weight", limits.weight, 1000)):
         if value is not None and not 1 <= value <= most:
             raise ValueError(f"{name}: {value}; must be 1-{most}")

@@ -159,6 +159,20 @@ def parse_quota(quota: str) -> tuple[int, int]:
     return int(count), int(seconds * 1000)
 
 
+def parse_keep(keep: str) -> tuple[int | None, int | None]:
+    """The number and the milliseconds in ``keep``, written ``10000``, ``1d`` or ``1d/10000``, None for one that is not
+    given. ValueError for another text."""
+    number = ms = None
+    for part in map(str.strip, keep.split("/")):
+        if re.fullmatch(r"[0-9]{1,9}", part) and number is None:
+            number = int(part)
+        elif not part.isdecimal() and ms is None:
+            ms = int(parse_duration(part) * 1000)
+        else:
+            raise ValueError("write a time, a number of messages, or both, as in 1d/10000")
+    return number, ms
+
+
 def check_zone(name: str) -> None:
     """ValueError for an unknown time zone."""
     from pollconsumer.core.recurrence import zone_of

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from pollconsumer.core.choices import Loop
-from pollconsumer.store.reservations import Limits
+from pollconsumer.store.reservations import Keeping, Limits
 
 LONGEST_WAIT = 0.8
 """Longest wait in seconds between checks of signals and lease; a blocking read may end a tenth of a second later."""
@@ -32,6 +32,7 @@ class ConsumerOptions(NamedTuple):
     limits: Mapping[str, Limits] = MappingProxyType({})
     weights: Mapping[str, int] = MappingProxyType({})
     """By queue; without any, queues are served in order."""
+    keeping: Mapping[str, Keeping] = MappingProxyType({})
     loop: Loop = Loop.WOKEN
     longest_wait: float = LONGEST_WAIT
     report_every: float = REPORT_EVERY

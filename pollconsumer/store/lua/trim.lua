@@ -1,29 +1,45 @@
--- Forget completed, cancelled or expired messages beyond the limits, oldest first; and expired results.
--- KEYS records rows completed cancelled expired errors checkpoints progress results result_ends counters id_memory
--- KEYS id_memory_before
+-- Forget completed, cancelled, expired and dead messages beyond the limits, oldest first; and expired results.
+-- KEYS records rows completed cancelled expired dead_letters errors checkpoints progress results result_ends counters
+-- KEYS id_memory id_memory_before
 -- NEEDS id_memory
--- ARGV messages to keep at most of each kind, ms to keep them at most, most of each to forget now; ms to remember their
---   ids at least, most ids per generation
+-- ARGV most of each kind to forget now, ms to remember their ids at least, most ids per generation; messages to keep at most
+--   of each kind, ms to keep them at most; the same of dead ones (each '' for no limit)
 -- Returns messages forgotten
 
-local now, most, forgotten = now_ms(), tonumber(ARGV[3]), 0
-local horizon = be6(math.max(0, now - tonumber(ARGV[2])))
--- EXPECT completed cancelled expired errors
+local now, most, forgotten = now_ms(), tonumber(ARGV[1]), 0
+
+local function forget(ids)
+  remember(ids, now, tonumber(ARGV[2]), tonumber(ARGV[3]))
+  if #ids == 0 then return end
+  for _, key in ipairs({rows, records, errors, checkpoints, progress}) do
+    if redis.call('HLEN', key) > 0 then redis.call('HDEL', key, unpack(ids)) end
+  end
+  forgotten = forgotten + #ids
+end
+
+-- EXPECT completed cancelled expired dead_letters errors
+local number, ms = tonumber(ARGV[4]), tonumber(ARGV[5])
+local horizon = ms and be6(math.max(0, now - ms)) or NEVER
 for _, ended in ipairs({completed, cancelled, expired}) do
-  local surplus = redis.call('LLEN', ended) - tonumber(ARGV[1])
+  local surplus = number and redis.call('LLEN', ended) - number or 0
   local entries, ids = redis.call('LRANGE', ended, 0, most - 1), {}
   for i = 1, #entries do
     if i > surplus and sub(entries[i], 1, 6) >= horizon then break end
     ids[i] = sub(entries[i], 7)
   end
-  remember(ids, now, tonumber(ARGV[4]), tonumber(ARGV[5]))
-  if #ids > 0 then
-    redis.call('LPOP', ended, #ids)
-    for _, key in ipairs({rows, records, errors, checkpoints, progress}) do
-      if redis.call('HLEN', key) > 0 then redis.call('HDEL', key, unpack(ids)) end
-    end
+  forget(ids)
+  if #ids > 0 then redis.call('LPOP', ended, #ids) end
+end
+number, ms = tonumber(ARGV[6]), tonumber(ARGV[7])
+if number or ms then
+  local surplus = number and redis.call('ZCARD', dead_letters) - number or 0
+  local entries, ids = redis.call('ZRANGE', dead_letters, 0, most - 1, 'WITHSCORES'), {}
+  for i = 1, #entries / 2 do
+    if i > surplus and not (ms and tonumber(entries[2 * i]) < now - ms) then break end
+    ids[i] = entries[2 * i - 1]
   end
-  forgotten = forgotten + #ids
+  forget(ids)
+  if #ids > 0 then redis.call('ZREM', dead_letters, unpack(ids)) end
 end
 local lapsed = redis.call('ZRANGEBYSCORE', result_ends, '-inf', now, 'LIMIT', 0, most)
 if #lapsed > 0 then

@@ -103,15 +103,17 @@ class Intervening(Handling):
         assert self.store.offer_places(QUEUE) == 0
         assert snapshot(self.wire) == before
 
-    @precondition(lambda self: self.model.having(State.COMPLETED, State.CANCELLED, State.EXPIRED))
-    @rule(keep=st.integers(0, 2), most=FEW, old_ids_too=st.booleans())
-    def trim(self, keep: int, most: int, old_ids_too: bool) -> None:
+    @precondition(lambda self: self.model.having(State.COMPLETED, State.CANCELLED, State.EXPIRED, State.DEAD))
+    @rule(keep=st.integers(0, 2), keep_dead=st.sampled_from([None, None, 0, 1]), most=FEW, old_ids_too=st.booleans())
+    def trim(self, keep: int, keep_dead: int | None, most: int, old_ids_too: bool) -> None:
         finished = [self.look.finished(ended) for ended in FINISHED]
         if old_ids_too:
             self.look.time_passes_for_ids(ID_MEMORY_MS)
             self.model.forget_old_ids()
-        limits = [keep, 100 * HOUR, most, ID_MEMORY_MS, MOST_REMEMBERED]
+        limits = [most, ID_MEMORY_MS, MOST_REMEMBERED, keep, 100 * HOUR, "" if keep_dead is None else keep_dead, ""]
         surplus = [name for names in finished for name in names[: min(most, max(0, len(names) - keep))]]
+        dead = self.look.ranked("dead_letters")
+        surplus += dead[: 0 if keep_dead is None else min(most, max(0, len(dead) - keep_dead))]
         assert self.wire.run("trim", self.store.keys, QUEUE, limits) == len(surplus)
         for name in surplus:
             self.model.forget(name)
