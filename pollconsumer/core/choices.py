@@ -47,6 +47,19 @@ class LauncherRule(StrEnum):
         return chosen if self is LauncherRule.PARALLEL else HandOff.DEADLINE
 
 
+class Dialect(StrEnum):
+    """How a monitor wants to be told of a launch."""
+
+    AUTO = "auto"
+    """By the host and path of its URL."""
+    HEALTHCHECKS = "healthchecks"
+    CRONITOR = "cronitor"
+    SENTRY = "sentry"
+    SNITCH = "snitch"
+    PLAIN = "plain"
+    """Any URL: a GET at the start, a POST at the end."""
+
+
 class Missed(StrEnum):
     """The policy for missed occurrences: skip all, enqueue the last one, or enqueue all."""
 

@@ -154,6 +154,13 @@ class QueueLeftOut(NamedTuple):
     reason: str
 
 
+class PingFailed(NamedTuple):
+    """A monitor was not told of the launch, for ``reason``."""
+
+    host: str
+    reason: str
+
+
 class LaunchEnded(NamedTuple):
     """``run_id``: the platform's name of the launch, if it has one."""
 
@@ -171,5 +178,5 @@ Event = (
     AttemptFailed | MessageExpired | MessageParked | OrphansRecovered | MessagesFound | ReservationsLost
     | NewerMessagesFound | RetryPolicyFailed | ResultDropped | QueueUnknown | QueueUnserved | ConflictDropped
     | DescriptorsClosed | DescriptorsUsedUp | WindowTooShort | OccurrencesSkipped | RecurrenceRemoved
-    | RecurrenceUnreadable | RecurrenceContested | RecurrenceTaken | QueueLeftOut | LaunchEnded
+    | RecurrenceUnreadable | RecurrenceContested | RecurrenceTaken | QueueLeftOut | PingFailed | LaunchEnded
 )  # fmt: skip

@@ -66,6 +66,7 @@ WARNINGS: dict[type, tuple[str, str]] = {
         "recurrence {recurrence} of the configuration is left out: one of that name was put at run time, in queue "
         "{queue}; remove that, or give one of the two another name",
     ),
+    events.PingFailed: ("ping not delivered: {host}", "ping to {host} was not delivered: {reason}"),
     events.QueueLeftOut: ("queue left out: {queue}", "queue {queue} is left out: {reason}"),
 }
 """The streak of a warning (see `logs.about`), and its text; the fields of its event fill both."""
@@ -112,7 +113,7 @@ def listener() -> Callable[[Event], None]:
                 if isinstance(event, events.MessageExpired):
                     expiring.add(event.queue)
                 streak, text = WARNINGS[type(event)]
-                kind = STANDING if isinstance(event, events.QueueUnserved) else MET
+                kind = STANDING if isinstance(event, events.QueueUnserved | events.PingFailed) else MET
                 log.warning("%s", text.format_map(fields), extra=about(streak.format_map(fields), kind=kind))
 
     return listen

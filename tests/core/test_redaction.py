@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pollconsumer.core.notation.redaction import redacted
+from pollconsumer.core.notation.redaction import redacted, site_of
 
 
 @pytest.mark.parametrize(
@@ -56,3 +56,17 @@ def test_no_character_of_a_password_gets_through_whatever_stands_in_it(
     shown = redacted(f"{scheme}://{user}:{password}@host{rest}")
     assert set("SECRT").isdisjoint(shown)
     assert shown.endswith(f"@host{rest}")
+
+
+@pytest.mark.parametrize(
+    ("url", "site"),
+    [
+        ("https://hc-ping.com/secret", "https://hc-ping.com/***"),
+        ("https://secret@h:8000/secret?secret", "https://h:8000/***"),
+        ("https://h?secret", "https://h/***"),
+        ("secret", "***"),
+        ("https:///secret", "***"),
+    ],
+)
+def test_of_a_monitors_url_only_the_host_is_shown(url: str, site: str) -> None:
+    assert site_of(url) == site

@@ -27,6 +27,8 @@ WRITTEN = {
     "state": ('"none"', "none"),
     "trust_writable": ("true", "true"),
     "strict.replicas": ("2", "2"),
+    "pings.url": ('"https://h/x"', "https://h/x"),
+    "pings.dialect": ('"plain"', "plain"),
     "strict.within": ('"1s"', "1s"),
     "dashboard.token": ('"a-token-of-sixteen"', "a-token-of-sixteen"),
     "consumer.queues": ('["mail"]', "mail"),

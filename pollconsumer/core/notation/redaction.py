@@ -25,5 +25,12 @@ def redacted(url: str) -> str:
     return url
 
 
+def site_of(url: str) -> str:
+    """Scheme and host of ``url``, whose path is a secret, as of a monitor."""
+    scheme, separator, rest = url.partition("://")
+    host = rest.partition("/")[0].partition("?")[0].rpartition("@")[2]
+    return f"{scheme}://{host}/{HIDDEN}" if separator and host else HIDDEN
+
+
 def _is_port(text: str) -> bool:
     return text.isdecimal() and text.isascii() and len(text) <= 5 and 1 <= int(text) <= 65535

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from pollconsumer.core.window import StopReason
     from pollconsumer.runtime.consuming.options import ConsumerOptions
     from pollconsumer.runtime.handling.handler import Handler
+    from pollconsumer.runtime.launch.pinging import Pinger
     from pollconsumer.runtime.launch.run import Work
     from pollconsumer.runtime.mover import MoverOptions
     from pollconsumer.runtime.programs.notes import Programs
@@ -73,7 +74,7 @@ def launch_consumer(settings: Settings, *, until_empty: bool, linger: float, max
         return Group("consumer", tuple(sorted(queues)), chosen.instances), work
 
     on_death = None if programs is None else programs.clear
-    run_launch(plan, opener_of(settings), listener(), prepare, on_death)
+    run_launch(plan, opener_of(settings), listener(), prepare, on_death, pinger=_pinger(settings))
 
 
 def begin_hooks() -> None:
@@ -97,6 +98,14 @@ def launch_mover(settings: Settings) -> None:
         return move(launch, options._replace(margin=launch.min_margin))
 
     run_launch(plan_of(settings.mover), opener_of(settings), listener(), lambda: (MOVER, work))
+
+
+def _pinger(settings: Settings) -> Pinger | None:
+    if settings.pings.url is None:
+        return None
+    from pollconsumer.runtime.launch.pinging import Pinger
+
+    return Pinger(settings.pings.url, settings.pings.dialect)
 
 
 def _programs(settings: Settings) -> Programs | None:

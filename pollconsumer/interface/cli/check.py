@@ -19,7 +19,7 @@ from pollconsumer.core.launcher.observing import Observed, read_observed
 from pollconsumer.core.launcher.past import past_launch
 from pollconsumer.core.launcher.punctuality import allowance, learned
 from pollconsumer.core.notation.instants import iso
-from pollconsumer.core.notation.redaction import redacted
+from pollconsumer.core.notation.redaction import redacted, site_of
 from pollconsumer.core.notation.timespan import format_duration
 from pollconsumer.core.window import predict_stop
 from pollconsumer.interface.api.registry import registry
@@ -99,6 +99,7 @@ def check(as_json: bool) -> None:
         "config": None if settings.config is None else str(settings.config),
         "store": redacted(settings.store),
         "namespace": settings.namespace,
+        "pings": _pings(settings),
         "group_writable": [str(path) for path in group_writable(settings.config, settings.directory)],
         "state": None if state is None else str(state),
         "queues": list(queues),
@@ -159,6 +160,15 @@ def _not_served(queue: str, service: Service, handlers: Mapping[str, Handler]) -
         return f"{queue}, that of {names}: other launches serve it"
     remedy = f"add it to consumer.queues, or launch 'run --queue {queue}'"
     return f"{queue}, that of {names}: {service.ready} ready, and no launch came for it lately; {remedy}"
+
+
+def _pings(settings: Settings) -> str | None:
+    """The monitor that is told of launches, and in which dialect, without its secret path."""
+    if (url := settings.pings.url) is None:
+        return None
+    from pollconsumer.core.pings import dialect_of
+
+    return f"{site_of(url)}, {dialect_of(url, settings.pings.dialect)}"
 
 
 def _unchecked_arguments() -> dict[str, str]:
@@ -259,6 +269,7 @@ def _print(
         ("queues", ", ".join(report["queues"])),
         ("handlers", ", ".join(report["handlers"]) or "none: messages will be parked"),
     ]
+    rows += [("pings", report["pings"])] if report["pings"] else []
     loose = report["group_writable"]
     rows += [("group-writable", f"{path}: members of its group decide which code runs") for path in loose]
     commands = report["commands"]

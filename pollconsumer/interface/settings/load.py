@@ -60,14 +60,18 @@ def load_settings(config: Path | None = None, *, store: str | None = None, names
         settings = _assemble(read(path if content else None, variables), path)
         validate(settings)
         # The file is read twice on the way here, and must not be cached if it changed in between.
-        secret = settings.dashboard.token is not None or redacted(settings.store) != settings.store
-        if key and not secret and key == _key(*_find(config, variables), variables):
+        if key and not _has_secrets(settings) and key == _key(*_find(config, variables), variables):
             _remember(key, settings)
     flags = {name: value for name, value in (("store", store), ("namespace", namespace)) if value is not None}
     if flags:
         settings = replace(settings, **flags)  # type: ignore[arg-type]  # both are str
         validate(settings, flags)
     return settings
+
+
+def _has_secrets(settings: Settings) -> bool:
+    given = settings.dashboard.token is not None or settings.pings.url is not None
+    return given or redacted(settings.store) != settings.store
 
 
 def django_site() -> str | None:

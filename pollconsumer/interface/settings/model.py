@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pollconsumer.core.choices import HandOff, LauncherRule, Loop, Missed, Overlap
+from pollconsumer.core.choices import Dialect, HandOff, LauncherRule, Loop, Missed, Overlap
 from pollconsumer.core.notation.timespan import parse_duration
 from pollconsumer.interface.settings.values import check_argv, check_exit_codes, parse_memory
 from pollconsumer.runtime.own_files import OwnFiles, state_directories
@@ -102,6 +102,16 @@ class StrictSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class PingsSettings:
+    """A monitor that is told of each launch of the consumer."""
+
+    url: str | None = field(default=None, repr=False)
+    """Of the monitor; a secret. Unset: nobody is told."""
+    dialect: Dialect = Dialect.AUTO
+    """``healthchecks``, ``cronitor``, ``sentry``, ``snitch``, ``plain``; or ``auto``: by the URL."""
+
+
+@dataclass(frozen=True, slots=True)
 class QueueSettings:
     """A queue's limits, per period and in flight; its weight among other queues; what is kept of it."""
 
@@ -188,6 +198,7 @@ class Settings:
     mover: MoverSettings = field(default_factory=MoverSettings)
     strict: StrictSettings = field(default_factory=StrictSettings)
     dashboard: DashboardSettings = field(default_factory=DashboardSettings)
+    pings: PingsSettings = field(default_factory=PingsSettings)
     queues: dict[str, QueueSettings] = field(default_factory=dict)
     recurrences: dict[str, RecurrenceSettings] = field(default_factory=dict)
     commands: dict[str, CommandSettings] = field(default_factory=dict)
@@ -210,6 +221,7 @@ SECTIONS = {
     "mover": MoverSettings,
     "strict": StrictSettings,
     "dashboard": DashboardSettings,
+    "pings": PingsSettings,
 }
 TABLES = {"queues": QueueSettings, "recurrences": RecurrenceSettings, "commands": CommandSettings}
 """Sections whose keys are chosen by the user."""

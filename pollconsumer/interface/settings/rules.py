@@ -10,7 +10,7 @@ from typing import Any
 
 from pollconsumer.core.errors import BadData, ConfigurationError, PollConsumerError, UsageError
 from pollconsumer.core.message import check_handler, check_priority, encode_payload
-from pollconsumer.core.notation.redaction import HIDDEN, redacted
+from pollconsumer.core.notation.redaction import HIDDEN, redacted, site_of
 from pollconsumer.core.notation.timespan import YEAR, parse_duration
 from pollconsumer.core.retry import Backoff
 from pollconsumer.interface.settings.model import PREFIX, CommandSettings, QueueSettings, RecurrenceSettings, Settings
@@ -94,6 +94,8 @@ def _rules(settings: Settings, flags: Collection[str]) -> Iterator[tuple[str, ob
         len(token) >= LEAST_TOKEN and token.isascii() and token.isprintable() and " " not in token
     )
     yield "dashboard.token", token and HIDDEN, known, rule
+    url = settings.pings.url
+    yield "pings.url", url, url is None or _is_web_address(url), "write https://HOST/…, without spaces"
     for section in ("consumer", "mover"):
         margin, timeout = _at(settings, f"{section}.min_margin"), _at(settings, f"{section}.timeout")
         if margin is None:
@@ -113,10 +115,16 @@ def _is_place(state: str | None) -> bool:
         return False
 
 
+def _is_web_address(url: str) -> bool:
+    return url.isascii() and bool(re.fullmatch(r"https?://[^\s/?#]+[^\s]*", url)) and url.isprintable()
+
+
 def refusal(path: str, value: object, rule: str, flags: Collection[str] = ()) -> PollConsumerError:
     """An error for the setting at ``path``, under the name by which the user set it."""
     shown = f"{value:.15g}" if isinstance(value, float) else str(value)
-    if path == "store" or "://" in shown:
+    if path == "pings.url":
+        shown = site_of(shown)
+    elif path == "store" or "://" in shown:
         shown = redacted(shown)
     if path in flags:
         error = ConfigurationError if path == "store" else UsageError

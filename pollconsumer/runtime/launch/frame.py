@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
+from typing import TYPE_CHECKING
 
 from pollconsumer.core.choices import LauncherRule
 from pollconsumer.core.events import Event
-from pollconsumer.core.launcher.punctuality import Punctuality, allowance
+from pollconsumer.core.launcher.punctuality import FLOOR_OF_DROP, Punctuality, allowance
 from pollconsumer.core.window import OUR_OWN, StopReason, Window, predict_stop
 from pollconsumer.runtime.launch.held import LaunchPlan
 from pollconsumer.runtime.launch.host import Host
@@ -15,13 +17,23 @@ from pollconsumer.runtime.launch.watchdog import EXIT_CODE
 from pollconsumer.runtime.store_opener import StoreOpener
 from pollconsumer.store.patience import Clocks, answer_within
 
+if TYPE_CHECKING:
+    from pollconsumer.runtime.launch.pinging import Pinger
+
 END_BUDGET = 2.0
 """Maximum seconds spent on an unreachable store after the window's end."""
 
 
 class Frame:
-    def __init__(self, plan: LaunchPlan, opener: StoreOpener, emit: Callable[[Event], None], host: Host) -> None:
-        self.plan, self.opener, self.emit, self.host = plan, opener, emit, host
+    def __init__(
+        self,
+        plan: LaunchPlan,
+        opener: StoreOpener,
+        emit: Callable[[Event], None],
+        host: Host,
+        pinger: Pinger | None = None,
+    ) -> None:
+        self.plan, self.opener, self.emit, self.host, self.pinger = plan, opener, emit, host, pinger
         self._start, now = host.started_at(), host.monotonic()
         self._ahead = plan.next_launches and (now + plan.next_launches[0], now + plan.next_launches[1])
         offset = None if plan.launched_ago is None else plan.launched_ago - (now - self._start)
@@ -47,6 +59,11 @@ class Frame:
         # What is only remembered never closes more than half of a window.
         self.min_margin = margin if plan.min_margin is not None else min(margin, self.window.left(self._start) / 2)
         return self.window != before
+
+    def gone_by(self) -> float:
+        """Until when, on the monotonic clock, the process must have ended for the next tick not to be dropped."""
+        drops = self.plan.launcher.rule is LauncherRule.DROP
+        return self._ahead[0] - self.plan.launcher.reaped_late - FLOOR_OF_DROP if drops and self._ahead else inf
 
     def interrupted(self) -> bool:
         return bool(self.interruption)

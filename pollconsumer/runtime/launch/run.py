@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from typing import TYPE_CHECKING
 
 from pollconsumer.core.errors import LeaseLost, PollConsumerError, StoreRefused, StoreUnreachable
-from pollconsumer.core.events import Event, LaunchEnded
+from pollconsumer.core.events import Event, LaunchEnded, PingFailed
 from pollconsumer.core.launcher.observing import Began, observed
 from pollconsumer.core.launcher.past import past_launches
 from pollconsumer.core.launcher.punctuality import learned
@@ -31,9 +32,16 @@ from pollconsumer.store.redis_store import RedisStore
 from pollconsumer.store.replies import RESTORE
 from pollconsumer.store.wire import Wire
 
+if TYPE_CHECKING:
+    from pollconsumer.runtime.launch.pinging import Pinger
+
 Work = Callable[[Launch], StopReason]
 
 HEARTBEAT_BUDGET = 2.0
+PINGS_WITHIN = 4.0
+"""Seconds that a launch waits for a monitor after the release of its lease."""
+LEAVING = 0.5
+"""Seconds before the hard end, for the exit."""
 REFRESH = 0.5
 """Seconds after which a waiting successor renews its claim, and looks whether the holder and its heartbeat are gone:
 orphans are offered again within a second."""
@@ -49,14 +57,16 @@ def run_launch(
     prepare: Callable[[], tuple[Group, Work]],
     on_launch_death: Callable[[int], None] | None = None,
     host: Host | None = None,
+    pinger: Pinger | None = None,
 ) -> None:
     """Run one launch. ``prepare`` imports the user's modules, and returns the group of the lease, and the work to do
-    with it. ``on_launch_death`` is called in the heartbeat's process, with this one's pid, if this one dies.
+    with it. ``on_launch_death`` is called in the heartbeat's process, with this one's pid, if this one dies. ``pinger``
+    tells a monitor, if the launch takes the lease.
 
     Raises the error that ended the launch, after releasing the lease: LeaseLost, StoreUnreachable, ConfigurationError.
     """
     host = host or ThisProcess()
-    frame = Frame(plan, opener, emit, host)
+    frame = Frame(plan, opener, emit, host, pinger)
     open_store = partial(opener.for_heartbeat, partial(Budget, HEARTBEAT_BUDGET, host))
     heartbeat = host.start_heartbeat(frame.progress, open_store, on_launch_death)
     first_window = frame.window
@@ -158,6 +168,7 @@ class HeldLaunch:
         self.released = False
         self._boot_time, self._trusted_until = frame.host.boot_time, frame.progress.trusted_until
         self._frame, self._tenure, self._heartbeat, self._clocks = frame, tenure, heartbeat, frame.host
+        self._pinger = frame.pinger
 
     def lease_is_trusted(self) -> bool:
         return self._boot_time() < self._trusted_until()
@@ -196,6 +207,8 @@ class HeldLaunch:
         reason, code = StopReason.DIED, 1
         try:
             self._heartbeat.hold(self._tenure)
+            if self._pinger is not None:
+                self._pinger.begin()
             reason, code = work(self), 0
         except PollConsumerError as error:
             reason, code = _REASONS.get(type(error), StopReason.DIED), error.exit_code
@@ -213,8 +226,19 @@ class HeldLaunch:
             self.leases.release(self.holder, identity.role, identity.launch, entry)
             self.released = True
             self._clocks.at_exit(partial(self._note_exit, held, ended))
-        counts = self.progress.counts().of_messages()
-        self.emit(LaunchEnded(identity.role, reason, waited + held, *counts, run_id=identity.run_id))
+        end = LaunchEnded(
+            identity.role, reason, waited + held, *self.progress.counts().of_messages(), run_id=identity.run_id
+        )
+        if self._pinger is not None:
+            self._tell(self._pinger, end, code)
+        self.emit(end)
+
+    def _tell(self, pinger: Pinger, end: LaunchEnded, code: int) -> None:
+        """Tell the monitor that the launch has ended, before its hard end and, where an overrun would cost a tick,
+        before that."""
+        until = min(self._tenure.hard_end - LEAVING, self._frame.gone_by())
+        if problem := pinger.end(end, code, min(PINGS_WITHIN, until - self._clocks.monotonic())):
+            self.emit(PingFailed(pinger.host, problem))
 
     def _note_exit(self, held: float, ended: float) -> None:
         """Add to the ledger how long it took from the end to the exit, which is now."""

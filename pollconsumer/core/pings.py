@@ -1,0 +1,81 @@
+"""How monitors are told that a launch begins, and how it ended: a request each, in the dialect of the monitor."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+from urllib.parse import urlencode, urlsplit, urlunsplit
+
+from pollconsumer.core.choices import Dialect
+from pollconsumer.core.events import LaunchEnded
+
+
+class Ping(NamedTuple):
+    """An HTTP request: a POST if it has a body."""
+
+    url: str
+    body: bytes | None = None
+
+
+def dialect_of(url: str, chosen: Dialect) -> Dialect:
+    """``chosen``, or that of the monitor at ``url``."""
+    if chosen is not Dialect.AUTO:
+        return chosen
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    if host in ("cronitor.link", "cronitor.io") or host.endswith((".cronitor.link", ".cronitor.io")):
+        return Dialect.CRONITOR
+    if host == "nosnch.in" or host.endswith(".nosnch.in"):
+        return Dialect.SNITCH
+    if parts.path.startswith("/api/") and "/cron/" in parts.path:
+        return Dialect.SENTRY
+    if host == "hc-ping.com" or host.startswith("hc.") or "healthchecks" in host:
+        return Dialect.HEALTHCHECKS
+    return Dialect.PLAIN
+
+
+def first(url: str, dialect: Dialect, run: str) -> Ping | None:
+    """That a launch begins; None if the monitor has no such request. ``run``: a UUID of the launch's own."""
+    match dialect:
+        case Dialect.HEALTHCHECKS:
+            return Ping(_extended(url, {"rid": run}, "/start"))
+        case Dialect.CRONITOR:
+            return Ping(_extended(url, {"state": "run", "series": run}))
+        case Dialect.SENTRY:
+            return Ping(_extended(url, {"check_in_id": run, "status": "in_progress"}))
+        case Dialect.SNITCH:
+            return None
+    return Ping(url)
+
+
+def last(url: str, dialect: Dialect, run: str, end: LaunchEnded, code: int) -> Ping:
+    """That it has ended with exit code ``code``, well if that is 0."""
+    well, line = code == 0, line_of(end, code)
+    match dialect:
+        case Dialect.HEALTHCHECKS:
+            return Ping(_extended(url, {"rid": run}, f"/{code & 255}"), line.encode())
+        case Dialect.CRONITOR:
+            query = [("state", "complete" if well else "fail"), ("series", run), ("status_code", str(code))]
+            counts = {"count": end.handled, "error_count": end.failed, "duration": f"{end.running_seconds:.3f}"}
+            query += [("metric", f"{name}:{value}") for name, value in counts.items()]
+            return Ping(_extended(url, [*query, ("message", line)]))
+        case Dialect.SENTRY:
+            status, seconds = "ok" if well else "error", f"{end.running_seconds:.3f}"
+            return Ping(_extended(url, {"check_in_id": run, "status": status, "duration": seconds}))
+        case Dialect.SNITCH:
+            return Ping(_extended(url, {"s": str(code), "m": line}))
+    return Ping(url, line.encode())
+
+
+def line_of(end: LaunchEnded, code: int) -> str:
+    """What the ledger has of the launch."""
+    counts = f"{end.handled} handled, {end.failed} failed, {end.released} released"
+    reason = end.stop_reason.replace("_", " ")
+    return f"{end.role}: {end.running_seconds:.1f}s running time, {reason}: {counts}, exit code {code}"
+
+
+def _extended(url: str, query: Mapping[str, str] | Sequence[tuple[str, str]], path: str = "") -> str:
+    """``url`` with ``path`` at the end of its own, and ``query`` after its own."""
+    parts = urlsplit(url)
+    extended = parts.path.rstrip("/") + path if path else parts.path
+    return urlunsplit(parts._replace(path=extended, query="&".join(filter(None, (parts.query, urlencode(query))))))

@@ -1,0 +1,141 @@
+"""A monitor hears of each launch that holds the lease, and of nothing else; what it does changes no exit code."""
+
+from __future__ import annotations
+
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.site import Site
+
+SECRET = "0e0dd2a3-8d29-4a0b-a8b5-93c4e2a1ab11"
+
+
+class Monitor:
+    """Notes what it is told, in the order in which it answered; ``status`` is its answer."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, str, str]] = []
+        self.status = 200
+        monitor = self
+
+        class Answering(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                body = self.rfile.read(int(self.headers.get("Content-Length", 0))).decode()
+                path, _, query = self.path.partition("?")
+                monitor.told.append((path, query, body))
+                self.send_response(monitor.status)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+            do_POST = do_GET  # noqa: N815  http.server's name
+
+            def log_message(self, *_: object) -> None:
+                """Nothing."""
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Answering)
+        self._thread = threading.Thread(target=self._server.serve_forever)
+        self._thread.start()
+        self.variables = {
+            "POLLCONSUMER_PINGS__URL": f"http://127.0.0.1:{self._server.server_port}/{SECRET}",
+            "POLLCONSUMER_PINGS__DIALECT": "healthchecks",
+        }
+
+    @property
+    def paths(self) -> list[str]:
+        return [path.removeprefix(f"/{SECRET}") for path, _, _ in self.told]
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+@pytest.fixture
+def monitor() -> Iterator[Monitor]:
+    monitor = Monitor()
+    yield monitor
+    monitor.close()
+
+
+def test_a_monitor_is_told_of_start_and_end_with_the_line_of_the_launch(site: Site, monitor: Monitor) -> None:
+    site.enqueue("record", name="a")
+    done = site.command("run", "--until-empty", **monitor.variables)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert monitor.paths == ["/start", "/0"]
+    (_, begun, _), (_, ended, line) = monitor.told
+    assert begun == ended
+    assert begun.startswith("rid=")
+    assert line.endswith("running time, empty: 1 handled, 0 failed, 0 released, exit code 0")
+
+
+def test_a_launch_that_fails_is_told_with_its_exit_code(site: Site, monitor: Monitor) -> None:
+    site.enqueue("hold", name="a")
+    launch = site.start("run", **monitor.variables)
+    site.await_note("begin a")
+    assert site.command("lease", "break", "--yes").returncode == 0
+    site.open_gate()
+    launch.communicate(timeout=90)
+    assert launch.returncode == 75
+    assert monitor.paths == ["/start", "/75"]
+
+
+def test_launches_without_the_lease_and_movers_are_not_told_of(site: Site, monitor: Monitor) -> None:
+    site.enqueue("hold", name="a")
+    holder = site.start("run", "--until-empty")
+    site.await_note("begin a")
+    assert site.command("run", "--timeout", "1s", **monitor.variables).returncode == 0
+    assert site.command("move", "--timeout", "1s", **monitor.variables).returncode == 0
+    assert site.command("status", **monitor.variables).returncode == 0
+    site.open_gate()
+    holder.communicate(timeout=90)
+    assert monitor.told == []
+
+
+def test_a_monitor_that_fails_changes_no_exit_code_and_is_warned_of_damped_without_its_url(
+    site: Site, monitor: Monitor
+) -> None:
+    monitor.status = 500
+    warnings = []
+    for _ in range(3):
+        done = site.command("run", "--until-empty", **monitor.variables)
+        assert done.returncode == 0
+        warnings.append(done.stderr)
+    assert monitor.paths == ["/start", "/start", "/0", "/0"] * 3
+    assert warnings[0] == "pollconsumer: warning: ping to 127.0.0.1 was not delivered: it answers 500\n"
+    assert "(2 launches in " in warnings[1]
+    assert warnings[2] == ""
+    monitor.status = 200
+    over = site.command("run", "--until-empty", **monitor.variables)
+    assert over.stderr.startswith("pollconsumer: info: over, after 3 launches")
+
+
+def test_the_url_is_nowhere_but_where_it_was_given(site: Site, monitor: Monitor) -> None:
+    config = site.directory / "config.toml"
+    config.write_text(f'{config.read_text()}\n[pings]\nurl = "{monitor.variables["POLLCONSUMER_PINGS__URL"]}"\n')
+    said = []
+    for command in (["-vv", "run", "--until-empty"], ["check"], ["check", "--json"], ["status", "--json"], ["doctor"]):
+        done = site.command(*command)
+        assert done.returncode == 0, done.stderr
+        said.append(done.stdout + done.stderr)
+    assert monitor.paths == ["", ""]  # of no monitor that is known
+    assert not any(SECRET in text for text in said)
+    assert "http://127.0.0.1:" in said[1]
+    files = [path for path in site.directory.rglob("*") if path.is_file() and path != config]
+    assert not [path for path in files if SECRET.encode() in path.read_bytes()]
+
+
+@pytest.mark.parametrize(
+    "url", [f"ftp://h/{SECRET}", SECRET, f"https://h/{SECRET} x", f"https:///{SECRET}", "https://é/"]
+)
+def test_an_address_that_is_none_is_refused_without_being_shown(site: Site, url: str) -> None:
+    done = site.command("run", POLLCONSUMER_PINGS__URL=url)
+    assert done.returncode == 78
+    assert done.stderr.startswith("pollconsumer: error: POLLCONSUMER_PINGS__URL: ")
+    assert done.stderr.endswith("; write https://HOST/…, without spaces\n")
+    assert SECRET not in done.stderr
