@@ -94,7 +94,9 @@ def listener() -> Callable[[Event], None]:
                     counts += f", {event.yielded} yielded"
                 if event.run_id:
                     counts += f"; run {event.run_id}"
-                log.info("%s ended after %s (%s): %s", event.role, fields["running_seconds"], event.stop_reason, counts)
+                text = "%s ended after %s (%s): %s"
+                summary = {"fields": {"event": "launch_ended", **event._asdict()}}
+                log.info(text, event.role, fields["running_seconds"], event.stop_reason, counts, extra=summary)
             case events.AttemptFailed(delay=None):
                 text = "dead letter: {id} ({handler}), attempt {attempt}: {error}"
                 log.warning("%s", text.format_map(fields), extra=NEWS)

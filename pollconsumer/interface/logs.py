@@ -11,11 +11,14 @@ from __future__ import annotations
 import logging
 import re
 import sys
+from collections.abc import Callable, Mapping
 from contextlib import contextmanager, suppress
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from pollconsumer.core.errors import ConfigurationError, LeaseLost, PollConsumerError, StoreUnreachable, UsageError
 from pollconsumer.core.notation.text import printable, printable_lines
+from pollconsumer.interface.log_records import about_message
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,6 +35,13 @@ SAID_BY_US = ("django.tasks", "django_tasks")
 _NUMBER = re.compile(r"\b0x[0-9a-f]+\b|(?<![\w-])\d+(?:\.\d+)*(?:ms|[smhd%])?(?![\w-])")
 """A count, a duration, an address; not a number in a name, as in ``mail2``."""
 _streaks: LaunchStreaks | None = None
+Line = Callable[[str, str, Mapping[str, Any]], str]
+"""Of a level, a text, and fields about the record."""
+Copy = Callable[[str, str, Mapping[str, Any]], None]
+_line: Line | None = None
+"""How lines on standard error look; None for text."""
+_copy: Copy | None = None
+"""Takes everything that is logged to where the settings have it."""
 
 
 def about(*subject: str, kind: str = MET) -> dict[str, Any]:
@@ -40,7 +50,11 @@ def about(*subject: str, kind: str = MET) -> dict[str, Any]:
 
 
 class _Lines(logging.Handler):
-    """Records as single lines on the current standard error. Never raises."""
+    """Records as single lines on the current standard error, from ``threshold`` up. Never raises."""
+
+    def __init__(self, threshold: int) -> None:
+        super().__init__(threshold)
+        self.threshold = threshold
 
     def emit(self, record: logging.LogRecord) -> None:
         if record.name in SAID_BY_US:
@@ -52,10 +66,15 @@ class _Lines(logging.Handler):
         if record.exc_info and record.exc_info[1] is not None:
             failure = record.exc_info[1]
             text = f"{text}: {type(failure).__name__}: {failure}"
+        level, fields = record.levelname.lower(), {**about_message(record), **getattr(record, "fields", {})}
+        if _copy is not None:
+            _copy(level, text, fields | _origin(record))
         ours = record.name == log.name and record.levelno >= logging.WARNING
+        if record.levelno < self.threshold or (_copy is not None and not ours):
+            return
         streak = getattr(record, "streak", (MET, _without_numbers(text))) if ours else None
         if (damped := _damped(streak, text)) is not None:
-            write_line(record.levelname.lower(), damped)
+            write_line(level, damped, fields | _origin(record) if _line is not None else fields)
 
 
 def configure(verbosity: int = 0, *, quiet: bool = False) -> None:
@@ -68,7 +87,31 @@ def configure(verbosity: int = 0, *, quiet: bool = False) -> None:
             logger.removeHandler(handler)
     log.propagate = True
     root.addHandler(_Lines(level))
+    root.setLevel(level)
     log.setLevel(level)
+
+
+def direct(line: Line | None, copy: Copy | None) -> None:
+    """From now on print lines that look like ``line``; give all records from INFO up to ``copy``, too, of which only
+    warnings and errors of ours are printed then."""
+    global _line, _copy  # one for the process, like the level
+    _line, _copy = line, copy
+    if copy is None:
+        return
+    root = logging.getLogger()
+    printing = [handler for handler in root.handlers if isinstance(handler, _Lines)]
+    leveled: list[logging.Logger | logging.Handler] = [root, log, *printing]
+    for each in leveled:
+        each.setLevel(min(each.level, logging.INFO))
+
+
+def _origin(record: logging.LogRecord) -> dict[str, Any]:
+    """What only formats for programs say of a record."""
+    from traceback import format_exception
+
+    failure = record.exc_info[1] if record.exc_info else None
+    traced = {} if failure is None else {"traceback": "".join(format_exception(failure))}
+    return {"logger": record.name} | traced
 
 
 @contextmanager
@@ -116,6 +159,8 @@ def close_streaks(code: int) -> None:
 def write_error(error: PollConsumerError) -> None:
     if (text := _damped(_streak_of(error), str(error))) is not None:
         write_line("error", text)
+    if _copy is not None:
+        _copy("error", str(error), {})
 
 
 def is_news(error: Exception) -> bool:
@@ -127,12 +172,26 @@ def write_traceback(error: BaseException) -> None:
     """A bug of ours: its traceback, escaped and indented."""
     from traceback import format_exception
 
-    write_line("error", f"unexpected {type(error).__name__}; please report it, with what follows")
-    _write("\n".join(printable_lines("".join(format_exception(error)))))
+    text, traced = (
+        f"unexpected {type(error).__name__}; please report it, with what follows",
+        "".join(format_exception(error)),
+    )
+    if _copy is not None:
+        _copy("error", text, {"traceback": traced})
+    write_line("error", text, {"traceback": traced})
+    if _line is None:
+        _write("\n".join(printable_lines(traced)))
 
 
-def write_line(level: str, text: str) -> None:
-    _write(f"pollconsumer: {level}: {printable(text)}")
+def write_line(level: str, text: str, fields: Mapping[str, Any] = MappingProxyType({})) -> None:
+    _write((_line or text_line)(level, text, fields))
+
+
+def text_line(level: str, text: str, fields: Mapping[str, Any]) -> str:
+    """Names the message during whose handling it was logged."""
+    if "message_id" in fields:
+        text += " (message {message_id}, {handler}, attempt {attempt})".format_map(fields)
+    return f"pollconsumer: {level}: {printable(text)}"
 
 
 def _damped(streak: tuple[str, str] | None, text: str) -> str | None:

@@ -28,6 +28,8 @@ WRITTEN = {
     "trust_writable": ("true", "true"),
     "strict.replicas": ("2", "2"),
     "pings.url": ('"https://h/x"', "https://h/x"),
+    "logs.format": ('"json"', "json"),
+    "logs.target": ('"launch.log"', "launch.log"),
     "pings.dialect": ('"plain"', "plain"),
     "strict.within": ('"1s"', "1s"),
     "dashboard.token": ('"a-token-of-sixteen"', "a-token-of-sixteen"),

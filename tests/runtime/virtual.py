@@ -287,7 +287,7 @@ class VirtualLaunch:
 
     def __init__(self, settings: Settings, script: Sequence[Arrival], start: float = 0.0) -> None:
         self.settings, self.script = settings, script
-        self.min_margin, self.waited = settings.min_margin, False
+        self.id, self.min_margin, self.waited = "launch", settings.min_margin, False
         self.clock, self.window, self.plan = Clock(start), Window(start, settings.stop_before), LaunchPlan(60.0, 10.0)
         self.progress, self.holder = Progress(), Holder("consumer:mail:0", "1", "consumer:mail")
         self.decisions: list[tuple[str | int | float, ...]] = []

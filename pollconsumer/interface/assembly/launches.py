@@ -12,6 +12,7 @@ from pollconsumer.core.durations import OVERRUN_TARGETS
 from pollconsumer.core.launcher.detection import UNKNOWN, find_launcher, given_launcher, run_id
 from pollconsumer.core.launcher.punctuality import FLOOR, Punctuality
 from pollconsumer.interface.event_log import listener
+from pollconsumer.interface.log_records import identify
 from pollconsumer.interface.logs import STANDING, about, log
 from pollconsumer.interface.settings.model import ConsumerSettings, MoverSettings, Settings
 from pollconsumer.interface.settings.values import parse_keep, parse_quota
@@ -58,6 +59,7 @@ def launch_consumer(settings: Settings, *, until_empty: bool, linger: float, max
         queues = served_queues(settings, handlers)
 
         def work(launch: Launch) -> StopReason:
+            identify(launch.id, launch.plan.run_id, launch.progress.flight.the_one)
             options = consumer_options(
                 settings,
                 queues,
@@ -95,6 +97,7 @@ def launch_mover(settings: Settings) -> None:
     options = mover_options(settings)
 
     def work(launch: Launch) -> StopReason:
+        identify(launch.id, launch.plan.run_id)
         return move(launch, options._replace(margin=launch.min_margin))
 
     run_launch(plan_of(settings.mover), opener_of(settings), listener(), lambda: (MOVER, work))

@@ -11,6 +11,7 @@ from typing import Any, Literal
 from pollconsumer.core.errors import UsageError
 from pollconsumer.interface import logs
 from pollconsumer.interface.cli.flags import Given
+from pollconsumer.interface.log_direction import direct_log
 from pollconsumer.interface.settings.load import load_settings, with_flags
 from pollconsumer.interface.settings.model import Settings
 
@@ -61,6 +62,7 @@ def _settings_of_launch(
     The configured schedule is the platform's: it does not bound a person at a terminal, unless the flag gives it.
     """
     settings = with_flags(settings, section, flags)
+    direct_log(settings)
     if flags["schedule"] is None and _at_terminal():
         role = getattr(settings, section)
         settings = replace(settings, **{section: replace(role, schedule=None)})

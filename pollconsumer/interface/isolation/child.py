@@ -11,15 +11,18 @@ import threading
 from contextlib import suppress
 from pathlib import Path
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pollconsumer.core.errors import PollConsumerError
 from pollconsumer.interface import logs
 from pollconsumer.interface.assembly.handlers import load_handlers
+from pollconsumer.interface.log_direction import direct_log
+from pollconsumer.interface.log_records import identify
 from pollconsumer.interface.settings.load import from_values
 from pollconsumer.interface.streaks import LaunchStreaks
 from pollconsumer.runtime.handling.context import Context, Delivery, Situation
 from pollconsumer.runtime.handling.handler import Handler, hooks_before_enqueue
+from pollconsumer.runtime.handling.in_hand import IN_SLOT
 from pollconsumer.runtime.handling.stray_forks import end_stray
 from pollconsumer.runtime.isolation.protocol import Connection, decode_refusal, encode_messages, encode_outcome
 
@@ -33,6 +36,8 @@ def serve(launch: socket.socket, introduction: dict[str, Any]) -> None:
     logs.configure(introduction["verbosity"], quiet=introduction["quiet"])
     config = introduction["config"]
     settings = from_values(introduction["settings"], Path(introduction["directory"]), Path(config) if config else None)
+    direct_log(settings)
+    identify(*introduction["identity"])
     if (damping := introduction["streaks"]) is not None:
         logs.damp(LaunchStreaks(damping["name"], settings.state_files(), launch=damping["launch"]))
     try:
@@ -80,6 +85,14 @@ class Reports:
                 self._unsent = {}
 
 
+class Handed(NamedTuple):
+    """A message in hand, as the launch names it."""
+
+    name: str
+    handler: str
+    attempt: int
+
+
 class _Serving:
     def __init__(self, connection: Connection, handlers: dict[str, Handler], queues: dict[str, str]) -> None:
         self._connection, self._handlers, self._queues = connection, handlers, queues
@@ -120,6 +133,7 @@ class _Serving:
         self._attempts.put(None)
 
     def _handle(self, given: dict[str, Any]) -> dict[str, Any]:
+        IN_SLOT.set(Handed(*given["message"]) if "message" in given else None)
         handler = self._handlers[given["handler"]]
         if given["timeout"] != handler.timeout:
             handler = handler.with_timeout(given["timeout"])  # the message's own

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+from pollconsumer.interface.log_records import identity
 from pollconsumer.interface.logs import damped_by, log
 from pollconsumer.interface.settings.load import as_values
 from pollconsumer.interface.settings.model import Settings
@@ -29,6 +30,7 @@ def isolating(
         "verbosity": {logging.INFO: 1, logging.DEBUG: 2}.get(log.level, 0),
         "quiet": log.level == logging.ERROR,
         "streaks": streaks and {"name": streaks.name, "launch": streaks.launch},
+        "identity": identity(),
         "queues": {name: handler.queue for name, handler in handlers.items()},
     }
     program = Path(__file__).with_name("child_main.py")

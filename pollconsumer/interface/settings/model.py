@@ -112,6 +112,16 @@ class PingsSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class LogsSettings:
+    """The log of launches."""
+
+    format: Literal["text", "json", "journal"] = "text"
+    """``text``: a line each; ``json``: an object each; ``journal``: with the priority before it, for systemd."""
+    target: str = "stderr"
+    """``stderr``, ``syslog``, or a file; warnings and errors of ours reach standard error, too."""
+
+
+@dataclass(frozen=True, slots=True)
 class QueueSettings:
     """A queue's limits, per period and in flight; its weight among other queues; what is kept of it."""
 
@@ -199,6 +209,7 @@ class Settings:
     strict: StrictSettings = field(default_factory=StrictSettings)
     dashboard: DashboardSettings = field(default_factory=DashboardSettings)
     pings: PingsSettings = field(default_factory=PingsSettings)
+    logs: LogsSettings = field(default_factory=LogsSettings)
     queues: dict[str, QueueSettings] = field(default_factory=dict)
     recurrences: dict[str, RecurrenceSettings] = field(default_factory=dict)
     commands: dict[str, CommandSettings] = field(default_factory=dict)
@@ -222,6 +233,7 @@ SECTIONS = {
     "strict": StrictSettings,
     "dashboard": DashboardSettings,
     "pings": PingsSettings,
+    "logs": LogsSettings,
 }
 TABLES = {"queues": QueueSettings, "recurrences": RecurrenceSettings, "commands": CommandSettings}
 """Sections whose keys are chosen by the user."""

@@ -94,6 +94,9 @@ def _rules(settings: Settings, flags: Collection[str]) -> Iterator[tuple[str, ob
         len(token) >= LEAST_TOKEN and token.isascii() and token.isprintable() and " " not in token
     )
     yield "dashboard.token", token and HIDDEN, known, rule
+    log_target = settings.logs.target
+    named = log_target != "" and "\0" not in log_target
+    yield "logs.target", log_target, named, "write stderr, syslog, or a file's path"
     url = settings.pings.url
     yield "pings.url", url, url is None or _is_web_address(url), "write https://HOST/…, without spaces"
     for section in ("consumer", "mover"):

@@ -37,6 +37,7 @@ class SandboxLaunch:
         self.leases = Leases(self.store.wire, opener.namespace)
         self.stopped = False
         self._identity = Identity(secrets.token_hex(8), group.role, group.queues, "testing", 0)
+        self.id = self._identity.launch
         acquired = self.leases.acquire(group, self._identity.launch, self._identity.description(), self._entry())
         assert isinstance(acquired, Acquired), "one launch at a time"
         self.holder, self.held_since = acquired.holder, acquired.at

@@ -12,6 +12,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from pollconsumer.runtime.handling.descriptors import Outputs, Reserve, Table
+from pollconsumer.runtime.handling.in_hand import IN_SLOT
 from pollconsumer.runtime.handling.outcome import Outcome
 from pollconsumer.runtime.handling.stray_forks import end_stray
 from pollconsumer.store.own_descriptors import STANDARD, Opened, above_standard
@@ -133,11 +134,13 @@ class InlineExecutor:
         return 0
 
     def start(self, attempt: Attempt) -> None:
+        IN_SLOT.set(attempt.reservation)
         started = self._clock()
         _, handler, payload, context = attempt
         outcome = self.turn(handler, payload, context) if handler.asynchronous else handler.handle(payload, context)
         end_stray(self._pid, outcome.error)
         ended = self._clock()
+        IN_SLOT.set(None)
         closed, leaking = self._table.checked()
         self.add(Handled(attempt, started, ended, outcome, closed, leaking))
 
@@ -267,6 +270,7 @@ class ThreadExecutor:
                 if attempt.handler.asynchronous:
                     self._turn(attempt)
                     break
+                IN_SLOT.set(attempt.reservation)
                 started = time.monotonic()
                 outcome = attempt.handle()
                 attempt = self._end(Handled(attempt, started, time.monotonic(), outcome))
@@ -284,6 +288,7 @@ class ThreadExecutor:
 
         def begin() -> Any:
             nonlocal started
+            IN_SLOT.set(attempt.reservation)  # in the context that the task copies
             started = time.monotonic()
             return attempt.begin()
 

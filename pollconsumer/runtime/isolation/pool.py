@@ -23,6 +23,7 @@ from pollconsumer.core.errors import PollConsumerError
 from pollconsumer.core.retry import HandlerTimeout, ProcessDied, Yield
 from pollconsumer.runtime.handling.context import Context
 from pollconsumer.runtime.handling.handler import Handler
+from pollconsumer.runtime.handling.in_hand import IN_SLOT
 from pollconsumer.runtime.handling.outcome import Outcome, signal_name
 from pollconsumer.runtime.isolation.protocol import Connection, decode_messages, decode_outcome, encode_refusal
 
@@ -173,6 +174,8 @@ class _Process:
         if handler.timeout is not None and context is not None:
             context.limit(handler.timeout)  # the start of the process does not count
         given: dict[str, Any] = {"handler": handler.name, "payload": payload, "timeout": handler.timeout}
+        if (message := IN_SLOT.get()) is not None:
+            given["message"] = message.name, message.handler, message.attempt
         if context is not None:
             given |= {"delivery": context.delivery, "deadline": context.deadline}
         cancelled = self.began = False

@@ -32,6 +32,7 @@ class LaunchPlan(NamedTuple):
 
 
 class Launch(Protocol):
+    id: str
     plan: LaunchPlan
     window: Window
     min_margin: float

@@ -91,6 +91,11 @@ class Flight:
         """In this process."""
         return {reservation.id for reservation in self._places if reservation.queue == queue}
 
+    def the_one(self) -> Reservation | None:
+        """The message in hand in this process, if it is one only. From any thread."""
+        in_hand = [each for each, at in [*self._places.items()] if self._memory[at] == self._IN_HAND]
+        return in_hand[0] if len(in_hand) == 1 else None
+
     def left_behind(self) -> list[Held]:
         """Read from the shared memory, in any process."""
         held = []

@@ -161,7 +161,7 @@ class HeldLaunch:
     ) -> None:
         self.plan, self.window, self.progress, self.emit = frame.plan, frame.window, frame.progress, frame.emit
         self.store, self.leases, self.holder = store, leases, tenure.acquired.holder
-        self.held_since = tenure.acquired.at
+        self.held_since, self.id = tenure.acquired.at, tenure.identity.launch
         self.clock, self.chance = frame.host.monotonic, frame.host.chance
         self.interrupted = frame.interruption.__bool__  # asked before each message: without a call between
         self.min_margin, self.waited = frame.min_margin, waited

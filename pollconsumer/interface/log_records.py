@@ -1,0 +1,45 @@
+"""What each log record of a launch says of the launch, and of the message that is being handled."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from pollconsumer.runtime.handling.in_hand import IN_SLOT, InHand
+
+OURS = "pollconsumer"
+"""The name of our logger, whose records are about what they say."""
+PREFIX = "pollconsumer_"
+"""Of the attributes of records: without it they could be those of a record's own ``extra``, which may replace none."""
+ABOUT = ("launch_id", "run_id", "message_id", "handler", "attempt")
+_identity: tuple[str | None, str | None] = (None, None)
+
+
+def identify(launch_id: str, run_id: str | None, the_one: Callable[[], InHand | None] = lambda: None) -> None:
+    """From now on each record has the attributes ``pollconsumer_launch_id``, …; None for what does not apply.
+    ``the_one``: the only message in hand, if it is one only."""
+    global _identity  # one for the process
+    _identity = launch_id, run_id
+    make = logging.getLogRecordFactory()
+
+    def made(*args: Any, **named: Any) -> logging.LogRecord:
+        record = make(*args, **named)
+        message = None if record.name == OURS else IN_SLOT.get() or the_one()
+        of_message = (None, None, None) if message is None else (message.name, message.handler, message.attempt)
+        for name, value in zip(ABOUT, (launch_id, run_id, *of_message), strict=True):
+            setattr(record, PREFIX + name, value)
+        return record
+
+    logging.setLogRecordFactory(made)
+
+
+def identity() -> tuple[str | None, str | None]:
+    """Of this process's launch: its id, and the platform's name of the run."""
+    return _identity
+
+
+def about_message(record: logging.LogRecord) -> dict[str, Any]:
+    """What it says of these, without what does not apply."""
+    known = ((name, getattr(record, PREFIX + name, None)) for name in ABOUT)
+    return {name: value for name, value in known if value is not None}

@@ -1,0 +1,23 @@
+"""Which message the caller is handling: what is logged meanwhile names it."""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from typing import Protocol
+
+
+class InHand(Protocol):
+    @property
+    def name(self) -> str:
+        """Its id."""
+
+    @property
+    def handler(self) -> str: ...
+
+    @property
+    def attempt(self) -> int: ...
+
+
+IN_SLOT: ContextVar[InHand | None] = ContextVar("in_slot", default=None)
+"""Set by each thread, and in each task, that handles a message, but for the quick pass, where it is the only one in
+flight."""
