@@ -41,6 +41,8 @@ class Message(NamedTuple):
     result: Any = None
     headers: Mapping[str, str] = MappingProxyType({})
     progress: Progress | None = None
+    expires_at: int | None = None
+    """In epoch ms; None for never, or if its large record was dropped."""
     found: State | None = None
     """The index in which it was found, if its row does not say: it is of a newer version, or nothing is stored of
     it."""
@@ -245,10 +247,11 @@ class Inspector:
             if record is not None and rows.is_newer(record):
                 yield self._newer(queue, stored_id, row or rows.BLANK, index)
                 continue
-            payload = raw = None
+            payload = raw = expires_at = None
             headers: Mapping[str, str] = {}
             if record is not None:
-                _, stored, options, _ = rows.content(record)
+                _, stored, options, expires = rows.content(record)
+                expires_at = expires or None
                 try:
                     headers = decoded(options).headers
                     payload = decode_payload(stored)
@@ -259,7 +262,7 @@ class Inspector:
                 error.decode("utf-8", "replace").partition(rows.TRACE_FOLLOWS) if error else ("", "", "")
             )
             said, found = (problem or None, raw, traced or None), _read_result(result)
-            yield Message(message_id, queue, read, payload, *said, found, headers, read_progress(reported))
+            yield Message(message_id, queue, read, payload, *said, found, headers, read_progress(reported), expires_at)
 
     def _newer(self, queue: str, stored_id: bytes, row: bytes, index: State | None) -> Message:
         """A message of which only the row is readable, if any. While it is set aside, its row is out of date."""

@@ -153,7 +153,10 @@ def test_the_shell_sends_counts_and_lists_them(site: Site) -> None:
     assert site.notes() == []
     shown = site.json("status", message)
     assert shown["state"] == "expired"
-    assert shown["timestamps"]["expired_at"]
+    assert shown["expires_at"] <= shown["timestamps"]["expired_at"]
+    assert ["expires", shown["expires_at"]] in [
+        line.split() for line in site.command("status", message).stdout.splitlines()
+    ]
     (queue,) = site.json("status")["queues"]
     assert (queue["expired"], queue["ready"], queue["dead"]) == (1, 0, 0)
     assert [each["id"] for each in site.json("list", "--state", "expired")] == [message]

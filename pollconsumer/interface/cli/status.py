@@ -79,6 +79,7 @@ def describe(message: Message) -> dict[str, Any]:
         "generation": row.generation,
         "payload": message.payload,
         "headers": dict(message.headers),
+        "expires_at": None if message.expires_at is None else iso(message.expires_at),
         "last_error": message.last_error,
         "traceback": message.traceback,
         "waits_for_concurrency_key": row.waiting,
@@ -105,6 +106,7 @@ def print_message(details: dict[str, Any], *, as_json: bool) -> None:
     rows = [(name, details[name]) for name in ("queue", "handler", "state", "priority", "attempts")]
     rows += [("payload", None if details["payload"] is None else json_text(details["payload"]))]
     rows += [("header", f"{name}: {value}") for name, value in details["headers"].items()]
+    rows += [("expires", details["expires_at"])] if details["expires_at"] else []
     rows += [("last error", details["last_error"])] if details["last_error"] else []
     rows += [("result", json_text(details["result"]))] if details["result"] is not None else []
     rows += [("progress", _shown(details["progress"]))] if details["progress"] else []
