@@ -117,7 +117,8 @@ class Recurrences(Standing):
         self._demand(standing)
         following = recurrence.next_after(now_ms(self._wire), standing.phase)
         spent = recurrence.times is not None and standing.enqueued >= recurrence.times
-        instant = "" if following is None or spent else following
+        none = "ended" if recurrence.at_run_time else ""
+        instant = none if following is None or spent else following
         self._wire.run("hold", self._keys, standing.queue, [standing.raw_name, "resume", instant])
 
     def trigger(self, standing: RecurrenceStatus) -> str:

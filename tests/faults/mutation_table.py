@@ -285,10 +285,10 @@ MUTATIONS: tuple[Mutation, ...] = (
     _lua(
         "put",
         "one that is spent stays ended",
-        "if first and (not most or count_of(name, 'enqueued') < most) then",
-        "if first then",
+        "not due and first and (not most or count_of(name, 'enqueued') < most) then",
+        "not due and first then",
     ),
-    _lua("put", "one that is limited ends", "elseif latest and due > latest or", "elseif"),
+    _lua("put", "one that is limited ends", "elseif due and latest and due > latest or", "elseif"),
     _lua("define", "one that was put", "if held and sub(held, 1, #PUT) == PUT then", "if false then"),
     _lua("define", "names that a version before did not keep", "local owned = listed and {} or", "local owned = {} or"),
     _lua(

@@ -1,7 +1,7 @@
 -- Pause or resume a recurrence.
--- KEYS recurrences next_instants recurrence_counters schedule_marker recurrences_unreadable
--- NEEDS markers
--- ARGV name, 'pause' or 'resume', next instant in epoch ms to resume with ('' for none)
+-- KEYS recurrences next_instants recurrence_counters schedule_marker recurrences_unreadable recurrences_ended
+-- NEEDS recurrences
+-- ARGV name, 'pause' or 'resume', next instant in epoch ms to resume with ('' for none, 'ended' if there never will be one)
 -- Returns 1; 0 when there is none of that name
 
 if redis.call('HEXISTS', recurrences, ARGV[1]) == 0 then return 0 end
@@ -11,8 +11,11 @@ if ARGV[2] == 'pause' then
   redis.call('HSETNX', recurrence_counters, paused, redis.call('ZSCORE', next_instants, ARGV[1]) or 1)
   redis.call('ZREM', next_instants, ARGV[1])
   redis.call('ZREM', recurrences_unreadable, ARGV[1])
-elseif redis.call('HDEL', recurrence_counters, paused) == 1 and ARGV[3] ~= '' then
-  redis.call('ZADD', next_instants, ARGV[3], ARGV[1])
-  wake(schedule_marker)
+elseif redis.call('HDEL', recurrence_counters, paused) == 0 or ARGV[3] == '' then
+  return 1
+elseif ARGV[3] == 'ended' then
+  finish(ARGV[1], now_ms())
+else
+  begin(ARGV[1], ARGV[3])
 end
 return 1

@@ -28,9 +28,11 @@ for i = 1, #ARGV, 6 do
       if first and due and due <= now and due < first then first = due end
       begin(name, first)
       if ARGV[i + 3] == 'ended' then finish(name, now) end
-    elseif not due then
-      if first and (not most or count_of(name, 'enqueued') < most) then begin(name, first) end
-    elseif latest and due > latest or most and count_of(name, 'enqueued') >= most then
+    elseif not due and first and (not most or count_of(name, 'enqueued') < most) then
+      begin(name, first)
+    elseif not due and ARGV[i + 3] ~= '' then
+      finish(name, now)
+    elseif due and latest and due > latest or due and most and count_of(name, 'enqueued') >= most then
       finish(name, now)
     end
   end

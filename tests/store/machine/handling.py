@@ -90,6 +90,7 @@ class Handling(Producing):
                 if way == "finish":
                     self.model.results[name] = f"{self.reservation(name).attempt}"
                 self.model.end(held, State.COMPLETED)
+                self.occurrence_completed(name, held.attempts if way == "finish" else None)
             elif way == "die":
                 self.model.end(held, State.DEAD)
             elif way == "expire":
@@ -115,7 +116,7 @@ class Handling(Producing):
         """And complete others in the same round trip."""
         name, *others = data.draw(st.lists(st.sampled_from(sorted(self.in_hand())), min_size=1, unique=True))
         reservation, row = self.reservation(name), self.reservation(name).row
-        completed = [r for r in map(self.reservation, others) if not r.row[rows.FLAGS] & ~rows.BEGUN]
+        completed = [r for r in map(self.reservation, others) if not (r.row[rows.FLAGS] & ~rows.BEGUN or r.occurrence)]
         for _ in range(1 + twice):
             reservation.row = row
             assert self.launch.begin(reservation, *completed) == []
