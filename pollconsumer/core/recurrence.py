@@ -15,6 +15,7 @@ from pollconsumer.core.message import check_handler, check_id, check_priority, c
 from pollconsumer.core.notation.cron import Cron
 from pollconsumer.core.notation.instants import LAST_MILLISECOND
 from pollconsumer.core.notation.timespan import YEAR
+from pollconsumer.core.options import check_headers
 
 ON_TIME = 90.0
 """Seconds by which an occurrence may be late without counting as missed: a platform may skip one launch a minute."""
@@ -58,6 +59,7 @@ class Recurrence:
     """How many occurrences it yields; None for no limit."""
     until: int | None = None
     """The latest instant, in epoch ms; None for no limit."""
+    headers: dict[str, str] = field(default_factory=dict)
     created_by: str | None = None
     created: int | None = None
     """When it was first put, in epoch ms; None before that."""
@@ -115,8 +117,8 @@ class Recurrence:
 _DEFAULTS = {each.name: each.default for each in fields(Recurrence)}
 _RULE = ("every", "cron", "timezone", "enabled")
 _OF_PUT = (
-    "handler", "payload", "priority", "missed", "overlap", "occurrence_wanted", "times", "until", "created_by",
-    "created",
+    "handler", "payload", "priority", "missed", "overlap", "occurrence_wanted", "times", "until", "headers",
+    "created_by", "created",
 )  # fmt: skip
 _OF_CONFIGURATION = (
     "name", "handler", "cron", "every", "timezone", "queue", "payload", "priority", "missed", "overlap", "enabled",
@@ -199,6 +201,7 @@ def _check(recurrence: Recurrence) -> None:
             raise ValueError(f"{name} is {flag!r}, not true or false")
     if recurrence.at_run_time:
         _check_put(recurrence)
+        check_headers(recurrence.headers)
 
 
 def _check_put(recurrence: Recurrence) -> None:

@@ -77,4 +77,5 @@ def payload_of(recurrence: Recurrence, instant: int) -> dict[str, Any]:
 
 def record_of(recurrence: Recurrence, instant: int) -> bytes:
     payload = json.dumps(payload_of(recurrence, instant), ensure_ascii=False).encode()
-    return rows.new_record(NewMessage("", recurrence.queue, recurrence.handler, payload, recurrence.priority))
+    priority, headers = recurrence.priority, recurrence.headers or None
+    return rows.new_record(NewMessage("", recurrence.queue, recurrence.handler, payload, priority, headers=headers))

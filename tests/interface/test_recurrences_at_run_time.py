@@ -27,11 +27,13 @@ class Site:
         self.app, self.sandbox = app, sandbox
         self.seen = list[tuple[datetime | None, Any]]()
         self.failing = False
+        self.headers: dict[str, str] = {}
 
         @app.handler("check", queue="checks")
         def check(context: Context, url: str = "") -> dict[str, Any]:
             before = context.previous
             self.seen.append((context.occurrence, before and before.result["n"]))
+            self.headers = dict(context.headers)
             if self.failing:
                 raise RetryIn(3600)
             return {"n": 1 if before is None else before.result["n"] + 1, "url": url}
@@ -95,6 +97,14 @@ def test_a_handler_that_takes_its_instant_is_given_it(site: Site) -> None:
     assert site.after(hours=3) == [(datetime(2026, 3, 27, 13, 30, tzinfo=UTC), None)]
 
 
+def test_headers_travel_with_each_occurrence(site: Site) -> None:
+    site.app.recurrences.put(NAME, every="1m", handler="check", headers={"Trace": "7"})
+    for minutes in (0, 1):
+        site.headers.clear()
+        site.after(minutes=minutes)
+        assert site.headers == {"Trace": "7"}
+
+
 def test_one_that_is_paused_removed_or_over_yields_nothing_but_is_triggered(site: Site) -> None:
     recurrences = site.app.recurrences
     recurrences.put(NAME, every="1m", handler="check", times=2, first=NOON + timedelta(minutes=3))
@@ -153,6 +163,7 @@ def test_each_has_a_form_for_asyncio(site: Site) -> None:
         ({"first": "soon"}, "first: 'soon'; now, next, or an instant"),
         ({"times": 0}, "times: 0; a whole number from 1"),
         ({"times": True}, "times: True"),
+        ({"headers": {"a b": "c"}}, "header"),
         ({"created_by": ""}, "created_by: ''; text of 1 to 200"),
         ({"payload": {"a": float("nan")}}, "payload"),
     ],

@@ -144,6 +144,7 @@ def test_putting_one_as_it_is_changes_nothing(act: Acting) -> None:
         {"priority": 7},
         {"missed": Missed.ALL},
         {"overlap": Overlap.SKIP},
+        {"headers": {"trace": "1"}},
         {"created_by": "ben"},
         {"times": 5},
         {"until": 4_000_000_000_000},

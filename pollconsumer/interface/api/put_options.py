@@ -11,6 +11,7 @@ from pollconsumer.core.choices import Missed, Overlap
 from pollconsumer.core.errors import BadData
 from pollconsumer.core.message import encode_payload
 from pollconsumer.core.notation.timespan import parse_duration
+from pollconsumer.core.options import check_headers
 from pollconsumer.core.recurrence import LONGEST_CREATOR, LONGEST_NAME, MOST_TIMES, Recurrence
 from pollconsumer.interface.settings.model import RecurrenceSettings
 from pollconsumer.interface.settings.rules import check_rule
@@ -31,8 +32,9 @@ class PutOptions(TypedDict, total=False):
     """A recurrence, except for its name.
 
     One of ``every``, a period in seconds or as text such as ``5m``, and ``cron``, an expression in ``timezone``.
-    ``payload``, ``priority``: of its messages. ``queue``: theirs, by default the handler's, else ``default``.
-    ``missed``, ``overlap``: as of ``PollConsumer.every``. With ``enabled=False`` it is listed and yields nothing.
+    ``payload``, ``priority``, ``headers``: of its messages. ``queue``: theirs, by default the handler's, else
+    ``default``. ``missed``, ``overlap``: as of ``PollConsumer.every``. With ``enabled=False`` it is listed and yields
+    nothing.
 
     ``first``: where it begins if it is new, or has another rule: ``now`` at once; ``next`` with the rule's next
     instant, of periods since the epoch; from an aware datetime on. Periods count from the first instant. ``times``: how
@@ -47,6 +49,7 @@ class PutOptions(TypedDict, total=False):
     payload: Mapping[str, Any] | None
     queue: str | None
     priority: int
+    headers: Mapping[str, str] | None
     missed: Literal["skip", "once", "all"]
     overlap: Literal["skip", "allow"]
     enabled: bool
@@ -84,6 +87,7 @@ def new_put(name: str, registered: Handler | None, /, **options: Unpack[PutOptio
 def _new_put(name: str, registered: Handler | None, given: dict[str, Any]) -> Put:
     payload, first, until = given.pop("payload", {}), given.pop("first", "now"), given.pop("until", None)
     times, created_by = given.pop("times", None), given.pop("created_by", None)
+    headers = check_headers(given.pop("headers", {}))
     every = given.pop("every", None)
     if isinstance(every, int | float) and not isinstance(every, bool):
         every = str(every)
@@ -112,6 +116,7 @@ def _new_put(name: str, registered: Handler | None, given: dict[str, Any]) -> Pu
         at_run_time=True,
         times=times,
         until=None if until is None else due_ms(until),
+        headers=headers,
         created_by=created_by,
     )
     return recurrence, _first(first)

@@ -59,7 +59,7 @@ class Header(click.ParamType[tuple[str, str]]):
 HEADER = Header()
 
 
-def _as_mapping(ctx: click.Context, param: click.Parameter, given: Sequence[tuple[str, str]]) -> dict[str, str] | None:
+def as_mapping(ctx: click.Context, param: click.Parameter, given: Sequence[tuple[str, str]]) -> dict[str, str] | None:
     """None without any, as of an option that is not given."""
     names = [name for name, _ in given]
     for name in names:
@@ -81,7 +81,7 @@ def _as_mapping(ctx: click.Context, param: click.Parameter, given: Sequence[tupl
 @click.option("--concurrency-limit", cls=Once, type=click.IntRange(1, 255), help="or this many.")
 @click.option("--id", cls=Once, help="Your own id: enqueueing it again makes no second message.")
 @click.option("--expires", cls=Once, type=Duration(positive=True, most=LONGEST_DELAY), help="Not handled after that.")
-@click.option("--header", "headers", multiple=True, type=HEADER, callback=_as_mapping, help="Repeatable.")
+@click.option("--header", "headers", multiple=True, type=HEADER, callback=as_mapping, help="Repeatable.")
 @click.option("--timeout", cls=Once, type=Duration(positive=True), help="In place of the handler's.")
 @click.option("--max-attempts", cls=Once, type=click.IntRange(1, MOST_ATTEMPTS), help="In place of the handler's.")
 @click.option("--retry", cls=Once, metavar="POLICY", help="The name of a retry policy, in place of the handler's.")

@@ -186,6 +186,7 @@ def _describe(standing: RecurrenceStatus) -> dict[str, Any]:
         "previous": previous
         and {"instant": iso(previous.instant), "completed_at": iso(previous.completed), "result": previous.result},
         "owners": list(standing.owners),
+        "headers": rule and rule.headers,
         "times": rule and rule.times,
         "until": rule and rule.until and iso(rule.until),
         "created_by": rule and rule.created_by,

@@ -13,7 +13,7 @@ from pollconsumer.core.message import MAX_PRIORITY
 from pollconsumer.core.notation.instants import datetime_of
 from pollconsumer.interface.api.put_options import new_put
 from pollconsumer.interface.assembly.own_queue import OwnQueues
-from pollconsumer.interface.cli.enqueue import payload_of
+from pollconsumer.interface.cli.enqueue import HEADER, as_mapping, payload_of
 from pollconsumer.interface.cli.group import current_settings
 from pollconsumer.interface.cli.kinds import Text
 from pollconsumer.interface.cli.opened import opened
@@ -48,6 +48,7 @@ def _until(text: str) -> datetime:
 @click.option("--overlap", cls=Once, type=click.Choice([*Overlap]), help="With skip none while the last is unfinished.")
 @click.option("--queue", cls=Once, type=QUEUE_NAME, help="Queue of its messages; by default the handler's.")
 @click.option("--priority", cls=Once, type=click.IntRange(-MAX_PRIORITY, MAX_PRIORITY), help="Smaller is sooner; 0.")
+@click.option("--header", "headers", multiple=True, type=HEADER, callback=as_mapping, help="Repeatable.")
 @click.option("--created-by", cls=Once, help="Who adds it, to be listed.")
 @click.option("--disabled", is_flag=True, help="List it, and enqueue nothing.")
 def add(name: str, handler: str, payload: str | None, disabled: bool, **options: Any) -> None:
