@@ -16,7 +16,7 @@ from urllib.request import urlopen
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .declared import Check
+    from .checks import Check
 
 MOST_READ = 1024**2
 """Maximum number of bytes read of a page."""
@@ -62,7 +62,7 @@ def url(check: Check) -> str:
     except HTTPError as error:
         with error:
             raise Trouble(f"{error.code} {error.reason}") from None
-    if check.expect is not None and str(check.expect) not in page:
+    if check.expect and check.expect not in page:
         raise Trouble(f"{check.expect!r} is not in the page")
     return f"{response.status} {response.reason}"
 
@@ -86,7 +86,7 @@ def postgresql(check: Check) -> str:
 def _expected(check: Check, row: tuple[Any, ...] | None) -> str:
     if row is None:
         raise Trouble("the query gives no row")
-    if check.expect is not None and str(row[0]) != str(check.expect):
+    if check.expect and str(row[0]) != check.expect:
         raise Trouble(f"{row[0]}, not {check.expect}")
     return str(row[0])
 

@@ -24,7 +24,6 @@ CREATE TABLE IF NOT EXISTS results (
 """
 ADD = "INSERT INTO results VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"
 FIND = "SELECT ok, detail, seconds FROM results WHERE name = ? AND occurrence = ?"
-BEFORE = "SELECT ok FROM results WHERE name = ? AND occurrence < ? ORDER BY occurrence DESC LIMIT 1"
 FORGET = "DELETE FROM results WHERE occurrence < datetime('now', ?)"
 LOCKED_FOR = 10.0
 """Seconds to wait while another thread or launch writes."""
@@ -45,12 +44,6 @@ class Results:
         with self._open() as connection:
             row = connection.execute(FIND, (name, occurrence)).fetchone()
         return None if row is None else Seen(bool(row[0]), *row[1:])
-
-    def was_ok_before(self, name: str, occurrence: str) -> bool:
-        """Whether the last row before ``occurrence`` is well; True if there is none."""
-        with self._open() as connection:
-            row = connection.execute(BEFORE, (name, occurrence)).fetchone()
-        return row is None or bool(row[0])
 
     def forget(self, days: int) -> None:
         with self._open() as connection:

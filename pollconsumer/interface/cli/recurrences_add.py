@@ -17,7 +17,7 @@ from pollconsumer.interface.cli.enqueue import HEADER, as_mapping, payload_of
 from pollconsumer.interface.cli.group import current_settings
 from pollconsumer.interface.cli.kinds import Text
 from pollconsumer.interface.cli.opened import opened
-from pollconsumer.interface.cli.types import CRON, DUE_TIME, QUEUE_NAME, Duration, Once, Value
+from pollconsumer.interface.cli.types import CRON, DUE_TIME, HANDLER_NAME, QUEUE_NAME, Duration, Once, Value
 from pollconsumer.store.recurrences import Recurrences
 
 
@@ -31,7 +31,7 @@ def _until(text: str) -> datetime:
 
 @click.command()
 @click.argument("name")
-@click.argument("handler")
+@click.argument("handler", type=HANDLER_NAME)
 @click.argument("payload", required=False)
 @click.option("--every", cls=Once, type=Duration(positive=True), help="Its period.")
 @click.option("--cron", cls=Once, type=CRON, help="Or a cron expression.")
