@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 _NO_USERS = "outside: the server in memory has no users, so that no right is lacking"
+_NO_PROGRAM = "outside: nothing is put at run time, nor are occurrences looked back at"
 
 UNSEEN: dict[str, str] = {
     "rights: rights": _NO_USERS,
@@ -14,12 +15,28 @@ UNSEEN: dict[str, str] = {
     "leases: rights of a launch": _NO_USERS,
     "leases: rights to break": _NO_USERS,
     "interventions: rights": _NO_USERS,
-    "recurring: rights to remove": _NO_USERS,
-    "recurring: rights to hold": _NO_USERS,
+    "recurrences: rights": _NO_USERS,
     "redis_store: types of a queue's keys": "outside: no other program writes to the keys",
     "promote: fence compare": "harmless: a stale mover promotes what is due, as its successor would",
     "enqueue_alike: id in the store": "outside: simulated producers enqueue one by one",
     "enqueue_new: id in the store": "harmless: an id that stands in the ready list twice is handed out once",
     "try_again: fence compare": "harmless: what a stale mover puts back is set aside by the next tick",
     "recur: its definition is there": "never alone: who removes a definition removes its instant in the same script",
+    "define: one that was put": _NO_PROGRAM,
+    "trigger: its definition is there": _NO_PROGRAM,
+    "recurrences: most that have ended": _NO_PROGRAM,
+    "occurrences: old instants": _NO_PROGRAM,
+    "occurrences: most instants": _NO_PROGRAM,
+    "recur: most occurrences": _NO_PROGRAM,
+    "recur: ends after the last of them": _NO_PROGRAM,
+    "recur: one of a configuration does not end": _NO_PROGRAM,
+    "define: names that a version before did not keep": _NO_PROGRAM,
+    "settle: previous of one that was removed": _NO_PROGRAM,
+    "settle: previous by instant": _NO_PROGRAM,
+    "put: names of configurations": _NO_PROGRAM,
+    "put: one that is as it was goes on": _NO_PROGRAM,
+    "put: one of the same rule goes on": _NO_PROGRAM,
+    "put: what is due stays due": _NO_PROGRAM,
+    "put: one that is spent stays ended": _NO_PROGRAM,
+    "put: one that is limited ends": _NO_PROGRAM,
 }

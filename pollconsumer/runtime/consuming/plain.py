@@ -74,9 +74,11 @@ class PlainPath:
                 break
             if once and not way.at_most_once:
                 break
-            if way.takes_context and (done or since is not None) and reservation.occurrence:
-                break  # it may be the previous one of this that is not settled
-            context = self._context_of(reservation) if way.takes_context else None
+            context = None
+            if way.takes_context:
+                if (done or since is not None) and reservation.occurrence:
+                    break  # it may be the previous one of this that is not settled
+                context = self._context_of(reservation)
             del reserved[0]
             if way.at_most_once:
                 if len(done) > settled:
