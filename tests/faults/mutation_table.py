@@ -256,16 +256,10 @@ MUTATIONS: tuple[Mutation, ...] = (
     _lua("parts/occurrences", "id of the occurrence", _OCCURRENCE_KNOWN, ""),
     _lua("parts/occurrences", "old instants", "while from <= #kept and six(kept, from) < oldest do", "while false do"),
     _lua("parts/occurrences", "most instants", "math.max(from, #kept - 6 * MOST_INSTANTS + 1)", "from"),
-    _lua("recur", "its definition is there", "if not definition or", "if not due or"),
+    _lua("recur", "its definition is there", " or redis.call('HEXISTS', recurrences, name) == 0", ""),
     _lua("recur", "overlap", "elseif ARGV[7] == '1' and unfinished then", "elseif false then"),
     _lua("recur", "most occurrences", "  if #occurred >= left then", "  if false then"),
     _lua("recur", "ends after the last of them", "ARGV[5] ~= '' and #occurred < left then", "ARGV[5] ~= '' then"),
-    _lua(
-        "recur",
-        "one of a configuration does not end",
-        "elseif sub(definition, 1, #PUT) == PUT then",
-        "elseif true then",
-    ),
     _lua(
         "trigger",
         "its definition is there",

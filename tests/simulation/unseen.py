@@ -29,7 +29,6 @@ UNSEEN: dict[str, str] = {
     "occurrences: most instants": _NO_PROGRAM,
     "recur: most occurrences": _NO_PROGRAM,
     "recur: ends after the last of them": _NO_PROGRAM,
-    "recur: one of a configuration does not end": _NO_PROGRAM,
     "define: names that a version before did not keep": _NO_PROGRAM,
     "settle: previous of one that was removed": _NO_PROGRAM,
     "settle: previous by instant": _NO_PROGRAM,

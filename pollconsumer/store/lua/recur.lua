@@ -12,8 +12,7 @@ local refusal = refusal_of(ARGV[1], ARGV[2])
 if refusal then return refusal end
 local name = ARGV[3]
 local due = redis.call('ZSCORE', next_instants, name)
-local definition = due and redis.call('HGET', recurrences, name)
-if not definition or tonumber(due) ~= tonumber(ARGV[4]) then return -1 end
+if not due or tonumber(due) ~= tonumber(ARGV[4]) or redis.call('HEXISTS', recurrences, name) == 0 then return -1 end
 -- EXPECT ready ready_marker ready_by_priority recurrences_ended recurrences_unreadable
 local now, skipped, occurred = now_ms(), tonumber(ARGV[6]), {}
 local last = redis.call('HGET', recurrence_counters, name .. ':last')
@@ -38,10 +37,8 @@ for i = 9, #ARGV, 3 do
 end
 if ARGV[5] ~= '' and #occurred < left then
   redis.call('ZADD', next_instants, ARGV[5], name)
-elseif sub(definition, 1, #PUT) == PUT then
-  finish(name, now)
 else
-  redis.call('ZREM', next_instants, name)
+  finish(name, now)
 end
 if #occurred > 0 then
   keep_instants(name, last, occurred, now)
