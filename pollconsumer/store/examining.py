@@ -13,11 +13,9 @@ from typing import Any
 from pollconsumer.core.health.facts import Expected, Facts, Queue, Recurring, Server
 from pollconsumer.core.histogram import BOUNDS
 from pollconsumer.store import rows
-from pollconsumer.store.histograms import read_histogram
-from pollconsumer.store.id_text import id_text
 from pollconsumer.store.inspector import Inspector, QueueCounts
 from pollconsumer.store.keyspace import Keys
-from pollconsumer.store.leases import GENERATIONS
+from pollconsumer.store.leases import Leases
 from pollconsumer.store.recurring import Recurring as Recurrences
 from pollconsumer.store.rights import LAUNCH
 from pollconsumer.store.server import TIME, info_fields, to_ms
@@ -38,6 +36,7 @@ class Examiner:
     def __init__(self, wire: Wire, namespace: str) -> None:
         self._wire, self._keys = wire, Keys(namespace)
         self._inspector, self._recurring = Inspector(wire, namespace), Recurrences(wire, namespace)
+        self._leases = Leases(wire, namespace)
 
     def facts(self, expected: Expected, data: Path | None = None) -> Facts:
         """``data``: the directory of the embedded server, None for another. Errors as of every read."""
@@ -108,13 +107,7 @@ class Examiner:
         return {handler: round(count * counts.parked / len(ids)) for handler, count in handlers.items()}
 
     def _slowest(self, group: str) -> dict[str, float]:
-        slowest: dict[str, float] = {}
-        for answer in self._wire.all([("HGETALL", self._keys.control(f"{each}:{group}")) for each in GENERATIONS]):
-            for name, text in zip(answer[::2], answer[1::2], strict=True):
-                if name and (histogram := read_histogram(text)):
-                    handler = id_text(name)
-                    slowest[handler] = max(slowest.get(handler, 0.0), BOUNDS[max(histogram.counts)])
-        return slowest
+        return {name: BOUNDS[max(each.counts)] for name, each in self._leases.remembered(group).items()}
 
 
 def _version(info: Mapping[str, Any]) -> str:

@@ -171,6 +171,15 @@ class Leases:
                     learned.setdefault(name, Histogram()).include(found)
         return learned
 
+    def remembered(self, group: str) -> dict[str, Histogram]:
+        """Durations of all handlers in earlier launches of the group, by name: those that are not forgotten."""
+        found: dict[str, Histogram] = {}
+        for fields in self._wire.all([("HGETALL", self._keys.control(f"{each}:{group}")) for each in GENERATIONS]):
+            for name, text in zip(fields[::2], fields[1::2], strict=True):
+                if name and (histogram := read_histogram(text)):
+                    found.setdefault(id_text(name), Histogram()).include(histogram)
+        return found
+
     def learn(self, group: str, measured: Mapping[str, Histogram]) -> None:
         """Store the measurements of a launch of the group."""
         if measured:

@@ -111,7 +111,8 @@ class Forecast:
 
     def _bound(self, launch: Launch, punctuality: Punctuality) -> None:
         following = bisect_right(self._ticks, launch.started + OUR_OWN)
-        ahead = (self._ticks[following], self._ticks[following + 1]) if following + 1 < len(self._ticks) else None
+        knows = self._rules.scheduled and following + 1 < len(self._ticks)
+        ahead = (self._ticks[following], self._ticks[following + 1]) if knows else None
         late, margin = allowance(self._found, punctuality, self._rules.min_margin)
         stop_before = predict_stop(launch.started, self._rules.timeout, ahead, self._rules.handoff, late)
         if self._rules.min_margin is None:

@@ -8,7 +8,8 @@ from pollconsumer.core.choices import HandOff, LauncherRule, Loop
 
 
 class Rules(NamedTuple):
-    """The settings of a consumer that decide; durations in seconds. ``min_margin`` None: learned."""
+    """The settings of a consumer that decide; durations in seconds. ``min_margin`` None: learned. ``scheduled``: a
+    launch knows when the next one comes."""
 
     handoff: HandOff = HandOff.DEADLINE
     timeout: float = 60.0
@@ -23,6 +24,7 @@ class Rules(NamedTuple):
     loop: Loop = Loop.WOKEN
     longest_wait: float = 0.8
     call: float = 0.0005
+    scheduled: bool = True
 
 
 class Margin(NamedTuple):

@@ -34,6 +34,7 @@ COMMANDS = {
     "metrics": ("metrics:metrics", "Metrics as Prometheus text: print, write or serve them."),
     "doctor": ("doctor:doctor", "Check the running system; exit with 1 if something is wrong."),
     "dashboard": ("dashboard:dashboard", "Web pages about the installation, served or as files."),
+    "tune": ("tune:tune", "Propose settings, from recorded launches simulated again."),
     "store": ("store:store", "The embedded server."),
     "init": ("init:init", "Files by which a platform launches this configuration."),
     "completion": ("completion:completion", "Completion for bash, zsh or fish."),

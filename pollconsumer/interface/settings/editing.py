@@ -1,0 +1,69 @@
+"""Changes keys of the configuration file, and leaves its comments and its order as they are."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from pollconsumer.core.errors import CannotCreate, ConfigurationError, PermissionDenied
+from pollconsumer.interface.settings.model import Settings
+from pollconsumer.interface.settings.rules import validate, variable
+
+
+def edit_consumer(settings: Settings, values: Mapping[str, float | int | str], read: Mapping[str, Any]) -> Path:
+    """Write ``values`` into the section ``consumer`` of the file of ``settings``, which it returns; ``read``: the same
+    as numbers.
+
+    ConfigurationError if there is no file, a variable overrides a key, or the settings would be invalid;
+    PermissionDenied or CannotCreate if the file cannot be replaced.
+    """
+    if settings.config is None:
+        raise ConfigurationError("no configuration file", "config.toml", "create it, or name another with --config")
+    for name in map(variable, (f"consumer.{key}" for key in values)):
+        if given := os.environ.get(name):
+            raise ConfigurationError(name, given, "it overrides the file: unset it, and apply again")
+    validate(replace(settings, consumer=replace(settings.consumer, **read)))
+    path = settings.config.resolve()
+    _replace(path, _edited(path.read_bytes().decode(), values).encode())
+    return settings.config
+
+
+def _edited(text: str, values: Mapping[str, float | int | str]) -> str:
+    import tomlkit
+
+    document = tomlkit.parse(text)
+    if "consumer" not in document:
+        document["consumer"] = tomlkit.table()
+    section = document["consumer"]
+    for key, value in values.items():
+        section[key] = value
+    return tomlkit.dumps(document)
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """Atomically, with the mode and, if possible, the owner that it had."""
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        found = path.stat()
+        descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                if found.st_uid != os.geteuid() or found.st_gid != os.getegid():
+                    os.fchown(descriptor, found.st_uid, found.st_gid)
+                os.fchmod(descriptor, found.st_mode & 0o7777)
+                file.write(content)
+                file.flush()
+                os.fsync(descriptor)
+            unfinished.replace(path)
+        except BaseException:
+            unfinished.unlink(missing_ok=True)
+            raise
+    except PermissionError:
+        raise PermissionDenied(
+            "configuration file", path, "permission denied: let this user write its directory"
+        ) from None
+    except OSError as error:
+        raise CannotCreate("configuration file", path, error.strerror or "check its file system") from None
