@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
 import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
 from pollconsumer.core.lifecycle import State, Timestamps
+from pollconsumer.interface.cli.chosen import AT_ONCE
 from tests.site import wait_until
 
 if TYPE_CHECKING:
@@ -60,6 +64,44 @@ def test_a_message_is_watched_until_it_has_ended(site: Site) -> None:
     assert [*states][-1] == "completed"
     assert watching.wait() == 0
     assert launch.wait() == 0
+
+
+def test_the_overview_is_watched_on_a_terminal_until_it_is_interrupted(site: Site) -> None:
+    site.enqueue("record", name="a")
+    ours, theirs = os.openpty()
+    command = [sys.executable, "-m", "pollconsumer", "status", "--watch"]
+    watching = subprocess.Popen(command, cwd=site.directory, env=site.environment | {"TERM": "xterm"}, stdout=theirs)
+    os.close(theirs)
+    shown = ""
+    while shown.count("oldest ready") < 2:
+        shown += os.read(ours, 4096).decode()
+    first, clears, _ = shown.partition("\x1b[2J")
+    assert clears
+    assert "default" in first
+    watching.send_signal(signal.SIGINT)
+    assert watching.wait(60) == 130
+    os.close(ours)
+
+
+def test_many_messages_are_acted_on_with_a_progress_bar_on_a_terminal_alone(site: Site) -> None:
+    lines = ['{"handler": "record", "payload": {"name": "a"}}'] * (AT_ONCE + 1)
+    (site.directory / "lines").write_text("\n".join(lines))
+    for count in (AT_ONCE + 1, AT_ONCE):
+        assert site.command("enqueue", "--ndjson", "lines", "--skip", str(AT_ONCE + 1 - count)).returncode == 0
+        ours, theirs = os.openpty()
+        command = [sys.executable, "-m", "pollconsumer", "queue", "purge", "default", "--yes"]
+        done = subprocess.run(
+            command, cwd=site.directory, env=site.environment, stdout=subprocess.PIPE, stderr=theirs, timeout=60
+        )
+        os.write(theirs, b"end")
+        shown = b""
+        while not shown.endswith(b"end"):
+            shown += os.read(ours, 65536)
+        os.close(theirs)
+        os.close(ours)
+        assert (done.returncode, done.stdout) == (0, b"")
+        assert (b"100%" in shown) == (count > AT_ONCE)
+        assert site.json("status")["queues"][0]["ready"] == 0
 
 
 def test_what_has_ended_is_watched_once(site: Site) -> None:

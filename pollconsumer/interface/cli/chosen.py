@@ -5,13 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from pollconsumer.interface.cli.output import print_json, print_line
+from pollconsumer.interface.cli.output import print_json, print_line, progress_bar
 from pollconsumer.store.selecting import Chosen, by_queue
+
+AT_ONCE = 1000
+"""Messages between two steps of a progress bar."""
 
 
 def each_queue(chosen: Chosen, act: Callable[[str, list[str]], list[str]]) -> list[str]:
-    """``act`` on the ids of each queue. Returns the ids that it did, too."""
-    return [message_id for queue, ids in by_queue(chosen).items() for message_id in act(queue, ids)]
+    """``act`` on the ids of each queue, with a progress bar if they are many. Returns the ids that it did, too."""
+    done: list[str] = []
+    with progress_bar(len(chosen), shown=len(chosen) > AT_ONCE) as bar:
+        for queue, ids in by_queue(chosen).items():
+            for first in range(0, len(ids), AT_ONCE):
+                part = ids[first : first + AT_ONCE]
+                done += act(queue, part)
+                bar.update(len(part))
+    return done
 
 
 def report(what: str, done: Sequence[str], asked: Chosen, why_left: str, as_json: bool) -> None:

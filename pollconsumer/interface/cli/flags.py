@@ -68,7 +68,7 @@ RUN = (
     Flag("--estimated-duration", duration(), "Handling duration assumed before any is measured."),
     Flag("--tolerance-factor", Plain(float), "Average duration times this is the margin."),
     Flag("--min-margin", duration(), "Least margin. Unset: learned."),
-    Flag("--overrun-target", Plain(float), "Share of launches that may outlast their window."),
+    Flag("--overrun-target", Plain(float), "Share of launches that may outlast their window. Unset: by launcher."),
     Flag("--concurrency", Whole(1, 256), "Messages handled at one time."),
     Flag("--grace", duration(), "The watchdog ends the process this long after its window."),
     _HANDOFF,

@@ -12,6 +12,7 @@ import click
 
 from pollconsumer.core.errors import UsageError, shown
 from pollconsumer.core.notation.redaction import redacted
+from pollconsumer.interface.cli.examples import below_options
 from pollconsumer.interface.cli.flags import COMMON
 from pollconsumer.interface.cli.launching import set_verbosity, settings_of
 from pollconsumer.interface.cli.types import Once, declared, type_of
@@ -54,7 +55,7 @@ class Commands(click.Group):
         module, _, attribute = COMMANDS[cmd_name][0].partition(":")
         command = getattr(import_module(f"{__package__}.{module}"), attribute)
         assert isinstance(command, click.Command)
-        _accept_common_options(command)
+        _complete(command, cmd_name)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002  # click's
@@ -62,16 +63,18 @@ class Commands(click.Group):
             formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
 
 
-def _accept_common_options(command: click.Command) -> None:
+def _complete(command: click.Command, path: str) -> None:
+    """Add to a command, and to those in it, the common options, and what its help shows below them."""
     if any(flag.flag in parameter.opts for parameter in command.params for flag in COMMON):
         return  # a second look-up in one process
     for flag in COMMON:
         kind = flag.kind and type_of(flag.kind)
         option = Once([flag.flag], type=kind, hidden=True, expose_value=False, callback=_take_common_option)
         command.params.append(option)
+    command.epilog = below_options(path)
     if isinstance(command, click.Group):
-        for inner in command.commands.values():
-            _accept_common_options(inner)
+        for name, inner in command.commands.items():
+            _complete(inner, f"{path} {name}")
 
 
 def _take_common_option(context: click.Context, option: click.Parameter, value: str | None) -> None:
@@ -83,7 +86,7 @@ def _take_common_option(context: click.Context, option: click.Parameter, value: 
         given[option.name] = value
 
 
-@click.group(cls=Commands, no_args_is_help=False)
+@click.group(cls=Commands, no_args_is_help=False, epilog=below_options(""))
 @declared(COMMON)
 @click.option("-v", "verbosity", count=True, help="Log more; -vv for everything.")
 @click.option("-q", "quiet", is_flag=True, help="Log errors only.")

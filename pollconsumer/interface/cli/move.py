@@ -10,10 +10,14 @@ from pollconsumer.interface.cli import launching
 from pollconsumer.interface.cli.flags import MOVE
 from pollconsumer.interface.cli.group import current_settings
 from pollconsumer.interface.cli.types import declared
+from pollconsumer.interface.settings.model import MoverSettings
 
 
 @click.command()
-@declared(MOVE)
+@declared(MOVE, MoverSettings())
 def move(**flags: Any) -> None:
-    """One bounded launch of the mover."""
+    """One bounded launch of the mover.
+
+    An option overrides the variable and the key of the configuration file of its name; defaults are shown.
+    """
     launching.move(current_settings(), **flags)

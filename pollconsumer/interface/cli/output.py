@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
 from traceback import walk_tb
 from typing import Any, TextIO
 
@@ -68,6 +69,16 @@ def print_progress(text: str) -> None:
 
 def clear_progress() -> None:
     click.echo(f"\r{' ' * PROGRESS_COLUMNS}\r", nl=False, err=True)
+
+
+def progress_bar(length: int, *, shown: bool) -> AbstractContextManager[Any]:
+    """On standard error, if that is a terminal; ``update(n)`` lets it grow."""
+    return click.progressbar(length=length, file=sys.stderr, hidden=not (shown and is_terminal(sys.stderr)))
+
+
+def clear_terminal() -> None:
+    """Nothing, where standard output is none."""
+    click.clear()
 
 
 def json_text(value: object) -> str:

@@ -10,10 +10,14 @@ from pollconsumer.interface.cli import launching
 from pollconsumer.interface.cli.flags import RUN
 from pollconsumer.interface.cli.group import current_settings
 from pollconsumer.interface.cli.types import declared
+from pollconsumer.interface.settings.model import ConsumerSettings
 
 
 @click.command()
-@declared(RUN)
+@declared(RUN, ConsumerSettings())
 def run(**flags: Any) -> None:
-    """One bounded launch of the consumer."""
+    """One bounded launch of the consumer.
+
+    An option overrides the variable and the key of the configuration file of its name; defaults are shown.
+    """
     launching.run(current_settings(), **flags)

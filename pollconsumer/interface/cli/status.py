@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from itertools import islice
@@ -17,13 +18,23 @@ from pollconsumer.core.progress import Progress
 from pollconsumer.interface.cli.launches import launch_as_json, ledger_table
 from pollconsumer.interface.cli.lease import leases_as_json, leases_table
 from pollconsumer.interface.cli.opened import opened
-from pollconsumer.interface.cli.output import json_text, print_json, print_line, print_quoted, print_table
+from pollconsumer.interface.cli.output import (
+    clear_terminal,
+    is_terminal,
+    json_text,
+    print_json,
+    print_line,
+    print_quoted,
+    print_table,
+)
 from pollconsumer.interface.cli.types import QUEUE_NAME, Once
 from pollconsumer.store.inspector import Inspector, Message, Overview, QueueCounts
 
 LAUNCHES_SHOWN = 5
 LOOK_EVERY = 0.5
-"""Seconds between the looks of ``--watch``."""
+"""Seconds between the looks of ``--watch`` at a message."""
+OVERVIEW_EVERY = 2.0
+"""The same, of the overview."""
 MOVER_MISSING_AFTER = 5.0
 """Seconds that a message may be overdue before a missing mover is reported."""
 
@@ -31,12 +42,18 @@ MOVER_MISSING_AFTER = 5.0
 @click.command()
 @click.argument("message_id", metavar="[ID]", required=False)
 @click.option("--queue", cls=Once, type=QUEUE_NAME, help="Of the message, where two have one of that id.")
-@click.option("--watch", is_flag=True, help="Print the message again whenever it has changed, until it has ended.")
+@click.option(
+    "--watch",
+    is_flag=True,
+    help="Print the message whenever it has changed, until it has ended; without ID, the overview every 2 s.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object; with --watch, one a line.")
 def status(message_id: str | None, queue: str | None, watch: bool, as_json: bool) -> None:
     """State of the message ID; without one, of queues, schedule, leases and the last launches."""
-    if message_id is None and (queue is not None or watch):
-        raise UsageError("--watch" if queue is None else "--queue", queue, "give the id of a message, too")
+    if message_id is None and queue is not None:
+        raise UsageError("--queue", queue, "give the id of a message, too")
+    if message_id is None and watch and not is_terminal(sys.stdout):
+        raise UsageError("--watch", None, "give the id of a message, too: the overview is watched on a terminal only")
     if message_id is not None:
         changes = _changes(opened(Inspector), message_id, queue)
         for number, (message, checkpoint) in enumerate(changes if watch else islice(changes, 1)):
@@ -44,12 +61,22 @@ def status(message_id: str | None, queue: str | None, watch: bool, as_json: bool
                 print_line()
             print_message(describe(message) | {"checkpoint": checkpoint}, as_json=as_json)
         return
+    _show_overview(as_json)
+    while watch:
+        time.sleep(OVERVIEW_EVERY)
+        _show_overview(as_json, again=True)
+
+
+def _show_overview(as_json: bool, *, again: bool = False) -> None:
+    """``again``: in place of the one before."""
     reading = opened(Inspector)
     overview, launches = reading.overview(), reading.launches(LAUNCHES_SHOWN)
     if as_json:
         print_json(_as_json(overview) | {"launches": [launch_as_json(entry) for entry in launches]})
-    else:
-        _print_overview(overview, launches)
+        return
+    if again:
+        clear_terminal()
+    _print_overview(overview, launches)
 
 
 def _changes(inspector: Inspector, message_id: str, queue: str | None) -> Iterator[tuple[Message, Any]]:

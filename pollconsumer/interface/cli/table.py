@@ -1,4 +1,8 @@
-"""Tables of text that wrap within a given width."""
+"""Tables of text that wrap within a given width.
+
+Our own, not rich's: that cuts or breaks cells at its own places, where ids are to be copied and no cell may look like a
+row, and its import would lengthen every command.
+"""
 
 from __future__ import annotations
 

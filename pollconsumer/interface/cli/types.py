@@ -12,7 +12,7 @@ import click
 
 from pollconsumer.core.errors import shown
 from pollconsumer.core.notation.instants import EPOCH, LAST_MILLISECOND
-from pollconsumer.core.notation.timespan import YEAR
+from pollconsumer.core.notation.timespan import YEAR, format_duration
 from pollconsumer.interface.cli import kinds
 from pollconsumer.interface.cli.flags import Flag
 from pollconsumer.interface.cli.kinds import Text, duration
@@ -99,24 +99,34 @@ class Word(click.Choice[str]):
         return self.kind(super().convert(value, param, ctx))
 
 
-def declared(flags: Sequence[Flag]) -> Callable[[Function], Function]:
-    """Gives a command these flags as options."""
+def declared(flags: Sequence[Flag], section: object = None) -> Callable[[Function], Function]:
+    """Gives a command these flags as options. ``section``: the settings that they override, with their defaults."""
 
     def declare(function: Function) -> Function:
         for flag in reversed(flags):
-            function = _option_of(flag)(function)
+            function = _option_of(flag, section)(function)
         return function
 
     return declare
 
 
-def _option_of(flag: Flag) -> Callable[[Function], Function]:
+def _option_of(flag: Flag, section: object) -> Callable[[Function], Function]:
+    told = flag.help + _default(flag, getattr(section, flag.name, None))
     if flag.kind is None:
-        return click.option(flag.flag, flag.name, is_flag=True, help=flag.help)
+        return click.option(flag.flag, flag.name, is_flag=True, help=told)
     kind, metavar = type_of(flag.kind), flag.metavar
     if flag.name_of_values:
-        return click.option(flag.flag, flag.name, type=kind, multiple=True, metavar=metavar, help=flag.help)
-    return click.option(flag.flag, flag.name, cls=Once, type=kind, metavar=metavar, help=flag.help)
+        return click.option(flag.flag, flag.name, type=kind, multiple=True, metavar=metavar, help=told)
+    return click.option(flag.flag, flag.name, cls=Once, type=kind, metavar=metavar, help=told)
+
+
+def _default(flag: Flag, value: Any) -> str:
+    """Of the setting; nothing where it is unset."""
+    if value in (None, ()):
+        return ""
+    if isinstance(flag.kind, Text):
+        value = format_duration(value)
+    return f"  [default: {value:g}]" if isinstance(value, float) else f"  [default: {value}]"
 
 
 def type_of(kind: kinds.Kind) -> click.ParamType[Any] | type:
