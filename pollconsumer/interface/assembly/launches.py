@@ -39,7 +39,7 @@ MOVER = Group("mover", (), 1)
 
 
 def launch_consumer(settings: Settings, *, until_empty: bool, linger: float, max_messages: int | None) -> None:
-    chosen, programs = settings.consumer, _programs(settings)
+    chosen, programs, held = settings.consumer, _programs(settings), False
     plan = plan_of(chosen)
 
     def prepare() -> tuple[Group, Work]:
@@ -59,6 +59,8 @@ def launch_consumer(settings: Settings, *, until_empty: bool, linger: float, max
         queues = served_queues(settings, handlers)
 
         def work(launch: Launch) -> StopReason:
+            nonlocal held
+            held = True
             identify(launch.id, launch.plan.run_id, launch.progress.flight.the_one)
             options = consumer_options(
                 settings,
@@ -77,6 +79,10 @@ def launch_consumer(settings: Settings, *, until_empty: bool, linger: float, max
 
     on_death = None if programs is None else programs.clear
     run_launch(plan, opener_of(settings), listener(), prepare, on_death, pinger=_pinger(settings))
+    if held and settings.dashboard.static is not None:
+        from pollconsumer.interface.dashboard.at_end import write_at_end
+
+        write_at_end(settings, settings.dashboard.static)
 
 
 def begin_hooks() -> None:

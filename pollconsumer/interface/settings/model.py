@@ -87,6 +87,8 @@ class MoverSettings:
 class DashboardSettings:
     """Web pages about the installation."""
 
+    static: str | None = None
+    """A directory where each launch of the consumer writes the pages at its end. Relative to the file's directory."""
     token: str | None = field(default=None, repr=False)
     """What one must know to see the pages that `dashboard` serves. Unset: made at its start, where one is needed."""
 

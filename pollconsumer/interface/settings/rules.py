@@ -93,6 +93,7 @@ def _rules(settings: Settings, flags: Collection[str]) -> Iterator[tuple[str, ob
     known = token is None or (
         len(token) >= LEAST_TOKEN and token.isascii() and token.isprintable() and " " not in token
     )
+    yield "dashboard.static", settings.dashboard.static, _is_place(settings.dashboard.static), "name a directory"
     yield "dashboard.token", token and HIDDEN, known, rule
     log_target = settings.logs.target
     named = log_target != "" and "\0" not in log_target

@@ -1,0 +1,50 @@
+"""The pages as files at a launch's end, after its lease was released: in bounded time, and never a failure of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from threading import Thread
+
+from pollconsumer.core.errors import PollConsumerError
+from pollconsumer.interface.logs import about, log
+from pollconsumer.interface.settings.model import Settings
+from pollconsumer.interface.store_opener import opener_of
+from pollconsumer.store.patience import Budget
+
+WITHIN = 1.0
+"""Seconds; what is not written by then is left to the next launch."""
+
+
+def write_at_end(settings: Settings, static: str) -> None:
+    """Write them to the directory ``static``, relative to that of the settings. Logs a warning where that fails."""
+    problems: list[str] = []
+    writer = Thread(
+        target=_write, args=(settings, settings.directory / Path(static).expanduser(), problems), daemon=True
+    )
+    try:
+        writer.start()
+    except RuntimeError as error:  # no thread can be started
+        problems.append(str(error))
+    else:
+        writer.join(WITHIN)
+        if writer.is_alive():
+            problems.append(f"not written within {WITHIN:g}s; unset dashboard.static, or write them from the crontab")
+    for problem in problems[:1]:
+        log.warning("static pages: %s", problem, extra=about("static pages"))
+
+
+def _write(settings: Settings, directory: Path, problems: list[str]) -> None:
+    try:
+        # Imported here, within the bounded time.
+        from pollconsumer.interface.dashboard.files import write_pages
+        from pollconsumer.interface.dashboard.reading import reading_of
+
+        wire = opener_of(settings).bare_wire(lambda: Budget(WITHIN))
+        try:
+            write_pages(reading_of(settings, wire), directory)
+        finally:
+            wire.close()
+    except ModuleNotFoundError as error:
+        problems.append(f"no module {error.name}; pip install 'pollconsumer[dashboard]'")
+    except PollConsumerError as error:
+        problems.append(str(error))
