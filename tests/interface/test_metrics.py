@@ -100,11 +100,11 @@ def test_a_text_file_that_cannot_be_written_is_an_error_of_a_line(site: Site) ->
     )
 
 
-@pytest.mark.parametrize("wrong", ["localhost", "localhost:x", "127.0.0.1:65536", ""])
+@pytest.mark.parametrize("wrong", ["localhost", "localhost:x", "127.0.0.1:65536", "0", ""])
 def test_an_address_without_a_port_is_refused(site: Site, wrong: str) -> None:
     done = site.command("metrics", "--serve", wrong)
     assert done.returncode == 2
-    assert done.stderr.endswith("write HOST:PORT, or a port\n")
+    assert done.stderr.endswith("write HOST:PORT, or a port, from 1 to 65535\n")
 
 
 def free_port() -> int:

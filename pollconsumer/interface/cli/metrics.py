@@ -29,8 +29,8 @@ class Address(NamedTuple):
 
 def _address(text: str) -> Address:
     host, _, port = text.rpartition(":")
-    if not (port.isascii() and port.isdecimal() and int(port) <= 65535):
-        raise ValueError("write HOST:PORT, or a port")
+    if not (port.isascii() and port.isdecimal() and 1 <= int(port) <= 65535):
+        raise ValueError("write HOST:PORT, or a port, from 1 to 65535")
     return Address(host.removeprefix("[").removesuffix("]") or LOOPBACK, int(port))
 
 
