@@ -35,6 +35,15 @@ class MessagesFound(NamedTuple):
     messages: int
 
 
+class MessageStopped(NamedTuple):
+    """Cancelled while it was in hand, or reserved, since a person asked for that."""
+
+    id: str
+    handler: str
+    attempt: int
+    error: str
+
+
 class ReservationsLost(NamedTuple):
     """Settled too late: the messages had been offered to another launch."""
 
@@ -175,8 +184,9 @@ class LaunchEnded(NamedTuple):
 
 
 Event = (
-    AttemptFailed | MessageExpired | MessageParked | OrphansRecovered | MessagesFound | ReservationsLost
-    | NewerMessagesFound | RetryPolicyFailed | ResultDropped | QueueUnknown | QueueUnserved | ConflictDropped
-    | DescriptorsClosed | DescriptorsUsedUp | WindowTooShort | OccurrencesSkipped | RecurrenceRemoved
-    | RecurrenceUnreadable | RecurrenceContested | RecurrenceTaken | QueueLeftOut | PingFailed | LaunchEnded
+    AttemptFailed | MessageExpired | MessageParked | OrphansRecovered | MessagesFound | MessageStopped
+    | ReservationsLost | NewerMessagesFound | RetryPolicyFailed | ResultDropped | QueueUnknown | QueueUnserved
+    | ConflictDropped | DescriptorsClosed | DescriptorsUsedUp | WindowTooShort | OccurrencesSkipped
+    | RecurrenceRemoved | RecurrenceUnreadable | RecurrenceContested | RecurrenceTaken | QueueLeftOut
+    | PingFailed | LaunchEnded
 )  # fmt: skip

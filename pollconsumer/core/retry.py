@@ -34,6 +34,13 @@ class HandlerTimeout(TimeoutError):
         super().__init__(f"no end after {format_duration(seconds)}")
 
 
+class Stopped(Exception):
+    """A person asked for the end of the message, and its handler was interrupted."""
+
+    def __init__(self, said: str = "") -> None:
+        super().__init__(f"stopped on request: {said}" if said else "stopped on request")
+
+
 class ProcessDied(Exception):
     """The process of an isolated handler died, or never started it; the text says how."""
 

@@ -72,6 +72,7 @@ WARNINGS: dict[type, tuple[str, str]] = {
 """The streak of a warning (see `logs.about`), and its text; the fields of its event fill both."""
 NOTES: dict[type, str] = {
     events.AttemptFailed: "{id} ({handler}), attempt {attempt}, again in {delay}: {error}",
+    events.MessageStopped: "{id} ({handler}), attempt {attempt}: {error}",
     events.OrphansRecovered: "{messages} orphans of queue {queue} offered again",
     events.OccurrencesSkipped: "{messages} missed occurrences of {recurrence} skipped",
     events.RecurrenceRemoved: "recurrence {recurrence} is no longer defined: removed",

@@ -23,6 +23,7 @@ from pollconsumer.runtime.consuming.options import LONGEST_WAIT, ConsumerOptions
 from pollconsumer.runtime.consuming.plain import PlainPath
 from pollconsumer.runtime.consuming.reporting import Reporting
 from pollconsumer.runtime.consuming.settling import Settling
+from pollconsumer.runtime.consuming.stopping import Stopping
 from pollconsumer.runtime.consuming.tally import Tally
 from pollconsumer.runtime.consuming.wake import Wake
 from pollconsumer.runtime.handling.executor import Attempt, Executor
@@ -63,6 +64,8 @@ class Consumer:
         turns = Turns(options.queues, options.weights)
         tally = Tally(launch, handlers, learned.measured)
         self._exchange = Exchange(launch, self._settling, turns, options.limits, self._batch, reporting, tally)
+        self._stops = launch.progress.stops
+        self._stopping = Stopping(launch, executor, self._exchange, options.queues)
         brief = durations.brief(options, executor.slots)
         self._plain = PlainPath(
             launch,
@@ -91,6 +94,8 @@ class Consumer:
     def run(self) -> StopReason:
         """Handle messages until the window closes. Raises LeaseLost, StoreUnreachable."""
         began = self.clock()
+        if self.executor.inline is not None:
+            self._stops.act = self._stopping.interrupt
         try:
             reason = self.handle_until_stopped()
         finally:
@@ -149,6 +154,8 @@ class Consumer:
         if self._launch.check_lease():
             self._ahead.close()
             self._exchange.clear()  # others may have recovered these, and be handling them
+        if self._stops.any():
+            self._stopping.attend()
         if self._asked is None:
             self._asked = self._reason_to_stop()
         return self._asked
@@ -196,7 +203,9 @@ class Consumer:
         """The next message that can be handled: reserved ahead, or reserved now."""
         while (reservation := self._exchange.next() or self._reserve()) is not None:
             handler = self._handlers.get(reservation.handler)
-            if reservation.expires and reservation.has_expired(self.clock()):
+            if self._stops.asked(reservation):
+                self._settling.stop_unstarted(reservation)
+            elif reservation.expires and reservation.has_expired(self.clock()):
                 self._expire(reservation)
                 if not self.has_time_to_handle():
                     break  # hooks took it
@@ -312,6 +321,8 @@ class Consumer:
     def _await_end(self) -> None:
         soon = self._settling.since is not None or bool(self._exchange)
         self.executor.wait(HORIZON if soon else LONGEST_WAIT)
+        if self._stops.any():
+            self._stopping.attend()
         self._collect()
 
     def _reserve_ahead(self) -> None:
@@ -362,7 +373,7 @@ class Consumer:
             if handled.leaking:
                 self._launch.emit(DescriptorsUsedUp(attempt.reservation.name, attempt.reservation.handler))
                 self._asked = self._asked or StopReason.DESCRIPTORS
-            if isinstance(handled.outcome.error, Yield):
+            if isinstance(handled.outcome.error, Yield) and not self._stops.asked(attempt.reservation):
                 self._flight.leave(attempt.reservation)
                 self._exchange.put_off(attempt.reservation)
             else:

@@ -77,10 +77,10 @@ class StoreOpener:
         """An additional connection, which neither checks nor starts the server."""
         return Wire(self._url, patience)
 
-    def for_heartbeat(self, patience: Callable[[], Patience]) -> tuple[Leases, RedisStore]:
+    def for_heartbeat(self, patience: Callable[[], Patience]) -> tuple[Leases, RedisStore, Wire]:
         """For a heartbeat; starts the embedded server, too, since its launch may be busy for long."""
         wire = Wire(self._url, patience, revive=self._revive_silently)
-        return Leases(wire, self.namespace), RedisStore(wire, self.namespace)
+        return Leases(wire, self.namespace), RedisStore(wire, self.namespace), self.bare_wire(patience)
 
 
 def _revive(server: EmbeddedServer, durability: str, say: Callable[[str], None], left: float) -> None:

@@ -43,6 +43,8 @@ class Message(NamedTuple):
     progress: Progress | None = None
     expires_at: int | None = None
     """In epoch ms; None for never, or if its large record was dropped."""
+    stop_asked_at: int | None = None
+    """When a person asked for its end while it was in hand, in epoch ms of the server's clock."""
     found: State | None = None
     """The index in which it was found, if its row does not say: it is of a newer version, or nothing is stored of
     it."""
@@ -235,7 +237,7 @@ class Inspector:
             return
         key = self._keys.queue
         found = self._wire.all([("HMGET", key(queue, name), *ids) for name in _PARTS])
-        for stored_id, row, record, error, result, reported in zip(ids, *found, strict=True):
+        for stored_id, row, record, error, result, reported, stop in zip(ids, *found, strict=True):
             message_id = id_text(stored_id)
             if record is None and row is None:
                 if index in (None, State.READY):
@@ -262,7 +264,9 @@ class Inspector:
                 error.decode("utf-8", "replace").partition(rows.TRACE_FOLLOWS) if error else ("", "", "")
             )
             said, found = (problem or None, raw, traced or None), _read_result(result)
-            yield Message(message_id, queue, read, payload, *said, found, headers, read_progress(reported), expires_at)
+            asked_at = None if stop is None else int.from_bytes(stop, "big")
+            told = read_progress(reported), expires_at, asked_at
+            yield Message(message_id, queue, read, payload, *said, found, headers, *told)
 
     def _newer(self, queue: str, stored_id: bytes, row: bytes, index: State | None) -> Message:
         """A message of which only the row is readable, if any. While it is set aside, its row is out of date."""
@@ -285,7 +289,7 @@ class Inspector:
                 first += len(entries)
 
 
-_PARTS = ("rows", "records", "errors", "results", "progress")
+_PARTS = ("rows", "records", "errors", "results", "progress", "stops")
 
 INDEXES: dict[State, list[str]] = {
     State.SCHEDULED: ["schedule"],

@@ -13,6 +13,8 @@ from pollconsumer.store.rights import OPERATOR, demand
 from pollconsumer.store.wire import Wire
 
 MAX_BATCH_IDS = 200
+_NEXT = {b"scheduled": "cancel", b"ready": "cancel", b"reserved": "stop"}
+"""The script that stops a message, by the state that it has by now."""
 
 
 class Interventions:
@@ -24,6 +26,29 @@ class Interventions:
     def cancel(self, queue: str, message_id: str) -> None:
         """Cancel a message that is not reserved yet. BadData if it is too late, NotFound if there is none."""
         self._settle_with("cancel", queue, message_id)
+
+    def stop(self, queue: str, message_id: str) -> None:
+        """End a message that has not ended: cancel it if it is not reserved yet, else ask its launch to stop it.
+
+        BadData if it has ended, NotFound if there is none.
+        """
+        self._demand(queue)
+        stored, rows_key = id_bytes(message_id), self._keys.queue(queue, "rows")
+        script, name = self._wire.scripts["stop"], "stop"
+        while True:
+            if name == "stop":
+                fence = rows.fence(self._wire.command("HGET", rows_key, stored) or b"")
+                keys = self._keys.of_script(script, queue)
+                keys[-1] += f":{fence}"
+                state = self._wire.call(script, keys, [stored, fence])
+            else:
+                state = self._wire.run("cancel", self._keys, queue, [stored])
+            if state == b"cancelled" and self._wire.repeated:
+                return  # by this call, whose reply was lost
+            if state not in _NEXT:
+                break
+            name = _NEXT[state]
+        self._refuse("stop", message_id, state)
 
     def cancel_all(self, queue: str, ids: Sequence[str]) -> list[str]:
         """Cancel messages of ``queue`` that are not reserved yet. Returns the ids of those that are cancelled now."""
@@ -82,11 +107,17 @@ class Interventions:
     def _settle_with(self, name: str, queue: str, message_id: str, *args: str) -> None:
         self._demand(queue)
         state = self._wire.run(name, self._keys, queue, [id_bytes(message_id), *args])
+        if not (name == "cancel" and state == b"cancelled"):
+            self._refuse(name, message_id, state)
+
+    @staticmethod
+    def _refuse(name: str, message_id: str, state: bytes | None) -> None:
+        """Raise the error for what a script says, unless it has done its work."""
         if state is None:
             raise NotFound("no such message", message_id, "list shows those that are kept")
         if state == b"newer":
             raise BadData(f"cannot {name}", message_id, "a newer pollconsumer wrote it: use that one")
-        if state and not (name == "cancel" and state == b"cancelled"):
+        if state:
             raise BadData(f"cannot {name}", message_id, f"it is {state.decode()} already")
 
     def _in_batches(

@@ -51,6 +51,8 @@ QUEUE_KEYS = {
     "result_ends": Key("vx", "zset", "ids by the time at which their result is forgotten"),
     "checkpoints": Key("y", "hash", "id → checkpoint"),
     "progress": Key("yp", "hash", "id → instant, and how far its handler has come"),
+    "stops": Key("kz", "hash", "id → instant at which a person asked a message in hand to stop"),
+    "stop_marker": Key("kx", "list", "by fence, which follows: one element while a launch is to look for these"),
     "recurrences": Key("n", "hash", "name → definition"),
     "next_instants": Key("nz", "zset", "names by next instant"),
     "recurrence_counters": Key(

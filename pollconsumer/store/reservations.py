@@ -145,6 +145,12 @@ class Settlement(NamedTuple):
         return cls(reservation.id, reservation.row, rows.expired(reservation.row, now), "expire")
 
     @classmethod
+    def stopped(cls, reservation: Reservation, started: int, ended: int, *, error: str) -> Settlement:
+        """Cancelled, since a person asked for it while it was in hand."""
+        row = reservation.row
+        return cls(reservation.id, row, rows.stopped(row, started, ended), "cancel", 0, error)
+
+    @classmethod
     def released(cls, reservation: Reservation) -> Settlement:
         """Uncharged, to the head of the queue."""
         return cls(reservation.id, reservation.row, rows.released(reservation.row), "release")

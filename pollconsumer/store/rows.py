@@ -144,6 +144,11 @@ def expired(row: bytes, ended: int) -> bytes:
     return _set(unstarted(_unbegun(row)), (ENDING, b"e"), *_OUT_OF_FLIGHT, (ENDED, pack6(ended)))
 
 
+def stopped(row: bytes, started: int, ended: int) -> bytes:
+    """Cancelled while it was in hand."""
+    return _set(row, (ENDING, b"x"), (STARTED, pack6(started)), (ENDED, pack6(ended)))
+
+
 def released(row: bytes) -> bytes:
     """Ready again; the attempt is not counted."""
     return _set(unstarted(_unbegun(row)), *_OUT_OF_FLIGHT)

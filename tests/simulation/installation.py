@@ -77,9 +77,9 @@ class Opener:
 
     bare_wire = wire
 
-    def for_heartbeat(self, patience: Callable[[], Patience]) -> tuple[Leases, RedisStore]:
+    def for_heartbeat(self, patience: Callable[[], Patience]) -> tuple[Leases, RedisStore, Wire]:
         wire = self.wire(patience)
-        return Leases(wire, NAMESPACE), RedisStore(wire, NAMESPACE, clocks=self._process)
+        return Leases(wire, NAMESPACE), RedisStore(wire, NAMESPACE, clocks=self._process), self.wire(patience)
 
 
 class OneSlot:
@@ -118,6 +118,9 @@ class OneSlot:
     def finished(self) -> list[Handled]:
         finished, self._finished = self._finished, []
         return finished
+
+    def stop(self, reservation: Reservation, seconds: float) -> None:
+        """Nobody asks for it."""
 
     def lock(self) -> AbstractContextManager[object]:
         return nullcontext()

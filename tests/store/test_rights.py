@@ -44,7 +44,9 @@ SCRIPTS = {
         "promote", "recover", "recur", "release", "renew", "retire", "set_aside", "step", "trim", "try_again",
         "unreserve", "withdraw",
     },
-    "operator": {"break", "cancel", "hold", "pause", "purge", "put", "redrive", "reschedule", "trigger", "undefine"},
+    "operator": {
+        "break", "cancel", "hold", "pause", "purge", "put", "redrive", "reschedule", "stop", "trigger", "undefine",
+    },
 }  # fmt: skip
 """The scripts of each role; a launch and an operator do what a producer does, too."""
 PLAIN = {

@@ -22,6 +22,10 @@ def cancelling(queue: str, message_id: str) -> Act:
     return lambda *store: _interventions(*store).cancel(queue, message_id)
 
 
+def stopping(queue: str, message_id: str) -> Act:
+    return lambda *store: _interventions(*store).stop(queue, message_id)
+
+
 def rescheduling(queue: str, message_id: str, in_: str | float | None, at: datetime | None) -> Act:
     """BadData for an invalid time; TypeError for a naive one, for both, or for none."""
     if (in_ is None) == (at is None):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar, cast
 from pollconsumer.core.errors import NotCompleted
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.notation.timespan import parse_duration
-from pollconsumer.interface.api.acting import cancelling, redriving, rescheduling
+from pollconsumer.interface.api.acting import cancelling, redriving, rescheduling, stopping
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -59,6 +59,12 @@ class Handle(Generic[R]):
         """Cancel it, if it is not reserved yet; BadData if it is too late. NotFound, StoreUnreachable."""
         self._app.ask(cancelling(self.queue, self.id))
 
+    def stop(self) -> None:
+        """End it: cancel it if it is not reserved yet, else ask its launch to stop its handler. ``context.cancelled``
+        is true there within a second; five seconds later the handler is interrupted, if it can be. Returns when the
+        request is taken. BadData if the message has ended; NotFound, StoreUnreachable."""
+        self._app.ask(stopping(self.queue, self.id))
+
     def reschedule(self, *, in_: str | float | None = None, at: datetime | None = None) -> None:
         """Give it another due time, if it is not reserved yet: after a delay in seconds or as text such as ``5m``, or
         at an aware datetime; one in the past is due now. BadData if it is too late, or for an invalid time; TypeError
@@ -76,6 +82,9 @@ class Handle(Generic[R]):
 
     async def cancel_async(self) -> None:
         await self._app.ask_async(cancelling(self.queue, self.id))
+
+    async def stop_async(self) -> None:
+        await self._app.ask_async(stopping(self.queue, self.id))
 
     async def reschedule_async(self, *, in_: str | float | None = None, at: datetime | None = None) -> None:
         await self._app.ask_async(rescheduling(self.queue, self.id, in_, at))

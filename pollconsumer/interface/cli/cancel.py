@@ -22,6 +22,7 @@ from pollconsumer.store.selecting import Selecting, Selection, unreserved
 @click.option("--handler", cls=Once, type=HANDLER_NAME, help="All for this handler.")
 @click.option("--key", cls=Once, help="The one that holds this unique key.")
 @click.option("--recurrence", cls=Once, help="All occurrences of this recurrence.")
+@click.option("--running", is_flag=True, help="Ids in hand, too: their handlers are asked to stop, then interrupted.")
 @click.option("--yes", is_flag=True, help="Do it, where no id is given.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object, where no id is given.")
 def cancel(
@@ -30,16 +31,20 @@ def cancel(
     handler: str | None,
     key: str | None,
     recurrence: str | None,
+    running: bool,
     yes: bool,
     as_json: bool,
 ) -> None:
     """Cancel messages that are scheduled or ready: those of the ids, or all that have everything in common that is
-    given. Without ids and without --yes, only say how many these are."""
+    given. Without ids and without --yes, only say how many these are. With --running, return when the requests are
+    taken; status shows how the messages end."""
     if ids:
         if handler or key or recurrence:
             raise UsageError("which messages", "both", "give ids, or --handler, --key and --recurrence")
-        _cancel_each(ids, queue)
+        _cancel_each(ids, queue, running=running)
         return
+    if running:
+        raise UsageError("--running", "no id", "give the ids of the messages to stop")
     if not any((queue, handler, key, recurrence)):
         raise UsageError("which messages", "none", "give ids, or --queue, --handler, --key or --recurrence")
     selection = Selection(queue=queue, handler=handler, key=key, recurrence=recurrence)
@@ -50,13 +55,14 @@ def cancel(
         would("cancelled", len(asked), as_json)
 
 
-def _cancel_each(ids: tuple[str, ...], queue: str | None) -> None:
+def _cancel_each(ids: tuple[str, ...], queue: str | None, *, running: bool) -> None:
     """Every one that can be. Raises the last error; the others are printed."""
     inspector, interventions = opened(Inspector), opened(Interventions)
+    act = interventions.stop if running else interventions.cancel
     refused: PollConsumerError | None = None
     for message_id in ids:
         try:
-            interventions.cancel(inspector.message(message_id, queue).queue, message_id)
+            act(inspector.message(message_id, queue).queue, message_id)
         except (BadData, NotFound) as error:
             if refused is not None:
                 write_error(refused)

@@ -111,6 +111,7 @@ def describe(message: Message) -> dict[str, Any]:
         "traceback": message.traceback,
         "waits_for_concurrency_key": row.waiting,
         "result": message.result,
+        "stop_asked_at": message.stop_asked_at and iso(message.stop_asked_at),
         "progress": message.progress and progress_as_json(message.progress),
         "timestamps": {name: None if at is None else iso(at) for name, at in row.timestamps._asdict().items()},
         "durations": message.durations,
@@ -119,6 +120,13 @@ def describe(message: Message) -> dict[str, Any]:
 
 def progress_as_json(progress: Progress) -> dict[str, Any]:
     return progress._asdict() | {"at": iso(progress.at)}
+
+
+def _stop(details: dict[str, Any]) -> str:
+    """Since when it is to stop, and whether it does not."""
+    if details["state"] != State.RESERVED:
+        return f"at {details['stop_asked_at']}, too late"
+    return f"at {details['stop_asked_at']}; interrupted 5s later, unless its code can only be asked: context.cancelled"
 
 
 def _shown(progress: dict[str, Any]) -> str:
@@ -138,6 +146,7 @@ def print_message(details: dict[str, Any], *, as_json: bool) -> None:
     rows += [("result", json_text(details["result"]))] if details["result"] is not None else []
     rows += [("progress", _shown(details["progress"]))] if details["progress"] else []
     rows += [("checkpoint", json_text(details["checkpoint"]))] if details.get("checkpoint") is not None else []
+    rows += [("stop asked", _stop(details))] if details["stop_asked_at"] else []
     rows += [("waits for", "its concurrency key")] if details["waits_for_concurrency_key"] else []
     rows += [("raw", details["raw"])] if details.get("raw") else []
     rows += [(name, at) for name, at in details["timestamps"].items() if at]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Callable
+from mmap import mmap
 
 from pollconsumer.core.events import Event, LaunchEnded
 from pollconsumer.core.retry import Fatal, RetryIn, Yield
@@ -16,7 +17,10 @@ from pollconsumer.runtime.handling.executor import Handled, InlineExecutor
 from pollconsumer.runtime.launch.held import LaunchPlan
 from pollconsumer.runtime.launch.progress import Identity, Progress
 from pollconsumer.runtime.launch.run import Work
+from pollconsumer.runtime.launch.stops import Stops
 from pollconsumer.store.leases import Acquired, Group, Leases
+from pollconsumer.store.redis_store import RedisStore
+from pollconsumer.store.reservations import Reservation
 
 FORESEEN = (Fatal, RetryIn, Yield)
 ENDS_A_HANDLER = (Exception, SystemExit, GeneratorExit, asyncio.CancelledError)
@@ -34,6 +38,7 @@ class SandboxLaunch:
         self.min_margin, self.waited = 0.0, False
         self.progress = Progress()
         self.store = opener.store()
+        self.progress.stops = SandboxStops(self.store)
         self.leases = Leases(self.store.wire, opener.namespace)
         self.stopped = False
         self._identity = Identity(secrets.token_hex(8), group.role, group.queues, "testing", 0)
@@ -71,6 +76,25 @@ class SandboxLaunch:
 
     def _entry(self) -> str:
         return self._identity.entry(None, 0.0, 0.0, self.progress)
+
+
+class SandboxStops(Stops):
+    """Asks the store, which is in memory, instead of a heartbeat."""
+
+    def __init__(self, store: RedisStore) -> None:
+        super().__init__(mmap(-1, self.SIZE), 0)
+        self._store = store
+
+    def any(self) -> bool:
+        return bool(self.standing())
+
+    def asked(self, reservation: Reservation) -> bool:
+        key = self._store.keys.queue(reservation.queue, "stops")
+        return bool(self._store.wire.command("HEXISTS", key, reservation.id))
+
+    def standing(self) -> set[tuple[str, bytes]]:
+        keys = {queue: self._store.keys.queue(queue, "stops") for queue in self._store.queues()}
+        return {(queue, each) for queue, key in keys.items() for each in self._store.wire.command("HGETALL", key)[::2]}
 
 
 class WatchedExecutor(InlineExecutor):

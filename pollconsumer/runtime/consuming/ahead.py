@@ -87,6 +87,7 @@ class Ahead:
             or launch.interrupted()
             or launch.clock() + margin >= launch.window.stop_before
             or not self._flight.free()
+            or launch.progress.stops.any()
         ):
             return None
         reservation = self._reserved[0]

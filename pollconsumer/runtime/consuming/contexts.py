@@ -55,10 +55,11 @@ class Deliveries:
         )
         save = partial(self._save, reservation)
         stop_before, clock = self._launch.window.stop_before, self._launch.clock
+        stop_asked = partial(self._launch.progress.stops.asked, reservation)
         report = partial(self._reporting.report, reservation)
         before_enqueue = hooks_before_enqueue(self._handlers.get(reservation.handler))
         situation = Situation(
-            stop_before, self._cancelled, save, self._queue_of, clock, self._send, report, before_enqueue
+            stop_before, self._cancelled, save, self._queue_of, clock, self._send, report, before_enqueue, stop_asked
         )
         return Context(delivery, situation)
 

@@ -179,7 +179,7 @@ class Exchange:
             wait=wait,
             promoting=promoting,
             reports=self._reporting.take(),
-            keep=self._held,
+            keep=self.held,
         )
         if promoting:
             self._looked = launch.clock()
@@ -230,7 +230,8 @@ class Exchange:
     def _tell_conflict(self, message_id: str, queue: str) -> None:
         self._emit(ConflictDropped(message_id, queue))
 
-    def _held(self, queue: str) -> set[bytes]:
+    def held(self, queue: str) -> set[bytes]:
+        """Ids of what is reserved, in hand or not settled."""
         with self.passing:
             held = {reservation.id for reservation in (*self.reserved, *self._put_off) if reservation.queue == queue}
             return held.union(self._flight.ids(queue))

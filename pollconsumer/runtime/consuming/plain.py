@@ -57,7 +57,7 @@ class PlainPath:
         launch, inline, flight, horizon = self._launch, self._inline, self._launch.progress.flight, self._horizon
         clock, is_trusted, interrupted = launch.clock, launch.lease_is_trusted, launch.interrupted
         settling, stop_before, since = self._settling, launch.window.stop_before, self._settling.since
-        if inline is None:
+        if inline is None or launch.progress.stops.any():
             return 0
         ways: dict[str, _Way] = {}
         done: list[Done] = []

@@ -6,10 +6,17 @@ import json
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pollconsumer.core.events import AttemptFailed, MessageExpired, MessageParked, ResultDropped, RetryPolicyFailed
+from pollconsumer.core.events import (
+    AttemptFailed,
+    MessageExpired,
+    MessageParked,
+    MessageStopped,
+    ResultDropped,
+    RetryPolicyFailed,
+)
 from pollconsumer.core.message import Malformed, quick_encoder
 from pollconsumer.core.notation.timespan import YEAR
-from pollconsumer.core.retry import after_failure
+from pollconsumer.core.retry import Stopped, after_failure
 from pollconsumer.runtime.handling.hooks import Crashed
 from pollconsumer.runtime.handling.outcome import describe, text_of, trace
 from pollconsumer.store import outbox, rows
@@ -39,6 +46,7 @@ class Settling:
         self, launch: Launch, context_of: Callable[[Reservation], Context], handlers: Mapping[str, Handler]
     ) -> None:
         self._emit, self._chance, self._context_of, self._handlers = launch.emit, launch.chance, context_of, handlers
+        self._stops = launch.progress.stops
         self._shares: dict[str, Share] = {}
         self.since: float | None = None
         """When the oldest unsettled attempt ended, on the monotonic clock; None if there is none."""
@@ -98,6 +106,9 @@ class Settling:
 
     def _fail(self, handled: Handled, error: BaseException, started: int, ended: int) -> None:
         reservation, handler = handled.attempt.reservation, handled.attempt.handler
+        if self._stops.asked(reservation):
+            self._stop(reservation, error, started, ended)
+            return
         outcome = after_failure(
             error,
             reservation.attempt,
@@ -121,6 +132,21 @@ class Settling:
         if handler.hooks is not None:
             failed = partial(handler.hooks.failed, partial(self._context, handled), error, outcome.delay)
             self._watch(reservation, failed)
+
+    def _stop(self, reservation: Reservation, error: BaseException, started: int, ended: int) -> None:
+        """No hook is called, and no attempt follows: a person has asked for its end, and it has not completed."""
+        self.failed += 1
+        problem = text_of(error) if isinstance(error, Stopped) else f"stopped on request: {describe(error)}"
+        problem = problem[:MAX_ERROR_CHARACTERS]
+        kept = _kept(problem, "" if isinstance(error, Stopped) else trace(error))
+        self._add(reservation, Settlement.stopped(reservation, started, ended, error=kept))
+        self._emit(MessageStopped(reservation.name, reservation.handler, reservation.attempt, problem))
+
+    def stop_unstarted(self, reservation: Reservation) -> None:
+        """The store, which has the request, cancels what is released."""
+        self.release(reservation)
+        problem = "stopped on request, before it was handled"
+        self._emit(MessageStopped(reservation.name, reservation.handler, reservation.attempt, problem))
 
     def _watch(self, reservation: Reservation, tell: Callable[[], None]) -> None:
         self._watched.append((reservation.id, tell))

@@ -17,8 +17,15 @@ if TYPE_CHECKING:
 
 EVERY = 5.0
 """Seconds between calls: a launch that is killed takes the counts since the last one with it."""
-OUTCOMES = {"retry": "retried", "dead": "dead", "expire": "expired", "release": "released", "park": "parked"}
-ATTEMPTED = ("retry", "dead")
+OUTCOMES = {
+    "retry": "retried",
+    "dead": "dead",
+    "cancel": "stopped",
+    "expire": "expired",
+    "release": "released",
+    "park": "parked",
+}
+ATTEMPTED = ("retry", "dead", "cancel")
 """Kinds of settlements whose message was handled."""
 UNKNOWN = ""
 """In place of a handler that this launch does not have: anybody can enqueue for any name."""

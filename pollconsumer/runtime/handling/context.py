@@ -71,6 +71,7 @@ class Situation(NamedTuple):
     send: Callable[[NewMessage], str] | None = None
     report: Callable[[Progress], None] = lambda _: None
     before_enqueue: Sequence[BeforeEnqueue] = ()
+    stop_asked: Callable[[], bool] = bool
 
 
 class Context:
@@ -163,8 +164,13 @@ class Context:
 
     @property
     def cancelled(self) -> bool:
-        """Whether to stop: the launch was signalled, its lease is lost, or the time is over."""
-        return self._situation.cancelled() or self.time_left() == 0
+        """Whether to stop: the launch was signalled, its lease is lost, the time is over, or the message is to stop."""
+        return self._situation.cancelled() or self.time_left() == 0 or self.stop_asked
+
+    @property
+    def stop_asked(self) -> bool:
+        """Whether a person asked for the end of this message: ``cancel --running``, ``message.stop()``."""
+        return self._situation.stop_asked()
 
     def enqueue(
         self,

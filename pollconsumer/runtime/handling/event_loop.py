@@ -15,7 +15,7 @@ from contextvars import ContextVar
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from pollconsumer.core.retry import HandlerTimeout
+from pollconsumer.core.retry import HandlerTimeout, Stopped
 from pollconsumer.runtime.handling.outcome import DONE, Outcome
 from pollconsumer.runtime.handling.quick_loop import QuickLoop, new_loop
 from pollconsumer.runtime.handling.timeouts import REPEAT, VERDICTS
@@ -37,6 +37,9 @@ class EventLoop:
         self._loop = new_loop()
         self._given: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._begun: dict[_Limited, End] = {}
+        self._started: dict[object, _Limited] = {}
+        self._handling: _Handling | None = None
+        """In this thread, the last one."""
         self._thread: threading.Thread | None = None
         self._closing = False
         if thread:
@@ -46,6 +49,7 @@ class EventLoop:
     def handle(self, coroutine: Coroutine[Any, Any, Any], timeout: float | None) -> Outcome:
         """Run a handler's coroutine in this thread, with a timeout in seconds."""
         handling = _Handling(self._loop, coroutine) if timeout is None else _Limited(self._loop, coroutine, timeout)
+        self._handling = handling
         task = handling.task
         intruder: BaseException | None = None
         turned = self._loop.turned
@@ -66,7 +70,16 @@ class EventLoop:
         outcome = handling.outcome()
         return Outcome(intruder) if intruder is not None and outcome.error is not None else outcome
 
-    def start(self, begin: Callable[[], Coroutine[Any, Any, Any]], timeout: float | None, end: End) -> None:
+    def stop(self, key: object, seconds: float) -> None:
+        """Cancel the handler that was started with ``key``, or that runs in this thread, after so many seconds. From
+        any thread, or a signal handler."""
+        handling = self._handling if self._thread is None else self._started.get(key)
+        if handling is not None:
+            self._loop.call_soon_threadsafe(handling.hasten, seconds)
+
+    def start(
+        self, key: object, begin: Callable[[], Coroutine[Any, Any, Any]], timeout: float | None, end: End
+    ) -> None:
         """Run a handler, called by ``begin``, in the loop's thread. ``end`` is called there with the outcome."""
 
         def start() -> None:
@@ -76,8 +89,8 @@ class EventLoop:
             except BaseException as error:  # invalid arguments
                 end(Outcome(error))
                 return
-            self._begun[handling] = end
-            handling.task.add_done_callback(lambda _: self._end(handling))
+            self._begun[handling], self._started[key] = end, handling
+            handling.task.add_done_callback(lambda _: self._end(handling, key))
 
         self._given.put(start)
         within = asyncio._get_running_loop() is self._loop  # noqa: SLF001  as above
@@ -89,7 +102,8 @@ class EventLoop:
             while True:
                 self._given.get_nowait()()
 
-    def _end(self, handling: _Limited) -> None:
+    def _end(self, handling: _Limited, key: object = None) -> None:
+        self._started.pop(key, None)
         if (end := self._begun.pop(handling, None)) is not None:
             end(handling.outcome())
 
@@ -163,6 +177,15 @@ class _Handling:
     def arm(self) -> None:
         """From now on the loop turns."""
 
+    def hasten(self, seconds: float) -> None:
+        """Cancel it after so many seconds from now, if not before."""
+        self.task.get_loop().call_later(seconds, self._cancel)
+
+    def _cancel(self) -> None:
+        if not self.task.done():
+            self.task.cancel()
+            self.hasten(REPEAT)  # it may swallow the cancellation
+
     def outcome(self) -> Outcome:
         task = self.task
         if not task.done():
@@ -183,15 +206,15 @@ class _Limited(_Handling):
     """With a timeout in seconds, if there is one. In the loop's thread, where contexts are those of earlier ones, all
     are."""
 
-    __slots__ = ("_armed", "_due", "_fired", "_limited", "_loop", "_timeout", "_timer")
+    __slots__ = ("_armed", "_due", "_fired", "_hastened", "_limited", "_loop", "_timeout", "_timer")
 
     def __init__(self, loop: QuickLoop, coroutine: Coroutine[Any, Any, Any], timeout: float | None) -> None:
         self._loop, self._timeout = loop, timeout
         self._timer: asyncio.TimerHandle | None = None
-        self._armed = self._fired = False
+        self._armed = self._fired = self._hastened = False
         self._due: float | None = None
         self._coroutine = coroutine
-        self.task = loop.task_of(self.run())
+        self._limited = self.task = loop.task_of(self.run())
 
     async def run(self) -> Outcome:
         _handling.set(self)
@@ -213,6 +236,12 @@ class _Limited(_Handling):
         if self._armed:
             self.arm()
 
+    def hasten(self, seconds: float) -> None:
+        due = self._loop.time() + seconds
+        if not self.task.done() and (self._due is None or due < self._due):
+            self._hastened, self._due = True, due
+            self.arm()
+
     def arm(self) -> None:
         """Set a timer: from now on the loop turns, so that one could end."""
         self._armed = True
@@ -232,10 +261,9 @@ class _Limited(_Handling):
             outcome = outcome.result
         if not self._fired or isinstance(outcome.error, VERDICTS):
             return outcome
-        assert self._timeout is not None
-        timeout = HandlerTimeout(self._timeout)
-        timeout.__cause__ = outcome.error
-        return Outcome(timeout)
+        error: Exception = Stopped() if self._hastened or self._timeout is None else HandlerTimeout(self._timeout)
+        error.__cause__ = outcome.error
+        return Outcome(error)
 
 
 _handling: ContextVar[_Limited] = ContextVar("handling")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from pollconsumer.runtime.handling.descriptors import Outputs, Reserve, Table
 from pollconsumer.runtime.handling.in_hand import IN_SLOT
 from pollconsumer.runtime.handling.outcome import Outcome
+from pollconsumer.runtime.handling.shield import in_force
 from pollconsumer.runtime.handling.stray_forks import end_stray
 from pollconsumer.store.own_descriptors import STANDARD, Opened, above_standard
 
@@ -97,6 +98,10 @@ class Executor(Protocol):
     def wake(self) -> None:
         """End a `wait`, the next if there is none; from any thread."""
 
+    def stop(self, reservation: Reservation, seconds: float) -> None:
+        """Interrupt its handler after so many seconds, as its timeout would, if it is in hand and can be. With one slot
+        from a signal handler."""
+
     def close(self) -> None:
         """No more attempts will be started."""
 
@@ -177,6 +182,13 @@ class InlineExecutor:
     def wake(self) -> None:
         """Nobody waits."""
 
+    def stop(self, reservation: Reservation, seconds: float) -> None:  # noqa: ARG002  the one in hand
+        limit = in_force.get(threading.get_ident())
+        if limit is not None:
+            limit.hasten(seconds)
+        elif self._loop is not None:
+            self._loop.stop(None, seconds)
+
     def close(self) -> None:
         if self._loop is not None:
             self._loop.close()
@@ -197,6 +209,8 @@ class ThreadExecutor:
         self._take: Callable[[Handled], Attempt | None] = lambda _: None
         self._done: SimpleQueue[tuple[Handled, bool]] = SimpleQueue()
         """Each with whether its slot is free."""
+        self._threads: dict[Reservation, int] = {}
+        """In which each is handled, if it is not asynchronous."""
         self._loop: EventLoop | None = None
         self._outputs, self._reserve = Outputs(), Reserve()
         self._bell_lock = threading.Lock()
@@ -257,6 +271,14 @@ class ThreadExecutor:
             with suppress(OSError):  # a full pipe wakes the waiter anyway; a closed one is noticed there
                 os.write(self._ring.number, b"\0")
 
+    def stop(self, reservation: Reservation, seconds: float) -> None:
+        thread = self._threads.get(reservation)
+        limit = None if thread is None else in_force.get(thread)
+        if limit is not None and self._threads.get(reservation) == thread:  # not of the thread's next message
+            limit.hasten(seconds)
+        elif self._loop is not None:
+            self._loop.stop(reservation, seconds)
+
     def close(self) -> None:
         if self._loop is not None:
             self._loop.close()
@@ -270,9 +292,12 @@ class ThreadExecutor:
                 if attempt.handler.asynchronous:
                     self._turn(attempt)
                     break
-                IN_SLOT.set(attempt.reservation)
+                reservation = attempt.reservation
+                IN_SLOT.set(reservation)
+                self._threads[reservation] = threading.get_ident()
                 started = time.monotonic()
                 outcome = attempt.handle()
+                del self._threads[reservation]
                 attempt = self._end(Handled(attempt, started, time.monotonic(), outcome))
 
     def _begin(self, attempt: Attempt) -> None:
@@ -297,7 +322,7 @@ class ThreadExecutor:
             if following is not None:
                 self._begin(following)
 
-        self._loop.start(begin, attempt.handler.timeout, end)
+        self._loop.start(attempt.reservation, begin, attempt.handler.timeout, end)
 
     def _end(self, handled: Handled) -> Attempt | None:
         """Returns what its slot handles next."""

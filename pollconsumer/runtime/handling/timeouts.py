@@ -19,13 +19,15 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-from pollconsumer.core.retry import Fatal, HandlerTimeout, RetryIn, TimeIsUp, Yield
+from pollconsumer.core.retry import Fatal, HandlerTimeout, RetryIn, Stopped, TimeIsUp, Yield
 from pollconsumer.runtime.handling.context import Context
 from pollconsumer.runtime.handling.hooks import Run
 from pollconsumer.runtime.handling.shield import in_force
 
 REPEAT = 1.0
 """Seconds for cleanup, after which a handler is stopped again."""
+STOP_GRACE = 5.0
+"""Seconds that a handler has to end by itself when its message is to stop."""
 SHIELDED_RETRY = 0.01
 """Seconds until the next try, if a handler could not be interrupted where it was."""
 _SIGALRM, _TIMER = int(signal.SIGALRM), int(signal.ITIMER_REAL)
@@ -35,7 +37,8 @@ VERDICTS = (Fatal, RetryIn, Yield)
 
 
 def limited(run: Run, seconds: float) -> Run:
-    """``run`` with a timeout: HandlerTimeout if it was stopped, even if it then returned."""
+    """``run`` with a timeout: HandlerTimeout if it was stopped, even if it then returned; Stopped, if that was asked
+    for."""
 
     def call(payload: dict[str, Any], context: Context | None) -> Any:
         limit = _limit(seconds)
@@ -45,10 +48,10 @@ def limited(run: Run, seconds: float) -> Run:
             raise
         except BaseException as error:
             if limit.fired:
-                raise HandlerTimeout(seconds) from error
+                raise limit.verdict() from error
             raise
         if limit.fired:
-            raise HandlerTimeout(seconds)
+            raise limit.verdict()
         return result
 
     return call
@@ -91,10 +94,17 @@ class Limit:
 
     def __init__(self, seconds: float, when_fired: Callable[[], None] | None) -> None:
         self.seconds, self._when_fired = seconds, when_fired
-        self.fired = self.over = self.deferred = False
+        self.fired = self.over = self.deferred = self.hastened = False
 
     def run(self, function: Callable[..., Any], *arguments: Any) -> Any:
         raise NotImplementedError
+
+    def hasten(self, seconds: float) -> None:
+        """Stop the handler after so many seconds from now, if not before. An `_Alarm` only in the main thread."""
+        raise NotImplementedError
+
+    def verdict(self) -> Exception:
+        return Stopped() if self.hastened else HandlerTimeout(self.seconds)
 
     def fire(self) -> None:
         if not self.fired and self._when_fired is not None:
@@ -114,6 +124,8 @@ class _Alarm(Limit):
         thread = threading.get_ident()
         in_force[thread] = self
         left, interval = signal.setitimer(_TIMER, self.seconds, REPEAT)
+        if self.hastened:  # in between
+            self.hasten(STOP_GRACE)
         try:
             return _inside(function, *arguments)
         finally:
@@ -125,6 +137,11 @@ class _Alarm(Limit):
             if left:
                 left = max(SHIELDED_RETRY, left - (time.monotonic() - began))
                 signal.setitimer(_TIMER, left, interval)
+
+    def hasten(self, seconds: float) -> None:
+        self.hastened = True
+        if not self.fired and not self.over and signal.getitimer(_TIMER)[0] > seconds:
+            signal.setitimer(_TIMER, seconds, REPEAT)
 
     def _ring(self, _number: int, frame: FrameType | None) -> None:
         if self.over:
@@ -157,6 +174,9 @@ class _Strike(Limit):
 
     def defer(self) -> None:
         _Striker.started().defer(self)
+
+    def hasten(self, seconds: float) -> None:
+        _Striker.started().hasten(self, seconds)
 
 
 class _Striker:
@@ -191,6 +211,11 @@ class _Striker:
             self._limits.add(limit)
             if limit.due < self._wakes:
                 self._changed.notify()
+
+    def hasten(self, limit: _Strike, seconds: float) -> None:
+        with self._lock:
+            limit.hastened, limit.due = True, min(limit.due, time.monotonic() + seconds)
+            self._changed.notify()
 
     def forget(self, limit: _Strike) -> None:
         """Called in the limit's own thread: revokes an exception that was not raised yet."""

@@ -16,15 +16,17 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from math import inf
 from pathlib import Path
 from typing import Any
 
 from pollconsumer.core.errors import PollConsumerError
-from pollconsumer.core.retry import HandlerTimeout, ProcessDied, Yield
+from pollconsumer.core.retry import HandlerTimeout, ProcessDied, Stopped, Yield
 from pollconsumer.runtime.handling.context import Context
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.handling.in_hand import IN_SLOT
 from pollconsumer.runtime.handling.outcome import Outcome, signal_name
+from pollconsumer.runtime.handling.timeouts import STOP_GRACE
 from pollconsumer.runtime.isolation.protocol import Connection, decode_messages, decode_outcome, encode_refusal
 
 READY_WITHIN = 60.0
@@ -95,7 +97,8 @@ class Processes:
                 raise outcome.error
             return outcome.result
 
-        return handler._replace(run=run, asynchronous=False)
+        # The context tells whether the message is to stop.
+        return handler._replace(run=run, asynchronous=False, takes_context=True)
 
     def _take(self) -> _Process:
         while True:
@@ -179,11 +182,16 @@ class _Process:
         if context is not None:
             given |= {"delivery": context.delivery, "deadline": context.deadline}
         cancelled = self.began = False
+        stop_at = inf
         try:
             self._send({"attempt": given}, until)
             while until is None or time.monotonic() < until:
                 left = LONGEST_WAIT if until is None else max(0.0, until - time.monotonic())
                 answer = self._receive(min(LONGEST_WAIT, left))
+                if context is not None and context.stop_asked:
+                    stop_at = min(stop_at, time.monotonic() + STOP_GRACE)
+                    if answer is None and time.monotonic() >= stop_at:
+                        raise Stopped
                 if answer is None:
                     if context is not None and context.cancelled and not cancelled:
                         self._send({"cancelled": True}, until)

@@ -19,6 +19,7 @@ from typing import Protocol
 
 from pollconsumer.core.errors import LeaseLost
 from pollconsumer.runtime.launch.keeping import RETRY_EVERY, Tenure, give_back, keep
+from pollconsumer.runtime.launch.listening import Listening
 from pollconsumer.runtime.launch.process import is_stopped
 from pollconsumer.runtime.launch.progress import EMPTIED, Identity, Progress
 from pollconsumer.runtime.launch.signals import SIGNALS
@@ -27,12 +28,14 @@ from pollconsumer.store.own_descriptors import Opened
 from pollconsumer.store.patience import SYSTEM_CLOCKS
 from pollconsumer.store.redis_store import RedisStore
 from pollconsumer.store.reservations import Holder
+from pollconsumer.store.wire import Wire
 
 STILL_RUNNING_EVERY = 60.0
 """Seconds. Azure kills a WebJob that neither prints nor computes for WEBJOBS_IDLE_TIMEOUT, 120 s by default."""
 GONE = "the heartbeat process is gone; the next launch goes on"
 
-OpenStore = Callable[[], "tuple[Leases, RedisStore]"]
+OpenStore = Callable[[], "tuple[Leases, RedisStore, Wire]"]
+"""The last one is for commands that block."""
 
 
 class Heartbeat(Protocol):
@@ -128,8 +131,10 @@ def _beat(
     if order:
         identity, holder, slot, at, *times = json.loads(order)
         tenure = Tenure(Identity(*identity), Acquired(Holder(*holder), slot, at), *times)
-        leases, store = open_store()
-        keep(Parent(parent, ends), progress, leases, tenure, SYSTEM_CLOCKS)
+        leases, store, wire = open_store()
+        fence, queues = tenure.acquired.holder.fence, tenure.identity.queues
+        listening = Listening(parent, progress, wire, store.keys, fence, queues, tell)
+        keep(Parent(parent, ends, listening), progress, leases, tenure, SYSTEM_CLOCKS)
         try:
             if on_launch_death is not None:
                 on_launch_death(parent)
@@ -161,11 +166,16 @@ def _leaves(parent: int) -> bool:
 class Parent:
     """The launch; ``ends`` become readable when it dies."""
 
-    def __init__(self, pid: int, ends: list[int]) -> None:
-        self._pid, self._ends = pid, ends
+    def __init__(self, pid: int, ends: list[int], listening: Listening) -> None:
+        self._pid, self._ends, self._listening = pid, ends, listening
 
     def ends_within(self, seconds: float) -> bool:
-        return bool(select.select(self._ends, [], [], seconds)[0]) or os.getppid() != self._pid
+        return self._listening.wait(self._ends_by, seconds)
+
+    def _ends_by(self, seconds: float, descriptor: int | None) -> bool:
+        watched = self._ends if descriptor is None else [*self._ends, descriptor]
+        ready = select.select(watched, [], [], seconds)[0]
+        return any(each in self._ends for each in ready) or os.getppid() != self._pid
 
     def is_suspended(self) -> bool:
         return is_stopped(self._pid)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import random
+import signal
 import socket
 from collections.abc import Callable, Mapping
 from typing import Protocol
@@ -13,7 +14,7 @@ from pollconsumer.runtime.launch.heartbeat import ForkedHeartbeat, Heartbeat, Op
 from pollconsumer.runtime.launch.leaving import at_the_end, leave_by
 from pollconsumer.runtime.launch.process import all_gone, birth, namespace, started_at
 from pollconsumer.runtime.launch.progress import Identity, Progress
-from pollconsumer.runtime.launch.signals import Interruption
+from pollconsumer.runtime.launch.signals import CALL, Interruption
 from pollconsumer.runtime.launch.watchdog import Watchdog
 from pollconsumer.store.patience import Clocks, SystemClocks
 
@@ -74,6 +75,7 @@ class ThisProcess(SystemClocks):
     ) -> Heartbeat:
         gc.freeze()  # a collection would look at all modules, and write to the memory that both processes share
         gc.enable()
+        signal.signal(CALL, lambda *_: progress.stops.called())
         return ForkedHeartbeat(progress, open_store, on_launch_death)
 
     def end_in(self, seconds: float, last_act: Callable[[], str]) -> Callable[[], None]:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from pollconsumer.core.launcher.observing import Observed
 from pollconsumer.core.window import StopReason
+from pollconsumer.runtime.launch.stops import Stops
 from pollconsumer.store.leases import Acquired
 from pollconsumer.store.reservations import Reservation
 
@@ -87,6 +88,10 @@ class Flight:
         """How many more may be in hand or unsettled."""
         return len(self._free)
 
+    def in_hand(self) -> list[Reservation]:
+        """In this process: those whose handler has not ended."""
+        return [each for each, at in list(self._places.items()) if self._memory[at] == self._IN_HAND]
+
     def ids(self, queue: str) -> set[bytes]:
         """In this process."""
         return {reservation.id for reservation in self._places if reservation.queue == queue}
@@ -136,9 +141,10 @@ class Counts(NamedTuple):
 
 class Progress:
     def __init__(self) -> None:
-        self._memory = mmap.mmap(-1, Flight.SIZE)
+        self._memory = mmap.mmap(-1, Flight.SIZE + Stops.SIZE)
         self._trusted = memoryview(self._memory)[:_COUNTS_AT].cast("d")
         self.flight = Flight(self._memory)
+        self.stops = Stops(self._memory, Flight.SIZE)
         self.end(None, 0)
 
     def trust_until(self, boot_time: float) -> None:

@@ -10,7 +10,9 @@ from pathlib import Path
 from types import FrameType
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-
+CALL = signal.SIGURG
+"""By which the heartbeat says that a message in hand is to stop. Ignored where it is not expected, as by a program that
+has replaced the launch."""
 LOOK_EVERY = 0.1
 """Seconds between looks for the file: the loop asks between any two messages."""
 

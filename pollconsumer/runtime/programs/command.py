@@ -11,7 +11,7 @@ import os
 import select
 import signal
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from copy import copy
 from datetime import UTC, datetime, timedelta
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from pollconsumer.core.notation.instants import ceil_ms, iso_of
-from pollconsumer.core.retry import Fatal
+from pollconsumer.core.retry import Fatal, Stopped
 from pollconsumer.runtime.consuming.settling import MAX_RESULT_BYTES
 from pollconsumer.runtime.handling.context import Context
 from pollconsumer.runtime.handling.outcome import signal_name
@@ -33,7 +33,8 @@ KEPT_BYTES = 8192
 CHUNK, MOST_CHUNKS = 65536, 32
 """Bytes per read; and maximum reads after the program's exit, since its children may continue to print."""
 LAST_LINES, LAST_CHARACTERS = 5, 400
-LONGEST_WAIT = 3600.0
+LONGEST_WAIT = 0.5
+"""Seconds between looks whether the message is to stop."""
 LOOK_EVERY = 0.02
 """Seconds between polls for the exit, if the system has no pidfds."""
 
@@ -82,7 +83,7 @@ class Command:
                 context.deadline = min(context.deadline, time.monotonic() + self.timeout)
             running = self._start(payload, context, note)
             try:
-                in_time = running.wait(self.timeout)
+                in_time = running.wait(self.timeout, unless=lambda: context.stop_asked)
                 if not in_time:
                     running.signal(signal.SIGTERM)
                     running.wait(self.kill_after, until_silent=True)
@@ -93,6 +94,8 @@ class Command:
                 code = running.end(kill=not in_time)
         finally:
             note.close()
+        if not in_time and context.stop_asked:
+            raise Stopped(running.output.last_lines())
         return self._outcome(code, running.output, in_time=in_time)
 
     def _start(self, payload: dict[str, Any], context: Context, note: Note) -> _Running:
@@ -217,13 +220,13 @@ class _Running:
             self._handle = os.pidfd_open(process.pid)
             self._poll.register(self._handle, select.POLLIN)
 
-    def wait(self, seconds: float | None, *, until_silent: bool = False) -> bool:
-        """Read its output until it has exited: True; or until ``seconds`` have passed: False. With ``until_silent``
-        also until no process has its output open."""
+    def wait(self, seconds: float | None, *, until_silent: bool = False, unless: Callable[[], bool] = bool) -> bool:
+        """Read its output until it has exited: True; or until ``seconds`` have passed, or ``unless`` says so: False.
+        With ``until_silent`` also until no process has its output open."""
         until = None if seconds is None else time.monotonic() + seconds
         while not self._exited or (until_silent and not self._silent):
             left = LONGEST_WAIT if until is None else until - time.monotonic()
-            if left <= 0:
+            if left <= 0 or unless():
                 return False
             self._attend(min(left, LONGEST_WAIT))
         return True

@@ -1,15 +1,15 @@
 -- Offer orphans again: messages reserved under a fence that is no longer announced; or, if the caller gives the live
 -- fences, past their hard end under another fence.
 -- KEYS records rows ready ready_by_priority in_flight dead_letters errors unique_keys counters announced ready_marker
--- KEYS places_taken waiting_for_place
--- NEEDS places reservations unique_keys
+-- KEYS places_taken waiting_for_place stops cancelled
+-- NEEDS reservations stops
 -- ARGV how many with the highest hard ends to skip, most messages to examine, 1 to compare hard ends, live fences
 -- Returns ids of the orphans, messages examined, and of new dead letters id, row, problem
 -- The attempt, counted when it was reserved, stays charged, and the death of the process is counted: a message that kills
--- it must run out of attempts. One that was begun at most once becomes a dead letter.
+-- it must run out of attempts. One that was to stop is cancelled; one that was begun at most once becomes a dead letter.
 
 local now = now_ms()
--- EXPECT ready ready_marker counters places_taken ready_by_priority waiting_for_place
+-- EXPECT ready ready_marker counters places_taken ready_by_priority waiting_for_place cancelled
 local last = -1 - tonumber(ARGV[1])
 local flight = redis.call('ZRANGE', in_flight, last - tonumber(ARGV[2]) + 1, last, 'WITHSCORES')
 if #flight == 0 then return {{}, 0, {}} end
@@ -61,10 +61,13 @@ for i = #order, 1, -1 do
     if late or not valid[fence] then
       redis.call('ZREM', in_flight, id)
       row = set(row, CRASHES, char(math.min(byte(row, CRASHES) + 1, 255)))
-      if has_flag(byte(row, FLAGS), BEGUN) then
-        skip(id, row)
-      else
-        returning[#returning + 1], returning[#returning + 2] = id, set(row, RESERVED, NEVER, STARTED, NEVER)
+      local waiting = set(row, RESERVED, NEVER, STARTED, NEVER)
+      if not stops_here(id, waiting, now, freed) then
+        if has_flag(byte(row, FLAGS), BEGUN) then
+          skip(id, row)
+        else
+          returning[#returning + 1], returning[#returning + 2] = id, waiting
+        end
       end
       orphans[#orphans + 1] = id
     end

@@ -1,8 +1,8 @@
 -- Settle handled messages and reserve the next ones, in one round trip.
 -- KEYS records rows ready ready_by_priority schedule in_flight completed dead_letters errors unique_keys counters announced
 -- KEYS ready_marker schedule_marker parked paused places_taken waiting_for_place handed_out outbox results result_ends
--- KEYS checkpoints recurrence_counters expired successor_waits
--- NEEDS fences places unique_keys
+-- KEYS checkpoints recurrence_counters expired stops cancelled successor_waits
+-- NEEDS fences stops
 -- ARGV lineage, fence, fence in 6 bytes, ms that a reservation lasts at most, messages to reserve, the queue's limits ('',
 --   or three optional numbers: most in flight, most handed out in a period, its ms), messages completed, in how many runs,
 --   how many messages have a result, follow-ups, or are occurrences;
@@ -10,8 +10,8 @@
 --   for each of these: its position above, from 1, ms to keep the result, the result, follow-ups, its instant, its end, each
 --     in six bytes, and the name of its recurrence (each '' for none);
 --   for each settled otherwise: id, row as reserved, new row, kind, ms, text
---     (kinds: retry and park, with delay and error; dead, with its error; expire; release, to the head, before those released
---     earlier)
+--     (kinds: retry and park, with delay and error; dead, and cancel, with its error; expire; release, to the head, before
+--     those released earlier); a message that was to stop is cancelled, whatever its kind
 -- Returns now, ids whose reservation was no longer the caller's (unchanged), 1 to the one caller that hands over to a
 --   successor, for each message reserved: id, row ('' if it and the record's head are those of the one before), record; ms
 --   until the limits allow more: -1 if they do, or if that depends on messages in flight, 0 to ask again at once; 1 if none

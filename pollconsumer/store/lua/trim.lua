@@ -1,6 +1,6 @@
 -- Forget completed, cancelled, expired and dead messages beyond the limits, oldest first; and expired results.
 -- KEYS records rows completed cancelled expired dead_letters errors checkpoints progress results result_ends counters
--- KEYS id_memory id_memory_before
+-- KEYS id_memory id_memory_before stops
 -- NEEDS id_memory
 -- ARGV most of each kind to forget now, ms to remember their ids at least, most ids per generation; messages to keep at most
 --   of each kind, ms to keep them at most; the same of dead ones (each '' for no limit)
@@ -11,7 +11,7 @@ local now, most, forgotten = now_ms(), tonumber(ARGV[1]), 0
 local function forget(ids)
   remember(ids, now, tonumber(ARGV[2]), tonumber(ARGV[3]))
   if #ids == 0 then return end
-  for _, key in ipairs({rows, records, errors, checkpoints, progress}) do
+  for _, key in ipairs({rows, records, errors, checkpoints, progress, stops}) do
     if redis.call('HLEN', key) > 0 then redis.call('HDEL', key, unpack(ids)) end
   end
   forgotten = forgotten + #ids

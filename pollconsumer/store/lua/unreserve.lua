@@ -1,16 +1,17 @@
 -- Release a launch's reservations: the reply to its step was lost, or it died.
 -- KEYS records rows ready ready_by_priority in_flight counters announced ready_marker places_taken waiting_for_place
--- NEEDS fences places reservations
+-- KEYS unique_keys stops cancelled
+-- NEEDS fences stops reservations
 -- ARGV lineage, fence, fence in 6 bytes, number of ids whose handler has ended, these, number of those whose last attempt
 --   this was, these, ids to keep reserved
 -- Returns messages released
 -- Refusals: FENCED, FORGOTTEN
 -- The attempt is charged if the handler has ended, or if it was the last, which CRASHES then records. A message begun at
--- most once stays reserved: recover.lua makes it a dead letter.
+-- most once stays reserved: recover.lua makes it a dead letter. One that was to stop is cancelled.
 
 local refusal = refusal_of(ARGV[1], ARGV[2])
 if refusal then return refusal end
--- EXPECT ready ready_marker counters places_taken ready_by_priority waiting_for_place
+-- EXPECT ready ready_marker counters places_taken ready_by_priority waiting_for_place cancelled
 local ended, spent, keep = {}, {}, {}
 local spent_at = 5 + tonumber(ARGV[4])
 local keep_at = spent_at + 1 + tonumber(ARGV[spent_at])
@@ -24,13 +25,16 @@ for _, id in ipairs(redis.call('ZRANGE', in_flight, 0, -1)) do
     ids[#ids + 1], found_rows[#found_rows + 1] = id, row
   end
 end
-local order = by_reservation(ids, found_rows)
+local order, returning, freed, now = by_reservation(ids, found_rows), {}, {}, now_ms()
 for i = #order, 1, -1 do
   local id, row = order[i].id, order[i].row
   local attempts, crashes = attempts_of(row), spent[id] and SPENT or byte(row, CRASHES)
   if not ended[id] and not spent[id] then attempts = math.max(attempts - 1, 0) end
   redis.call('ZREM', in_flight, id)
-  return_to_queue(id, set(row, ATTEMPTS, attempts_bytes(attempts), CRASHES, char(crashes), RESERVED, NEVER, STARTED, NEVER))
+  row = set(row, ATTEMPTS, attempts_bytes(attempts), CRASHES, char(crashes), RESERVED, NEVER, STARTED, NEVER)
+  if not stops_here(id, row, now, freed) then returning[#returning + 1], returning[#returning + 2] = id, row end
 end
+for i = #freed, 1, -1 do offer_places(freed[i]) end
+for i = 1, #returning, 2 do return_to_queue(returning[i], returning[i + 1]) end
 if #order > 0 then wake(ready_marker) end
 return #order

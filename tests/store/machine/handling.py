@@ -12,7 +12,7 @@ from pollconsumer.core.errors import LeaseLost
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.progress import Progress
 from pollconsumer.store import outbox, rows
-from pollconsumer.store.reservations import Limits
+from pollconsumer.store.reservations import Limits, Settlement
 from tests.store.acting import HOUR, QUEUE, Launch, die, expire, finish, park, release, retry
 from tests.store.machine.base import FEW, OTHER, new_messages
 from tests.store.machine.producing import Producing
@@ -21,7 +21,7 @@ from tests.store.servers import server_ms
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pollconsumer.store.reservations import Done, Reservation, Settlement
+    from pollconsumer.store.reservations import Done, Reservation
 
 ALWAYS = 10_000 * HOUR
 
@@ -32,6 +32,7 @@ SETTLE: dict[str, Callable[[Reservation], Settlement | Done]] = {
     "expire": expire,
     "release": release,
     "park": lambda r: park(r, HOUR),
+    "cancel": lambda r: Settlement.stopped(r, r.reserved_at, r.reserved_at, error="stopped on request"),
     "finish": lambda r: finish(r, f"{r.attempt}", ALWAYS),
 }
 WAYS = ["complete", *SETTLE]
@@ -80,6 +81,12 @@ class Handling(Producing):
         left, returned = [], []
         for name, way in ways:
             held = self.model.messages[name]
+            if way == "cancel" or (held.to_stop and way not in ("complete", "finish")):
+                held.attempts -= way in ("release", "park", "expire")
+                held.to_stop = True
+                self.model.end(held, State.CANCELLED)
+                left.append(held)
+                continue
             if way == "release":
                 held.attempts -= 1
                 held.begun = False
@@ -185,7 +192,10 @@ class Handling(Producing):
         left, returned = [], []
         for name in reversed(orphans):
             held = self.model.messages[name]
-            if held.begun:
+            if held.to_stop:
+                self.model.end(held, State.CANCELLED)
+                left.append(held)
+            elif held.begun:
                 self.model.end(held, State.DEAD)
                 self.model.skipped += 1
                 left.append(held)
@@ -198,9 +208,15 @@ class Handling(Producing):
     def the_reply_to_a_step_is_lost(self) -> None:
         unknown = [name for name in reversed(self.model.reserved()) if not self.model.messages[name].begun]
         assert self.store.unreserve(self.launch.holder, QUEUE, []) == len(unknown)
-        for name in unknown:
-            self.model.messages[name].attempts -= 1
-        self.model.leave([], [self.model.messages[name] for name in unknown])
+        left, returned = [], []
+        for held in map(self.model.messages.__getitem__, unknown):
+            held.attempts -= 1
+            if held.to_stop:
+                self.model.end(held, State.CANCELLED)
+                left.append(held)
+            else:
+                returned.append(held)
+        self.model.leave(left, returned)
 
     @precondition(lambda self: self.overtaken)
     @rule(data=st.data(), way=st.sampled_from(WAYS))

@@ -49,6 +49,24 @@ class Intervening(Handling):
         held.parked = False
 
     @precondition(lambda self: self.model.messages)
+    @rule(data=st.data())
+    def stop(self, data: st.DataObject) -> None:
+        held = self.one_of(data, State.RESERVED)
+        if held.state.has_ended:
+            with pytest.raises(BadData, match=held.state.value):
+                self.person.stop(QUEUE, held.name)
+            return
+        self.person.stop(QUEUE, held.name)
+        if held.state is State.RESERVED:
+            held.to_stop = True
+            assert self.wire.command("LPOP", f"{self.look.key('stop_marker')}:{self.fence}")
+            return
+        if held.state is State.READY:
+            self.model.take_out(held)
+        self.model.end(held, State.CANCELLED)
+        held.parked = False
+
+    @precondition(lambda self: self.model.messages)
     @rule(data=st.data(), hours=DUE)
     def reschedule(self, data: st.DataObject, hours: int | None) -> None:
         held, due = self.one_of(data, State.READY, State.SCHEDULED), self.began + (hours or 0) * HOUR

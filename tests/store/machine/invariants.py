@@ -102,6 +102,7 @@ class Invariants(Intervening):
         assert set(self.look.hash("rows")) <= known
         assert set(self.look.hash("errors")) <= known
         assert set(self.look.hash("progress")) <= known
+        assert set(self.look.hash("stops")) == {name for name, held in self.model.messages.items() if held.to_stop}
         checkpoints = {name: held.checkpoint for name, held in self.model.messages.items() if held.checkpoint}
         assert self.look.hash("checkpoints") == checkpoints
 

@@ -38,6 +38,7 @@ class Held:
     begun: bool = False
     checkpoint: bytes | None = None
     progress: Progress | None = None
+    to_stop: bool = False
     reservation: Reservation | None = None
     turn: int = 0
     """Its number among all that were ever reserved, where it is."""
@@ -239,9 +240,11 @@ class Model:
 
     def end(self, held: Held, state: State) -> None:
         """End it as ``state``, from any other."""
-        held.state, held.reservation, held.waiting = state, None, False
-        if state is not State.DEAD:
+        if held.to_stop and state is State.CANCELLED:
+            held.to_stop = False
+        elif state is not State.DEAD:
             held.checkpoint = None
+        held.state, held.reservation, held.waiting = state, None, False
         if held.key and self.keys.get(held.key, ("", 0))[0] == held.name:
             del self.keys[held.key]
 

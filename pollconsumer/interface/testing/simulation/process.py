@@ -263,7 +263,7 @@ class SimulatedHeartbeat:
         while self._tenure is None:
             if self.ends_within(1.0):
                 return
-        leases, store = self._open_store()
+        leases, store, _ = self._open_store()
         keep(self, self._progress, leases, self._tenure, self.process)
         if self._on_launch_death is not None:
             self._on_launch_death(0)

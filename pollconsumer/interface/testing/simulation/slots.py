@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from pollconsumer.interface.testing.simulation.process import Process
     from pollconsumer.interface.testing.simulation.world import Actor, World
     from pollconsumer.runtime.handling.executor import Attempt
+    from pollconsumer.store.reservations import Reservation
 
 
 class ActorLock:
@@ -62,6 +63,9 @@ class Slots:
 
     def relay(self, take: Callable[[Handled], Attempt | None]) -> None:
         self._take = take
+
+    def stop(self, reservation: Reservation, seconds: float) -> None:
+        """Nobody asks for it."""
 
     def finished(self) -> list[Handled]:
         finished, self._finished = self._finished, []

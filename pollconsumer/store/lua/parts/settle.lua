@@ -84,8 +84,14 @@ for at = others, #ARGV, 6 do
     settled = true
     redis.call('ZREM', in_flight, id)
     if text ~= '' then redis.call('HSET', errors, id, text) end
-    if byte(row, FLAGS) > 0 and kind ~= 'release' then keyed[#keyed + 1], has_ended[id] = id, kind == 'dead' or kind == 'expire' end
-    if kind == 'expire' then
+    local stopped = was_to_stop(id) or kind == 'cancel'
+    if byte(row, FLAGS) > 0 and (stopped or kind ~= 'release') then
+      keyed[#keyed + 1], has_ended[id] = id, stopped or kind == 'dead' or kind == 'expire'
+    end
+    if stopped then
+      cancel_stopped(id, row, now)
+      if has_flag(byte(row, FLAGS), LARGE) then dropped[#dropped + 1] = id end
+    elseif kind == 'expire' then
       redis.call('RPUSH', expired, sub(row, ENDED, SCHEDULED - 1) .. id)
       redis.call('HSET', rows, id, row)
       if has_flag(byte(row, FLAGS), LARGE) then dropped[#dropped + 1] = id end

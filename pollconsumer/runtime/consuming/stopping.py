@@ -1,0 +1,38 @@
+"""What a launch does with requests to stop messages that it has in hand."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pollconsumer.runtime.handling.timeouts import STOP_GRACE
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pollconsumer.runtime.consuming.exchange import Exchange
+    from pollconsumer.runtime.handling.executor import Executor
+    from pollconsumer.runtime.launch.held import Launch
+
+
+class Stopping:
+    def __init__(self, launch: Launch, executor: Executor, exchange: Exchange, queues: Sequence[str]) -> None:
+        self._stops, self._flight = launch.progress.stops, launch.progress.flight
+        self._executor, self._exchange, self._queues = executor, exchange, queues
+        self._interrupted: set[tuple[str, bytes]] = set()
+
+    def interrupt(self) -> None:
+        """Interrupt handlers in hand, after a grace. From a signal handler, too, if they run in the main thread."""
+        standing = self._stops.standing() - self._interrupted
+        for reservation in self._flight.in_hand() if standing else ():
+            named = reservation.queue, reservation.id
+            if named in standing:
+                self._interrupted.add(named)
+                self._executor.stop(reservation, STOP_GRACE)
+
+    def attend(self) -> None:
+        """The same, and forget requests about messages that are not here, or no longer."""
+        self.interrupt()
+        here = {(queue, message_id) for queue in self._queues for message_id in self._exchange.held(queue)}
+        for named in self._stops.standing() - here:
+            self._stops.forget(*named)
+            self._interrupted.discard(named)

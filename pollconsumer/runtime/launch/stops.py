@@ -1,0 +1,78 @@
+"""Requests to stop messages in hand, in memory that a launch shares with its heartbeat.
+
+The heartbeat writes what it learns from the store; the launch only reads it, without a system call, so that it may
+look as often as it likes.
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+from threading import RLock
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pollconsumer.store.reservations import Reservation
+
+_LENGTHS = struct.Struct("HH")
+
+
+class Stops:
+    MOST, _PLACE, _FROM = 256, 1024, 8
+    SIZE = _FROM + MOST * _PLACE
+    """After the number of requests so far; the last ones are there."""
+    _LONGEST = 255
+    """Maximum bytes of an id, or a name; valid ones are shorter."""
+
+    def __init__(self, memory: mmap.mmap, at: int) -> None:
+        self._memory, self._at = memory, at
+        self._count = memoryview(memory)[at : at + self._FROM].cast("Q")
+        self._seen = 0
+        self._asked: set[tuple[str, bytes]] = set()
+        self.act: Callable[[], None] | None = None
+        """What `called` does, in a signal handler of the main thread."""
+        self._lock = RLock()  # a signal handler may look while its thread does
+
+    def ask(self, queue: str, message_id: bytes) -> None:
+        """In the heartbeat."""
+        texts = queue.encode()[: self._LONGEST], message_id[: self._LONGEST]
+        entry = _LENGTHS.pack(*map(len, texts)) + b"".join(texts)
+        at = self._place(self._count[0])
+        self._memory[at : at + len(entry)] = entry
+        self._count[0] += 1
+
+    def called(self) -> None:
+        """The heartbeat has asked, and has sent a signal."""
+        if self.act is not None:
+            self.act()
+
+    def any(self) -> bool:
+        """Whether there may be any."""
+        return bool(self._asked) or self._count[0] != self._seen
+
+    def asked(self, reservation: Reservation) -> bool:
+        """Whether this message is to stop."""
+        return self.any() and (reservation.queue, reservation.id) in self.standing()
+
+    def standing(self) -> set[tuple[str, bytes]]:
+        """Queue and id of those that are to stop."""
+        with self._lock:
+            count = self._count[0]
+            for number in range(max(self._seen, count - self.MOST), count):
+                at = self._place(number)
+                queue, message_id = _LENGTHS.unpack_from(self._memory, at)
+                begin = at + _LENGTHS.size
+                ends = begin + queue, begin + queue + message_id
+                self._asked.add((self._memory[begin : ends[0]].decode("utf-8", "replace"), self._memory[slice(*ends)]))
+            self._seen = count
+            return set(self._asked)
+
+    def forget(self, queue: str, message_id: bytes) -> None:
+        """It is not in hand, or no longer."""
+        with self._lock:
+            self._asked.discard((queue, message_id))
+
+    def _place(self, number: int) -> int:
+        return self._at + self._FROM + number % self.MOST * self._PLACE

@@ -1,0 +1,20 @@
+-- Ask for the end of a message in hand, and wake the process that tells its launch.
+-- KEYS records rows stops stop_marker
+-- NEEDS rows markers
+-- ARGV id, fence under which it was reserved when this was asked for, which the last key ends with
+-- Returns '' when it is asked for; its state when it is not in hand, or under another fence; 'newer' when its record is of a newer version; nil
+--   when there is no such message
+
+local LISTENED_FOR_MS = 60000  -- a launch whose heartbeat does not look for so long has lost its lease
+
+local row, record = well_formed(redis.call('HGET', rows, ARGV[1])), redis.call('HGET', records, ARGV[1])
+if newer(record) then return 'newer' end
+record = readable(record)
+if not row and not record then return false end
+row = row or fresh_row(record)
+local state = state_of(row)
+if state ~= 'reserved' or number6(row, FENCE) ~= tonumber(ARGV[2]) then return state end
+redis.call('HSETNX', stops, ARGV[1], be6(now_ms()))
+wake(stop_marker)
+redis.call('PEXPIRE', stop_marker, LISTENED_FOR_MS)
+return ''

@@ -1,0 +1,145 @@
+"""The heartbeat's side of requests to stop: what it hears, passes on, and says."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pollconsumer.runtime.launch import listening
+from pollconsumer.runtime.launch.listening import Listening
+from pollconsumer.runtime.launch.progress import Progress
+from pollconsumer.runtime.launch.signals import CALL
+from pollconsumer.store import rows
+from pollconsumer.store.keyspace import Keys
+from pollconsumer.store.replies import Unanswered
+from pollconsumer.store.reservations import Reservation
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class Store:
+    """A wire: ``requested`` are the ids in the only queue, ``woken`` whether the marker is there."""
+
+    def __init__(self) -> None:
+        self.requested: list[bytes] = []
+        self.woken = self.away = False
+        self.sent: list[Any] = []
+        self.closed = 0
+
+    def once(self, commands: list[Any]) -> list[list[bytes]]:
+        if self.away:
+            raise Unanswered("away", sent=False)
+        return [[part for each in self.requested for part in (each, b"instant")] for _ in commands]
+
+    def send(self, commands: list[Any]) -> None:
+        self.sent += commands
+
+    def readable(self, _seconds: float) -> bool:
+        return self.woken
+
+    def receive(self, _commands: list[Any]) -> list[None]:
+        self.woken = False
+        return [None]
+
+    def fileno(self) -> int:
+        return 7
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+class Heard:
+    def __init__(self) -> None:
+        self.progress, self.store, self.said, self.calls = Progress(), Store(), list[str](), 0
+        wire: Any = self.store
+        self.listening = Listening(os.getpid(), self.progress, wire, Keys("n"), "7", ["mail"], self.said.append)
+
+    def reserved(self, name: str) -> Reservation:
+        return Reservation("mail", name.encode(), rows.BLANK, ("deaf", b"{}", b"", 0), 0, 0.0)
+
+    def listen(self, ends: int = 2) -> bool:
+        """Wait until it has looked so often."""
+        looks = 0
+
+        def wait(_seconds: float, descriptor: int | None) -> bool:
+            nonlocal looks
+            looks += 1
+            assert descriptor in (None, 7)
+            return looks == ends
+
+        return self.listening.wait(wait, 60.0)
+
+
+@pytest.fixture
+def heard(monkeypatch: pytest.MonkeyPatch) -> Iterator[Heard]:
+    monkeypatch.setattr(listening, "STUBBORN_AFTER", 0.0)
+    heard = Heard()
+
+    def called(*_: object) -> None:
+        heard.calls += 1
+
+    before = signal.signal(CALL, called)
+    yield heard
+    signal.signal(CALL, before)
+
+
+def test_a_request_is_passed_on_once_with_a_signal(heard: Heard) -> None:
+    reservation, stops = heard.reserved("a"), heard.progress.stops
+    heard.store.requested = [b"a", b"b"]
+    assert heard.listen()
+    assert (heard.calls, stops.any(), stops.asked(reservation), stops.asked(heard.reserved("c"))) == (
+        2,
+        True,
+        True,
+        False,
+    )
+    assert stops.standing() == {("mail", b"a"), ("mail", b"b")}
+    heard.store.woken = True
+    heard.listen()
+    assert heard.calls == 2
+    assert [command[:2] for command in heard.store.sent] == [("BLPOP", "{n:mail}:kx:7")] * 2
+
+
+def test_what_the_launch_has_forgotten_is_not_asked_for_again(heard: Heard) -> None:
+    heard.store.requested = [b"a"]
+    heard.listen()
+    stops = heard.progress.stops
+    assert stops.asked(heard.reserved("a"))
+    stops.forget("mail", b"a")
+    assert not stops.any()
+    assert not stops.asked(heard.reserved("a"))
+
+
+def test_more_requests_than_there_is_room_for_leave_the_last_ones() -> None:
+    stops = Progress().stops
+    for n in range(stops.MOST + 3):
+        stops.ask("mail", f"m{n}".encode())
+    assert stops.standing() == {("mail", f"m{n}".encode()) for n in range(3, stops.MOST + 3)}
+
+
+def test_a_message_that_goes_on_is_named_once(heard: Heard) -> None:
+    reservation = heard.reserved("a")
+    heard.progress.flight.enter(reservation, last=False)
+    heard.store.requested = [b"a", b"elsewhere"]
+    for _ in range(4):
+        heard.listen()
+    (line,) = heard.said
+    assert line.startswith("warning: not stopped: a (deaf), ")
+
+
+def test_a_store_that_is_away_delays_nothing_and_is_asked_again(heard: Heard) -> None:
+    heard.store.away = True
+    assert heard.listen()
+    assert (heard.store.closed, heard.calls) == (1, 0)
+    heard.store.away, heard.store.requested = False, [b"a"]
+    heard.listen()
+    assert heard.calls == 1
+
+
+def test_a_launch_of_half_a_second_costs_no_connection(heard: Heard) -> None:
+    assert heard.listen(ends=1)
+    assert heard.store.sent == []
