@@ -33,6 +33,7 @@ MEASURES = (
     "size",
     "backlog",
     "million",
+    "listing",
     "recurrences",
 )
 

@@ -5,16 +5,19 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pollconsumer.interface.cli import output
+from pollconsumer.interface.cli.list import print_messages
 from pollconsumer.interface.cli.table import FOLDED, columns, lay_out
+from pollconsumer.store.inspector import Message
+from pollconsumer.store.rows import BLANK, read_row
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import pytest
 
 LIST = ("id", "queue", "handler", "state", "attempts", "at", "last error")
 DEAD = ("k" * 26, "default", "mail.send", "dead", 5, "2030-01-31T09:00:00.000Z", "ValueError: " + "abcde" * 5)
@@ -82,3 +85,15 @@ def test_only_a_terminal_limits_the_width(capsys: pytest.CaptureFixture[str], mo
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     output.print_table(LIST, [DEAD])
     assert max(map(len, capsys.readouterr().out.splitlines())) == 60
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 5])
+def test_a_list_is_printed_a_page_at_a_time_under_one_header(
+    count: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pollconsumer.interface.cli.list.PAGE", 2)
+    row = read_row(BLANK)
+    print_messages((Message(f"m{n}", "mail", row, {}, None) for n in range(count)), as_json=False)
+    header, *lines = capsys.readouterr().out.splitlines()
+    assert header.startswith("id ")
+    assert [line.split()[0] for line in lines] == [f"m{n}" for n in range(count)]

@@ -16,6 +16,9 @@ from pollconsumer.interface.cli.types import HANDLER_NAME, QUEUE_NAME, Once
 from pollconsumer.store.inspector import Message
 from pollconsumer.store.selecting import Selecting, Selection
 
+PAGE = 500
+"""Messages in memory at a time."""
+
 
 @click.command(name="list")
 @click.option("--state", cls=Once, type=click.Choice([state.value for state in State]), help="Only messages in it.")
@@ -33,18 +36,24 @@ def list_(
 
 
 def print_messages(messages: Iterator[Message], *, as_json: bool) -> None:
-    """Print a line each, or one JSON array, as they are read."""
+    """Print a line each, a page at a time with columns of its own width; or one JSON array, as they are read."""
     if as_json:
         print_json_array(map(describe, messages))
         return
-    rows, found = [], [*messages]
-    reported = any(message.progress for message in found)
-    for message in found:
-        row = message.row
-        times = row.timestamps
-        since = times.ended_at or times.reserved_at or times.enqueued_at
-        at = since or times.next_attempt_at or times.due_at
-        what = (message.id, message.queue, row.handler, message.state.value, row.attempts)
-        rows.append((*what, at and iso(at), *([message.progress] if reported else []), message.last_error))
-    columns = ("id", "queue", "handler", "state", "attempts", "at", *(["progress"] if reported else []), "last error")
-    print_table(columns, rows)
+    page = [*islice(messages, PAGE)]
+    reported = any(message.progress for message in page)  # most handlers do not tell
+    told = ["progress"] if reported else []
+    head: list[list[object]] = [["id", "queue", "handler", "state", "attempts", "at", *told, "last error"]]
+    while head or page:
+        rows = [*head, *(_row(message, reported=reported) for message in page)]
+        print_table(rows[0], rows[1:])
+        head, page = [], [*islice(messages, PAGE)]
+
+
+def _row(message: Message, *, reported: bool) -> list[object]:
+    row = message.row
+    times = row.timestamps
+    since = times.ended_at or times.reserved_at or times.enqueued_at
+    at = since or times.next_attempt_at or times.due_at
+    what = [message.id, message.queue, row.handler, message.state.value, row.attempts, at and iso(at)]
+    return [*what, *([message.progress] if reported else []), message.last_error]

@@ -38,7 +38,7 @@ def print_json_array(values: Iterable[object]) -> None:
     click.echo("[]" if separator == "[" else "]")
 
 
-def print_table(headers: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+def print_table(headers: Sequence[object], rows: Sequence[Sequence[object]]) -> None:
     """Columns as wide as their widest cell, None as ``-``."""
     click.echo("\n".join(lay_out(headers, rows, _width())))
 

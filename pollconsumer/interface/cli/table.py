@@ -19,7 +19,7 @@ READABLE = 20
 """Minimum columns of a last cell, before it gets a separate line."""
 
 
-def lay_out(headers: Sequence[str], rows: Sequence[Sequence[object]], width: int | None) -> list[str]:
+def lay_out(headers: Sequence[object], rows: Sequence[Sequence[object]], width: int | None) -> list[str]:
     """The lines of a table, columns as wide as their widest cell, None as ``-``, every cell escaped.
 
     If ``width`` is given, rows that do not fit continue in indented lines, and cells that do not fit on a separate line
