@@ -7,6 +7,7 @@ from threading import Lock
 from urllib.parse import parse_qs
 
 from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
@@ -21,8 +22,6 @@ from pollconsumer.interface.dashboard.guard import App, Guard
 from pollconsumer.interface.dashboard.pages import Pages, static_file
 from pollconsumer.interface.dashboard.reading import Reading
 
-FARTHEST = 1_000_000_000
-"""Messages that a page may skip."""
 LONGEST_FORM = 8192
 """Bytes."""
 STATUS: dict[type[PollConsumerError], tuple[int, str]] = {
@@ -116,8 +115,6 @@ class Dashboard:
         if form is None or not self._access.may_act(form.pop("token", ""), request.headers):
             text = "its form is not from this page, or of an earlier start of the command: go back, and reload"
             return HTMLResponse(self._pages.problem("Refused", text), 403)
-        from starlette.concurrency import run_in_threadpool
-
         return await run_in_threadpool(self._told, lambda: RedirectResponse(self._acted(form), 303))
 
     def _acted(self, form: dict[str, str]) -> str:
