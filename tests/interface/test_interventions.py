@@ -39,6 +39,7 @@ def test_status_has_every_timestamp_and_list_shows_when_a_message_ended(site: Si
         "completed": site.enqueue("record", name="a"),
         "dead": site.enqueue("fatal"),
         "cancelled": site.enqueue("record", "--in", "1h", name="b"),
+        "expired": site.enqueue("record", "--expires", "1ms", name="c"),
     }
     assert messages.keys() == {state for state in State if state.has_ended}
     assert site.command("cancel", messages["cancelled"]).returncode == 0

@@ -53,7 +53,7 @@ def test_a_completion_stands_and_shows_that_the_request_came_too_late(
     assert (state, bool(asked_at)) == ("completed", True)
     with pytest.raises(BadData, match="completed already"):
         person.stop(QUEUE, "a")
-    store.wire.run("trim", store.keys, QUEUE, [0, 0, 10, HOUR, 10])
+    store.wire.run("trim", store.keys, QUEUE, [10, HOUR, 10, 0, 0, "", ""])
     assert Looking(store).hash("stops") == {}
 
 

@@ -33,7 +33,7 @@ class Tuned(NamedTuple):
 
     rule: str
     show: Callable[[float], str]
-    write: Callable[[float], float | str]
+    as_setting: Callable[[float], float | str]
 
 
 def _in_seconds(seconds: float) -> str:
@@ -85,7 +85,7 @@ def tune(apply: bool, as_json: bool) -> None:
     applied = None
     if apply and proposal.changes:
         proposed = {NAMES[each.setting]: each.proposed for each in proposal.changes}
-        written = {name: TUNED[name].write(value) for name, value in proposed.items()}
+        written = {name: TUNED[name].as_setting(value) for name, value in proposed.items()}
         applied = str(edit_consumer(settings, written, proposed))
     queues = [*filter(None, group.partition(":")[2].split(","))]
     if as_json:
