@@ -18,10 +18,13 @@ if TYPE_CHECKING:
 
     from tests.site import Site
 
+PATIENT = {"PAGES_WITHIN": 60.0}
+"""For a busy machine."""
 STATIC = {"POLLCONSUMER_DASHBOARD__STATIC": "pages"}
 
 
 def test_a_launch_writes_the_pages_after_it_gave_the_lease_back_and_says_nothing(site: Site) -> None:
+    site.constants |= PATIENT
     site.enqueue("fatal")
     done = site.drain()
     assert not (site.directory / "pages").exists()
@@ -47,6 +50,7 @@ def test_a_launch_that_does_not_get_the_lease_leaves_the_pages_alone(site: Site)
 
 
 def test_a_directory_that_cannot_be_written_is_a_warning_that_is_damped_and_no_failure(site: Site) -> None:
+    site.constants |= PATIENT
     (site.directory / "pages").write_text("a file")
     said = []
     for _ in range(3):
@@ -59,6 +63,7 @@ def test_a_directory_that_cannot_be_written_is_a_warning_that_is_damped_and_no_f
 
 def test_without_the_extra_it_is_a_warning(site: Site) -> None:
     script = "import sys; sys.modules['jinja2'] = None; sys.argv[1:] = ['run', '--until-empty']; "
+    script += "from pollconsumer.interface.dashboard import at_end; at_end.PAGES_WITHIN = 60; "
     process = site.start_program(
         [sys.executable, "-c", f"{script}from pollconsumer.__main__ import main; main()"], **STATIC
     )
@@ -72,7 +77,7 @@ def test_what_takes_too_long_is_left_to_the_next_launch(
 ) -> None:
     go_on = threading.Event()
     monkeypatch.setattr(files, "write_pages", lambda *_: go_on.wait(60))
-    monkeypatch.setattr(at_end, "WITHIN", 0.01)
+    monkeypatch.setattr(at_end, "PAGES_WITHIN", 0.01)
     at_end.write_at_end(replace(Settings(), store="redis://nowhere.invalid", directory=tmp_path), "pages")
     go_on.set()
     assert "static pages: not written within 0.01s" in caplog.text

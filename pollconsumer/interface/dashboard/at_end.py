@@ -11,7 +11,7 @@ from pollconsumer.interface.settings.model import Settings
 from pollconsumer.interface.store_opener import opener_of
 from pollconsumer.store.patience import Budget
 
-WITHIN = 1.0
+PAGES_WITHIN = 1.0
 """Seconds; what is not written by then is left to the next launch."""
 
 
@@ -26,9 +26,11 @@ def write_at_end(settings: Settings, static: str) -> None:
     except RuntimeError as error:  # no thread can be started
         problems.append(str(error))
     else:
-        writer.join(WITHIN)
+        writer.join(PAGES_WITHIN)
         if writer.is_alive():
-            problems.append(f"not written within {WITHIN:g}s; unset dashboard.static, or write them from the crontab")
+            problems.append(
+                f"not written within {PAGES_WITHIN:g}s; unset dashboard.static, or write them from the crontab"
+            )
     for problem in problems[:1]:
         log.warning("static pages: %s", problem, extra=about("static pages"))
 
@@ -39,7 +41,7 @@ def _write(settings: Settings, directory: Path, problems: list[str]) -> None:
         from pollconsumer.interface.dashboard.files import write_pages
         from pollconsumer.interface.dashboard.reading import reading_of
 
-        wire = opener_of(settings).bare_wire(lambda: Budget(WITHIN))
+        wire = opener_of(settings).bare_wire(lambda: Budget(PAGES_WITHIN))
         try:
             write_pages(reading_of(settings, wire), directory)
         finally:
