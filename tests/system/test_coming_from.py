@@ -1,0 +1,58 @@
+"""The code of docs/from-rq.md, docs/from-celery.md and docs/from-crontab.md, as their readers run it."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tests.site import Site
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def code(page: str, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", (DOCS / page).read_text("utf-8"), re.DOTALL)
+
+
+def run_program(site: Site, page: str) -> str:
+    """Install the page's handlers, and run its program. Returns what that printed."""
+    handlers, program = code(page, "python")
+    (site.directory / "work.py").write_text(handlers)
+    (site.directory / "config.toml").write_text('handlers = ["work"]\n')
+    process = site.start_program([sys.executable, "-c", f"import sys; sys.path.insert(0, '.')\n{program}"])
+    output, errors = process.communicate()
+    assert (process.returncode, errors) == (0, "")
+    return str(output)
+
+
+def test_the_code_for_readers_who_come_from_rq(site: Site) -> None:
+    assert run_program(site, "from-rq.md") == "ready True\n[True]\n"
+    done = site.drain()
+    assert (done.returncode, done.stdout, done.stderr) == (0, "3 words, for ada\n", "")
+
+
+def test_the_code_for_readers_who_come_from_celery(site: Site) -> None:
+    assert run_program(site, "from-celery.md") == "ready\n"
+    done = site.drain("--linger", "1s")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "connected\n", "")
+    finished = site.json("list", "--state", "completed")
+    assert [message["result"] for message in finished] == ["sent to ada@example.org at attempt 2"] * 2
+    names = {entry["name"] for entry in site.json("recurrences", "list")}
+    assert names == {"nightly", "digest:ada"}
+
+
+def test_the_configuration_for_readers_who_come_from_a_crontab(site: Site) -> None:
+    (settings,) = code("from-crontab.md", "toml")
+    (site.directory / "config.toml").write_text(settings)
+    (commands,) = code("from-crontab.md", "sh")
+    for line in commands.splitlines():
+        words = line.partition("#")[0].split()[1:]
+        if words[0] == "recurrences":  # once a launch has defined them
+            assert site.drain().returncode == 0
+        done = site.command(*words)
+        assert (done.returncode, done.stderr) == (0, ""), line
+    (finished,) = site.json("list", "--state", "completed")
+    assert finished["result"] == {"exit_code": 0, "output": "saved db1\n"}
