@@ -8,6 +8,8 @@ from pollconsumer.core.notation.timespan import format_duration, parse_duration
 
 MOST_CRASHES = 3
 """Deaths of its process after which a message becomes a dead letter."""
+STOP_GRACE = 5.0
+"""Seconds that a handler has to end by itself when its message is to stop."""
 
 
 class Fatal(Exception):

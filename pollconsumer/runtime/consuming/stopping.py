@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pollconsumer.runtime.handling.timeouts import STOP_GRACE
+from pollconsumer.core.retry import STOP_GRACE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -19,15 +19,13 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-from pollconsumer.core.retry import Fatal, HandlerTimeout, RetryIn, Stopped, TimeIsUp, Yield
+from pollconsumer.core.retry import STOP_GRACE, Fatal, HandlerTimeout, RetryIn, Stopped, TimeIsUp, Yield
 from pollconsumer.runtime.handling.context import Context
 from pollconsumer.runtime.handling.hooks import Run
 from pollconsumer.runtime.handling.shield import in_force
 
 REPEAT = 1.0
 """Seconds for cleanup, after which a handler is stopped again."""
-STOP_GRACE = 5.0
-"""Seconds that a handler has to end by itself when its message is to stop."""
 SHIELDED_RETRY = 0.01
 """Seconds until the next try, if a handler could not be interrupted where it was."""
 _SIGALRM, _TIMER = int(signal.SIGALRM), int(signal.ITIMER_REAL)

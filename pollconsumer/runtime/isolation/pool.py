@@ -21,12 +21,11 @@ from pathlib import Path
 from typing import Any
 
 from pollconsumer.core.errors import PollConsumerError
-from pollconsumer.core.retry import HandlerTimeout, ProcessDied, Stopped, Yield
+from pollconsumer.core.retry import STOP_GRACE, HandlerTimeout, ProcessDied, Stopped, Yield
 from pollconsumer.runtime.handling.context import Context
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.handling.in_hand import IN_SLOT
 from pollconsumer.runtime.handling.outcome import Outcome, signal_name
-from pollconsumer.runtime.handling.timeouts import STOP_GRACE
 from pollconsumer.runtime.isolation.protocol import Connection, decode_messages, decode_outcome, encode_refusal
 
 READY_WITHIN = 60.0
