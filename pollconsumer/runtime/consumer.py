@@ -12,13 +12,13 @@ from math import inf
 from pollconsumer.core import durations
 from pollconsumer.core.choices import Loop
 from pollconsumer.core.events import DescriptorsClosed, DescriptorsUsedUp, WindowTooShort
-from pollconsumer.core.message import Malformed, decode_payload
 from pollconsumer.core.queue_order import Turns
-from pollconsumer.core.retry import MOST_CRASHES, Yield
+from pollconsumer.core.retry import Yield
 from pollconsumer.core.window import StopReason
 from pollconsumer.runtime.consuming.ahead import Ahead
 from pollconsumer.runtime.consuming.contexts import Deliveries
 from pollconsumer.runtime.consuming.exchange import Exchange
+from pollconsumer.runtime.consuming.opening import Opening
 from pollconsumer.runtime.consuming.options import LONGEST_WAIT, ConsumerOptions
 from pollconsumer.runtime.consuming.plain import PlainPath
 from pollconsumer.runtime.consuming.reporting import Reporting
@@ -28,7 +28,6 @@ from pollconsumer.runtime.consuming.tally import Tally
 from pollconsumer.runtime.consuming.wake import Wake
 from pollconsumer.runtime.handling.executor import Attempt, Executor
 from pollconsumer.runtime.handling.handler import Handler
-from pollconsumer.runtime.handling.hooks import Crashed
 from pollconsumer.runtime.launch.held import Launch
 from pollconsumer.runtime.launch.process import resident_bytes
 from pollconsumer.runtime.launch.progress import Counts
@@ -55,15 +54,16 @@ class Consumer:
         wake: Wake,
     ) -> None:
         self.options, self.window, self.clock, self.executor = options, launch.window, launch.clock, executor
-        self._launch, self._handlers, self._durations, self._wake = launch, handlers, learned, wake
+        self._launch, self._durations, self._wake = launch, learned, wake
         self._flight = launch.progress.flight
         launch.store.keeping = options.keeping
         reporting = Reporting(launch, options.report_every)
-        self._context_of = context_of = Deliveries(launch, handlers, executor.lock(), reporting).context_of
+        context_of = Deliveries(launch, handlers, executor.lock(), reporting).context_of
         self._settling = Settling(launch, context_of, handlers)
         turns = Turns(options.queues, options.weights)
         tally = Tally(launch, handlers, learned.measured)
         self._exchange = Exchange(launch, self._settling, turns, options.limits, self._batch, reporting, tally)
+        self._opening = Opening(launch, handlers, self._settling, context_of, self._settle)
         self._stops = launch.progress.stops
         self._stopping = Stopping(launch, executor, self._exchange, options.queues)
         brief = durations.brief(options, executor.slots)
@@ -202,37 +202,11 @@ class Consumer:
     def dequeue(self) -> Attempt | None:
         """The next message that can be handled: reserved ahead, or reserved now."""
         while (reservation := self._exchange.next() or self._reserve()) is not None:
-            handler = self._handlers.get(reservation.handler)
-            if self._stops.asked(reservation):
-                self._settling.stop_unstarted(reservation)
-            elif reservation.expires and reservation.has_expired(self.clock()):
-                self._expire(reservation)
-                if not self.has_time_to_handle():
-                    break  # hooks took it
-            elif handler is None:
-                self._settling.park(reservation)
-            else:
-                try:
-                    if reservation.crashes:
-                        refuse_crashed(reservation)
-                    payload = decode_payload(reservation.payload)
-                    if reservation.options:
-                        handler = self._overridden(reservation, handler)
-                except (Crashed, Malformed) as error:
-                    self._dead_letter(reservation, handler, error)
-                    if not self.has_time_to_handle():
-                        break  # hooks took it
-                else:
-                    if handler.takes_context and self._settling.since is not None and reservation.occurrence:
-                        self._settle()  # it may be the previous one of this that is not settled
-                    context = self._context_of(reservation) if handler.takes_context else None
-                    return Attempt(reservation, handler, payload, context)
+            if attempt := self._opening.attempt(reservation):
+                return attempt
+            if not self.has_time_to_handle():
+                break  # hooks took it
         return None
-
-    def _overridden(self, reservation: Reservation, handler: Handler) -> Handler:
-        from pollconsumer.runtime.handling.overriding import overridden  # few messages have options
-
-        return overridden(handler, reservation.options)
 
     def _reserve(self) -> Reservation | None:
         self._exhausted = False
@@ -351,16 +325,6 @@ class Consumer:
         while self.executor.busy():
             self._await_end()
 
-    def _dead_letter(self, reservation: Reservation, handler: Handler, error: Exception) -> None:
-        self._settling.dead_letter(reservation, handler, error, reservation.server_ms(self.clock()))
-        if self._settling.watched:
-            self._settle()
-
-    def _expire(self, reservation: Reservation) -> None:
-        self._settling.expire(reservation, reservation.server_ms(self.clock()))
-        if self._settling.watched:
-            self._settle()
-
     def _collect(self) -> None:
         for handled in self.executor.finished():
             attempt = handled.attempt
@@ -418,11 +382,3 @@ class Consumer:
         average = self._durations.overall.mean or 0.0
         numbers = (settling.handled, settling.failed, settling.released, settling.yielded)
         self._launch.progress.count(Counts(*numbers, average, self.margin()))
-
-
-def refuse_crashed(reservation: Reservation) -> None:
-    """Raise Crashed if its process died too often for another attempt."""
-    if reservation.spent:
-        raise Crashed("crashed: its launch died in its last attempt, or before that was settled")
-    if reservation.crashes >= MOST_CRASHES:
-        raise Crashed(f"crashed: its process died while it was in flight, {reservation.crashes} times")
