@@ -100,6 +100,7 @@ def test_a_launch_goes_on_with_its_window_after_its_machine_slept(installation: 
 def test_what_others_recovered_while_a_machine_slept_is_not_handled_twice(installation: Installation) -> None:
     """The server reserved it for the launch, asleep, that was waiting for it."""
     launched(installation)
+    installation.world.run_for(0.5)  # until it waits: each five seconds it counts what it has settled
     installation.machines[0].sleep_for(100.0)
     enqueue_after(installation, 0.1)
     installation.world.run_for(60.0)
