@@ -15,11 +15,10 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from pollconsumer.core.errors import LeaseLost
 from pollconsumer.runtime.launch.keeping import RETRY_EVERY, Tenure, give_back, keep
-from pollconsumer.runtime.launch.listening import Listening
 from pollconsumer.runtime.launch.process import is_stopped
 from pollconsumer.runtime.launch.progress import EMPTIED, Identity, Progress
 from pollconsumer.runtime.launch.signals import SIGNALS
@@ -29,6 +28,9 @@ from pollconsumer.store.patience import SYSTEM_CLOCKS
 from pollconsumer.store.redis_store import RedisStore
 from pollconsumer.store.reservations import Holder
 from pollconsumer.store.wire import Wire
+
+if TYPE_CHECKING:
+    from pollconsumer.runtime.launch.listening import Listening
 
 STILL_RUNNING_EVERY = 60.0
 """Seconds. Azure kills a WebJob that neither prints nor computes for WEBJOBS_IDLE_TIMEOUT, 120 s by default."""
@@ -129,6 +131,8 @@ def _beat(
     if not order and progress.ended()[0] is None and _leaves(parent):
         tell("error: launch died: before it had the lease, importing its modules or waiting")
     if order:
+        from pollconsumer.runtime.launch.listening import Listening  # the launch does not wait for it
+
         identity, holder, slot, at, *times = json.loads(order)
         tenure = Tenure(Identity(*identity), Acquired(Holder(*holder), slot, at), *times)
         leases, store, wire = open_store()
