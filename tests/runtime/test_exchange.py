@@ -18,12 +18,13 @@ from pollconsumer.runtime.consuming.settling import Settling
 from pollconsumer.runtime.consuming.tally import Tally
 from pollconsumer.runtime.launch.held import LaunchPlan
 from pollconsumer.store.leases import Group
+from pollconsumer.store.reservations import Limits
 from tests.conftest import NAMESPACE
 from tests.runtime.test_promoting import MIDNIGHT
 from tests.store.acting import Looking, finish, message
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from pollconsumer.store.reservations import Reservation
 
@@ -31,7 +32,7 @@ QUEUES = ("mail", "other")
 
 
 class Exchanging:
-    def __init__(self) -> None:
+    def __init__(self, limits: Mapping[str, Limits] | None = None) -> None:
         self.clock = clock = VirtualClock(MIDNIGHT)
         self.opener = MemoryOpener(NAMESPACE, clock)
         group, plan = Group("consumer", QUEUES, 1), LaunchPlan(60.0, 10.0)
@@ -40,7 +41,7 @@ class Exchanging:
         context_of = Deliveries(launch, {}, nullcontext(), reporting).context_of
         self.settling = Settling(launch, context_of, {})
         tally = Tally(launch, {}, {})
-        self.exchange = Exchange(launch, self.settling, Turns(QUEUES, {}), {}, lambda: 1, reporting, tally)
+        self.exchange = Exchange(launch, self.settling, Turns(QUEUES, {}), limits or {}, lambda: 1, reporting, tally)
         for queue in QUEUES:
             launch.store.announce(launch.holder, queue)
 
@@ -86,3 +87,14 @@ def test_all_outcomes_are_settled_as_a_message_begins(exchanging: Exchanging, ha
     assert bool(mail.hash("unique_keys")) is ("keyed" not in handled)
     assert exchanging.launch.progress.flight.left_behind() == []
     assert exchanging.settling.since is None
+
+
+def test_room_that_a_completion_makes_as_a_message_begins_wakes_who_waits_for_it() -> None:
+    exchanging = Exchanging({"mail": Limits(max_in_flight=2)})
+    done, once = exchanging.reserve("done"), exchanging.reserve("once")
+    exchanging.launch.store.enqueue([message("waiting")])
+    exchanging.launch.store.wire.command("DEL", exchanging.look().key("ready_marker"))  # another launch took it in vain
+    exchanging.complete(done)
+    assert exchanging.exchange.begin(once)
+    assert exchanging.look().marker() == 1
+    exchanging.opener.close()

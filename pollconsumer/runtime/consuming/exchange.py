@@ -119,7 +119,8 @@ class Exchange:
         stale."""
         shares = self._settling.take()
         share = shares.pop(reservation.queue, None) or Share(reservation.queue)
-        if shares or not share.is_bare():
+        # Where limits hold, a completion makes room, and wakes another launch: only a step looks at that.
+        if shares or not share.is_bare() or reservation.queue in self._limits:
             self._send([share, *shares.values()])
             share = Share(reservation.queue)
         stale = self._store.begin(self._launch.holder, reservation, share.runs)
@@ -161,7 +162,7 @@ class Exchange:
             self._settling.release(self.reserved.pop())  # in reverse order, since each goes to the head
 
     def _claim(self, share: Share) -> None:
-        share.claim, share.limits = self._batch(), self._limits.get(share.queue, "")
+        share.claim = self._batch()
 
     def _to_promote(self) -> Sequence[str]:
         now = self._launch.clock()
@@ -169,6 +170,8 @@ class Exchange:
 
     def _send(self, shares: list[Share], wait: float = 0.0, promoting: Sequence[str] = ()) -> Stepped:
         launch = self._launch
+        for share in shares:
+            share.limits = self._limits.get(share.queue, "")  # without a claim, too: what is settled makes room
         sent = launch.clock()
         lasts_ms = int((launch.window.left(sent) + launch.plan.grace) * 1000)
         stepped = self._store.step(

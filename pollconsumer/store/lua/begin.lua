@@ -4,7 +4,8 @@
 -- ARGV lineage, fence; of the message that begins, and of each one completed: id, row as reserved, new row
 -- Returns ids whose reservation was no longer the caller's (unchanged)
 -- Refusals: FENCED when a newer launch has announced itself, FORGOTTEN when the store was emptied
--- Completed messages have no key to free, no checkpoint, no large record, no result, no follow-ups: a step settles others.
+-- Completed messages have no key to free, no checkpoint, no large record, no result, no follow-ups, and their queue has no
+-- limits: a step settles others.
 -- Writes are in the order of a step's.
 
 local refusal = refusal_of(ARGV[1], ARGV[2])

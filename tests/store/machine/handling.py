@@ -123,7 +123,8 @@ class Handling(Producing):
         """And complete others in the same round trip."""
         name, *others = data.draw(st.lists(st.sampled_from(sorted(self.in_hand())), min_size=1, unique=True))
         reservation, row = self.reservation(name), self.reservation(name).row
-        completed = [r for r in map(self.reservation, others) if not (r.row[rows.FLAGS] & ~rows.BEGUN or r.occurrence)]
+        several = [] if self.limits else map(self.reservation, others)
+        completed = [r for r in several if not (r.row[rows.FLAGS] & ~rows.BEGUN or r.occurrence)]
         for _ in range(1 + twice):
             reservation.row = row
             assert self.launch.begin(reservation, *completed) == []
