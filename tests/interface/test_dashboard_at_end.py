@@ -78,7 +78,8 @@ def test_what_takes_too_long_is_left_to_the_next_launch(
     go_on = threading.Event()
     monkeypatch.setattr(files, "write_pages", lambda *_: go_on.wait(60))
     monkeypatch.setattr(at_end, "PAGES_WITHIN", 0.01)
-    at_end.write_at_end(replace(Settings(), store="redis://nowhere.invalid", directory=tmp_path), "pages")
+    wait = at_end.write_at_end(replace(Settings(), store="redis://nowhere.invalid", directory=tmp_path), "pages")
+    wait(lambda: 60.0)
     go_on.set()
     assert "static pages: not written within 0.01s" in caplog.text
 

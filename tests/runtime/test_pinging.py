@@ -36,7 +36,8 @@ class Monitor:
 def told_of_a_launch(monitor: Monitor, code: int = 0) -> str | None:
     pinger = Pinger(URL, Dialect.AUTO, monitor)
     pinger.begin()
-    return pinger.end(END, code, LONG)
+    pinger.end(END, code)
+    return pinger.wait(LONG)
 
 
 def test_a_monitor_is_told_of_start_and_end_in_this_order() -> None:
@@ -68,8 +69,9 @@ def test_a_monitor_that_does_not_answer_holds_up_neither_start_nor_end() -> None
 
     pinger = Pinger(URL, Dialect.AUTO, deliver)
     pinger.begin()
-    assert pinger.end(END, 0, 0.01) == NO_ANSWER
-    assert pinger.end(END, 0, -1.0) == NO_ANSWER
+    pinger.end(END, 0)
+    assert pinger.wait(0.01) == NO_ANSWER
+    assert pinger.wait(-1.0) == NO_ANSWER
     answers.set()
 
 
@@ -78,7 +80,8 @@ def test_each_launch_has_a_uuid_of_its_own() -> None:
         asked: list[str] = []
         pinger = Pinger(URL, Dialect.AUTO, lambda ping: asked.append(ping.url))
         pinger.begin()
-        pinger.end(END, 0, LONG)
+        pinger.end(END, 0)
+        pinger.wait(LONG)
         (one,) = {url.partition("rid=")[2] for url in asked}
         return one
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from tests.site import Site
 
@@ -22,12 +22,15 @@ class Monitor:
     def __init__(self) -> None:
         self.told: list[tuple[str, str, str]] = []
         self.status = 200
+        self.holds: dict[str, Callable[[], object]] = {}
+        """What is waited for before the answer, by path."""
         monitor = self
 
         class Answering(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 body = self.rfile.read(int(self.headers.get("Content-Length", 0))).decode()
                 path, _, query = self.path.partition("?")
+                monitor.holds.get(path.removeprefix(f"/{SECRET}"), int)()
                 monitor.told.append((path, query, body))
                 self.send_response(monitor.status)
                 self.send_header("Content-Length", "0")
@@ -113,6 +116,31 @@ def test_a_monitor_that_fails_changes_no_exit_code_and_is_warned_of_damped_witho
     monitor.status = 200
     over = site.command("run", "--until-empty", **monitor.variables)
     assert over.stderr.startswith("pollconsumer: info: over, after 3 launches")
+
+
+SLOW_END = """
+@app.on_launch_end
+def close():
+    while not (HERE / "told").exists():
+        time.sleep(0.005)
+    note("closed")
+"""
+
+
+def test_hooks_run_while_the_monitor_is_told_and_a_monitor_without_an_answer_takes_nothing_from_them(
+    site: Site, monitor: Monitor
+) -> None:
+    with (site.directory / "handlers.py").open("a") as module:
+        module.write(SLOW_END)
+
+    def hold() -> None:
+        (site.directory / "told").touch()
+        site.await_note("closed")
+
+    monitor.holds["/0"] = hold
+    done = site.command("run", "--until-empty", **monitor.variables)
+    assert (done.returncode, done.stderr, site.notes()) == (0, "", ["closed"])
+    assert monitor.paths == ["/start", "/0"]
 
 
 def test_the_url_is_nowhere_but_where_it_was_given(site: Site, monitor: Monitor) -> None:

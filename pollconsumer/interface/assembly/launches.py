@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import os
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -18,6 +17,7 @@ from pollconsumer.interface.settings.model import ConsumerSettings, MoverSetting
 from pollconsumer.interface.settings.values import parse_keep, parse_quota
 from pollconsumer.interface.store_opener import opener_of
 from pollconsumer.runtime.launch.held import Launch, LaunchPlan
+from pollconsumer.runtime.launch.leaving import before_exit
 from pollconsumer.runtime.launch.process import ancestors
 from pollconsumer.runtime.launch.run import run_launch
 from pollconsumer.store.leases import Group
@@ -82,19 +82,19 @@ def launch_consumer(settings: Settings, *, until_empty: bool, linger: float, max
     if held and settings.dashboard.static is not None:
         from pollconsumer.interface.dashboard.at_end import write_at_end
 
-        write_at_end(settings, settings.dashboard.static)
+        before_exit(write_at_end(settings, settings.dashboard.static))
 
 
 def begin_hooks() -> None:
-    """Call the ``on_launch`` hooks of all applications, and have those of ``on_launch_end`` called when the process
-    ends, after the lease was released. ConfigurationError if one fails."""
+    """Call the ``on_launch`` hooks of all applications, and have those of ``on_launch_end`` called before the process
+    exits, after the lease was released. ConfigurationError if one fails."""
     from pollconsumer.interface.api.registry import registry  # the mover needs none of it
 
     hooks = [app.hooks for app in registry.apps if app.hooks.on_launch or app.hooks.on_launch_end]
     if hooks:
         from pollconsumer.runtime.handling.launch_hooks import begin_launch
 
-        atexit.register(begin_launch(hooks))
+        before_exit(begin_launch(hooks))
 
 
 def launch_mover(settings: Settings) -> None:

@@ -14,6 +14,7 @@ from pollconsumer.interface.cli.flags import read
 from pollconsumer.interface.cli.launching import start
 from pollconsumer.interface.command_line import LAUNCHES, command_in
 from pollconsumer.interface.settings.model import PREFIX
+from pollconsumer.runtime.launch.leaving import finish
 from pollconsumer.runtime.own_files import OwnFiles, state_directories
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ def main(arguments: Sequence[str]) -> int:
         undelivered = CannotCreate("standard output", failure.strerror, "check where it goes")
         logs.write_error(undelivered)
         code = code or undelivered.exit_code
+    finish(code)
     logs.close_streaks(code)
     for stream in (sys.stdout, sys.stderr):
         if _flushed(stream) is not None:

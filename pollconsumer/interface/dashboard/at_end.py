@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from pathlib import Path
 from threading import Thread
 
@@ -9,14 +11,17 @@ from pollconsumer.core.errors import PollConsumerError
 from pollconsumer.interface.logs import about, log
 from pollconsumer.interface.settings.model import Settings
 from pollconsumer.interface.store_opener import opener_of
+from pollconsumer.runtime.launch.leaving import LateAct
 from pollconsumer.store.patience import Budget
 
 PAGES_WITHIN = 1.0
 """Seconds; what is not written by then is left to the next launch."""
 
 
-def write_at_end(settings: Settings, static: str) -> None:
-    """Write them to the directory ``static``, relative to that of the settings. Logs a warning where that fails."""
+def write_at_end(settings: Settings, static: str) -> LateAct:
+    """Begin to write them to the directory ``static``, relative to that of the settings. Returns what waits for
+    that, and logs a warning where it failed."""
+    until = time.monotonic() + PAGES_WITHIN
     problems: list[str] = []
     writer = Thread(
         target=_write, args=(settings, settings.directory / Path(static).expanduser(), problems), daemon=True
@@ -25,14 +30,18 @@ def write_at_end(settings: Settings, static: str) -> None:
         writer.start()
     except RuntimeError as error:  # no thread can be started
         problems.append(str(error))
-    else:
-        writer.join(PAGES_WITHIN)
-        if writer.is_alive():
-            problems.append(
-                f"not written within {PAGES_WITHIN:g}s; unset dashboard.static, or write them from the crontab"
-            )
-    for problem in problems[:1]:
-        log.warning("static pages: %s", problem, extra=about("static pages"))
+
+    def await_pages(left: Callable[[], float]) -> None:
+        if writer.ident is not None:
+            writer.join(min(max(0.0, until - time.monotonic()), left()))
+            if writer.is_alive():
+                problems.append(
+                    f"not written within {PAGES_WITHIN:g}s; unset dashboard.static, or write them from the crontab"
+                )
+        for problem in problems[:1]:
+            log.warning("static pages: %s", problem, extra=about("static pages"))
+
+    return await_pages
 
 
 def _write(settings: Settings, directory: Path, problems: list[str]) -> None:

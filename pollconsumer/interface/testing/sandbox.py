@@ -33,6 +33,7 @@ from pollconsumer.interface.testing.launches import SandboxLaunch, WatchedExecut
 from pollconsumer.interface.testing.memory import MemoryOpener
 from pollconsumer.runtime.consumer_role import consume, define
 from pollconsumer.runtime.handling.handler import Handler
+from pollconsumer.runtime.handling.hooks import hook_timeout
 from pollconsumer.runtime.handling.launch_hooks import begin_launch
 from pollconsumer.runtime.launch.held import LaunchPlan
 from pollconsumer.runtime.messages import due_ms
@@ -258,7 +259,7 @@ class Sandbox:
             reason = launch.work(lambda launch: consume(launch, options, handlers, recurrences, executor))
         finally:
             self._launching, self._clock.patience = False, None
-            end_hooks()
+            end_hooks(hook_timeout)
         if executor.raised is not None:
             raise executor.raised
         counts = launch.progress.counts()

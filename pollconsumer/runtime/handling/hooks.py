@@ -29,6 +29,10 @@ class Crashed(Exception):
     """The process died too often while the message was in flight."""
 
 
+def hook_timeout() -> float:
+    return HOOK_TIMEOUT
+
+
 def name_of(hook: object) -> str:
     return getattr(hook, "__qualname__", type(hook).__name__)
 
@@ -68,16 +72,17 @@ class Hooks:
         if self.on_expired:
             self.call("on_expired", context_of())
 
-    def call(self, kind: str, *arguments: Any) -> None:
-        """Call the hooks of a ``kind``: as before, on_failure or on_launch_end."""
+    def call(self, kind: str, *arguments: Any, within: Callable[[], float] = hook_timeout) -> None:
+        """Call the hooks of a ``kind``, as before, on_failure or on_launch_end, each for ``within()`` seconds."""
         from pollconsumer.runtime.handling.timeouts import call_within
 
         pid = os.getpid()
         for hook in getattr(self, kind):
             failure: BaseException | None = None
+            seconds = within()
             if id(hook) not in self._hung:
                 try:
-                    call_within(HOOK_TIMEOUT, hook, *arguments, when_stopped=partial(self._hang, hook))
+                    call_within(seconds, hook, *arguments, when_stopped=partial(self._hang, hook))
                 except BaseException as error:
                     failure = error
                 end_stray(pid, failure)
@@ -85,7 +90,7 @@ class Hooks:
                 self._warn(f"hook {kind} {name_of(hook)} raised {describe(failure)[:MOST_CHARACTERS]}")
             if id(hook) in self._unsaid:
                 self._unsaid.discard(id(hook))
-                limit = f"did not end within {HOOK_TIMEOUT:g}s"
+                limit = f"did not end within {seconds:.2g}s"
                 self._warn(f"hook {kind} {name_of(hook)} {limit}; it is not called again in this launch")
 
     def _hang(self, hook: object) -> None:

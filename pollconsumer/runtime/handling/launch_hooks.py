@@ -6,21 +6,22 @@ import os
 from collections.abc import Callable, Iterable
 
 from pollconsumer.core.errors import ConfigurationError
-from pollconsumer.runtime.handling.hooks import MOST_CHARACTERS, Hooks, name_of
+from pollconsumer.runtime.handling.hooks import MOST_CHARACTERS, Hooks, hook_timeout, name_of
 from pollconsumer.runtime.handling.outcome import describe
 from pollconsumer.runtime.handling.stray_forks import end_stray
 
 
-def begin_launch(applications: Iterable[Hooks]) -> Callable[[], None]:
-    """Call their ``on_launch`` hooks. Returns what calls their ``on_launch_end`` hooks.
+def begin_launch(applications: Iterable[Hooks]) -> Callable[[Callable[[], float]], None]:
+    """Call their ``on_launch`` hooks. Returns what calls their ``on_launch_end`` hooks; it is given a function: how
+    many seconds the next one has.
 
     ConfigurationError if one fails: later ones are not called, and the applications before it are ended.
     """
     begun: list[Hooks] = []
 
-    def end() -> None:
+    def end(left: Callable[[], float]) -> None:
         while begun:
-            begun.pop().call("on_launch_end")
+            begun.pop().call("on_launch_end", within=left)
 
     pid = os.getpid()
     for hooks in applications:
@@ -32,7 +33,7 @@ def begin_launch(applications: Iterable[Hooks]) -> Callable[[], None]:
                 failure = error
             end_stray(pid, failure)
             if failure is not None:
-                end()
+                end(hook_timeout)
                 problem = f"it raised {describe(failure)[:MOST_CHARACTERS]}"
                 raise ConfigurationError("on_launch", name_of(hook), problem) from failure
         begun.append(hooks)

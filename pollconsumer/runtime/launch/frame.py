@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import inf
 from typing import TYPE_CHECKING
 
 from pollconsumer.core.choices import LauncherRule
@@ -12,6 +11,7 @@ from pollconsumer.core.launcher.punctuality import FLOOR_OF_DROP, Punctuality, a
 from pollconsumer.core.window import OUR_OWN, StopReason, Window, predict_stop
 from pollconsumer.runtime.launch.held import LaunchPlan
 from pollconsumer.runtime.launch.host import Host
+from pollconsumer.runtime.launch.leaving import EXIT_WITHIN
 from pollconsumer.runtime.launch.progress import Progress
 from pollconsumer.runtime.launch.watchdog import EXIT_CODE
 from pollconsumer.runtime.store_opener import StoreOpener
@@ -60,10 +60,13 @@ class Frame:
         self.min_margin = margin if plan.min_margin is not None else min(margin, self.window.left(self._start) / 2)
         return self.window != before
 
-    def gone_by(self) -> float:
-        """Until when, on the monotonic clock, the process must have ended for the next tick not to be dropped."""
-        drops = self.plan.launcher.rule is LauncherRule.DROP
-        return self._ahead[0] - self.plan.launcher.reaped_late - FLOOR_OF_DROP if drops and self._ahead else inf
+    def exit_by(self, hard_end: float) -> float:
+        """By when, on the monotonic clock, the process must have ended if its work ends now: where the launcher drops
+        ticks, the next one must not be."""
+        until = min(self.host.monotonic() + EXIT_WITHIN, hard_end)
+        if self.plan.launcher.rule is LauncherRule.DROP and self._ahead:
+            until = min(until, self._ahead[0] - self.plan.launcher.reaped_late - FLOOR_OF_DROP)
+        return until
 
     def interrupted(self) -> bool:
         return bool(self.interruption)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from pollconsumer.runtime.launch.heartbeat import ForkedHeartbeat, Heartbeat, OpenStore
-from pollconsumer.runtime.launch.leaving import at_the_end, leave_by
+from pollconsumer.runtime.launch.leaving import LateAct, at_the_end, before_exit, leave_by
 from pollconsumer.runtime.launch.process import all_gone, birth, namespace, started_at
 from pollconsumer.runtime.launch.progress import Identity, Progress
 from pollconsumer.runtime.launch.signals import CALL, Interruption
@@ -36,6 +36,12 @@ class Host(Clocks, Protocol):
     def all_gone(self, namespace: str, births: Mapping[str, str]) -> bool:
         """Whether the processes of an `Identity` are known to have ended."""
 
+    def leave_by(self, instant: float) -> None:
+        """Have this process exit, once it has nothing more to do, before ``instant`` on the monotonic clock."""
+
+    def before_exit(self, act: LateAct) -> None:
+        """Call it before this process exits, in the time that is left."""
+
     def at_exit(self, act: Callable[[], None]) -> None:
         """Call it when this process is about to exit."""
 
@@ -59,6 +65,8 @@ class ThisProcess(SystemClocks):
         return os.urandom(8).hex()
 
     all_gone = staticmethod(all_gone)
+    leave_by = staticmethod(leave_by)
+    before_exit = staticmethod(before_exit)
     at_exit = staticmethod(at_the_end)
 
     def identity(self, launch: str, role: str, queues: tuple[str, ...], heartbeat: Heartbeat) -> Identity:
@@ -79,5 +87,5 @@ class ThisProcess(SystemClocks):
         return ForkedHeartbeat(progress, open_store, on_launch_death)
 
     def end_in(self, seconds: float, last_act: Callable[[], str]) -> Callable[[], None]:
-        leave_by(self.monotonic() + seconds)
+        self.leave_by(self.monotonic() + seconds)
         return Watchdog(seconds, last_act).disarm

@@ -1,8 +1,9 @@
 """Exits a process immediately, with its own code.
 
 The interpreter's normal exit joins every thread that a handler left behind, and its teardown costs more than the work
-of many a launch. What must not be skipped is done here: functions registered with ``atexit`` (Sentry and OpenTelemetry
-send their data there), for a bounded time, and flushing of the standard streams.
+of many a launch. What must not be skipped is done here, in one bounded time: what a launch has to do once its lease is
+released, functions registered with ``atexit`` (Sentry and OpenTelemetry send their data there), and flushing of the
+standard streams.
 """
 
 from __future__ import annotations
@@ -20,21 +21,37 @@ from typing import NoReturn
 
 from pollconsumer.runtime.launch.signals import SIGNALS
 
-LEAVE_WITHIN = 5.0
-"""Seconds for functions registered with ``atexit``."""
+EXIT_WITHIN = 5.0
+"""Seconds for all of it."""
+FOR_THE_REST = 0.5
+"""Seconds of these that nothing may use up before functions registered with ``atexit`` have begun."""
 AT_LEAST = 0.2
+NOTED_WITHIN = 0.2
+"""Seconds for the last acts of a process that is cut off."""
 WITHOUT_INTERPRETER_AFTER = 2.0
 """Seconds later faulthandler's thread ends the process, with 1: a function may hold the GIL. More than the first thread
 may be delayed on a busy machine."""
-CUT_OFF = b"pollconsumer: warning: functions registered with atexit took too long; they were cut off\n"
+CUT_OFF = (
+    b"pollconsumer: warning: hooks on_launch_end or functions registered with atexit took too long; they were cut off\n"
+)
+
+LateAct = Callable[[Callable[[], float]], None]
+"""What is done before the exit. It is given a function: how many seconds it has left."""
 
 _gone_by: list[float] = []
+_cut_off_at: list[float] = []
+_late_acts: list[LateAct] = []
 _last_acts: list[Callable[[], None]] = []
 
 
 def leave_by(instant: float) -> None:
-    """Bound a later `leave` by ``instant`` on the monotonic clock: a launch's hard end."""
+    """Bound a later exit by ``instant`` on the monotonic clock."""
     _gone_by[:] = [instant]
+
+
+def before_exit(act: LateAct) -> None:
+    """Have `finish` call it, after those before it."""
+    _late_acts.append(act)
 
 
 def at_the_end(act: Callable[[], None]) -> None:
@@ -42,29 +59,58 @@ def at_the_end(act: Callable[[], None]) -> None:
     _last_acts.append(act)
 
 
+def finish(code: int) -> None:
+    """Do what was to be done before this process exits with ``code``."""
+    if _late_acts:
+        _limit(code)
+    while _late_acts:
+        _late_acts.pop(0)(_left)
+
+
 def leave(code: int) -> NoReturn:
     """Exit this process with ``code``."""
-    for number in SIGNALS:
-        signal.signal(number, lambda *_: os._exit(code))
-    left = min(LEAVE_WITHIN, *(instant - time.monotonic() for instant in _gone_by), LEAVE_WITHIN)
-    left = max(AT_LEAST, left)
-    with suppress(RuntimeError):  # no thread can be started
-        threading.Thread(target=_cut_off, args=(left, code), daemon=True).start()
-        faulthandler.dump_traceback_later(left + WITHOUT_INTERPRETER_AFTER, exit=True, file=2)
+    _limit(code)
+    finish(code)
     _flush()
     atexit._run_exitfuncs()  # noqa: SLF001  # has no public name; multiprocessing calls it, too
     _flush()
-    while _last_acts:
-        with suppress(Exception):
-            _last_acts.pop()()
+    _act_last()
     os._exit(code)
+
+
+def _limit(code: int) -> None:
+    """From the first call on the time is limited."""
+    if _cut_off_at:
+        return
+    for number in SIGNALS:
+        signal.signal(number, lambda *_: os._exit(code))
+    now = time.monotonic()
+    seconds = max(AT_LEAST, min([EXIT_WITHIN, *(instant - now for instant in _gone_by)]))
+    _cut_off_at.append(now + seconds)
+    with suppress(RuntimeError):  # no thread can be started
+        threading.Thread(target=_cut_off, args=(seconds, code), daemon=True).start()
+        faulthandler.dump_traceback_later(seconds + WITHOUT_INTERPRETER_AFTER, exit=True, file=2)
+
+
+def _left() -> float:
+    return max(AT_LEAST, _cut_off_at[0] - FOR_THE_REST - time.monotonic())
 
 
 def _cut_off(seconds: float, code: int) -> None:
     time.sleep(seconds)
     with suppress(OSError):
         os.write(2, CUT_OFF)
+    noting = threading.Thread(target=_act_last, daemon=True)
+    with suppress(RuntimeError):
+        noting.start()
+        noting.join(NOTED_WITHIN)
     os._exit(code)
+
+
+def _act_last() -> None:
+    while _last_acts:
+        with suppress(Exception):
+            _last_acts.pop()()
 
 
 def _flush() -> None:

@@ -44,12 +44,14 @@ class Pinger:
             self._waiting.put(ping)
         self._thread.start()
 
-    def end(self, ended: LaunchEnded, code: int, within: float) -> str | None:
-        """The launch has ended. Waits for the answers, at most ``within`` seconds. Returns why a request was not
-        delivered, None if all were."""
+    def end(self, ended: LaunchEnded, code: int) -> None:
+        """The launch has ended."""
         self._waiting.put(last(self._url, self._dialect, self._run, ended, code))
         self._waiting.put(None)
-        self._thread.join(max(0.0, within))
+
+    def wait(self, seconds: float) -> str | None:
+        """Wait so long for the answers. Returns why a request was not delivered, None if all were."""
+        self._thread.join(max(0.0, seconds))
         return NO_ANSWER if self._thread.is_alive() else self._problem
 
     def _deliver_all(self) -> None:

@@ -38,10 +38,6 @@ if TYPE_CHECKING:
 Work = Callable[[Launch], StopReason]
 
 HEARTBEAT_BUDGET = 2.0
-PINGS_WITHIN = 4.0
-"""Seconds that a launch waits for a monitor after the release of its lease."""
-LEAVING = 0.5
-"""Seconds before the hard end, for the exit."""
 REFRESH = 0.5
 """Seconds after which a waiting successor renews its claim, and looks whether the holder and its heartbeat are gone:
 orphans are offered again within a second."""
@@ -226,18 +222,17 @@ class HeldLaunch:
             self.leases.release(self.holder, identity.role, identity.launch, entry)
             self.released = True
             self._clocks.at_exit(partial(self._note_exit, held, ended))
+        self._clocks.leave_by(self._frame.exit_by(self._tenure.hard_end))
         end = LaunchEnded(
             identity.role, reason, waited + held, *self.progress.counts().of_messages(), run_id=identity.run_id
         )
         if self._pinger is not None:
-            self._tell(self._pinger, end, code)
+            self._pinger.end(end, code)
+            self._clocks.before_exit(partial(self._await_answer, self._pinger))
         self.emit(end)
 
-    def _tell(self, pinger: Pinger, end: LaunchEnded, code: int) -> None:
-        """Tell the monitor that the launch has ended, before its hard end and, where an overrun would cost a tick,
-        before that."""
-        until = min(self._tenure.hard_end - LEAVING, self._frame.gone_by())
-        if problem := pinger.end(end, code, min(PINGS_WITHIN, until - self._clocks.monotonic())):
+    def _await_answer(self, pinger: Pinger, left: Callable[[], float]) -> None:
+        if problem := pinger.wait(left()):
             self.emit(PingFailed(pinger.host, problem))
 
     def _note_exit(self, held: float, ended: float) -> None:

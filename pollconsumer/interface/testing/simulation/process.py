@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pollconsumer.interface.testing.simulation.world import Actor, World
     from pollconsumer.runtime.launch.heartbeat import Heartbeat, OpenStore
     from pollconsumer.runtime.launch.keeping import Tenure
+    from pollconsumer.runtime.launch.leaving import LateAct
     from pollconsumer.runtime.launch.progress import Progress
 
 KILLED = -9
@@ -126,6 +127,12 @@ class Process:
 
     def all_gone(self, namespace: str, births: Mapping[str, str]) -> bool:  # noqa: ARG002  no process sees others here
         return False
+
+    def leave_by(self, instant: float) -> None:
+        """Exits take the time that the machine gives them."""
+
+    def before_exit(self, act: LateAct) -> None:
+        raise NotImplementedError("a simulated launch has neither hooks nor a monitor")
 
     def at_exit(self, act: Callable[[], None]) -> None:
         self._last_acts.append(act)

@@ -1,0 +1,54 @@
+"""What a launch has from its start on."""
+
+from __future__ import annotations
+
+import pytest
+
+from pollconsumer.core.choices import HandOff, LauncherRule
+from pollconsumer.core.launcher.detection import Found
+from pollconsumer.runtime.launch.frame import Frame
+from pollconsumer.runtime.launch.held import LaunchPlan
+from pollconsumer.runtime.launch.host import ThisProcess
+from pollconsumer.runtime.launch.leaving import EXIT_WITHIN
+from pollconsumer.runtime.launch.signals import Interruption
+from pollconsumer.runtime.own_files import OwnFiles
+from pollconsumer.runtime.store_opener import StoreOpener
+
+TICK = 60.0
+
+
+class StandingStill(ThisProcess):
+    """Its clock says what it is told to."""
+
+    now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    started_at = monotonic
+
+    def catch_signals(self) -> Interruption:
+        return Interruption(None)
+
+
+@pytest.mark.parametrize(
+    ("rule", "now", "expected"),
+    [
+        (LauncherRule.PARALLEL, 20.0, 20.0 + EXIT_WITHIN),
+        (LauncherRule.PARALLEL, 59.0, 59.0 + EXIT_WITHIN),
+        (LauncherRule.PARALLEL, 68.0, 70.0),
+        (LauncherRule.QUEUE, 59.0, 59.0 + EXIT_WITHIN),
+        (LauncherRule.DROP, 20.0, 20.0 + EXIT_WITHIN),
+        (LauncherRule.DROP, 57.0, 59.0),
+    ],
+)
+def test_a_launch_exits_in_its_time_before_its_hard_end_and_before_a_tick_that_would_be_dropped(
+    rule: LauncherRule, now: float, expected: float
+) -> None:
+    def ignore(_: object) -> None: ...
+
+    host = StandingStill()
+    plan = LaunchPlan(60.0, 10.0, HandOff.DEADLINE, (TICK, 2 * TICK), launcher=Found("", rule, reaped_late=0.5))
+    frame = Frame(plan, StoreOpener("redis://nowhere.invalid", "n", "", ignore, OwnFiles([])), ignore, host)
+    host.now = now
+    assert frame.exit_by(hard_end=70.0) == expected
