@@ -19,27 +19,54 @@ class Holder(NamedTuple):
     group: str
 
 
-class Reservation:
-    """A message that a launch has reserved.
+class Lot:
+    """What messages of one reply have in common: all but id and payload. ``options`` are encoded.
 
     ``reserved_at`` is the server's, in epoch ms, and ``read_at`` when its reply was read, on the monotonic clock; later
     instants are computed from these, without this host's wall clock.
     """
 
-    __slots__ = ("expires", "handler", "id", "options", "payload", "queue", "read_at", "reserved_at", "row")
+    __slots__ = ("expires", "handler", "options", "queue", "read_at", "reserved_at", "row")
 
     def __init__(
-        self,
-        queue: str,
-        id: bytes,  # noqa: A002  a field
-        row: bytes,
-        content: tuple[str, bytes, bytes, int],
-        reserved_at: int,
-        read_at: float,
+        self, queue: str, row: bytes, handler: str, options: bytes, expires: int, reserved_at: int, read_at: float
     ) -> None:
-        """``content``: that of its record, see `rows.content`."""
-        self.queue, self.id, self.row, self.reserved_at, self.read_at = queue, id, row, reserved_at, read_at
-        self.handler, self.payload, self.options, self.expires = content
+        self.queue, self.row, self.handler, self.options, self.expires = queue, row, handler, options, expires
+        self.reserved_at, self.read_at = reserved_at, read_at
+
+
+class Reservation:
+    """A message that a launch has reserved. Its row is its lot's until it is begun or has a checkpoint."""
+
+    __slots__ = ("handler", "id", "lot", "payload", "row")
+
+    def __init__(self, lot: Lot, id: bytes, payload: bytes) -> None:  # noqa: A002  a field
+        self.lot, self.id, self.payload, self.row, self.handler = lot, id, payload, lot.row, lot.handler
+
+    @classmethod
+    def alone(
+        cls, queue: str, message_id: bytes, row: bytes, record: bytes, reserved_at: int = 0, read_at: float = 0.0
+    ) -> Reservation:
+        """The only one of its lot."""
+        handler, payload, options, expires = rows.content(record)
+        return cls(Lot(queue, row, handler, options, expires, reserved_at, read_at), message_id, payload)
+
+    @property
+    def queue(self) -> str:
+        return self.lot.queue
+
+    @property
+    def options(self) -> bytes:
+        return self.lot.options
+
+    @property
+    def expires(self) -> int:
+        """In epoch ms; 0 for never."""
+        return self.lot.expires
+
+    @property
+    def reserved_at(self) -> int:
+        return self.lot.reserved_at
 
     @property
     def name(self) -> str:
@@ -83,20 +110,19 @@ class Reservation:
         return 0 < self.expires <= self.server_ms(monotonic) and self.generation == 0
 
     def server_ms(self, monotonic: float) -> int:
-        return self.reserved_at + int((monotonic - self.read_at) * 1000)
+        lot = self.lot
+        return lot.reserved_at + int((monotonic - lot.read_at) * 1000)
 
 
 def reservations_of(queue: str, reply: Sequence[bytes], reserved_at: int, read_at: float) -> list[Reservation]:
     """Those in a step's reply: id, row and record of each, the row empty if only the payload differs from the last."""
     reservations = []
-    last_row, head, handler, options, expires = b"", 0, "", b"", 0
+    lot, head = None, 0
     for name, row, record in zip(reply[::3], reply[1::3], reply[2::3], strict=True):
-        if row:
-            last_row = row
+        if row or lot is None:
             handler, payload, options, expires = rows.content(record)
-            head = len(record) - len(payload)
-        content = handler, record[head:], options, expires
-        reservations.append(Reservation(queue, name, last_row, content, reserved_at, read_at))
+            lot, head = Lot(queue, row, handler, options, expires, reserved_at, read_at), len(record) - len(payload)
+        reservations.append(Reservation(lot, name, record[head:]))
     return reservations
 
 
@@ -203,27 +229,31 @@ class Share:
         self.settlements: list[Settlement] = []
 
     def complete(self, done: Iterable[Done]) -> None:
-        """Those of this queue. Hot path: brief messages that were enqueued together differ in nothing but their ids."""
-        queue, last_row, last_started, last_ended, ids = self.queue, b"", 0, 0, list[bytes]()
+        """Those of this queue, in the order in which they ended. Hot path: brief messages that were enqueued together
+        differ in nothing but their ids."""
+        last_row, until, ids, number = b"", 0.0, list[bytes](), self.completed
         for reservation, started, ended, extra in done:
-            if reservation.queue != queue:
-                continue
-            row, at, read_at = reservation.row, reservation.reserved_at, reservation.read_at
-            started_ms, ended_ms = at + int((started - read_at) * 1000), at + int((ended - read_at) * 1000)
-            if ended_ms != last_ended or started_ms != last_started or row != last_row:
-                last_row, last_started, last_ended, ids = row, started_ms, ended_ms, []
+            row = reservation.row
+            if row is not last_row or ended >= until:
+                lot = reservation.lot
+                at, read_at = lot.reserved_at, lot.read_at
+                started_ms, ended_ms = at + int((started - read_at) * 1000), at + int((ended - read_at) * 1000)
+                # Until a millisecond is over, all that follows starts and ends in it.
+                until = read_at + (ended_ms + 1 - at) / 1000 if started_ms == ended_ms else 0.0
+                last_row, ids = row, []
                 self.runs.append((row, rows.completed(row, started_ms, ended_ms), ids))
             ids.append(reservation.id)
-            self.completed += 1
+            number += 1
             if extra is not None or reservation.id.endswith(b"Z"):
-                self._add_extra(reservation, extra, ended_ms)
+                self._add_extra(reservation, number, extra, ended)
+        self.completed = number
 
-    def _add_extra(self, reservation: Reservation, extra: Extra | None, ended_ms: int) -> None:
-        """What the last completed one leaves, if it is an occurrence or leaves anything else."""
+    def _add_extra(self, reservation: Reservation, number: int, extra: Extra | None, ended: float) -> None:
+        """What this one leaves, if it is an occurrence or leaves anything else."""
         occurrence = reservation.occurrence
         if extra is not None or occurrence is not None:
-            which = b"" if occurrence is None else occurrence.completed(ended_ms)
-            self.extras += (self.completed, *(extra or _NOTHING), which)
+            which = b"" if occurrence is None else occurrence.completed(reservation.server_ms(ended))
+            self.extras += (number, *(extra or _NOTHING), which)
 
     def has_outgoing(self) -> bool:
         """Whether a completion leaves follow-ups."""
@@ -259,7 +289,7 @@ def dead_letters_of(queue: str, reply: Sequence[bytes]) -> list[DeadLetter]:
     """Those in a script's reply: id, row and problem of each."""
     triples = zip(reply[::3], reply[1::3], reply[2::3], strict=True)
     return [
-        DeadLetter(Reservation(queue, name, row, rows.content(rows.bare_record(row)), 0, 0.0), problem.decode())
+        DeadLetter(Reservation.alone(queue, name, row, rows.bare_record(row)), problem.decode())
         for name, row, problem in triples
     ]
 

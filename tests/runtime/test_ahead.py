@@ -20,9 +20,10 @@ from pollconsumer.runtime.consuming.ahead import Ahead
 from pollconsumer.runtime.handling.executor import Attempt, Handled, ThreadExecutor
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.handling.outcome import DONE
-from pollconsumer.runtime.launch.progress import Flight, Progress
+from pollconsumer.runtime.launch.flight import Flight
+from pollconsumer.runtime.launch.progress import Progress
 from pollconsumer.store import rows
-from pollconsumer.store.reservations import Reservation
+from pollconsumer.store.reservations import Lot, Reservation
 from tests.runtime.virtual import TICK, Arrival, Settings, VirtualLaunch, whole_ticks
 from tests.site import PATIENCE
 
@@ -36,7 +37,7 @@ BRIEF = 0.5
 def reservation(n: int, handler: str = "plain", payload: bytes = b"{}", crashes: int = 0) -> Reservation:
     row = bytearray(rows.HANDLER)
     row[rows.CRASHES] = crashes
-    return Reservation("mail", b"m%d" % n, bytes(row), (handler, payload, b"", 0), 0, 0.0)
+    return Reservation(Lot("mail", bytes(row), handler, b"", 0, 0, 0.0), b"m%d" % n, payload)
 
 
 class Place:

@@ -8,15 +8,19 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pollconsumer.core.window import StopReason
-from pollconsumer.runtime.launch.progress import Counts, Flight, Held, Progress
-from pollconsumer.store.reservations import Reservation
+from pollconsumer.runtime.launch import entries
+from pollconsumer.runtime.launch.entries import Held
+from pollconsumer.runtime.launch.flight import Flight
+from pollconsumer.runtime.launch.progress import Counts, Progress
+from pollconsumer.runtime.launch.series import Series
+from pollconsumer.store.reservations import Lot, Reservation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 
 def reservation(name: bytes, queue: str = "mail", handler: str = "send") -> Reservation:
-    return Reservation(queue, name, bytes(62), (handler, b"{}", b"", 0), 0, 0.0)
+    return Reservation(Lot(queue, bytes(62), handler, b"", 0, 0, 0.0), name, b"{}")
 
 
 def test_what_has_ended_stays_until_it_is_settled() -> None:
@@ -81,3 +85,72 @@ def test_names_of_any_length_do_not_reach_into_the_next_place() -> None:
     flight.enter(reservation(b"i" * 5000, "q" * 5000, "h" * 5000), last=False)
     flight.enter(reservation(b"next"), last=False)
     assert {held.id for held in flight.left_behind()} == {b"i" * 255, b"next"}
+
+
+def lay(flight: Flight, *names: str, last: bool = False) -> list[Reservation]:
+    laid = [reservation(name.encode()) for name in names]
+    head = entries.head("send", "mail", 1, last=last)
+    flight.series.lay(laid, [head + each.id for each in laid])
+    return laid
+
+
+def left_behind(flight: Flight) -> str:
+    """Ids; of those that have ended in capitals."""
+    return "".join(each.id.decode().upper() if each.ended else each.id.decode() for each in flight.left_behind())
+
+
+def test_of_a_series_what_has_begun_stays_until_it_is_settled() -> None:
+    flight = Progress().flight
+    first, second, _ = lay(flight, "a", "b", "c")
+    assert left_behind(flight) == ""
+    flight.series.begin()
+    assert (left_behind(flight), flight.the_one()) == ("a", first)
+    flight.series.end()
+    flight.series.begin()
+    assert (left_behind(flight), flight.in_hand(), flight.ids("mail")) == ("Ab", [second], {b"a", b"b"})
+    flight.settled()
+    assert (left_behind(flight), flight.ids("mail"), flight.ids("other")) == ("b", {b"b"}, set())
+    flight.end(second)
+    assert (left_behind(flight), flight.in_hand()) == ("B", [])
+    flight.settled()
+    assert left_behind(flight) == ""
+
+
+def test_what_follows_in_a_series_leaves_alone_what_is_not_settled() -> None:
+    flight = Progress().flight
+    lay(flight, "a", "b", "c")
+    flight.series.begin()
+    flight.series.end()
+    flight.enter(reservation(b"x"), last=False)
+    lay(flight, "d", "e", last=True)
+    flight.series.begin()
+    assert left_behind(flight) == "xAd"
+    assert [each.last for each in flight.left_behind()] == [False, False, True]
+    assert {each.id for each in flight.in_hand()} == {b"x", b"d"}
+    assert flight.the_one() is None
+
+
+def test_what_leaves_a_series_makes_room_for_what_follows() -> None:
+    flight = Progress().flight
+    first, *_ = lay(flight, "a", "b")
+    flight.series.begin()
+    flight.leave(first)
+    assert left_behind(flight) == ""
+    [other] = lay(flight, "c")
+    flight.series.begin()
+    assert (left_behind(flight), flight.the_one()) == ("c", other)
+
+
+def test_a_series_has_every_place_again_once_all_of_it_is_settled() -> None:
+    series = Progress().flight.series
+    for _ in range(2):
+        room = series.room()
+        laid = [Reservation(Lot("q" * 255, bytes(62), "h" * 255, b"", 0, 0, 0.0), b"i" * 255, b"{}")] * room
+        series.lay(laid, [entries.head("h" * 255, "q" * 255, 255, last=False) + b"i" * 255] * room)
+        for _ in range(room):
+            series.begin()
+            series.end()
+        assert room == Series.MOST
+        assert series.room() == 0
+        assert len(series.left_behind()) == room
+        series.settled()

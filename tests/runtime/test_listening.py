@@ -15,7 +15,7 @@ from pollconsumer.runtime.launch.signals import CALL
 from pollconsumer.store import rows
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.replies import Unanswered
-from pollconsumer.store.reservations import Reservation
+from pollconsumer.store.reservations import Lot, Reservation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -59,7 +59,7 @@ class Heard:
         self.listening = Listening(os.getpid(), self.progress, wire, Keys("n"), "7", ["mail"], self.said.append)
 
     def reserved(self, name: str) -> Reservation:
-        return Reservation("mail", name.encode(), rows.BLANK, ("deaf", b"{}", b"", 0), 0, 0.0)
+        return Reservation(Lot("mail", rows.BLANK, "deaf", b"", 0, 0, 0.0), name.encode(), b"{}")
 
     def listen(self, ends: int = 2) -> bool:
         """Wait until it has looked so often."""

@@ -15,7 +15,7 @@ from pollconsumer.runtime.consuming import reporting
 from pollconsumer.runtime.consuming.reporting import Reporting
 from pollconsumer.runtime.handling.context import Context, Delivery, Situation
 from pollconsumer.store import rows
-from pollconsumer.store.reservations import Reservation
+from pollconsumer.store.reservations import Lot, Reservation
 
 if TYPE_CHECKING:
     from pollconsumer.store.reports import Reports
@@ -52,7 +52,7 @@ def reporting_every(seconds: float) -> Reporting:
 
 
 def reserved(name: str, queue: str = "mail") -> Reservation:
-    return Reservation(queue, name.encode(), rows.BLANK, ("", b"", b"", 0), 0, 0.0)
+    return Reservation(Lot(queue, rows.BLANK, "", b"", 0, 0, 0.0), name.encode(), b"")
 
 
 def test_a_thread_stores_what_nothing_else_takes_along(store: Store) -> None:

@@ -152,7 +152,7 @@ class VirtualStore:
         handler = "unknown" if outcome == "park" else HANDLER
         payload = "{bad" if outcome == "dead" else f'{{"n":{n}}}'
         record = b"A" + bytes(10) + f"{handler}\n{payload}".encode()
-        return Reservation(QUEUE, b"%d" % n, row(1), rows.content(record), int(now * 1000), now)
+        return Reservation.alone(QUEUE, b"%d" % n, row(1), record, int(now * 1000), now)
 
     def wait(self, seconds: float, until: float = float("inf")) -> bool:
         """Pass so many seconds, fewer if an arrival wakes, or ``until`` comes. Whether an arrival did."""

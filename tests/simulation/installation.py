@@ -47,8 +47,8 @@ if TYPE_CHECKING:
     from pollconsumer.runtime.handling.context import Context
     from pollconsumer.runtime.handling.executor import Attempt
     from pollconsumer.runtime.handling.outcome import Outcome
+    from pollconsumer.runtime.launch.flight import Flight
     from pollconsumer.runtime.launch.held import Launch
-    from pollconsumer.runtime.launch.progress import Flight
     from pollconsumer.store.patience import Patience
 
 NAMESPACE = "simulated"
@@ -247,13 +247,20 @@ class Installation:
     # Handlers
 
     def _note_begun(self, process: Process, flight: Flight) -> None:
-        enter = flight.enter
+        enter, begin = flight.enter, flight.series.begin
 
         def enter_and_note(reservation: Reservation, *, last: bool) -> None:
             self._begun[process, reservation.name] = reservation
             enter(reservation, last=last)
 
-        flight.enter = enter_and_note  # type: ignore[method-assign]  # each path of a launch calls it before a handler
+        def begin_and_note() -> None:
+            begin()
+            [reservation] = flight.series.in_hand()
+            self._begun[process, reservation.name] = reservation
+
+        # Each path of a launch calls one of these before a handler.
+        flight.enter = enter_and_note  # type: ignore[method-assign]
+        flight.series.begin = begin_and_note  # type: ignore[method-assign]
 
     def handlers(self, process: Process) -> dict[str, Handler]:
         soon = Backoff(first="50ms", factor=1, most="50ms", jitter=0)

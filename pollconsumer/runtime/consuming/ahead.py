@@ -91,15 +91,15 @@ class Ahead:
         ):
             return None
         reservation = self._reserved[0]
-        handler = self._handlers.get(reservation.handler)
-        if handler is None or reservation.options or reservation.expires or reservation.row[rows.CRASHES]:
+        handler, lot = self._handlers.get(reservation.handler), reservation.lot
+        if handler is None or lot.options or lot.expires or lot.row[rows.CRASHES]:
             return None
         try:
             payload = decode_payload(reservation.payload)
         except Malformed:
             return None
         del self._reserved[0]
-        self._flight.enter(reservation, last=rows.attempts(reservation.row) >= handler.max_attempts)
+        self._flight.enter(reservation, last=rows.attempts(lot.row) >= handler.max_attempts)
         return Attempt(reservation, handler, payload)
 
 

@@ -10,16 +10,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from pollconsumer.core.message import Malformed, decode_payload
 from pollconsumer.runtime.handling.executor import NONE, Attempt, Handled
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.handling.outcome import DONE
+from pollconsumer.runtime.launch import entries
 from pollconsumer.store import rows
 
 if TYPE_CHECKING:
     from collections import deque
+    from collections.abc import Iterable
 
     from pollconsumer.core.durations import Durations
     from pollconsumer.runtime.consuming.exchange import Exchange
@@ -27,7 +30,7 @@ if TYPE_CHECKING:
     from pollconsumer.runtime.handling.context import Context
     from pollconsumer.runtime.handling.executor import Inline
     from pollconsumer.runtime.launch.held import Launch
-    from pollconsumer.store.reservations import Done, Reservation
+    from pollconsumer.store.reservations import Done, Lot, Reservation
 
 
 class PlainPath:
@@ -54,50 +57,57 @@ class PlainPath:
 
     def handle(self, reserved: deque[Reservation], most: int, margin: float) -> int:
         """Handle the first of ``reserved``, at most so many, while ``margin`` seconds are left. Returns how many."""
-        launch, inline, flight, horizon = self._launch, self._inline, self._launch.progress.flight, self._horizon
+        launch, inline, series, horizon = self._launch, self._inline, self._launch.progress.flight.series, self._horizon
         clock, is_trusted, interrupted = launch.clock, launch.lease_is_trusted, launch.interrupted
         settling, stop_before, since = self._settling, launch.window.stop_before, self._settling.since
         if inline is None or launch.progress.stops.any():
             return 0
-        ways: dict[str, _Way] = {}
+        ways: dict[Lot, _Way] = {}
         done: list[Done] = []
-        settled, once = 0, False  # how many of these are, and whether the last one is handled at most once and is not
-        unusual, most, now = 0, min(most, flight.free()), clock()
-        while reserved and len(done) < most and is_trusted() and not interrupted() and now + margin < stop_before:
-            reservation = reserved[0]
-            way = ways.get(reservation.handler) or self._way_of(reservation.handler, inline, ways)
-            if way is None or reservation.options or reservation.expires or reservation.row[rows.CRASHES]:
+        lot, queue, handled = None, "", 0
+        once = False  # whether the last one is handled at most once and not settled
+        now = clock()
+        for reservation in self._line_up(reserved, min(most, series.room()), inline, ways):
+            if not (is_trusted() and not interrupted() and now + margin < stop_before):
                 break
+            if reservation.lot is not lot:
+                lot = reservation.lot
+                way = ways[lot]
+                if once and not way.at_most_once:
+                    break
+                if done and lot.queue != queue:
+                    settling.complete(done)
+                    done = []
+                queue = lot.queue
             try:
                 payload = decode_payload(reservation.payload)
             except Malformed:
                 break
-            if once and not way.at_most_once:
-                break
             context = None
             if way.takes_context:
-                if (done or since is not None) and reservation.occurrence:
+                if since is not None and reservation.occurrence:
                     break  # it may be the previous one of this that is not settled
                 context = self._context_of(reservation)
             del reserved[0]
             if way.at_most_once:
-                if len(done) > settled:
-                    settling.complete(done[settled:])
-                settled, once = len(done), False
+                if done:
+                    settling.complete(done)
+                    done = []
+                once = False
                 if not self._exchange.begin(reservation):
                     break
-            flight.enter(reservation, last=rows.attempts(reservation.row) >= way.max_attempts)
+            series.begin()
             started = clock()
             outcome = way.handle(payload, context)
             error = None if outcome is DONE else outcome.error
             damages = inline.checked(error)
             ended = now = clock()
+            handled += 1
             if error is not None or (damages is not NONE and damages != NONE):
-                unusual = 1
                 attempt = Attempt(reservation, way.handler, payload, context)
                 inline.add(Handled(attempt, started, ended, outcome, *damages))
                 break
-            flight.end(reservation)
+            series.end()
             way.lasted.append(ended - started)
             if context is not None:
                 context.end()
@@ -112,30 +122,57 @@ class PlainPath:
                 since = ended
             if now - started > self._brief or now - since > horizon:
                 break
-        for name, way in ways.items():
+        for way in set(ways.values()):
             if way.lasted:
-                self._durations.add_all(name, way.lasted)
-        if len(done) > settled:
-            settling.complete(done[settled:])
+                self._durations.add_all(way.handler.name, way.lasted)
+        if done:
+            settling.complete(done)
         settling.urgent = settling.urgent or once
-        return len(done) + unusual
+        return handled
 
-    def _way_of(self, name: str, inline: Inline, ways: dict[str, _Way]) -> _Way | None:
+    def _line_up(
+        self, reserved: Iterable[Reservation], most: int, inline: Inline, ways: dict[Lot, _Way]
+    ) -> list[Reservation]:
+        """Write down the first ones that have nothing unusual, at most so many, and add the ways of their lots."""
+        line: list[Reservation] = []
+        texts: list[bytes] = []
+        by_handler: dict[str, _Way | None] = {}
+        lot, length, last, head = None, -1, False, b""
+        for reservation in islice(reserved, most):
+            message_id = reservation.id
+            if reservation.lot is not lot:
+                lot, length = reservation.lot, -1
+                if lot.handler not in by_handler:
+                    by_handler[lot.handler] = self._way_of(lot.handler, inline)
+                way = by_handler[lot.handler]
+                if way is None or lot.options or lot.expires or lot.row[rows.CRASHES]:
+                    break
+                ways[lot] = way
+                last = rows.attempts(lot.row) >= way.handler.max_attempts
+            if len(message_id) != length:
+                length = len(message_id)
+                if length > entries.LONGEST:
+                    break
+                head = entries.head(reservation.handler, reservation.queue, length, last=last)
+            line.append(reservation)
+            texts.append(head + message_id)
+        self._launch.progress.flight.series.lay(line, texts)
+        return line
+
+    def _way_of(self, name: str, inline: Inline) -> _Way | None:
         """That of the handler's messages in this pass, if it is not isolated and expected to be brief."""
         expected, handler = self._durations.expected(name), self._handlers.get(name)
         if handler is None or expected is None or expected > self._horizon:
             return None
-        way = ways[name] = _Way(handler, inline)
-        return way
+        return _Way(handler, inline)
 
 
 class _Way:
     """How a handler's messages are handled, looked up once in a pass, and how long they ``lasted``, in seconds."""
 
-    __slots__ = ("at_most_once", "handle", "handler", "lasted", "max_attempts", "takes_context")
+    __slots__ = ("at_most_once", "handle", "handler", "lasted", "takes_context")
 
     def __init__(self, handler: Handler, inline: Inline) -> None:
-        self.handler, self.max_attempts = handler, handler.max_attempts
-        self.takes_context, self.at_most_once = handler.takes_context, handler.at_most_once
+        self.handler, self.takes_context, self.at_most_once = handler, handler.takes_context, handler.at_most_once
         self.handle = partial(inline.turn, handler) if handler.asynchronous else handler.handle
         self.lasted: list[float] = []

@@ -70,12 +70,11 @@ class Settling:
         self.urgent = self.urgent or handler.at_most_once
 
     def complete(self, done: Sequence[Done]) -> None:
-        """`settle` each, of which there is at least one."""
+        """`settle` each: at least one, all of one queue, in the order in which they ended."""
         if self.since is None:
             self.since = done[0][2]
         self.handled += len(done)
-        for queue in dict.fromkeys([reservation.queue for reservation, _, _, _ in done]):
-            self._share(queue).complete(done)
+        self._share(done[0][0].queue).complete(done)
 
     def extra_of(
         self, reservation: Reservation, handler: Handler, context: Context | None, result: Any, ended: float

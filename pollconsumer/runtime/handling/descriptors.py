@@ -161,8 +161,14 @@ class Table:
     def looks_unchanged(self) -> bool:
         """Whether the lowest free number is that of the last call: a quick look, which misses a descriptor that was
         closed and whose number was used again."""
-        before, self._lowest_free = self._lowest_free, lowest_free(self._sample.number)
-        return before == self._lowest_free >= 0
+        try:
+            lowest = os.dup(self._sample.number)
+        except OSError:
+            lowest = -1
+        else:
+            os.close(lowest)
+        before, self._lowest_free = self._lowest_free, lowest
+        return before == lowest >= 0
 
     def checked(self) -> tuple[bool, bool]:
         """Whether handlers have closed descriptors of ours, and whether they have used up all."""

@@ -162,12 +162,12 @@ class HeldLaunch:
         self.interrupted = frame.interruption.__bool__  # asked before each message: without a call between
         self.min_margin, self.waited = frame.min_margin, waited
         self.released = False
-        self._boot_time, self._trusted_until = frame.host.boot_time, frame.progress.trusted_until
+        self._boot_time, self._trusted = frame.host.boot_time, frame.progress.trusted
         self._frame, self._tenure, self._heartbeat, self._clocks = frame, tenure, heartbeat, frame.host
         self._pinger = frame.pinger
 
     def lease_is_trusted(self) -> bool:
-        return self._boot_time() < self._trusted_until()
+        return self._boot_time() < self._trusted[0]
 
     def check_lease(self) -> bool:
         """Return at once if the lease can be trusted, without a round trip; else wait until it can be again. Returns

@@ -1,0 +1,43 @@
+"""Entries of messages in shared memory: whether this is the last attempt, handler, queue and id."""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    import mmap
+
+_HEAD = struct.Struct("BBBB")
+"""Whether it is the last attempt, lengths of handler, queue and id; these follow."""
+LONGEST = 255
+"""Maximum bytes of an id, or a name; valid ones are shorter."""
+SIZE = _HEAD.size + 3 * LONGEST
+"""Maximum bytes of an entry."""
+
+
+class Held(NamedTuple):
+    """A message that is handled or not settled yet. ``ended``: its handler has. ``last``: its last attempt."""
+
+    queue: str
+    id: bytes
+    handler: str
+    ended: bool
+    last: bool
+
+
+def head(handler: str, queue: str, id_length: int, *, last: bool) -> bytes:
+    """An entry but for the first `LONGEST` bytes of the id, which follow."""
+    texts = [name.encode("utf-8", "replace")[:LONGEST] for name in (handler, queue)]
+    return _HEAD.pack(last, *map(len, texts), min(id_length, LONGEST)) + b"".join(texts)
+
+
+def read(memory: mmap.mmap, at: int, *, ended: bool) -> tuple[Held, int]:
+    """An entry, and where it ends."""
+    last, *lengths = _HEAD.unpack_from(memory, at)
+    at, parts = at + _HEAD.size, []
+    for length in lengths:
+        parts.append(memory[at : at + length])
+        at += length
+    handler, queue, message_id = parts
+    return Held(queue.decode("utf-8", "replace"), message_id, handler.decode("utf-8", "replace"), ended, bool(last)), at

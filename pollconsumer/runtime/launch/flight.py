@@ -1,0 +1,100 @@
+"""Messages in hand, and those that have ended but are not settled, readable after their process has died."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pollconsumer.runtime.launch import entries
+from pollconsumer.runtime.launch.series import Series
+
+if TYPE_CHECKING:
+    import mmap
+
+    from pollconsumer.store.reservations import Reservation
+
+
+class Flight:
+    """Each has a place of its own, but for those of a `Series`."""
+
+    MOST, _PLACE, _FROM = 1024, 1024, 4096
+    _SERIES_AT = _FROM + MOST * _PLACE
+    SIZE = _SERIES_AT + (Series.SIZE + 4095 & ~4095)
+    _FREE, _IN_HAND, _ENDED = range(3)
+    """The state, a byte before the entry."""
+
+    def __init__(self, memory: mmap.mmap) -> None:
+        self._memory = memory
+        self._places: dict[Reservation, int] = {}
+        self._ended: list[Reservation] = []
+        self._free = [self._FROM + n * self._PLACE for n in reversed(range(self.MOST))]
+        self._heads: dict[tuple[str, str, int, bool], bytes] = {}
+        self.series = Series(memory, self._SERIES_AT)
+
+    def enter(self, reservation: Reservation, *, last: bool) -> None:
+        """Its handler begins. Requires a free place."""
+        message_id, memory, at = reservation.id, self._memory, self._free.pop()
+        names = reservation.handler, reservation.queue, len(message_id), last
+        text = (self._heads.get(names) or self._head(*names)) + message_id[: entries.LONGEST]
+        self._places[reservation] = at
+        memory[at + 1 : at + 1 + len(text)] = text
+        memory[at] = self._IN_HAND
+
+    def end(self, reservation: Reservation) -> None:
+        """Its handler has ended: a later death of the process is not charged to it."""
+        at = self._places.get(reservation)
+        if at is None:
+            self.series.end()
+        else:
+            self._memory[at] = self._ENDED
+            self._ended.append(reservation)
+
+    def leave(self, reservation: Reservation) -> None:
+        at = self._places.pop(reservation, None)
+        if at is None:
+            self.series.leave()
+        else:
+            self._memory[at] = self._FREE
+            self._free.append(at)
+
+    def settled(self) -> None:
+        """The messages that had ended are settled."""
+        memory, places, free = self._memory, self._places, self._free
+        for reservation in self._ended:  # `leave`, for many
+            at = places.pop(reservation)
+            memory[at] = self._FREE
+            free.append(at)
+        self._ended.clear()
+        self.series.settled()
+
+    def free(self) -> int:
+        """How many more may be in hand or unsettled, beside a series."""
+        return len(self._free)
+
+    def in_hand(self) -> list[Reservation]:
+        """In this process: those whose handler has not ended. From any thread."""
+        return [
+            each for each, at in [*self._places.items()] if self._memory[at] == self._IN_HAND
+        ] + self.series.in_hand()
+
+    def ids(self, queue: str) -> set[bytes]:
+        """In this process."""
+        in_flight = (*self._places, *self.series.in_flight())
+        return {reservation.id for reservation in in_flight if reservation.queue == queue}
+
+    def the_one(self) -> Reservation | None:
+        """The message in hand in this process, if it is one only. From any thread."""
+        in_hand = self.in_hand()
+        return in_hand[0] if len(in_hand) == 1 else None
+
+    def left_behind(self) -> list[entries.Held]:
+        """Read from the shared memory, in any process."""
+        held = []
+        for at in range(self._FROM, self._SERIES_AT, self._PLACE):
+            state = self._memory[at]
+            if state != self._FREE:
+                held.append(entries.read(self._memory, at + 1, ended=state == self._ENDED)[0])
+        return held + self.series.left_behind()
+
+    def _head(self, handler: str, queue: str, id_length: int, last: bool) -> bytes:
+        head = self._heads[handler, queue, id_length, last] = entries.head(handler, queue, id_length, last=last)
+        return head
