@@ -44,6 +44,8 @@ class NewMessage(NamedTuple):
     max_attempts: int | None = None
     retry: str | None = None
     lifetime: int = 0
+    ping: str | None = None
+    """Of an occurrence: URL of the monitor that is told of it."""
 
 
 OPTIONS, EXTENSION = slice(4, None), slice(11, None)

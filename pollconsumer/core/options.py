@@ -11,6 +11,7 @@ from typing import NamedTuple
 from pollconsumer.core.errors import BadData
 from pollconsumer.core.message import Malformed, NewMessage
 from pollconsumer.core.notation import strict_json
+from pollconsumer.core.notation.addresses import check_address
 from pollconsumer.core.notation.timespan import YEAR
 
 MAX_HEADERS_BYTES = 4096
@@ -27,11 +28,13 @@ class Options(NamedTuple):
     timeout: float | None = None
     max_attempts: int | None = None
     retry: str | None = None
+    ping: str | None = None
+    """URL of a monitor that is told of the message, an occurrence."""
 
 
 def options_of(message: NewMessage) -> Options:
     """Checked. BadData if any is invalid."""
-    return _checked(Options(message.headers or {}, message.timeout, message.max_attempts, message.retry))
+    return _checked(Options(message.headers or {}, message.timeout, message.max_attempts, message.retry, message.ping))
 
 
 def encoded(options: Options) -> bytes:
@@ -49,13 +52,15 @@ def decoded(stored: bytes) -> Options:
 
 
 def _checked(options: Options) -> Options:
-    headers, timeout, max_attempts, retry = options
+    headers, timeout, max_attempts, retry, ping = options
     if timeout is not None and not (_is_number(timeout) and 0 < timeout <= YEAR):
         raise BadData("timeout", repr(timeout), "must be > 0, and at most 365d")
     if max_attempts is not None and not (type(max_attempts) is int and 1 <= max_attempts <= MOST_ATTEMPTS):
         raise BadData("max_attempts", repr(max_attempts), f"a whole number from 1 to {MOST_ATTEMPTS}")
     if retry is not None:
         check_policy_name(retry)
+    if ping is not None:
+        check_address(ping)
     return options._replace(headers=MappingProxyType(check_headers(headers)))
 
 

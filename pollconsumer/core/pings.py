@@ -1,4 +1,5 @@
-"""How monitors are told that a launch begins, and how it ended: a request each, in the dialect of the monitor."""
+"""How monitors are told that a run begins, and how it ended: a request each, in the dialect of the monitor. A run is a
+launch, or an attempt of an occurrence."""
 
 from __future__ import annotations
 
@@ -15,6 +16,15 @@ class Ping(NamedTuple):
 
     url: str
     body: bytes | None = None
+
+
+class Ending(NamedTuple):
+    """A run ended well if ``code`` is 0. ``counts`` of it, by name."""
+
+    code: int
+    line: str
+    seconds: float
+    counts: Mapping[str, int] = {}
 
 
 def dialect_of(url: str, chosen: Dialect) -> Dialect:
@@ -35,7 +45,7 @@ def dialect_of(url: str, chosen: Dialect) -> Dialect:
 
 
 def first(url: str, dialect: Dialect, run: str) -> Ping | None:
-    """That a launch begins; None if the monitor has no such request. ``run``: a UUID of the launch's own."""
+    """That it begins; None if the monitor has no such request. ``run``: a UUID of its own."""
     match dialect:
         case Dialect.HEALTHCHECKS:
             return Ping(_extended(url, {"rid": run}, "/start"))
@@ -48,30 +58,31 @@ def first(url: str, dialect: Dialect, run: str) -> Ping | None:
     return Ping(url)
 
 
-def last(url: str, dialect: Dialect, run: str, end: LaunchEnded, code: int) -> Ping:
-    """That it has ended with exit code ``code``, well if that is 0."""
-    well, line = code == 0, line_of(end, code)
+def last(url: str, dialect: Dialect, run: str, end: Ending) -> Ping:
+    """That it has ended."""
+    code, line, well = end.code, end.line, end.code == 0
     match dialect:
         case Dialect.HEALTHCHECKS:
             return Ping(_extended(url, {"rid": run}, f"/{code & 255}"), line.encode())
         case Dialect.CRONITOR:
             query = [("state", "complete" if well else "fail"), ("series", run), ("status_code", str(code))]
-            counts = {"count": end.handled, "error_count": end.failed, "duration": f"{end.running_seconds:.3f}"}
+            counts = {**end.counts, "duration": f"{end.seconds:.3f}"}
             query += [("metric", f"{name}:{value}") for name, value in counts.items()]
             return Ping(_extended(url, [*query, ("message", line)]))
         case Dialect.SENTRY:
-            status, seconds = "ok" if well else "error", f"{end.running_seconds:.3f}"
+            status, seconds = "ok" if well else "error", f"{end.seconds:.3f}"
             return Ping(_extended(url, {"check_in_id": run, "status": status, "duration": seconds}))
         case Dialect.SNITCH:
             return Ping(_extended(url, {"s": str(code), "m": line}))
     return Ping(url, line.encode())
 
 
-def line_of(end: LaunchEnded, code: int) -> str:
-    """What the ledger has of the launch."""
+def ending_of(end: LaunchEnded, code: int) -> Ending:
+    """That of a launch, with what the ledger has of it."""
     counts = f"{end.handled} handled, {end.failed} failed, {end.released} released"
     reason = end.stop_reason.replace("_", " ")
-    return f"{end.role}: {end.running_seconds:.1f}s running time, {reason}: {counts}, exit code {code}"
+    line = f"{end.role}: {end.running_seconds:.1f}s running time, {reason}: {counts}, exit code {code}"
+    return Ending(code, line, end.running_seconds, {"count": end.handled, "error_count": end.failed})
 
 
 def _extended(url: str, query: Mapping[str, str] | Sequence[tuple[str, str]], path: str = "") -> str:

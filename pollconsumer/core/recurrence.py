@@ -12,6 +12,7 @@ from zoneinfo import ZoneInfo
 
 from pollconsumer.core.choices import Missed, Overlap
 from pollconsumer.core.message import check_handler, check_id, check_priority, check_queue, encode_payload
+from pollconsumer.core.notation.addresses import check_address
 from pollconsumer.core.notation.cron import Cron
 from pollconsumer.core.notation.instants import LAST_MILLISECOND
 from pollconsumer.core.notation.timespan import YEAR
@@ -63,10 +64,13 @@ class Recurrence:
     created_by: str | None = None
     created: int | None = None
     """When it was first put, in epoch ms; None before that."""
+    ping: str | None = field(default=None, repr=False)
+    """URL of a monitor that is told how each occurrence begins and ends; of either kind. A secret."""
 
     def as_json(self) -> str:
         """The same text for equal recurrences of configurations."""
-        return json.dumps({name: getattr(self, name) for name in _OF_CONFIGURATION}, sort_keys=True)
+        values = {name: getattr(self, name) for name in _OF_CONFIGURATION}
+        return json.dumps(values if self.ping is None else values | {"ping": self.ping}, sort_keys=True)
 
     def as_put(self) -> tuple[str, str]:
         """The text of one that is put at run time, less its creation, without what is the default; the same text for
@@ -118,7 +122,7 @@ _DEFAULTS = {each.name: each.default for each in fields(Recurrence)}
 _RULE = ("every", "cron", "timezone", "enabled")
 _OF_PUT = (
     "handler", "payload", "priority", "missed", "overlap", "occurrence_wanted", "times", "until", "headers",
-    "created_by", "created",
+    "created_by", "created", "ping",
 )  # fmt: skip
 _OF_CONFIGURATION = (
     "name", "handler", "cron", "every", "timezone", "queue", "payload", "priority", "missed", "overlap", "enabled",
@@ -155,7 +159,7 @@ def of_json(definition: str | bytes, name: str = "", queue: str = "default") -> 
         _refuse_others(rule.keys(), _RULE)
         values |= rule | {"name": name, "queue": queue, "at_run_time": True}
     else:
-        _refuse_others(values.keys(), _OF_CONFIGURATION)
+        _refuse_others(values.keys(), (*_OF_CONFIGURATION, "ping"))
     for key, kind in (("missed", Missed), ("overlap", Overlap)):
         if key in values:
             try:
@@ -199,6 +203,8 @@ def _check(recurrence: Recurrence) -> None:
     for name, flag in (("enabled", recurrence.enabled), ("occurrence_wanted", recurrence.occurrence_wanted)):
         if not isinstance(flag, bool):
             raise ValueError(f"{name} is {flag!r}, not true or false")
+    if recurrence.ping is not None:
+        check_address(recurrence.ping)
     if recurrence.at_run_time:
         _check_put(recurrence)
         check_headers(recurrence.headers)

@@ -63,7 +63,7 @@ class Consumer:
         turns = Turns(options.queues, options.weights)
         tally = Tally(launch, handlers, learned.measured)
         self._exchange = Exchange(launch, self._settling, turns, options.limits, self._batch, reporting, tally)
-        self._opening = Opening(launch, handlers, self._settling, context_of, self._settle)
+        self._opening = Opening(launch, handlers, self._settling, context_of, self._settle, options.new_monitors)
         self._stops = launch.progress.stops
         self._stopping = Stopping(launch, executor, self._exchange, options.queues)
         brief = durations.brief(options, executor.slots)

@@ -77,5 +77,5 @@ def payload_of(recurrence: Recurrence, instant: int) -> dict[str, Any]:
 
 def record_of(recurrence: Recurrence, instant: int) -> bytes:
     payload = json.dumps(payload_of(recurrence, instant), ensure_ascii=False).encode()
-    priority, headers = recurrence.priority, recurrence.headers or None
-    return rows.new_record(NewMessage("", recurrence.queue, recurrence.handler, payload, priority, headers=headers))
+    message = NewMessage("", recurrence.queue, recurrence.handler, payload, recurrence.priority)
+    return rows.new_record(message._replace(headers=recurrence.headers or None, ping=recurrence.ping))

@@ -8,7 +8,7 @@ import pytest
 
 from pollconsumer.core.choices import Dialect
 from pollconsumer.core.events import LaunchEnded
-from pollconsumer.core.pings import Ping, dialect_of, first, last, line_of
+from pollconsumer.core.pings import Ping, dialect_of, ending_of, first, last
 
 RUN = "0e0dd2a3-8d29-4a0b-a8b5-93c4e2a1ab11"
 END = LaunchEnded("consumer", "no_time_to_handle", 55.25, handled=12, failed=1)
@@ -37,8 +37,8 @@ def test_the_dialect_is_that_of_the_host_unless_it_is_chosen(url: str, dialect: 
 def test_healthchecks_is_told_by_paths_and_a_run_id() -> None:
     url = "https://hc-ping.com/UUID"
     assert first(url, Dialect.HEALTHCHECKS, RUN) == Ping(f"{url}/start?rid={RUN}")
-    assert last(url, Dialect.HEALTHCHECKS, RUN, END, 0) == Ping(f"{url}/0?rid={RUN}", LINE.encode())
-    assert last(f"{url}/?create=1", Dialect.HEALTHCHECKS, RUN, END, 75).url == f"{url}/75?create=1&rid={RUN}"
+    assert last(url, Dialect.HEALTHCHECKS, RUN, ending_of(END, 0)) == Ping(f"{url}/0?rid={RUN}", LINE.encode())
+    assert last(f"{url}/?create=1", Dialect.HEALTHCHECKS, RUN, ending_of(END, 75)).url == f"{url}/75?create=1&rid={RUN}"
 
 
 def test_cronitor_is_told_by_states_and_metrics() -> None:
@@ -46,11 +46,11 @@ def test_cronitor_is_told_by_states_and_metrics() -> None:
     started = first(url, Dialect.CRONITOR, RUN)
     assert started == Ping(f"{url}?state=run&series={RUN}")
     for code, state in ((0, "complete"), (69, "fail")):
-        told = last(url, Dialect.CRONITOR, RUN, END, code)
+        told = last(url, Dialect.CRONITOR, RUN, ending_of(END, code))
         query = parse_qs(urlsplit(told.url).query)
         assert (query["state"], query["series"], query["status_code"]) == ([state], [RUN], [str(code)])
         assert query["metric"] == ["count:12", "error_count:1", "duration:55.250"]
-        assert query["message"] == [line_of(END, code)]
+        assert query["message"] == [ending_of(END, code).line]
         assert told.body is None
 
 
@@ -59,18 +59,18 @@ def test_sentry_is_told_by_check_ins() -> None:
     started = first(url, Dialect.SENTRY, RUN)
     assert started == Ping(f"{url}?check_in_id={RUN}&status=in_progress")
     for code, status in ((0, "ok"), (69, "error")):
-        query = dict(parse_qsl(urlsplit(last(url, Dialect.SENTRY, RUN, END, code).url).query))
+        query = dict(parse_qsl(urlsplit(last(url, Dialect.SENTRY, RUN, ending_of(END, code)).url).query))
         assert query == {"check_in_id": RUN, "status": status, "duration": "55.250"}
 
 
 def test_a_snitch_hears_of_ends_only() -> None:
     url = "https://nosnch.in/c2354d53d2"
     assert first(url, Dialect.SNITCH, RUN) is None
-    query = dict(parse_qsl(urlsplit(last(url, Dialect.SNITCH, RUN, END, 69).url).query))
-    assert query == {"s": "69", "m": line_of(END, 69)}
+    query = dict(parse_qsl(urlsplit(last(url, Dialect.SNITCH, RUN, ending_of(END, 69)).url).query))
+    assert query == {"s": "69", "m": ending_of(END, 69).line}
 
 
 def test_any_url_gets_a_request_at_the_start_and_one_with_the_line_at_the_end() -> None:
     url = "https://example.org/push/KEY?a=b"
     assert first(url, Dialect.PLAIN, RUN) == Ping(url)
-    assert last(url, Dialect.PLAIN, RUN, END, 0) == Ping(url, LINE.encode())
+    assert last(url, Dialect.PLAIN, RUN, ending_of(END, 0)) == Ping(url, LINE.encode())

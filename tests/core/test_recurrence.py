@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from pollconsumer.core.choices import Missed
 from pollconsumer.core.notation.instants import epoch_ms
-from pollconsumer.core.recurrence import MOST_CAUGHT_UP, ON_TIME, Recurrence, tick
+from pollconsumer.core.recurrence import MOST_CAUGHT_UP, ON_TIME, Recurrence, of_json, tick
 
 ZONES = [
     "UTC", "Europe/Paris", "Europe/London", "Europe/Dublin", "Europe/Moscow", "Europe/Istanbul", "Atlantic/Azores",
@@ -110,3 +111,19 @@ def test_what_passed_is_enqueued_or_counted_and_nothing_twice(missed: Missed, la
     else:
         on_time = now - now // due * due <= ON_TIME * 1000
         assert told.enqueue == ((now // due * due,) if on_time else ())
+
+
+@pytest.mark.parametrize("at_run_time", [False, True])
+def test_a_definition_with_a_monitor_is_read_back_and_one_without_is_as_it_was_before_there_were_any(
+    at_run_time: bool,
+) -> None:
+    def text(recurrence: Recurrence) -> str:
+        return recurrence.as_put()[0] if at_run_time else recurrence.as_json()
+
+    plain = Recurrence("n", "h", every=60, at_run_time=at_run_time)
+    watched = replace(plain, ping="https://h/SECRET")
+    assert "ping" not in text(plain)
+    assert of_json(text(watched), "n") == watched
+    assert "SECRET" not in repr(watched)
+    with pytest.raises(ValueError, match="write https://HOST"):
+        of_json(text(replace(plain, ping="ftp://h/SECRET")), "n")

@@ -74,6 +74,7 @@ WRITTEN = {
     "recurrences.nightly.missed": ('"all"', "all"),
     "recurrences.nightly.overlap": ('"skip"', "skip"),
     "recurrences.nightly.enabled": ("false", "false"),
+    "recurrences.nightly.ping": ('"https://h/a"', "https://h/a"),
     "commands.backup.command": ('["/bin/backup", "a,b"]', '["/bin/backup", "a,b"]'),
     "commands.backup.timeout": ('"10m"', "10m"),
     "commands.backup.kill_after": ('"1s"', "1s"),

@@ -141,13 +141,14 @@ class PollConsumer(Producing, Hooking):
         overlap: Literal["skip", "allow"] = "allow",
         enabled: bool = True,
         priority: int = 0,
+        ping: str | None = None,
         **options: Unpack[HandlerOptions],
     ) -> Register:
         """Register a function as a recurring handler: by a cron expression in ``timezone``, or every ``90s``.
 
         A parameter ``occurrence: datetime`` receives its due instant. ``missed`` is the policy for missed occurrences;
         with ``overlap="skip"`` none is enqueued while the last one is unfinished. With ``enabled=False`` it is listed
-        and does not recur.
+        and does not recur. ``ping``: the URL of a monitor that is told how each occurrence begins and ends.
         """
         is_cron = isinstance(when, str) and (len(when.split()) > 1 or when.startswith("@"))
         cron, every = (when, None) if is_cron else (None, when)
@@ -166,6 +167,7 @@ class PollConsumer(Producing, Hooking):
                     missed=parse_word(Missed, "missed", missed),
                     overlap=parse_word(Overlap, "overlap", overlap),
                     enabled=enabled,
+                    ping=ping,
                 )
                 check_recurrence(chosen, recurrence)
             except ValueError as error:

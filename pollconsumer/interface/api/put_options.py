@@ -39,7 +39,7 @@ class PutOptions(TypedDict, total=False):
     ``first``: where it begins if it is new, or has another rule: ``now`` at once; ``next`` with the rule's next
     instant, of periods since the epoch; from an aware datetime on. Periods count from the first instant. ``times``: how
     many occurrences it yields. ``until``: the latest instant, an aware datetime. ``created_by``: who put it, to be
-    listed.
+    listed. ``ping``: the URL of a monitor that is told how each occurrence begins and ends.
     """
 
     handler: Required[str]
@@ -57,6 +57,7 @@ class PutOptions(TypedDict, total=False):
     times: int | None
     until: datetime | None
     created_by: str | None
+    ping: str | None
 
 
 class NamedPutOptions(PutOptions):
@@ -118,6 +119,7 @@ def _new_put(name: str, registered: Handler | None, given: dict[str, Any]) -> Pu
         until=None if until is None else due_ms(until),
         headers=headers,
         created_by=created_by,
+        ping=rule.ping,
     )
     return recurrence, _first(first)
 

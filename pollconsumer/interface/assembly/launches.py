@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from pollconsumer.core.launcher.detection import Found
     from pollconsumer.core.window import StopReason
+    from pollconsumer.runtime.consuming.monitors import Monitors
     from pollconsumer.runtime.consuming.options import ConsumerOptions
     from pollconsumer.runtime.handling.handler import Handler
     from pollconsumer.runtime.launch.pinging import Pinger
@@ -70,6 +71,7 @@ def launch_consumer(settings: Settings, *, until_empty: bool, linger: float, max
                 linger=linger,
                 max_messages=max_messages,
             )
+            options = options._replace(new_monitors=lambda: _monitors(settings, launch))
             begin_hooks()
             with _ready(handlers, settings, programs, launch.check_lease) as ready:
                 learned = options._replace(min_margin=launch.min_margin)
@@ -115,6 +117,14 @@ def _pinger(settings: Settings) -> Pinger | None:
     from pollconsumer.runtime.launch.pinging import Pinger
 
     return Pinger(settings.pings.url, settings.pings.dialect)
+
+
+def _monitors(settings: Settings, launch: Launch) -> Monitors:
+    from pollconsumer.runtime.consuming.monitors import Monitors
+
+    monitors = Monitors(settings.pings.dialect, launch.clock)
+    before_exit(lambda left: monitors.wait(left, launch.emit))
+    return monitors
 
 
 def _programs(settings: Settings) -> Programs | None:

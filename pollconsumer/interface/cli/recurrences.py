@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from pollconsumer.core.notation.instants import datetime_of, epoch_ms, iso
+from pollconsumer.core.notation.redaction import site_of
 from pollconsumer.core.notation.timespan import format_duration
 from pollconsumer.core.recurrence import Recurrence, zone_of
 from pollconsumer.interface.cli.enqueue import Report
@@ -191,6 +192,7 @@ def _describe(standing: RecurrenceStatus) -> dict[str, Any]:
         "until": rule and rule.until and iso(rule.until),
         "created_by": rule and rule.created_by,
         "created_at": rule and rule.created and iso(rule.created),
+        "ping": rule and rule.ping and site_of(rule.ping),
         "error": standing.error,
     }
 

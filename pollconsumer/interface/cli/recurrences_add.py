@@ -50,6 +50,7 @@ def _until(text: str) -> datetime:
 @click.option("--priority", cls=Once, type=click.IntRange(-MAX_PRIORITY, MAX_PRIORITY), help="Smaller is sooner; 0.")
 @click.option("--header", "headers", multiple=True, type=HEADER, callback=as_mapping, help="Repeatable.")
 @click.option("--created-by", cls=Once, help="Who adds it, to be listed.")
+@click.option("--ping", cls=Once, metavar="URL", help="Monitor that is told how each occurrence begins and ends.")
 @click.option("--disabled", is_flag=True, help="List it, and enqueue nothing.")
 def add(name: str, handler: str, payload: str | None, disabled: bool, **options: Any) -> None:
     """Add a recurrence, or replace the one of that name, without any launch's configuration.

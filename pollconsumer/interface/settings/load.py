@@ -70,8 +70,11 @@ def load_settings(config: Path | None = None, *, store: str | None = None, names
 
 
 def _has_secrets(settings: Settings) -> bool:
-    given = settings.dashboard.token is not None or settings.pings.url is not None
-    return given or redacted(settings.store) != settings.store
+    if settings.dashboard.token is not None or settings.pings.url is not None:
+        return True
+    if any(recurrence.ping is not None for recurrence in settings.recurrences.values()):
+        return True
+    return redacted(settings.store) != settings.store
 
 
 def django_site() -> str | None:

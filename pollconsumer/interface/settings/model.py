@@ -164,6 +164,8 @@ class RecurrenceSettings:
     """``skip``: none is enqueued while the one before is unfinished."""
     enabled: bool = True
     """``false``: it is listed, and yields nothing."""
+    ping: str | None = field(default=None, repr=False)
+    """URL that is told how each occurrence begins and ends; a secret."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from typing import Any
 
 from pollconsumer.core.errors import BadData, ConfigurationError, PollConsumerError, UsageError
 from pollconsumer.core.message import check_handler, check_priority, encode_payload
+from pollconsumer.core.notation.addresses import check_address
 from pollconsumer.core.notation.redaction import HIDDEN, redacted, site_of
 from pollconsumer.core.notation.timespan import YEAR, parse_duration
 from pollconsumer.core.retry import Backoff
@@ -99,7 +100,11 @@ def _rules(settings: Settings, flags: Collection[str]) -> Iterator[tuple[str, ob
     named = log_target != "" and "\0" not in log_target
     yield "logs.target", log_target, named, "write stderr, syslog, or a file's path"
     url = settings.pings.url
-    yield "pings.url", url, url is None or _is_web_address(url), "write https://HOST/…, without spaces"
+    if url is not None:
+        try:
+            check_address(url)
+        except ValueError as error:
+            yield "pings.url", url, False, str(error)
     for section in ("consumer", "mover"):
         margin, timeout = _at(settings, f"{section}.min_margin"), _at(settings, f"{section}.timeout")
         if margin is None:
@@ -117,10 +122,6 @@ def _is_place(state: str | None) -> bool:
         return state is None or bool(state and "\0" not in state and Path(state).expanduser())
     except RuntimeError:  # no home to expand ~ with
         return False
-
-
-def _is_web_address(url: str) -> bool:
-    return url.isascii() and bool(re.fullmatch(r"https?://[^\s/?#]+[^\s]*", url)) and url.isprintable()
 
 
 def refusal(path: str, value: object, rule: str, flags: Collection[str] = ()) -> PollConsumerError:
@@ -196,6 +197,11 @@ def check_rule(recurrence: RecurrenceSettings) -> None:
         raise ValueError(f"enabled: {recurrence.enabled!r}; true or false")
     _check_when(recurrence)
     check_zone(recurrence.timezone)
+    if recurrence.ping is not None:
+        try:
+            check_address(recurrence.ping)
+        except ValueError as error:
+            raise ValueError(f"ping: {site_of(str(recurrence.ping))}; {error}") from None
     _check_payload(recurrence.payload)
 
 

@@ -12,6 +12,7 @@ from pollconsumer.runtime.handling.hooks import Crashed
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from pollconsumer.runtime.consuming.monitors import Monitors
     from pollconsumer.runtime.consuming.settling import Settling
     from pollconsumer.runtime.handling.context import Context
     from pollconsumer.runtime.handling.handler import Handler
@@ -27,11 +28,14 @@ class Opening:
         settling: Settling,
         context_of: Callable[[Reservation], Context],
         settle: Callable[[], None],
+        new_monitors: Callable[[], Monitors] | None,
     ) -> None:
-        """``settle`` has the store settle what ``settling`` holds."""
+        """``settle`` has the store settle what ``settling`` holds. Without ``new_monitors`` no monitor is told."""
         self._stops, self._clock = launch.progress.stops, launch.clock
         self._handlers, self._settling = handlers, settling
         self._context_of, self._settle = context_of, settle
+        self._new_monitors = new_monitors
+        self._monitors: Monitors | None = None
 
     def attempt(self, reservation: Reservation) -> Attempt | None:
         """None for a message that is to stop, has expired or is malformed, whose handler is unknown, or whose process
@@ -46,6 +50,8 @@ class Opening:
             self._settling.park(reservation)
         else:
             try:
+                if reservation.options:
+                    handler = self._with_options(handler, reservation)
                 return self._opened(reservation, handler)
             except (Crashed, Malformed) as error:
                 self._settling.dead_letter(reservation, handler, error, reservation.server_ms(self._clock()))
@@ -56,15 +62,22 @@ class Opening:
         if reservation.crashes:
             refuse_crashed(reservation)
         payload = decode_payload(reservation.payload)
-        if reservation.options:
-            from pollconsumer.runtime.handling.overriding import overridden  # few messages have options
-
-            handler = overridden(handler, reservation.options)
         if not handler.takes_context:
             return Attempt(reservation, handler, payload)
         if reservation.occurrence and self._settling.since is not None:
             self._settle()  # it may be the previous one of this that is not settled
         return Attempt(reservation, handler, payload, self._context_of(reservation))
+
+    def _with_options(self, handler: Handler, reservation: Reservation) -> Handler:
+        from pollconsumer.core.options import decoded  # few messages have options
+        from pollconsumer.runtime.handling.overriding import overridden
+
+        options = decoded(reservation.options)
+        handler = overridden(handler, options)
+        if options.ping is None or self._new_monitors is None:
+            return handler
+        self._monitors = self._monitors or self._new_monitors()
+        return self._monitors.watching(handler, reservation, options.ping)
 
     def _call_hooks(self) -> None:
         if self._settling.watched:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from pollconsumer.core.choices import Loop
 from pollconsumer.store.reservations import Keeping, Limits
+
+if TYPE_CHECKING:
+    from pollconsumer.runtime.consuming.monitors import Monitors
 
 LONGEST_WAIT = 0.8
 """Longest wait in seconds between checks of signals and lease; a blocking read may end a tenth of a second later."""
@@ -36,3 +39,5 @@ class ConsumerOptions(NamedTuple):
     loop: Loop = Loop.WOKEN
     longest_wait: float = LONGEST_WAIT
     report_every: float = REPORT_EVERY
+    new_monitors: Callable[[], Monitors] | None = None
+    """Those of recurrences; None where nobody is to be told, as in a test."""

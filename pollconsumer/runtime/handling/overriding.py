@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
-from pollconsumer.core.options import decoded
+from pollconsumer.core.options import Options
 from pollconsumer.runtime.handling.handler import Handler
 
 
-def overridden(handler: Handler, stored: bytes) -> Handler:
-    """``handler`` with the ``stored`` options of a message. Malformed if they cannot be read.
+def overridden(handler: Handler, options: Options) -> Handler:
+    """``handler`` with the ``options`` of a message.
 
     A message that is handled at most once has one attempt, whatever its options say.
     """
-    options = decoded(stored)
     changes: dict[str, Any] = {}
     if options.max_attempts is not None and not handler.at_most_once:
         changes["max_attempts"] = options.max_attempts

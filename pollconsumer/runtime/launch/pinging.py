@@ -1,4 +1,4 @@
-"""Tells a monitor of a launch, in the background: one that does not answer delays nothing but the exit."""
+"""Tells monitors, in the background: one that does not answer delays nothing but the exit."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from pollconsumer.core.choices import Dialect
 from pollconsumer.core.events import LaunchEnded
-from pollconsumer.core.pings import Ping, dialect_of, first, last
+from pollconsumer.core.pings import Ping, dialect_of, ending_of, first, last
 
 ANSWER_WITHIN = 3.0
 """Seconds."""
@@ -27,40 +27,77 @@ class Failed(NamedTuple):
     again: bool
 
 
-class Pinger:
-    """Made before there are threads. ``deliver`` sends a request, and returns None if the monitor took it."""
+class Sender:
+    """Sends requests one after the other, in the background. ``deliver`` sends one, and returns None if the monitor
+    took it."""
 
-    def __init__(self, url: str, dialect: Dialect, deliver: Callable[[Ping], Failed | None] | None = None) -> None:
-        self.host = urlsplit(url).hostname or ""
-        self._url, self._dialect, self._run = url, dialect_of(url, dialect), _new_uuid()
-        self._deliver = deliver or delivered
+    def __init__(self, deliver: Callable[[Ping], Failed | None]) -> None:
+        self._deliver = deliver
         self._waiting: SimpleQueue[Ping | None] = SimpleQueue()
-        self._thread = threading.Thread(target=self._deliver_all, daemon=True)
-        self._problem: str | None = None
+        self._thread = threading.Thread(target=self._send_all, daemon=True)
+        self._problems: dict[str, str] = {}
+        self._in_hand: Ping | None = None
 
-    def begin(self) -> None:
-        """The launch holds the lease."""
-        if (ping := first(self._url, self._dialect, self._run)) is not None:
-            self._waiting.put(ping)
+    def start(self) -> None:
         self._thread.start()
 
-    def end(self, ended: LaunchEnded, code: int) -> None:
-        """The launch has ended."""
-        self._waiting.put(last(self._url, self._dialect, self._run, ended, code))
+    def send(self, ping: Ping) -> None:
+        self._waiting.put(ping)
+
+    def waiting(self) -> int:
+        return self._waiting.qsize()
+
+    def refuse(self, ping: Ping, reason: str) -> None:
+        """Record that it is not sent."""
+        self._problems[host_of(ping.url)] = reason
+
+    def close(self) -> None:
+        """Nothing is sent after what is waiting."""
         self._waiting.put(None)
 
-    def wait(self, seconds: float) -> str | None:
-        """Wait so long for the answers. Returns why a request was not delivered, None if all were."""
+    def wait(self, seconds: float) -> dict[str, str]:
+        """Wait so long for the answers, once closed. Returns why requests were not delivered, by host."""
         self._thread.join(max(0.0, seconds))
-        return NO_ANSWER if self._thread.is_alive() else self._problem
+        if self._thread.is_alive() and (ping := self._in_hand) is not None:
+            self.refuse(ping, NO_ANSWER)
+        return dict(self._problems)
 
-    def _deliver_all(self) -> None:
+    def _send_all(self) -> None:
         while (ping := self._waiting.get()) is not None:
+            self._in_hand = ping
             failed = self._deliver(ping)
             if failed is not None and failed.again:
                 failed = self._deliver(ping)
             if failed is not None:
-                self._problem = failed.reason
+                self.refuse(ping, failed.reason)
+
+
+class Pinger:
+    """Tells the monitor of a launch. Made before there are threads."""
+
+    def __init__(self, url: str, dialect: Dialect, deliver: Callable[[Ping], Failed | None] | None = None) -> None:
+        self.host = host_of(url)
+        self._url, self._dialect, self._run = url, dialect_of(url, dialect), _new_uuid()
+        self._sender = Sender(deliver or delivered)
+
+    def begin(self) -> None:
+        """The launch holds the lease."""
+        if (ping := first(self._url, self._dialect, self._run)) is not None:
+            self._sender.send(ping)
+        self._sender.start()
+
+    def end(self, ended: LaunchEnded, code: int) -> None:
+        """The launch has ended."""
+        self._sender.send(last(self._url, self._dialect, self._run, ending_of(ended, code)))
+        self._sender.close()
+
+    def wait(self, seconds: float) -> str | None:
+        """Wait so long for the answers. Returns why a request was not delivered, None if all were."""
+        return self._sender.wait(seconds).get(self.host)
+
+
+def host_of(url: str) -> str:
+    return urlsplit(url).hostname or ""
 
 
 def delivered(ping: Ping) -> Failed | None:
