@@ -1,0 +1,51 @@
+"""docs/ is a site: every page is reached, every link leads somewhere, every table is one."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from shutil import copytree
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+COPIED = (".ci", "docs")
+
+
+def built(root: Path, site: Path) -> tuple[int, str]:
+    """Exit code of the build of ``root``'s docs, and what it said; without --quiet, which would count no warning."""
+    place = ["--config-file", str(root / ".ci" / "mkdocs.yml"), "--site-dir", str(site)]
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", *place]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env={"NO_MKDOCS_2_WARNING": "1"})
+    return done.returncode, done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module", autouse=True)
+def mkdocs() -> None:
+    pytest.importorskip("material")
+
+
+def test_the_site_is_built_without_warnings_and_its_tables_are_tables(tmp_path: Path) -> None:
+    code, said = built(ROOT, tmp_path)
+    assert (code, "WARNING" in said) == (0, False), said
+    pages = {page.relative_to(tmp_path).as_posix(): page.read_text("utf-8") for page in tmp_path.rglob("*.html")}
+    assert len(pages) == len([*(ROOT / "docs").rglob("*.md")]) + 1
+    assert [name for name, page in pages.items() if re.search(r"<p>\|", page)] == []
+
+
+def test_a_page_that_nothing_lists_and_a_link_to_nothing_are_found(tmp_path: Path) -> None:
+    for name in COPIED:
+        copytree(ROOT / name, tmp_path / name)
+    (tmp_path / "docs" / "new.md").write_text("[a](gone.md), [b](store.md#gone), [c](../gone.py)\n")
+    code, said = built(tmp_path, tmp_path / "site")
+    assert code == 1
+    for missing in ("new.md", "'gone.md'", "'store.md#gone'", "'../gone.py'"):
+        assert missing in said
+
+
+def test_what_the_readme_links_to_is_there() -> None:
+    links = re.findall(r"\]\(([^):#]+)(?:#[^)]*)?\)", (ROOT / "README.md").read_text("utf-8"))
+    assert "docs/index.md" in links
+    assert [link for link in links if not (ROOT / link).exists()] == []
