@@ -115,14 +115,17 @@ class Reservation:
 
 
 def reservations_of(queue: str, reply: Sequence[bytes], reserved_at: int, read_at: float) -> list[Reservation]:
-    """Those in a step's reply: id, row and record of each, the row empty if only the payload differs from the last."""
+    """Those in a step's reply: id, row and record of each, the row empty if it is the same as the last."""
     reservations = []
-    lot, head = None, 0
+    lot, last_row, head, size = None, b"", b"", 0
     for name, row, record in zip(reply[::3], reply[1::3], reply[2::3], strict=True):
-        if row or lot is None:
+        if row or lot is None or not record.startswith(head):
             handler, payload, options, expires = rows.content(record)
-            lot, head = Lot(queue, row, handler, options, expires, reserved_at, read_at), len(record) - len(payload)
-        reservations.append(Reservation(lot, name, record[head:]))
+            size = len(record) - len(payload)
+            last_row, head = row or last_row, record[:size]
+            if row or lot is None or (handler, options, expires) != (lot.handler, lot.options, lot.expires):
+                lot = Lot(queue, last_row, handler, options, expires, reserved_at, read_at)
+        reservations.append(Reservation(lot, name, record[size:]))
     return reservations
 
 

@@ -137,7 +137,7 @@ class PlainPath:
         line: list[Reservation] = []
         texts: list[bytes] = []
         by_handler: dict[str, _Way | None] = {}
-        lot, length, last, head = None, -1, False, b""
+        flight, lot, length, last, head = self._launch.progress.flight, None, -1, False, b""
         for reservation in islice(reserved, most):
             message_id = reservation.id
             if reservation.lot is not lot:
@@ -153,10 +153,10 @@ class PlainPath:
                 length = len(message_id)
                 if length > entries.LONGEST:
                     break
-                head = entries.head(reservation.handler, reservation.queue, length, last=last)
+                head = flight.head(lot.handler, lot.queue, length, last=last)
             line.append(reservation)
             texts.append(head + message_id)
-        self._launch.progress.flight.series.lay(line, texts)
+        flight.series.lay(line, texts)
         return line
 
     def _way_of(self, name: str, inline: Inline) -> _Way | None:

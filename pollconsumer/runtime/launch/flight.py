@@ -30,11 +30,19 @@ class Flight:
         self._heads: dict[tuple[str, str, int, bool], bytes] = {}
         self.series = Series(memory, self._SERIES_AT)
 
+    def head(self, handler: str, queue: str, id_length: int, *, last: bool) -> bytes:
+        """As `entries.head`; made once."""
+        of = handler, queue, id_length, last
+        head = self._heads.get(of)
+        if head is None:
+            head = self._heads[of] = entries.head(handler, queue, id_length, last=last)
+        return head
+
     def enter(self, reservation: Reservation, *, last: bool) -> None:
         """Its handler begins. Requires a free place."""
         message_id, memory, at = reservation.id, self._memory, self._free.pop()
-        names = reservation.handler, reservation.queue, len(message_id), last
-        text = (self._heads.get(names) or self._head(*names)) + message_id[: entries.LONGEST]
+        text = self.head(reservation.handler, reservation.queue, len(message_id), last=last)
+        text += message_id[: entries.LONGEST]
         self._places[reservation] = at
         memory[at + 1 : at + 1 + len(text)] = text
         memory[at] = self._IN_HAND
@@ -94,7 +102,3 @@ class Flight:
             if state != self._FREE:
                 held.append(entries.read(self._memory, at + 1, ended=state == self._ENDED)[0])
         return held + self.series.left_behind()
-
-    def _head(self, handler: str, queue: str, id_length: int, last: bool) -> bytes:
-        head = self._heads[handler, queue, id_length, last] = entries.head(handler, queue, id_length, last=last)
-        return head

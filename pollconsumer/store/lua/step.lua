@@ -13,7 +13,7 @@
 --     (kinds: retry and park, with delay and error; dead, and cancel, with its error; expire; release, to the head, before
 --     those released earlier); a message that was to stop is cancelled, whatever its kind
 -- Returns now, ids whose reservation was no longer the caller's (unchanged), 1 to the one caller that hands over to a
---   successor, for each message reserved: id, row ('' if it and the record's head are those of the one before), record; ms
+--   successor, for each message reserved: id, row ('' if it is that of the one before), record; ms
 --   until the limits allow more: -1 if they do, or if that depends on messages in flight, 0 to ask again at once; 1 if none
 --   could be reserved though messages are ready; how many messages of a newer version were set aside for a minute; for each
 --   malformed one, now a dead letter: id, row, problem

@@ -64,16 +64,16 @@ local function make_dead(id, row, record, problem)
   malformed[at + 1], malformed[at + 2], malformed[at + 3] = id, row, problem
 end
 
--- Hard ends are a millisecond apart, to return messages in that order. With the same head as the message before, it is
--- returned without its row.
-local last_head
+-- Hard ends are a millisecond apart, to return messages in that order. A row is returned once for those that follow each
+-- other with the same.
+local last_row
 
-local function hand_out(id, row, record, head)
+local function hand_out(id, row, record)
   count = count + 1
   new_rows[2 * count - 1], new_rows[2 * count] = id, row
   flight[2 * count + 1], flight[2 * count + 2] = hard_end + count - 1, id
-  reserved[3 * count - 2], reserved[3 * count - 1], reserved[3 * count] = id, head and head == last_head and '' or row, record
-  last_head = head
+  reserved[3 * count - 2], reserved[3 * count - 1], reserved[3 * count] = id, row == last_row and '' or row, record
+  last_row = row
 end
 
 -- Back into the schedule, unchanged, for a newer version.
@@ -105,13 +105,16 @@ local function first_row(record, ends, handler_begins)
   return row
 end
 
--- The same of records without keys, by their whole head.
-local rows_by_head = {}
+-- The same of records without keys, by their whole head. Mostly it is that of the one before.
+local rows_by_head, latest, latest_ends = {}, nil, 0
 
 local function head_of(record)
-  if not record or #record > 1024 or byte(record, RECORD_UNIQUE_KEY) ~= 0 then return nil end
-  local ends = find(record, '\n', RECORD_UNIQUE_KEY + 1, true)
-  return ends and sub(record, 1, ends)
+  if not record or #record > 1024 then return nil end
+  if latest and sub(record, 1, latest_ends) == latest then return latest end
+  if byte(record, RECORD_UNIQUE_KEY) ~= 0 then return nil end
+  latest_ends = find(record, '\n', RECORD_UNIQUE_KEY + 1, true) or 0
+  latest = latest_ends > 0 and sub(record, 1, latest_ends)
+  return latest
 end
 
 -- The same for rows that exist, as of messages that had a due time or an earlier attempt: what they have until ENDED, by
@@ -162,12 +165,12 @@ local function reserve_popped(ids)
     end
     if known then
       -- Hot path: never reserved before, and like one that was reserved in this step.
-      hand_out(id, known, found_records[i], head)
+      hand_out(id, known, found_records[i])
     elseif ends and not found_rows[i] and byte(record, RECORD_FLAGS) < PARKED and not seen[id] then
       row = first_row(record, ends, handler_begins)
       head = head and handler_begins == RECORD_UNIQUE_KEY + 1 and head  -- it has no concurrency key
       if head then rows_by_head[head] = row end
-      hand_out(id, row, record, head)
+      hand_out(id, row, record)
     elseif ends and row and byte(row, FLAGS) < PARKED and byte(record, RECORD_FLAGS) < PARKED and not seen[id]
       and state_of(row) == 'ready' then
       hand_out(id, later_row(row), record)  -- the same after a due time, or an attempt
