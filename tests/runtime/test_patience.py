@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from typing import Any
 
+import pytest
+
 from pollconsumer.core.window import Window
 from pollconsumer.runtime.launch.frame import WindowPatience
 from pollconsumer.store.patience import COMMAND_TIMEOUT, STEP, SYSTEM_CLOCKS
@@ -25,6 +27,28 @@ def test_an_answer_may_take_what_is_left_after_the_window_and_no_more() -> None:
     over = patience(-1, 0.5)
     assert STEP <= over.for_one_answer() <= 0.5
     assert patience(-1, 0).for_one_answer() == STEP
+
+
+class Clock:
+    """Nobody else uses it: it advances while its user sleeps."""
+
+    now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    boot_time = monotonic
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+def test_what_is_left_after_the_window_counts_from_its_end_whatever_pause_began_before() -> None:
+    clock = Clock()
+    patient = WindowPatience(lambda: Window(0.0, 3.0), lambda: False, 0.5, clock)
+    while patient.left() > 0:
+        patient.pause(0.7)
+    assert clock.now == pytest.approx(3.5)
 
 
 def test_a_connection_waits_for_an_answer_as_long_as_its_caller_can() -> None:

@@ -99,7 +99,9 @@ class WindowPatience:
         return max(0.0, self._until - now)
 
     def pause(self, seconds: float) -> None:
-        self._clocks.sleep(min(seconds, self.left()))
+        """Not beyond the window's end, from which on little time is left."""
+        left, of_window = self.left(), self._window().left(self._clocks.monotonic())
+        self._clocks.sleep(min(seconds, left, of_window if of_window > 0 else left))
 
     def for_one_answer(self) -> float:
         """Shorter at the end: a server that does not answer must not keep the launch beyond its grace."""
