@@ -79,10 +79,13 @@ def test_a_directory_that_others_may_write_is_77(site: Site) -> None:
 
 
 def test_a_launch_that_outlives_its_window_and_grace_is_124(site: Site) -> None:
-    site.enqueue("spin")
+    message = site.enqueue("spin")
     done = site.command("run", *SHORT)
     assert done.returncode == 124
-    assert done.stderr.startswith("pollconsumer: error: watchdog: the launch outlived its window and grace; its stacks")
+    assert done.stderr.partition("\n")[0] == (
+        "pollconsumer: error: watchdog: the launch outlived its window and grace, "
+        f"while handling {message} (spin); its stacks follow"
+    )
     assert site.json("launches")[0]["stop_reason"] == "watchdog"
 
 

@@ -11,6 +11,7 @@ from pollconsumer.core.launcher.punctuality import FLOOR_OF_DROP, Punctuality, a
 from pollconsumer.core.window import OUR_OWN, StopReason, Window, predict_stop
 from pollconsumer.runtime.launch.held import LaunchPlan
 from pollconsumer.runtime.launch.host import Host
+from pollconsumer.runtime.launch.keeping import while_what
 from pollconsumer.runtime.launch.leaving import EXIT_WITHIN
 from pollconsumer.runtime.launch.progress import Progress
 from pollconsumer.runtime.launch.watchdog import EXIT_CODE
@@ -74,7 +75,7 @@ class Frame:
     def outlived(self) -> str:
         """Record that the watchdog ends the launch. Returns its message."""
         self.progress.end(StopReason.WATCHDOG, EXIT_CODE)
-        return "watchdog: the launch outlived its window and grace"
+        return f"watchdog: the launch outlived its window and grace, {while_what(self.progress.flight.left_behind())}"
 
     def patience(self) -> WindowPatience:
         return self._patience

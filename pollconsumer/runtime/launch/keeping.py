@@ -87,7 +87,7 @@ def give_back(
 
     left_behind = progress.flight.left_behind()
     if progress.ended()[0] is None:
-        tell(f"error: launch died: {_what(left_behind)}; the next launch goes on")
+        tell(f"error: launch died: {while_what(left_behind)}; the next launch goes on")
         # The C watchdog cannot record that it struck; the time shows it.
         struck = clocks.monotonic() >= tenure.hard_end
         progress.end(*((StopReason.WATCHDOG, 1) if struck else (StopReason.DIED, -1)))
@@ -111,8 +111,8 @@ def give_back(
             return
 
 
-def _what(left_behind: list[Held]) -> str:
-    """A line about the messages that a dead launch had in hand."""
+def while_what(left_behind: list[Held]) -> str:
+    """What a launch that is ending by force has in hand, for a line about it."""
     in_hand = [message for message in left_behind if not message.ended]
     shown_ids = [
         f"{shown(message.id.decode('utf-8', 'replace'))} ({message.handler})" for message in in_hand[:MOST_NAMED]
