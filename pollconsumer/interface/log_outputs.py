@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,6 +19,7 @@ from pollconsumer.interface.settings.model import LogsSettings
 PRIORITIES = {"critical": 2, "error": 3, "warning": 4, "info": 6, "debug": 7}
 """Of syslog, by level: systemd reads them from the beginning of a line."""
 SYSLOG = "/dev/log"
+ABOUT_TARGET = logs.about("logs.target", kind=logs.STANDING)
 
 
 def apply(settings: LogsSettings, directory: Path) -> None:
@@ -80,5 +82,18 @@ def _opened(target: str, directory: Path) -> logging.Handler:
         raise PermissionDenied("logs.target", path, "permission denied: let this user write it") from None
     except OSError as error:
         raise CannotCreate("logs.target", path, f"{error.strerror}: name another one") from None
-    handler.handleError = lambda _: None  # type: ignore[method-assign, assignment]  # a full disk ends no launch
+    told = False
+
+    def tell(_: logging.LogRecord) -> None:
+        nonlocal told
+        if not told:
+            told = True
+            why = _reason(sys.exc_info()[1])
+            logs.log.warning("logs.target: %s; %s: lines are lost", path, why, extra=ABOUT_TARGET)
+
+    handler.handleError = tell  # type: ignore[method-assign, assignment]  # a full disk ends no launch
     return handler
+
+
+def _reason(error: BaseException | None) -> str:
+    return (isinstance(error, OSError) and error.strerror) or type(error).__name__

@@ -2,7 +2,8 @@
 
 They are stored in a small file of the user's, one for each configuration file, store, namespace, role and set of
 queues. These are read from arguments and environment, since the configuration may be invalid. Two concurrent launches
-may overwrite each other's counts, and then print a line more or less. If no file can be written, nothing is damped.
+may overwrite each other's counts, and then print a line more or less. If no file can be written, nothing is damped:
+therefore there is one in ``/tmp`` where the user's disk is full.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ from pollconsumer.core.notation.digests import sha256
 from pollconsumer.core.notation.redaction import redacted
 from pollconsumer.core.window import StopReason
 from pollconsumer.interface.command_line import values_of
+from pollconsumer.runtime.own_files import OwnFiles, spare_directory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from pollconsumer.core.damping import Streaks
-    from pollconsumer.runtime.own_files import OwnFiles
 
 DIRECTORY = "streaks"
 WITHOUT_WORK = (
@@ -59,7 +60,7 @@ class LaunchStreaks:
 
     def close(self, code: int) -> list[str]:
         """The launch ends with this exit code. Returns lines for streaks that are over."""
-        if code or self._stopped is None or self.files.read(self._file) is None:
+        if code or self._stopped is None or self._places().read(self._file) is None:
             return []
         streaks, now = self._read(), self._now()
         lines = streaks.end(self.launch, now, worked=self._stopped not in WITHOUT_WORK)
@@ -68,14 +69,20 @@ class LaunchStreaks:
     def _read(self) -> Streaks:
         from pollconsumer.core.damping import Streaks
 
-        return Streaks.decode(self.files.read(self._file))
+        return Streaks.decode(self._places().read(self._file))
 
     def _write(self, streaks: Streaks, now: float) -> bool:
         content = streaks.encode(now)
         if content:
-            return self.files.write(self._file, content)
-        self.files.remove(self._file)
+            return self._places().write(self._file, content)
+        self._places().remove(self._file)
         return True
+
+    def _places(self) -> OwnFiles:
+        """``files``, and a spare directory, unless the settings say that nothing is kept."""
+        directories = self.files.directories
+        spare = spare_directory() if directories else None
+        return OwnFiles([*directories, *([spare] if spare else [])])
 
 
 def name_of(role: str, arguments: Sequence[str], variables: Mapping[str, str], prefix: str) -> str:

@@ -23,6 +23,7 @@ WITHOUT_MODES = re.compile(
 )
 """File systems where a mount option sets the mode of every file, as of Azure's /home."""
 MOUNTS = Path("/proc/self/mountinfo")
+TEMPORARY = Path("/tmp")
 
 
 def data_directory() -> Path:
@@ -38,6 +39,18 @@ def state_directories() -> list[Path]:
     case it is not writable."""
     places = [("XDG_STATE_HOME", ".local/state"), ("XDG_DATA_HOME", ".local/share"), ("XDG_CACHE_HOME", ".cache")]
     return [directory for variable, below in places if (directory := _directory(variable, below))]
+
+
+def spare_directory() -> Path | None:
+    """One in ``/tmp``, for what may be lost; not created. None if its name is taken by somebody else."""
+    directory = TEMPORARY / f"{NAME}-{os.geteuid()}"
+    try:
+        found = directory.lstat()
+    except FileNotFoundError:
+        return directory
+    except OSError:
+        return None
+    return directory if why_not_ours(found) is None else None
 
 
 def cache_directory() -> Path | None:

@@ -27,6 +27,8 @@ _COMMENT = re.compile(r"\n *--(?! (?:KEYS|NEEDS|PART|EXPECT) ).*")
 _SIZE = {"list": "LLEN", "hash": "HLEN", "zset": "ZCARD"}
 # All others free memory, or need next to none: they must work on a full server.
 _MAY_GROW = {"enqueue", "enqueue_new", "enqueue_alike", "checkpoint"}
+# A server whose disk is full carries out no other ones.
+_ONLY_READS = {"rights"}
 
 
 class Part(NamedTuple):
@@ -45,7 +47,7 @@ class Script:
         source = expecting(_PART.sub(lambda found: _read(f"parts/{found[1]}"), _read(name)))
         self.keys = tuple(_header(source, "KEYS"))
         """Words for the keys."""
-        flags = ("#!lua\n" if name in _MAY_GROW else "#!lua flags=allow-oom\n") if shebang else ""
+        flags = f"#!lua{_flags(name)}\n" if shebang else ""
         binding = f"local {', '.join(self.keys)} = {', '.join(f'KEYS[{i + 1}]' for i in range(len(self.keys)))} "
         needed, _, code = _compiled(source)
         functions = _called([piece for part in needed.values() for piece in part.pieces], code)
@@ -71,6 +73,12 @@ class Scripts(dict[str, Script]):
     def __missing__(self, name: str) -> Script:
         script = self[name] = Script(name, shebang=self._shebang)
         return script
+
+
+def _flags(name: str) -> str:
+    if name in _ONLY_READS:
+        return " flags=no-writes"
+    return "" if name in _MAY_GROW else " flags=allow-oom"
 
 
 def expecting(source: str) -> str:

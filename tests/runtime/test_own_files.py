@@ -68,6 +68,24 @@ def test_where_the_first_directory_cannot_be_written_the_next_one_is(tmp_path: P
     assert files.place() == tmp_path / "next"
 
 
+@pytest.mark.parametrize("taken", ["link", "others", "file"])
+def test_a_spare_directory_that_is_not_the_users_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, taken: str
+) -> None:
+    monkeypatch.setattr(own_files, "TEMPORARY", tmp_path)
+    spare = own_files.spare_directory()
+    assert spare is not None
+    if taken == "file":
+        spare.touch()
+    elif taken == "link":
+        (tmp_path / "mine").mkdir(0o700)
+        spare.symlink_to(tmp_path / "mine")
+    else:
+        spare.mkdir()
+        spare.chmod(0o777)
+    assert own_files.spare_directory() is None
+
+
 def test_where_nothing_can_be_written_nothing_is_kept_and_nothing_raised(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for files in (OwnFiles([]), OwnFiles([tmp_path / "file" / "below"])):

@@ -101,6 +101,15 @@ def test_settings_of_the_server_are_seen_as_they_are_now(valkey: Server, tmp_pat
     assert server.disk_free > 0
 
 
+def test_a_server_that_refuses_writes_can_be_examined(valkey: Server) -> None:
+    wire = valkey.wire()
+    wire.command("CONFIG", "SET", "min-replicas-to-write", "1")
+    try:
+        assert examined(wire).server.version
+    finally:
+        wire.command("CONFIG", "SET", "min-replicas-to-write", "0")
+
+
 @pytest.mark.parametrize("right", ["blpop", "pexpire"])
 def test_rights_of_a_launch_that_the_user_lacks_are_named(valkey: Server, right: str) -> None:
     wire = valkey.wire()

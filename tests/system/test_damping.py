@@ -16,6 +16,7 @@ from pollconsumer.core.errors import ConfigurationError, LeaseLost, StoreUnreach
 from pollconsumer.core.window import StopReason
 from pollconsumer.interface import logs
 from pollconsumer.interface.streaks import LaunchStreaks, name_of
+from pollconsumer.runtime import own_files
 from pollconsumer.runtime.own_files import OwnFiles
 
 if TYPE_CHECKING:
@@ -152,10 +153,24 @@ def test_a_launch_ends_only_what_it_can_know_to_be_over(
     assert sorted(lines) == sorted(f"{OVER}1 launch: {name}" for name in over)
 
 
-def test_where_nothing_can_be_kept_everything_is_printed(
-    clock: Clock, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_where_the_users_disk_is_full_streaks_are_kept_in_a_temporary_directory(
+    clock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "state").write_text("no directory")
+    monkeypatch.setattr(own_files, "TEMPORARY", tmp_path)
+    for _ in range(4):
+        launched(OwnFiles([tmp_path / "state"]), clock)
+        logs.write_error(StoreUnreachable("store"))
+    assert capsys.readouterr().err.splitlines() == [
+        "pollconsumer: error: store", "pollconsumer: error: store (2 launches in 1m)",
+    ]  # fmt: skip
+
+
+def test_where_nothing_can_be_kept_everything_is_printed(
+    clock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "state").write_text("no directory")
+    monkeypatch.setattr(own_files, "TEMPORARY", tmp_path / "state")
     for files in (OwnFiles([]), OwnFiles([tmp_path / "state"])):
         for _ in range(4):
             launched(files, clock)

@@ -164,6 +164,16 @@ def test_a_file_that_cannot_be_opened_is_an_error_of_a_line(site: Site) -> None:
     assert site.command("run", POLLCONSUMER_LOGS__FORMAT="xml").returncode == 78
 
 
+def test_a_file_that_cannot_be_written_is_a_warning_that_is_damped_and_no_failure(site: Site) -> None:
+    said = []
+    for _ in range(3):
+        done = site.command("run", "--until-empty", POLLCONSUMER_LOGS__TARGET="/dev/full")
+        assert done.returncode == 0
+        said += done.stderr.splitlines()
+    assert said[0] == "pollconsumer: warning: logs.target: /dev/full; No space left on device: lines are lost"
+    assert [line.startswith(f"{said[0]} (2 launches in ") for line in said[1:]] == [True]
+
+
 def test_errors_are_in_the_file_and_on_standard_error(site: Site) -> None:
     variables = {"POLLCONSUMER_LOGS__TARGET": "launch.log", "POLLCONSUMER_LOGS__FORMAT": "json"}
     done = site.command("run", "--timeout", "1s", POLLCONSUMER_STORE=f"unix://{site.directory}/none", **variables)
