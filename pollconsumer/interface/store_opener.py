@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from pollconsumer.interface.logs import warn_of_store
 from pollconsumer.interface.settings.model import Settings
 from pollconsumer.runtime.own_files import OwnFiles
@@ -14,7 +16,10 @@ def strict_of(settings: Settings) -> Strict | None:
     return Strict(settings.strict.replicas, settings.strict.within) if settings.durability == "strict" else None
 
 
-def opener_of(settings: Settings, files: OwnFiles | None = None) -> StoreOpener:
-    """An opener of connections, which opens nothing yet. ``files`` replace those of the settings."""
+def opener_of(
+    settings: Settings, files: OwnFiles | None = None, warn: Callable[[str], None] = warn_of_store
+) -> StoreOpener:
+    """An opener of connections, which opens nothing yet. ``files`` replace those of the settings; ``warn`` is told of
+    what is doubtful about the store."""
     files = files or settings.state_files()
-    return StoreOpener(settings.store, settings.namespace, settings.durability, warn_of_store, files=files)
+    return StoreOpener(settings.store, settings.namespace, settings.durability, warn, files=files)

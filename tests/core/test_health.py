@@ -192,12 +192,22 @@ def test_a_recurrence_that_nobody_defines_any_more_is_found() -> None:
     assert names(facts(recurrences=[Recurring("tick", "mail", error="no JSON")])) == ["recurrence_unreadable"]
 
 
-def test_launches_that_were_ended_by_force_are_found_for_a_day() -> None:
+def test_a_launch_that_was_ended_by_force_is_found_for_an_hour_or_until_the_next_one() -> None:
     killed: dict[str, Any] = {"stop_reason": "watchdog"}
     died: dict[str, Any] = {"stop_reason": "died"}
     assert names(facts(ledger=[*launches(count=1, **killed), *launches(ago=65)])) == ["launches_overlong"]
-    assert names(facts(ledger=[*launches(count=1, **died), *launches(ago=65)])) == ["launches_died"]
-    assert names(facts(ledger=[*launches(), *launches(ago=DAY, **died)])) == []
+    (found,) = findings_of(facts(ledger=[*launches(count=9), *launches(ago=HOUR - 1, count=1, **died)]))
+    assert (found.name, found.value) == ("launches_died", "1 of the last 10, the last one 59m 59s ago")
+    assert names(facts(ledger=[*launches(), *launches(ago=HOUR, count=1, **died)])) == []
+    nightly = launches(ago=8 * HOUR, every=DAY, count=3)
+    assert names(facts(ledger=[{**nightly[0], **died}, *nightly[1:]])) == ["launches_died"]
+
+
+def test_launches_that_are_ended_by_force_repeatedly_are_found_for_a_day() -> None:
+    died: dict[str, Any] = {"stop_reason": "died"}
+    assert names(facts(ledger=[*launches(), *launches(ago=8 * HOUR, count=3, **died)])) == ["launches_died"]
+    assert names(facts(ledger=[*launches(), *launches(ago=8 * HOUR, count=2, **died)])) == []
+    assert names(facts(ledger=[*launches(), *launches(ago=DAY, count=3, **died)])) == []
 
 
 def test_overruns_are_found_if_they_are_twice_as_frequent_as_their_target() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 if TYPE_CHECKING:
     from tests.site import Site
+    from tests.store.servers import Server
 
 
 def test_where_all_is_well_it_says_so_and_quietly_nothing(site: Site) -> None:
@@ -44,6 +45,18 @@ def test_each_finding_is_a_line_on_standard_output_or_quietly_on_standard_error(
         ("handler_unknown", "unheard-of"),
         ("queue_unserved", "forgotten"),
     ]
+
+
+@pytest.mark.ends_with(1)
+def test_a_store_that_evicts_is_told_of_once(site: Site, valkey: Server) -> None:
+    wire = valkey.wire()
+    wire.command("CONFIG", "SET", "maxmemory", "1gb", "maxmemory-policy", "volatile-lru")
+    try:
+        done = site.command("doctor", "--quiet", POLLCONSUMER_STORE=valkey.url)
+    finally:
+        wire.command("CONFIG", "SET", "maxmemory", "0", "maxmemory-policy", "noeviction")
+    assert done.returncode == 1
+    assert done.stderr.count("store evicts: ") == 1
 
 
 @pytest.mark.ends_with(1)

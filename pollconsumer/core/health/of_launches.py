@@ -19,6 +19,10 @@ FEWEST_JUDGED, FEWEST_OVERRUNS, OFTEN = 20, 3, 2
 """Overruns are a finding if there are so many, in so many launches, and so many times the target."""
 LATE = 0.5
 """Seconds by which a launch may outlast its window without an effect on the next one."""
+LATELY = 3600.0
+"""Seconds for which one launch that was ended by force is a finding: its own output was mailed."""
+REPEATED = 3
+"""So many of them within a day are a finding all day."""
 CUT_SHORT = (StopReason.HANDED_OVER, StopReason.LEASE_LOST, StopReason.STORE_UNREACHABLE)
 """Reasons of launches that tell nothing about the margin."""
 ENDS = {
@@ -31,17 +35,21 @@ def of_launches(facts: Facts, groups: Sequence[Group]) -> Iterator[Finding]:
     for group in groups:
         recent = [each for each in group.launches[:JUDGED] if facts.now - each["started_ms"] < DAY * 1000]
         queues = ",".join(group.queues) or "all queues"
-        yield from _of_ends(group, recent, queues)
+        yield from _of_ends(group, recent, queues, facts.now)
         if group.role == "consumer" and not group.absent:
             yield from _of_overruns(recent, queues, facts.expected)
             if not facts.expected.queues or group.queues == tuple(sorted(facts.expected.queues)):
                 yield from _of_lengths(group, facts, queues)
 
 
-def _of_ends(group: Group, recent: Sequence[Mapping[str, Any]], queues: str) -> Iterator[Finding]:
+def _of_ends(group: Group, recent: Sequence[Mapping[str, Any]], queues: str, now: int) -> Iterator[Finding]:
     for reason, (name, what, fix) in ENDS.items():
-        if count := sum(each["stop_reason"] == reason for each in recent):
-            value = f"{count} of the last {len(recent)}"
+        forced = [each for each in recent if each["stop_reason"] == reason]
+        if not forced:
+            continue
+        ago = (now - forced[0].get("ended_ms", forced[0]["started_ms"])) / 1000
+        if len(forced) >= REPEATED or ago < LATELY or forced[0] is group.launches[0]:
+            value = f"{len(forced)} of the last {len(recent)}, the last one {format_duration(ago)} ago"
             yield Finding(name, queues, f"launches of the {group.role} {what} ({queues})", value, fix)
 
 

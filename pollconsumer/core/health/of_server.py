@@ -54,8 +54,8 @@ def _of_persistence(server: Server) -> Iterator[Finding]:
     if server.disk_free is not None and server.disk_free < size + SPARE_DISK:
         yield Finding(
             "disk_space", None, "disk nearly full",
-            f"{_size(server.disk_free)} free, and rewriting the append-only file takes {_size(size)}",
-            "free some: the server refuses writes when there is none",
+            f"{_size(server.disk_free)} free beside an append-only file of {_size(size)}",
+            "free some: the file's rewriting needs as much again, and without any the server refuses writes",
         )  # fmt: skip
 
 

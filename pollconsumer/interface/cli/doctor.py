@@ -24,7 +24,7 @@ def doctor(quiet: bool, as_json: bool) -> int:
     For an hourly line of a crontab: 'pollconsumer doctor --quiet' makes cron send a mail when launches stay away.
     """
     settings = current_settings()
-    examiner = opened(Examiner)
+    examiner = opened(Examiner, warn=lambda _: None)  # what it finds itself
     facts = examiner.facts(expected_of(settings), data_directory() if settings.store == EMBEDDED else None)
     found = findings_of(facts)
     if as_json:

@@ -75,7 +75,8 @@ def ledger_table(entries: list[dict[str, Any]]) -> None:
 
 
 def _row(entry: dict[str, Any], now: int) -> tuple[object, ...]:
-    started = ago(entry["started_ms"], now) if "started_ms" in entry else "starting"
+    unknown = "starting" if entry["stop_reason"] is None else "start unknown"
+    started = ago(entry["started_ms"], now) if "started_ms" in entry else unknown
     consumer = entry["role"] == "consumer"
     gap = entry["gap_seconds"]
     return (

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from pollconsumer.interface.cli.group import current_settings
+from pollconsumer.interface.logs import warn_of_store
 from pollconsumer.interface.store_opener import opener_of, strict_of
 from pollconsumer.store.patience import Budget
 from pollconsumer.store.redis_store import RedisStore
@@ -17,10 +18,10 @@ COMMAND_BUDGET = 5.0
 """Seconds for which a command retries when the store does not answer."""
 
 
-def opened(kind: Callable[[Wire, str], T]) -> T:
+def opened(kind: Callable[[Wire, str], T], warn: Callable[[str], None] = warn_of_store) -> T:
     """One of the store's classes, for the store and namespace of the settings."""
     settings = current_settings()
-    return kind(opener_of(settings).wire(lambda: Budget(COMMAND_BUDGET)), settings.namespace)
+    return kind(opener_of(settings, warn=warn).wire(lambda: Budget(COMMAND_BUDGET)), settings.namespace)
 
 
 def redis_store() -> RedisStore:
