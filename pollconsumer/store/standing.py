@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
@@ -84,6 +85,17 @@ class Standing:
         for first in range(0, self._wire.command("ZCARD", key("recurrences_unreadable")), PAGE):
             aside = self._wire.command("ZRANGE", key("recurrences_unreadable"), first, first + PAGE - 1)
             yield [each for each in self.read({queue: aside}) if each.error == _NO_DEFINITION]
+
+    def names(self, beginning: str) -> Iterator[str]:
+        """Those that begin so, queue by queue, a page at a time; one may come twice."""
+        pattern = re.sub(r"([*?\[\]\\])", r"\\\1", beginning) + "*"
+        for queue in known_queues(self._wire, self._keys):
+            cursor, key = b"0", self._keys.queue(queue, "recurrences")
+            while True:
+                cursor, found = self._wire.command("HSCAN", key, cursor, "MATCH", pattern, "COUNT", PAGE)
+                yield from map(id_text, found[::2])
+                if cursor == b"0":
+                    break
 
     def find(self, name: str) -> RecurrenceStatus:
         """The first one of that name. Raises NotFound."""

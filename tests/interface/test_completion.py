@@ -69,6 +69,21 @@ def test_queues_that_only_the_store_knows_are_completed_and_no_server_is_started
     assert completed(installed, "run", "--queue", "m") == ["moved"]
 
 
+def test_recurrences_that_the_store_has_are_completed_wherever_one_is_named(installed: Site) -> None:
+    assert completed(installed, "recurrences", "pause", "") == []
+    for name in ("nightly", "next*", "weekly"):
+        added = installed.command("recurrences", "add", name.replace("*", ".1"), "backup", "--every", "1h")
+        assert added.returncode == 0
+    for words in (
+        ["recurrences", "remove"],
+        ["recurrences", "next"],
+        ["list", "--recurrence"],
+        ["cancel", "--recurrence"],
+    ):
+        assert completed(installed, *words, "n") == ["next.1", "nightly"]
+    assert completed(installed, "recurrences", "pause", "n*") == []
+
+
 @pytest.mark.parametrize("broken", ["raise ValueError", "import nowhere", "import sys; sys.exit(3)"])
 def test_what_cannot_be_imported_completes_nothing_and_says_nothing(installed: Site, broken: str) -> None:
     (installed.directory / "senders.py").write_text(broken)

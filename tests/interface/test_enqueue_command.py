@@ -6,7 +6,8 @@ import json
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -58,6 +59,30 @@ def test_a_terminal_is_told_how_many_and_a_pipe_which(site: Site) -> None:
     assert len(site.command("enqueue", "--ndjson", "lines").stdout.splitlines()) == 22
     told = site.command("enqueue", "--ndjson", "lines", "--json").stdout.splitlines()
     assert json.loads(told[-1]) == {"id": "a", "duplicate": True}
+
+
+def progress(site: Site, source: str, lines: bytes | None = None) -> str:
+    """What a terminal shows on standard error while lines are enqueued whose ids go elsewhere."""
+    ours, theirs = os.openpty()
+    command = [sys.executable, "-m", "pollconsumer", "enqueue", "--ndjson", source]
+    place: dict[str, Any] = {"cwd": site.directory, "env": site.environment}
+    done = subprocess.run(command, **place, input=lines, stdout=subprocess.PIPE, stderr=theirs, check=True, timeout=60)
+    os.close(theirs)
+    assert done.stdout.count(b"\n") == 2500
+    shown = b""
+    with suppress(OSError):  # at the end
+        while part := os.read(ours, 65536):
+            shown += part
+    os.close(ours)
+    return shown.decode()
+
+
+def test_a_terminal_that_does_not_show_the_ids_shows_how_far_it_has_come(site: Site) -> None:
+    write(site, *[GOOD % n for n in range(2500)])
+    shown = progress(site, "lines")
+    assert "100%" in shown
+    assert shown.count("\r") > 1
+    assert "2500" in progress(site, "-", (site.directory / "lines").read_bytes())
 
 
 @pytest.mark.parametrize(

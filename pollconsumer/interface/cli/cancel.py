@@ -8,7 +8,7 @@ from pollconsumer.core.errors import BadData, NotFound, PollConsumerError, Usage
 from pollconsumer.core.notation.instants import ceil_ms
 from pollconsumer.interface.cli.chosen import each_queue, report, would
 from pollconsumer.interface.cli.opened import opened
-from pollconsumer.interface.cli.types import DUE_TIME, HANDLER_NAME, QUEUE_NAME, Duration, Once
+from pollconsumer.interface.cli.types import DUE_TIME, HANDLER_NAME, QUEUE_NAME, RECURRENCE_NAME, Duration, Once
 from pollconsumer.interface.logs import write_error
 from pollconsumer.runtime.messages import LONGEST_DELAY
 from pollconsumer.store.inspector import Inspector
@@ -21,7 +21,7 @@ from pollconsumer.store.selecting import Selecting, Selection, unreserved
 @click.option("--queue", cls=Once, type=QUEUE_NAME, help="All of this queue; with an id, the queue that it is in.")
 @click.option("--handler", cls=Once, type=HANDLER_NAME, help="All for this handler.")
 @click.option("--key", cls=Once, help="The one that holds this unique key.")
-@click.option("--recurrence", cls=Once, help="All occurrences of this recurrence.")
+@click.option("--recurrence", cls=Once, type=RECURRENCE_NAME, help="All occurrences of this recurrence.")
 @click.option("--running", is_flag=True, help="Ids in hand, too: their handlers are asked to stop, then interrupted.")
 @click.option("--yes", is_flag=True, help="Do it, where no id is given.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object, where no id is given.")

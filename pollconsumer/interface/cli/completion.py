@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import redirect_stderr, redirect_stdout, suppress
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,7 @@ from pollconsumer.interface.store_opener import opener_of
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.patience import Budget
 from pollconsumer.store.server import known_queues
+from pollconsumer.store.standing import Standing
 
 if TYPE_CHECKING:
     from pollconsumer.interface.settings.model import Settings
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 PROGRAM, VARIABLE = "pollconsumer", "_POLLCONSUMER_COMPLETE"
 PATIENCE = 0.5
 """Seconds that a person who pressed TAB waits for the store."""
+MOST_RECURRENCES = 200
 SHELLS = ("bash", "zsh", "fish")
 
 
@@ -60,6 +63,16 @@ def queues(context: click.Context, incomplete: str) -> list[CompletionItem]:
 def handlers(context: click.Context, incomplete: str) -> list[CompletionItem]:
     settings = _settings(context)
     return [] if settings is None else _beginning(incomplete, _handlers(settings))
+
+
+def recurrences(context: click.Context, incomplete: str) -> list[CompletionItem]:
+    """Those that the store has: commands find no others."""
+    settings, names, budget = _settings(context), list[str](), Budget(PATIENCE)
+    if settings is not None:
+        with suppress(PollConsumerError):
+            standing = Standing(opener_of(settings).bare_wire(lambda: budget), settings.namespace)
+            names.extend(islice(standing.names(incomplete), MOST_RECURRENCES))
+    return _beginning(incomplete, names)
 
 
 def _settings(context: click.Context) -> Settings | None:

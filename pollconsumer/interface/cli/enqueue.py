@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import stat
 import sys
-import time
 from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Any, BinaryIO
@@ -27,13 +28,7 @@ from pollconsumer.interface.assembly.own_queue import OwnQueues
 from pollconsumer.interface.cli import discard
 from pollconsumer.interface.cli.group import current_settings
 from pollconsumer.interface.cli.opened import redis_store
-from pollconsumer.interface.cli.output import (
-    clear_progress,
-    is_terminal,
-    print_lines,
-    print_notice,
-    print_progress,
-)
+from pollconsumer.interface.cli.output import is_terminal, print_lines, print_notice, progress_bar
 from pollconsumer.interface.cli.types import DUE_TIME, HANDLER_NAME, QUEUE_NAME, Duration, Once
 from pollconsumer.runtime.messages import LONGEST_DELAY, SendOptions, milliseconds, new_message
 from pollconsumer.store.producer import Enqueued
@@ -43,7 +38,6 @@ BULK = 1000
 """Lines per batch."""
 NAMES = ("handler", "payload", *(name.removesuffix("_") for name in SendOptions.__annotations__))
 """Keys of a line of --ndjson."""
-PROGRESS_EVERY = 0.2
 
 
 class Header(click.ParamType[tuple[str, str]]):
@@ -96,7 +90,11 @@ def enqueue(
         given = [name for name, value in options.items() if value is not None]
         if handler is not None or given:
             raise UsageError("--ndjson", handler or given[0], "give handler and options as keys of each line")
-        _enqueue_lines(ndjson, skip, Report(as_json, counting=is_terminal(sys.stdout)))
+        report = Report(as_json, counting=is_terminal(sys.stdout))
+        try:
+            _enqueue_lines(ndjson, skip, report)
+        finally:
+            report.end()
         return
     if skip:
         raise UsageError("--skip", skip, "it passes over lines of --ndjson: give that, too")
@@ -133,25 +131,22 @@ def parse_object(what: str, text: str) -> dict[str, Any]:
 def _enqueue_lines(source: str, skip: int, report: Report) -> None:
     """Enqueue the lines before a refused one; the error gives their number, and how to continue."""
     store, own_queues = redis_store(), OwnQueues(current_settings())
-    with _opened(source) as file:
+    with _opened(source) as file, progress_bar(size := _size_of(file), shown=report.shows_progress) as bar:
         given = ((number, line) for number, line in enumerate(file, 1) if number > skip and line.strip())
-        try:
-            while part := list(islice(given, BULK)):
-                lines = [number for number, _ in part]
-                messages: list[NewMessage] = []
-                refused = None
-                for _, line in part:
-                    try:
-                        messages.append(_line_message(line, own_queues))
-                    except BadData as error:
-                        refused = error
-                        break
-                _enqueue_batch(store, messages, lines, report)
-                if refused is not None:
-                    raise _refused(refused, lines[len(messages)], report.accepted)
-                report.progress()
-        finally:
-            report.end()
+        while part := list(islice(given, BULK)):
+            lines = [number for number, _ in part]
+            messages: list[NewMessage] = []
+            refused = None
+            for _, line in part:
+                try:
+                    messages.append(_line_message(line, own_queues))
+                except BadData as error:
+                    refused = error
+                    break
+            _enqueue_batch(store, messages, lines, report)
+            if refused is not None:
+                raise _refused(refused, lines[len(messages)], report.accepted)
+            bar.update(len(part) if size is None else file.tell() - bar.pos)
 
 
 def _enqueue_batch(store: RedisStore, messages: list[NewMessage], lines: list[int], report: Report) -> None:
@@ -229,14 +224,19 @@ def _opened(source: str) -> BinaryIO:
         raise BadData("--ndjson", source, f"cannot be read: {error.strerror}") from None
 
 
+def _size_of(file: BinaryIO) -> int | None:
+    """In bytes; None of a pipe."""
+    found = os.fstat(file.fileno())
+    return found.st_size if stat.S_ISREG(found.st_mode) else None
+
+
 class Report:
     """Prints the ids, or with ``counting`` their number, for a person at a terminal. Progress is shown on a terminal
     that does not also show the ids."""
 
     def __init__(self, as_json: bool, *, counting: bool = False) -> None:
         self._as_json, self._counting = as_json, counting and not as_json
-        self._on = is_terminal(sys.stderr) and (self._counting or not is_terminal(sys.stdout))
-        self._began = self._shown = time.monotonic()
+        self.shows_progress = self._counting or not is_terminal(sys.stdout)
         self._duplicates = 0
         self.accepted = 0
 
@@ -248,16 +248,7 @@ class Report:
         elif not self._counting:
             self._print(entry.id for entry in enqueued)
 
-    def progress(self) -> None:
-        now = time.monotonic()
-        if self._on and now - self._shown > PROGRESS_EVERY:
-            self._shown = now
-            rate = self.accepted / (now - self._began)
-            print_progress(f"{self.accepted} enqueued, {rate:.0f} a second ")
-
     def end(self) -> None:
-        if self._on and self._shown > self._began:
-            clear_progress()
         if self._counting:
             self._print([f"{self.accepted} enqueued, {self._duplicates} of them duplicates"])
 

@@ -12,7 +12,7 @@ from pollconsumer.core.notation.instants import iso
 from pollconsumer.interface.cli.opened import opened
 from pollconsumer.interface.cli.output import print_json_array, print_table
 from pollconsumer.interface.cli.status import describe
-from pollconsumer.interface.cli.types import HANDLER_NAME, QUEUE_NAME, Once
+from pollconsumer.interface.cli.types import HANDLER_NAME, QUEUE_NAME, RECURRENCE_NAME, Once
 from pollconsumer.store.inspector import Message
 from pollconsumer.store.selecting import Selecting, Selection
 
@@ -24,7 +24,7 @@ PAGE = 500
 @click.option("--state", cls=Once, type=click.Choice([state.value for state in State]), help="Only messages in it.")
 @click.option("--queue", cls=Once, type=QUEUE_NAME, help="Only messages of it.")
 @click.option("--handler", cls=Once, type=HANDLER_NAME, help="Only messages for it.")
-@click.option("--recurrence", cls=Once, help="Only its occurrences.")
+@click.option("--recurrence", cls=Once, type=RECURRENCE_NAME, help="Only its occurrences.")
 @click.option("--limit", cls=Once, type=click.IntRange(1), default=100, show_default=True, help="Most to show.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON array.")
 def list_(

@@ -10,6 +10,7 @@ import json
 import sys
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
+from itertools import count
 from traceback import walk_tb
 from typing import Any, TextIO
 
@@ -18,8 +19,6 @@ import click
 from pollconsumer.core.notation.text import printable, printable_lines
 from pollconsumer.interface.cli.table import lay_out
 
-PROGRESS_COLUMNS = 40
-"""Maximum width of progress."""
 _DELETE = "\x7f"
 """The only control character that JSON allows unescaped in a string."""
 
@@ -62,18 +61,12 @@ def print_notice(text: str) -> None:
     click.echo(f"pollconsumer: {printable(text)}", err=True)
 
 
-def print_progress(text: str) -> None:
-    """``text`` on standard error, in place of the last one."""
-    click.echo(f"\r{printable(text)}", nl=False, err=True)
-
-
-def clear_progress() -> None:
-    click.echo(f"\r{' ' * PROGRESS_COLUMNS}\r", nl=False, err=True)
-
-
-def progress_bar(length: int, *, shown: bool) -> AbstractContextManager[Any]:
-    """On standard error, if that is a terminal; ``update(n)`` lets it grow."""
-    return click.progressbar(length=length, file=sys.stderr, hidden=not (shown and is_terminal(sys.stderr)))
+def progress_bar(length: int | None, *, shown: bool) -> AbstractContextManager[Any]:
+    """On standard error, if that is a terminal; ``update(n)`` lets it grow. Of an unknown ``length`` it counts."""
+    hidden = not (shown and is_terminal(sys.stderr))
+    if length is None:
+        return click.progressbar(count(), show_pos=True, file=sys.stderr, hidden=hidden)
+    return click.progressbar(length=length, file=sys.stderr, hidden=hidden)
 
 
 def clear_terminal() -> None:

@@ -18,13 +18,13 @@ from pollconsumer.interface.cli.kinds import Text
 from pollconsumer.interface.cli.opened import opened
 from pollconsumer.interface.cli.output import json_text, print_json, print_json_array, print_table
 from pollconsumer.interface.cli.recurrences_add import add
-from pollconsumer.interface.cli.types import DUE_TIME, Once, Value
+from pollconsumer.interface.cli.types import DUE_TIME, RECURRENCE_NAME, Once, Value
 from pollconsumer.interface.event_log import listener
 from pollconsumer.store.producer import Enqueued
 from pollconsumer.store.recurrences import Occurred, Recurrences
 from pollconsumer.store.standing import RecurrenceStatus, readable
 
-NAME = click.argument("name")
+NAME = click.argument("name", type=RECURRENCE_NAME)
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 RESULT_CHARACTERS = 40
 """Of a result in a table."""

@@ -81,6 +81,15 @@ class HandlerName(click.types.StringParamType):
         return handlers(ctx, incomplete)
 
 
+class RecurrenceName(click.types.StringParamType):
+    """Any text."""
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG002  # click's
+        from pollconsumer.interface.cli.completion import recurrences
+
+        return recurrences(ctx, incomplete)
+
+
 class Duration(Value):
     """Seconds, as a float; above 0 if ``positive``, and at most ``most``."""
 
@@ -160,4 +169,5 @@ def _due_time(text: str) -> int:
 
 
 DUE_TIME = Value(Text("time", _due_time))
-CRON, QUEUE_NAME, HANDLER_NAME, MEMORY_SIZE = Value(kinds.CRON), QueueName(), HandlerName(), Value(kinds.BYTES)
+CRON, MEMORY_SIZE = Value(kinds.CRON), Value(kinds.BYTES)
+QUEUE_NAME, HANDLER_NAME, RECURRENCE_NAME = QueueName(), HandlerName(), RecurrenceName()
