@@ -1,4 +1,5 @@
-"""A launch's exchange with the store: what goes with the beginning of a message that is handled at most once."""
+"""A launch's exchange with the store: what goes with the beginning of a message that is handled at most once, and with
+a step that waits for messages."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pollconsumer.core.progress import Progress
 from pollconsumer.core.queue_order import Turns
 from pollconsumer.interface.testing.clock import VirtualClock
 from pollconsumer.interface.testing.launches import SandboxLaunch
@@ -37,11 +39,12 @@ class Exchanging:
         self.opener = MemoryOpener(NAMESPACE, clock)
         group, plan = Group("consumer", QUEUES, 1), LaunchPlan(60.0, 10.0)
         self.launch = launch = SandboxLaunch(self.opener, group, plan, clock, lambda _: None)
-        reporting = Reporting(launch, 0.0)
-        context_of = Deliveries(launch, {}, nullcontext(), reporting).context_of
+        self.reporting = Reporting(launch, 3600.0)
+        context_of = Deliveries(launch, {}, nullcontext(), self.reporting).context_of
         self.settling = Settling(launch, context_of, {})
         tally = Tally(launch, {}, {})
-        self.exchange = Exchange(launch, self.settling, Turns(QUEUES, {}), limits or {}, lambda: 1, reporting, tally)
+        turns = Turns(QUEUES, {})
+        self.exchange = Exchange(launch, self.settling, turns, limits or {}, lambda: 1, self.reporting, tally)
         for queue in QUEUES:
             launch.store.announce(launch.holder, queue)
 
@@ -98,3 +101,13 @@ def test_room_that_a_completion_makes_as_a_message_begins_wakes_who_waits_for_it
     assert exchanging.exchange.begin(once)
     assert exchanging.look().marker() == 1
     exchanging.opener.close()
+
+
+def test_a_step_that_waits_for_messages_leaves_the_reports_of_handlers_that_go_on(exchanging: Exchanging) -> None:
+    going_on = exchanging.reserve("going on")
+    exchanging.launch.store.enqueue([message("next")])
+    with exchanging.reporting.storing:
+        exchanging.reporting.report(going_on, Progress(1))
+        exchanging.exchange.reserve_when_woken(60.0)
+        assert exchanging.exchange.next() is not None
+        assert exchanging.reporting.take() == {"mail": {going_on.id: Progress(1)}}

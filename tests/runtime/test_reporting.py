@@ -72,6 +72,18 @@ def test_the_last_report_of_each_message_is_taken_along_once(store: Store, monke
     assert not store.tried.is_set()
 
 
+def test_none_is_stored_before_an_earlier_one_that_is_taken_along(store: Store) -> None:
+    told = reporting_every(0.001)
+    with told.storing:
+        told.report(reserved("a"), Progress(1))
+        taken = told.take()
+        told.report(reserved("a"), Progress(2))
+        assert taken is not None
+        store.reports.append(taken)
+    assert store.tried.wait(30)
+    assert [each["mail"][b"a"].done for each in store.reports] == [1, 2]
+
+
 def test_a_store_that_is_away_costs_the_handler_nothing_and_the_next_report_is_stored(store: Store) -> None:
     store.away = True
     told = reporting_every(0.001)

@@ -64,7 +64,7 @@ class Deliveries:
         return Context(delivery, situation)
 
     def _save(self, reservation: Reservation, state: bytes) -> None:
-        with self._store_of_handlers() as store:
+        with self._store_of_handlers() as store, self._reporting.storing:
             store.checkpoint(self._launch.holder, reservation, state, self._reporting.take())
 
     def _send(self, message: NewMessage) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from math import inf
 from threading import Lock
 
@@ -174,16 +175,18 @@ class Exchange:
             share.limits = self._limits.get(share.queue, "")  # without a claim, too: what is settled makes room
         sent = launch.clock()
         lasts_ms = int((launch.window.left(sent) + launch.plan.grace) * 1000)
-        stepped = self._store.step(
-            launch.holder,
-            shares,
-            lasts_ms=lasts_ms,
-            now=launch.clock,
-            wait=wait,
-            promoting=promoting,
-            reports=self._reporting.take(),
-            keep=self.held,
-        )
+        # Handlers go on while a step waits: their reports would wait with it, and newer ones be stored before them.
+        with nullcontext() if wait else self._reporting.storing:
+            stepped = self._store.step(
+                launch.holder,
+                shares,
+                lasts_ms=lasts_ms,
+                now=launch.clock,
+                wait=wait,
+                promoting=promoting,
+                reports=None if wait else self._reporting.take(),
+                keep=self.held,
+            )
         if promoting:
             self._looked = launch.clock()
             # From when it was sent, since the next one will take as long to the server.

@@ -32,7 +32,9 @@ class Reporting:
     def __init__(self, launch: Launch, every: float) -> None:
         self._launch, self._every = launch, every
         self._reports: dict[str, dict[bytes, Progress]] = {}
-        self._lock, self._storing = threading.Lock(), threading.Lock()
+        self._lock = threading.Lock()
+        self.storing = threading.Lock()
+        """Held while reports are taken and stored, so that none is stored after a newer one."""
         self._reported = threading.Event()
         self._thread: threading.Thread | None = None
         self._store: RedisStore | None = None
@@ -50,11 +52,8 @@ class Reporting:
             self._reported.set()
 
     def take(self) -> Reports | None:
-        """What is not stored yet, for the caller to store: an earlier report is stored by then. Mostly nothing."""
-        if not self._reports:
-            return None
-        with self._storing:
-            return self._taken()
+        """What is not stored yet, for the caller to store, who holds ``storing``. Mostly nothing."""
+        return self._taken() if self._reports else None
 
     def _taken(self) -> Reports:
         with self._lock:
@@ -71,7 +70,7 @@ class Reporting:
 
     def _store_all(self) -> bool:
         """Whether there was anything. If the store does not answer, the next report replaces it."""
-        with self._storing:
+        with self.storing:
             reports = self._taken()
             if not reports:
                 return False
