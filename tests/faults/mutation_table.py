@@ -154,7 +154,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "if i > surplus and not (ms and tonumber(entries[2 * i]) < now - ms) then break end",
         "",
     ),
-    _lua("trim", "what is kept", "if i > surplus and sub(entries[i], 1, 6) >= horizon then break end", ""),
+    _lua("trim", "what is kept", "if sub(entry, 1, 6) >= horizon then break end", ""),
     # Limits
     _lua("parts/reserve", "places of a concurrency key", "has_place = taken[key] < limits_of[i]", "has_place = true"),
     _lua("parts/settle", "places given back", "    free_places(freed)\n", ""),

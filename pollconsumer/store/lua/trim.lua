@@ -17,18 +17,22 @@ local function forget(ids)
   forgotten = forgotten + #ids
 end
 
--- EXPECT completed cancelled expired dead_letters errors
+-- Before any is removed from a list: a script that fails afterwards would leave it unfindable.
+-- EXPECT completed cancelled expired dead_letters errors rows records id_memory counters
 local number, ms = tonumber(ARGV[4]), tonumber(ARGV[5])
 local horizon = ms and be6(math.max(0, now - ms)) or NEVER
 for _, ended in ipairs({completed, cancelled, expired}) do
-  local surplus = number and redis.call('LLEN', ended) - number or 0
-  local entries, ids = redis.call('LRANGE', ended, 0, most - 1), {}
-  for i = 1, #entries do
-    if i > surplus and sub(entries[i], 1, 6) >= horizon then break end
-    ids[i] = sub(entries[i], 7)
+  local count = number and math.max(0, math.min(most, redis.call('LLEN', ended) - number)) or 0
+  local following = redis.call('LINDEX', ended, count)
+  if following and sub(following, 1, 6) < horizon then
+    for _, entry in ipairs(redis.call('LRANGE', ended, count, most - 1)) do
+      if sub(entry, 1, 6) >= horizon then break end
+      count = count + 1
+    end
   end
+  local ids = count > 0 and redis.call('LPOP', ended, count) or {}
+  for i = 1, #ids do ids[i] = sub(ids[i], 7) end
   forget(ids)
-  if #ids > 0 then redis.call('LPOP', ended, #ids) end
 end
 number, ms = tonumber(ARGV[6]), tonumber(ARGV[7])
 if number or ms then
