@@ -82,6 +82,7 @@ class Producer:
         head = self._heads.get(message.queue)
         if head is None:
             self.register(message.queue)
+            self.wire.command("LLEN", self.keys.queue(message.queue, "ready"))  # an error if it is no list
             script = self.wire.scripts["enqueue_new"]
             head = self.wire.script(script, self.keys.of_script(script, message.queue), ())
             self._heads[message.queue] = head

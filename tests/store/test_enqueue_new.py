@@ -219,3 +219,16 @@ class Hasty:
 
     def for_one_answer(self) -> float:
         return 2.0
+
+
+def test_what_was_written_before_its_list_turned_out_to_be_none_is_found_by_the_audit(
+    store: RedisStore, look: Looking
+) -> None:
+    store.enqueue_one(message("a"))
+    store.wire.command("DEL", look.key("ready"))
+    store.wire.command("SET", look.key("ready"), "no list")
+    with pytest.raises(StoreRefused):
+        store.enqueue_one(message("b"))
+    store.wire.command("DEL", look.key("ready"))
+    assert store.audit(QUEUE) == 2
+    assert sorted(names(Launch(store).step(claim=9).reserved)) == ["a", "b"]

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
 from pollconsumer.core.errors import NotReplicated, StoreUnreachable
-from pollconsumer.store.patience import STEP, SYSTEM_CLOCKS, Clocks, answer_within
+from pollconsumer.store.patience import COMMAND_TIMEOUT, STEP, SYSTEM_CLOCKS, Clocks, answer_within
 
 if TYPE_CHECKING:
     from pollconsumer.interface.api.call_thread import CallThread
@@ -75,7 +75,8 @@ class Calls:
         self._clocks.sleep(min(seconds, self.left()))
 
     def for_one_answer(self) -> float:
-        return answer_within(self.left())
+        left = self._until - self._clocks.monotonic()
+        return COMMAND_TIMEOUT if left >= COMMAND_TIMEOUT else answer_within(max(0.0, left))
 
     def _wait(self, began: float) -> None:
         """Take the lock for a call that ``began`` at this instant. StoreUnreachable if its patience ended meanwhile."""

@@ -3,10 +3,10 @@
 -- NEEDS numbers
 -- ARGV id, record without its instant
 -- Returns what `enqueue.lua` returns. An id of the queue's records is not accepted again; forgotten ids are not looked up
--- Each key is read before the first write, or written first: one of another type is refused with nothing changed.
+-- The caller has read `ready`: it refuses one of another type. Should that change later, the record is written and its id in no
+-- list, which `audit.lua` repairs. Other keys are read before the first write, or written first.
 
 local waking = redis.call('LLEN', ready_marker) == 0
--- EXPECT ready
 local record = sub(ARGV[2], 1, 4) .. be6(now_ms()) .. sub(ARGV[2], 5)
 if redis.call('HSETNX', records, ARGV[1], record) == 0 then return {ARGV[1]} end
 redis.call('RPUSH', ready, ARGV[1])
