@@ -43,6 +43,8 @@ class Intervening(Handling):
                 self.person.cancel(QUEUE, held.name)
             return
         self.person.cancel(QUEUE, held.name)
+        if held.state is State.CANCELLED:
+            return
         if held.state is State.READY:
             self.model.take_out(held)
         self.model.end(held, State.CANCELLED)
@@ -78,8 +80,9 @@ class Intervening(Handling):
         if due > self.soon:
             if held.state is State.READY:
                 self.model.take_out(held)
-            held.state, held.due = State.SCHEDULED, due
+            held.state, held.due, held.booked = State.SCHEDULED, due, False
         elif held.state is State.SCHEDULED:
+            held.booked = False
             self.model.make_ready(held)
 
     @precondition(lambda self: self.model.having(State.DEAD))
