@@ -23,7 +23,7 @@ class NewMessage(NamedTuple):
     ``due`` is in epoch milliseconds, with a fraction, ``delay`` in milliseconds from the server's now, ``key_lifetime``
     in milliseconds, 0 until the message ends. It expires ``lifetime`` milliseconds after it was accepted or, if that is
     later, due; 0 for never. At most ``concurrency_limit`` messages with one concurrency key are in
-    flight.
+    flight. Those with one ``rate_key`` are handed out at ``rate`` at most, as ``60/1h``; empty: that of the queue.
     """
 
     id: str
@@ -46,6 +46,8 @@ class NewMessage(NamedTuple):
     lifetime: int = 0
     ping: str | None = None
     """Of an occurrence: URL of the monitor that is told of it."""
+    rate_key: str = ""
+    rate: str = ""
 
 
 OPTIONS, EXTENSION = slice(4, None), slice(11, None)
@@ -135,6 +137,10 @@ def checked(message: NewMessage) -> NewMessage:
     check_key(message.key)
     if message.concurrency_key:
         check_concurrency(message.concurrency_key, message.concurrency_limit)
+    if message.rate_key or message.rate:
+        from pollconsumer.core.rates import check_rate  # few messages have one
+
+        check_rate(message.rate, message.rate_key)
     return message
 
 

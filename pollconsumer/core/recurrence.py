@@ -17,6 +17,7 @@ from pollconsumer.core.notation.cron import Cron
 from pollconsumer.core.notation.instants import LAST_MILLISECOND
 from pollconsumer.core.notation.timespan import YEAR
 from pollconsumer.core.options import check_headers
+from pollconsumer.core.rates import check_rate
 
 ON_TIME = 90.0
 """Seconds by which an occurrence may be late without counting as missed: a platform may skip one launch a minute."""
@@ -66,11 +67,15 @@ class Recurrence:
     """When it was first put, in epoch ms; None before that."""
     ping: str | None = field(default=None, repr=False)
     """URL of a monitor that is told how each occurrence begins and ends; of either kind. A secret."""
+    rate_key: str = ""
+    """That of its occurrences, and their rate; of either kind."""
+    rate: str = ""
 
     def as_json(self) -> str:
         """The same text for equal recurrences of configurations."""
         values = {name: getattr(self, name) for name in _OF_CONFIGURATION}
-        return json.dumps(values if self.ping is None else values | {"ping": self.ping}, sort_keys=True)
+        values |= {name: value for name in _OF_EITHER if (value := getattr(self, name))}
+        return json.dumps(values, sort_keys=True)
 
     def as_put(self) -> tuple[str, str]:
         """The text of one that is put at run time, less its creation, without what is the default; the same text for
@@ -122,8 +127,10 @@ _DEFAULTS = {each.name: each.default for each in fields(Recurrence)}
 _RULE = ("every", "cron", "timezone", "enabled")
 _OF_PUT = (
     "handler", "payload", "priority", "missed", "overlap", "occurrence_wanted", "times", "until", "headers",
-    "created_by", "created", "ping",
+    "created_by", "created", "ping", "rate_key", "rate",
 )  # fmt: skip
+_OF_EITHER = ("ping", "rate_key", "rate")
+"""Those that a definition has only where they are set."""
 _OF_CONFIGURATION = (
     "name", "handler", "cron", "every", "timezone", "queue", "payload", "priority", "missed", "overlap", "enabled",
     "occurrence_wanted",
@@ -159,7 +166,7 @@ def of_json(definition: str | bytes, name: str = "", queue: str = "default") -> 
         _refuse_others(rule.keys(), _RULE)
         values |= rule | {"name": name, "queue": queue, "at_run_time": True}
     else:
-        _refuse_others(values.keys(), (*_OF_CONFIGURATION, "ping"))
+        _refuse_others(values.keys(), (*_OF_CONFIGURATION, *_OF_EITHER))
     for key, kind in (("missed", Missed), ("overlap", Overlap)):
         if key in values:
             try:
@@ -203,6 +210,8 @@ def _check(recurrence: Recurrence) -> None:
     for name, flag in (("enabled", recurrence.enabled), ("occurrence_wanted", recurrence.occurrence_wanted)):
         if not isinstance(flag, bool):
             raise ValueError(f"{name} is {flag!r}, not true or false")
+    if recurrence.rate_key or recurrence.rate:
+        check_rate(recurrence.rate, recurrence.rate_key)
     if recurrence.ping is not None:
         check_address(recurrence.ping)
     if recurrence.at_run_time:

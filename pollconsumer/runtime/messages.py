@@ -7,12 +7,15 @@ import os
 import time
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, Unpack
 
 from pollconsumer.core.errors import BadData
 from pollconsumer.core.message import NewMessage, check_concurrency, checked, digest_of, encode_payload
 from pollconsumer.core.notation.instants import ceil_ms, exact_epoch_ms
 from pollconsumer.core.notation.timespan import YEAR, parse_duration
+
+if TYPE_CHECKING:
+    from pollconsumer.core.recurrence import Recurrence
 
 LONGEST_DELAY = 1000 * YEAR
 
@@ -54,8 +57,9 @@ class SendOptions(TypedDict, total=False):
 
     ``key``: while the queue has an unfinished message with the same key, at most for ``key_lifetime``, its id is
     returned instead, marked ``duplicate``. ``concurrency_key``: at most ``concurrency_limit`` (1) messages with the
-    same key in the queue are in flight. ``id``: instead of a generated one; enqueueing it twice makes one message;
-    Conflict if it has another handler or payload.
+    same key in the queue are in flight. ``rate_key``: at most ``rate`` messages with the same key in the queue are
+    handed out, as ``60/1h``; without ``rate`` that of the queue. ``id``: instead of a generated one; used twice, it
+    makes one message; Conflict if it has another handler or payload.
 
     ``headers``: names and text, 4 KiB at most, that travel with the message apart from its payload. ``timeout``,
     ``max_attempts`` and ``retry``, the name of a policy that ``PollConsumer.retry_policy`` registered, take the place
@@ -71,12 +75,46 @@ class SendOptions(TypedDict, total=False):
     key_lifetime: str | float | None
     concurrency_key: str | None
     concurrency_limit: int
+    rate_key: str | None
+    rate: str | None
     id: str | None
     expires: str | float | None
     headers: Mapping[str, str] | None
     timeout: str | float | None
     max_attempts: int | None
     retry: str | None
+
+
+class Defaults(NamedTuple):
+    """What a handler's messages have unless their producer says otherwise.
+
+    ``rate_key`` is the argument of which each value counts by itself at the ``rate``; without it all messages of the
+    handler count together.
+    """
+
+    queue: str = "default"
+    rate: str | None = None
+    rate_key: str | None = None
+
+    def rated(self, message: NewMessage) -> NewMessage:
+        """``message`` with the rate and the rate key that its producer did not give. BadData if the key is none."""
+        if self.rate is None and self.rate_key is None:
+            return message
+        from pollconsumer.core.rates import check_rate, key_of
+
+        key = message.rate_key or key_of(message.handler, message.payload, self.rate_key)
+        check_rate("", key)
+        return message._replace(rate_key=key, rate=message.rate or self.rate or "")
+
+    def rated_recurrence(self, recurrence: Recurrence) -> Recurrence:
+        """``recurrence``, its occurrences with the rate and the rate key of the handler's messages."""
+        if self.rate is None and self.rate_key is None:
+            return recurrence
+        from dataclasses import replace
+
+        payload = encode_payload(recurrence.payload)
+        message = self.rated(NewMessage(recurrence.name, recurrence.queue, recurrence.handler, payload))
+        return replace(recurrence, rate_key=message.rate_key, rate=message.rate)
 
 
 _OPTIONS = SendOptions.__annotations__.keys()
@@ -95,6 +133,12 @@ def new_message(handler: str, payload: Mapping[str, Any], **options: Unpack[Send
         raise BadData("key_lifetime", given["key_lifetime"], "give the key, too")
     if "concurrency_limit" in given and "concurrency_key" not in given:
         raise BadData("concurrency_limit", given["concurrency_limit"], "give the concurrency_key, too")
+    if "rate" in given and "rate_key" not in given:
+        raise BadData("rate", given["rate"], "give the rate_key, too")
+    if "rate_key" in given:
+        from pollconsumer.core.rates import check_rate  # few messages have one
+
+        check_rate(given.get("rate", ""), given["rate_key"])
     concurrency_key, limit = given.get("concurrency_key"), given.get("concurrency_limit", 1)
     if concurrency_key is not None:
         check_concurrency(concurrency_key, limit)
@@ -113,6 +157,8 @@ def new_message(handler: str, payload: Mapping[str, Any], **options: Unpack[Send
         concurrency_key=concurrency_key or "",
         concurrency_limit=limit,
         digest=digest_of(handler, encoded) if "id" in given else "",
+        rate_key=given.get("rate_key", ""),
+        rate=given.get("rate", ""),
     )
     if given and (travelling := given.keys() & _TRAVELLING):
         message = _travelling(message, {name: given[name] for name in travelling})

@@ -46,6 +46,7 @@ QUEUE_KEYS = {
     "places_taken": Key("g", "hash", "concurrency key → messages in flight with it"),
     "waiting_for_place": Key("w", "zset", "messages in line for a place, by concurrency key and rank"),
     "handed_out": Key("h", "hash", "sixtieth of the quota's period → messages handed out"),
+    "rates": Key("j", "hash", "rate and rate key → instants of messages handed out, and booked for waiting ones"),
     "outbox": Key("o", "list", "follow-ups to other queues, not sent yet"),
     "results": Key("v", "hash", "id → result"),
     "result_ends": Key("vx", "zset", "ids by the time at which their result is forgotten"),

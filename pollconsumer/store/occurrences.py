@@ -78,4 +78,5 @@ def payload_of(recurrence: Recurrence, instant: int) -> dict[str, Any]:
 def record_of(recurrence: Recurrence, instant: int) -> bytes:
     payload = json.dumps(payload_of(recurrence, instant), ensure_ascii=False).encode()
     message = NewMessage("", recurrence.queue, recurrence.handler, payload, recurrence.priority)
-    return rows.new_record(message._replace(headers=recurrence.headers or None, ping=recurrence.ping))
+    message = message._replace(headers=recurrence.headers or None, ping=recurrence.ping)
+    return rows.new_record(message._replace(rate_key=recurrence.rate_key, rate=recurrence.rate))

@@ -192,11 +192,14 @@ class Settlement(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """Most messages of a queue in flight at one time, and handed out in any ``period_ms``; None for no limit."""
+    """Most messages of a queue in flight at one time, and handed out in any ``period_ms``; ``rate`` of those with one
+    rate key, unless they have a rate of their own, in any ``rate_period_ms``. None for no limit."""
 
     max_in_flight: int | None = None
     quota: int | None = None
     period_ms: int | None = None
+    rate: int | None = None
+    rate_period_ms: int | None = None
 
     def packed(self) -> str:
         """For `step.lua`."""

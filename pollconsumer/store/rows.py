@@ -15,7 +15,7 @@ from pollconsumer.core.message import EXTENSION, NO_EXTENSION, NO_OPTIONS, OPTIO
 NEVER = bytes(6)
 TRACE_FOLLOWS = "\0"
 """Separates a stored error from its traceback."""
-LARGE, UNIQUE_KEY, PARKED, CONCURRENCY_KEY, WAITING, BEGUN, CHECKPOINT = 1, 2, 4, 8, 16, 32, 64
+LARGE, UNIQUE_KEY, PARKED, CONCURRENCY_KEY, WAITING, BEGUN, CHECKPOINT, BOOKED = 1, 2, 4, 8, 16, 32, 64, 128
 SPENT = 255
 """The CRASHES of a message without an attempt left."""
 FLAGS, ENDING, PRIORITY, ATTEMPTS, CRASHES, GENERATION, FENCE = 0, 1, 2, 4, 6, 7, 8
@@ -26,7 +26,7 @@ BLANK = b"\0\0\x80".ljust(HANDLER, b"\0")
 _READY_AT_ONCE = NEVER + b"%b" + 2 * NEVER
 """From DUE to NEXT_ATTEMPT, given the instant at which it was accepted."""
 _RECORD_HEADER = 11
-_EXPIRY, _DIGEST, _OPTIONS, DIGEST_BYTES = 32, 64, 128, 8
+_RATE, _EXPIRY, _DIGEST, _OPTIONS, DIGEST_BYTES = 16, 32, 64, 128, 8
 """Flags of records alone, and the size of a digest."""
 _HEAD = struct.Struct(">cBHB")
 _PLAIN_HEAD = _HEAD.pack(b"A", 0, 32768, 0)
@@ -62,10 +62,18 @@ def _extension(message: NewMessage) -> tuple[int, bytes]:
     """What a record of version A has not: its flags and content."""
     from pollconsumer.core.options import encoded, options_of
 
+    rate = _rate(message.rate, message.rate_key.encode()) if message.rate_key else b""
     digest, options = bytes.fromhex(message.digest), encoded(options_of(message))
-    flags = _DIGEST * bool(digest) | _EXPIRY * bool(message.lifetime) | _OPTIONS * bool(options)
+    flags = _RATE * bool(rate) | _DIGEST * bool(digest) | _EXPIRY * bool(message.lifetime) | _OPTIONS * bool(options)
     expiry = pack6(message.lifetime) if message.lifetime else b""
-    return flags, digest + expiry + (len(options).to_bytes(2, "big") + options if options else b"")
+    return flags, rate + digest + expiry + (len(options).to_bytes(2, "big") + options if options else b"")
+
+
+def _rate(rate: str, key: bytes) -> bytes:
+    from pollconsumer.core.rates import parse_rate
+
+    most, period_ms = parse_rate(rate) if rate else (0, 0)
+    return b"%b%b%c%b" % (most.to_bytes(2, "big"), pack6(period_ms), len(key), key)
 
 
 def bare_record(row: bytes) -> bytes:
@@ -85,6 +93,8 @@ def content(record: bytes) -> tuple[str, bytes, bytes, int]:
         at += record[10] if len(record) >= _RECORD_HEADER else 0
         if len(record) > at + 1 and record[1] & CONCURRENCY_KEY:
             at += 2 + record[at + 1]
+        if len(record) > at + 8 and record[1] & _RATE:
+            at += 9 + record[at + 8]
         if record[1] & _DIGEST:
             at += DIGEST_BYTES
         if record[1] & _EXPIRY:
@@ -189,6 +199,7 @@ class Row(NamedTuple):
     generation: int
     parked: bool
     waiting: bool
+    booked: bool
     timestamps: Timestamps
 
 
@@ -212,6 +223,7 @@ def read_row(row: bytes, record: bytes | None = None) -> Row:
         generation=generation,
         parked=bool(flags & PARKED),
         waiting=bool(flags & WAITING),
+        booked=bool(flags & BOOKED) and not enqueued,
         timestamps=Timestamps(
             scheduled_at=scheduled,
             due_at=due,
@@ -235,4 +247,4 @@ def read_record(record: bytes) -> Row:
     handler, *_ = content(record)
     priority = (record[2] << 8 | record[3]) - 32768
     timestamps = Timestamps(scheduled_at=accepted, enqueued_at=accepted)
-    return Row(handler, priority, 0, 0, parked=False, waiting=False, timestamps=timestamps)
+    return Row(handler, priority, 0, 0, parked=False, waiting=False, booked=False, timestamps=timestamps)

@@ -44,7 +44,7 @@ class Script:
     """An operation of the store."""
 
     def __init__(self, name: str, *, shebang: bool) -> None:
-        source = expecting(_PART.sub(lambda found: _read(f"parts/{found[1]}"), _read(name)))
+        source = expecting(_with_parts(name))
         self.keys = tuple(_header(source, "KEYS"))
         """Words for the keys."""
         flags = f"#!lua{_flags(name)}\n" if shebang else ""
@@ -101,6 +101,11 @@ def _called(pieces: list[tuple[str, str]], code: str) -> str:
 
 def _header(source: str, what: str) -> list[str]:
     return [word for kind, words in _HEADER.findall(source) if kind == what for word in words.split()]
+
+
+def _with_parts(name: str) -> str:
+    """A file with the parts that are inserted in it, and in these."""
+    return _PART.sub(lambda found: _with_parts(f"parts/{found[1]}"), _read(name))
 
 
 def _read(name: str) -> str:

@@ -179,6 +179,7 @@ def test_the_fence_stays_in_the_row_through_every_transition(row: bytes, at: int
     DIGESTS,
     HEADERS,
     st.sampled_from([0, 1, 10**12]),
+    st.sampled_from([("", ""), ("", ""), ("k", ""), ("é", "60/1h")]),
 )
 def test_a_record_gives_back_what_it_was_made_of(
     handler: str,
@@ -190,16 +191,17 @@ def test_a_record_gives_back_what_it_was_made_of(
     digest: str,
     headers: dict[str, str] | None,
     lifetime: int,
+    rate: tuple[str, str],
 ) -> None:
     message = NewMessage("m", "q", handler, payload, priority, key=key, concurrency_key=concurrency_key)
-    message = message._replace(digest=digest, headers=headers, lifetime=lifetime)
+    message = message._replace(digest=digest, headers=headers, lifetime=lifetime, rate_key=rate[0], rate=rate[1])
     sent = rows.new_record(message)
     record = sent[:4] + rows.pack6(accepted) + sent[4:]
     *stored, options, expires = rows.content(record)
     assert stored == [handler, payload]
     assert expires == lifetime
     assert (decoded(options).headers if options else None) == headers
-    assert record[:1] == (b"B" if digest or headers or lifetime else b"A")
+    assert record[:1] == (b"B" if digest or headers or lifetime or rate[0] else b"A")
     read = rows.read_record(record)
     assert (read.handler, read.priority, read.attempts) == (handler, priority, 0)
     assert (read.timestamps.enqueued_at, state_of(read.timestamps)) == (accepted, State.READY)

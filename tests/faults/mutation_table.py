@@ -30,6 +30,7 @@ def _python(module: str, name: str, old: str, new: str) -> Mutation:
 
 
 _FENCE = "local refusal = refusal_of(ARGV[1], ARGV[2])"
+_STILL_BOOKED = "without_flag(byte(row, FLAGS), WAITING)"
 _NO_FENCE = "local refusal = nil"
 _OCCURRENCE_KNOWN = (
     "  if redis.call('HEXISTS', records, id) + redis.call('HEXISTS', rows, id)"
@@ -161,6 +162,25 @@ MUTATIONS: tuple[Mutation, ...] = (
     _lua("parts/reserve", "pause", " and redis.call('EXISTS', paused) == 0", ""),
     _lua("parts/limits", "most in flight", "tonumber(most) - redis.call('ZCARD', in_flight)", "tonumber(most)"),
     _lua("parts/reserve", "quota counted", "if sixtieth then", "if false then"),
+    _lua("parts/rates", "most of a rate", "< ledger.most then return false end", "< 9999 then return false end"),
+    _lua("parts/rates", "places that are booked", "(waited and 0 or #ledger.booked / 6)", "0"),
+    _lua("parts/rates", "bookings of those handed out", "    if waited then unbook(ledger) end\n", ""),
+    _lua("parts/rates", "bookings of those that wait again", "    unbook(ledger)\n    instant, at", "    instant, at"),
+    _lua("parts/rates", "the first place for who has waited", "    instant, at = first_place(ledger)\n", ""),
+    _lua("parts/rates", "charges end with the period", "later_than(since, sub(held, 9, ends))", "sub(held, 9, ends)"),
+    _lua(
+        "parts/rates", "bookings end with the period", "later_than(since, sub(held, ends + 1))", "sub(held, ends + 1)"
+    ),
+    _lua("parts/rates", "a clock that went back", "if sub(handed, -6) > stamp then handed = '' end", ""),
+    _lua("parts/rates", "ledgers forgotten", "if #lapsed > 0 then redis.call('HDEL', rates, unpack(lapsed)) end", ""),
+    _lua("parts/refunds", "charges taken back", "if sub(held, at, at + 5) == uncharged[2 * i] then", "if false then"),
+    _lua("unreserve", "charges taken back", "if #uncharged > 0 and redis.call('EXISTS', rates) == 1", "if false"),
+    _lua("parts/settle", "charges taken back", "if #uncharged > 0 and redis.call('EXISTS', rates) == 1", "if false"),
+    _lua("parts/reserve", "a place given up", "standing = standing + offer_places(given_up[i])", ""),
+    *(
+        _lua(name, "booked no longer", "without_flag(without_flag(byte(row, FLAGS), WAITING), BOOKED)", _STILL_BOOKED)
+        for name in ("cancel", "reschedule")
+    ),
     # Ids and unique keys
     _lua("enqueue", "id in the store", "holder = (found_rows[i] or found_records[i] or earlier", "holder = (earlier"),
     _lua("enqueue_new", "id in the store", " == 0 then return {ARGV[1]} end", " < 0 then return {} end"),

@@ -11,7 +11,7 @@ from pollconsumer.core.choices import LauncherRule
 from pollconsumer.core.errors import ConfigurationError
 from pollconsumer.interface.api.app import PollConsumer
 from pollconsumer.interface.assembly.launches import consumer_options, served_queues
-from pollconsumer.interface.assembly.own_queue import OwnQueues
+from pollconsumer.interface.assembly.own_defaults import OwnDefaults
 from pollconsumer.interface.assembly.recurrences import load_recurrences
 from pollconsumer.interface.settings.model import (
     CommandSettings,
@@ -141,10 +141,10 @@ def test_a_command_and_an_installation_without_modules_import_nothing(monkeypatc
     monkeypatch.setattr("pollconsumer.interface.assembly.handlers.import_handlers", fail)
     commands = {"backup": CommandSettings(command=("true",), queue="long")}
     settings = Settings(handlers=("nowhere",), commands=commands)
-    assert OwnQueues(settings).of("backup") == "long"
-    assert OwnQueues(Settings()).of("mail.send") == "default"
+    assert OwnDefaults(settings).of("backup").queue == "long"
+    assert OwnDefaults(Settings()).of("mail.send").queue == "default"
     with pytest.raises(ConfigurationError, match="imported"):
-        OwnQueues(settings).of("mail.send")
+        OwnDefaults(settings).of("mail.send")
 
 
 def test_a_recurrence_goes_to_the_queue_of_its_handler_unless_it_names_another() -> None:

@@ -15,6 +15,7 @@ from pollconsumer.runtime.handling.arguments import BadArguments
 from pollconsumer.runtime.handling.context import Context, Delivery, Situation
 from pollconsumer.runtime.handling.executor import Attempt, InlineExecutor, ThreadExecutor
 from pollconsumer.runtime.handling.outcome import Outcome, describe
+from pollconsumer.runtime.messages import Defaults
 from tests.site import PATIENCE
 
 if TYPE_CHECKING:
@@ -116,7 +117,7 @@ def test_a_context_has_the_deadline_of_the_timeout(executor: Executor) -> None:
     async def left(context: Context) -> float:
         return context.time_left()
 
-    situation = Situation(time.monotonic() + 600, lambda: False, lambda _: None, str)
+    situation = Situation(time.monotonic() + 600, lambda: False, lambda _: None, Defaults)
     context = Context(Delivery("n", "q", "id", "h", 1, 0, 1), situation)
     annotated: Any = left
     annotated.__annotations__["context"] = Context

@@ -19,6 +19,7 @@ from pollconsumer.interface.settings.load import ABOUT_MESSAGE, MESSAGE_VARIABLE
 from pollconsumer.runtime.consuming.settling import MAX_RESULT_BYTES
 from pollconsumer.runtime.handling.context import Context, Delivery, Situation
 from pollconsumer.runtime.launch.process import birth
+from pollconsumer.runtime.messages import Defaults
 from pollconsumer.runtime.programs.command import KEPT_BYTES, Command, CommandFailed
 from pollconsumer.runtime.programs.notes import Programs
 from tests.site import wait_until
@@ -30,7 +31,7 @@ DELIVERY = Delivery("tests", "mail", "m1", "send", attempt=2, generation=1, fenc
 
 
 def context(delivery: Delivery = DELIVERY) -> Context:
-    return Context(delivery, Situation(time.monotonic() + 60, lambda: False, lambda _: None, lambda _: "default"))
+    return Context(delivery, Situation(time.monotonic() + 60, lambda: False, lambda _: None, Defaults))
 
 
 class Run(Protocol):

@@ -20,6 +20,7 @@ from pollconsumer.runtime.handling.executor import Attempt, ThreadExecutor
 from pollconsumer.runtime.handling.handler import Handler, with_hooks
 from pollconsumer.runtime.handling.hooks import Crashed, Hooks, hooked_coroutine
 from pollconsumer.runtime.handling.timeouts import limited
+from pollconsumer.runtime.messages import Defaults
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def context() -> Context:
-    situation = Situation(0.0, lambda: False, lambda _: None, lambda _: "default")
+    situation = Situation(0.0, lambda: False, lambda _: None, Defaults)
     return Context(Delivery("tests", "default", "m1", "h", 1, 0, 7), situation)
 
 

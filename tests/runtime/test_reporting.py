@@ -14,6 +14,7 @@ from pollconsumer.core.progress import Progress
 from pollconsumer.runtime.consuming import reporting
 from pollconsumer.runtime.consuming.reporting import Reporting
 from pollconsumer.runtime.handling.context import Context, Delivery, Situation
+from pollconsumer.runtime.messages import Defaults
 from pollconsumer.store import rows
 from pollconsumer.store.reservations import Lot, Reservation
 
@@ -101,7 +102,7 @@ def test_a_store_that_is_away_costs_the_handler_nothing_and_the_next_report_is_s
 
 def context(reports: list[Progress]) -> Context:
     delivery = Delivery("n", "q", "id", "h", 1, 0, 1)
-    return Context(delivery, Situation(0.0, bool, lambda _: None, str, report=reports.append))
+    return Context(delivery, Situation(0.0, bool, lambda _: None, Defaults, report=reports.append))
 
 
 def test_a_handler_tells_how_far_it_has_come() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pollconsumer.core.message import NewMessage, digest_of
@@ -36,16 +37,29 @@ def message(
     digest: str = "",
     headers: dict[str, str] | None = None,
     expires: int = 0,
+    rate_key: str = "",
+    rate: str = "",
 ) -> NewMessage:
     keys = (key, lifetime, concurrency, limit)
-    return NewMessage(
+    new = NewMessage(
         id, queue, handler, payload, priority, due, delay, *keys, digest, headers=headers, lifetime=expires
     )
+    return new._replace(rate_key=rate_key, rate=rate)
 
 
 def chosen(id: str, payload: bytes = b"{}", *, handler: str = "handler", queue: str = QUEUE) -> NewMessage:  # noqa: A002
     """A message whose id the user chose."""
     return message(id, payload=payload, handler=handler, queue=queue, digest=digest_of(handler, payload))
+
+
+def age_rates(store: RedisStore, queue: str, ms: int) -> None:
+    """Have what the ledgers of rates say have been so much earlier."""
+    key = partial(store.keys.queue, queue)
+    found = store.wire.command("HGETALL", key("rates"))
+    for field, value in zip(found[::2], found[1::2], strict=True):
+        instants = [int.from_bytes(value[at : at + 6], "big") - ms for at in (0, *range(8, len(value), 6))]
+        until, *others = map(rows.pack6, instants)
+        store.wire.command("HSET", key("rates"), field, until + value[6:8] + b"".join(others))
 
 
 class Launch:

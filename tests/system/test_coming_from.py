@@ -32,6 +32,8 @@ def test_the_code_for_readers_who_come_from_rq(site: Site) -> None:
     assert run_program(site, "from-rq.md") == "ready True\n[True]\n"
     done = site.drain()
     assert (done.returncode, done.stdout, done.stderr) == (0, "3 words, for ada\n", "")
+    reminders = site.json("list", "--handler", "remind", "--limit", "99")
+    assert sorted(each["state"] for each in reminders) == ["completed"] * 60 + ["scheduled"]
 
 
 def test_the_code_for_readers_who_come_from_celery(site: Site) -> None:

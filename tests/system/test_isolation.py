@@ -21,6 +21,7 @@ from pollconsumer.interface.isolation.launch_side import isolating
 from pollconsumer.interface.settings.load import load_settings
 from pollconsumer.runtime.handling.context import Context, Delivery, Situation
 from pollconsumer.runtime.handling.outcome import Outcome, trace
+from pollconsumer.runtime.messages import Defaults
 from tests.site import Site, wait_until
 
 if TYPE_CHECKING:
@@ -404,9 +405,9 @@ class Given:
     def __init__(self, *, save: Callable[[bytes], None] | None = None, cancelled: Callable[[], bool] = bool) -> None:
         self.saved: list[bytes] = []
         delivery = Delivery("n", "q", "id", "told", 2, 1, 7, {"step": 0})
-        queue_of = {"told": "mail"}.__getitem__
+        defaults_of = {"told": Defaults("mail")}.__getitem__
         self.context = Context(
-            delivery, Situation(time.monotonic() + 60, cancelled, save or self.saved.append, queue_of)
+            delivery, Situation(time.monotonic() + 60, cancelled, save or self.saved.append, defaults_of)
         )
 
 

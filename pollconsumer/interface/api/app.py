@@ -27,7 +27,7 @@ from pollconsumer.interface.settings.rules import check_recurrence
 from pollconsumer.interface.settings.values import parse_timeout, parse_word
 from pollconsumer.runtime.handling.arguments import Arguments
 from pollconsumer.runtime.handling.hooks import Hooks
-from pollconsumer.runtime.messages import SendOptions, milliseconds, new_message
+from pollconsumer.runtime.messages import Defaults, SendOptions, milliseconds, new_message
 
 if TYPE_CHECKING:
     import os
@@ -185,9 +185,10 @@ class PollConsumer(Producing, Hooking):
         ValueError or TypeError for an invalid message, OutcomeUnknown if the reply was lost, StoreUnreachable;
         Conflict, a ValueError, if ``id`` belongs to a message with another handler or payload.
         """
+        defaults = self.defaults_of(handler)
         if options.get("queue") is None:
-            options["queue"] = self.queue_of(handler)
-        return self.enqueue_one(new_message(handler, payload or {}, **options))
+            options["queue"] = defaults.queue
+        return self.enqueue_one(defaults.rated(new_message(handler, payload or {}, **options)))
 
     async def enqueue_async(
         self, handler: str, payload: Mapping[str, Any] | None = None, **options: Unpack[SendOptions]
@@ -201,16 +202,19 @@ class PollConsumer(Producing, Hooking):
             message = self._drafted(message)  # in the caller's task, whose trace it may look for
 
         def call() -> Handle[Any]:
-            placed = message if options.get("queue") else message._replace(queue=self.queue_of(handler))
+            defaults = self.defaults_of(handler)
+            placed = defaults.rated(message)
+            if options.get("queue") is None:
+                placed = placed._replace(queue=defaults.queue)
             entry = self._opened().enqueue_one(placed)
             return Handle(entry.id, placed.queue, self, duplicate=entry.duplicate)
 
         return await self._make_async(call)
 
-    def queue_of(self, handler: str) -> str:
-        """The queue of a handler registered in this process for the same store, or of a command; else ``default``."""
+    def defaults_of(self, handler: str) -> Defaults:
+        """Those of a handler registered in this process for the same store, or of a command."""
         known = self.registered(handler)
-        return self._settings().queue_of(handler) if known is None else known.queue
+        return self._settings().defaults_of(handler) if known is None else known.defaults
 
     def registered(self, handler: str) -> Handler | None:
         """The handler of that name in this process for the same store."""

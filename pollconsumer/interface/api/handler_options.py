@@ -9,6 +9,7 @@ from typing import Any, Literal, NoReturn, TypedDict
 from pollconsumer.core.errors import ConfigurationError
 from pollconsumer.core.message import check_queue
 from pollconsumer.core.notation.timespan import parse_duration
+from pollconsumer.core.rates import parse_rate
 from pollconsumer.core.retry import Backoff, RetryPolicy
 from pollconsumer.interface.settings.values import parse_timeout
 from pollconsumer.runtime.handling.arguments import Arguments
@@ -22,7 +23,8 @@ class HandlerOptions(TypedDict, total=False):
     one of the exceptions in ``fatal``. ``timeout``, seconds or text such as ``30s``, after which it is stopped and the
     attempt fails. ``isolation="process"``: it runs in a separate process, which is killed at the timeout.
     ``result_ttl``: how long a result is kept (a day), 0 disables results. ``delivery="at_most_once"``: a message is
-    never handled twice; it becomes a dead letter if the handler fails or its process dies.
+    never handled twice; it becomes a dead letter if the handler fails or its process dies. ``rate``: at most so many of
+    its messages are handed out, as ``60/1h``; with ``rate_key``, of those with the same value of this argument.
     """
 
     queue: str
@@ -33,6 +35,8 @@ class HandlerOptions(TypedDict, total=False):
     isolation: Literal["none", "process"]
     result_ttl: str | float
     delivery: Literal["at_least_once", "at_most_once"]
+    rate: str | None
+    rate_key: str | None
 
 
 def check_options(options: HandlerOptions) -> dict[str, Any]:
@@ -64,7 +68,18 @@ def check_options(options: HandlerOptions) -> dict[str, Any]:
         "isolated": options.get("isolation") == "process",
         "result_ttl": seconds_of("result_ttl", result_ttl, parse_duration),
         "at_most_once": at_most_once,
+        "rate": _rate(options.get("rate")),
+        "rate_key": options.get("rate_key"),
     }
+
+
+def _rate(rate: str | None) -> str | None:
+    if rate is not None:
+        try:
+            parse_rate(rate)
+        except ValueError as error:
+            raise ConfigurationError("rate", repr(rate), str(error)) from None
+    return rate
 
 
 def check_retry(retry: RetryPolicy) -> None:
@@ -117,6 +132,8 @@ def refuse_second(name: str, first: Callable[..., Any], second: Callable[..., An
 
 def handler_of(name: str, function: Callable[..., Any], arguments: Arguments, checked: dict[str, Any]) -> Handler:
     """The handler ``name`` that calls ``function``, with the fields ``checked``."""
+    if (argument := checked["rate_key"]) is not None and not arguments.takes(argument):
+        raise ConfigurationError("rate_key", repr(argument), f"the handler {name} has no parameter of that name")
     run, asynchronous = calling(function, arguments), iscoroutinefunction(function)
     if checked["timeout"] is not None and not asynchronous and not checked["isolated"]:
         from pollconsumer.runtime.handling.timeouts import limited

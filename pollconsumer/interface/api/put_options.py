@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from pollconsumer.core.recurrence import First
     from pollconsumer.runtime.handling.handler import Handler
+    from pollconsumer.runtime.messages import Defaults
     from pollconsumer.store.recurrences import Put
 
 _NAME = re.compile(rf"[A-Za-z0-9_.:@+-]{{1,{LONGEST_NAME}}}")
@@ -69,8 +70,9 @@ class NamedPutOptions(PutOptions):
 _OPTIONS = PutOptions.__annotations__.keys()
 
 
-def new_put(name: str, registered: Handler | None, /, **options: Unpack[PutOptions]) -> Put:
-    """A validated recurrence, and where it begins. ``registered``: its handler, if that is registered here.
+def new_put(name: str, registered: Handler | None, defaults: Defaults, /, **options: Unpack[PutOptions]) -> Put:
+    """A validated recurrence, and where it begins. ``registered``: its handler, if that is registered here;
+    ``defaults``: those of its occurrences.
 
     BadData (a ValueError) for an invalid value, TypeError for a naive datetime or an unknown option.
     """
@@ -80,12 +82,12 @@ def new_put(name: str, registered: Handler | None, /, **options: Unpack[PutOptio
         rule = f"1 to {LONGEST_NAME} letters, digits or any of _ . : @ + -"
         raise BadData("recurrence name", repr(name), rule)
     try:
-        return _new_put(name, registered, {key: value for key, value in options.items() if value is not None})
+        return _new_put(name, registered, defaults, {key: value for key, value in options.items() if value is not None})
     except ValueError as error:
         raise BadData(f"recurrence {name}: {error}") from None
 
 
-def _new_put(name: str, registered: Handler | None, given: dict[str, Any]) -> Put:
+def _new_put(name: str, registered: Handler | None, defaults: Defaults, given: dict[str, Any]) -> Put:
     payload, first, until = given.pop("payload", {}), given.pop("first", "now"), given.pop("until", None)
     times, created_by = given.pop("times", None), given.pop("created_by", None)
     headers = check_headers(given.pop("headers", {}))
@@ -107,7 +109,7 @@ def _new_put(name: str, registered: Handler | None, given: dict[str, Any]) -> Pu
         cron=rule.cron,
         every=None if rule.every is None else _whole(parse_duration(rule.every)),
         timezone=rule.timezone,
-        queue=rule.queue or "default",
+        queue=rule.queue or defaults.queue,
         payload=json.loads(encode_payload(dict(payload))),
         priority=rule.priority,
         missed=rule.missed,
@@ -121,7 +123,7 @@ def _new_put(name: str, registered: Handler | None, given: dict[str, Any]) -> Pu
         created_by=created_by,
         ping=rule.ping,
     )
-    return recurrence, _first(first)
+    return defaults.rated_recurrence(recurrence), _first(first)
 
 
 def _first(first: Any) -> First:

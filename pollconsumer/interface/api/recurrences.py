@@ -105,9 +105,7 @@ class AppRecurrences:
 
     def _new(self, name: str, options: PutOptions) -> Put:
         handler = options.get("handler", "")
-        if options.get("queue") is None:
-            options = {**options, "queue": self._app.queue_of(handler)}
-        return new_put(name, self._app.registered(handler), **options)
+        return new_put(name, self._app.registered(handler), self._app.defaults_of(handler), **options)
 
     def _named(self, options: NamedPutOptions) -> Put:
         given: Any = dict(options)

@@ -97,6 +97,8 @@ class Sending(Generic[P, R]):
     def __init__(self, handler: HandlerFunction[P, ..., Any, R], options: SendOptions) -> None:
         self._handler, self._options = handler, options
         self._first = new_message(handler.definition.name, {}, **options)
+        self._defaults = handler.definition.defaults
+        self._is_rated = self._defaults[1:] != (None, None)
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         """Enqueue a message. TypeError if the arguments do not fit."""
@@ -128,7 +130,7 @@ class Sending(Generic[P, R]):
         ]
 
     def _messages(self, encoded: list[bytes]) -> Sequence[NewMessage]:
-        if self._first.digest:
+        if self._first.digest or self._is_rated:
             return [self._message(payload) for payload in encoded]
         (_, queue, handler, _, *options), ids = self._first, new_ids(len(encoded))
         if self._first[OPTIONS] == NO_OPTIONS:
@@ -149,6 +151,8 @@ class Sending(Generic[P, R]):
 
     def _message(self, payload: bytes) -> NewMessage:
         first = self._first
+        if self._is_rated:
+            first = self._defaults.rated(first._replace(payload=payload))
         if first.digest:
             return first._replace(payload=payload, digest=digest_of(first.handler, payload))
         return NewMessage._make((new_id(), first.queue, first.handler, payload, *first[4:]))  # quicker than _replace

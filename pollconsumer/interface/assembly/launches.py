@@ -10,11 +10,13 @@ from pollconsumer.core.choices import LauncherRule
 from pollconsumer.core.durations import OVERRUN_TARGETS
 from pollconsumer.core.launcher.detection import UNKNOWN, find_launcher, given_launcher, run_id
 from pollconsumer.core.launcher.punctuality import FLOOR, Punctuality
+from pollconsumer.core.notation.quota import parse_quota
+from pollconsumer.core.rates import parse_rate
 from pollconsumer.interface.event_log import listener
 from pollconsumer.interface.log_records import identify
 from pollconsumer.interface.logs import STANDING, about, log
 from pollconsumer.interface.settings.model import ConsumerSettings, MoverSettings, Settings
-from pollconsumer.interface.settings.values import parse_keep, parse_quota
+from pollconsumer.interface.settings.values import parse_keep
 from pollconsumer.interface.store_opener import opener_of
 from pollconsumer.runtime.launch.held import Launch, LaunchPlan
 from pollconsumer.runtime.launch.leaving import before_exit
@@ -223,7 +225,8 @@ def consumer_options(
     limits = {}
     for name, table in tables.items():
         quota, period_ms = parse_quota(table.quota) if table.quota else (None, None)
-        limits[name] = Limits(table.max_in_flight, quota, period_ms)
+        rate, rate_period_ms = parse_rate(table.rate) if table.rate else (None, None)
+        limits[name] = Limits(table.max_in_flight, quota, period_ms, rate, rate_period_ms)
     weighted = any(table.weight for table in tables.values())
     return ConsumerOptions(
         queues=queues,

@@ -52,6 +52,8 @@ def _handler_of(name: str, run: Command, command: CommandSettings) -> Handler:
         command.max_attempts,
         backoff_of(command.retry),
         queue=command.queue,
+        rate=command.rate,
+        rate_key=command.rate_key,
         takes_context=True,
         timed=lambda seconds: _handler_of(name, run.with_timeout(seconds), command),
     )

@@ -26,6 +26,7 @@ def load_recurrences(settings: Settings, handlers: Mapping[str, Handler]) -> lis
     from pollconsumer.core.notation.timespan import parse_duration
     from pollconsumer.core.recurrence import Recurrence
     from pollconsumer.interface.settings.rules import check_recurrence
+    from pollconsumer.runtime.messages import Defaults
 
     recurrences = []
     for name, given in chosen.items():
@@ -34,10 +35,14 @@ def load_recurrences(settings: Settings, handlers: Mapping[str, Handler]) -> lis
         except ValueError as error:
             raise ConfigurationError(f"recurrences.{name}: {error}") from None
         handler = handlers.get(given.handler)
+        defaults = Defaults() if handler is None else handler.defaults
         fields = asdict(given) | {
             "every": None if given.every is None else parse_duration(given.every),
-            "queue": given.queue or ("default" if handler is None else handler.queue),
+            "queue": given.queue or defaults.queue,
             "occurrence_wanted": handler is not None and handler.takes_occurrence,
         }
-        recurrences.append(Recurrence(name=name, **fields))
+        try:
+            recurrences.append(defaults.rated_recurrence(Recurrence(name=name, **fields)))
+        except ValueError as error:
+            raise ConfigurationError(f"recurrences.{name}: {error}") from None
     return recurrences

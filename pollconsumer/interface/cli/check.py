@@ -25,6 +25,7 @@ from pollconsumer.core.window import predict_stop
 from pollconsumer.interface.api.registry import registry
 from pollconsumer.interface.assembly.handlers import load_handlers
 from pollconsumer.interface.assembly.launches import launcher_of, served_queues
+from pollconsumer.interface.assembly.rates import described, rates_of
 from pollconsumer.interface.assembly.recurrences import load_recurrences
 from pollconsumer.interface.cli.group import current_settings
 from pollconsumer.interface.cli.output import print_json, print_table
@@ -105,6 +106,7 @@ def check(as_json: bool) -> None:
         "queues": list(queues),
         "handlers": sorted(handlers),
         "commands": {name: _command(handlers[name], settings, longest) for name in settings.commands},
+        "rates": rates_of(settings, handlers),
         "recurrences": sorted(each.name for each in recurrences),
         "queues_not_served": unserved,
         "queues_served_elsewhere": [queue for queue in unserved if service[queue].lately],
@@ -282,6 +284,7 @@ def _print(
         elif not command["fits"]:
             longer = f"{format_duration(seconds)}, longer than {most}: the watchdog ends it before, with its launch"
             rows.append((f"timeout of {name}", longer))
+    rows += described(report["rates"])
     if report["recurrences"]:
         rows.append(("recurrences", ", ".join(report["recurrences"])))
     rows += [("not served here", problem) for problem in not_served]

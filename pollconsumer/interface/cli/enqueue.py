@@ -24,7 +24,7 @@ from pollconsumer.core.errors import (
 from pollconsumer.core.message import MAX_PRIORITY, NewMessage
 from pollconsumer.core.notation.instants import datetime_of
 from pollconsumer.core.options import MOST_ATTEMPTS
-from pollconsumer.interface.assembly.own_queue import OwnQueues
+from pollconsumer.interface.assembly.own_defaults import OwnDefaults
 from pollconsumer.interface.cli import discard
 from pollconsumer.interface.cli.group import current_settings
 from pollconsumer.interface.cli.opened import redis_store
@@ -73,6 +73,8 @@ def as_mapping(ctx: click.Context, param: click.Parameter, given: Sequence[tuple
 @click.option("--key-lifetime", cls=Once, type=Duration(positive=True, most=LONGEST_DELAY), help="The key expires.")
 @click.option("--concurrency-key", cls=Once, help="Messages with the same key are handled one at a time,")
 @click.option("--concurrency-limit", cls=Once, type=click.IntRange(1, 255), help="or this many.")
+@click.option("--rate-key", cls=Once, help="Messages with the same key and rate are handed out at this rate,")
+@click.option("--rate", cls=Once, metavar="N/PERIOD", help="as 60/1h; by default the queue's.")
 @click.option("--id", cls=Once, help="Your own id: enqueueing it again makes no second message.")
 @click.option("--expires", cls=Once, type=Duration(positive=True, most=LONGEST_DELAY), help="Not handled after that.")
 @click.option("--header", "headers", multiple=True, type=HEADER, callback=as_mapping, help="Repeatable.")
@@ -103,9 +105,18 @@ def enqueue(
     given_payload = payload_of(payload)
     if options["at"] is not None:
         options["at"] = datetime_of(options["at"])
-    options["queue"] = options["queue"] or OwnQueues(current_settings()).of(handler)
-    message = new_message(handler, given_payload, **options)
+    message = _new_message(handler, given_payload, options, OwnDefaults(current_settings()))
     Report(as_json).show(redis_store().enqueue([message]))
+
+
+def _new_message(
+    handler: str, payload: dict[str, Any], options: dict[str, Any], own_defaults: OwnDefaults
+) -> NewMessage:
+    """With the handler's queue and rate, unless a queue is given: then no module is imported."""
+    if options.get("queue"):
+        return new_message(handler, payload, **options)
+    defaults = own_defaults.of(handler)
+    return defaults.rated(new_message(handler, payload, **options | {"queue": defaults.queue}))
 
 
 def payload_of(text: str | None) -> dict[str, Any]:
@@ -130,7 +141,7 @@ def parse_object(what: str, text: str) -> dict[str, Any]:
 
 def _enqueue_lines(source: str, skip: int, report: Report) -> None:
     """Enqueue the lines before a refused one; the error gives their number, and how to continue."""
-    store, own_queues = redis_store(), OwnQueues(current_settings())
+    store, own_defaults = redis_store(), OwnDefaults(current_settings())
     with _opened(source) as file, progress_bar(size := _size_of(file), shown=report.shows_progress) as bar:
         given = ((number, line) for number, line in enumerate(file, 1) if number > skip and line.strip())
         while part := list(islice(given, BULK)):
@@ -139,7 +150,7 @@ def _enqueue_lines(source: str, skip: int, report: Report) -> None:
             refused = None
             for _, line in part:
                 try:
-                    messages.append(_line_message(line, own_queues))
+                    messages.append(_line_message(line, own_defaults))
                 except BadData as error:
                     refused = error
                     break
@@ -175,7 +186,7 @@ def _cut_off(error: StoreUnreachable, lines: list[int], accepted: int) -> StoreU
     return StoreUnreachable(f"{error}; {accepted} accepted before that: go on with --skip {lines[0] - 1}")
 
 
-def _line_message(line: bytes, own_queues: OwnQueues) -> NewMessage:
+def _line_message(line: bytes, own_defaults: OwnDefaults) -> NewMessage:
     try:
         entry = parse_object("message", line.decode().strip())
     except UnicodeDecodeError as error:
@@ -188,12 +199,11 @@ def _line_message(line: bytes, own_queues: OwnQueues) -> NewMessage:
     options = {"in_" if name == "in" else name: value for name, value in entry.items()}
     handler, payload = options.pop("handler"), options.pop("payload", {})
     try:
-        options["queue"] = options.get("queue") or own_queues.of(handler)
         if options.get("at") is not None:
             options["at"] = datetime_of(DUE_TIME.read(str(options["at"])))
         if options.get("in_") is not None:
             milliseconds("in", options["in_"])  # so that the error has the name of the line's key
-        return new_message(handler, payload, **options)
+        return _new_message(handler, payload, options, own_defaults)
     except BadData:
         raise
     except (ValueError, TypeError, ConfigurationError) as error:

@@ -12,12 +12,13 @@ from pollconsumer.core.errors import BadData
 from pollconsumer.core.message import MAX_PRIORITY
 from pollconsumer.core.notation.instants import datetime_of
 from pollconsumer.interface.api.put_options import new_put
-from pollconsumer.interface.assembly.own_queue import OwnQueues
+from pollconsumer.interface.assembly.own_defaults import OwnDefaults
 from pollconsumer.interface.cli.enqueue import HEADER, as_mapping, payload_of
 from pollconsumer.interface.cli.group import current_settings
 from pollconsumer.interface.cli.kinds import Text
 from pollconsumer.interface.cli.opened import opened
 from pollconsumer.interface.cli.types import CRON, DUE_TIME, HANDLER_NAME, QUEUE_NAME, Duration, Once, Value
+from pollconsumer.runtime.messages import Defaults
 from pollconsumer.store.recurrences import Recurrences
 
 
@@ -59,13 +60,13 @@ def add(name: str, handler: str, payload: str | None, disabled: bool, **options:
     """
     if (options["every"] is None) == (options["cron"] is None):
         raise click.UsageError("give --every or --cron, one of them")
-    own_queues = OwnQueues(current_settings())
-    registered = None
+    own_defaults = OwnDefaults(current_settings())
+    registered, defaults = None, Defaults()
     if options["queue"] is None:
-        registered = own_queues.registered(handler)
-        options["queue"] = own_queues.of(handler)
+        registered, defaults = own_defaults.registered(handler), own_defaults.of(handler)
+    options |= {"handler": handler, "payload": payload_of(payload), "enabled": not disabled}
     try:
-        put = new_put(name, registered, handler=handler, payload=payload_of(payload), enabled=not disabled, **options)
+        put = new_put(name, registered, defaults, **options)
     except TypeError as error:
         raise BadData(str(error)) from None
     opened(Recurrences).put([put])

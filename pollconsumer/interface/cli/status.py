@@ -110,6 +110,7 @@ def describe(message: Message) -> dict[str, Any]:
         "last_error": message.last_error,
         "traceback": message.traceback,
         "waits_for_concurrency_key": row.waiting,
+        "waits_for_rate_key": row.booked,
         "result": message.result,
         "stop_asked_at": message.stop_asked_at and iso(message.stop_asked_at),
         "progress": message.progress and progress_as_json(message.progress),
@@ -148,6 +149,7 @@ def print_message(details: dict[str, Any], *, as_json: bool) -> None:
     rows += [("checkpoint", json_text(details["checkpoint"]))] if details.get("checkpoint") is not None else []
     rows += [("stop asked", _stop(details))] if details["stop_asked_at"] else []
     rows += [("waits for", "its concurrency key")] if details["waits_for_concurrency_key"] else []
+    rows += [("waits for", "the rate of its key, until its next attempt")] if details["waits_for_rate_key"] else []
     rows += [("raw", details["raw"])] if details.get("raw") else []
     rows += [(name, at) for name, at in details["timestamps"].items() if at]
     durations = details["durations"].items()

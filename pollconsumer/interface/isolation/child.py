@@ -25,6 +25,7 @@ from pollconsumer.runtime.handling.handler import Handler, hooks_before_enqueue
 from pollconsumer.runtime.handling.in_hand import IN_SLOT
 from pollconsumer.runtime.handling.stray_forks import end_stray
 from pollconsumer.runtime.isolation.protocol import Connection, decode_refusal, encode_messages, encode_outcome
+from pollconsumer.runtime.messages import Defaults
 
 if TYPE_CHECKING:
     from pollconsumer.core.progress import Progress
@@ -46,7 +47,7 @@ def serve(launch: socket.socket, introduction: dict[str, Any]) -> None:
         connection.send({"unready": str(error)})
         return
     connection.send({"ready": True})
-    _Serving(connection, handlers, introduction["queues"]).serve()
+    _Serving(connection, handlers, introduction["defaults"]).serve()
 
 
 REPORT_EVERY = 0.2
@@ -94,8 +95,8 @@ class Handed(NamedTuple):
 
 
 class _Serving:
-    def __init__(self, connection: Connection, handlers: dict[str, Handler], queues: dict[str, str]) -> None:
-        self._connection, self._handlers, self._queues = connection, handlers, queues
+    def __init__(self, connection: Connection, handlers: dict[str, Handler], defaults: dict[str, list[Any]]) -> None:
+        self._connection, self._handlers, self._defaults = connection, handlers, defaults
         self._attempts: SimpleQueue[dict[str, Any] | None] = SimpleQueue()
         self._replies: SimpleQueue[dict[str, Any]] = SimpleQueue()
         self._asking = threading.Lock()
@@ -143,7 +144,7 @@ class _Serving:
                 given["deadline"],
                 lambda: self._cancelled,
                 self._save,
-                self._queue_of,
+                self._defaults_of,
                 report=reports.report,
                 before_enqueue=hooks_before_enqueue(handler),
             )
@@ -164,5 +165,5 @@ class _Serving:
         if "refused" in reply:
             raise decode_refusal(reply["refused"])
 
-    def _queue_of(self, handler: str) -> str:
-        return self._queues.get(handler, "default")
+    def _defaults_of(self, handler: str) -> Defaults:
+        return Defaults(*self._defaults.get(handler, ()))

@@ -31,7 +31,7 @@ def isolating(
         "quiet": log.level == logging.ERROR,
         "streaks": streaks and {"name": streaks.name, "launch": streaks.launch},
         "identity": identity(),
-        "queues": {name: handler.queue for name, handler in handlers.items()},
+        "defaults": {name: handler.defaults for name, handler in handlers.items()},
     }
     program = Path(__file__).with_name("child_main.py")
     with closing(Processes(program, introduction, check_lease)) as processes:

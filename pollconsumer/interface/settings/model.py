@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pollconsumer.core.choices import Dialect, HandOff, LauncherRule, Loop, Missed, Overlap
 from pollconsumer.core.notation.timespan import parse_duration
 from pollconsumer.interface.settings.values import check_argv, check_exit_codes, parse_memory
 from pollconsumer.runtime.own_files import OwnFiles, state_directories
+
+if TYPE_CHECKING:
+    from pollconsumer.runtime.messages import Defaults
 
 VERSION = "0.1.0"
 PREFIX = "POLLCONSUMER_"
@@ -129,6 +132,9 @@ class QueueSettings:
 
     quota: str | None = None
     """Most messages handed out in any such period, as ``100/1m``."""
+    rate: str | None = None
+    """Most messages with one rate key handed out in any such period, as ``60/1h``, 1000 at most; those with a rate of
+    their own have that."""
     max_in_flight: int | None = None
     """Most messages reserved at one time, over all launches."""
     weight: int | None = None
@@ -180,6 +186,10 @@ class CommandSettings:
     """How long after SIGTERM the rest of the group gets SIGKILL."""
     queue: str = "default"
     """Where its messages go when the producer names none."""
+    rate: str | None = None
+    """Most of its messages handed out in any such period, as ``60/1h``, 1000 at most."""
+    rate_key: str | None = None
+    """The member of the payload of which each value counts by itself."""
     max_attempts: int = 5
     """After so many failures the message is a dead letter."""
     retry: dict[str, Any] = field(default_factory=dict)
@@ -220,9 +230,12 @@ class Settings:
     directory: Path = field(default_factory=Path.cwd)
     config: Path | None = None
 
-    def queue_of(self, handler: str) -> str:
-        """The queue of messages whose producer names none and does not know the handler."""
-        return self.commands[handler].queue if handler in self.commands else "default"
+    def defaults_of(self, handler: str) -> Defaults:
+        """Of messages whose producer does not know the handler."""
+        from pollconsumer.runtime.messages import Defaults  # a mover needs none of it
+
+        command = self.commands.get(handler)
+        return Defaults() if command is None else Defaults(command.queue, command.rate, command.rate_key)
 
     def state_files(self) -> OwnFiles:
         """Files that outlive a launch: below ``state``, unless that is none, or in the user's directories."""

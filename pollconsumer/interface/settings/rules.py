@@ -11,8 +11,10 @@ from typing import Any
 from pollconsumer.core.errors import BadData, ConfigurationError, PollConsumerError, UsageError
 from pollconsumer.core.message import check_handler, check_priority, encode_payload
 from pollconsumer.core.notation.addresses import check_address
+from pollconsumer.core.notation.quota import parse_quota
 from pollconsumer.core.notation.redaction import HIDDEN, redacted, site_of
 from pollconsumer.core.notation.timespan import YEAR, parse_duration
+from pollconsumer.core.rates import parse_rate
 from pollconsumer.core.retry import Backoff
 from pollconsumer.interface.settings.model import PREFIX, CommandSettings, QueueSettings, RecurrenceSettings, Settings
 from pollconsumer.interface.settings.values import (
@@ -22,7 +24,6 @@ from pollconsumer.interface.settings.values import (
     check_store,
     check_zone,
     parse_keep,
-    parse_quota,
 )
 
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -166,6 +167,8 @@ def check_limits(queue: str, limits: QueueSettings) -> None:
             parse_quota(limits.quota)
         except ValueError as error:
             raise ValueError(f"quota: {limits.quota}; {error}") from None
+    if limits.rate is not None and (problem := _problem_of(limits.rate)):
+        raise ValueError(f"rate: {limits.rate}; {problem}")
     for name, keep in (("keep_completed", limits.keep_completed), ("keep_dead", limits.keep_dead)):
         if keep is not None:
             try:
@@ -175,6 +178,15 @@ def check_limits(queue: str, limits: QueueSettings) -> None:
     for name, value, most in (("max_in_flight", limits.max_in_flight, 1_000_000), ("weight", limits.weight, 1000)):
         if value is not None and not 1 <= value <= most:
             raise ValueError(f"{name}: {value}; must be 1-{most}")
+
+
+def _problem_of(rate: str) -> str:
+    """Why it is no rate; empty if it is one."""
+    try:
+        parse_rate(rate)
+    except ValueError as error:
+        return str(error)
+    return ""
 
 
 def check_recurrence(name: str, recurrence: RecurrenceSettings) -> None:
@@ -275,6 +287,10 @@ def _rules_of(command: CommandSettings) -> Iterator[tuple[str, object, bool, str
     yield "timeout", timeout, timeout is None or 0 < timeout <= YEAR, "must be > 0, and at most 365d"
     yield "kill_after", command.kill_after, command.kill_after <= YEAR, "must be between 0 and 365d"
     yield "queue", command.queue, bool(NAME.fullmatch(command.queue)), NAME_RULE
+    if command.rate is not None:
+        problem = _problem_of(command.rate)
+        yield "rate", command.rate, not problem, problem
+    yield "rate_key", command.rate_key, command.rate_key != "", "name a member of the payload"
     yield "max_attempts", attempts, 1 <= attempts <= 10_000, "must be 1-10000"
     for variable in command.environment:
         rule = "name variables to pass on, without values"

@@ -6,14 +6,13 @@ import re
 from enum import StrEnum
 from typing import TypeVar
 
-from pollconsumer.core.notation.timespan import DAY, YEAR, parse_duration
+from pollconsumer.core.notation.timespan import YEAR, parse_duration
 
 W = TypeVar("W", bound="StrEnum")
 
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 NAME_RULE = "use 1 to 64 of the characters A-Z a-z 0-9 _ . -"
 MEBIBYTE = 1024**2
-LEAST_PERIOD, MOST_PERIOD = 0.1, 31 * DAY
 SCHEMES = ("redis", "rediss", "unix")
 LATER_SCHEMES = ("redis+sentinel", "redis+cluster")
 STORE_RULE = "use embedded, redis://, rediss:// or unix://"
@@ -143,20 +142,6 @@ def _cron_reason(part: str, name: str, values: str) -> str:
         if dash and first.isdecimal() and last.isdecimal() and int(last) < int(first):
             return f"{name} has a reversed range"
     return f"{name} must be {values}"
-
-
-def parse_quota(quota: str) -> tuple[int, int]:
-    """Messages and milliseconds of the period in ``quota``, written ``100/1m``. ValueError for another text."""
-    count, slash, period = quota.partition("/")
-    if not slash or not re.fullmatch(r"[0-9]{1,9}", count.strip()) or int(count) == 0:
-        raise ValueError("write messages / period, as in 100/1m")
-    try:
-        seconds = parse_duration(period.strip())
-    except ValueError as error:
-        raise ValueError(f"its period: {error}") from None
-    if not LEAST_PERIOD <= seconds <= MOST_PERIOD:
-        raise ValueError("its period must be between 100ms and 31d")
-    return int(count), int(seconds * 1000)
 
 
 def parse_keep(keep: str) -> tuple[int | None, int | None]:

@@ -11,6 +11,7 @@ from pollconsumer.runtime.consuming.reporting import Reporting
 from pollconsumer.runtime.handling.context import Context, Delivery, Situation
 from pollconsumer.runtime.handling.handler import Handler, hooks_before_enqueue
 from pollconsumer.runtime.launch.held import Launch
+from pollconsumer.runtime.messages import Defaults
 from pollconsumer.store.redis_store import RedisStore
 from pollconsumer.store.reservations import Reservation
 
@@ -59,7 +60,7 @@ class Deliveries:
         report = partial(self._reporting.report, reservation)
         before_enqueue = hooks_before_enqueue(self._handlers.get(reservation.handler))
         situation = Situation(
-            stop_before, self._cancelled, save, self._queue_of, clock, self._send, report, before_enqueue, stop_asked
+            stop_before, self._cancelled, save, self._defaults_of, clock, self._send, report, before_enqueue, stop_asked
         )
         return Context(delivery, situation)
 
@@ -82,5 +83,5 @@ class Deliveries:
     def _cancelled(self) -> bool:
         return self._launch.interrupted() or not self._launch.lease_is_trusted()
 
-    def _queue_of(self, handler: str) -> str:
-        return self._handlers[handler].queue if handler in self._handlers else "default"
+    def _defaults_of(self, handler: str) -> Defaults:
+        return self._handlers[handler].defaults if handler in self._handlers else Defaults()

@@ -100,6 +100,10 @@ class Arguments:
             raise self._refusal(payload, kinds_of, others)
         return _converted(payload, kinds_of, converts) if converts else payload
 
+    def takes(self, name: object) -> bool:
+        """Whether a message may have an argument of this name."""
+        return isinstance(name, str) and (name in self._named or self._rest is not None)
+
     def of_call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """The payload for these arguments. TypeError if they do not fit."""
         kinds_of, others, _, _ = self._plan or self._planned()

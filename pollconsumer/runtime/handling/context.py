@@ -14,7 +14,7 @@ from pollconsumer.core.message import NewMessage, encode_payload
 from pollconsumer.core.notation.instants import datetime_of
 from pollconsumer.runtime.drafts import BeforeEnqueue, drafted
 from pollconsumer.runtime.handling.shield import Shield
-from pollconsumer.runtime.messages import SendOptions, new_message
+from pollconsumer.runtime.messages import Defaults, SendOptions, new_message
 
 if TYPE_CHECKING:
     from pollconsumer.core.progress import Progress
@@ -58,7 +58,7 @@ class Previous(NamedTuple):
 class Situation(NamedTuple):
     """What a launch offers its handlers. ``stop_before`` is an instant of the monotonic clock.
 
-    ``save`` stores a checkpoint; ``report`` stores progress, soon; ``queue_of`` gives a handler's default queue.
+    ``save`` stores a checkpoint; ``report`` stores progress, soon; ``defaults_of`` gives those of a handler.
     ``send`` enqueues a message immediately and returns its id; only hooks that are called after the settlement need it.
     ``before_enqueue``: the hooks of the handler's application.
     """
@@ -66,7 +66,7 @@ class Situation(NamedTuple):
     stop_before: float
     cancelled: Callable[[], bool]
     save: Callable[[bytes], None]
-    queue_of: Callable[[str], str]
+    defaults_of: Callable[[str], Defaults]
     clock: Callable[[], float] = time.monotonic
     send: Callable[[NewMessage], str] | None = None
     report: Callable[[Progress], None] = lambda _: None
@@ -188,10 +188,11 @@ class Context:
 
         In ``on_failure`` and ``on_dead``, after the settlement, it is enqueued immediately.
         """
-        options["queue"] = options.get("queue") or self._situation.queue_of(handler)
+        defaults = self._situation.defaults_of(handler)
+        options["queue"] = options.get("queue") or defaults.queue
         if copy_headers:
             options["headers"] = {**self.headers, **(options.get("headers") or {})}
-        message = new_message(handler, payload or {}, **options)
+        message = defaults.rated(new_message(handler, payload or {}, **options))
         if self._situation.before_enqueue:
             message = drafted(message, self._situation.before_enqueue)
         if self._settled and self._situation.send is not None:

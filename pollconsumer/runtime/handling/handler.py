@@ -14,6 +14,7 @@ from pollconsumer.runtime.handling.arguments import Arguments
 from pollconsumer.runtime.handling.context import Context
 from pollconsumer.runtime.handling.hooks import Hooks, Run, hooked, hooked_coroutine
 from pollconsumer.runtime.handling.outcome import DONE, Outcome
+from pollconsumer.runtime.messages import Defaults
 
 MAX_ATTEMPTS = 5
 RESULT_TTL = DAY
@@ -26,6 +27,7 @@ class Handler(NamedTuple):
     before they are handled, and never tried again. ``timeout`` in seconds, None for none. ``run`` keeps it by itself,
     except where it is ``asynchronous`` and returns a coroutine, and where it is ``isolated``, to be called in a process
     that can be killed. ``timed`` makes it again, with another timeout. ``policies``: those that a message may name.
+    ``rate`` and ``rate_key``: see `Defaults`.
     """
 
     name: str
@@ -44,6 +46,13 @@ class Handler(NamedTuple):
     isolated: bool = False
     timed: Callable[[float | None], Handler] | None = None
     policies: Mapping[str, RetryPolicy] = MappingProxyType({})
+    rate: str | None = None
+    rate_key: str | None = None
+
+    @property
+    def defaults(self) -> Defaults:
+        """Of its messages."""
+        return Defaults(self.queue, self.rate, self.rate_key)
 
     def with_timeout(self, seconds: float | None) -> Handler:
         """The same with another timeout."""

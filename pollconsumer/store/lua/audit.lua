@@ -19,7 +19,7 @@ local parked_ids = redis.call('SRANDMEMBER', parked, ARGV[1])
 
 -- Other scripts fail on corrupt counters: delete them, so that they start again.
 local MOST_DIGITS = 16
-local counts = {'audited to', 'id memory began', DUPLICATES, 'sent on', 'skipped', 'stood in line', 'tick'}
+local counts = {'audited to', 'id memory began', DUPLICATES, 'rates looked at', 'sent on', 'skipped', 'stood in line', 'tick'}
 local counted = redis.call('HMGET', counters, unpack(counts))
 for i, name in ipairs(counts) do
   local digits = counted[i] and string.match(counted[i], '^%-?(%d+)$')

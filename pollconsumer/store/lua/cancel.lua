@@ -15,7 +15,7 @@ local state = state_of(row)
 if state ~= 'scheduled' and state ~= 'ready' then return state end
 -- EXPECT cancelled ready ready_marker counters ready_by_priority waiting_for_place
 remove(ARGV[1], row, record, state)
-local flags, stamp = without_flag(byte(row, FLAGS), WAITING), be6(now_ms())
+local flags, stamp = without_flag(without_flag(byte(row, FLAGS), WAITING), BOOKED), be6(now_ms())
 if has_flag(flags, PARKED) then
   redis.call('SREM', parked, ARGV[1])
   flags = flags - PARKED

@@ -1,10 +1,11 @@
 -- Settle handled messages and reserve the next ones, in one round trip.
 -- KEYS records rows ready ready_by_priority schedule in_flight completed dead_letters errors unique_keys counters announced
 -- KEYS ready_marker schedule_marker parked paused places_taken waiting_for_place handed_out outbox results result_ends
--- KEYS checkpoints recurrence_counters expired stops cancelled successor_waits
+-- KEYS checkpoints recurrence_counters expired stops cancelled rates successor_waits
 -- NEEDS fences stops
 -- ARGV lineage, fence, fence in 6 bytes, ms that a reservation lasts at most, messages to reserve, the queue's limits ('',
---   or three optional numbers: most in flight, most handed out in a period, its ms), messages completed, in how many runs,
+--   or five optional numbers: most in flight, most handed out in a period, its ms, a rate: most with a rate key handed out in
+--   a period, its ms), messages completed, in how many runs,
 --   how many messages have a result, follow-ups, or are occurrences;
 --   for each run: its messages, their row as reserved, their new row, their ids;
 --   for each of these: its position above, from 1, ms to keep the result, the result, follow-ups, its instant, its end, each

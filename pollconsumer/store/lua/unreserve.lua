@@ -1,6 +1,6 @@
 -- Release a launch's reservations: the reply to its step was lost, or it died.
 -- KEYS records rows ready ready_by_priority in_flight counters announced ready_marker places_taken waiting_for_place
--- KEYS unique_keys stops cancelled
+-- KEYS unique_keys stops cancelled rates
 -- NEEDS fences stops reservations
 -- ARGV lineage, fence, fence in 6 bytes, number of ids whose handler has ended, these, number of those whose last attempt
 --   this was, these, ids to keep reserved
@@ -25,14 +25,20 @@ for _, id in ipairs(redis.call('ZRANGE', in_flight, 0, -1)) do
     ids[#ids + 1], found_rows[#found_rows + 1] = id, row
   end
 end
-local order, returning, freed, now = by_reservation(ids, found_rows), {}, {}, now_ms()
+local order, returning, freed, uncharged, now = by_reservation(ids, found_rows), {}, {}, {}, now_ms()
 for i = #order, 1, -1 do
   local id, row = order[i].id, order[i].row
   local attempts, crashes = attempts_of(row), spent[id] and SPENT or byte(row, CRASHES)
-  if not ended[id] and not spent[id] then attempts = math.max(attempts - 1, 0) end
+  if not ended[id] and not spent[id] then
+    attempts = math.max(attempts - 1, 0)
+    uncharged[#uncharged + 1], uncharged[#uncharged + 2] = id, six(row, RESERVED)
+  end
   redis.call('ZREM', in_flight, id)
   row = set(row, ATTEMPTS, attempts_bytes(attempts), CRASHES, char(crashes), RESERVED, NEVER, STARTED, NEVER)
   if not stops_here(id, row, now, freed) then returning[#returning + 1], returning[#returning + 2] = id, row end
+end
+if #uncharged > 0 and redis.call('EXISTS', rates) == 1 then
+-- PART refunds
 end
 for i = #freed, 1, -1 do offer_places(freed[i]) end
 for i = 1, #returning, 2 do return_to_queue(returning[i], returning[i + 1]) end

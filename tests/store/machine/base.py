@@ -18,6 +18,7 @@ from pollconsumer.store.reservations import Holder, Limits
 from tests.conftest import NAMESPACE
 from tests.store.acting import HOUR, QUEUE, Launch, Looking, message, names
 from tests.store.machine.model import LIMITS, Model
+from tests.store.machine.rates import rate_of
 from tests.store.servers import server_ms
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ class Base(RuleBasedStateMachine):
         self.person = Interventions(self.wire, NAMESPACE)
         self.recurring = Recurring(self.wire, NAMESPACE)
         self.look, self.look_there = Looking(self.store), Looking(self.store, OTHER)
-        self.model = Model(self.stamp)
+        self.model = Model(self.stamp, lambda: server_ms(self.wire))
         self.began = server_ms(self.wire)
         self.soon = self.began + HOUR // 2
         self.limits: Limits | None = None
@@ -84,6 +85,7 @@ class Base(RuleBasedStateMachine):
         digest: str,
         headers: dict[str, str] | None,
         expires: int,
+        rate_key: str,
     ) -> NewMessage:
         return message(
             name,
@@ -97,6 +99,8 @@ class Base(RuleBasedStateMachine):
             digest=digest,
             headers=headers,
             expires=expires,
+            rate_key=rate_key,
+            rate=rate_of(rate_key) if rate_key else "",
         )
 
     def in_hand(self) -> list[str]:
@@ -114,6 +118,13 @@ class Base(RuleBasedStateMachine):
         """What a step has reserved is what the model hands out."""
         expected = self.model.hand_out(most, self.limits)
         assert names(stepped.reserved) == expected
+        for name in self.model.having(State.SCHEDULED):
+            held = self.model.messages[name]
+            if held.booked:
+                due = self.look.due(name)
+                assert due is not None
+                assert abs(due - held.due) < HOUR / 2
+                held.due = due
         for reservation in stepped.reserved:
             held = self.model.messages[reservation.id.decode()]
             held.reservation = reservation
@@ -139,6 +150,7 @@ def new_messages(queues: tuple[str, ...] = (QUEUE,), least: int = 1) -> st.Searc
             st.sampled_from(["", "", A, A, B]),
             st.sampled_from([None, None, {"n": "1"}]),
             st.sampled_from([0, 0, HOUR]),
+            st.sampled_from(["", "", "", "r1", "r2"]),
         ),
         min_size=least,
         max_size=least + 4,

@@ -42,11 +42,13 @@ class Handling(Producing):
     @precondition(lambda self: self.model.having(State.READY))
     @rule(most=FEW)
     def reserve(self, most: int) -> None:
+        self.model.script()
         self.reserved(most, self.step(claim=most))
 
     @precondition(lambda self: self.look.marker() == 1)
     @rule(most=FEW)
     def reserve_when_woken(self, most: int) -> None:
+        self.model.script()
         self.reserved(most, self.step(claim=most, wait=30.0))
 
     @precondition(lambda self: self.in_hand())
@@ -87,6 +89,8 @@ class Handling(Producing):
                 self.model.end(held, State.CANCELLED)
                 left.append(held)
                 continue
+            if way in ("release", "park", "expire"):
+                self.model.refund(held)
             if way == "release":
                 held.attempts -= 1
                 held.begun = False
@@ -166,6 +170,7 @@ class Handling(Producing):
         if a_period_passes:
             self.wire.command("DEL", self.look.key("handed_out"))
             self.model.spent = 0
+        self.model.script()
         self.reserved(most, self.step(claim=most))
 
     # Ends of launches
@@ -212,6 +217,7 @@ class Handling(Producing):
         left, returned = [], []
         for held in map(self.model.messages.__getitem__, unknown):
             held.attempts -= 1
+            self.model.refund(held)
             if held.to_stop:
                 self.model.end(held, State.CANCELLED)
                 left.append(held)

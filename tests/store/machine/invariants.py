@@ -40,6 +40,7 @@ class Invariants(Intervening):
             row = found.row
             assert (found.state, row.priority, row.attempts) == (held.state, held.priority, held.attempts)
             assert (row.parked, row.waiting, row.generation) == (held.parked, held.waiting, held.generation)
+            assert row.booked == (held.booked and held.state is State.SCHEDULED)
             assert (found.payload, found.headers) == ({}, held.headers or {})
             assert (found.progress and found.progress[:2]) == (held.progress and held.progress[:2])
         counts = next(counts for counts in self.inspector.overview().queues if counts.name == QUEUE)

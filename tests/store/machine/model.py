@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from pollconsumer.core.lifecycle import State
 from tests.store.acting import HOUR
+from tests.store.machine.rates import Ledger, ledgers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -35,6 +36,8 @@ class Held:
     generation: int = 0
     parked: bool = False
     waiting: bool = False
+    rate_key: str = ""
+    booked: bool = False
     begun: bool = False
     checkpoint: bytes | None = None
     progress: Progress | None = None
@@ -50,9 +53,10 @@ class Held:
 
 @dataclass
 class Model:
-    """``stamp`` tells when the store says that a message became ready, in epoch ms."""
+    """``stamp`` tells when the store says that a message became ready, ``now`` what its clock says, in epoch ms."""
 
     stamp: Callable[[str], int]
+    now: Callable[[], int]
     messages: dict[str, Held] = field(default_factory=dict)
     queue: list[str] = field(default_factory=list)
     """Ready ones of priority 0, and ids that were taken out and not popped yet."""
@@ -70,6 +74,8 @@ class Model:
     paused: bool = False
     spent: int = 0
     """Of the quota."""
+    ledgers: dict[str, Ledger] = field(default_factory=ledgers)
+    """By rate key."""
     _tick: int = 0
     _number: int = 0
     _turn: int = 0
@@ -141,7 +147,7 @@ class Model:
         if holder is not None:
             return holder
         held = Held(message.id, State.SCHEDULED, message.priority, message.key, message.concurrency_key)
-        held.digest, held.headers = message.digest, message.headers
+        held.digest, held.headers, held.rate_key = message.digest, message.headers, message.rate_key
         self.messages[message.id] = held
         self.results.pop(message.id, None)
         if message.key:
@@ -206,27 +212,44 @@ class Model:
     def hand_out(self, wanted: int, limits: Limits | None) -> list[str]:
         """Reserve. Returns which."""
         handed: list[str] = []
+        given_up: list[str] = []
+        now = self.now()
         wanted = 0 if self.paused else int(max(0, min(wanted, self.room(limits))))
         while len(handed) < wanted and (name := self._pop()) is not None:
             held = self.messages.get(name)
             if held is None or not self.can_be_popped(name):
                 continue
             held.parked = False
-            key = held.concurrency
+            key, rate = held.concurrency, self.ledgers.get(held.rate_key)
+            slot = rate.slot(now, waited=held.booked) if rate else None
+            if slot is not None:
+                if key and name in self.lines[key]:
+                    del self.lines[key][name]
+                    given_up.append(key)
+                held.state, held.due, held.booked = State.SCHEDULED, slot, True
+                continue
             if key and self.in_flight(key) >= LIMITS[key]:
                 self._number += 1
                 self.stand_in_line(held, self._number)
                 continue
             if key:
                 self.lines[key].pop(name, None)
-            held.state = State.RESERVED
+            if rate:
+                rate.charge(name, now, waited=held.booked)
+            held.state, held.booked = State.RESERVED, False
             held.attempts += 1
             self._turn += 1
             held.turn = self._turn
             handed.append(name)
         if limits and limits.quota is not None:
             self.spent += len(handed)
+        for key in given_up:
+            self.offer(key)
         return handed
+
+    def refund(self, held: Held) -> None:
+        if held.rate_key:
+            self.ledgers[held.rate_key].refund(held.name)
 
     def _pop(self) -> str | None:
         ranked = sorted(self.scores, key=lambda name: (self.scores[name], name))
@@ -244,7 +267,7 @@ class Model:
             held.to_stop = False
         elif state is not State.DEAD:
             held.checkpoint = None
-        held.state, held.reservation, held.waiting = state, None, False
+        held.state, held.reservation, held.waiting, held.booked = state, None, False, False
         if held.key and self.keys.get(held.key, ("", 0))[0] == held.name:
             del self.keys[held.key]
 

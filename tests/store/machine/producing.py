@@ -11,7 +11,7 @@ from hypothesis.stateful import initialize, invariant, precondition, rule
 from pollconsumer.core.errors import Conflict, LeaseLost
 from pollconsumer.core.lifecycle import State
 from pollconsumer.store import outbox
-from tests.store.acting import HOUR, QUEUE, send_and_die
+from tests.store.acting import HOUR, QUEUE, age_rates, send_and_die
 from tests.store.machine.base import FEW, new_messages
 from tests.store.machine.recurring import Recurring
 from tests.store.servers import snapshot
@@ -97,9 +97,12 @@ class Producing(Recurring):
         with pytest.raises(LeaseLost):
             self.store.promote(self.mover._replace(fence="999999"), QUEUE, most)
 
-    @precondition(lambda self: self.model.having(State.SCHEDULED) or self.model.keys)
+    @precondition(lambda self: self.model.having(State.SCHEDULED, State.RESERVED) or self.model.keys)
     @rule(hours=st.integers(1, 3))
     def hours_pass(self, hours: int) -> None:
+        age_rates(self.store, QUEUE, hours * HOUR)
+        for ledger in self.model.ledgers.values():
+            ledger.age(hours * HOUR)
         for name in self.model.having(State.SCHEDULED):
             held = self.model.messages[name]
             held.due -= hours * HOUR

@@ -16,8 +16,8 @@ local function left_of_quota(quota, period, sixtieth)
   return quota - used, math.max(1, math.ceil(oldest + period - now))
 end
 
--- Three optional numbers: most in flight, most handed out in a period, its ms.
-local most, quota, period = string.match(limits, '^(%d*) (%d*) (%d*)$')
+-- Optional numbers: most in flight, most handed out in a period, its ms. A rate follows, see `rates.lua`.
+local most, quota, period = string.match(limits, '^(%d*) (%d*) (%d*) ')
 if most ~= '' then room = tonumber(most) - redis.call('ZCARD', in_flight) end
 if quota ~= '' then
   sixtieth = math.max(1, tonumber(period) / 60)

@@ -148,6 +148,14 @@ local function count_places(found_records, first)
   return limits_of, keys_of
 end
 
+local function open_rates()
+-- PART rates
+  return waits_for_rate, charged, keep_ledgers
+end
+
+local waits_for_rate, charged, keep_ledgers = nil, nil, nil  -- once a message has a rate
+local given_up = {}  -- concurrency keys with a place that was offered to a message which must wait for its rate
+
 -- Returns whether any of `ids` could not be reserved: another may take its place.
 local function reserve_popped(ids)
   local duplicates, passed_over = 0, false
@@ -202,10 +210,21 @@ local function reserve_popped(ids)
         if not keys_of then limits_of, keys_of = count_places(found_records, i) end
         key = keys_of[i]
       end
-      if key then
+      local was_in_line = key and row and in_line(row)
+      if was_in_line then duplicates = duplicates + 1 end
+      local rated, rate_allows = has_flag(byte(record, RECORD_FLAGS), RATE), true
+      if rated then
+        if not charged then waits_for_rate, charged, keep_ledgers = open_rates() end
+        rate_allows = not waits_for_rate(id, row or fresh_row(record), record)
+      end
+      if not rate_allows then
+        has_place = false
+        if was_in_line then
+          redis.call('ZREM', waiting_for_place, line_entry(id, row, key))
+          given_up[#given_up + 1] = key
+        end
+      elseif key then
         has_place = taken[key] < limits_of[i]
-        local was_in_line = row and in_line(row)
-        if was_in_line then duplicates = duplicates + 1 end
         if not has_place then
           number = (number or FIRST_NUMBER + redis.call('HINCRBY', counters, 'stood in line', #ids) - #ids) + 1
           waiting_rows[#waiting_rows + 1] = id
@@ -218,10 +237,9 @@ local function reserve_popped(ids)
       end
       if not has_place then
         passed_over = true
-      elseif row then
-        hand_out(id, later_row(row), record)
       else
-        hand_out(id, first_row(record, ends, handler_begins), record)
+        if rated then row = charged(row or fresh_row(record), record) end
+        hand_out(id, row and later_row(row) or first_row(record, ends, handler_begins), record)
       end
     end
     seen[id] = true
@@ -252,7 +270,9 @@ if count > 0 then
   if #places > 0 then redis.call('HSET', places_taken, unpack(places)) end
   if sixtieth then redis.call('HINCRBY', handed_out, decimal(floor(now / sixtieth)), count) end
 end
+if keep_ledgers then keep_ledgers() end
 standing = standing - looked
+for i = 1, #given_up do standing = standing + offer_places(given_up[i]) end
 -- Without ids there are no duplicates: another count is corrupt.
 local duplicates = count == 0 and tonumber(redis.call('HGET', counters, DUPLICATES) or 0) or 0
 if duplicates ~= 0 and standing == 0 then

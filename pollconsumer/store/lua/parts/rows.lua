@@ -7,17 +7,18 @@ local FLAGS, ENDING, PRIORITY, ATTEMPTS, CRASHES, GENERATION, FENCE = 1, 2, 3, 5
 local RESERVED, STARTED, ENDED, SCHEDULED, DUE, ENQUEUED, FAILED, NEXT_ATTEMPT, HANDLER = 15, 21, 27, 33, 39, 45, 51, 57, 63
 local NUMBER_IN_LINE = 21  -- in place of STARTED, while the message waits in line for a concurrency key
 
-local LARGE, UNIQUE, PARKED, CONCURRENCY, WAITING, BEGUN, CHECKPOINT = 1, 2, 4, 8, 16, 32, 64
+local LARGE, UNIQUE, PARKED, CONCURRENCY, WAITING, BEGUN, CHECKPOINT, BOOKED = 1, 2, 4, 8, 16, 32, 64, 128
 local SPENT = 255  -- CRASHES of a message whose process died in its last attempt, or after it, unsettled
 
 -- Offsets of a record's fields: version, flags, priority in two bytes, the instant of its enqueueing in six, the length of
--- the unique key, that key. With a concurrency key: its limit, its length, the key. If the user chose the id: the digest
--- of handler and payload. With an expiry: its instant; on its way here, the ms from acceptance or due time. With options:
--- their length in two bytes, and they as JSON. Then the handler's name, a line feed, the payload. A digest, an expiry or
--- options make it a record of EXTENDED_VERSION.
+-- the unique key, that key. With a concurrency key: its limit, its length, the key. With a rate key: how many in two bytes
+-- and ms of the period in six, zeros for the queue's rate, its length, the key. If the user chose the id: the digest of
+-- handler and payload. With an expiry: its instant; on its way here, the ms from acceptance or due time. With options:
+-- their length in two bytes, and they as JSON. Then the handler's name, a line feed, the payload. A rate key, a digest, an
+-- expiry or options make it a record of EXTENDED_VERSION.
 local RECORD_VERSION, RECORD_FLAGS, RECORD_PRIORITY, RECORD_SCHEDULED, RECORD_UNIQUE_KEY = 1, 2, 3, 5, 11
 local VERSION, EXTENDED_VERSION, LAST_VERSION = 65, 66, 90
-local RECORD_ALONE, EXPIRY, DIGEST, OPTIONS = 16, 32, 64, 128  -- flags; from RECORD_ALONE on, they are in records alone
+local RECORD_ALONE, RATE, EXPIRY, DIGEST, OPTIONS = 16, 16, 32, 64, 128  -- flags; from RECORD_ALONE on, of records alone
 local DIGEST_BYTES = 8
 
 local function has_flag(flags, flag)
@@ -62,11 +63,25 @@ local function well_formed(row)
   return row and #row >= HANDLER - 1 and row or nil
 end
 
--- Offset of what follows a record's keys; beyond its end if it is truncated.
-local function after_keys(record)
+-- Offset of what follows a record's unique key and concurrency key; beyond its end if it is truncated.
+local function after_concurrency_key(record)
   local at = RECORD_UNIQUE_KEY + 1 + byte(record, RECORD_UNIQUE_KEY)
   if has_flag(byte(record, RECORD_FLAGS), CONCURRENCY) then at = at + 2 + (byte(record, at + 1) or #record) end
   return at
+end
+
+-- Offset of what follows a record's keys; beyond its end if it is truncated.
+local function after_keys(record)
+  local at = after_concurrency_key(record)
+  if has_flag(byte(record, RECORD_FLAGS), RATE) then at = at + 9 + (byte(record, at + 8) or #record) end
+  return at
+end
+
+-- The rate in a record, in eight bytes, and the key; nil if it has none.
+local function rate_and_key(record)
+  if not record or not has_flag(byte(record, RECORD_FLAGS), RATE) then return nil end
+  local at = after_concurrency_key(record)
+  return sub(record, at, at + 7) .. sub(record, at + 9, at + 8 + byte(record, at + 8))
 end
 
 -- Offset of the handler's name in a record; beyond its end if it is truncated.

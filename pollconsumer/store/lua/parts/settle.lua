@@ -76,7 +76,7 @@ if completions > 0 then
   end
 end
 
-local released = {}
+local released, uncharged = {}, {}  -- uncharged: see refunds.lua
 for at = others, #ARGV, 6 do
   local id, row, kind, ms, text = ARGV[at], ARGV[at + 2], ARGV[at + 3], tonumber(ARGV[at + 4]), ARGV[at + 5]
   local held = redis.call('HGET', rows, id)
@@ -85,6 +85,9 @@ for at = others, #ARGV, 6 do
     redis.call('ZREM', in_flight, id)
     if text ~= '' then redis.call('HSET', errors, id, text) end
     local stopped = was_to_stop(id) or kind == 'cancel'
+    if not stopped and (kind == 'release' or kind == 'park' or kind == 'expire') then
+      uncharged[#uncharged + 1], uncharged[#uncharged + 2] = id, six(held, RESERVED)
+    end
     if byte(row, FLAGS) > 0 and (stopped or kind ~= 'release') then
       keyed[#keyed + 1], has_ended[id] = id, stopped or kind == 'dead' or kind == 'expire'
     end
@@ -114,6 +117,9 @@ for at = others, #ARGV, 6 do
   end
 end
 
+if #uncharged > 0 and redis.call('EXISTS', rates) == 1 then
+-- PART refunds
+end
 if #keyed > 0 then
   local found, unique, freed = redis.call('HMGET', records, unpack(keyed)), {}, {}
   for i = 1, #keyed do

@@ -1,4 +1,4 @@
-"""Finds a handler's queue, for messages whose producer names none."""
+"""Finds a handler's queue and rate, for messages whose producer names none."""
 
 from __future__ import annotations
 
@@ -14,20 +14,21 @@ if TYPE_CHECKING:
 
     from pollconsumer.interface.settings.model import Settings
     from pollconsumer.runtime.handling.handler import Handler
+    from pollconsumer.runtime.messages import Defaults
 
 
-class OwnQueues:
+class OwnDefaults:
     """Imports the configured modules lazily, once, for the first handler that needs them."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._registered: Mapping[str, Handler] | None = None
 
-    def of(self, handler: str) -> str:
-        """The queue of ``handler``; ``default`` if it is unknown. ConfigurationError if the modules cannot be
-        imported."""
+    def of(self, handler: str) -> Defaults:
+        """Those of ``handler``'s messages; the queue is ``default`` if it is unknown. ConfigurationError if the modules
+        cannot be imported."""
         registered = self.registered(handler)
-        return self._settings.queue_of(handler) if registered is None else registered.queue
+        return self._settings.defaults_of(handler) if registered is None else registered.defaults
 
     def registered(self, handler: str) -> Handler | None:
         """``handler``; None if it is unknown, or a program. Raises as `of`."""

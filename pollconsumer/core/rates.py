@@ -1,0 +1,47 @@
+"""Rates: how many messages with one rate key are handed out in a period at most."""
+
+from __future__ import annotations
+
+from functools import cache
+from json import dumps, loads
+
+from pollconsumer.core.errors import BadData
+from pollconsumer.core.notation.quota import parse_quota
+
+MOST_IN_A_PERIOD = 1000
+"""Each is remembered, in six bytes, until the period is past."""
+
+
+@cache
+def parse_rate(rate: object) -> tuple[int, int]:
+    """Messages and milliseconds of the period in ``rate``, written ``60/1h``. ValueError for another text."""
+    most, period_ms = parse_quota(rate if isinstance(rate, str) else "", "60/1h")
+    if most > MOST_IN_A_PERIOD:
+        raise ValueError(f"at most {MOST_IN_A_PERIOD} messages; a quota of the queue may be larger")
+    return most, period_ms
+
+
+def check_rate(rate: object, key: object) -> None:
+    """``rate`` may be empty: that of the queue. BadData if it or ``key`` is invalid."""
+    if not isinstance(key, str) or not _is_key(key):
+        raise BadData("rate key", repr(key), "text of 1 to 255 bytes without control characters")
+    if rate != "":
+        try:
+            parse_rate(rate)
+        except ValueError as error:
+            raise BadData("rate", repr(rate), str(error)) from None
+
+
+def key_of(handler: str, payload: bytes, argument: str | None) -> str:
+    """That of a handler's message, by the value of an argument. One that is not given counts as null."""
+    if argument is None:
+        return handler
+    value = loads(payload).get(argument)
+    return f"{handler} {value if isinstance(value, str) else dumps(value, separators=(',', ':'))}"
+
+
+def _is_key(key: str) -> bool:
+    try:
+        return 0 < len(key.encode()) <= 255 and min(key) >= " "
+    except UnicodeEncodeError:
+        return False

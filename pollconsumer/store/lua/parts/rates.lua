@@ -1,0 +1,118 @@
+-- The ledgers of rates, in a step that hands out messages with any.
+-- A field of `rates` is a rate and a key, as records have them. Its value: until when it counts, in six bytes; a number in
+-- two; so many instants at which messages were handed out in the last period; then those that are booked for messages in
+-- the schedule. Instants are six bytes each, the oldest first.
+-- What was handed out decides: no span as long as the period has more of it. Bookings keep the order: a message takes no
+-- place that is booked for another one. One that is handed out later than booked delays those a period after it: they are
+-- booked once more.
+
+local stamp, ledgers, made = be6(now), {}, 0  -- ledgers by field; how many fields are new
+
+local function later_than(since, instants)
+  local from = 1
+  while from < #instants and sub(instants, from, from + 5) <= since do from = from + 6 end
+  return sub(instants, from)
+end
+
+-- The ledger of a record's rate; nil if it has a key, and neither it nor its queue has a rate.
+local function ledger_of(record)
+  local field = rate_and_key(record)
+  if not field or ledgers[field] then return field and ledgers[field] end
+  local high, low = byte(field, 1, 2)
+  local most, period = high * 256 + low, number6(field, 3)
+  if most == 0 then
+    most, period = string.match(limits, '^%d* %d* %d* (%d+) (%d+)$')
+    if not most then return nil end
+    most, period = tonumber(most), tonumber(period)
+  end
+  local held, handed, booked = redis.call('HGET', rates, field), '', ''
+  high, low = byte(held or '', 7, 8)
+  if low then
+    local ends, since = 8 + 6 * (high * 256 + low), be6(math.max(0, now - period))
+    handed, booked = later_than(since, sub(held, 9, ends)), later_than(since, sub(held, ends + 1))
+    if sub(handed, -6) > stamp then handed = '' end  -- the clock was set back
+  else
+    made = made + 1
+  end
+  ledgers[field] = {most = most, period = period, handed = handed, booked = booked}
+  return ledgers[field]
+end
+
+-- Drop the first booking that is due.
+local function unbook(ledger)
+  if ledger.booked ~= '' and sub(ledger.booked, 1, 6) <= stamp then ledger.booked = sub(ledger.booked, 7) end
+end
+
+-- The first instant at which there is a place for a message that has waited, unless it is booked for another such one, and
+-- its position among the bookings; nil if all are.
+local function first_place(ledger)
+  local at = 1
+  for i = 1, #ledger.handed, 6 do
+    local instant = be6(number6(ledger.handed, i) + ledger.period)
+    while at < #ledger.booked and sub(ledger.booked, at, at + 5) < instant do at = at + 6 end
+    if sub(ledger.booked, at, at + 5) ~= instant then return instant, at end
+    at = at + 6
+  end
+end
+
+-- The first instant after all bookings, and its position.
+local function last_place(ledger)
+  local handed, booked = #ledger.handed / 6, #ledger.booked / 6
+  local at = handed + booked - ledger.most + 1  -- of all these, the one a period before it
+  local before = at <= handed and number6(ledger.handed, 6 * at - 5)
+    or math.max(now, number6(ledger.booked, 6 * (at - handed) - 5))
+  return be6(before + ledger.period), #ledger.booked + 1
+end
+
+-- Move a message into the schedule, if it must wait. Returns whether it must. One that waited has been booked before.
+local function waits_for_rate(id, row, record)
+  local ledger, waited = ledger_of(record), has_flag(byte(row, FLAGS), BOOKED)
+  if not ledger then return false end
+  if #ledger.handed / 6 + (waited and 0 or #ledger.booked / 6) < ledger.most then return false end
+  local instant, at
+  if waited then
+    unbook(ledger)
+    instant, at = first_place(ledger)
+  end
+  if not instant then instant, at = last_place(ledger) end
+  ledger.booked = sub(sub(ledger.booked, 1, at - 1) .. instant .. sub(ledger.booked, at), -12 * ledger.most)
+  local head, due = redis.call('ZRANGE', schedule, 0, 0, 'WITHSCORES')[2], number6(instant, 1)
+  redis.call('HSET', rows, id, set(row, FLAGS, char(without_flag(byte(row, FLAGS), BOOKED) + BOOKED),
+    NUMBER_IN_LINE, NEVER, ENQUEUED, NEVER, NEXT_ATTEMPT, instant))
+  redis.call('ZADD', schedule, due_score(due), id)
+  if not head or due * 1000 < tonumber(head) then wake(schedule_marker) end
+  return true
+end
+
+-- Charge a message that is handed out. Returns its row.
+local function charged(row, record)
+  local ledger, waited = ledger_of(record), has_flag(byte(row, FLAGS), BOOKED)
+  if ledger then
+    ledger.handed = ledger.handed .. stamp
+    if waited then unbook(ledger) end
+  end
+  return waited and set(row, FLAGS, char(byte(row, FLAGS) - BOOKED)) or row
+end
+
+-- Of fields, those looked at are twice as many as the new ones; what does not count any more is forgotten.
+local function keep_ledgers()
+  local kept = {}
+  for field, ledger in pairs(ledgers) do
+    local last, last_booked = sub(ledger.handed, -6), sub(ledger.booked, -6)
+    if last_booked > last then last = last_booked end
+    if last ~= '' then
+      local handed = #ledger.handed / 6
+      kept[#kept + 1], kept[#kept + 2] = field, be6(number6(last, 1) + ledger.period)
+        .. char(floor(handed / 256), handed % 256) .. ledger.handed .. ledger.booked
+    end
+  end
+  if #kept > 0 then redis.call('HSET', rates, unpack(kept)) end
+  if made == 0 then return end
+  local page = redis.call('HSCAN', rates, redis.call('HGET', counters, 'rates looked at') or '0', 'COUNT', 2 * made)
+  local entries, lapsed = page[2], {}
+  for i = 1, #entries, 2 do
+    if sub(entries[i + 1], 1, 6) <= stamp then lapsed[#lapsed + 1] = entries[i] end
+  end
+  redis.call('HSET', counters, 'rates looked at', tostring(page[1]))
+  if #lapsed > 0 then redis.call('HDEL', rates, unpack(lapsed)) end
+end

@@ -1,0 +1,76 @@
+"""What a rate should do, in plain Python."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from tests.store.acting import HOUR
+
+RATES = {"r1": (1, 2), "r2": (2, 3)}
+"""By rate key: most messages, and hours of the period."""
+
+
+class Handed(NamedTuple):
+    """A message that was handed out, ``now`` or ``aged`` since."""
+
+    name: str
+    at: float
+    aged: bool = False
+
+
+@dataclass
+class Ledger:
+    """Of one key, in epoch ms. Time passes by whole hours: what a test takes itself counts for nothing."""
+
+    most: int
+    period: int
+    handed: list[Handed] = field(default_factory=list)
+    booked: list[float] = field(default_factory=list)
+
+    def slot(self, now: float, *, waited: bool) -> float | None:
+        """When a message may be handed out, None for now. Books it."""
+        self._lapse(now)
+        if len(self.handed) + (0 if waited else len(self.booked)) < self.most:
+            return None
+        slot = None
+        if waited:
+            self._unbook(now)
+            free = Counter(each.at + self.period for each in self.handed) - Counter(self.booked)
+            slot = min(free, default=None)
+        if slot is None:
+            instants = [*(each.at for each in self.handed), *(max(now, at) for at in self.booked)]
+            slot = instants[-self.most] + self.period
+        self.booked = sorted([*self.booked, slot])[-2 * self.most :]
+        return slot
+
+    def charge(self, name: str, now: float, *, waited: bool) -> None:
+        self.handed.append(Handed(name, now))
+        if waited:
+            self._unbook(now)
+
+    def refund(self, name: str) -> None:
+        if (charged := next((each for each in self.handed if each.name == name and not each.aged), None)) is not None:
+            self.handed.remove(charged)
+
+    def age(self, ms: int) -> None:
+        self.handed = [Handed(name, at - ms, aged=True) for name, at, _ in self.handed]
+        self.booked = [at - ms for at in self.booked]
+
+    def _lapse(self, now: float) -> None:
+        self.handed = [each for each in self.handed if each.at > now - self.period]
+        self.booked = [at for at in self.booked if at > now - self.period]
+
+    def _unbook(self, now: float) -> None:
+        if self.booked and self.booked[0] <= now:
+            del self.booked[0]
+
+
+def ledgers() -> dict[str, Ledger]:
+    return {key: Ledger(most, hours * HOUR) for key, (most, hours) in RATES.items()}
+
+
+def rate_of(key: str) -> str:
+    most, hours = RATES[key]
+    return f"{most}/{hours}h"
