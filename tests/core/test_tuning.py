@@ -14,7 +14,15 @@ from hypothesis import strategies as st
 
 from pollconsumer.core.choices import HandOff, LauncherRule, Loop
 from pollconsumer.core.durations import OVERRUN_TARGETS
-from pollconsumer.core.forecast.distributions import Constant, Distribution, Exponential, Lognormal, Uniform, draw
+from pollconsumer.core.forecast.distributions import (
+    Bimodal,
+    Constant,
+    Distribution,
+    Exponential,
+    Lognormal,
+    Uniform,
+    draw,
+)
 from pollconsumer.core.forecast.rules import Rules
 from pollconsumer.core.histogram import BOUNDS, Histogram
 from pollconsumer.core.launcher.detection import REAPED_LATE, UNKNOWN, Found
@@ -30,7 +38,15 @@ from pollconsumer.core.tuning.facts import (
     lineage_to_tune,
     schedule_of,
 )
-from pollconsumer.core.tuning.proposal import Proposal, burden, propose
+from pollconsumer.core.tuning.proposal import (
+    ENDED_AT_MOST,
+    GIVEN_UP_AT_MOST,
+    NOTICED,
+    NOTICED_SECONDS,
+    Proposal,
+    burden,
+    propose,
+)
 from pollconsumer.core.tuning.replay import Remembered, Replay
 from pollconsumer.interface.settings.model import ConsumerSettings, Settings
 from pollconsumer.interface.settings.rules import validate
@@ -143,6 +159,34 @@ def test_where_the_watchdog_ends_many_launches_the_margin_becomes_longer() -> No
     assert found.proposed is not None
     assert found.today.ended_by_watchdog > 2 * found.proposed.ended_by_watchdog
     assert "the watchdog ends " in found.changes[0].reason
+
+
+RARE = Bimodal(0.035, 0.01, 25.0)
+"""One in a thousand is long."""
+
+
+def test_a_margin_that_closes_a_third_of_each_window_for_a_rare_long_message_becomes_shorter() -> None:
+    found = proposal(facts(RARE, lambda _: 60)._replace(durations=histogram(RARE, 12_000)))
+    assert changed(found) == {"overrun_target": 0.5}
+    assert found.today is not None
+    assert found.proposed is not None
+    assert found.today.coverage < 0.75
+    assert found.proposed.coverage > 0.85
+    assert found.proposed.wait < 0.5 * found.today.wait
+    assert found.proposed.ended_by_watchdog <= ENDED_AT_MOST
+
+
+@pytest.mark.parametrize("found", [UNKNOWN, DROP], ids=["parallel", "drop"])
+@pytest.mark.parametrize("durations", [Lognormal(0.5, 1.5), Lognormal(0.5, 2.0), RARE])
+def test_for_a_heavy_tail_no_proposal_closes_noticeably_more_of_the_windows(
+    durations: Distribution, found: Found
+) -> None:
+    target = OVERRUN_TARGETS[found.rule]
+    proposed = proposal(facts(durations, lambda _: 60, RULES._replace(overrun_target=target), found))
+    assert proposed.today is not None
+    assert proposed.proposed is not None
+    assert proposed.proposed.coverage >= proposed.today.coverage - GIVEN_UP_AT_MOST
+    assert proposed.proposed.wait <= proposed.today.wait / (1 - NOTICED) + NOTICED_SECONDS
 
 
 @pytest.mark.parametrize("scheduled", [True, False])

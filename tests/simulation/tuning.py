@@ -13,7 +13,16 @@ import sys
 from collections.abc import Iterator
 
 from pollconsumer.core.durations import OVERRUN_TARGETS
-from pollconsumer.core.forecast.distributions import Arrival, Constant, Exponential, Handling, Lognormal, Workload, draw
+from pollconsumer.core.forecast.distributions import (
+    Arrival,
+    Bimodal,
+    Constant,
+    Exponential,
+    Handling,
+    Lognormal,
+    Workload,
+    draw,
+)
 from pollconsumer.core.forecast.platforms import PLATFORMS, Platform
 from pollconsumer.core.forecast.rules import Rules
 from pollconsumer.core.histogram import Histogram
@@ -49,6 +58,7 @@ class Bursts:
 WORKLOADS: dict[str, Workload | Bursts] = {
     "steady": Workload(Constant(0.01), every=5.0),
     "tail": Workload(Lognormal(0.5, 1.5), every=1.0),
+    "rare": Workload(Bimodal(0.035, 0.01, 25.0), every=0.5),
     "bursts": Bursts(),
     "slow": Workload(Constant(20.0), every=47.0),
 }

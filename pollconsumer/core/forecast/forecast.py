@@ -32,7 +32,8 @@ HAND_OVER = 0.002
 class Forecast:
     """``seconds`` of launches on a platform, from ``begin``, in seconds since the epoch.
 
-    ``messages`` are recorded ones, or a workload's; ``chance`` draws what varies between launchers and launches.
+    ``messages`` are recorded ones, or a workload's; ``chance`` draws what varies between launchers and launches;
+    ``learned`` are the durations that the first launch finds.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class Forecast:
         begin: float = 0.0,
         zone: tzinfo = UTC,
         outages: Sequence[Outage] = (),
+        learned: Histogram | None = None,
     ) -> None:
         self.record = Record()
         self._found = given_launcher(rules.launcher, platform.found)
@@ -56,7 +58,7 @@ class Forecast:
         self._end = begin + seconds
         self._launcher = platform.launcher(chance)
         self._queue = Queue(messages)
-        self._recent, self._before = Histogram(), Histogram()
+        self._recent, self._before = Histogram(), learned or Histogram()
         self._launches: list[Launch] = []
         """Those alive, and the last ones that have ended."""
         self._holder: Launch | None = None

@@ -100,12 +100,14 @@ class Replay:
         durations = Remembered(facts.durations)
         self.p99 = durations.quantile(0.99)
         self._messages = [*_messages(cells, durations, chance(), together)]
+        self._learned = facts.durations if together == 1 else None
         self.load = _load(cells, facts.mean)
 
     def outcome(self, rules: Rules) -> Outcome:
         idle_time = max(rules.idle_time, SHORTEST_IDLE[rules.loop])
         rules = rules._replace(launcher=LauncherRule.AUTO, idle_time=idle_time)
-        record = Forecast(self._platform, rules, iter(self._messages), self._chance(), self._seconds).run()
+        messages, learned = iter(self._messages), self._learned
+        record = Forecast(self._platform, rules, messages, self._chance(), self._seconds, learned=learned).run()
         return self._outcome(record, rules)
 
     def _outcome(self, record: Record, rules: Rules) -> Outcome:
