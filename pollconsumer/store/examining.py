@@ -16,13 +16,14 @@ from pollconsumer.store import rows
 from pollconsumer.store.inspector import Inspector, QueueCounts
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.leases import Leases
-from pollconsumer.store.recurring import Recurring as Recurrences
 from pollconsumer.store.rights import LAUNCH
 from pollconsumer.store.server import TIME, info_fields, to_ms
+from pollconsumer.store.standing import Standing
 from pollconsumer.store.wire import Wire
 
 LAUNCHES_READ = 1000
 PARKED_LOOKED_AT = 200
+UNREADABLE_READ = 20
 CUTTING_OFF = ("CLIENT|ID", "CLIENT|KILL")
 _LAG = re.compile(r"state=online,.*lag=(\d+)")
 _WRITES = {
@@ -35,7 +36,7 @@ _WRITES = {
 class Examiner:
     def __init__(self, wire: Wire, namespace: str) -> None:
         self._wire, self._keys = wire, Keys(namespace)
-        self._inspector, self._recurring = Inspector(wire, namespace), Recurrences(wire, namespace)
+        self._inspector, self._recurring = Inspector(wire, namespace), Standing(wire, namespace)
         self._leases = Leases(wire, namespace)
 
     def facts(self, expected: Expected, data: Path | None = None) -> Facts:
@@ -43,12 +44,12 @@ class Examiner:
         now, server = self._server(data)
         launches = self._inspector.launches(LAUNCHES_READ)
         groups = {launch["lineage"].rpartition(":")[0] for launch in launches if launch.get("lineage")}
-        standing = self._recurring.standing(lambda _: None)
+        doubtful = self._recurring.doubtful(UNREADABLE_READ)
         return Facts(
             now=now,
             server=server,
             queues=[self._queue(counts, now) for counts in self._inspector.overview().queues],
-            recurrences=[Recurring(each.name, each.queue, each.owners, each.error) for each in standing],
+            recurrences=[Recurring(each.name, each.queue, each.owners, each.error) for each in doubtful],
             launches=launches,
             slowest={group: self._slowest(group) for group in groups},
             expected=expected,
@@ -94,6 +95,7 @@ class Examiner:
             oldest_ready=counts.oldest_ready_seconds,
             overdue_by=None if due is None else max(0.0, now - due) / 1000,
             parked=self._parked(counts) if counts.parked else {},
+            unreadable=self._wire.command("ZCARD", self._keys.queue(counts.name, "recurrences_unreadable")),
         )
 
     def _parked(self, counts: QueueCounts) -> dict[str, int]:

@@ -76,26 +76,39 @@ class Standing:
 
     def _pages(self, queue: str) -> Iterator[list[RecurrenceStatus]]:
         """Those with definitions; then those that are set aside and have lost it."""
-        cursor, key = b"0", partial(self._keys.queue, queue)
+        for names in self._fields(queue, "recurrences"):
+            yield self.read({queue: names})
+        key = self._keys.queue(queue, "recurrences_unreadable")
+        for first in range(0, self._wire.command("ZCARD", key), PAGE):
+            aside = self._wire.command("ZRANGE", key, first, first + PAGE - 1)
+            yield [each for each in self.read({queue: aside}) if each.error == _NO_DEFINITION]
+
+    def doubtful(self, most: int) -> Iterator[RecurrenceStatus]:
+        """Those that may be in want of a launch: all that launches define, a page at a time; and of those that are set
+        aside as unreadable, ``most`` of each queue, the earliest first. Those put at run time, which may be very many,
+        are read only if they are set aside. Queues with unusable keys are left out."""
+        for queue in known_queues(self._wire, self._keys):
+            with suppress(StoreRefused):
+                for names in self._fields(queue, "recurrence_owners"):
+                    yield from self.read({queue: names})
+                aside = self._wire.command("ZRANGE", self._keys.queue(queue, "recurrences_unreadable"), 0, most - 1)
+                yield from (each for each in self.read({queue: aside}) if not each.owners)
+
+    def _fields(self, queue: str, word: str, *options: Any) -> Iterator[list[bytes]]:
+        """Those of a hash, a page at a time."""
+        cursor, key = b"0", self._keys.queue(queue, word)
         while True:
-            cursor, found = self._wire.command("HSCAN", key("recurrences"), cursor, "COUNT", PAGE)
-            yield self.read({queue: found[::2]})
+            cursor, found = self._wire.command("HSCAN", key, cursor, *options, "COUNT", PAGE)
+            yield found[::2]
             if cursor == b"0":
                 break
-        for first in range(0, self._wire.command("ZCARD", key("recurrences_unreadable")), PAGE):
-            aside = self._wire.command("ZRANGE", key("recurrences_unreadable"), first, first + PAGE - 1)
-            yield [each for each in self.read({queue: aside}) if each.error == _NO_DEFINITION]
 
     def names(self, beginning: str) -> Iterator[str]:
         """Those that begin so, queue by queue, a page at a time; one may come twice."""
         pattern = re.sub(r"([*?\[\]\\])", r"\\\1", beginning) + "*"
         for queue in known_queues(self._wire, self._keys):
-            cursor, key = b"0", self._keys.queue(queue, "recurrences")
-            while True:
-                cursor, found = self._wire.command("HSCAN", key, cursor, "MATCH", pattern, "COUNT", PAGE)
-                yield from map(id_text, found[::2])
-                if cursor == b"0":
-                    break
+            for found in self._fields(queue, "recurrences", "MATCH", pattern):
+                yield from map(id_text, found)
 
     def find(self, name: str) -> RecurrenceStatus:
         """The first one of that name. Raises NotFound."""

@@ -189,7 +189,14 @@ def test_a_recurrence_that_nobody_defines_any_more_is_found() -> None:
     assert names(facts(recurrences=[Recurring("tick", "mail", ("consumer:old",))])) == ["recurrence_unowned"]
     made_at_run_time = Recurring("tick", "mail")
     assert names(facts(recurrences=[made_at_run_time])) == []
-    assert names(facts(recurrences=[Recurring("tick", "mail", error="no JSON")])) == ["recurrence_unreadable"]
+    unreadable = [Recurring("tick", "mail", error="no JSON")]
+    assert names(facts(recurrences=unreadable)) == ["recurrence_unreadable"]
+    many = findings_of(facts(recurrences=unreadable, queues=[Queue("mail", unreadable=30)]))
+    assert [(each.name, each.value) for each in many] == [
+        ("recurrences_unreadable", "29"),
+        ("recurrence_unreadable", "no JSON"),
+    ]
+    assert names(facts(queues=[Queue("mail", unreadable=1)])) == []  # this version can read it
 
 
 def test_a_launch_that_was_ended_by_force_is_found_for_an_hour_or_until_the_next_one() -> None:

@@ -10,7 +10,7 @@ import pytest
 from pollconsumer.core.health.facts import Expected, Facts, Recurring
 from pollconsumer.core.histogram import BOUNDS, Histogram
 from pollconsumer.core.recurrence import Recurrence
-from pollconsumer.store.examining import Examiner
+from pollconsumer.store.examining import UNREADABLE_READ, Examiner
 from pollconsumer.store.leases import Acquired, Group, Leases
 from pollconsumer.store.patience import Budget
 from pollconsumer.store.recurring import Recurring as Recurrences
@@ -78,6 +78,30 @@ def test_recurrences_come_with_those_that_define_them(store: RedisStore) -> None
     Recurrences(store.wire, NAMESPACE).define("consumer:mail", [QUEUE], [recurrence], lambda _: None)
     store.enqueue([message("a")])
     assert examined(store.wire).recurrences == [Recurring("tick", QUEUE, ("consumer:mail",))]
+
+
+def test_of_recurrences_at_run_time_those_that_launches_could_not_read_are_looked_at_alone(
+    store: RedisStore, look: Looking
+) -> None:
+    recurring = Recurrences(store.wire, NAMESPACE)
+    for name in ("good", *(f"bad{n:02}" for n in range(UNREADABLE_READ + 5))):
+        recurring.put([(Recurrence(name, "handler", every=60.0, queue=QUEUE, at_run_time=True), "now")])
+        if name != "good":
+            store.wire.command("HSET", look.key("recurrences"), name, "{")
+            store.wire.command("ZADD", look.key("recurrences_unreadable"), 1, name)
+    facts = examined(store.wire)
+    assert [each.name for each in facts.recurrences] == [f"bad{n:02}" for n in range(UNREADABLE_READ)]
+    assert {each.error for each in facts.recurrences} == {"its definition is not JSON"}
+    assert facts.queues[0].unreadable == UNREADABLE_READ + 5
+
+
+def test_one_that_launches_define_and_could_not_read_comes_once(store: RedisStore, look: Looking) -> None:
+    recurrence = Recurrence("tick", "handler", every=60.0, queue=QUEUE)
+    Recurrences(store.wire, NAMESPACE).define("consumer:mail", [QUEUE], [recurrence], lambda _: None)
+    store.enqueue([message("a")])
+    store.wire.command("HSET", look.key("recurrences"), "tick", "{")
+    store.wire.command("ZADD", look.key("recurrences_unreadable"), 1, "tick")
+    assert [(each.name, each.owners) for each in examined(store.wire).recurrences] == [("tick", ("consumer:mail",))]
 
 
 def test_a_server_without_append_only_file_says_so_and_its_clock_is_ours(valkey: Server) -> None:

@@ -46,7 +46,7 @@ class Server(NamedTuple):
 
 class Queue(NamedTuple):
     """``oldest_ready`` and ``overdue_by``: for how long the oldest message is ready, or overdue; None if there is none.
-    ``parked``: messages by the handler that no launch had."""
+    ``parked``: messages by the handler that no launch had. ``unreadable``: recurrences that launches could not read."""
 
     name: str
     ready: int = 0
@@ -56,6 +56,7 @@ class Queue(NamedTuple):
     oldest_ready: float | None = None
     overdue_by: float | None = None
     parked: Mapping[str, int] = {}
+    unreadable: int = 0
 
 
 class Recurring(NamedTuple):
@@ -81,7 +82,8 @@ class Expected(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """``now``: in epoch ms of the server's clock. ``launches``: the ledger's entries, newest first. ``slowest``: by
+    """``now``: in epoch ms of the server's clock. ``recurrences``: those that launches define, and some of those that
+    these could not read. ``launches``: the ledger's entries, newest first. ``slowest``: by
     group of launches, the longest remembered duration of each handler."""
 
     now: int

@@ -75,6 +75,13 @@ def _of_served(queue: Queue, serving: Sequence[Group]) -> Iterator[Finding]:
 
 def _of_recurrences(facts: Facts, groups: Sequence[Group], deserted: set[str]) -> Iterator[Finding]:
     there = {group.name for group in groups if not group.absent}
+    for queue in facts.queues:
+        listed = sum(each.queue == queue.name and each.error is not None for each in facts.recurrences)
+        if (more := queue.unreadable - listed) > 0 and listed:
+            yield Finding(
+                "recurrences_unreadable", queue.name, f"more recurrences of queue {queue.name} are unreadable",
+                f"{more}", "'pollconsumer recurrences list' shows all",
+            )  # fmt: skip
     for each in facts.recurrences:
         if each.error is not None:
             yield Finding(
