@@ -92,6 +92,21 @@ def test_the_share_of_the_time_for_which_the_lease_was_held_counts_overlaps_once
     assert only(*[each for each in every if each["started_ms"] < NOW - 30 * MINUTE]).covered < 0.45
 
 
+def test_the_longest_time_without_a_lease_counts_until_now() -> None:
+    assert only(launch(10), launch(8)).longest_gap == pytest.approx(8 * 60 - 51)
+    assert only(launch(10), launch(3), launch(2), launch(1)).longest_gap == pytest.approx(7 * 60 - 50)
+
+
+def test_launches_that_did_not_come_are_counted_where_they_come_regularly() -> None:
+    minutes = [number for number in range(1, 61) if number not in (20, 30, 31)]
+    assert only(*map(launch, minutes)).missing == 3
+    assert only(*map(launch, [number for number in minutes if number > 3])).missing == 6
+    assert only(*map(launch, range(1, 61))).missing == 0
+    by_hand = (50, 49.5, 31, 30, 12, 11.5, 3)
+    assert only(*map(launch, by_hand)).missing == 0
+    assert only(launch(50), launch(20), launch(19)).missing == 0
+
+
 def test_each_set_of_queues_is_a_picture_of_its_own_consumers_first() -> None:
     groups = drawn([launch(1, role="mover", queues=[]), launch(2, queues=["reports"]), launch(3), launch(4)], NOW)
     assert [group.title for group in groups] == ["consumer, mail", "consumer, reports", "mover"]
@@ -118,7 +133,8 @@ def test_throughput_is_that_of_each_minute_and_waits_are_its_shortest_to_its_lon
     ]  # fmt: skip
     boxes = Document(str(charts[0].image)).boxes("work")
     assert [(box[0], box[3]) for box in boxes] == [(30.0, 60.0)]
-    assert charts[1].top == "1s"
+    assert charts[0].scale == ("60", "0")
+    assert charts[1].scale == ("1s", "31.6ms", "1ms")  # logarithmic
     assert "median 1s, longest 1s" in Document(str(charts[1].image)).text
 
 

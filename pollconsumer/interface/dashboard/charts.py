@@ -23,12 +23,11 @@ SHORTEST = 0.001
 
 
 class Chart(NamedTuple):
-    """``top`` and ``bottom``: what its edges stand for."""
+    """``scale``: what heights stand for, at equal distances, the upper edge first."""
 
     title: str
     image: Markup
-    top: str
-    bottom: str = "0"
+    scale: tuple[str, ...]
 
 
 class DurationsDrawn(NamedTuple):
@@ -98,7 +97,9 @@ def _throughput(minutes: Sequence[_Minute]) -> Chart:
         for number, minute in enumerate(minutes)
     ]
     return Chart(
-        "completed a minute", picture("chart", BARS, most, parts, "completed messages by the minute"), f"{most:.0f}"
+        "completed a minute",
+        picture("chart", BARS, most, parts, "completed messages by the minute"),
+        (f"{most:.0f}", "0"),
     )
 
 
@@ -117,9 +118,8 @@ def _spans(title: str, minutes: Sequence[_Minute], spans: Sequence[Sequence[floa
             ]
             said = f"{_clock(minute)}: median {format_duration(median(each))}, longest {format_duration(max(each))}"
             parts.append(group(boxes, said))
-    return Chart(
-        title, picture("chart", BARS, height, parts, f"how long messages {title}"), format_duration(top), "1ms"
-    )
+    scale = tuple(format_duration(SHORTEST * (top / SHORTEST) ** share) for share in (1.0, 0.5, 0.0))
+    return Chart(title, picture("chart", BARS, height, parts, f"how long messages {title}"), scale)
 
 
 def _scale(seconds: float) -> float:

@@ -25,6 +25,10 @@ ABNORMAL = (StopReason.DIED, StopReason.WATCHDOG, StopReason.LEASE_LOST, StopRea
 CUT_SHORT = (StopReason.NO_TIME_TO_HANDLE, StopReason.NO_TIME_TO_IDLE)
 """Reasons that end a launch where its margin begins."""
 MOST_GROUPS = 8
+FEWEST = 5
+"""Times between launches from which on they may be regular."""
+PUNCTUAL = 0.1
+"""Share of a period by which half of the launches may be early or late, for the others to be missing."""
 
 
 class Launched(NamedTuple):
@@ -47,7 +51,8 @@ class Launched(NamedTuple):
 
 class Drawn(NamedTuple):
     """Launches of one role and set of queues. ``top``: seconds at the picture's upper edge; ``covered``: share of the
-    time since the first one for which one of them held the lease."""
+    time since the first one for which one of them held the lease; ``longest_gap``: most seconds for which none did;
+    ``missing``: launches that did not come, where they come regularly."""
 
     title: str
     columns: Markup
@@ -58,6 +63,8 @@ class Drawn(NamedTuple):
     overran: int
     died: int
     covered: float
+    longest_gap: float
+    missing: int
     total: int
     failures: int
 
@@ -81,6 +88,7 @@ def _draw(role: str, queues: str, entries: Sequence[Mapping[str, Any]], now: int
     most = max([1, *(each.handled + each.failed for each in found)])
     title = f"{role}, {queues}" if queues else role
     labels = f"{title}: launches of the last hour", f"{title}: messages handled by each launch"
+    covered, longest_gap = _held(found)
     windows = [each.window for each in found if each.window]
     usual = [line("window", median(windows), HOUR)] if windows else []
     return Drawn(
@@ -92,7 +100,9 @@ def _draw(role: str, queues: str, entries: Sequence[Mapping[str, Any]], now: int
         launches=len(found),
         overran=sum(_overran(each) > 0 for each in found),
         died=sum(each.died for each in found),
-        covered=_covered(found),
+        covered=covered,
+        longest_gap=longest_gap,
+        missing=_missing([*apart, HOUR - found[-1].at]),
         total=sum(each.handled for each in found),
         failures=sum(each.failed for each in found),
     )
@@ -152,14 +162,27 @@ def _overran(each: Launched) -> float:
     return 0.0 if each.window is None else max(0.0, each.ended - max(each.window, each.acquired))
 
 
-def _covered(found: Sequence[Launched]) -> float:
+def _missing(apart: Sequence[float]) -> int:
+    """Ticks without a launch. ``apart``: seconds between launches, and last those since the latest one."""
+    *between, since = apart
+    if len(between) < FEWEST:
+        return 0
+    period = median(between)
+    if sum(abs(each - period) < PUNCTUAL * period for each in between) < len(between) / 2:
+        return 0
+    return sum(round(each / period) - 1 for each in between if each > period) + max(0, round(since / period) - 1)
+
+
+def _held(found: Sequence[Launched]) -> tuple[float, float]:
+    """The share of the time since the first one for which the lease was held, and the longest time it was not."""
     spans = sorted((each.at + each.acquired, each.at + each.ended) for each in found)
-    begin = max(0.0, spans[0][0])
-    held = until = 0.0
-    for start, end in spans:
-        held += max(0.0, end - max(start, until, begin))
+    begin = until = max(0.0, spans[0][0])
+    held = longest_gap = 0.0
+    for start, end in [*spans, (HOUR, HOUR)]:
+        longest_gap = max(longest_gap, start - until)
+        held += max(0.0, end - max(start, until))
         until = max(until, end)
-    return min(1.0, held / max(0.001, HOUR - begin))
+    return min(1.0, held / max(0.001, HOUR - begin)), longest_gap
 
 
 def _said(entry: Mapping[str, Any]) -> str:
