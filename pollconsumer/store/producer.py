@@ -59,6 +59,13 @@ class Strict(NamedTuple):
     def wanted(self, connected: int) -> int:
         return min(1, connected) if self.replicas is None else self.replicas
 
+    def awaiting(self, wanted: int, counters: str) -> list[tuple[Any, ...]]:
+        """The end of a round trip that waits; ``counters`` of the queue that was written to.
+
+        WAIT covers what its connection wrote last; a repeated message may have been written by another.
+        """
+        return [("HSET", counters, "replicated", 1), ("WAIT", wanted, max(1, round(self.within * 1000)))]
+
 
 class Producer:
     """``strict`` for messages that must survive the promotion of a replica."""
@@ -168,16 +175,10 @@ class Producer:
 
     def _send(self, trip: Trip, origin: Origin | None, done: int) -> list[Any]:
         """Answers of one round trip, after ``done`` messages of the same call."""
-        within, wanted = 0.0, 0
+        within, wanted, awaiting = 0.0, 0, list[tuple[Any, ...]]()
         if self._strict is not None and (wanted := self._strict.wanted(self.wire.replicas)):
             within = self._strict.within
-        awaiting: list[tuple[Any, ...]] = []
-        if wanted:
-            # WAIT covers what its connection wrote last; a repeated message may have been written by another.
-            awaiting = [
-                ("HSET", self.keys.queue(trip[-1][0].queue, "counters"), "replicated", 1),
-                ("WAIT", wanted, max(1, round(within * 1000))),
-            ]
+            awaiting = self._strict.awaiting(wanted, self.keys.queue(trip[-1][0].queue, "counters"))
         commands = self._commands(trip, origin, done, "") + awaiting
         answers = self._call(commands, lambda: trip, origin, done, awaiting, within)
         if wanted and (having := answers.pop()) < wanted:

@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pollconsumer.core.errors import BadData
+from pollconsumer.core.errors import BadData, NotReplicated
 from pollconsumer.core.recurrence import First, Recurrence
 from pollconsumer.store import occurrences
 from pollconsumer.store.id_text import id_bytes
 from pollconsumer.store.replies import refuse_without
-from pollconsumer.store.rights import OPERATOR, demand
+from pollconsumer.store.rights import OPERATOR, WAIT, demand
 from pollconsumer.store.server import TIME, known_queues, now_ms, to_ms
 from pollconsumer.store.standing import RecurrenceStatus, Standing, readable
 
 if TYPE_CHECKING:
     from pollconsumer.store.inspector import Message
+    from pollconsumer.store.producer import Strict
 
 PUT_BATCH, AT_ONCE = 50, 500
 """Recurrences in a script, about a millisecond of the server; in a round trip."""
@@ -121,13 +122,22 @@ class Recurrences(Standing):
         instant = none if following is None or spent else following
         self._wire.run("hold", self._keys, standing.queue, [standing.raw_name, "resume", instant])
 
-    def trigger(self, standing: RecurrenceStatus) -> str:
-        """Enqueue an occurrence now, beside those of its rule. Returns its id."""
+    def trigger(self, standing: RecurrenceStatus, strict: Strict | None = None) -> str:
+        """Enqueue an occurrence now, beside those of its rule. Returns its id. NotReplicated if it is enqueued, but too
+        few replicas confirmed in time."""
         recurrence, now = readable(standing), now_ms(self._wire)
-        self._demand(standing)
+        demand(self._wire, OPERATOR if strict is None else f"{OPERATOR} {WAIT}", self._key_of(standing))
         message_id = occurrences.id_of(recurrence.name, now)
         arguments = [standing.raw_name, message_id, now, occurrences.record_of(recurrence, now)]
-        self._wire.run("trigger", self._keys, standing.queue, arguments)
+        script = self._wire.scripts["trigger"]
+        command = self._wire.script(script, self._keys.of_script(script, standing.queue), arguments)
+        if strict is None or not (wanted := strict.wanted(self._wire.replicas)):
+            self._wire.all([command])
+            return message_id
+        awaiting = strict.awaiting(wanted, self._keys.queue(standing.queue, "counters"))
+        *_, having = self._wire.all([command, *awaiting], blocking=strict.within)
+        if having < wanted:
+            raise NotReplicated([message_id], having, wanted, strict.within)
         return message_id
 
     def history(self, standing: RecurrenceStatus, limit: int) -> list[Occurred]:
@@ -147,7 +157,10 @@ class Recurrences(Standing):
         ]
 
     def _demand(self, standing: RecurrenceStatus) -> None:
-        demand(self._wire, OPERATOR, self._keys.queue(standing.queue, "recurrences"))
+        demand(self._wire, OPERATOR, self._key_of(standing))
+
+    def _key_of(self, standing: RecurrenceStatus) -> str:
+        return self._keys.queue(standing.queue, "recurrences")
 
 
 def _refuse(taken: Sequence[bytes]) -> None:

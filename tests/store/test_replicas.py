@@ -13,17 +13,19 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pollconsumer.core.errors import Conflict, NotReplicated, OutcomeUnknown
+from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.runtime.embedded.start import find_program
 from pollconsumer.store.connection import Command
 from pollconsumer.store.patience import Budget
 from pollconsumer.store.producer import Strict
+from pollconsumer.store.recurrences import Recurrences
 from pollconsumer.store.redis_store import RedisStore
 from pollconsumer.store.replies import Unanswered
 from pollconsumer.store.suitability import Suitability
 from pollconsumer.store.wire import Wire
 from tests.conftest import NAMESPACE
 from tests.short_directory import short_directory
-from tests.store.acting import Launch, chosen, message, names
+from tests.store.acting import QUEUE, Launch, chosen, message, names
 from tests.store.test_suitability import Memo
 
 if TYPE_CHECKING:
@@ -158,6 +160,19 @@ def test_more_replicas_than_there_are_is_an_error_and_the_message_is_accepted(pa
     with pytest.raises(NotReplicated, match="1 of 2 replicas"):
         pair.store(replicas=2, within=0.05).enqueue([message("a")])
     assert names(Launch(RedisStore(pair.wire(), NAMESPACE)).reserve(9)) == ["a"]
+
+
+def test_an_occurrence_that_is_triggered_is_waited_for_as_well(pair: Pair) -> None:
+    wire = pair.wire()
+    recurrences = Recurrences(wire, NAMESPACE)
+    recurrences.put([(Recurrence("r", "handler", every=3600, queue=QUEUE, at_run_time=True), "next")])
+    standing = recurrences.find("r")
+    triggered = [recurrences.trigger(standing, Strict(None, 10.0))]
+    with pair.replica_stopped(), pytest.raises(NotReplicated, match="0 of 1 replicas") as caught:
+        recurrences.trigger(standing, Strict(None, 0.05))
+    triggered += caught.value.ids
+    triggered.append(recurrences.trigger(standing))
+    assert names(Launch(RedisStore(wire, NAMESPACE)).reserve(9)) == triggered
 
 
 def test_a_server_without_replicas_is_not_waited_for_unless_told(pair: Pair) -> None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pollconsumer.interface.settings.model import Settings
     from pollconsumer.runtime.handling.hooks import Hooks
     from pollconsumer.store.inspector import Message
-    from pollconsumer.store.producer import Producer
+    from pollconsumer.store.producer import Producer, Strict
     from pollconsumer.store.wire import Wire
 
 T = TypeVar("T")
@@ -145,6 +145,12 @@ class Producing:
             with self._calls:
                 return call()
         return await self._calls.make_async(call)
+
+    def strict(self) -> Strict | None:
+        """The replication that calls wait for."""
+        from pollconsumer.interface.store_opener import strict_of
+
+        return None if registry.stand_in is not None else strict_of(self._settings())
 
     def _opened(self) -> Producer:
         if registry.stand_in is not None:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from pollconsumer.interface.api.app import PollConsumer
+    from pollconsumer.store.producer import Strict
     from pollconsumer.store.recurrences import Occurred, Put
     from pollconsumer.store.standing import RecurrenceStatus
     from pollconsumer.store.wire import Wire
@@ -85,10 +86,10 @@ class AppRecurrences:
 
     def trigger(self, name: str) -> Handle[Any]:
         """Enqueue an occurrence now, beside those of its rule, even if it is paused, disabled or has ended."""
-        return self._triggered(*self._app.ask(_triggering(name)))
+        return self._triggered(*self._app.ask(_triggering(name, self._app.strict())))
 
     async def trigger_async(self, name: str) -> Handle[Any]:
-        return self._triggered(*await self._app.ask_async(_triggering(name)))
+        return self._triggered(*await self._app.ask_async(_triggering(name, self._app.strict())))
 
     def history(self, name: str, limit: int = 100) -> list[Occurred]:
         """Its last occurrences, newest first: of the last hundred of a day, those that are kept."""
@@ -132,11 +133,11 @@ def _holding(name: str, act: Callable[[Recurrences, RecurrenceStatus], None]) ->
     return ask
 
 
-def _triggering(name: str) -> Callable[[Wire, str], tuple[str, str]]:
+def _triggering(name: str, strict: Strict | None) -> Callable[[Wire, str], tuple[str, str]]:
     def ask(wire: Wire, namespace: str) -> tuple[str, str]:
         recurrences = Recurrences(wire, namespace)
         standing = recurrences.find(name)
-        return recurrences.trigger(standing), standing.queue
+        return recurrences.trigger(standing, strict), standing.queue
 
     return ask
 
