@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
@@ -219,3 +220,49 @@ def test_a_real_launch_ends_with_78_if_its_first_hook_fails(site: Site) -> None:
     assert launched.stderr == "pollconsumer: error: on_launch: open_pool; it raised OSError: no database\n"
     assert site.state(message) == "ready"
     assert site.command("check").returncode == 0  # it launches nothing
+
+
+HOOKED = """
+from pollconsumer import Refused
+
+@app.before_enqueue
+def check(draft):
+    print("checked")
+    if draft.payload["name"] == "refused":
+        raise Refused("name", "refused", "send another")
+    if draft.payload["name"] == "broken":
+        raise KeyError("tenant")
+    draft.headers["tenant"] = "acme"
+"""
+
+
+@pytest.fixture
+def hooked(site: Site) -> Site:
+    """A site with a hook."""
+    with (site.directory / "handlers.py").open("a") as handlers:
+        handlers.write(HOOKED)
+    return site
+
+
+def test_a_hook_sees_what_the_command_line_sends(hooked: Site) -> None:
+    one = hooked.enqueue("record", name="one")
+    assert hooked.json("status", one)["headers"] == {"tenant": "acme"}
+    (hooked.directory / "lines").write_text('{"handler": "record", "payload": {"name": "two"}}')
+    two = hooked.command("enqueue", "--ndjson", "lines").stdout.strip()
+    assert hooked.json("status", two)["headers"] == {"tenant": "acme"}
+    named = hooked.enqueue("record", "--queue", "default", name="refused")
+    assert hooked.json("status", named)["headers"] == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "problem"),
+    [
+        ("refused", 65, "name: refused; send another"),
+        ("broken", 78, "before_enqueue: record; a hook raised KeyError: 'tenant'"),
+    ],
+)
+def test_what_a_hook_refuses_on_the_command_line_is_not_sent(hooked: Site, name: str, code: int, problem: str) -> None:
+    refused = hooked.command("enqueue", "record", json.dumps({"name": name}))
+    assert (refused.returncode, refused.stdout) == (code, "")
+    assert refused.stderr == f"checked\npollconsumer: error: {problem}\n"
+    assert hooked.json("list") == []

@@ -1,4 +1,4 @@
-"""Finds a handler's queue and rate, for messages whose producer names none."""
+"""What the command line knows of a handler: its queue, its rate, and its application's hooks."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import sys
 from contextlib import redirect_stdout
 from typing import TYPE_CHECKING
 
-from pollconsumer.core.errors import ConfigurationError
+from pollconsumer.core.errors import BadData, ConfigurationError
 from pollconsumer.interface.settings.load import django_site
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from pollconsumer.core.message import NewMessage
     from pollconsumer.interface.settings.model import Settings
     from pollconsumer.runtime.handling.handler import Handler
     from pollconsumer.runtime.messages import Defaults
@@ -37,6 +38,25 @@ class OwnDefaults:
         if self._registered is None:
             self._registered = self._import()
         return self._registered.get(handler)
+
+    def drafted(self, message: NewMessage) -> NewMessage:
+        """``message`` as the hooks ``before_enqueue`` leave it, those of its handler's application.
+
+        Raises BadData as a hook does, ConfigurationError if one fails otherwise, or as `of`.
+        """
+        known = self.registered(message.handler)
+        if known is None or known.hooks is None:
+            return message
+        from pollconsumer.runtime.drafts import drafted
+        from pollconsumer.runtime.handling.outcome import describe
+
+        try:
+            with redirect_stdout(sys.stderr):
+                return drafted(message, known.hooks.before_enqueue)
+        except BadData:
+            raise
+        except Exception as error:
+            raise ConfigurationError("before_enqueue", message.handler, f"a hook raised {describe(error)}") from None
 
     def _import(self) -> Mapping[str, Handler]:
         from pollconsumer.interface.assembly.handlers import import_handlers

@@ -112,11 +112,12 @@ def enqueue(
 def _new_message(
     handler: str, payload: dict[str, Any], options: dict[str, Any], own_defaults: OwnDefaults
 ) -> NewMessage:
-    """With the handler's queue and rate, unless a queue is given: then no module is imported."""
+    """With the handler's queue and rate, and hooks called, unless a queue is given: then no module is imported."""
     if options.get("queue"):
         return new_message(handler, payload, **options)
     defaults = own_defaults.of(handler)
-    return defaults.rated(new_message(handler, payload, **options | {"queue": defaults.queue}))
+    message = defaults.rated(new_message(handler, payload, **options | {"queue": defaults.queue}))
+    return own_defaults.drafted(message)
 
 
 def payload_of(text: str | None) -> dict[str, Any]:
