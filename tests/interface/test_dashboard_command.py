@@ -78,7 +78,9 @@ def test_a_port_that_is_taken_is_an_error_in_a_line(site: Site) -> None:
         port = str(taken.getsockname()[1])
         done = site.command("dashboard", "--port", port)
     assert done.returncode == 73
-    assert done.stderr.startswith(f"pollconsumer: error: cannot listen: 127.0.0.1:{port}; ")
+    assert done.stderr == (
+        f"pollconsumer: error: cannot listen: 127.0.0.1:{port}; Address already in use: give another --port or --host\n"
+    )
     assert len(done.stderr.splitlines()) == 1
 
 

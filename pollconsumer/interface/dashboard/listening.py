@@ -21,7 +21,8 @@ def listen(host: str, port: int) -> socket.socket:
         family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         return socket.create_server(address[:2], family=family, backlog=BACKLOG)
     except (OSError, UnicodeError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
+        # create_server adds the address.
+        reason = (getattr(error, "strerror", None) or str(error)).partition(" (while attempting")[0]
         raise CannotCreate("cannot listen", f"{host}:{port}", f"{reason}: give another --port or --host") from None
 
 
