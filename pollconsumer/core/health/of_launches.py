@@ -27,7 +27,11 @@ CUT_SHORT = (StopReason.HANDED_OVER, StopReason.LEASE_LOST, StopReason.STORE_UNR
 """Reasons of launches that tell nothing about the margin."""
 ENDS = {
     StopReason.WATCHDOG: ("launches_overlong", "ended by the watchdog", "raise grace, or give the handler a timeout"),
-    StopReason.DIED: ("launches_died", "died", "look for a traceback, and at the system's log: killed for memory?"),
+    StopReason.DIED: (
+        "launches_died",
+        "died",
+        "look for a traceback, at the system's log (killed for memory?), and whether the store was away",
+    ),
 }
 
 
