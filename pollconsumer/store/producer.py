@@ -82,17 +82,17 @@ class Producer:
     def enqueue_one(self, message: NewMessage) -> Enqueued:
         """`enqueue` one message. Hot path: without options, a script does it that looks at less.
 
-        Only the first try is made so, since a repetition may find the id.
+        The first of a queue goes the general way, which looks at the types of all keys. Of any, only the first try is
+        made so, since a repetition may find the id.
         """
         if message[OPTIONS] != NO_OPTIONS or self._strict is not None:
             return self.enqueue([message])[0]
         head = self._heads.get(message.queue)
         if head is None:
-            self.register(message.queue)
-            self.wire.command("LLEN", self.keys.queue(message.queue, "ready"))  # an error if it is no list
             script = self.wire.scripts["enqueue_new"]
-            head = self.wire.script(script, self.keys.of_script(script, message.queue), ())
-            self._heads[message.queue] = head
+            enqueued = self.enqueue([message])[0]
+            self._heads[message.queue] = self.wire.script(script, self.keys.of_script(script, message.queue), ())
+            return enqueued
         trip = [[message]]
         (answer,) = self._call([(*head, message.id, rows.new_record(message))], lambda: trip, None, 0)
         if answer == [b""]:

@@ -102,7 +102,8 @@ def scripts_sent(store: RedisStore, monkeypatch: pytest.MonkeyPatch) -> list[str
 def test_only_a_message_without_options_takes_the_short_way(
     store: RedisStore, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
 ) -> None:
-    store.enqueue([message("first"), message("first", queue="other")])
+    for queue in (QUEUE, "other"):
+        store.enqueue_one(message("first", queue=queue))  # the general way
     sent = scripts_sent(store, monkeypatch)
     assert store.enqueue_one(message("a", **options)) == Enqueued("a", duplicate=False)
     plain = options.keys() <= {"payload", "queue"}
@@ -152,7 +153,7 @@ def losing_replies(store: RedisStore, monkeypatch: pytest.MonkeyPatch, to: set[s
 def test_a_lost_reply_is_asked_for_the_long_way_and_the_message_is_no_duplicate(
     store: RedisStore, look: Looking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store.enqueue([message("first")])
+    store.enqueue_one(message("first"))
     losing_replies(store, monkeypatch, {SHORT})
     sent = scripts_sent(store, monkeypatch)
     assert store.enqueue_one(message("a")) == Enqueued("a", duplicate=False)
@@ -163,7 +164,7 @@ def test_a_lost_reply_is_asked_for_the_long_way_and_the_message_is_no_duplicate(
 def test_a_lost_reply_to_one_that_was_handled_and_forgotten_meanwhile_makes_no_second_one(
     store: RedisStore, look: Looking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store.enqueue([message("first")])
+    store.enqueue_one(message("first"))
     once = store.wire.once
 
     def losing(commands: Any, *, blocking: float = 0.0) -> list[Any]:

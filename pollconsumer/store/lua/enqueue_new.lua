@@ -3,8 +3,8 @@
 -- NEEDS numbers
 -- ARGV id, record without its instant
 -- Returns what `enqueue.lua` returns. An id of the queue's records is not accepted again; forgotten ids are not looked up
--- The caller has read `ready`: it refuses one of another type. Should that change later, the record is written and its id in no
--- list, which `audit.lua` repairs. Other keys are read before the first write, or written first.
+-- The caller's first message was accepted by `enqueue.lua`, which refuses a `ready` of another type. Should that change later,
+-- the record is written and its id in no list, which `audit.lua` repairs. The other keys are read before, or written first.
 
 local waking = redis.call('LLEN', ready_marker) == 0
 local record = sub(ARGV[2], 1, 4) .. be6(now_ms()) .. sub(ARGV[2], 5)
