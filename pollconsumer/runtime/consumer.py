@@ -21,6 +21,7 @@ from pollconsumer.runtime.consuming.exchange import Exchange
 from pollconsumer.runtime.consuming.opening import Opening
 from pollconsumer.runtime.consuming.options import LONGEST_WAIT, ConsumerOptions
 from pollconsumer.runtime.consuming.plain import PlainPath
+from pollconsumer.runtime.consuming.predecessors import Predecessors
 from pollconsumer.runtime.consuming.reporting import Reporting
 from pollconsumer.runtime.consuming.settling import Settling
 from pollconsumer.runtime.consuming.stopping import Stopping
@@ -58,11 +59,13 @@ class Consumer:
         self._flight = launch.progress.flight
         launch.store.keeping = options.keeping
         reporting = Reporting(launch, options.report_every)
-        context_of = Deliveries(launch, handlers, executor.lock(), reporting).context_of
-        self._settling = Settling(launch, context_of, handlers)
+        predecessors = Predecessors(launch)
+        context_of = Deliveries(launch, handlers, executor.lock(), reporting, predecessors).context_of
+        self._settling = Settling(launch, context_of, handlers, predecessors)
         turns = Turns(options.queues, options.weights)
         tally = Tally(launch, handlers, learned.measured)
         self._exchange = Exchange(launch, self._settling, turns, options.limits, self._batch, reporting, tally)
+        predecessors.ahead = self._exchange.reserved
         self._opening = Opening(launch, handlers, self._settling, context_of, self._settle, options.new_monitors)
         self._stops = launch.progress.stops
         self._stopping = Stopping(launch, executor, self._exchange, options.queues)

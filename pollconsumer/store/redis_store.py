@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pollconsumer.core.errors import LeaseLost, StoreRefused
 from pollconsumer.store import rows
 from pollconsumer.store.keyspace import QUEUE_KEYS
-from pollconsumer.store.occurrences import Occurrence, Previous, read_previous
+from pollconsumer.store.occurrences import Previous, read_previous
 from pollconsumer.store.producer import ID_MEMORY_MS, MOST_REMEMBERED, Producer
 from pollconsumer.store.replies import Unanswered
 from pollconsumer.store.reservations import (
@@ -282,10 +282,11 @@ class RedisStore(Producer):
         state: bytes | None = self.wire.command("HGET", key, reservation.id)
         return state
 
-    def previous(self, queue: str, occurrence: Occurrence) -> Previous | None:
-        """The last occurrence of the same recurrence that was completed."""
-        key = self.keys.queue(queue, "recurrence_counters")
-        return read_previous(self.wire.command("HGET", key, occurrence.recurrence + b":previous"))
+    def previous(self, queue: str, recurrences: Iterable[bytes]) -> list[Previous | None]:
+        """The last occurrence of each that was completed."""
+        fields = [name + b":previous" for name in recurrences]
+        found = self.wire.command("HMGET", self.keys.queue(queue, "recurrence_counters"), *fields)
+        return [read_previous(each) for each in found]
 
     def offer_places(self, queue: str) -> int:
         """Recount places of concurrency keys, and offer free ones. Returns how many messages were offered one."""

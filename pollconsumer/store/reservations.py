@@ -223,7 +223,7 @@ class Keeping(NamedTuple):
 class Share:
     """One queue's part of a step: settlements, and how many messages to reserve within which limits."""
 
-    __slots__ = ("claim", "completed", "extras", "limits", "queue", "runs", "settlements")
+    __slots__ = ("claim", "completed", "extras", "limits", "occurred", "queue", "runs", "settlements")
 
     def __init__(self, queue: str, claim: int = 0, limits: str = "") -> None:
         self.queue, self.claim, self.limits = queue, claim, limits
@@ -233,6 +233,8 @@ class Share:
         self.extras: list[int | bytes] = []
         """Of some of those completed: the position, from 1, an `Extra`, and which occurrence it is (b"" for none)."""
         self.settlements: list[Settlement] = []
+        self.occurred: set[bytes] = set()
+        """The recurrences of which occurrences are completed."""
 
     def complete(self, done: Iterable[Done]) -> None:
         """Those of this queue, in the order in which they ended. Hot path: brief messages that were enqueued together
@@ -258,7 +260,10 @@ class Share:
         """What this one leaves, if it is an occurrence or leaves anything else."""
         occurrence = reservation.occurrence
         if extra is not None or occurrence is not None:
-            which = b"" if occurrence is None else occurrence.completed(reservation.server_ms(ended))
+            which = b""
+            if occurrence is not None:
+                which = occurrence.completed(reservation.server_ms(ended))
+                self.occurred.add(occurrence.recurrence)
             self.extras += (number, *(extra or _NOTHING), which)
 
     def has_outgoing(self) -> bool:

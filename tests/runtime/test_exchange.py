@@ -15,6 +15,7 @@ from pollconsumer.interface.testing.launches import SandboxLaunch
 from pollconsumer.interface.testing.memory import MemoryOpener
 from pollconsumer.runtime.consuming.contexts import Deliveries
 from pollconsumer.runtime.consuming.exchange import Exchange
+from pollconsumer.runtime.consuming.predecessors import Predecessors
 from pollconsumer.runtime.consuming.reporting import Reporting
 from pollconsumer.runtime.consuming.settling import Settling
 from pollconsumer.runtime.consuming.tally import Tally
@@ -40,8 +41,9 @@ class Exchanging:
         group, plan = Group("consumer", QUEUES, 1), LaunchPlan(60.0, 10.0)
         self.launch = launch = SandboxLaunch(self.opener, group, plan, clock, lambda _: None)
         self.reporting = Reporting(launch, 3600.0)
-        context_of = Deliveries(launch, {}, nullcontext(), self.reporting).context_of
-        self.settling = Settling(launch, context_of, {})
+        self.predecessors = Predecessors(launch)
+        context_of = Deliveries(launch, {}, nullcontext(), self.reporting, self.predecessors).context_of
+        self.settling = Settling(launch, context_of, {}, self.predecessors)
         tally = Tally(launch, {}, {})
         turns = Turns(QUEUES, {})
         self.exchange = Exchange(launch, self.settling, turns, limits or {}, lambda: 1, self.reporting, tally)

@@ -336,7 +336,7 @@ def test_the_last_completed_occurrence_by_its_instant_is_kept_with_its_result(ac
     assert previous.completed >= previous.instant
     act.launch.settle(finish(first, '{"n": 1}'), die(third))
     assert act.recurring.find(NAME).previous == previous
-    assert act.store.previous(QUEUE, third.occurrence) == previous  # type: ignore[arg-type]  # it is one
+    assert act.store.previous(QUEUE, [b"none", NAME.encode()]) == [None, previous]
 
 
 def test_one_without_a_result_is_the_previous_one_too(act: Acting) -> None:

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 
 from pollconsumer.core.message import Malformed, NewMessage, decode_payload
+from pollconsumer.runtime.consuming.predecessors import Predecessors
 from pollconsumer.runtime.consuming.reporting import Reporting
 from pollconsumer.runtime.handling.context import Context, Delivery, Situation
 from pollconsumer.runtime.handling.handler import Handler, hooks_before_enqueue
@@ -23,9 +24,10 @@ class Deliveries:
         handlers: Mapping[str, Handler],
         lock: AbstractContextManager[object],
         reporting: Reporting,
+        predecessors: Predecessors,
     ) -> None:
         """``lock`` orders calls of the store by concurrent handlers."""
-        self._reporting = reporting
+        self._reporting, self._predecessors = reporting, predecessors
         self._launch, self._store, self._handlers, self._lock = launch, launch.store, handlers, lock
         self._own_store: RedisStore | None = None
 
@@ -52,7 +54,7 @@ class Deliveries:
             state,
             headers,
             occurrence and occurrence.instant,
-            occurrence and self._store.previous(reservation.queue, occurrence),
+            occurrence and self._predecessors.of(reservation),
         )
         save = partial(self._save, reservation)
         stop_before, clock = self._launch.window.stop_before, self._launch.clock

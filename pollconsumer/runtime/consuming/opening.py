@@ -64,8 +64,8 @@ class Opening:
         payload = decode_payload(reservation.payload)
         if not handler.takes_context:
             return Attempt(reservation, handler, payload)
-        if reservation.occurrence and self._settling.since is not None:
-            self._settle()  # it may be the previous one of this that is not settled
+        if self._settling.precedes(reservation):
+            self._settle()
         return Attempt(reservation, handler, payload, self._context_of(reservation))
 
     def _with_options(self, handler: Handler, reservation: Reservation) -> Handler:

@@ -85,8 +85,11 @@ class PlainPath:
                 break
             context = None
             if way.takes_context:
-                if since is not None and reservation.occurrence:
-                    break  # it may be the previous one of this that is not settled
+                if done and reservation.occurrence:
+                    settling.complete(done)
+                    done = []
+                if settling.precedes(reservation):
+                    break
                 context = self._context_of(reservation)
             del reserved[0]
             if way.at_most_once:

@@ -25,6 +25,7 @@ from pollconsumer.store.reservations import DeadLetter, Settlement, Share
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
+    from pollconsumer.runtime.consuming.predecessors import Predecessors
     from pollconsumer.runtime.handling.context import Context
     from pollconsumer.runtime.handling.executor import Handled
     from pollconsumer.runtime.handling.handler import Handler
@@ -43,8 +44,13 @@ _quick = quick_encoder(_encoder)
 
 class Settling:
     def __init__(
-        self, launch: Launch, context_of: Callable[[Reservation], Context], handlers: Mapping[str, Handler]
+        self,
+        launch: Launch,
+        context_of: Callable[[Reservation], Context],
+        handlers: Mapping[str, Handler],
+        predecessors: Predecessors,
     ) -> None:
+        self._predecessors = predecessors
         self._emit, self._chance, self._context_of, self._handlers = launch.emit, launch.chance, context_of, handlers
         self._stops = launch.progress.stops
         self._shares: dict[str, Share] = {}
@@ -227,8 +233,15 @@ class Settling:
             if message_id not in stale:
                 tell()
 
+    def precedes(self, reservation: Reservation) -> bool:
+        """Whether an occurrence of the same recurrence is completed, and not settled yet."""
+        share, occurrence = self._shares.get(reservation.queue), reservation.occurrence
+        return share is not None and occurrence is not None and occurrence.recurrence in share.occurred
+
     def take(self) -> dict[str, Share]:
         """Take the settlements, by queue."""
+        if any(share.occurred for share in self._shares.values()):
+            self._predecessors.forget()
         shares, self._shares, self.since, self.urgent = self._shares, {}, None, False
         return shares
 
