@@ -127,3 +127,12 @@ def test_a_launch_of_which_a_handler_made_another_program_keeps_the_lease_for_no
     site.await_release()
     assert launch.poll() is None
     assert site.state(message) == "reserved"
+
+
+def test_a_launch_of_which_the_store_lost_all_but_its_name_is_listed_as_dead(site: Site) -> None:
+    site.drain()
+    with Redis(unix_socket_path=site.json("store", "path")["socket"]) as client:
+        client.lpush("{pollconsumer}:launches", "lost")
+        client.hset("{pollconsumer}:ledger", "lost", '{"launch_id": "lost", "stop_reason": null, "role": "consumer"}')
+    _, listed, _ = site.command("launches").stdout.splitlines()
+    assert " ".join(listed.split()).startswith("start unknown (0 seconds running time) consumer died 0 0 0 ")
