@@ -32,7 +32,7 @@ FAILURE, STANDING, MET = "failure", "standing", "met"
 """Kinds of streaks: see ``core/damping.py``."""
 SAID_BY_US = ("django.tasks", "django_tasks")
 """Loggers of Django's tasks framework, which report dead letters; the launch does, too."""
-_NUMBER = re.compile(r"\b0x[0-9a-f]+\b|(?<![\w-])\d+(?:\.\d+)*(?:ms|[smhd%])?(?![\w-])")
+_NUMBER = r"\b0x[0-9a-f]+\b|(?<![\w-])\d+(?:\.\d+)*(?:ms|[smhd%])?(?![\w-])"
 """A count, a duration, an address; not a number in a name, as in ``mail2``."""
 _streaks: LaunchStreaks | None = None
 Line = Callable[[str, str, Mapping[str, Any]], str]
@@ -213,7 +213,7 @@ def _streak_of(error: Exception) -> tuple[str, str] | None:
 
 
 def _without_numbers(text: str) -> str:
-    return _NUMBER.sub("#", text)
+    return re.sub(_NUMBER, "#", text)
 
 
 def _write(text: str) -> None:

@@ -18,8 +18,9 @@ from pollconsumer.core.errors import CannotCreate
 NAME = "pollconsumer"
 ELSEWHERE = "set XDG_DATA_HOME to a directory of your own"
 OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
-WITHOUT_MODES = re.compile(
-    r"cifs|smb3|smbfs|vfat|msdos|exfat|ntfs3?|fuseblk|vboxsf|prl_fs|drvfs|fuse\.(blobfuse2?|gcsfuse|s3fs|rclone|mount-s3)"
+WITHOUT_MODES = (
+    r"cifs|smb3|smbfs|vfat|msdos|exfat|ntfs3?|fuseblk|vboxsf|prl_fs|drvfs|"
+    r"fuse\.(blobfuse2?|gcsfuse|s3fs|rclone|mount-s3)"
 )
 """File systems where a mount option sets the mode of every file, as of Azure's /home."""
 MOUNTS = Path("/proc/self/mountinfo")
@@ -199,5 +200,5 @@ def modes_mean_nothing(path: Path) -> bool:
         before, _, after = line.partition(" - ")
         kind, _, options = after.partition(" ")
         if before.split()[2:3] == [number]:
-            return bool(WITHOUT_MODES.fullmatch(kind)) or (kind == "9p" and "aname=drvfs" in options)
+            return bool(re.fullmatch(WITHOUT_MODES, kind)) or (kind == "9p" and "aname=drvfs" in options)
     return False

@@ -7,7 +7,7 @@ from math import inf
 
 from pollconsumer.core.histogram import LAST, Histogram
 
-_TEXT = re.compile(rb"(\d+(?:\.\d+)?(?:e[+-]\d+)?)((?: \d{1,3}:\d{1,15})+)")
+_TEXT = rb"(\d+(?:\.\d+)?(?:e[+-]\d+)?)((?: \d{1,3}:\d{1,15})+)"
 
 
 def write_histogram(histogram: Histogram) -> str:
@@ -16,7 +16,7 @@ def write_histogram(histogram: Histogram) -> str:
 
 def read_histogram(text: bytes | None) -> Histogram | None:
     """None for none, and for corrupt text."""
-    read = _TEXT.fullmatch(text or b"")
+    read = re.fullmatch(_TEXT, text or b"")
     if read is None or (total := float(read[1])) == inf:
         return None
     pairs = (each.split(b":") for each in read[2].split())

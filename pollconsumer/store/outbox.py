@@ -20,7 +20,7 @@ from pollconsumer.store.producer import Origin
 from pollconsumer.store.redis_store import RedisStore
 
 PAGE_ENTRIES = 20
-_NUMBERED = re.compile(rb"(\d{1,16})\n")
+_NUMBERED = rb"(\d{1,16})\n"
 
 
 def pack(messages: Sequence[NewMessage], now_ms: int) -> bytes:
@@ -73,7 +73,7 @@ def _send(store: RedisStore, origin: Origin | None, packed: bytes, conflicting: 
 
 def _numbered(entry: bytes) -> tuple[int, bytes]:
     """The number of an entry, or 0, and its content."""
-    found = _NUMBERED.match(entry)
+    found = re.match(_NUMBERED, entry)
     return (int(found[1]), entry[found.end() :]) if found else (0, entry)
 
 

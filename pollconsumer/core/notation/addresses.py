@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 
-_ADDRESS = re.compile(r"https?://[^\s/?#]+[^\s]*")
+_ADDRESS = r"https?://[^\s/?#]+[^\s]*"
 
 
 def check_address(url: object) -> str:
     """``url``. ValueError if no monitor can have it, without any part of it: it may be a secret."""
-    if not isinstance(url, str) or not (url.isascii() and url.isprintable() and _ADDRESS.fullmatch(url)):
+    if not isinstance(url, str) or not (url.isascii() and url.isprintable() and re.fullmatch(_ADDRESS, url)):
         raise ValueError("write https://HOST/…, without spaces")
     return url

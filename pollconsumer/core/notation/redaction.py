@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 
 HIDDEN = "***"
-_USERINFO = re.compile(r"(.*?://)?.*@", re.DOTALL)
-_SECRET_OPTION = re.compile(r"([?&][^=&]*(?:pass|secret|token)[^=&]*=)[^&]*", re.IGNORECASE)
-_AUTHORITY = re.compile(r"(.*?://(?:\[[^]]*]|[^:/?#@]*):)(([^/?#]*).*)", re.DOTALL)
+# Compiled when they are first used: most launches print no URL.
+_USERINFO = r"(?s)(.*?://)?.*@"
+_SECRET_OPTION = r"(?i)([?&][^=&]*(?:pass|secret|token)[^=&]*=)[^&]*"
+_AUTHORITY = r"(?s)(.*?://(?:\[[^]]*]|[^:/?#@]*):)(([^/?#]*).*)"
 
 
 def redacted(url: str) -> str:
@@ -16,10 +17,10 @@ def redacted(url: str) -> str:
     Malformed URLs too: a password may contain ``@``, ``/`` or ``#``, and without a host it is in the place of the port.
     Hides too much rather than too little.
     """
-    url = _SECRET_OPTION.sub(rf"\1{HIDDEN}", url)
+    url = re.sub(_SECRET_OPTION, rf"\1{HIDDEN}", url)
     if "@" in url:
-        return _USERINFO.sub(lambda found: f"{found[1] or ''}{HIDDEN}@", url, count=1)
-    authority = _AUTHORITY.match(url)
+        return re.sub(_USERINFO, lambda found: f"{found[1] or ''}{HIDDEN}@", url, count=1)
+    authority = re.match(_AUTHORITY, url)
     if authority and not _is_port(authority[3]):
         return authority[1] + HIDDEN
     return url

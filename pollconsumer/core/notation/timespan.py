@@ -7,8 +7,8 @@ import re
 
 DAY, YEAR = 86400.0, 365 * 86400.0
 UNITS = {"d": DAY, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
-_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|[dhms])")
-_WHOLE = re.compile(rf"(?:{_PART.pattern})+")
+_PART = r"(\d+(?:\.\d+)?)(ms|[dhms])"
+_WHOLE = rf"(?:{_PART})+"
 
 
 def parse_duration(value: str | float) -> float:
@@ -21,9 +21,9 @@ def parse_duration(value: str | float) -> float:
         raise ValueError("must be 0 or more, and finite") from None
     except ValueError:
         text = str(value).strip()
-        if not _WHOLE.fullmatch(text):
+        if not re.fullmatch(_WHOLE, text):
             raise ValueError("units are ms, s, m, h, d, as in 500ms, 2s or 1m30s") from None
-        seconds = sum(float(number) * UNITS[unit] for number, unit in _PART.findall(text))
+        seconds = sum(float(number) * UNITS[unit] for number, unit in re.findall(_PART, text))
     if not math.isfinite(seconds) or seconds < 0:
         raise ValueError("must be 0 or more, and finite")
     return seconds

@@ -26,7 +26,7 @@ from pollconsumer.interface.settings.values import (
     parse_keep,
 )
 
-VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+VARIABLE = r"[A-Za-z_][A-Za-z0-9_]*"
 LEAST_TOKEN = 16
 RETRY = ("first", "factor", "most", "jitter")
 
@@ -294,7 +294,7 @@ def _rules_of(command: CommandSettings) -> Iterator[tuple[str, object, bool, str
     yield "max_attempts", attempts, 1 <= attempts <= 10_000, "must be 1-10000"
     for variable in command.environment:
         rule = "name variables to pass on, without values"
-        yield "environment", variable.partition("=")[0], bool(VARIABLE.fullmatch(variable)), rule
+        yield "environment", variable.partition("=")[0], bool(re.fullmatch(VARIABLE, variable)), rule
 
 
 def backoff_of(retry: dict[str, Any]) -> Backoff:

@@ -24,13 +24,13 @@ CRON_FIELDS = (
     ("day of week", "0-7"),
 )
 COUNTS = ("no", "one", "two", "three", "four", "five", "six", "seven")
-_MEMORY = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([KMG])(i?)B?|B?)", re.IGNORECASE)
+_MEMORY = r"(?i)(\d+(?:\.\d+)?)\s*(?:([KMG])(i?)B?|B?)"
 
 
 def parse_memory(value: str | int) -> int:
     """Bytes in ``value``: a number of bytes or text such as ``256MB`` (millions) or ``256MiB`` (1024²). ValueError if
     it is invalid, or less than 1 MiB, probably by a forgotten unit."""
-    found = None if isinstance(value, bool) else _MEMORY.fullmatch(str(value).strip())
+    found = None if isinstance(value, bool) else re.fullmatch(_MEMORY, str(value).strip())
     if found is None:
         raise ValueError("write bytes or a unit, as in 256MB or 1GiB")
     power = " KMG".index((found[2] or " ").upper())

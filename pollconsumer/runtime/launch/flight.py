@@ -26,7 +26,7 @@ class Flight:
         self._memory = memory
         self._places: dict[Reservation, int] = {}
         self._ended: list[Reservation] = []
-        self._free = [self._FROM + n * self._PLACE for n in reversed(range(self.MOST))]
+        self._free = list(range(self._FROM, self._SERIES_AT, self._PLACE))[::-1]
         self._heads: dict[tuple[str, str, int, bool], bytes] = {}
         self.series = Series(memory, self._SERIES_AT)
 
