@@ -126,7 +126,7 @@ class Recurrences(Standing):
         """Enqueue an occurrence now, beside those of its rule. Returns its id. NotReplicated if it is enqueued, but too
         few replicas confirmed in time."""
         recurrence, now = readable(standing), now_ms(self._wire)
-        demand(self._wire, OPERATOR if strict is None else f"{OPERATOR} {WAIT}", self._key_of(standing))
+        self._demand(standing, OPERATOR if strict is None else f"{OPERATOR} {WAIT}")
         message_id = occurrences.id_of(recurrence.name, now)
         arguments = [standing.raw_name, message_id, now, occurrences.record_of(recurrence, now)]
         script = self._wire.scripts["trigger"]
@@ -156,11 +156,8 @@ class Recurrences(Standing):
             if (message_id := occurrences.id_of(standing.name, instant)) in messages
         ]
 
-    def _demand(self, standing: RecurrenceStatus) -> None:
-        demand(self._wire, OPERATOR, self._key_of(standing))
-
-    def _key_of(self, standing: RecurrenceStatus) -> str:
-        return self._keys.queue(standing.queue, "recurrences")
+    def _demand(self, standing: RecurrenceStatus, rights: str = OPERATOR) -> None:
+        demand(self._wire, rights, self._keys.queue(standing.queue, "recurrences"))
 
 
 def _refuse(taken: Sequence[bytes]) -> None:

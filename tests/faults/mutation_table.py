@@ -403,7 +403,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     _python(
         "recurrences",
         "rights",
-        '        demand(self._wire, OPERATOR, self._keys.queue(standing.queue, "recurrences"))\n',
+        '        demand(self._wire, rights, self._keys.queue(standing.queue, "recurrences"))\n',
         "        pass\n",
     ),
     _python("redis_store", "types of a queue's keys", "        self._check_types(queue)\n", ""),
