@@ -167,6 +167,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     _lua("parts/rates", "bookings of those handed out", "    if waited then unbook(ledger) end\n", ""),
     _lua("parts/rates", "bookings of those that wait again", "    unbook(ledger)\n    instant, at", "    instant, at"),
     _lua("parts/rates", "the first place for who has waited", "    instant, at = first_place(ledger)\n", ""),
+    _lua("parts/rates", "a place for each that waited", "ledger.from + 6, at + 6", "ledger.from, at"),
     _lua("parts/rates", "charges end with the period", "later_than(since, sub(held, 9, ends))", "sub(held, 9, ends)"),
     _lua(
         "parts/rates", "bookings end with the period", "later_than(since, sub(held, ends + 1))", "sub(held, ends + 1)"

@@ -34,24 +34,28 @@ local function ledger_of(record)
   else
     made = made + 1
   end
-  ledgers[field] = {most = most, period = period, handed = handed, booked = booked}
+  -- From where on `first_place` looks: at the instant, and among the bookings.
+  ledgers[field] = {most = most, period = period, handed = handed, booked = booked, from = 1, at = 1}
   return ledgers[field]
 end
 
--- Drop the first booking that is due.
+local function drop_bookings(ledger, bytes)
+  ledger.booked, ledger.at = sub(ledger.booked, bytes + 1), math.max(1, ledger.at - bytes)
+end
+
+-- Drop the first booking, if it is due.
 local function unbook(ledger)
-  if ledger.booked ~= '' and sub(ledger.booked, 1, 6) <= stamp then ledger.booked = sub(ledger.booked, 7) end
+  if ledger.booked ~= '' and sub(ledger.booked, 1, 6) <= stamp then drop_bookings(ledger, 6) end
 end
 
 -- The first instant at which there is a place for a message that has waited, unless it is booked for another such one, and
--- its position among the bookings; nil if all are.
+-- its position among the bookings; nil if all are. Continues after the last one that it has found.
 local function first_place(ledger)
-  local at = 1
-  for i = 1, #ledger.handed, 6 do
-    local instant = be6(number6(ledger.handed, i) + ledger.period)
+  while ledger.from < #ledger.handed do
+    local instant, at = be6(number6(ledger.handed, ledger.from) + ledger.period), ledger.at
     while at < #ledger.booked and sub(ledger.booked, at, at + 5) < instant do at = at + 6 end
+    ledger.from, ledger.at = ledger.from + 6, at + 6
     if sub(ledger.booked, at, at + 5) ~= instant then return instant, at end
-    at = at + 6
   end
 end
 
@@ -75,7 +79,8 @@ local function waits_for_rate(id, row, record)
     instant, at = first_place(ledger)
   end
   if not instant then instant, at = last_place(ledger) end
-  ledger.booked = sub(sub(ledger.booked, 1, at - 1) .. instant .. sub(ledger.booked, at), -12 * ledger.most)
+  ledger.booked = sub(ledger.booked, 1, at - 1) .. instant .. sub(ledger.booked, at)
+  if #ledger.booked > 12 * ledger.most then drop_bookings(ledger, 6) end
   local head, due = redis.call('ZRANGE', schedule, 0, 0, 'WITHSCORES')[2], number6(instant, 1)
   redis.call('HSET', rows, id, set(row, FLAGS, char(without_flag(byte(row, FLAGS), BOOKED) + BOOKED),
     NUMBER_IN_LINE, NEVER, ENQUEUED, NEVER, NEXT_ATTEMPT, instant))
