@@ -86,7 +86,7 @@ def listener() -> Callable[[Event], None]:
     """Handlers and queues of which a warning was logged."""
 
     def listen(event: Event) -> None:
-        fields = {name: _shown(value) for name, value in event._asdict().items()}
+        fields = {name: _shown(value) for name, value in event.fields().items()}
         match event:
             case events.LaunchEnded():
                 launch_stopped(event.stop_reason)
@@ -96,7 +96,7 @@ def listener() -> Callable[[Event], None]:
                 if event.run_id:
                     counts += f"; run {event.run_id}"
                 text = "%s ended after %s (%s): %s"
-                summary = {"fields": {"event": "launch_ended", **event._asdict()}}
+                summary = {"fields": {"event": "launch_ended", **event.fields()}}
                 log.info(text, event.role, fields["running_seconds"], event.stop_reason, counts, extra=summary)
             case events.AttemptFailed(delay=None):
                 text = "dead letter: {id} ({handler}), attempt {attempt}: {error}"

@@ -62,6 +62,7 @@ WRITTEN = {
     "queues.mail.keep_dead": ('"90d"', "90d"),
     "queues.mail.max_in_flight": ("3", "3"),
     "queues.mail.weight": ("7", "7"),
+    "queues.mail.rate": ('"60/1h"', "60/1h"),
     "recurrences.nightly.handler": ('"backup"', "backup"),
     "recurrences.nightly.cron": ('"30 2 * * *"', "30 2 * * *"),
     "recurrences.nightly.every": ('"90s"', "90s"),
@@ -84,6 +85,8 @@ WRITTEN = {
     "commands.backup.retry.most": ('"5m"', "5m"),
     "commands.backup.retry.factor": ("3", "3"),
     "commands.backup.fatal": ("[64, 65]", "64,65"),
+    "commands.backup.rate": ('"60/1h"', "60/1h"),
+    "commands.backup.rate_key": ('"customer"', "customer"),
     "commands.backup.environment": ('["A", "B"]', "A,B"),
     "commands.backup.directory": ('"sub"', "sub"),
 }

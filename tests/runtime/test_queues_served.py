@@ -88,7 +88,7 @@ def test_a_queue_counts_as_served_for_as_long_as_its_launch_said(store: RedisSto
     launch = Launch(store)
     store.enqueue([message("a")])
     assert service_of(wire, store.keys, [QUEUE]) == {QUEUE: Service(lately=False, paused=False, ready=1)}
-    assert [event.messages for event in told(store)] == [1]  # type: ignore[union-attr]  # of the one kind
+    assert [event.messages for event in told(store)] == [1]  # type: ignore[attr-defined]  # of the one kind
     store.announce(launch.holder, QUEUE, served_for=1200.0)
     assert service_of(wire, store.keys, [QUEUE])[QUEUE].lately
     assert 1_190_000 < wire.command("PTTL", store.keys.queue(QUEUE, "served")) <= 1_200_000
@@ -115,7 +115,7 @@ def test_queues_are_known_from_their_first_message_or_pause_on(store: RedisStore
     assert unknown_queues(wire, store.keys, queues) == ["unknown"]
     events: list[Event] = []
     report_unknown(store, queues, events.append)
-    assert [event.queue for event in events] == ["unknown"]  # type: ignore[union-attr]  # of the one kind
+    assert [event.queue for event in events] == ["unknown"]  # type: ignore[attr-defined]  # of the one kind
 
 
 @pytest.mark.parametrize(
