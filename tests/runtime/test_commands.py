@@ -31,7 +31,7 @@ DELIVERY = Delivery("tests", "mail", "m1", "send", attempt=2, generation=1, fenc
 
 
 def context(delivery: Delivery = DELIVERY) -> Context:
-    return Context(delivery, Situation(time.monotonic() + 60, lambda: False, lambda _: None, Defaults))
+    return Context(delivery, Situation(time.monotonic() + 60, lambda: False, lambda *_: None, Defaults))
 
 
 class Run(Protocol):

@@ -102,7 +102,9 @@ def test_a_store_that_is_away_costs_the_handler_nothing_and_the_next_report_is_s
 
 def context(reports: list[Progress]) -> Context:
     delivery = Delivery("n", "q", "id", "h", 1, 0, 1)
-    return Context(delivery, Situation(0.0, bool, lambda _: None, Defaults, report=reports.append))
+    return Context(
+        delivery, Situation(0.0, bool, lambda *_: None, Defaults, report=lambda _, each: reports.append(each))
+    )
 
 
 def test_a_handler_tells_how_far_it_has_come() -> None:

@@ -196,7 +196,7 @@ def test_the_deadline_that_a_handler_sees_is_that_of_its_timeout() -> None:
     clock = lambda: 100.0  # noqa: E731
     delivery = Delivery("n", "q", "id", "h", 1, 0, 1)
     for stop_before, deadline in ((150.0, 130.0), (120.0, 120.0)):
-        context = Context(delivery, Situation(stop_before, lambda: False, lambda _: None, Defaults, clock))
+        context = Context(delivery, Situation(stop_before, lambda: False, lambda *_: None, Defaults, clock))
         Handler("h", lambda *_: None, timeout=30.0).handle({}, context)
         assert (context.deadline, context.time_left()) == (deadline, deadline - 100)
 

@@ -406,9 +406,9 @@ class Given:
         self.saved: list[bytes] = []
         delivery = Delivery("n", "q", "id", "told", 2, 1, 7, {"step": 0})
         defaults_of = {"told": Defaults("mail")}.__getitem__
-        self.context = Context(
-            delivery, Situation(time.monotonic() + 60, cancelled, save or self.saved.append, defaults_of)
-        )
+        save = save or self.saved.append
+        situation = Situation(time.monotonic() + 60, cancelled, lambda _, state: save(state), defaults_of)
+        self.context = Context(delivery, situation)
 
 
 def test_what_a_handler_enqueues_checkpoints_and_returns_comes_back(handlers: Mapping[str, Handler]) -> None:

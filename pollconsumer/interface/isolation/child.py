@@ -62,7 +62,7 @@ class Reports:
         self._timer: threading.Timer | None = None
         self._unsent: dict[str, Any] = {}
 
-    def report(self, progress: Progress) -> None:
+    def report(self, _message: object, progress: Progress) -> None:
         with self._lock:
             self._unsent = {"progress": progress[:3]}
             if self._timer is None:
@@ -158,7 +158,7 @@ class _Serving:
             enqueued, last = encode_messages(context.enqueued), reports.take()
         return encode_outcome(outcome, handler.fatal) | {"enqueued": enqueued, "last": last}
 
-    def _save(self, state: bytes) -> None:
+    def _save(self, _message: object, state: bytes) -> None:
         with self._asking:
             self._connection.send({"checkpoint": json.loads(state)})
             reply = self._replies.get()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
-from functools import partial
+from typing import NamedTuple
 
 from pollconsumer.core.message import Malformed, NewMessage, decode_payload
 from pollconsumer.runtime.consuming.predecessors import Predecessors
@@ -13,8 +13,9 @@ from pollconsumer.runtime.handling.context import Context, Delivery, Situation
 from pollconsumer.runtime.handling.handler import Handler, hooks_before_enqueue
 from pollconsumer.runtime.launch.held import Launch
 from pollconsumer.runtime.messages import Defaults
+from pollconsumer.store import rows
 from pollconsumer.store.redis_store import RedisStore
-from pollconsumer.store.reservations import Reservation
+from pollconsumer.store.reservations import Lot, Reservation
 
 
 class Deliveries:
@@ -30,41 +31,54 @@ class Deliveries:
         self._reporting, self._predecessors = reporting, predecessors
         self._launch, self._store, self._handlers, self._lock = launch, launch.store, handlers, lock
         self._own_store: RedisStore | None = None
+        self._namespace = launch.store.keys.namespace
+        self._shared: _Shared | None = None
+        """Of the last context."""
 
     def context_of(self, reservation: Reservation) -> Context:
-        state = None
+        lot = reservation.lot
+        shared, state = self._shared, None
+        if shared is None or shared.lot is not lot:
+            shared = self._shared = self._shared_by(lot)
         if reservation.has_checkpoint:
             with suppress(Malformed):  # corrupt
                 state = decode_payload(self._store.last_checkpoint(reservation) or b"")
+        instant = previous = None
+        if (occurrence := reservation.occurrence) is not None:
+            instant, previous = occurrence.instant, self._predecessors.of(reservation)
+        delivery = Delivery(
+            self._namespace,
+            lot.queue,
+            reservation.name,
+            lot.handler,
+            *shared.numbers,
+            state,
+            shared.headers,
+            instant,
+            previous,
+        )
+        return Context(delivery, shared.situation, reservation)
+
+    def _shared_by(self, lot: Lot) -> _Shared:
         headers = None
-        if reservation.options:
+        if lot.options:
             from pollconsumer.core.options import decoded
 
             with suppress(Malformed):
-                headers = dict(decoded(reservation.options).headers)
-        occurrence = reservation.occurrence
-        delivery = Delivery(
-            self._store.keys.namespace,
-            reservation.queue,
-            reservation.name,
-            reservation.handler,
-            reservation.attempt,
-            reservation.generation,
-            reservation.fence,
-            state,
-            headers,
-            occurrence and occurrence.instant,
-            occurrence and self._predecessors.of(reservation),
-        )
-        save = partial(self._save, reservation)
-        stop_before, clock = self._launch.window.stop_before, self._launch.clock
-        stop_asked = partial(self._launch.progress.stops.asked, reservation)
-        report = partial(self._reporting.report, reservation)
-        before_enqueue = hooks_before_enqueue(self._handlers.get(reservation.handler))
+                headers = dict(decoded(lot.options).headers)
+        launch = self._launch
         situation = Situation(
-            stop_before, self._cancelled, save, self._defaults_of, clock, self._send, report, before_enqueue, stop_asked
+            launch.window.stop_before,
+            self._cancelled,
+            self._save,
+            self._defaults_of,
+            launch.clock,
+            self._send,
+            self._reporting.report,
+            hooks_before_enqueue(self._handlers.get(lot.handler)),
+            launch.progress.stops.asked,
         )
-        return Context(delivery, situation)
+        return _Shared(lot, (rows.attempts(lot.row), rows.generation(lot.row), rows.fence(lot.row)), headers, situation)
 
     def _save(self, reservation: Reservation, state: bytes) -> None:
         with self._store_of_handlers() as store, self._reporting.storing:
@@ -87,3 +101,12 @@ class Deliveries:
 
     def _defaults_of(self, handler: str) -> Defaults:
         return self._handlers[handler].defaults if handler in self._handlers else Defaults()
+
+
+class _Shared(NamedTuple):
+    """What the contexts of a lot share; ``numbers``: attempt, generation and fence."""
+
+    lot: Lot
+    numbers: tuple[int, int, int]
+    headers: dict[str, str] | None
+    situation: Situation

@@ -58,27 +58,31 @@ class Previous(NamedTuple):
 class Situation(NamedTuple):
     """What a launch offers its handlers. ``stop_before`` is an instant of the monotonic clock.
 
-    ``save`` stores a checkpoint; ``report`` stores progress, soon; ``defaults_of`` gives those of a handler.
+    ``save`` stores a message's checkpoint, ``report`` its progress, soon; ``stop_asked`` tells whether it is to stop.
+    Their first argument is the message, as the context was given it. ``defaults_of`` gives those of a handler.
     ``send`` enqueues a message immediately and returns its id; only hooks that are called after the settlement need it.
     ``before_enqueue``: the hooks of the handler's application.
     """
 
     stop_before: float
     cancelled: Callable[[], bool]
-    save: Callable[[bytes], None]
+    save: Callable[[Any, bytes], None]
     defaults_of: Callable[[str], Defaults]
     clock: Callable[[], float] = time.monotonic
     send: Callable[[NewMessage], str] | None = None
-    report: Callable[[Progress], None] = lambda _: None
+    report: Callable[[Any, Progress], None] = lambda *_: None
     before_enqueue: Sequence[BeforeEnqueue] = ()
-    stop_asked: Callable[[], bool] = bool
+    stop_asked: Callable[[Any], bool] = bool
 
 
 class Context:
     """The message in hand, from its handler's point of view."""
 
-    def __init__(self, delivery: Delivery, situation: Situation, *, settled: bool = False) -> None:
-        self.delivery = delivery
+    def __init__(
+        self, delivery: Delivery, situation: Situation, message: object = None, *, settled: bool = False
+    ) -> None:
+        """``message``: see `Situation`."""
+        self.delivery, self._message = delivery, message
         self.deadline = situation.stop_before
         """Instant of the monotonic clock: the end of the window or, before that, of the handler's timeout."""
         self.enqueued: list[NewMessage] = []
@@ -89,7 +93,7 @@ class Context:
 
     def after_settlement(self) -> Context:
         """A separate context for hooks after the settlement, which a thread left by the handler cannot use."""
-        return Context(self.delivery, self._situation, settled=True)
+        return Context(self.delivery, self._situation, self._message, settled=True)
 
     def end(self) -> None:
         """The attempt has ended: refuse messages of threads that it left behind, which would be lost."""
@@ -170,7 +174,7 @@ class Context:
     @property
     def stop_asked(self) -> bool:
         """Whether a person asked for the end of this message: ``cancel --running``, ``message.stop()``."""
-        return self._situation.stop_asked()
+        return self._situation.stop_asked(self._message)
 
     def enqueue(
         self,
@@ -221,7 +225,7 @@ class Context:
 
         reported = checked(done, total, note)
         if not self._ended and not self._settled:
-            self._situation.report(reported)
+            self._situation.report(self._message, reported)
 
     def checkpoint(self, state: Mapping[str, Any]) -> None:
         """Store ``state``, a JSON object of at most 1 MiB, for the next attempt.
@@ -235,5 +239,5 @@ class Context:
         state = dict(state)
         encoded = encode_payload(state)
         with Shield():
-            self._situation.save(encoded)
+            self._situation.save(self._message, encoded)
         self.delivery = self.delivery._replace(state=state)
