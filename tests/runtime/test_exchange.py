@@ -13,6 +13,7 @@ from pollconsumer.core.queue_order import Turns
 from pollconsumer.interface.testing.clock import VirtualClock
 from pollconsumer.interface.testing.launches import SandboxLaunch
 from pollconsumer.interface.testing.memory import MemoryOpener
+from pollconsumer.runtime.consuming import reporting
 from pollconsumer.runtime.consuming.contexts import Deliveries
 from pollconsumer.runtime.consuming.exchange import Exchange
 from pollconsumer.runtime.consuming.predecessors import Predecessors
@@ -40,7 +41,7 @@ class Exchanging:
         self.opener = MemoryOpener(NAMESPACE, clock)
         group, plan = Group("consumer", QUEUES, 1), LaunchPlan(60.0, 10.0)
         self.launch = launch = SandboxLaunch(self.opener, group, plan, clock, lambda _: None)
-        self.reporting = Reporting(launch, 3600.0)
+        self.reporting = Reporting(launch, 7200.0)
         self.predecessors = Predecessors(launch)
         context_of = Deliveries(launch, {}, nullcontext(), self.reporting, self.predecessors).context_of
         self.settling = Settling(launch, context_of, {}, self.predecessors)
@@ -105,11 +106,14 @@ def test_room_that_a_completion_makes_as_a_message_begins_wakes_who_waits_for_it
     exchanging.opener.close()
 
 
-def test_a_step_that_waits_for_messages_leaves_the_reports_of_handlers_that_go_on(exchanging: Exchanging) -> None:
+def test_a_step_that_waits_for_messages_leaves_the_reports_of_handlers_that_go_on(
+    exchanging: Exchanging, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reporting, "CARRIED_WITHIN", 3600.0)
     going_on = exchanging.reserve("going on")
     exchanging.launch.store.enqueue([message("next")])
-    with exchanging.reporting.storing:
-        exchanging.reporting.report(going_on, Progress(1))
-        exchanging.exchange.reserve_when_woken(60.0)
-        assert exchanging.exchange.next() is not None
-        assert exchanging.reporting.take() == {"mail": {going_on.id: Progress(1)}}
+    exchanging.reporting.report(going_on, Progress(1))
+    exchanging.exchange.reserve_when_woken(60.0)
+    assert exchanging.exchange.next() is not None
+    with exchanging.reporting.carried() as reports:
+        assert reports == {"mail": {going_on.id: Progress(1)}}

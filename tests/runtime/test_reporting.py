@@ -68,17 +68,23 @@ def test_the_last_report_of_each_message_is_taken_along_once(store: Store, monke
     for name, done in (("a", 1), ("b", 1), ("a", 2)):
         told.report(reserved(name), Progress(done))
     told.report(reserved("c", "other"), Progress(3))
-    assert told.take() == {"mail": {b"a": Progress(2), b"b": Progress(1)}, "other": {b"c": Progress(3)}}
-    assert told.take() is None
+    with told.carried() as reports:
+        assert reports == {"mail": {b"a": Progress(2), b"b": Progress(1)}, "other": {b"c": Progress(3)}}
+    with told.carried() as reports:
+        assert reports is None
     assert not store.tried.is_set()
 
 
-def test_none_is_stored_before_an_earlier_one_that_is_taken_along(store: Store) -> None:
-    told = reporting_every(0.001)
-    with told.storing:
-        told.report(reserved("a"), Progress(1))
-        taken = told.take()
+def test_none_is_stored_before_an_earlier_one_that_is_taken_along(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_on = threading.Event()
+    monkeypatch.setattr(reporting, "time", SimpleNamespace(sleep=lambda _: go_on.wait(30)))
+    told = reporting_every(1.0)
+    told.report(reserved("a"), Progress(1))
+    with told.carried() as taken:
         told.report(reserved("a"), Progress(2))
+        go_on.set()
         assert taken is not None
         store.reports.append(taken)
     assert store.tried.wait(30)

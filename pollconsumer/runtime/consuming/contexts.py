@@ -81,8 +81,8 @@ class Deliveries:
         return _Shared(lot, (rows.attempts(lot.row), rows.generation(lot.row), rows.fence(lot.row)), headers, situation)
 
     def _save(self, reservation: Reservation, state: bytes) -> None:
-        with self._store_of_handlers() as store, self._reporting.storing:
-            store.checkpoint(self._launch.holder, reservation, state, self._reporting.take())
+        with self._store_of_handlers() as store, self._reporting.carried() as reports:
+            store.checkpoint(self._launch.holder, reservation, state, reports)
 
     def _send(self, message: NewMessage) -> str:
         with self._store_of_handlers() as store:

@@ -176,7 +176,7 @@ class Exchange:
         sent = launch.clock()
         lasts_ms = int((launch.window.left(sent) + launch.plan.grace) * 1000)
         # Handlers go on while a step waits: their reports would wait with it, and newer ones be stored before them.
-        with nullcontext() if wait else self._reporting.storing:
+        with nullcontext() if wait else self._reporting.carried() as reports:
             stepped = self._store.step(
                 launch.holder,
                 shares,
@@ -184,7 +184,7 @@ class Exchange:
                 now=launch.clock,
                 wait=wait,
                 promoting=promoting,
-                reports=None if wait else self._reporting.take(),
+                reports=reports,
                 keep=self.held,
             )
         if promoting:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from pollconsumer.core.errors import PollConsumerError
@@ -19,6 +19,8 @@ from pollconsumer.store.replies import Unanswered
 from pollconsumer.store.reservations import Reservation
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pollconsumer.core.progress import Progress
     from pollconsumer.store.reports import Reports
 
@@ -32,9 +34,7 @@ class Reporting:
     def __init__(self, launch: Launch, every: float) -> None:
         self._launch, self._every = launch, every
         self._reports: dict[str, dict[bytes, Progress]] = {}
-        self._lock = threading.Lock()
-        self.storing = threading.Lock()
-        """Held while reports are taken and stored, so that none is stored after a newer one."""
+        self._lock, self._storing = threading.Lock(), threading.Lock()
         self._reported = threading.Event()
         self._thread: threading.Thread | None = None
         self._store: RedisStore | None = None
@@ -51,9 +51,15 @@ class Reporting:
                 self._thread.start()
             self._reported.set()
 
-    def take(self) -> Reports | None:
-        """What is not stored yet, for the caller to store, who holds ``storing``. Mostly nothing."""
-        return self._taken() if self._reports else None
+    @contextmanager
+    def carried(self) -> Iterator[Reports | None]:
+        """What is not stored yet, for the caller to store within: afterwards, so are all earlier reports, and none is
+        stored after a newer one. Mostly nothing."""
+        if self._reports or self._storing.locked():
+            with self._storing:
+                yield self._taken()
+        else:
+            yield None
 
     def _taken(self) -> Reports:
         with self._lock:
@@ -70,7 +76,7 @@ class Reporting:
 
     def _store_all(self) -> bool:
         """Whether there was anything. If the store does not answer, the next report replaces it."""
-        with self.storing:
+        with self._storing:
             reports = self._taken()
             if not reports:
                 return False
