@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pollconsumer.core.histogram import Histogram
-from pollconsumer.runtime.consuming.tally import EVERY, Tally
+from pollconsumer.runtime.consuming.tally import EVERY, Tally, _OfQueue
+from pollconsumer.store import rows
 from pollconsumer.store.inspector import Inspector
 from pollconsumer.store.reservations import Share
 from pollconsumer.store.rows import HANDLER
@@ -20,6 +24,7 @@ from tests.store.acting import chosen, die, expire, finish, message, park, relea
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from pollconsumer.runtime.launch.held import Launch
     from pollconsumer.store.reservations import Reservation
 
 
@@ -138,3 +143,48 @@ def test_counts_are_sent_from_time_to_time_and_not_with_each_step(counting: Coun
 def test_nothing_is_sent_if_nothing_was_counted(counting: Counting, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(counting.launch.leases, "count", pytest.fail)
     counting.tally.send()
+
+
+MOMENT = 1_790_000_000_000
+ROWS = st.builds(
+    lambda attempts, generation, reserved, due, ready, handler: (
+        rows.BLANK[: rows.ATTEMPTS]
+        + attempts.to_bytes(2, "big")
+        + bytes([0, generation])
+        + bytes(6)
+        + rows.pack6(MOMENT + reserved)
+        + bytes(rows.DUE - rows.STARTED)
+        + (rows.pack6(MOMENT + due) if due else rows.NEVER)
+        + rows.pack6(MOMENT + ready)
+        + bytes(rows.HANDLER - rows.FAILED)
+        + handler
+    ),
+    st.sampled_from([1, 1, 2, 257]),
+    st.sampled_from([0, 0, 1]),
+    st.integers(0, 100_000),
+    st.just(0) | st.integers(1, 100_000),
+    st.integers(0, 100_000),
+    st.sampled_from([b"mail", b"send", b"report", b"mail\0digested"]),
+)
+
+
+@given(st.lists(st.tuples(ROWS, st.integers(1, 3)), max_size=20), st.sets(st.integers(0, 30)), st.booleans())
+def test_rows_are_counted_together_as_they_are_one_by_one(
+    runs: list[tuple[bytes, int]], lost: set[int], alone: bool
+) -> None:
+    share, together, one_by_one, number = Share("mail"), _OfQueue(), _OfQueue(), 0
+    stale = [b"%d" % each for each in lost if not alone]
+    for row, length in runs:
+        ids = [b"%d" % (number + at) for at in range(1 if alone else length)]
+        share.runs.append((row, row, ids))
+        share.completed += len(ids)
+        number += len(ids)
+        for name in ids:
+            if name not in stale:
+                one_by_one.completed_alike(row, 1)
+    tally = Tally(cast("Launch", SimpleNamespace(clock=lambda: 0.0)), (), {})
+    tally._queues["mail"] = together  # noqa: SLF001  what is sent of it is a sum
+    tally.settled([share], stale)
+    known = {"mail", "report"}
+    assert together.increments("mail", known) == one_by_one.increments("mail", known)
+    assert together.outcomes == one_by_one.outcomes
