@@ -8,31 +8,32 @@ import signal
 import subprocess
 import time
 from contextlib import contextmanager
+from itertools import count
 from typing import TYPE_CHECKING
 
-import fakeredis
 import pytest
 from hypothesis import settings
 
 from pollconsumer.core.errors import StoreUnreachable
 from pollconsumer.interface.api.registry import registry
+from pollconsumer.interface.testing.fake_store import DirectConnection, FakeStore
+from pollconsumer.interface.testing.memory import SCRIPTS
 from pollconsumer.runtime.embedded.start import find_program
 from pollconsumer.store.inspector import Inspector
 from pollconsumer.store.leases import Leases
 from pollconsumer.store.redis_store import RedisStore
-from pollconsumer.store.scripts import Scripts
 from pollconsumer.store.wire import Wire
 from tests.exits import RUNS
 from tests.forks import FORKS
 from tests.short_directory import short_directory
 from tests.site import QUICK_LEASES, Site
-from tests.store.servers import FakeRedisConnection, Impatient, Server
+from tests.store.servers import Impatient, Server
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
-    from pathlib import Path
 
 NAMESPACE = "tests"
+HOMES = count()
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # As in any background process of a shell script; what we start would ignore it, too.
@@ -84,12 +85,12 @@ def _ends_of_processes(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def _own_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A home of the test's own, and nothing that the person at the keyboard or another test has set."""
+def _own_environment(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A home of the test's own, not made yet, and nothing that the person at the keyboard or another test has set."""
     for name in list(os.environ):
         if name.startswith("POLLCONSUMER_") or (name.startswith("XDG_") and name.endswith("_HOME")):
             monkeypatch.delenv(name)
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("HOME", str(tmp_path_factory.getbasetemp() / f"home{next(HOMES)}"))
     with registry.afresh(registry.apps):
         yield
 
@@ -150,14 +151,10 @@ def server(request: pytest.FixtureRequest) -> Iterator[Server]:
 
 
 def in_memory() -> Server:
-    data, scripts = fakeredis.FakeServer(), Scripts(shebang=False)
+    data = FakeStore(time.time)
     return Server(
         lambda patience, greet: Wire(
-            "redis://in-memory",
-            patience,
-            greet=greet,
-            connect=lambda: FakeRedisConnection(data),
-            scripts=scripts,
+            "redis://in-memory", patience, greet=greet, connect=lambda: DirectConnection(data), scripts=SCRIPTS
         )
     )
 

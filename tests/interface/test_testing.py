@@ -570,7 +570,7 @@ max_attempts = 1
         assert sandbox.message(remembered).state == "completed"
         assert sandbox.message(refused).last_error is not None
     assert (tmp_path / "remembered").read_text() == '{"n":1}\n'
-    assert {path.name for path in tmp_path.iterdir()} <= {"config.toml", "remembered", "home"}
+    assert {path.name for path in tmp_path.iterdir()} <= {"config.toml", "remembered"}
     assert not list(tmp_path.glob("home/*"))
 
 

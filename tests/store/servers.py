@@ -4,50 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import fakeredis
-from redis import exceptions
-
 from pollconsumer.store.patience import COMMAND_TIMEOUT, Budget
-from pollconsumer.store.replies import ErrorReply
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
-    from pollconsumer.store.connection import Command
     from pollconsumer.store.patience import Patience
     from pollconsumer.store.wire import Wire
 
     MakeWire = Callable[[Callable[[], Patience], Callable[[Wire], None] | None], Wire]
-
-
-class FakeRedisConnection:
-    """fakeredis' own, as ``Wire`` uses one."""
-
-    def __init__(self, server: fakeredis.FakeServer) -> None:
-        self._connection: Any = fakeredis.FakeRedisConnection(server=server, protocol=2)
-
-    def connect(self, timeout: float) -> None:  # noqa: ARG002  of a network
-        self._connection.connect()
-
-    def send(self, commands: Sequence[Command]) -> None:
-        packed = [part for command in commands for part in self._connection.pack_command(*command)]
-        self._connection.send_packed_command(packed, check_health=False)
-
-    def read(self, timeout: float) -> Any:
-        try:
-            return self._connection.read_response(timeout=timeout)
-        except exceptions.NoScriptError as error:
-            return ErrorReply(f"NOSCRIPT {error}")
-        except exceptions.ResponseError as error:
-            return ErrorReply(str(error))
-
-    def readable(self, timeout: float) -> bool:
-        return bool(self._connection.can_read(timeout))
-
-    def fileno(self) -> None: ...
-
-    def close(self) -> None:
-        self._connection.disconnect()
 
 
 class Impatient:

@@ -22,7 +22,7 @@ def test_the_store_agrees_with_its_model_whatever_happens(server: Server) -> Non
         pass
 
     StoreMachine.server = server
-    examples = settings().max_examples // (2 if server.url else 5)  # a real server is four times as fast
+    examples = settings().max_examples // (3 if server.url else 6)  # a real server is twice as fast
     run_state_machine_as_test(
         StoreMachine,
         settings=settings(
