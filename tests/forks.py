@@ -219,7 +219,7 @@ def _become(channel: int, output: int, errors: int) -> NoReturn:
     for descriptor, source in enumerate((os.open(os.devnull, os.O_RDONLY), output, errors)):
         os.dup2(source, descriptor)
     os.closerange(3, os.sysconf("SC_OPEN_MAX"))
-    for name, module in sys.modules.items():
+    for name, module in sys.modules.items() if constants else ():  # each module that is looked at is a page to copy
         if name.startswith("pollconsumer."):
             vars(module).update({constant: constants[constant] for constant in vars(module).keys() & constants.keys()})
     os.chdir(directory)

@@ -9,11 +9,13 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pollconsumer.core.errors import StoreUnreachable
+from pollconsumer.core.errors import PollConsumerError, StoreUnreachable
 from pollconsumer.runtime.embedded.directory import SOCKET
+from pollconsumer.runtime.embedded.server import EmbeddedServer
 from pollconsumer.store.inspector import Inspector
 from pollconsumer.store.wire import Wire
 from tests.forks import FORKS, Fork
@@ -131,7 +133,8 @@ class Site:
                 process.send_signal(signal.SIGCONT)
                 process.kill()
             process.communicate()
-        self.command("store", "stop")
+        with suppress(PollConsumerError):
+            EmbeddedServer(self.socket.parent).stop()
         shutil.rmtree(self.directory)
 
     def start(self, *arguments: str, **environment: str) -> Launch:
@@ -187,7 +190,7 @@ class Site:
         def times() -> int:
             return sum(note.split()[: len(begun.split())] == begun.split() for note in self.notes())
 
-        for seconds in (2, 8, 30):
+        for seconds in (1, 5, 30):
             before = times()
             window = [
                 "--timeout",
