@@ -231,6 +231,7 @@ def test_messages_that_are_not_begun_at_the_end_have_waited_until_then() -> None
     assert flooded.outcome(idle).wait > 10 * flooded.outcome(RULES).wait
 
 
+@hypothesis_settings(max_examples=20)
 @given(st.integers(0, 2**32))
 def test_durations_are_drawn_as_often_as_they_are_remembered(seed: int) -> None:
     original = histogram(Uniform(0.5, 4.0))
@@ -275,7 +276,7 @@ FOUND = st.sampled_from(
 )
 
 
-@hypothesis_settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@hypothesis_settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     rules=ANY_RULES,
     found=FOUND,

@@ -11,7 +11,7 @@ FAULTS = {
     5: ["kill launch and heartbeat", "reset connections", "full memory", "terminate launch", "suspend heartbeat"],
 }
 """By seed: 1 has launches of one slot, 5 two groups of launches of four slots."""
-MESSAGES = 40
+MESSAGES = 25
 
 
 def test_every_promise_holds_under_faults() -> None:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pollconsumer.runtime.launch.held import Launch
 
 SECONDS, TIMEOUT = 1_900.0, 840.0
-EVERY = 20.0
+EVERY = 30.0
 """Seconds between two occurrences, and between two messages."""
 AHEAD, AGAIN = 47.3, 20.0
 """A message is due so long after it is sent; a failed one is tried again so long after it failed."""

@@ -55,10 +55,10 @@ def test_a_forecast_has_the_figures_of_the_simulation(name: str, handoff: HandOf
 @pytest.mark.parametrize("name", ["supercronic", "flock"])
 def test_a_launcher_that_nothing_names_is_known_by_the_ticks_that_it_drops(name: str) -> None:
     """A launch with a baton is alive at one tick or two, until three such launches have shown what that costs: without
-    that, ten ticks of twenty would be dropped."""
+    that, seven ticks of fifteen would be dropped."""
     unnamed = PLATFORMS[name]._replace(found=UNKNOWN)
-    messages = SPARSE.messages(random.Random(1), 0.0, 4 * SECONDS)
-    dropped = Measured(1, unnamed, Rules(HandOff.BATON), messages, 4 * SECONDS).run().figures().dropped
+    messages = SPARSE.messages(random.Random(1), 0.0, 3 * SECONDS)
+    dropped = Measured(1, unnamed, Rules(HandOff.BATON), messages, 3 * SECONDS).run().figures().dropped
     assert 0 < dropped <= 2 * TIMES
 
 

@@ -79,12 +79,12 @@ def test_a_directory_that_others_may_write_is_77(site: Site) -> None:
 
 
 def test_a_launch_that_outlives_its_window_and_grace_is_124(site: Site) -> None:
-    message = site.enqueue("spin")
-    done = site.command("run", *SHORT)
+    message = site.enqueue("hold", name="a")
+    done = site.outlast("begin a")
     assert done.returncode == 124
     assert done.stderr.partition("\n")[0] == (
         "pollconsumer: error: watchdog: the launch outlived its window and grace, "
-        f"while handling {message} (spin); its stacks follow"
+        f"while handling {message} (hold); its stacks follow"
     )
     assert site.json("launches")[0]["stop_reason"] == "watchdog"
 
@@ -156,7 +156,7 @@ def drained_in_short(site: Site) -> subprocess.CompletedProcess[str]:
     for seconds in (2, 8, 32):
         window = ["--timeout", f"{seconds}s", "--min-margin", "500ms", "--estimated-duration", "1ms"]
         done = site.command("run", *window, "--grace", f"{250 * seconds}ms", "--until-empty")
-        if site.json("launches")[0]["stop_reason"] == "empty":
+        if [each["stop_reason"] for each in site.json("launches")[:1]] == ["empty"]:
             return done
     raise AssertionError("no launch had time enough")
 

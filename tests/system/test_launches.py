@@ -237,7 +237,9 @@ def test_the_watchdog_ends_a_launch_whose_handler_hangs(site: Site, handler: str
     assert done.returncode == code
     assert f"in {handler}" in done.stderr
     wait_until(lambda: site.json("launches")[0]["stop_reason"] == "watchdog", "the ledger's entry")
-    site.outlast(handler)
+    handlers = site.directory / "handlers.py"
+    handlers.write_text(handlers.read_text().replace("while True:", "if False:").replace("re.match(", "print("))
+    site.drain()
     assert site.notes() == [handler, handler]
     assert site.json("status", message)["attempts"] == 2
 
