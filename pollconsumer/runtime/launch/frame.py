@@ -100,9 +100,10 @@ class WindowPatience:
         return max(0.0, self._until - now)
 
     def pause(self, seconds: float) -> None:
-        """Not beyond the window's end, from which on little time is left."""
-        left, of_window = self.left(), self._window().left(self._clocks.monotonic())
-        self._clocks.sleep(min(seconds, left, of_window if of_window > 0 else left))
+        left, now = self.left(), self._clocks.monotonic()
+        if self._until is None and seconds >= (of_window := self._window().left(now)):
+            self._until = now + of_window + self._end_budget  # the short time begins with the window's end
+        self._clocks.sleep(min(seconds, left))
 
     def for_one_answer(self) -> float:
         """Shorter at the end: a server that does not answer must not keep the launch beyond its grace."""
