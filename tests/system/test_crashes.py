@@ -128,8 +128,8 @@ def test_no_two_executions_have_the_same_attempt_and_none_begins_beyond_the_last
     assert status["last_error"].startswith("crashed: ")
     for name, message in zip(("a", "b"), ended, strict=True):
         status = site.json("status", message)
-        assert (status["state"], status["attempts"]) == ("completed", 2)
-        assert starts[name] == 2
+        assert (status["state"], status["attempts"]) == ("completed", starts[name])
+        assert starts[name] <= 2  # once, if a slow machine settled it before the poison was handled
 
 
 def test_what_ended_in_its_last_attempt_and_was_not_settled_is_not_handled_again(site: Site) -> None:
