@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 
 from pollconsumer.core.window import StopReason, Window
 from pollconsumer.runtime.consuming.ahead import Ahead
-from pollconsumer.runtime.handling.executor import Attempt, Handled, ThreadExecutor
+from pollconsumer.runtime.handling.executor import Attempt, Handled
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.handling.outcome import DONE
+from pollconsumer.runtime.handling.thread_executor import ThreadExecutor
 from pollconsumer.runtime.launch.flight import Flight
 from pollconsumer.runtime.launch.progress import Progress
 from pollconsumer.store import rows

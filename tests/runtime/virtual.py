@@ -22,8 +22,9 @@ from pollconsumer.core.window import StopReason, Window
 from pollconsumer.runtime import consumer
 from pollconsumer.runtime.consumer import Consumer
 from pollconsumer.runtime.consuming.options import ConsumerOptions
-from pollconsumer.runtime.handling.executor import Attempt, Handled, InlineExecutor
+from pollconsumer.runtime.handling.executor import Attempt, Handled
 from pollconsumer.runtime.handling.handler import Handler
+from pollconsumer.runtime.handling.inline_executor import InlineExecutor
 from pollconsumer.runtime.launch.held import LaunchPlan
 from pollconsumer.runtime.launch.progress import Progress
 from pollconsumer.store import rows

@@ -119,7 +119,7 @@ class OneSlot:
         finished, self._finished = self._finished, []
         return finished
 
-    def stop(self, reservation: Reservation, seconds: float) -> None:
+    def stop(self, reservation: Reservation, seconds: float, in_hand: Callable[[], bool]) -> None:
         """Nobody asks for it."""
 
     def lock(self) -> AbstractContextManager[object]:

@@ -127,7 +127,7 @@ def _stop(details: dict[str, Any]) -> str:
     """Since when it is to stop, and whether it does not."""
     if details["state"] != State.RESERVED:
         return f"at {details['stop_asked_at']}, too late"
-    return f"at {details['stop_asked_at']}; interrupted 5s later, unless its code can only be asked: context.cancelled"
+    return f"at {details['stop_asked_at']}; interrupted 5s later, unless it blocks in a thread or swallows that"
 
 
 def _shown(progress: dict[str, Any]) -> str:

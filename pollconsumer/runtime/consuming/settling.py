@@ -16,7 +16,7 @@ from pollconsumer.core.events import (
 )
 from pollconsumer.core.message import Malformed, quick_encoder
 from pollconsumer.core.notation.timespan import YEAR
-from pollconsumer.core.retry import Stopped, after_failure
+from pollconsumer.core.retry import Stopped, TimeIsUp, after_failure
 from pollconsumer.runtime.handling.hooks import Crashed
 from pollconsumer.runtime.handling.outcome import describe, text_of, trace
 from pollconsumer.store import outbox, rows
@@ -141,9 +141,11 @@ class Settling:
     def _stop(self, reservation: Reservation, error: BaseException, started: int, ended: int) -> None:
         """No hook is called, and no attempt follows: a person has asked for its end, and it has not completed."""
         self.failed += 1
-        problem = text_of(error) if isinstance(error, Stopped) else f"stopped on request: {describe(error)}"
+        interrupted = isinstance(error, Stopped | TimeIsUp)
+        error = Stopped() if isinstance(error, TimeIsUp) else error
+        problem = text_of(error) if interrupted else f"stopped on request: {describe(error)}"
         problem = problem[:MAX_ERROR_CHARACTERS]
-        kept = _kept(problem, "" if isinstance(error, Stopped) else trace(error))
+        kept = _kept(problem, "" if interrupted else trace(error))
         self._add(reservation, Settlement.stopped(reservation, started, ended, error=kept))
         self._emit(MessageStopped(reservation.name, reservation.handler, reservation.attempt, problem))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pollconsumer.core.retry import STOP_GRACE
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from pollconsumer.runtime.consuming.exchange import Exchange
     from pollconsumer.runtime.handling.executor import Executor
     from pollconsumer.runtime.launch.held import Launch
+    from pollconsumer.store.reservations import Reservation
 
 
 class Stopping:
@@ -27,7 +29,10 @@ class Stopping:
             named = reservation.queue, reservation.id
             if named in standing:
                 self._interrupted.add(named)
-                self._executor.stop(reservation, STOP_GRACE)
+                self._executor.stop(reservation, STOP_GRACE, partial(self._is_in_hand, reservation))
+
+    def _is_in_hand(self, reservation: Reservation) -> bool:
+        return reservation in self._flight.in_hand()
 
     def attend(self) -> None:
         """The same, and forget requests about messages that are not here, or no longer."""

@@ -69,7 +69,7 @@ def call_within(
 
 
 def _limit(seconds: float, when_fired: Callable[[], None] | None = None) -> Limit:
-    kind = _Alarm if threading.get_ident() == threading.main_thread().ident else _Strike
+    kind = _Alarm if threading.get_ident() == threading.main_thread().ident else Strike
     return kind(seconds, when_fired)
 
 
@@ -100,6 +100,16 @@ class Limit:
     def hasten(self, seconds: float) -> None:
         """Stop the handler after so many seconds from now, if not before. An `_Alarm` only in the main thread."""
         raise NotImplementedError
+
+    def has_ended(self) -> bool:
+        return self.over
+
+    def end(self) -> None:
+        """For one that does not end with `run`: in its own thread."""
+
+    def reaches(self, frame: FrameType | None) -> bool:
+        """Whether the handler may be stopped where it is."""
+        return _in_handler(frame)
 
     def verdict(self) -> Exception:
         return Stopped() if self.hastened else HandlerTimeout(self.seconds)
@@ -151,14 +161,14 @@ class _Alarm(Limit):
         raise TimeIsUp
 
 
-class _Strike(Limit):
+class Strike(Limit):
     """For other threads."""
 
     def run(self, function: Callable[..., Any], *arguments: Any) -> Any:
         self.thread, self.pid = threading.get_ident(), os.getpid()
         self.due = time.monotonic() + self.seconds
         in_force[self.thread] = self
-        striker = _Striker.started()
+        striker = Striker.started()
         striker.watch(self)
         try:
             return _inside(function, *arguments)
@@ -171,16 +181,16 @@ class _Strike(Limit):
                 striker.forget(self)
 
     def defer(self) -> None:
-        _Striker.started().defer(self)
+        Striker.started().defer(self)
 
     def hasten(self, seconds: float) -> None:
-        _Striker.started().hasten(self, seconds)
+        Striker.started().hasten(self, seconds)
 
 
-class _Striker:
+class Striker:
     """The thread that stops handlers in the others."""
 
-    _one: _Striker | None = None
+    _one: Striker | None = None
 
     def __init__(self) -> None:
         import ctypes
@@ -193,29 +203,29 @@ class _Striker:
         # locked.
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
-        self._limits: set[_Strike] = set()
+        self._limits: set[Strike] = set()
         self._wakes = 0.0
         threading.Thread(target=self._watch, name="timeouts", daemon=True).start()
 
     @classmethod
-    def started(cls) -> _Striker:
+    def started(cls) -> Striker:
         if cls._one is None:
             with _starting:
                 cls._one = cls._one or cls()
         return cls._one
 
-    def watch(self, limit: _Strike) -> None:
+    def watch(self, limit: Strike) -> None:
         with self._lock:
             self._limits.add(limit)
             if limit.due < self._wakes:
                 self._changed.notify()
 
-    def hasten(self, limit: _Strike, seconds: float) -> None:
+    def hasten(self, limit: Strike, seconds: float) -> None:
         with self._lock:
             limit.hastened, limit.due = True, min(limit.due, time.monotonic() + seconds)
             self._changed.notify()
 
-    def forget(self, limit: _Strike) -> None:
+    def forget(self, limit: Strike) -> None:
         """Called in the limit's own thread: revokes an exception that was not raised yet."""
         if os.getpid() != limit.pid:
             return  # a fork: it has no striker, and the lock may have been copied locked
@@ -224,7 +234,7 @@ class _Striker:
             self._raise_in(limit.thread, self._nothing)
             in_force.pop(limit.thread, None)
 
-    def defer(self, limit: _Strike) -> None:
+    def defer(self, limit: Strike) -> None:
         with self._lock:
             self._raise_in(limit.thread, self._nothing)
             limit.deferred = True
@@ -235,15 +245,15 @@ class _Striker:
                 now = time.monotonic()
                 frames = sys._current_frames()  # noqa: SLF001  documented, and there is no other way
                 for limit in self._limits:
-                    if limit.due <= now and not limit.over:
+                    if limit.due <= now and not limit.has_ended():
                         limit.due = now + self._strike(limit, frames.get(limit.thread))
                 del frames
-                self._wakes = min((limit.due for limit in self._limits if not limit.over), default=now + 3600)
+                self._wakes = min((limit.due for limit in self._limits if not limit.has_ended()), default=now + 3600)
                 self._changed.wait(max(0.0, self._wakes - time.monotonic()))
 
-    def _strike(self, limit: _Strike, frame: FrameType | None) -> float:
+    def _strike(self, limit: Strike, frame: FrameType | None) -> float:
         """Seconds until the next time."""
-        if limit.deferred or not _in_handler(frame):
+        if limit.deferred or not limit.reaches(frame):
             return SHIELDED_RETRY
         limit.fire()
         self._raise_in(limit.thread, TimeIsUp)

@@ -90,7 +90,7 @@ class Listening:
         for held in self._progress.flight.left_behind() if overdue else []:
             if (held.queue, held.id) in overdue and not held.ended:
                 name = f"{shown(held.id.decode('utf-8', 'replace'))} ({held.handler})"
-                why = "its code can only be asked, by context.cancelled, or does not heed it"
+                why = "its code blocks in a thread, or swallows the interruption"
                 self._tell(f"warning: not stopped: {printable(name)}, {STUBBORN_AFTER:g}s after it was to: {why}")
         for each in overdue:
             self._asked[each] = float("inf")

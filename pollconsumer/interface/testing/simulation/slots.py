@@ -64,7 +64,7 @@ class Slots:
     def relay(self, take: Callable[[Handled], Attempt | None]) -> None:
         self._take = take
 
-    def stop(self, reservation: Reservation, seconds: float) -> None:
+    def stop(self, reservation: Reservation, seconds: float, in_hand: Callable[[], bool]) -> None:
         """Nobody asks for it."""
 
     def finished(self) -> list[Handled]:

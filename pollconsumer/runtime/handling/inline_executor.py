@@ -1,0 +1,111 @@
+"""Runs handlers in the launch's thread: the executor of one slot."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from pollconsumer.runtime.handling.descriptors import Table
+from pollconsumer.runtime.handling.executor import NONE, Handled
+from pollconsumer.runtime.handling.in_hand import IN_SLOT
+from pollconsumer.runtime.handling.outcome import Outcome
+from pollconsumer.runtime.handling.shield import in_force
+from pollconsumer.runtime.handling.stray_forks import end_stray
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+
+    from pollconsumer.runtime.handling.context import Context
+    from pollconsumer.runtime.handling.event_loop import EventLoop
+    from pollconsumer.runtime.handling.executor import Attempt, Inline
+    from pollconsumer.runtime.handling.handler import Handler
+    from pollconsumer.store.reservations import Reservation
+
+
+class InlineExecutor:
+    """One slot: `start` returns after the message was handled."""
+
+    slots = 1
+
+    def __init__(self, clock: Any = time.monotonic, table: Table | None = None) -> None:
+        self._clock = clock
+        self._finished: list[Handled] = []
+        self._loop: EventLoop | None = None
+        self._table = table or Table()
+        self._pid = os.getpid()
+
+    @property
+    def inline(self) -> Inline:
+        return self
+
+    def busy(self) -> int:
+        return 0
+
+    def start(self, attempt: Attempt) -> None:
+        IN_SLOT.set(attempt.reservation)
+        started = self._clock()
+        _, handler, payload, context = attempt
+        outcome = self.turn(handler, payload, context) if handler.asynchronous else handler.handle(payload, context)
+        end_stray(self._pid, outcome.error)
+        ended = self._clock()
+        IN_SLOT.set(None)
+        closed, leaking = self._table.checked()
+        self.add(Handled(attempt, started, ended, outcome, closed, leaking))
+
+    def turn(self, handler: Handler, payload: dict[str, Any], context: Context | None = None) -> Outcome:
+        try:
+            if self._loop is None:
+                from pollconsumer.runtime.handling.event_loop import EventLoop
+
+                self._loop = EventLoop(thread=False)
+            coroutine = handler.begin(payload, context)
+        except BaseException as error:
+            return Outcome(error)
+        return self._loop.handle(coroutine, handler.timeout)
+
+    def checked(self, error: BaseException | None) -> tuple[bool, bool]:
+        if os.getpid() != self._pid:
+            end_stray(self._pid, error)
+        return NONE if self._table.looks_unchanged() else self._table.checked()
+
+    def add(self, handled: Handled) -> None:
+        self._finished.append(handled)
+
+    def finished(self) -> list[Handled]:
+        finished, self._finished = self._finished, []
+        return finished
+
+    def lock(self) -> AbstractContextManager[Any]:
+        return threading.Lock()
+
+    def relay(self, take: Callable[[Handled], Attempt | None]) -> None:
+        """There is no slot beside the caller."""
+
+    def wait(self, seconds: float, descriptor: int | None = None) -> None:  # noqa: ARG002  the protocol's
+        raise AssertionError("there is nothing to wait for")
+
+    def wake(self) -> None:
+        """Nobody waits."""
+
+    def stop(
+        self,
+        reservation: Reservation,  # noqa: ARG002  the one in hand
+        seconds: float,
+        in_hand: Callable[[], bool],
+    ) -> None:
+        limit = in_force.get(threading.get_ident())
+        if limit is not None:
+            limit.hasten(seconds)
+            return
+        from pollconsumer.runtime.handling import untimed
+
+        if not untimed.interrupt(seconds, in_hand) and self._loop is not None:
+            self._loop.stop(None, seconds)
+
+    def close(self) -> None:
+        if self._loop is not None:
+            self._loop.close()
+        self._table.close()

@@ -1,0 +1,216 @@
+"""Runs handlers on threads, or as tasks of one event loop: the executor of several slots."""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import threading
+import time
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Any
+
+from pollconsumer.core.retry import TimeIsUp
+from pollconsumer.runtime.handling.descriptors import Outputs, Reserve
+from pollconsumer.runtime.handling.executor import NONE, Attempt, Handled
+from pollconsumer.runtime.handling.in_hand import IN_SLOT
+from pollconsumer.runtime.handling.outcome import Outcome
+from pollconsumer.runtime.handling.shield import in_force
+from pollconsumer.runtime.handling.stray_forks import end_stray
+from pollconsumer.store.own_descriptors import STANDARD, Opened, above_standard
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+
+    from pollconsumer.runtime.handling.event_loop import EventLoop
+    from pollconsumer.store.reservations import Reservation
+
+
+class ThreadExecutor:
+    """n slots, each a thread or, for ``async def`` handlers, a task of one event loop. The threads are daemons, so that
+    a hanging one does not prevent the process from exiting."""
+
+    inline = None
+
+    def __init__(self, slots: int) -> None:
+        self.slots = slots
+        self._pid = os.getpid()
+        self._busy = 0
+        self._given: SimpleQueue[Attempt] = SimpleQueue()
+        self._take: Callable[[Handled], Attempt | None] = lambda _: None
+        self._done: SimpleQueue[tuple[Handled, bool]] = SimpleQueue()
+        """Each with whether its slot is free."""
+        self._threads: dict[Reservation, int] = {}
+        """In which each is handled, if it is not asynchronous."""
+        self._loop: EventLoop | None = None
+        self._outputs, self._reserve = Outputs(), Reserve()
+        self._bell_lock = threading.Lock()
+        self._closed = False
+        self._make_bell()
+        for n in range(slots):
+            threading.Thread(target=self._serve, name=f"handler-{n}", daemon=True).start()
+
+    def busy(self) -> int:
+        return self._busy
+
+    def start(self, attempt: Attempt) -> None:
+        self._busy += 1
+        self._begin(attempt)
+
+    def relay(self, take: Callable[[Handled], Attempt | None]) -> None:
+        self._take = take
+
+    def finished(self) -> list[Handled]:
+        finished: list[Handled] = []
+        try:
+            while True:
+                handled, free = self._done.get_nowait()
+                finished.append(handled)
+                self._busy -= free
+        except Empty:
+            return finished
+
+    def lock(self) -> AbstractContextManager[Any]:
+        return threading.Lock()
+
+    def wait(self, seconds: float, descriptor: int | None = None) -> None:
+        bell = self._bell.number
+        watched = [bell] if descriptor is None else [bell, descriptor]
+        with self._bell_lock:
+            if not self._bell.is_open():
+                self._make_bell()
+                self._closed = True  # reported with the next attempt that ends
+                return  # attempts may have rung the closed one
+        try:
+            if bell in select.select(watched, [], [], seconds)[0]:
+                os.read(bell, 65536)
+                self._rung = False  # before what rang is looked for
+        except BlockingIOError:
+            pass
+        except OSError as error:  # closed concurrently by a handler
+            if error.errno != errno.EBADF:
+                raise
+
+    def wake(self) -> None:
+        if self._rung:
+            return
+        with self._bell_lock:
+            if not self._ring.is_open():
+                self._make_bell()
+                self._closed = True
+            self._rung = True
+            with suppress(OSError):  # a full pipe wakes the waiter anyway; a closed one is noticed there
+                os.write(self._ring.number, b"\0")
+
+    def stop(self, reservation: Reservation, seconds: float, in_hand: Callable[[], bool]) -> None:
+        thread = self._threads.get(reservation)
+        limit = None if thread is None else in_force.get(thread)
+        if limit is not None and self._threads.get(reservation) == thread:  # not of the thread's next message
+            limit.hasten(seconds)
+        elif thread is not None:
+            from pollconsumer.runtime.handling import untimed
+
+            untimed.interrupt_in(thread, seconds, lambda: in_hand() and self._threads.get(reservation) == thread)
+        elif self._loop is not None:
+            self._loop.stop(reservation, seconds)
+
+    def close(self) -> None:
+        if self._loop is not None:
+            self._loop.close()
+        self._outputs.close()
+        self._reserve.close()
+
+    def _serve(self) -> None:
+        while True:
+            attempt: Attempt | None = self._given.get()
+            while attempt is not None:
+                if attempt.handler.asynchronous:
+                    self._turn(attempt)
+                    break
+                reservation = attempt.reservation
+                IN_SLOT.set(reservation)
+                self._threads[reservation] = threading.get_ident()
+                started = time.monotonic()
+                outcome = _handled(attempt)
+                del self._threads[reservation]
+                attempt = self._end(Handled(attempt, started, time.monotonic(), outcome))
+
+    def _begin(self, attempt: Attempt) -> None:
+        if attempt.handler.asynchronous:
+            self._turn(attempt)
+        else:
+            self._given.put(attempt)
+
+    def _turn(self, attempt: Attempt) -> None:
+        if self._loop is None:
+            from pollconsumer.runtime.handling.event_loop import EventLoop
+
+            self._loop = EventLoop(thread=True)
+        started = time.monotonic()
+
+        def begin() -> Any:
+            nonlocal started
+            IN_SLOT.set(attempt.reservation)  # in the context that the task copies
+            started = time.monotonic()
+            return attempt.begin()
+
+        def end(outcome: Outcome) -> None:
+            following = self._end(Handled(attempt, started, time.monotonic(), outcome))
+            if following is not None:
+                self._begin(following)
+
+        self._loop.start(attempt.reservation, begin, attempt.handler.timeout, end)
+
+    def _end(self, handled: Handled) -> Attempt | None:
+        """Returns what its slot handles next."""
+        end_stray(self._pid, handled.outcome.error)
+        closed, leaking = self._checked()
+        if closed or leaking:
+            handled = handled._replace(closed=closed, leaking=leaking)
+        following = self._take(handled)
+        self._done.put((handled, following is None))
+        if following is None:
+            self.wake()
+        return following
+
+    def _checked(self) -> tuple[bool, bool]:
+        """Whether a handler has closed descriptors of ours, and whether they are used up."""
+        if not self._closed and self._reserve.lowest_free() > STANDARD[-1]:
+            return NONE  # a quick look; `wake` and `wait` look closely at the bell
+        closed = self._outputs.restore()
+        with self._bell_lock:
+            if not self._ring.is_open():
+                self._make_bell()
+                self._closed = True
+            closed, self._closed = closed or self._closed, False
+            return closed, self._reserve.freed()
+
+    def _make_bell(self) -> None:
+        """Does not close an earlier bell, whose numbers may have been reused."""
+        with above_standard():
+            bell, ring = os.pipe()
+        os.set_blocking(bell, False)
+        os.set_blocking(ring, False)
+        self._bell, self._ring = Opened.now(bell), Opened.now(ring)
+        self._rung = False
+
+
+def _handled(attempt: Attempt) -> Outcome:
+    """Handles it, and takes an interruption that comes when its handler has just ended."""
+    outcome: Outcome | None = None
+    try:
+        outcome = attempt.handle()
+        _end_interruption()
+    except TimeIsUp as late:
+        _end_interruption()
+        outcome = outcome or Outcome(late)
+    return outcome
+
+
+def _end_interruption() -> None:
+    """One by `untimed`: a timeout ends its own."""
+    limit = in_force.get(threading.get_ident())
+    if limit is not None:
+        limit.end()

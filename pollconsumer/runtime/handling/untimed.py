@@ -1,0 +1,93 @@
+"""Interrupts handlers that have no timeout, when a person asks for their end.
+
+A timeout is armed before each message, which costs each. This is armed when it is asked for: in a handler that is under
+way, beneath `Handler.handle`, which takes what is raised for the handler's error.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from _signal import signal as _set_handler  # type: ignore[import-not-found]  # as in timeouts.py
+from typing import TYPE_CHECKING
+
+from pollconsumer.core.retry import TimeIsUp
+from pollconsumer.runtime.handling.handler import Handler
+from pollconsumer.runtime.handling.shield import in_force
+from pollconsumer.runtime.handling.timeouts import REPEAT, SHIELDED_RETRY, Limit, Strike, Striker
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType
+
+_OURS = "pollconsumer.store"
+"""Modules that must not be interrupted: an answer of the store must not be left half read."""
+
+
+def interrupt(seconds: float, in_hand: Callable[[], bool]) -> bool:
+    """Interrupt the handler in this, the main thread, after so many seconds, and again every second, while it is in
+    hand. False if there is none that can be."""
+    if not _may_be_interrupted(sys._getframe(), but_for_us=False):  # noqa: SLF001  documented
+        return False
+    _Alarm(in_hand).start(seconds)
+    return True
+
+
+def interrupt_in(thread: int, seconds: float, in_hand: Callable[[], bool]) -> None:
+    """The same in another thread."""
+    limit = in_force[thread] = _Strike(thread, seconds, in_hand)
+    Striker.started().watch(limit)
+
+
+def _may_be_interrupted(frame: FrameType | None, *, but_for_us: bool = True) -> bool:
+    """Whether ``frame`` is a handler's, or called by one; ``but_for_us``: and not by it in our code."""
+    while frame is not None and frame.f_back is not None:
+        if frame.f_back.f_code is Handler.handle.__code__:
+            return True
+        if but_for_us and str(frame.f_globals.get("__name__")).startswith(_OURS):
+            return False
+        frame = frame.f_back
+    return False
+
+
+class _Alarm(Limit):
+    def __init__(self, in_hand: Callable[[], bool]) -> None:
+        super().__init__(0.0, None)
+        self._in_hand, self._thread = in_hand, threading.get_ident()
+
+    def start(self, seconds: float) -> None:
+        in_force[self._thread] = self
+        self._before = _set_handler(int(signal.SIGALRM), self._ring)
+        signal.setitimer(signal.ITIMER_REAL, seconds, REPEAT)
+
+    def hasten(self, seconds: float) -> None:
+        """It is to stop already."""
+
+    def _ring(self, _number: int, frame: FrameType | None) -> None:
+        if not self._in_hand():
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            in_force.pop(self._thread, None)
+            _set_handler(int(signal.SIGALRM), signal.SIG_DFL if self._before is None else self._before)
+        elif self.deferred or not _may_be_interrupted(frame):
+            signal.setitimer(signal.ITIMER_REAL, SHIELDED_RETRY, REPEAT)
+        else:
+            raise TimeIsUp
+
+
+class _Strike(Strike):
+    def __init__(self, thread: int, seconds: float, in_hand: Callable[[], bool]) -> None:
+        super().__init__(0.0, None)
+        self._in_hand, self.thread, self.pid = in_hand, thread, os.getpid()
+        self.due = time.monotonic() + seconds
+
+    def has_ended(self) -> bool:
+        return not self._in_hand()
+
+    def reaches(self, frame: FrameType | None) -> bool:
+        return _may_be_interrupted(frame)
+
+    def end(self) -> None:
+        Striker.started().forget(self)

@@ -1,0 +1,131 @@
+"""Handlers without a timeout are interrupted when a person asks for their end, and nothing else is."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pollconsumer.core.retry import TimeIsUp
+from pollconsumer.runtime.handling import untimed
+from pollconsumer.runtime.handling.executor import Attempt
+from pollconsumer.runtime.handling.handler import Handler
+from pollconsumer.runtime.handling.shield import Shield, in_force
+from pollconsumer.runtime.handling.thread_executor import ThreadExecutor
+from pollconsumer.store.reservations import Lot, Reservation
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+PATIENCE = 30.0
+SOON = 0.01
+
+
+def spin(until: Callable[[], bool] = lambda: False) -> None:
+    end = time.monotonic() + PATIENCE
+    while not until():
+        assert time.monotonic() < end
+
+
+STORE: dict[str, Any] = {"__name__": "pollconsumer.store.wire"}
+exec("def call(act): act()", STORE)
+"""Frames of ours, beneath which nothing is raised."""
+
+
+@pytest.fixture(autouse=True)
+def _no_alarm_is_left() -> Iterator[None]:
+    before = signal.getsignal(signal.SIGALRM)
+    yield
+    assert signal.getsignal(signal.SIGALRM) is before
+    assert signal.getitimer(signal.ITIMER_REAL)[0] == 0
+    assert in_force == {}
+
+
+class InHand:
+    """Ends the interruption once the message is no longer in hand."""
+
+    def __init__(self) -> None:
+        self.holds = True
+
+    def handle(self, function: Callable[[], Any]) -> Any:
+        def run(*_: object) -> None:
+            assert untimed.interrupt(SOON, lambda: self.holds)
+            function()
+
+        outcome = Handler("h", run).handle({})
+        self.holds = False
+        spin(lambda: not in_force)
+        return outcome
+
+
+def test_a_handler_is_interrupted_and_its_error_says_so() -> None:
+    assert isinstance(InHand().handle(spin).error, TimeIsUp)
+
+
+def test_a_handler_that_ends_in_time_leaves_nothing_behind() -> None:
+    assert InHand().handle(lambda: None).error is None
+
+
+def test_a_handler_that_swallows_it_is_interrupted_again() -> None:
+    def stubborn() -> None:
+        try:
+            spin()
+        except TimeIsUp:
+            spin()
+
+    assert isinstance(InHand().handle(stubborn).error, TimeIsUp)
+
+
+def in_a_shield(act: Callable[[], None]) -> None:
+    with Shield():
+        act()
+
+
+@pytest.mark.parametrize("call", [STORE["call"], in_a_shield], ids=["store", "shield"])
+def test_our_own_code_beneath_a_handler_is_not_interrupted(call: Callable[[Callable[[], None]], None]) -> None:
+    ended: list[bool] = []
+
+    def last() -> None:
+        until = time.monotonic() + 5 * SOON
+        spin(lambda: time.monotonic() > until)
+        ended.append(True)
+
+    def calls_and_goes_on() -> None:
+        call(last)
+        spin()
+
+    assert isinstance(InHand().handle(calls_and_goes_on).error, TimeIsUp)
+    assert ended == [True]
+
+
+def test_where_no_handler_is_under_way_nothing_is_armed() -> None:
+    assert not untimed.interrupt(SOON, lambda: True)
+
+
+def test_a_handler_in_a_thread_is_interrupted_and_the_next_message_of_the_thread_is_not() -> None:
+    executor, begun, ended = ThreadExecutor(1), threading.Event(), threading.Event()
+
+    def run(payload: dict[str, Any], _: object) -> None:
+        begun.set()
+        spin(ended.is_set if payload else lambda: False)
+
+    lot = Lot("mail", bytes(62), "h", b"", 0, 0, 0.0)
+    first, second = Reservation(lot, b"1", b"{}"), Reservation(lot, b"2", b"{}")
+    outcomes = []
+    for reservation, payload in ((first, {}), (second, {"waits": True})):
+        begun.clear()
+        executor.start(Attempt(reservation, Handler("h", run), payload))
+        assert begun.wait(PATIENCE)
+        executor.stop(first, SOON, lambda: True)
+        if reservation is second:
+            time.sleep(3 * SOON)  # in which it would be interrupted
+            ended.set()
+        while not (finished := executor.finished()):
+            executor.wait(1.0)
+        outcomes.append(finished[0].outcome.error)
+    executor.close()
+    assert isinstance(outcomes[0], TimeIsUp)
+    assert outcomes[1] is None
