@@ -1,12 +1,14 @@
-"""A command line in this process."""
+"""A command line, an application, and a sandbox for it, in this process."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
+from pollconsumer import PollConsumer
 from pollconsumer.interface import cli
+from pollconsumer.testing import Sandbox
 
 
 @pytest.fixture
@@ -18,3 +20,14 @@ def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str
         return code, *capsys.readouterr()
 
     return run_arguments
+
+
+@pytest.fixture
+def app() -> PollConsumer:
+    return PollConsumer()
+
+
+@pytest.fixture
+def sandbox(app: PollConsumer) -> Iterator[Sandbox]:
+    with Sandbox(app) as sandbox:
+        yield sandbox

@@ -162,11 +162,6 @@ ARGUMENTS = st.fixed_dictionaries(
 )
 
 
-@pytest.fixture
-def app() -> PollConsumer:
-    return PollConsumer()
-
-
 def bound(function: Callable[..., Any], payload: dict[str, Any]) -> dict[str, Any]:
     return Arguments(function, _converting).bind(payload)
 

@@ -8,23 +8,10 @@ import pytest
 
 from pollconsumer import Backoff, Context, NotCompleted, PollConsumer
 from pollconsumer.core.errors import BadData
-from pollconsumer.testing import Sandbox
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
+    from pollconsumer.testing import Sandbox
     from tests.site import Site
-
-
-@pytest.fixture
-def app() -> PollConsumer:
-    return PollConsumer()
-
-
-@pytest.fixture
-def sandbox(app: PollConsumer) -> Iterator[Sandbox]:
-    with Sandbox(app) as sandbox:
-        yield sandbox
 
 
 @pytest.fixture

@@ -20,11 +20,6 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def app() -> PollConsumer:
-    return PollConsumer()
-
-
-@pytest.fixture
 def ship(app: PollConsumer) -> HandlerFunction[..., ..., Any, Any]:
     @app.handler
     def ship(order: int = 0, *, to: str = "") -> None: ...

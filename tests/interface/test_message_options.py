@@ -11,25 +11,12 @@ import pytest
 
 from pollconsumer import Backoff, Context, PollConsumer
 from pollconsumer.core.errors import BadData, ConfigurationError
-from pollconsumer.testing import Sandbox
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
+    from pollconsumer.testing import Sandbox
     from tests.site import Site
 
 HEADERS = {"trace-id": "4bf92f", "Lang": "fr"}
-
-
-@pytest.fixture
-def app() -> PollConsumer:
-    return PollConsumer()
-
-
-@pytest.fixture
-def sandbox(app: PollConsumer) -> Iterator[Sandbox]:
-    with Sandbox(app) as sandbox:
-        yield sandbox
 
 
 def headers_seen(app: PollConsumer) -> list[dict[str, str]]:

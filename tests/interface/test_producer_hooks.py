@@ -11,25 +11,14 @@ import pytest
 
 from pollconsumer import BadData, Context, Draft, PollConsumer, Refused
 from pollconsumer.core.errors import ConfigurationError
-from pollconsumer.testing import Sandbox
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
+    from pollconsumer.testing import Sandbox
     from tests.site import Site
 
 TRACE = ContextVar("TRACE", default="none")
-
-
-@pytest.fixture
-def app() -> PollConsumer:
-    return PollConsumer()
-
-
-@pytest.fixture
-def sandbox(app: PollConsumer) -> Iterator[Sandbox]:
-    with Sandbox(app) as sandbox:
-        yield sandbox
 
 
 @pytest.fixture

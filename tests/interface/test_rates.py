@@ -13,21 +13,9 @@ from pollconsumer.core.errors import BadData, ConfigurationError
 from pollconsumer.testing import Sandbox
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from tests.site import Site
-
-
-@pytest.fixture
-def app() -> PollConsumer:
-    return PollConsumer()
-
-
-@pytest.fixture
-def sandbox(app: PollConsumer) -> Iterator[Sandbox]:
-    with Sandbox(app) as sandbox:
-        yield sandbox
 
 
 class Sent:

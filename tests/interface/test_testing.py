@@ -53,11 +53,6 @@ class Notes:
 
 
 @pytest.fixture
-def app() -> PollConsumer:
-    return PollConsumer()
-
-
-@pytest.fixture
 def notes() -> Notes:
     return Notes()
 

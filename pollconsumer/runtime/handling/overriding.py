@@ -11,7 +11,7 @@ from pollconsumer.runtime.handling.handler import Handler
 def overridden(handler: Handler, options: Options) -> Handler:
     """``handler`` with the ``options`` of a message.
 
-    A message that is handled at most once has one attempt, whatever its options say.
+    A message that is handled at most once has one attempt: an option for more is ignored.
     """
     changes: dict[str, Any] = {}
     if options.max_attempts is not None and not handler.at_most_once:

@@ -12,7 +12,7 @@
 --     in six bytes, and the name of its recurrence (each '' for none);
 --   for each settled otherwise: id, row as reserved, new row, kind, ms, text
 --     (kinds: retry and park, with delay and error; dead, and cancel, with its error; expire; release, to the head, before
---     those released earlier); a message that was to stop is cancelled, whatever its kind
+--     those released earlier); a message that was to stop is cancelled, instead of any of these
 -- Returns now, ids whose reservation was no longer the caller's (unchanged), 1 to the one caller that hands over to a
 --   successor, for each message reserved: id, row ('' if it is that of the one before), record; ms
 --   until the limits allow more: -1 if they do, or if that depends on messages in flight, 0 to ask again at once; 1 if none
