@@ -20,6 +20,7 @@ from pollconsumer.runtime.consuming.contexts import Deliveries
 from pollconsumer.runtime.consuming.exchange import Exchange
 from pollconsumer.runtime.consuming.opening import Opening
 from pollconsumer.runtime.consuming.options import LONGEST_WAIT, ConsumerOptions
+from pollconsumer.runtime.consuming.pace import HORIZON, MAX_BATCH_MESSAGES, Pace
 from pollconsumer.runtime.consuming.plain import PlainPath
 from pollconsumer.runtime.consuming.predecessors import Predecessors
 from pollconsumer.runtime.consuming.reporting import Reporting
@@ -35,9 +36,6 @@ from pollconsumer.runtime.launch.progress import Counts
 from pollconsumer.store.reservations import Reservation
 
 SERVER_LATE = 0.1
-HORIZON = 0.01
-"""Seconds that messages are reserved ahead, and that an outcome may stay unsettled."""
-MAX_BATCH_MESSAGES = 128
 NEVER_ANY_TIME_WITHIN = 0.5
 """Seconds within which a stop for lack of time means that there never was any."""
 MEMORY_CHECK_EVERY = 1.0
@@ -62,6 +60,7 @@ class Consumer:
         predecessors = Predecessors(launch)
         context_of = Deliveries(launch, handlers, executor.lock(), reporting, predecessors).context_of
         self._settling = Settling(launch, context_of, handlers, predecessors)
+        self._pace = Pace(options, launch, executor, learned)
         turns = Turns(options.queues, options.weights)
         tally = Tally(launch, handlers, learned.measured)
         self._exchange = Exchange(launch, self._settling, turns, options.limits, self._batch, reporting, tally)
@@ -91,8 +90,6 @@ class Consumer:
         self._handling_suspect = False
         """Whether the last message may have killed its process before: so may those after it."""
         self._memory_checked = self.window.start
-        self._margin, self._margin_measured = 0.0, -1
-        """The margin, and after how many durations it was computed."""
 
     def run(self) -> StopReason:
         """Handle messages until the window closes. Raises LeaseLost, StoreUnreachable."""
@@ -146,11 +143,7 @@ class Consumer:
         return self.options.loop is Loop.WOKEN or self.window.has_time(self.clock(), self.options.idle_time)
 
     def margin(self) -> float:
-        measured = self._durations.overall.count
-        if measured != self._margin_measured:
-            self._margin_measured = measured
-            self._margin = durations.margin_in(self.window, self._durations, self.options, self.executor.slots)
-        return self._margin
+        return self._pace.margin()
 
     def asked_to_stop(self) -> StopReason | None:
         """A reason other than time. It is permanent."""
@@ -303,7 +296,7 @@ class Consumer:
         self._collect()
 
     def _reserve_ahead(self) -> None:
-        wanted, margin = self._wanted_ahead(), self.margin()
+        wanted, margin = self._pace.ahead(), self.margin()
         brief = margin == self.options.min_margin
         if not wanted or not brief or not self.has_time_to_handle() or self.options.max_messages is not None:
             self._ahead.close()
@@ -361,24 +354,7 @@ class Consumer:
         self._settling.call_hooks(self._exchange.settle())
 
     def _batch(self) -> int:
-        if self._handling_suspect:
-            return 1
-        size = self._wanted_ahead() - len(self._exchange.reserved)
-        if self.executor.inline is None:
-            size = min(MAX_BATCH_MESSAGES, size + self.executor.slots - self.executor.busy())
-        if self.options.max_messages is not None:
-            size = min(size, self.options.max_messages - self._taken)
-        return max(1, size)
-
-    def _wanted_ahead(self) -> int:
-        """How many messages to have reserved, and not started."""
-        return durations.ahead(
-            self._durations.overall.mean,
-            horizon=HORIZON,
-            left=self.window.left(self.clock()) - self.margin(),
-            concurrency=self.executor.slots,
-            most=MAX_BATCH_MESSAGES,
-        )
+        return 1 if self._handling_suspect else self._pace.batch(len(self._exchange.reserved), self._taken)
 
     def _report(self) -> None:
         settling = self._settling

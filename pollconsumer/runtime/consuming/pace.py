@@ -1,0 +1,53 @@
+"""How a launch paces itself: by its margin, and by how many messages it reserves at a time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pollconsumer.core import durations
+
+if TYPE_CHECKING:
+    from pollconsumer.runtime.consuming.options import ConsumerOptions
+    from pollconsumer.runtime.handling.executor import Executor
+    from pollconsumer.runtime.launch.held import Launch
+
+HORIZON = 0.01
+"""Seconds that messages are reserved ahead, and that an outcome may stay unsettled."""
+MAX_BATCH_MESSAGES = 128
+
+
+class Pace:
+    def __init__(
+        self, options: ConsumerOptions, launch: Launch, executor: Executor, learned: durations.Durations
+    ) -> None:
+        self._options, self._window, self._clock = options, launch.window, launch.clock
+        self._executor, self._durations = executor, learned
+        self._margin, self._measured = 0.0, -1
+        """The margin, and after how many durations it was computed."""
+
+    def margin(self) -> float:
+        """Seconds before the window's end in which no message is begun."""
+        measured = self._durations.overall.count
+        if measured != self._measured:
+            self._measured = measured
+            self._margin = durations.margin_in(self._window, self._durations, self._options, self._executor.slots)
+        return self._margin
+
+    def ahead(self) -> int:
+        """How many messages to have reserved, and not started."""
+        return durations.ahead(
+            self._durations.overall.mean,
+            horizon=HORIZON,
+            left=self._window.left(self._clock()) - self.margin(),
+            concurrency=self._executor.slots,
+            most=MAX_BATCH_MESSAGES,
+        )
+
+    def batch(self, reserved: int, taken: int) -> int:
+        """How many messages to reserve now, while so many are reserved, and after so many were taken."""
+        size = self.ahead() - reserved
+        if self._executor.inline is None:
+            size = min(MAX_BATCH_MESSAGES, size + self._executor.slots - self._executor.busy())
+        if self._options.max_messages is not None:
+            size = min(size, self._options.max_messages - taken)
+        return max(1, size)
