@@ -101,6 +101,14 @@ def test_our_own_code_beneath_a_handler_is_not_interrupted(call: Callable[[Calla
     assert ended == [True]
 
 
+def test_a_handler_that_waits_for_a_process_ends_by_itself() -> None:
+    program: dict[str, Any] = {"__name__": "pollconsumer.runtime.programs.command", "interrupt": untimed.interrupt}
+    exec("def run(*_): return armed.append(interrupt(0.01, lambda: True))", program)
+    program["armed"] = armed = list[bool]()
+    assert Handler("h", program["run"]).handle({}).error is None
+    assert armed == [False]
+
+
 def test_where_no_handler_is_under_way_nothing_is_armed() -> None:
     assert not untimed.interrupt(SOON, lambda: True)
 

@@ -80,7 +80,7 @@ def quick(n: int) -> None:
     note(f"quick {n}")
 """
 PROGRAM = """
-trap 'echo going; exit 0' TERM
+trap 'sleep 0.7; echo going; exit 0' TERM  # longer than a handler has
 echo begun >> notes
 while :; do sleep 0.05; done
 """

@@ -23,14 +23,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType
 
-_OURS = "pollconsumer.store"
-"""Modules that must not be interrupted: an answer of the store must not be left half read."""
+_STORE = "pollconsumer.store."
+"""Modules that are not interrupted while they run: an answer of the store must not be left half read."""
+_APART = ("pollconsumer.runtime.programs.", "pollconsumer.runtime.isolation.")
+"""Modules whose handlers end by themselves: they stop a process."""
 
 
 def interrupt(seconds: float, in_hand: Callable[[], bool]) -> bool:
     """Interrupt the handler in this, the main thread, after so many seconds, and again every second, while it is in
     hand. False if there is none that can be."""
-    if not _may_be_interrupted(sys._getframe(), but_for_us=False):  # noqa: SLF001  documented
+    if not _may_be_interrupted(sys._getframe(), even_in_store=True):  # noqa: SLF001  documented
         return False
     _Alarm(in_hand).start(seconds)
     return True
@@ -38,17 +40,20 @@ def interrupt(seconds: float, in_hand: Callable[[], bool]) -> bool:
 
 def interrupt_in(thread: int, seconds: float, in_hand: Callable[[], bool]) -> None:
     """The same in another thread."""
+    if not _may_be_interrupted(sys._current_frames().get(thread), even_in_store=True):  # noqa: SLF001  documented
+        return
     limit = in_force[thread] = _Strike(thread, seconds, in_hand)
     Striker.started().watch(limit)
 
 
-def _may_be_interrupted(frame: FrameType | None, *, but_for_us: bool = True) -> bool:
-    """Whether ``frame`` is a handler's, or called by one; ``but_for_us``: and not by it in our code."""
+def _may_be_interrupted(frame: FrameType | None, *, even_in_store: bool = False) -> bool:
+    """Whether ``frame`` is a handler's, or called by one."""
+    spared = _APART if even_in_store else (*_APART, _STORE)
     while frame is not None and frame.f_back is not None:
+        if str(frame.f_globals.get("__name__")).startswith(spared):
+            return False
         if frame.f_back.f_code is Handler.handle.__code__:
             return True
-        if but_for_us and str(frame.f_globals.get("__name__")).startswith(_OURS):
-            return False
         frame = frame.f_back
     return False
 
