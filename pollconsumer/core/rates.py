@@ -12,10 +12,14 @@ MOST_IN_A_PERIOD = 1000
 """Each is remembered, in six bytes, until the period is past."""
 
 
-@cache
 def parse_rate(rate: object) -> tuple[int, int]:
-    """Messages and milliseconds of the period in ``rate``, written ``60/1h``. ValueError for another text."""
-    most, period_ms = parse_quota(rate if isinstance(rate, str) else "", "60/1h")
+    """Messages and milliseconds of the period in ``rate``, written ``60/1h``. ValueError for anything else."""
+    return _parsed(rate if isinstance(rate, str) else "")
+
+
+@cache
+def _parsed(rate: str) -> tuple[int, int]:
+    most, period_ms = parse_quota(rate, "60/1h")
     if most > MOST_IN_A_PERIOD:
         raise ValueError(f"at most {MOST_IN_A_PERIOD} messages; a quota of the queue may be larger")
     return most, period_ms

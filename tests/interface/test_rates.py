@@ -130,6 +130,7 @@ def test_a_retry_counts_for_the_rate(app: PollConsumer, sandbox: Sandbox) -> Non
         ({"rate": "60/1h"}, "rate: 60/1h; give the rate_key, too"),
         ({"rate_key": "a", "rate": "60"}, "rate: '60'; write messages / period, as in 60/1h"),
         ({"rate_key": "a", "rate": 60}, "rate: 60; write messages / period, as in 60/1h"),
+        ({"rate_key": "a", "rate": ["60/1h"]}, r"rate: \['60/1h'\]; write messages / period, as in 60/1h"),
         ({"rate_key": "a", "rate": "1001/1h"}, "rate: '1001/1h'; at most 1000 messages"),
         ({"rate_key": "a", "rate": "1/1ms"}, "rate: '1/1ms'; its period must be between 100ms and 31d"),
         ({"rate_key": ""}, "rate key: ''; text of 1 to 255 bytes"),
