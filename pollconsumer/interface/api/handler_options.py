@@ -9,7 +9,6 @@ from typing import Any, Literal, NoReturn, TypedDict
 from pollconsumer.core.errors import ConfigurationError
 from pollconsumer.core.message import check_queue
 from pollconsumer.core.notation.timespan import parse_duration
-from pollconsumer.core.rates import parse_rate
 from pollconsumer.core.retry import Backoff, RetryPolicy
 from pollconsumer.interface.settings.values import parse_timeout
 from pollconsumer.runtime.handling.arguments import Arguments
@@ -75,6 +74,8 @@ def check_options(options: HandlerOptions) -> dict[str, Any]:
 
 def _rate(rate: str | None) -> str | None:
     if rate is not None:
+        from pollconsumer.core.rates import parse_rate  # few handlers have one
+
         try:
             parse_rate(rate)
         except ValueError as error:

@@ -10,12 +10,10 @@ from pollconsumer.core.choices import LauncherRule
 from pollconsumer.core.durations import OVERRUN_TARGETS
 from pollconsumer.core.launcher.detection import UNKNOWN, find_launcher, given_launcher, run_id
 from pollconsumer.core.launcher.punctuality import FLOOR, Punctuality
-from pollconsumer.core.notation.quota import parse_quota
-from pollconsumer.core.rates import parse_rate
 from pollconsumer.interface.event_log import listener
 from pollconsumer.interface.log_records import identify
 from pollconsumer.interface.logs import STANDING, about, log
-from pollconsumer.interface.settings.model import ConsumerSettings, MoverSettings, Settings
+from pollconsumer.interface.settings.model import ConsumerSettings, MoverSettings, QueueSettings, Settings
 from pollconsumer.interface.settings.values import parse_keep
 from pollconsumer.interface.store_opener import opener_of
 from pollconsumer.runtime.launch.held import Launch, LaunchPlan
@@ -189,6 +187,20 @@ def mover_options(settings: Settings) -> MoverOptions:
     return MoverOptions(settings.mover.idle_time, settings.mover.batch_size, keeping=_keeping(settings))
 
 
+def _limits(table: QueueSettings) -> Limits:
+    """Its quota and its rate with their periods in milliseconds."""
+    quota = rate = period_ms = rate_period_ms = None
+    if table.quota:
+        from pollconsumer.core.notation.quota import parse_quota  # as few queues have one
+
+        quota, period_ms = parse_quota(table.quota)
+    if table.rate:
+        from pollconsumer.core.rates import parse_rate
+
+        rate, rate_period_ms = parse_rate(table.rate)
+    return Limits(table.max_in_flight, quota, period_ms, rate, rate_period_ms)
+
+
 def _keeping(settings: Settings) -> dict[str, Keeping]:
     """Of the queues of which something is set."""
     keeping = {}
@@ -222,11 +234,7 @@ def consumer_options(
 
     chosen = settings.consumer
     tables = {name: settings.queues[name] for name in queues if name in settings.queues}
-    limits = {}
-    for name, table in tables.items():
-        quota, period_ms = parse_quota(table.quota) if table.quota else (None, None)
-        rate, rate_period_ms = parse_rate(table.rate) if table.rate else (None, None)
-        limits[name] = Limits(table.max_in_flight, quota, period_ms, rate, rate_period_ms)
+    limits = {name: _limits(table) for name, table in tables.items()}
     weighted = any(table.weight for table in tables.values())
     return ConsumerOptions(
         queues=queues,

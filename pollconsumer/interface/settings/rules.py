@@ -10,11 +10,8 @@ from typing import Any
 
 from pollconsumer.core.errors import BadData, ConfigurationError, PollConsumerError, UsageError
 from pollconsumer.core.message import check_handler, check_priority, encode_payload
-from pollconsumer.core.notation.addresses import check_address
-from pollconsumer.core.notation.quota import parse_quota
 from pollconsumer.core.notation.redaction import HIDDEN, redacted, site_of
 from pollconsumer.core.notation.timespan import YEAR, parse_duration
-from pollconsumer.core.rates import parse_rate
 from pollconsumer.core.retry import Backoff
 from pollconsumer.interface.settings.model import PREFIX, CommandSettings, QueueSettings, RecurrenceSettings, Settings
 from pollconsumer.interface.settings.values import (
@@ -102,6 +99,8 @@ def _rules(settings: Settings, flags: Collection[str]) -> Iterator[tuple[str, ob
     yield "logs.target", log_target, named, "write stderr, syslog, or a file's path"
     url = settings.pings.url
     if url is not None:
+        from pollconsumer.core.notation.addresses import check_address  # as few settings have one
+
         try:
             check_address(url)
         except ValueError as error:
@@ -163,6 +162,8 @@ def check_limits(queue: str, limits: QueueSettings) -> None:
     if not NAME.fullmatch(queue):
         raise ValueError(f"its name; {NAME_RULE}")
     if limits.quota is not None:
+        from pollconsumer.core.notation.quota import parse_quota
+
         try:
             parse_quota(limits.quota)
         except ValueError as error:
@@ -182,6 +183,8 @@ def check_limits(queue: str, limits: QueueSettings) -> None:
 
 def _problem_of(rate: str) -> str:
     """Why it is no rate; empty if it is one."""
+    from pollconsumer.core.rates import parse_rate
+
     try:
         parse_rate(rate)
     except ValueError as error:
@@ -210,6 +213,8 @@ def check_rule(recurrence: RecurrenceSettings) -> None:
     _check_when(recurrence)
     check_zone(recurrence.timezone)
     if recurrence.ping is not None:
+        from pollconsumer.core.notation.addresses import check_address
+
         try:
             check_address(recurrence.ping)
         except ValueError as error:
