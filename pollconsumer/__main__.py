@@ -16,7 +16,7 @@ if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:  # else it 
     _signal.signal(_signal.SIGINT, _leave)
 
 import gc  # noqa: E402  Ctrl-C prints no traceback from here on
-import signal  # noqa: E402
+import signal  # noqa: E402  as above
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -125,7 +125,7 @@ class PlainPath:
                 since = ended
             if now - started > self._brief or now - since > horizon:
                 break
-        for way in set(ways.values()):
+        for way in dict.fromkeys(ways.values()):  # in their order, on which the sum of durations depends
             if way.lasted:
                 self._durations.add_all(way.handler.name, way.lasted)
         if done:

@@ -161,7 +161,7 @@ class Table:
     def looks_unchanged(self) -> bool:
         """Whether the lowest free number is that of the last call: a quick look, which misses a descriptor that was
         closed and whose number was used again."""
-        try:
+        try:  # hot path: `lowest_free` without a call
             lowest = os.dup(self._sample.number)
         except OSError:
             lowest = -1

@@ -40,8 +40,6 @@ def interrupt(seconds: float, in_hand: Callable[[], bool]) -> bool:
 
 def interrupt_in(thread: int, seconds: float, in_hand: Callable[[], bool]) -> None:
     """The same in another thread."""
-    if not _may_be_interrupted(sys._current_frames().get(thread), even_in_store=True):  # noqa: SLF001  documented
-        return
     limit = in_force[thread] = _Strike(thread, seconds, in_hand)
     Striker.started().watch(limit)
 
