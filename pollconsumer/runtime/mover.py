@@ -148,7 +148,6 @@ def mover(launch: Launch, options: MoverOptions) -> Mover:
     from pollconsumer.store.recurring import Recurring
 
     keys = launch.store.keys
-    launch.leases.take_call(launch.holder)  # it was ours
     launch.store.keeping = options.keeping
 
     def markers() -> list[str]:

@@ -73,7 +73,11 @@ QUEUE_KEYS = {
     "id_memory": Key("id_memory", "hash", "forgotten id → digest, younger generation"),
     "id_memory_before": Key("id_memory_before", "hash", "forgotten id → digest, older generation"),
     "received": Key("received", "hash", "sending queue → last outbox entry received"),
-    "successor_waits": Key("sw", "string", "by group, whose name follows: present while a launch waits for its lease"),
+    "successor_waits": Key(
+        "sw",
+        "string",
+        "by group, whose name follows: while a launch waits for its lease, the newest fence that it waits for",
+    ),
 }
 
 FINISHED = ("completed", "cancelled", "expired")

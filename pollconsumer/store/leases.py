@@ -60,6 +60,9 @@ class Held(NamedTuple):
     signs: tuple[str, ...]
     holders: tuple[bytes, ...]
 
+    def newest_fence(self) -> int:
+        return max(int(sign.partition(":")[0]) for sign in self.signs)
+
 
 class Leases:
     """Reads and writes in the control slot of a namespace."""
@@ -109,18 +112,21 @@ class Leases:
         except Unanswered:
             self._wire.close()
 
-    def call_for_hand_over(self, group: Group, seconds: float) -> None:
-        """Signal one holder of the group, at its next step, that a successor waits, for ``seconds`` at most."""
+    def call_for_hand_over(self, group: Group, fence: int, seconds: float) -> None:
+        """Signal one holder of the group, at its next step, that a successor waits, for ``seconds`` at most. ``fence``
+        is the holders' newest: a later holder drops the call."""
         calls = [
             (self._keys.queue(queue, "successor_waits"), self._keys.queue(queue, "ready_marker"))
             for queue in group.queues
         ]
         for sign, marker in calls or [(self._keys.control("successor_waits"), self._keys.control("queues_marker"))]:
-            self._wire.call("nudge", [f"{sign}:{group.name}", marker], [max(1, int(seconds * 1000))])
+            self._wire.call("nudge", [f"{sign}:{group.name}", marker], [max(1, int(seconds * 1000)), fence])
 
     def take_call(self, holder: Holder) -> bool:
         """Whether a mover's successor has called since the last time. A consumer learns it from its steps."""
-        return bool(self._wire.command("DEL", f"{self._keys.control('successor_waits')}:{holder.group}"))
+        key = f"{self._keys.control('successor_waits')}:{holder.group}"
+        called, _ = self._wire.all([("GET", key), ("DEL", key)])
+        return (called or b"").isdigit() and int(called) >= int(holder.fence)
 
     def live_fences(self) -> list[bytes]:
         """The fences of all current leases."""

@@ -9,7 +9,7 @@ from pollconsumer.core.errors import BadData, LeaseLost, NotFound, OutcomeUnknow
 from pollconsumer.interface.testing.fake_store import DirectConnection
 from pollconsumer.store import outbox
 from pollconsumer.store.interventions import Interventions
-from pollconsumer.store.leases import Acquired, Group, Leases
+from pollconsumer.store.leases import Acquired, Group, Held, Leases
 from pollconsumer.store.patience import Budget
 from pollconsumer.store.recurring import Recurring
 from pollconsumer.store.redis_store import RedisStore
@@ -117,7 +117,8 @@ class Scene:
                     self.history.leases.append(Lease(found.holder.lineage, int(found.holder.fence), 0))
                     self.launch(found.holder, announces=True)(actor)
                     return
-                leases.call_for_hand_over(GROUP, 1.0)
+                if isinstance(found, Held):
+                    leases.call_for_hand_over(GROUP, found.newest_fence(), 1.0)
 
         return act
 

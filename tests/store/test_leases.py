@@ -323,8 +323,8 @@ def test_a_launch_keeps_its_slot_when_it_asks_again_after_another_was_freed(leas
 
 def test_calling_for_the_hand_over_wakes_the_holder_wherever_it_idles(leases: Leases, wire: Wire) -> None:
     group = Group("consumer", ("mail", "sms"), 1)
-    leases.call_for_hand_over(group, 7)
-    leases.call_for_hand_over(group, 7)
+    leases.call_for_hand_over(group, 1, 7)
+    leases.call_for_hand_over(group, 1, 7)
     for queue in group.queues:
         assert wire.command("LLEN", f"{{{NAMESPACE}:{queue}}}:k") == 1
         assert 0 < wire.command("PTTL", f"{{{NAMESPACE}:{queue}}}:sw:{group.name}") <= 7000
@@ -334,9 +334,17 @@ def test_one_mover_sees_that_its_successor_waits(leases: Leases) -> None:
     group = Group("mover", (), 1)
     holder = take(leases, "one", group)
     assert not leases.take_call(holder)
-    leases.call_for_hand_over(group, 7)
+    leases.call_for_hand_over(group, int(holder.fence), 7)
     assert leases.take_call(holder)
     assert not leases.take_call(holder)
+
+
+def test_a_mover_drops_the_call_by_which_it_got_the_lease(leases: Leases) -> None:
+    group = Group("mover", (), 1)
+    predecessor = take(leases, "one", group)
+    leases.call_for_hand_over(group, int(predecessor.fence), 7)
+    assert give_back(leases, predecessor)
+    assert not leases.take_call(take(leases, "two", group))
 
 
 # What launches learn

@@ -14,6 +14,7 @@ from pollconsumer.core.lifecycle import State
 from pollconsumer.interface.testing.clock import VirtualClock
 from pollconsumer.interface.testing.memory import MemoryOpener
 from pollconsumer.store import rows
+from pollconsumer.store.leases import Group, Leases
 from tests.conftest import NAMESPACE
 from tests.store.acting import HOUR, QUEUE, Launch, Looking, die, finish, message, names, park, release, retry
 from tests.store.servers import server_ms, snapshot
@@ -435,6 +436,21 @@ def test_a_step_tells_of_a_successor_of_its_own_group_only(store: RedisStore) ->
     assert not launch.step().successor
     store.wire.command("SET", f"{store.keys.queue(QUEUE, 'successor_waits')}:{launch.holder.group}", 1)
     assert launch.step().successor
+
+
+def test_a_call_made_between_lease_and_announcement_reaches_the_new_holder(store: RedisStore) -> None:
+    leases, group = Leases(store.wire, store.keys.namespace), Group("consumer", (QUEUE,), 1)
+    launch = Launch(store, fence=7, announced=False)
+    leases.call_for_hand_over(group, 7, 30)
+    store.announce(launch.holder, QUEUE)
+    assert launch.step().successor
+
+
+def test_the_call_by_which_a_holder_got_its_lease_is_dropped_when_it_announces_itself(store: RedisStore) -> None:
+    leases, group = Leases(store.wire, store.keys.namespace), Group("consumer", (QUEUE,), 1)
+    Launch(store, fence=6)
+    leases.call_for_hand_over(group, 6, 30)
+    assert not Launch(store, fence=7).step().successor
 
 
 def test_a_step_goes_through_several_queues_in_one_round_trip(store: RedisStore) -> None:

@@ -220,7 +220,9 @@ def test_several_forgotten_scripts_in_one_write_are_answered_each_in_its_place(s
     answers = store.wire.once(
         [
             ("ECHO", "first"),
-            store.wire.script("nudge", [keys.queue(QUEUE, "successor_waits"), keys.queue(QUEUE, "ready_marker")], [9]),
+            store.wire.script(
+                "nudge", [keys.queue(QUEUE, "successor_waits"), keys.queue(QUEUE, "ready_marker")], [9, 1]
+            ),
             ("ECHO", "second"),
             store.wire.script(
                 "learn", [*map(keys.control, ("durations", "durations_before", "histograms"))], [100, 9, 0]

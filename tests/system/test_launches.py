@@ -418,7 +418,7 @@ def test_breaking_a_lease_ends_its_holder(site: Site) -> None:
 
 
 def test_the_baton_can_be_passed_on_and_on(site: Site) -> None:
-    flags = ["run", "--handoff", "baton", "--timeout", "20s", "--idle-time", "15s"]
+    flags = ["run", "--handoff", "baton", "--timeout", "60s", "--idle-time", "15s"]
     launch = site.start(*flags)
     for _ in range(3):
         site.await_holder(launch.pid)

@@ -103,7 +103,7 @@ def _take_lease(frame: Frame, group: Group, heartbeat: Heartbeat) -> HeldLaunch 
     entry = identity.entry(None, 0.0, 0.0, frame.progress)
     first_seen: dict[str, float] = {}
     gone: list[str] = []
-    waited = called = False
+    waited, called = False, 0
     while True:
         asked = host.boot_time()
         dead = [sign for sign, at in first_seen.items() if asked - at > THOUGHT_DEAD_AFTER]
@@ -121,9 +121,9 @@ def _take_lease(frame: Frame, group: Group, heartbeat: Heartbeat) -> HeldLaunch 
             return None
         if gone := [sign for sign, holder in zip(answer.signs, answer.holders, strict=True) if _is_gone(holder, host)]:
             continue
-        if frame.plan.handoff.on_call and not called:
-            leases.call_for_hand_over(group, left)
-            called = True
+        if frame.plan.handoff.on_call and called != (newest := answer.newest_fence()):
+            leases.call_for_hand_over(group, newest, left)
+            called = newest
         leases.wait(group, min(REFRESH, left, max(0.01, answer.lapses_in)))
     now, since = host.monotonic(), host.boot_time()
     past = past_launches(answer.recent, group.name, own=frame.id)

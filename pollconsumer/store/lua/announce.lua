@@ -14,7 +14,9 @@ end
 local seen = redis.call('HGET', announced, ARGV[1])
 if seen and tonumber(seen) > tonumber(ARGV[2]) then return redis.error_reply('FENCED ' .. ARGV[1]) end
 redis.call('HSET', announced, ARGV[1], ARGV[2])
-redis.call('DEL', successor_waits)  -- our own call: the previous holder has handed over
+-- A call to earlier holders is our own. One to us is of a launch that began to wait between our lease and this.
+local called = tonumber(redis.call('GET', successor_waits) or 0)
+if not called or called < tonumber(ARGV[2]) then redis.call('DEL', successor_waits) end
 if ARGV[3] ~= '0' then redis.call('SET', served, 1, 'PX', ARGV[3]) end
 local in_ms = redis.call('ZRANGEBYSCORE', schedule, IN_MS, '(' .. IN_US, 'WITHSCORES', 'LIMIT', 0, ARGV[4])
 for i = 1, #in_ms, 2 do redis.call('ZADD', schedule, due_score(in_ms[i + 1]), in_ms[i]) end
