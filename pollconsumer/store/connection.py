@@ -31,6 +31,10 @@ Command = tuple[Any, ...]
 class Connection(Protocol):
     """What `Wire` uses. Each method raises OSError if the connection is lost."""
 
+    @property
+    def place(self) -> str:
+        """Where its server is: equal for two connections to the same one."""
+
     def connect(self, timeout: float) -> None:
         """Raises ErrorReply if the server refuses the login."""
 
@@ -75,6 +79,21 @@ class SocketConnection:
         self._reader = hiredis.Reader(replyError=ErrorReply, errors="replace", notEnoughData=_NONE)
         self._timeout = 0.0
         self._log_in(timeout)
+
+    @property
+    def place(self) -> str:
+        return self._address.path or f"{self._address.host}:{self._address.port}"
+
+    def is_to(self, address: Address) -> bool:
+        """Whether it is open, and leads to ``address``."""
+        return self._connected and self._address == address and self._opened.is_open()
+
+    def ask(self, command: Command, timeout: float) -> Any:
+        """The reply to one command; raises an ErrorReply."""
+        self.send([command])
+        if isinstance(reply := self.read(timeout), ErrorReply):
+            raise reply
+        return reply
 
     def send(self, commands: Sequence[Command]) -> None:
         if len(commands) == 1:

@@ -11,11 +11,18 @@ def doubts(url: str) -> Iterator[str]:
     """Warnings about insecure options of ``url``."""
     parts = urlsplit(url)
     asked = parse_qs(parts.query)
-    if parts.scheme == "rediss" and asked.get("ssl_cert_reqs", [""])[-1].lower() in ("none", "optional"):
+    if asked.get("ssl_cert_reqs", [""])[-1].lower() in ("none", "optional"):
         yield "store: ssl_cert_reqs=none: anybody in between can read and change everything; name its CA instead"
-    password = parts.password or "password" in asked
+    password = parts.password or "password" in asked or "sentinel_password" in asked
     if parts.scheme == "redis" and password and parts.hostname and not _is_loopback(parts.hostname):
         yield f"store: the password goes to {parts.hostname} unencrypted; use rediss://"
+    if parts.scheme == "redis+sentinel" and password:
+        from pollconsumer.store.sentinel import service_of  # few stores have them
+
+        _, sentinels, primary = service_of(url)
+        far = [each.host for each in sentinels if not _is_loopback(each.host)]
+        if far and (primary.tls is None or sentinels[0].tls is None):
+            yield f"store: the password goes to {far[0]} and its like unencrypted; add ssl=true"
 
 
 def _is_loopback(host: str) -> bool:

@@ -9,9 +9,11 @@ from typing import Any
 from pollconsumer.core.errors import LeaseLost, PermissionDenied, PollConsumerError, StoreRefused
 
 RESTORE = "restore its data, or accept it: pollconsumer store adopt"
-_PASSING = ("READONLY", "LOADING", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "BUSY", "OOM", "MISCONF", "NOREPLICAS")
+_PASSING = (
+    "READONLY", "LOADING", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "BUSY", "OOM", "MISCONF", "NOREPLICAS", "UNBLOCKED"
+)  # fmt: skip
 _REFUSED_IN_SCRIPT = ("ACL failure in script", "The user executing the script can't")
-_LOGIN_REFUSED = ("NOAUTH", "WRONGPASS", "ERR AUTH")
+LOGIN_REFUSED = ("NOAUTH", "WRONGPASS", "ERR AUTH")
 _NO_MORE_CLIENTS = "ERR max number of clients reached"
 
 
@@ -32,7 +34,7 @@ def raise_if_error(answer: Any) -> None:
     if not isinstance(answer, ErrorReply):
         return
     text = str(answer)
-    if text.startswith(_LOGIN_REFUSED):
+    if text.startswith(LOGIN_REFUSED):
         raise PermissionDenied("authentication failed", None, "check user and password of the store's URL") from None
     kind, _, rest = text.partition(" ")
     if kind == "FENCED":

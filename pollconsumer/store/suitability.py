@@ -8,7 +8,7 @@ from typing import Protocol
 
 from pollconsumer.core.errors import StoreRefused, StoreUnreachable
 from pollconsumer.store.keyspace import Keys
-from pollconsumer.store.replies import RESTORE
+from pollconsumer.store.replies import RESTORE, Unanswered
 from pollconsumer.store.server import info_fields
 from pollconsumer.store.wire import Wire
 
@@ -31,7 +31,8 @@ class Suitability:
         self._memo, self._warn = memo, warn
 
     def __call__(self, wire: Wire) -> None:
-        """Raises StoreRefused; StoreUnreachable for a replica."""
+        """Raises StoreRefused; for a replica StoreUnreachable, or Unanswered if another connection may find the
+        primary."""
         # Read the memo first: another process may be the first to see this store in between.
         known = self._memo.read()
         *sections, held = wire.once(
@@ -42,6 +43,8 @@ class Suitability:
         if tuple(int(part) for part in version.split(".")[:2]) < OLDEST:
             raise StoreRefused("server too old", f"Redis {version}", "needs Redis 7.0 or later, or Valkey")
         if info.get("role") == "slave":
+            if wire.follows:
+                raise Unanswered(f"{wire.place} is a replica", sent=False)
             raise StoreUnreachable("store is read-only", wire.address, "it is a replica; point at its primary")
         wire.replicas = int(info.get("connected_slaves", 0))
         self._check_eviction(info)

@@ -37,15 +37,18 @@ class Wire:
         self.scripts = Scripts() if scripts is None else scripts
         self._revive, self._greet = revive, greet
         self._tls: Mapping[str, str] | None = None
+        self.follows = url.startswith("redis+sentinel:")
+        """Whether another connection may be to another server."""
         if connect is None:
-            address = address_of(url)
-            self._tls, connect = address.tls, partial(SocketConnection, address)
+            self._tls, connect = _connections(url)
         self._make = connect
         self.over_network = not url.startswith(("unix:", "memory:"))
         self._connection: Connection | None = None
         self._client: int | None = None
-        self._abandoned: list[int] = []
-        """Our clients, by the server's ids, that were closed while a command of theirs was unanswered."""
+        self.place = ""
+        """Of the last server that was connected to: host and port, or a path."""
+        self._abandoned: dict[str, list[int]] = {}
+        """By server, our clients there, by its ids, that were closed while a command of theirs was unanswered."""
         self._pid = 0
         self._call: Patience | None = None
         """The patience of the call that is under way, which may need several answers."""
@@ -199,7 +202,7 @@ class Wire:
         except OSError as error:
             self._raise_if_refused(error, established=False)
             raise Unanswered(error.strerror or str(error), sent=False) from None
-        self._connection, self._pid = connection, os.getpid()
+        self._connection, self._pid, self.place = connection, os.getpid(), connection.place
         try:
             if self.over_network:
                 self._close_abandoned()
@@ -213,7 +216,8 @@ class Wire:
     def _close_abandoned(self) -> None:
         """Close abandoned connections on the server, too: TCP may deliver a command minutes after we gave it up, and
         after it was repeated. A server that refuses this is used all the same."""
-        commands = [("CLIENT", "ID"), *(("CLIENT", "KILL", "ID", client) for client in self._abandoned)]
+        abandoned = self._abandoned.get(self.place, ())
+        commands = [("CLIENT", "ID"), *(("CLIENT", "KILL", "ID", client) for client in abandoned)]
         self.send(commands)
         timeout = self._bearing().for_one_answer()
         client, *_ = answers = self._answers(len(commands), timeout)
@@ -221,12 +225,12 @@ class Wire:
             if isinstance(answer, ErrorReply) and str(answer).startswith(("NOAUTH", "LOADING")):
                 raise_if_error(answer)
         self._client = client if isinstance(client, int) else None
-        self._abandoned.clear()
+        self._abandoned.pop(self.place, None)
 
     def _abandon(self) -> None:
         """Close a connection with unanswered commands."""
         if self._client is not None:
-            self._abandoned.append(self._client)
+            self._abandoned.setdefault(self.place, []).append(self._client)
         self.close()
 
     def _answers(self, count: int, timeout: float) -> list[Any]:
@@ -249,3 +253,15 @@ class Wire:
                 raise refusal from None
             if not established and isinstance(error, TimeoutError):
                 raise Unanswered("timed out: is it a port with TLS?", sent=False) from None
+
+
+def _connections(url: str) -> tuple[Mapping[str, str] | None, Callable[[], Connection]]:
+    """The options of TLS, None without it, and a function that makes connections. ConfigurationError for an invalid
+    ``url``."""
+    if url.startswith("redis+sentinel:"):
+        from pollconsumer.store.sentinel import Sentinels  # few stores have them
+
+        sentinels = Sentinels(url)
+        return sentinels.login.tls, sentinels.connection
+    address = address_of(url)
+    return address.tls, partial(SocketConnection, address)

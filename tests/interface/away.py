@@ -36,6 +36,8 @@ class Clock:
 class Connection:
     """To a server on which ``answer`` decides what a command gets; it is given the timeout."""
 
+    place = ""
+
     def __init__(self, answer: Callable[[float], Any]) -> None:
         self._answer = answer
         self.connect = self._nothing

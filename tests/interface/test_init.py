@@ -523,3 +523,20 @@ def test_a_launch_imports_nothing_of_it() -> None:
     script = "import sys, pollconsumer.interface.cli.run; print([m for m in sys.modules if 'platform_files' in m])"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+def test_keda_asks_the_sentinels_of_the_store_with_the_passwords_of_both() -> None:
+    url = "redis+sentinel://:canary@h1,[::1]:26380/mymaster/2?sentinel_password=another"
+    settings = Settings(store=url, directory=Path("/c"), config=Path("/c/config.toml"))
+    files = files_of("keda", installed(settings, queues=(QUEUE,)))
+    trigger = text_of(files, "scaledjob.yaml")
+    for line in (
+        "- type: redis-sentinel",
+        'addresses: "h1:26379,[::1]:26380"',
+        'sentinelMaster: "mymaster"',
+        'databaseIndex: "2"',
+        "parameter: sentinelPassword",
+    ):
+        assert line in trigger
+    assert "canary" not in trigger
+    assert 'redis-sentinelPassword: "another"' in text_of(files, "secret.yaml")

@@ -123,6 +123,8 @@ class Endless:
 class Link:
     """A connection of an actor. Other commands than scripts take no time."""
 
+    place = ""
+
     def __init__(self, actor: Actor) -> None:
         self._actor, self._stage = actor, actor.stage
         self._replies: deque[Any] = deque()

@@ -55,7 +55,7 @@ class _Listening:
 
 
 @contextlib.contextmanager
-def answering(*replies: bytes) -> Iterator[str]:
+def answering(*replies: bytes, over_network: bool = False) -> Iterator[str]:
     """The URL of a server that answers each thing that it is sent with the next of ``replies``; it hangs up
     instead of an empty one, and after the last."""
     left = list(replies)
@@ -66,7 +66,7 @@ def answering(*replies: bytes) -> Iterator[str]:
                 return
             connection.sendall(reply)
 
-    listening = _Listening(serve)
+    listening = _Listening(serve, over_network=over_network)
     try:
         yield listening.url
     finally:

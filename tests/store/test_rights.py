@@ -61,8 +61,8 @@ PLAIN = {
     },
 }  # fmt: skip
 """What Python sends itself, by role."""
-LOGIN = {"AUTH", "SELECT"}
-"""Anybody may send the first; the other is sent where the URL names a database."""
+LOGIN = {"AUTH", "SELECT", "SENTINEL", "ROLE"}
+"""Anybody may send the first; the next is sent where the URL names a database, the others where it names Sentinels."""
 STORE_ID = "0123456789abcdef"
 DOCUMENT = Path(__file__).parents[2] / "docs" / "store.md"
 NEW = "Name it here for its role; then bring store/rights.py and docs/store.md in line."

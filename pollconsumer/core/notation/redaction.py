@@ -8,6 +8,7 @@ HIDDEN = "***"
 # Compiled when they are first used: most launches print no URL.
 _USERINFO = r"(?s)(.*?://)?.*@"
 _SECRET_OPTION = r"(?i)([?&][^=&]*(?:pass|secret|token)[^=&]*=)[^&]*"
+_HOSTS = r"[\w.-]+(:[0-9]{1,5})?(,[\w.-]+(:[0-9]{1,5})?)*"
 _AUTHORITY = r"(?s)(.*?://(?:\[[^]]*]|[^:/?#@]*):)(([^/?#]*).*)"
 
 
@@ -34,4 +35,7 @@ def site_of(url: str) -> str:
 
 
 def _is_port(text: str) -> bool:
-    return text.isdecimal() and text.isascii() and len(text) <= 5 and 1 <= int(text) <= 65535
+    """Whether it is a port, or one and further hosts of a list."""
+    text, _, others = text.partition(",")
+    listed = not others or re.fullmatch(_HOSTS, others)
+    return bool(listed) and text.isdecimal() and text.isascii() and len(text) <= 5 and 1 <= int(text) <= 65535

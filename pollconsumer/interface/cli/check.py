@@ -99,6 +99,7 @@ def check(as_json: bool) -> None:
     report: dict[str, Any] = {
         "config": None if settings.config is None else str(settings.config),
         "store": redacted(settings.store),
+        "primary": wire.place if wire.follows else None,
         "namespace": settings.namespace,
         "pings": _pings(settings),
         "group_writable": [str(path) for path in group_writable(settings.config, settings.directory)],
@@ -266,6 +267,7 @@ def _print(
     no_state = "none" if settings.state == NO_STATE else "none can be written, set state to a directory"
     rows: list[tuple[str, object]] = [
         ("store", report["store"]),
+        *([("primary", report["primary"])] if report["primary"] else []),
         ("namespace", settings.namespace),
         ("state", report["state"] or f"{no_state}: a replaced store is not noticed"),
         ("queues", ", ".join(report["queues"])),

@@ -9,9 +9,11 @@ from pollconsumer.interface.platform_files.installation import File, Installatio
 from pollconsumer.interface.platform_files.kubernetes import DIRECTORY, PROGRAM, pod, secret
 from pollconsumer.interface.platform_files.text import quoted, render
 from pollconsumer.store.keyspace import Keys
+from pollconsumer.store.sentinel import service_of
 
 READY = ("ready", "ready_by_priority")
 """Keys whose lengths add up to the ready messages of a queue: docs/platforms.md promises them."""
+SENTINEL = "redis+sentinel:"
 SCHEDULE = "*/5 * * * *"
 """That of its second trigger; consumer.schedule is about ticks that KEDA does not have."""
 
@@ -34,9 +36,39 @@ def files(installation: Installation) -> list[File]:
 
 
 def _credentials(store: str) -> dict[str, str]:
+    if store.startswith(SENTINEL):
+        service = service_of(store)
+        _, _, _, user, password, *_ = service.primary
+        _, _, _, sentinel_user, sentinel_password, *_ = service.sentinels[0]
+        found = {"username": user, "password": password}
+        found |= {"sentinelUsername": sentinel_user, "sentinelPassword": sentinel_password}
+        return {name: value for name, value in found.items() if value}
     parts, options = urlsplit(store), dict(parse_qsl(urlsplit(store).query))
     in_place = {"username": unquote(parts.username or ""), "password": unquote(parts.password or "")}
     return {name: value for name, found in in_place.items() if (value := options.get(name) or found)}
+
+
+def _place(store: str) -> Iterator[str]:
+    """Where the keys are: the beginning of a trigger."""
+    if store.startswith(SENTINEL):
+        name, sentinels, primary = service_of(store)
+        yield "- type: redis-sentinel"
+        yield "  metadata:"
+        yield f"    addresses: {quoted(','.join(_address(each.host, each.port) for each in sentinels))}"
+        yield f"    sentinelMaster: {quoted(name)}"
+        yield f"    databaseIndex: {quoted(str(primary.database))}"
+        yield f"    enableTLS: {quoted('true' if primary.tls is not None else 'false')}"
+        return
+    parts, options = urlsplit(store), dict(parse_qsl(urlsplit(store).query))
+    yield "- type: redis"
+    yield "  metadata:"
+    yield f"    address: {quoted(_address(parts.hostname or 'localhost', parts.port or 6379))}"
+    yield f"    databaseIndex: {quoted(options.get('db') or parts.path.removeprefix('/') or '0')}"
+    yield f"    enableTLS: {quoted('true' if parts.scheme == 'rediss' else 'false')}"
+
+
+def _address(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _authentication(name: str, credentials: dict[str, str]) -> str:
@@ -49,16 +81,10 @@ def _authentication(name: str, credentials: dict[str, str]) -> str:
 
 def _triggers(installation: Installation, *, authenticated: bool) -> Iterator[str]:
     settings = installation.settings
-    parts, options = urlsplit(settings.store), dict(parse_qsl(urlsplit(settings.store).query))
-    host, keys = parts.hostname or "localhost", Keys(settings.namespace)
-    address = f"[{host}]" if ":" in host else host
+    place, keys = list(_place(settings.store)), Keys(settings.namespace)
     for queue in installation.queues:
         for key in READY:
-            yield "- type: redis"
-            yield "  metadata:"
-            yield f"    address: {quoted(f'{address}:{parts.port or 6379}')}"
-            yield f"    databaseIndex: {quoted(options.get('db') or parts.path.removeprefix('/') or '0')}"
-            yield f"    enableTLS: {quoted('true' if parts.scheme == 'rediss' else 'false')}"
+            yield from place
             yield f"    listName: {quoted(keys.queue(queue, key))}"
             yield '    listLength: "1"'
             if authenticated:

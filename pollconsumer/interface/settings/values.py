@@ -14,8 +14,8 @@ NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 NAME_RULE = "use 1 to 64 of the characters A-Z a-z 0-9 _ . -"
 MEBIBYTE = 1024**2
 SCHEMES = ("redis", "rediss", "unix")
-LATER_SCHEMES = ("redis+sentinel", "redis+cluster")
-STORE_RULE = "use embedded, redis://, rediss:// or unix://"
+LATER_SCHEMES = ("redis+cluster",)
+STORE_RULE = "use embedded, redis://, rediss://, unix:// or redis+sentinel://"
 CRON_FIELDS = (
     ("minute", "0-59"),
     ("hour", "0-23"),
@@ -77,6 +77,11 @@ def check_store(url: str) -> None:
     if url == "embedded":
         return
     scheme, separator, _ = url.partition("://")
+    if separator and scheme == "redis+sentinel":
+        from pollconsumer.store.sentinel import service_of  # as few stores have them
+
+        service_of(url)
+        return
     if scheme in LATER_SCHEMES:
         raise ValueError(f"not supported in this version; {STORE_RULE}")
     if not separator or scheme not in SCHEMES:

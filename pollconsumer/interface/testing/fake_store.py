@@ -63,6 +63,8 @@ class FakeStore:
 class DirectConnection:
     """Commands are carried out when they are sent."""
 
+    place = ""
+
     def __init__(self, store: FakeStore) -> None:
         self._store = store
         self._replies: deque[Any] = deque()

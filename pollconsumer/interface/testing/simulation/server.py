@@ -178,6 +178,8 @@ class Link:
     ``open`` is the server's view: what a client sent before it hung up still arrives, however late.
     """
 
+    place = ""
+
     def __init__(self, server: SimulatedServer, process: Process) -> None:
         self.server, self.world, self._process = server, server.world, process
         self.stream = process.stream

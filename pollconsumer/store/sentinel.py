@@ -1,0 +1,184 @@
+"""Finds the primary of a service by asking its Sentinels: ``redis+sentinel://host:port,host/SERVICE/DATABASE``."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Sequence
+from typing import NamedTuple
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from pollconsumer.core.errors import ConfigurationError, PermissionDenied
+from pollconsumer.core.notation.redaction import redacted
+from pollconsumer.store.address import CERTIFICATE, TLS_OPTIONS, Address
+from pollconsumer.store.connection import Command, SocketConnection
+from pollconsumer.store.replies import LOGIN_REFUSED, ErrorReply
+
+PORT = 26379
+ANSWER_WITHIN = 0.5
+"""Seconds for each Sentinel: while one is away, each new connection waits so long for it."""
+LOOK_EVERY = 1.0
+"""Seconds of use after which a connection asks whether its server is still the primary: one that was replaced while it
+could be reached accepts writes until it learns of it, ten seconds later, and loses them."""
+LOOK_AGAIN_AFTER = 5.0
+"""Seconds until it asks another Sentinel where one did not answer."""
+KNOWN = "db, username, password, sentinel_username, sentinel_password, ssl, sentinel_ssl, and ssl_... as of rediss://"
+_HOST = r"(\[[0-9A-Fa-f:.]+]|[^:\[\]]+)(?::([0-9]{1,5}))?"
+_BOOLEANS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+
+
+class Service(NamedTuple):
+    """What a URL names. ``primary``: the login to each server of it, without its host and port."""
+
+    name: str
+    sentinels: tuple[Address, ...]
+    primary: Address
+
+
+def service_of(url: str) -> Service:
+    """ValueError, with the broken rule, for an invalid URL."""
+    try:
+        parts = urlsplit(url)
+        options = dict(parse_qsl(parts.query, strict_parsing=bool(parts.query)))
+    except ValueError:
+        raise ValueError("not a URL that can be read") from None
+    login, _, hosts = parts.netloc.rpartition("@")
+    user, _, password = map(unquote, login.partition(":"))
+    name, _, database = map(unquote, parts.path.strip("/").partition("/"))
+    if not name:
+        raise ValueError("name the service after the Sentinels, as in redis+sentinel://h1,h2,h3/mymaster")
+    database = options.pop("db", database)
+    if not re.fullmatch(r"[0-9]*", database):
+        raise ValueError("the database must be an integer, as in redis+sentinel://h1,h2,h3/mymaster/0")
+    user, password = options.pop("username", user), options.pop("password", password)
+    asked = options.pop("sentinel_username", ""), options.pop("sentinel_password", "")
+    encrypted = _boolean(options, "ssl", otherwise=False)
+    sentinels_encrypted = _boolean(options, "sentinel_ssl", otherwise=encrypted)
+    if unknown := options.keys() - (TLS_OPTIONS if encrypted or sentinels_encrypted else frozenset()):
+        raise ValueError("an option for TLS needs ssl=true" if unknown <= TLS_OPTIONS else f"known options: {KNOWN}")
+    if options.get(CERTIFICATE, "none") not in ("none", "optional", "required"):
+        raise ValueError(f"{CERTIFICATE} must be none, optional or required")
+    tls = options if sentinels_encrypted else None
+    sentinels = tuple(Address(*_place(each), "", *asked, 0, tls) for each in hosts.split(","))
+    return Service(
+        name, sentinels, Address("", 0, "", user, password, int(database or 0), options if encrypted else None)
+    )
+
+
+def _place(text: str) -> tuple[str, int]:
+    """Host and port of a Sentinel."""
+    found = re.fullmatch(_HOST, text)
+    if found is None or not 1 <= int(found[2] or PORT) <= 65535:
+        raise ValueError("write Sentinels as host:port,host:port, and / ? # @ in a password as %2F %3F %23 %40")
+    host = unquote(found[1].strip("[]"))
+    try:
+        host.encode("idna")
+    except UnicodeError:
+        raise ValueError("the host is no name: its parts, between dots, have 1 to 63 characters each") from None
+    return host, int(found[2] or PORT)
+
+
+def _boolean(options: dict[str, str], name: str, *, otherwise: bool) -> bool:
+    text = options.pop(name, "")
+    if text.lower() not in ("", *_BOOLEANS):
+        raise ValueError(f"{name} must be true or false")
+    return _BOOLEANS.get(text.lower(), otherwise)
+
+
+class Sentinels:
+    """Those of a service; the one that answered last is asked first, on a connection that is kept."""
+
+    def __init__(self, url: str) -> None:
+        """ConfigurationError if ``url`` is invalid."""
+        try:
+            self._service = service_of(url)
+        except ValueError as error:
+            raise ConfigurationError("store", redacted(url), str(error)) from None
+        self._sentinels = list(self._service.sentinels)
+        self._kept: SocketConnection | None = None
+        self._pid = 0
+        self._look_at = 0.0
+        self.login = self._service.primary
+
+    def connection(self) -> PrimaryConnection:
+        return PrimaryConnection(self)
+
+    def primary(self, timeout: float) -> Address:
+        """The address of the primary. ConnectionError if no Sentinel can tell within ``timeout`` seconds for each;
+        PermissionDenied and ConfigurationError if no repetition can help."""
+        silent, refused = list[str](), list[str]()
+        failure: OSError | None = None
+        for sentinel in tuple(self._sentinels):
+            place = f"{sentinel.host}:{sentinel.port}"
+            try:
+                found = self._ask(sentinel, min(timeout, ANSWER_WITHIN))
+            except OSError as error:
+                silent.append(f"{place}: {error.strerror or error}")
+                failure = error
+            except ErrorReply as reply:
+                if not str(reply).startswith((*LOGIN_REFUSED, "NOPERM")):
+                    raise ConfigurationError("store: no Sentinel", place, f"it says: {reply}") from None
+                refused.append(place)
+            else:
+                if found is not None:
+                    self._sentinels.remove(sentinel)
+                    self._sentinels.insert(0, sentinel)
+                    self._look_at = time.monotonic() + LOOK_EVERY
+                    return self.login._replace(host=found[0].decode(), port=int(found[1]))
+        if silent:
+            raise ConnectionError(f"no Sentinel knows the primary; {', '.join(silent)}") from failure
+        if refused:
+            fix = "check sentinel_username and sentinel_password of the store's URL"
+            raise PermissionDenied("authentication failed: Sentinel", refused[0], fix)
+        fix = "no Sentinel knows it: write the name of their line 'sentinel monitor'"
+        raise ConfigurationError("store: service", self._service.name, fix)
+
+    def moved_from(self, address: Address) -> bool:
+        """Whether the primary is known to be another server by now. Mostly returns at once: it asks now and then."""
+        if time.monotonic() < self._look_at:
+            return False
+        try:
+            found = self._ask(self._sentinels[0], ANSWER_WITHIN)
+        except (OSError, ErrorReply):
+            self._sentinels.append(self._sentinels.pop(0))
+            self._look_at = time.monotonic() + LOOK_AGAIN_AFTER
+            return False
+        self._look_at = time.monotonic() + LOOK_EVERY
+        return found is not None and (found[0].decode(), int(found[1])) != (address.host, address.port)
+
+    def _ask(self, sentinel: Address, timeout: float) -> list[bytes] | None:
+        question = ("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self._service.name)
+        connection, self._kept = self._kept, None
+        if connection is None or self._pid != os.getpid() or not connection.is_to(sentinel):
+            connection = SocketConnection(sentinel)
+            connection.connect(timeout)
+        found: list[bytes] | None = connection.ask(question, timeout)
+        self._kept, self._pid = connection, os.getpid()
+        return found
+
+
+class PrimaryConnection(SocketConnection):
+    """To whichever server is the primary when it is made."""
+
+    def __init__(self, sentinels: Sentinels) -> None:
+        super().__init__(sentinels.login)
+        self._sentinels = sentinels
+
+    def connect(self, timeout: float) -> None:
+        """Also raises what `Sentinels.primary` does."""
+        self._address = self._sentinels.primary(timeout)
+        super().connect(timeout)
+        try:
+            role, *_ = self.ask(("ROLE",), timeout)
+            if role != b"master":
+                raise ConnectionError(f"{self.place} is a replica; the Sentinels still name it as the primary")
+        except BaseException:
+            self.close()
+            raise
+
+    def send(self, commands: Sequence[Command]) -> None:
+        """Also raises ConnectionError once another server is the primary."""
+        if self._sentinels.moved_from(self._address):
+            raise ConnectionError(f"{self.place} is not the primary any more")
+        super().send(commands)
