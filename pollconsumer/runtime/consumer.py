@@ -26,7 +26,6 @@ from pollconsumer.runtime.consuming.predecessors import Predecessors
 from pollconsumer.runtime.consuming.reporting import Reporting
 from pollconsumer.runtime.consuming.settling import Settling
 from pollconsumer.runtime.consuming.stopping import Stopping
-from pollconsumer.runtime.consuming.tally import Tally
 from pollconsumer.runtime.consuming.wake import Wake
 from pollconsumer.runtime.handling.executor import Attempt, Executor
 from pollconsumer.runtime.handling.handler import Handler
@@ -62,8 +61,7 @@ class Consumer:
         self._settling = Settling(launch, context_of, handlers, predecessors)
         self._pace = Pace(options, launch, executor, learned)
         turns = Turns(options.queues, options.weights)
-        tally = Tally(launch, handlers, learned.measured)
-        self._exchange = Exchange(launch, self._settling, turns, options.limits, self._batch, reporting, tally)
+        self._exchange = Exchange(launch, self._settling, turns, options.limits, self._batch, reporting)
         predecessors.ahead = self._exchange.reserved
         self._opening = Opening(launch, handlers, self._settling, context_of, self._settle, options.new_monitors)
         self._stops = launch.progress.stops

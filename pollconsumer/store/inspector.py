@@ -18,7 +18,7 @@ from pollconsumer.store.keyspace import FINISHED, QUEUE_KEYS, Keys
 from pollconsumer.store.ledger import launches_of, leases_of
 from pollconsumer.store.reports import read_progress
 from pollconsumer.store.server import Load, count_of, known_queues, load_of, now_ms
-from pollconsumer.store.totals_reading import Totals, totals_of
+from pollconsumer.store.totals import Totals, totals_of
 from pollconsumer.store.wire import Wire
 
 PAGE = 500

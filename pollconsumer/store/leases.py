@@ -158,13 +158,6 @@ class Leases:
         keys = [control(f"lease:{lineage}"), control(f"baton:{group}"), control("fences")]
         return bool(self._wire.call("break", keys, [lineage, fence]))
 
-    def count(self, holder: Holder, number: int, increments: Mapping[str, int]) -> None:
-        """Add ``increments`` to the totals, by name, see ``totals.py``. ``number``: of this holder's calls, from 1."""
-        args: list[str | int] = [holder.lineage, f"{holder.fence} {number}"]
-        for name, increment in increments.items():
-            args += (name, increment)
-        self._wire.call("count", [self._keys.control("totals")], args)
-
     def learned(self, group: str, handlers: Iterable[str]) -> dict[str, Histogram]:
         """Durations of ``handlers`` in earlier launches of the group: those that are not forgotten."""
         names, learned = list(handlers), dict[str, Histogram]()

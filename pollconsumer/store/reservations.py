@@ -153,11 +153,13 @@ class Settlement(NamedTuple):
     kind: str
     ms: int = 0
     text: str = ""
+    took: int | str = ""
+    """Milliseconds that its handler took; "" if it was not handled."""
 
     @classmethod
-    def retrying(cls, reservation: Reservation, failed: int, *, delay_ms: int, error: str) -> Settlement:
+    def retrying(cls, reservation: Reservation, started: int, failed: int, *, delay_ms: int, error: str) -> Settlement:
         row = reservation.row
-        return cls(reservation.id, row, rows.retrying(row, failed), "retry", delay_ms, error)
+        return cls(reservation.id, row, rows.retrying(row, failed), "retry", delay_ms, error, failed - started)
 
     @classmethod
     def dead(
@@ -166,7 +168,7 @@ class Settlement(NamedTuple):
         """A dead letter; ``counted``: the attempt was made."""
         row = reservation.row
         new_row = rows.dead(row if counted else rows.unstarted(row), started, failed)
-        return cls(reservation.id, row, new_row, "dead", 0, error)
+        return cls(reservation.id, row, new_row, "dead", 0, error, failed - started if counted else "")
 
     @classmethod
     def expired(cls, reservation: Reservation, now: int) -> Settlement:
@@ -177,7 +179,7 @@ class Settlement(NamedTuple):
     def stopped(cls, reservation: Reservation, started: int, ended: int, *, error: str) -> Settlement:
         """Cancelled, since a person asked for it while it was in hand."""
         row = reservation.row
-        return cls(reservation.id, row, rows.stopped(row, started, ended), "cancel", 0, error)
+        return cls(reservation.id, row, rows.stopped(row, started, ended), "cancel", 0, error, ended - started)
 
     @classmethod
     def released(cls, reservation: Reservation) -> Settlement:

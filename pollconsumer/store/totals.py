@@ -1,5 +1,9 @@
-"""Totals of all launches, which never fall: fields of one hash, that name what was counted. Read by
-`totals_reading.py`.
+"""Totals of all launches, which never fall.
+
+What was settled is counted in each queue by the scripts that settle (`lua/parts/totals.lua`), in a hash whose names
+have three parts. The first is the kind of a settlement, the second its handler, the third the bucket of how long it
+took, empty if it was not handled; or the first is ``waiting`` or ``lateness``, the second empty. ``ms`` in place of a
+bucket stands for the sum. How launches ended is counted in the namespace, by role and stop reason.
 
 A histogram's buckets double: the first has all below a millisecond, number n those below 2ⁿ milliseconds, the last one
 all longer ones.
@@ -7,21 +11,84 @@ all longer ones.
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from pollconsumer.store.id_text import id_text
+from pollconsumer.store.keyspace import Keys
+from pollconsumer.store.server import count_of, known_queues
+from pollconsumer.store.wire import Wire
+
 LAST_BUCKET = 24
 """For spans of 2.3 hours and more."""
-SUM = "us"
-"""Stands for a bucket in the name of a histogram's sum, in microseconds."""
+OUTCOMES = {
+    "complete": "completed",
+    "retry": "retried",
+    "dead": "dead",
+    "cancel": "stopped",
+    "expire": "expired",
+    "release": "released",
+    "park": "parked",
+}
+"""Of the kinds of settlements."""
 
 
-def settled(queue: str, handler: str, outcome: str) -> str:
-    return f"settled\n{queue}\n{handler}\n{outcome}"
+@dataclass
+class Spans:
+    """A histogram: its sum in seconds, and how many spans are in each bucket."""
+
+    total: float = 0.0
+    counts: Counter[int] = field(default_factory=Counter)
+
+    def add(self, bucket: str, number: int) -> None:
+        if bucket == "ms":
+            self.total += number / 1000
+        else:
+            self.counts[int(bucket)] += number
 
 
-def bucket(histogram: str, subject: str, number: int) -> str:
-    """How many spans of ``subject`` are in that bucket."""
-    return f"{histogram}\n{subject}\n{number}"
+@dataclass
+class Totals:
+    """``settled`` by queue, handler and outcome, ``launches`` by role and stop reason, ``durations`` by handler,
+    ``waits`` and ``lateness`` by queue."""
+
+    settled: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+    launches: dict[tuple[str, str], int] = field(default_factory=dict)
+    durations: defaultdict[str, Spans] = field(default_factory=lambda: defaultdict(Spans))
+    waits: defaultdict[str, Spans] = field(default_factory=lambda: defaultdict(Spans))
+    lateness: defaultdict[str, Spans] = field(default_factory=lambda: defaultdict(Spans))
+
+    def add(self, queue: str, fields: Sequence[bytes]) -> None:
+        """What was settled in ``queue``."""
+        for name, text in zip(fields[::2], fields[1::2], strict=True):
+            number = max(0, count_of(text))
+            match id_text(name).split("\n"):
+                case ["waiting", "", bucket] if _is_place(bucket):
+                    self.waits[queue].add(bucket, number)
+                case ["lateness", "", bucket] if _is_place(bucket):
+                    self.lateness[queue].add(bucket, number)
+                case [kind, handler, bucket] if kind in OUTCOMES and (not bucket or _is_place(bucket)):
+                    if bucket:
+                        self.durations[handler].add(bucket, number)
+                    if bucket != "ms":
+                        self.settled[queue, handler, OUTCOMES[kind]] += number
 
 
-def total(histogram: str, subject: str) -> str:
-    """Their sum in microseconds."""
-    return f"{histogram}\n{subject}\n{SUM}"
+def _is_place(bucket: str) -> bool:
+    return bucket == "ms" or (bucket.isdecimal() and int(bucket) <= LAST_BUCKET)
+
+
+def totals_of(wire: Wire, keys: Keys) -> Totals:
+    """Without those whose name is corrupt."""
+    queues = known_queues(wire, keys)
+    commands = [("HGETALL", keys.queue(queue, "totals")) for queue in queues]
+    launches, *settled = wire.all([("HGETALL", keys.control("totals")), *commands])
+    found = Totals()
+    for queue, fields in zip(queues, settled, strict=True):
+        found.add(queue, fields)
+    for name, text in zip(launches[::2], launches[1::2], strict=True):
+        match id_text(name).split("\n"):
+            case ["launches", role, reason]:
+                found.launches[role, reason] = max(0, count_of(text))
+    return found

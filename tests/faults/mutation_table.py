@@ -40,12 +40,6 @@ _OCCURRENCE_KNOWN = (
 
 MUTATIONS: tuple[Mutation, ...] = (
     _lua(
-        "count",
-        "a repeated call counts once",
-        "if redis.call('HGET', totals, last) == ARGV[2] then return 0 end",
-        "",
-    ),
-    _lua(
         "release",
         "a launch is counted once",
         "redis.call('HGET', ledger, ARGV[4]) or '', '\"stop_reason\": null'",
@@ -55,6 +49,9 @@ MUTATIONS: tuple[Mutation, ...] = (
     *(
         _lua(name, "fence compare", _FENCE, _NO_FENCE)
         for name in ("step", "begin", "promote", "unreserve", "checkpoint", "recur")
+    ),
+    _lua(
+        "parts/settle", "what is stale is not counted", "'complete', count - before,", "'complete', tonumber(ARGV[at]),"
     ),
     _lua("parts/settle", "row compare, completed", "if found_rows[i] == row then", "if found_rows[i] then"),
     _lua("parts/settle", "row compare, settled otherwise", "if held == ARGV[at + 1] then", "if held then"),

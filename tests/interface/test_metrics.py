@@ -7,6 +7,7 @@ import signal
 import socket
 import stat
 import sys
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 from urllib.error import HTTPError
 from urllib.request import urlopen
@@ -17,8 +18,7 @@ from hypothesis import strategies as st
 
 from pollconsumer.core.notation.text import printable
 from pollconsumer.interface.metrics.exposition import Metric, Sample, lines_of, samples_of
-from pollconsumer.store.totals import LAST_BUCKET
-from pollconsumer.store.totals_reading import Spans
+from pollconsumer.store.totals import LAST_BUCKET, Spans
 from tests.site import wait_until
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def test_any_label_is_read_back_as_people_are_shown_it(queue: str, handler: str)
 
 
 def test_buckets_are_cumulative_up_to_all() -> None:
-    samples = [*samples_of(Spans(9.5, {0: 2, 3: 5, LAST_BUCKET: 1}), {})]
+    samples = [*samples_of(Spans(9.5, Counter({0: 2, 3: 5, LAST_BUCKET: 1})), {})]
     found = {each.labels.get("le", each.suffix): each.value for each in samples}
     assert (found["0.001"], found["0.002"], found["0.004"], found["0.008"], found["8388.61"]) == (2, 2, 2, 7, 7)
     assert (found["+Inf"], found["_count"], found["_sum"]) == (8, 8, 9.5)

@@ -19,7 +19,6 @@ from pollconsumer.runtime.consuming.exchange import Exchange
 from pollconsumer.runtime.consuming.predecessors import Predecessors
 from pollconsumer.runtime.consuming.reporting import Reporting
 from pollconsumer.runtime.consuming.settling import Settling
-from pollconsumer.runtime.consuming.tally import Tally
 from pollconsumer.runtime.launch.held import LaunchPlan
 from pollconsumer.store.leases import Group
 from pollconsumer.store.reservations import Limits
@@ -45,9 +44,8 @@ class Exchanging:
         self.predecessors = Predecessors(launch)
         context_of = Deliveries(launch, {}, nullcontext(), self.reporting, self.predecessors).context_of
         self.settling = Settling(launch, context_of, {}, self.predecessors)
-        tally = Tally(launch, {}, {})
         turns = Turns(QUEUES, {})
-        self.exchange = Exchange(launch, self.settling, turns, limits or {}, lambda: 1, self.reporting, tally)
+        self.exchange = Exchange(launch, self.settling, turns, limits or {}, lambda: 1, self.reporting)
         for queue in QUEUES:
             launch.store.announce(launch.holder, queue)
 

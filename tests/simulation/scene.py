@@ -305,7 +305,7 @@ class Scene:
             delay = BACKOFF_MS["ValueError"]
             outcome, settlement = (
                 "ValueError",
-                Settlement.retrying(reservation, at, delay_ms=delay, error="ValueError: no"),
+                Settlement.retrying(reservation, at, at, delay_ms=delay, error="ValueError: no"),
             )
         elif reservation.handler == "parent":
             child = message(f"{name}-{reservation.fence}-{reservation.attempt}", handler="plain")

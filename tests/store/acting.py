@@ -111,7 +111,7 @@ release = Settlement.released
 
 
 def retry(r: Reservation, delay_ms: int = 0, error: str = "ValueError: no") -> Settlement:
-    return Settlement.retrying(r, r.reserved_at, delay_ms=delay_ms, error=error)
+    return Settlement.retrying(r, r.reserved_at, r.reserved_at, delay_ms=delay_ms, error=error)
 
 
 def die(r: Reservation, error: str = "Fatal: no") -> Settlement:

@@ -11,12 +11,12 @@ from pollconsumer.store.scripts import Scripts, expecting
 
 PACKAGE = Path(pollconsumer.__file__).parent
 LUA = PACKAGE / "store" / "lua"
-_CALL = re.compile(r"(?:redis\.call|expect)\('([A-Z]+)'")
+_CALL = re.compile(r"(?:redis\.call(?:\(|, )|expect\()'([A-Z]+)'")
 _READS = (
     "EXISTS|GET|HEXISTS|HGET|HGETALL|HLEN|HMGET|HSCAN|HVALS|LINDEX|LLEN|LPOS|LRANGE|PTTL|SISMEMBER|SRANDMEMBER|TIME|"
     "ZCARD|ZCOUNT|ZRANGE|ZRANGEBYLEX|ZRANGEBYSCORE|ZSCORE"
 )
-_WRITTEN = re.compile(rf"(?:redis\.call\('(?!(?:{_READS})')[A-Z]+', |\bwake\()(\w+)")
+_WRITTEN = re.compile(rf"(?:redis\.call(?:\(|, )'(?!(?:{_READS})')[A-Z]+', |\bwake\()(\w+)")
 _RENAMED_TO = re.compile(r"redis\.call\('RENAME', \w+, (\w+)")
 _EACH_OF = re.compile(r"for _, (\w+) in ipairs\(\{([\w, ]+)\}\)")
 _FUNCTION = re.compile(r"^local function (\w+)\(.*?^end$", re.MULTILINE | re.DOTALL)

@@ -12,7 +12,6 @@ from pollconsumer.core.events import ConflictDropped, NewerMessagesFound, Reserv
 from pollconsumer.core.queue_order import Turns
 from pollconsumer.runtime.consuming.reporting import Reporting
 from pollconsumer.runtime.consuming.settling import Settling
-from pollconsumer.runtime.consuming.tally import Tally
 from pollconsumer.runtime.launch.held import Launch
 from pollconsumer.runtime.upkeep import EVERY, repair, tick
 from pollconsumer.store import outbox
@@ -35,9 +34,8 @@ class Exchange:
         limits: Mapping[str, Limits],
         batch: Callable[[], int],
         reporting: Reporting,
-        tally: Tally,
     ) -> None:
-        self._reporting, self._tally = reporting, tally
+        self._reporting = reporting
         self._launch, self._settling, self._turns, self._batch = launch, settling, turns, batch
         self._store, self._flight, self._emit = launch.store, launch.progress.flight, launch.emit
         self._limits = {queue: limits[queue].packed() for queue in limits}
@@ -156,7 +154,6 @@ class Exchange:
         self.settle()
         for queue in self._turns.queues:
             self._store.trim(queue)
-        self._tally.send()
 
     def _release_reserved(self) -> None:
         while self.reserved:
@@ -210,10 +207,8 @@ class Exchange:
     def _add_dead_letter(self, dead_letter: DeadLetter) -> None:
         message, problem = dead_letter
         self._settling.add_dead_letter(message, problem)
-        self._tally.died(message.queue, message.handler)
 
     def _settled(self, shares: list[Share], stale: list[bytes]) -> None:
-        self._tally.settled(shares, stale)
         if stale:
             self._emit(ReservationsLost(tuple(map(id_text, stale))))
         for share in shares:

@@ -132,7 +132,7 @@ class Settling:
             self._emit(RetryPolicyFailed(reservation.handler, describe(outcome.problem)[:MAX_ERROR_CHARACTERS]))
         problem = describe(error)[:MAX_ERROR_CHARACTERS]
         delay_ms, kept = int(min(outcome.delay, LONGEST_DELAY) * 1000), _kept(problem, trace(error))
-        self._add(reservation, Settlement.retrying(reservation, ended, delay_ms=delay_ms, error=kept))
+        self._add(reservation, Settlement.retrying(reservation, started, ended, delay_ms=delay_ms, error=kept))
         self._emit(AttemptFailed(reservation.name, reservation.handler, reservation.attempt, problem, outcome.delay))
         if handler.hooks is not None:
             failed = partial(handler.hooks.failed, partial(self._context, handled), error, outcome.delay)

@@ -1,6 +1,6 @@
 -- Begin a message that is handled at most once, and complete those handled before it, in one round trip.
--- KEYS rows in_flight completed announced
--- NEEDS fences rows
+-- KEYS rows in_flight completed announced totals
+-- NEEDS fences totals
 -- ARGV lineage, fence; of the message that begins, and of each one completed: id, row as reserved, new row
 -- Returns ids whose reservation was no longer the caller's (unchanged)
 -- Refusals: FENCED when a newer launch has announced itself, FORGOTTEN when the store was emptied
@@ -18,7 +18,10 @@ for i = 1, #ids do
   local id, row, new_row = ids[i], ARGV[3 * i + 1], ARGV[3 * i + 2]
   if found_rows[i] == row then
     new_rows[#new_rows + 1], new_rows[#new_rows + 2] = id, new_row
-    if i > 1 then gone[#gone + 1], ended[#ended + 1] = id, sub(new_row, ENDED, SCHEDULED - 1) .. id end
+    if i > 1 then
+      gone[#gone + 1], ended[#ended + 1] = id, sub(new_row, ENDED, SCHEDULED - 1) .. id
+      count_settled(row, 'complete', 1, number6(new_row, ENDED) - number6(new_row, STARTED))
+    end
   elseif found_rows[i] ~= new_row then
     stale[#stale + 1] = id
   end
@@ -26,4 +29,5 @@ end
 if #gone > 0 then redis.call('RPUSH', completed, unpack(ended)) end
 if #new_rows > 0 then redis.call('HSET', rows, unpack(new_rows)) end
 if #gone > 0 then redis.call('ZREM', in_flight, unpack(gone)) end
+write_totals()
 return stale

@@ -1,7 +1,7 @@
 -- Offer orphans again: messages reserved under a fence that is no longer announced; or, if the caller gives the live
 -- fences, past their hard end under another fence.
 -- KEYS records rows ready ready_by_priority in_flight dead_letters errors unique_keys counters announced ready_marker
--- KEYS places_taken waiting_for_place stops cancelled
+-- KEYS places_taken waiting_for_place stops cancelled totals
 -- NEEDS reservations stops
 -- ARGV how many with the highest hard ends to skip, most messages to examine, 1 to compare hard ends, live fences
 -- Returns ids of the orphans, messages examined, and of new dead letters id, row, problem
@@ -41,6 +41,7 @@ local function skip(id, row)
   redis.call('HSET', errors, id, at_most_once)
   redis.call('ZADD', dead_letters, now, id)
   redis.call('HINCRBY', counters, 'skipped', 1)
+  count_settled(row, 'dead', 1)
   dead[#dead + 1] = id
   dead[#dead + 1] = row
   dead[#dead + 1] = at_most_once
@@ -76,4 +77,5 @@ end
 for i = #freed, 1, -1 do offer_places(freed[i]) end
 for i = 1, #returning, 2 do return_to_queue(returning[i], returning[i + 1]) end
 if #orphans > 0 then wake(ready_marker) end
+write_totals()
 return {orphans, #ids, dead}

@@ -1,7 +1,7 @@
 -- Settle handled messages and reserve the next ones, in one round trip.
 -- KEYS records rows ready ready_by_priority schedule in_flight completed dead_letters errors unique_keys counters announced
 -- KEYS ready_marker schedule_marker parked paused places_taken waiting_for_place handed_out outbox results result_ends
--- KEYS checkpoints recurrence_counters expired stops cancelled rates successor_waits
+-- KEYS checkpoints recurrence_counters expired stops cancelled rates totals successor_waits
 -- NEEDS fences stops
 -- ARGV lineage, fence, fence in 6 bytes, ms that a reservation lasts at most, messages to reserve, the queue's limits ('',
 --   or five optional numbers: most in flight, most handed out in a period, its ms, a rate: most with a rate key handed out in
@@ -10,7 +10,8 @@
 --   for each run: its messages, their row as reserved, their new row, their ids;
 --   for each of these: its position above, from 1, ms to keep the result, the result, follow-ups, its instant, its end, each
 --     in six bytes, and the name of its recurrence (each '' for none);
---   for each settled otherwise: id, row as reserved, new row, kind, ms, text
+--   for each settled otherwise: id, row as reserved, new row, kind, ms, text, ms that its handler took ('' if it
+--     was not handled)
 --     (kinds: retry and park, with delay and error; dead, and cancel, with its error; expire; release, to the head, before
 --     those released earlier); a message that was to stop is cancelled, instead of any of these
 -- Returns now, ids whose reservation was no longer the caller's (unchanged), 1 to the one caller that hands over to a
@@ -52,6 +53,7 @@ if claim > 0 then
 -- PART reserve
 end
 
+write_totals()
 -- One marker wakes one consumer, which wakes the next if there is more to do within the limits.
 if (pushed > 0 or awake or settled and limits ~= '') and room > count and standing > 0 then wake(ready_marker) end
 return {now, stale, redis.call('DEL', successor_waits), reserved, more_in, held_back, newer_ones, malformed}

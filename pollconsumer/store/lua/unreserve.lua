@@ -1,6 +1,6 @@
 -- Release a launch's reservations: the reply to its step was lost, or it died.
 -- KEYS records rows ready ready_by_priority in_flight counters announced ready_marker places_taken waiting_for_place
--- KEYS unique_keys stops cancelled rates
+-- KEYS unique_keys stops cancelled rates totals
 -- NEEDS fences stops reservations
 -- ARGV lineage, fence, fence in 6 bytes, number of ids whose handler has ended, these, number of those whose last attempt
 --   this was, these, ids to keep reserved
@@ -43,4 +43,5 @@ end
 for i = #freed, 1, -1 do offer_places(freed[i]) end
 for i = 1, #returning, 2 do return_to_queue(returning[i], returning[i + 1]) end
 if #order > 0 then wake(ready_marker) end
+write_totals()
 return #order

@@ -36,6 +36,16 @@ SETTLE: dict[str, Callable[[Reservation], Settlement | Done]] = {
     "finish": lambda r: finish(r, f"{r.attempt}", ALWAYS),
 }
 WAYS = ["complete", *SETTLE]
+OUTCOMES = {
+    "complete": "completed",
+    "finish": "completed",
+    "retry": "retried",
+    "retry later": "retried",
+    "die": "dead",
+    "expire": "expired",
+    "release": "released",
+    "park": "parked",
+}
 
 
 class Handling(Producing):
@@ -83,7 +93,9 @@ class Handling(Producing):
         left, returned = [], []
         for name, way in ways:
             held = self.model.messages[name]
-            if way == "cancel" or (held.to_stop and way not in ("complete", "finish")):
+            stopped = way == "cancel" or (held.to_stop and way not in ("complete", "finish"))
+            self.model.settled["stopped" if stopped else OUTCOMES[way]] += 1
+            if stopped:
                 held.attempts -= way in ("release", "park", "expire")
                 held.to_stop = True
                 self.model.end(held, State.CANCELLED)
@@ -200,10 +212,12 @@ class Handling(Producing):
             held = self.model.messages[name]
             if held.to_stop:
                 self.model.end(held, State.CANCELLED)
+                self.model.settled["stopped"] += 1
                 left.append(held)
             elif held.begun:
                 self.model.end(held, State.DEAD)
                 self.model.skipped += 1
+                self.model.settled["dead"] += 1
                 left.append(held)
             else:
                 returned.append(held)
@@ -220,6 +234,7 @@ class Handling(Producing):
             self.model.refund(held)
             if held.to_stop:
                 self.model.end(held, State.CANCELLED)
+                self.model.settled["stopped"] += 1
                 left.append(held)
             else:
                 returned.append(held)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from hypothesis.stateful import invariant
 
 from pollconsumer.core.lifecycle import State
@@ -111,6 +113,13 @@ class Invariants(Intervening):
     def ids_are_remembered_with_what_they_were_chosen_for(self) -> None:
         for key, generation in (("id_memory", self.model.young), ("id_memory_before", self.model.old)):
             assert self.look.hash(key) == {name: bytes.fromhex(digest) for name, digest in generation.items()}
+
+    @invariant()
+    def each_settlement_is_in_the_totals_once(self) -> None:
+        found: Counter[str] = Counter()
+        for (_, _, outcome), count in self.inspector.totals().settled.items():
+            found[outcome] += count
+        assert found == self.model.settled
 
     @invariant()
     def results_are_those_of_the_last_that_finished(self) -> None:

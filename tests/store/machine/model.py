@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -71,6 +72,8 @@ class Model:
     """Ids that are forgotten, with their digests; those that were forgotten a while ago are old."""
     old: dict[str, str] = field(default_factory=dict)
     skipped: int = 0
+    settled: Counter[str] = field(default_factory=Counter)
+    """By outcome."""
     paused: bool = False
     spent: int = 0
     """Of the quota."""

@@ -60,6 +60,7 @@ local function make_dead(id, row, record, problem)
   redis.call('HSET', rows, id, row)
   redis.call('HSET', errors, id, problem)
   redis.call('ZADD', dead_letters, now, id)
+  count_settled(row, 'dead', 1)
   local at = #malformed
   malformed[at + 1], malformed[at + 2], malformed[at + 3] = id, row, problem
 end

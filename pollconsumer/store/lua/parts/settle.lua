@@ -18,7 +18,7 @@ if completions > 0 then
   for r = 1, #runs do
     at = runs[r]
     local row, new_row = ARGV[at + 1], ARGV[at + 2]
-    local stamp, flags = sub(new_row, ENDED, SCHEDULED - 1), byte(new_row, FLAGS)
+    local before, stamp, flags = count, sub(new_row, ENDED, SCHEDULED - 1), byte(new_row, FLAGS)
     for _ = 1, ARGV[at] do
       i = i + 1
       local id = ids[i]
@@ -36,6 +36,9 @@ if completions > 0 then
         refused[i] = true
         if found_rows[i] ~= new_row then stale[#stale + 1] = id end
       end
+    end
+    if count > before then
+      count_settled(row, 'complete', count - before, number6(new_row, ENDED) - number6(new_row, STARTED))
     end
   end
   if count > 0 then
@@ -77,7 +80,7 @@ if completions > 0 then
 end
 
 local released, uncharged = {}, {}  -- uncharged: see refunds.lua
-for at = others, #ARGV, 6 do
+for at = others, #ARGV, 7 do
   local id, row, kind, ms, text = ARGV[at], ARGV[at + 2], ARGV[at + 3], tonumber(ARGV[at + 4]), ARGV[at + 5]
   local held = redis.call('HGET', rows, id)
   if held == ARGV[at + 1] then
@@ -91,6 +94,7 @@ for at = others, #ARGV, 6 do
     if byte(row, FLAGS) > 0 and (stopped or kind ~= 'release') then
       keyed[#keyed + 1], has_ended[id] = id, stopped or kind == 'dead' or kind == 'expire'
     end
+    count_settled(held, stopped and 'cancel' or kind, 1, tonumber(ARGV[at + 6]))
     if stopped then
       cancel_stopped(id, row, now)
       if has_flag(byte(row, FLAGS), LARGE) then dropped[#dropped + 1] = id end

@@ -1,4 +1,4 @@
--- NEEDS places unique_keys
+-- NEEDS places unique_keys totals
 -- Messages that were to stop while they were in hand. They end as cancelled when they leave their launch, unless they are
 -- completed; the request then stays until the message is forgotten. Checkpoint and progress stay, too.
 
@@ -28,6 +28,7 @@ local function stops_here(id, row, now, freed)
     freed[#freed + 1] = key
   end
   if has_flag(flags, LARGE) then redis.call('HDEL', records, id) end
+  count_settled(row, 'cancel', 1)
   cancel_stopped(id, row, now)
   return true
 end
