@@ -73,6 +73,10 @@ class StoreOpener:
         """A connection that checks the server before its first use."""
         return Wire(self._url, patience, revive=self._revive, greet=self._greet)
 
+    def keeper_wire(self, patience: Callable[[], Patience]) -> Wire:
+        """A connection to a store that may be closed, or another one than that which is known here."""
+        return Wire(self._url, patience, revive=self._revive, greet=self._greet.check_server)
+
     def bare_wire(self, patience: Callable[[], Patience]) -> Wire:
         """An additional connection, which neither checks nor starts the server."""
         return Wire(self._url, patience)

@@ -75,7 +75,8 @@ class Leases:
     def acquire(
         self, group: Group, launch: str, holder: str, entry: str, *, dead: Iterable[str] = ()
     ) -> Acquired | Held | None:
-        """Take a free slot, else become the group's one successor; None if there is one already.
+        """Take a free slot, else become the group's one successor; None if there is one already, or the store is to
+        close.
 
         ``holder`` and ``entry`` are the JSON of `lease show` and `launches`. ``dead`` are signs of holders whose
         renewal is overdue by the caller's clock: their leases are taken over regardless of the server's expiry.
@@ -88,7 +89,8 @@ class Leases:
         lineages = [f"{group.name}:{slot}" for slot in range(group.slots)]
         keys = [
             control("fences"), control(f"next:{group.name}"), control(f"baton:{group.name}"), control("leases"),
-            control("launches"), control("ledger"), *(control(f"lease:{lineage}") for lineage in lineages),
+            control("launches"), control("ledger"), control("closing"),
+            *(control(f"lease:{lineage}") for lineage in lineages),
         ]  # fmt: skip
         ttls = [int(TTL * 1000), int(SUCCESSOR_TTL * 1000)]
         args = [launch, *ttls, f"{group.name}:", LAUNCHES_KEPT, holder, entry, *dead]
@@ -134,6 +136,12 @@ class Leases:
         keys = [self._keys.control(f"lease:{id_text(lineage)}") for lineage in lineages]
         fences = self._wire.all([("HGET", key, "fence") for key in keys]) if keys else []
         return [fence for fence in fences if fence is not None and fence.isdigit()]
+
+    def held(self) -> list[str]:
+        """The lineages of all current leases, sorted."""
+        lineages = sorted(map(id_text, self._wire.command("SMEMBERS", self._keys.control("leases"))))
+        found = self._wire.all([("EXISTS", self._keys.control(f"lease:{each}")) for each in lineages])
+        return [lineage for lineage, exists in zip(lineages, found, strict=True) if exists]
 
     def renew(self, holder: Holder, role: str, launch: str, description: str, entry: str) -> bool | None:
         """Renew the lease, and update the ledger's entry. False if another holds it, or it was broken; None if the

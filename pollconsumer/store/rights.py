@@ -27,6 +27,12 @@ OPERATOR = (
     "ZMSCORE ZRANGE ZRANGEBYLEX ZREM ZSCORE"
 )
 
+KEEPER = (
+    "DEL EXISTS GET HGETALL HLEN HSCAN HSET INFO LLEN LRANGE PEXPIRE PTTL RENAME RPUSH SADD SCAN SCARD SCRIPT|LOAD SET "
+    "SMEMBERS SSCAN TIME TYPE UNLINK ZADD ZCARD ZRANGE"
+)
+"""For moving a store."""
+
 
 def demand(wire: Wire, rights: str, key: str) -> None:
     """Raise PermissionDenied, naming them, if any of ``rights`` to ``key`` are missing."""

@@ -26,7 +26,7 @@ _COMMENT = re.compile(r"\n *--(?! (?:KEYS|NEEDS|PART|EXPECT) ).*")
 
 _SIZE = {"list": "LLEN", "hash": "HLEN", "zset": "ZCARD"}
 # All others free memory, or need next to none: they must work on a full server.
-_MAY_GROW = {"enqueue", "enqueue_new", "enqueue_alike", "checkpoint"}
+_MAY_GROW = {"enqueue", "enqueue_new", "enqueue_alike", "checkpoint", "fill"}
 # A server whose disk is full carries out no other ones.
 _ONLY_READS = {"rights"}
 
@@ -48,7 +48,8 @@ class Script:
         self.keys = tuple(_header(source, "KEYS"))
         """Words for the keys."""
         flags = f"#!lua{_flags(name)}\n" if shebang else ""
-        binding = f"local {', '.join(self.keys)} = {', '.join(f'KEYS[{i + 1}]' for i in range(len(self.keys)))} "
+        bound = ", ".join(f"KEYS[{i + 1}]" for i in range(len(self.keys)))
+        binding = f"local {', '.join(self.keys)} = {bound} " if self.keys else ""
         needed, _, code = _compiled(source)
         functions = _called([piece for part in needed.values() for piece in part.pieces], code)
         self.code = (flags + binding + functions + code).encode()

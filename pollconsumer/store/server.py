@@ -43,10 +43,15 @@ def info_fields(sections: Sequence[bytes]) -> dict[str, str]:
 
 def known_queues(wire: Wire, keys: Keys) -> list[str]:
     """Every queue that ever had a message or a consumer, sorted, without corrupt names."""
+    return queue_names(wire.command("SMEMBERS", keys.control("queues")))
+
+
+def queue_names(stored: Iterable[bytes]) -> list[str]:
+    """Names of queues, sorted, without corrupt ones."""
     names = []
-    for stored in wire.command("SMEMBERS", keys.control("queues")):
+    for name in stored:
         with suppress(BadData, UnicodeDecodeError):
-            names.append(check_queue(stored.decode()))
+            names.append(check_queue(name.decode()))
     return sorted(names)
 
 

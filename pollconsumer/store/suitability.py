@@ -13,6 +13,8 @@ from pollconsumer.store.server import info_fields
 from pollconsumer.store.wire import Wire
 
 OLDEST = (7, 0)
+CLOSED = "closed "
+"""What the id of a closed store begins with: see ``closing.py``."""
 
 
 class Memo(Protocol):
@@ -31,10 +33,16 @@ class Suitability:
         self._memo, self._warn = memo, warn
 
     def __call__(self, wire: Wire) -> None:
-        """Raises StoreRefused; for a replica StoreUnreachable, or Unanswered if another connection may find the
-        primary."""
+        """Raises StoreRefused; StoreUnreachable for a closed store; for a replica that, too, or Unanswered if another
+        connection may find the primary."""
         # Read the memo first: another process may be the first to see this store in between.
         known = self._memo.read()
+        held = self.check_server(wire)
+        self._recognise(wire, known, held.decode() if held else None)
+
+    def check_server(self, wire: Wire) -> bytes | None:
+        """Without looking at which store it is, or whether it is closed. Returns what it holds as its id."""
+        held: bytes | None
         *sections, held = wire.once(
             [("INFO", "server"), ("INFO", "memory"), ("INFO", "replication"), ("GET", self._key)]
         )
@@ -48,7 +56,7 @@ class Suitability:
             raise StoreUnreachable("store is read-only", wire.address, "it is a replica; point at its primary")
         wire.replicas = int(info.get("connected_slaves", 0))
         self._check_eviction(info)
-        self._recognise(wire, known, held.decode() if held else None)
+        return held
 
     def _check_eviction(self, info: dict[str, str]) -> None:
         policy = info.get("maxmemory_policy", "noeviction")
@@ -59,7 +67,11 @@ class Suitability:
         self._warn(f"store evicts: maxmemory-policy {policy}; leases may vanish, set noeviction")
 
     def _recognise(self, wire: Wire, known: str | None, held: str | None) -> None:
-        """Refuse a store whose id is missing or different: it was emptied or replaced."""
+        """Refuse a store whose id is missing or different: it was emptied or replaced. Or closed."""
+        if held is not None and held.startswith(CLOSED):
+            from pollconsumer.store.closing import refusal
+
+            raise refusal(held)
         if known is None:
             if held is None:  # give the store an id, unless another process has by now
                 *_, given = wire.once([("SET", self._key, os.urandom(16).hex(), "NX"), ("GET", self._key)])

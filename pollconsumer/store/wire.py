@@ -26,7 +26,7 @@ class Wire:
         patience: Callable[[], Patience],
         *,
         revive: Callable[[float], None] | None = None,
-        greet: Callable[[Wire], None] | None = None,
+        greet: Callable[[Wire], object] | None = None,
         connect: Callable[[], Connection] | None = None,
         scripts: Scripts | None = None,
     ) -> None:
@@ -106,6 +106,9 @@ class Wire:
                         error = StoreUnreachable("store unreachable", self.address, f"it says: {unanswered}")
                         error.sent = sent
                         raise error from None
+                except StoreUnreachable as error:
+                    error.sent = error.sent or sent
+                    raise
                 patience.pause(pause)
                 pause = min(1.0, pause * 2)
         finally:
@@ -158,8 +161,21 @@ class Wire:
             self.send(commands[-1:])
             answers[-1:] = self._answers(1, timeout)
         for answer in answers:
-            raise_if_error(answer)
+            if isinstance(answer, ErrorReply):
+                self._refuse(answer)
         return answers
+
+    def _refuse(self, reply: ErrorReply) -> None:
+        """Raise for an error reply. A key of another type may be that of a store that was closed since it was greeted:
+        what greets knows more."""
+        greet = self._greet
+        if greet is not None and "WRONGTYPE" in str(reply):
+            self._greet = None
+            try:
+                greet(self)
+            finally:
+                self._greet = greet
+        raise_if_error(reply)
 
     def readable(self, timeout: float) -> bool:
         """Whether an answer arrives within ``timeout`` seconds. A lost connection is readable: `receive` raises."""

@@ -246,6 +246,13 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     _lua("acquire", "repeated call", "if lease[3] == ARGV[1] then return", "if false then return"),
     _lua("acquire", "one successor", "if waiting and waiting ~= ARGV[1] then return {-1} end", ""),
+    _lua(
+        "acquire", "none while the store is to close", "if redis.call('EXISTS', closing) == 1 then return {-1} end", ""
+    ),
+    _lua("close", "no lease given since", "if begin == 1 and redis.call('EXISTS', first) == 0 then return 0 end", ""),
+    _lua("close", "closed once", "if kind ~= 'closed' then", "if true then"),
+    _lua("fill", "a page of a list counts once", "added = {unpack(added, present + 1)}", ""),
+    _lua("fill", "a page of a list has its place", "if present < 0 then return 0 end", ""),
     _lua("renew", "owner compare", "elseif fence ~= ARGV[3] then", "elseif false then"),
     _lua(
         "renew",

@@ -39,17 +39,19 @@ NEAREST_LONGEST = 90.0
 FAILED = re.compile(r"^(?:FAILED|ERROR) \S*?([^/\s]+::\S+)|^seed \d+: (\w+: .*)$", re.MULTILINE)
 
 NEAREST = {
-    "acquire": ["leases"],
+    "acquire": ["leases", "moving"],
     "announce": ["recovering"],
     "audit": ["newer_versions", "auditing"],
     "begin": ["at_most_once"],
     "break": ["leases"],
     "cancel": ["rates", "too_late", "newer_versions"],
     "checkpoint": ["checkpoints"],
+    "close": ["moving"],
     "define": ["recurring", "putting"],
     "enqueue": ["enqueue", "expiry", "conflicts", "id_memory", "outbox", "unique_keys"],
     "enqueue_alike": ["enqueue_alike"],
     "enqueue_new": ["enqueue_new"],
+    "fill": ["moving"],
     "hold": ["recurring"],
     "id_memory": ["id_memory", "conflicts"],
     "interventions": ["rights"],

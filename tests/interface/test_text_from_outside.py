@@ -89,6 +89,9 @@ COMMANDS: dict[str, list[list[str]]] = {
     "store status": [[], ["--json"], [LINE]],
     "store path": [[], ["--json"]],
     "store adopt": [[LINE]],
+    "store export": [["moved"], [f"nowhere{NAME}/moved"], ["-", "--json"]],
+    "store import": [["lines"], ["-"], [f"nowhere{NAME}"]],
+    "store reopen": [[], ["--yes"], [LINE]],
     "init": [[LINE], ["cron", "--schedule", LINE], ["docker", "--image", LINE]],
 }
 """Every command that there is, with arguments that make it print what it can."""

@@ -13,7 +13,7 @@ PACKAGE = Path(pollconsumer.__file__).parent
 LUA = PACKAGE / "store" / "lua"
 _CALL = re.compile(r"(?:redis\.call(?:\(|, )|expect\()'([A-Z]+)'")
 _READS = (
-    "EXISTS|GET|HEXISTS|HGET|HGETALL|HLEN|HMGET|HSCAN|HVALS|LINDEX|LLEN|LPOS|LRANGE|PTTL|SISMEMBER|SRANDMEMBER|TIME|"
+    "EXISTS|GET|HEXISTS|HGET|HGETALL|HLEN|HMGET|HSCAN|HVALS|LINDEX|LLEN|LPOS|LRANGE|PTTL|SISMEMBER|SRANDMEMBER|TIME|TYPE|"
     "ZCARD|ZCOUNT|ZRANGE|ZRANGEBYLEX|ZRANGEBYSCORE|ZSCORE"
 )
 _WRITTEN = re.compile(rf"(?:redis\.call(?:\(|, )'(?!(?:{_READS})')[A-Z]+', |\bwake\()(\w+)")
@@ -55,7 +55,7 @@ def commands_of(script: str) -> frozenset[str]:
 def keys_written_by(script: str) -> set[str]:
     """The words of its header for them."""
     code = code_of(script)
-    words = {*_WRITTEN.findall(code), *_RENAMED_TO.findall(code)} - {"marker", "slots"}
+    words = {*_WRITTEN.findall(code), *_RENAMED_TO.findall(code)} - {"marker", "slots", "KEYS", "target"}
     for variable, listed in _EACH_OF.findall(code):
         if variable in words:
             words = words - {variable} | set(listed.split(", "))

@@ -12,6 +12,7 @@ import pytest
 from pollconsumer.core.errors import PermissionDenied
 from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.store import rights
+from pollconsumer.store.closing import Closing
 from pollconsumer.store.inspector import Inspector
 from pollconsumer.store.interventions import Interventions
 from pollconsumer.store.leases import Group, Leases
@@ -24,6 +25,7 @@ from pollconsumer.store.wire import Wire
 from tests.conftest import NAMESPACE
 from tests.store.acting import QUEUE, Launch, die, message, names
 from tests.store.commands_used import LUA, commands_of, plain_commands, scripts
+from tests.store.moving import exported, imported
 from tests.store.servers import snapshot
 
 if TYPE_CHECKING:
@@ -35,6 +37,7 @@ ROLES = {
     "producer": rights.PRODUCER.split(),
     "launch": rights.LAUNCH.split(),
     "operator": rights.OPERATOR.split(),
+    "keeper": rights.KEEPER.split(),
 }
 SCRIPTS = {
     "producer": {"register", "rights", "enqueue", "enqueue_alike", "enqueue_new"},
@@ -47,6 +50,7 @@ SCRIPTS = {
     "operator": {
         "break", "cancel", "hold", "pause", "purge", "put", "redrive", "reschedule", "stop", "trigger", "undefine",
     },
+    "keeper": {"rights", "close", "fill", "reopen"},
 }  # fmt: skip
 """The scripts of each role; a launch and an operator do what a producer does, too."""
 PLAIN = {
@@ -59,6 +63,10 @@ PLAIN = {
         "EXISTS", "HGET", "HGETALL", "HMGET", "HSCAN", "LLEN", "LRANGE", "SCARD", "SISMEMBER", "SRANDMEMBER", "TIME",
         "ZCARD", "ZCOUNT", "ZMSCORE", "ZRANGE",
     },
+    "keeper": {
+        "EVALSHA", "SCRIPT|LOAD", "DEL", "EXISTS", "GET", "HGETALL", "HLEN", "HSCAN", "HSET", "INFO", "LLEN", "LRANGE",
+        "PEXPIRE", "PTTL", "SCAN", "SCARD", "SET", "SMEMBERS", "SSCAN", "TIME", "TYPE", "UNLINK", "ZCARD", "ZRANGE",
+    },
 }  # fmt: skip
 """What Python sends itself, by role."""
 LOGIN = {"AUTH", "SELECT", "SENTINEL", "ROLE"}
@@ -70,7 +78,7 @@ NEW = "Name it here for its role; then bring store/rights.py and docs/store.md i
 
 def needed(role: str) -> set[str]:
     found = PLAIN[role] | {command for script in SCRIPTS[role] for command in commands_of(script)}
-    return found if role == "producer" else found | needed("producer")
+    return found if role in ("producer", "keeper") else found | needed("producer")
 
 
 def test_every_script_and_every_command_that_python_sends_has_a_role() -> None:
@@ -158,7 +166,13 @@ def operate(wire: Wire) -> None:
     Interventions(wire, NAMESPACE).purge(QUEUE, ["dead"])
 
 
-BEGINNINGS: dict[str, Callable[[Wire], None]] = {"producer": produce, "launch": launch, "operator": operate}
+def move(wire: Wire) -> None:
+    Closing(wire, NAMESPACE).close("e1", lambda _: None)
+
+
+BEGINNINGS: dict[str, Callable[[Wire], None]] = {
+    "producer": produce, "launch": launch, "operator": operate, "keeper": move,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -250,8 +264,20 @@ def test_what_a_right_taken_away_in_between_cuts_short_is_handled_once_by_the_ne
     assert consumer.store.audit(QUEUE) == 0
 
 
+def test_a_store_is_moved_with_the_rights_for_that_alone(users: Users, valkey: Server) -> None:
+    RedisStore(users.wire("producer"), NAMESPACE).enqueue([message("a"), message("b", delay=1, key="k")])
+    before = users.seen()
+    keeper = users.wire("keeper")
+    lines = exported(keeper)
+    valkey.wire().command("FLUSHALL")
+    imported(keeper, lines)
+    assert users.seen() == before
+
+
 def test_the_three_roles_with_their_rights_alone_bring_messages_to_their_ends(users: Users) -> None:
-    producer, launching, operator = (RedisStore(users.wire(role), NAMESPACE) for role in ROLES)
+    producer, launching, operator = (
+        RedisStore(users.wire(role), NAMESPACE) for role in ("producer", "launch", "operator")
+    )
     producer.enqueue(
         [message("a"), message("b", delay=1), message("c", key="k", priority=1), message("d", concurrency="x")]
     )

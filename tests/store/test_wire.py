@@ -275,6 +275,22 @@ def test_an_enqueue_whose_every_reply_is_lost_ends_with_the_ids_to_repeat_it_wit
     assert Looking(near).listed("ready") == ["accepted", "too"]
 
 
+def test_an_enqueue_whose_reply_is_lost_is_of_unknown_outcome_where_its_repetition_is_refused(relay: Relay) -> None:
+    """The store was closed in between, or its server is a replica by now."""
+
+    def greet(_: Wire) -> None:
+        if relay.lost:
+            raise StoreUnreachable("store closed")
+
+    wire = Wire(relay.url, lambda: Tries(2), greet=greet)
+    store = RedisStore(wire, NAMESPACE)
+    relay.lose_reply_to(b"accepted")
+    with pytest.raises(OutcomeUnknown) as caught:
+        store.enqueue([message("accepted")])
+    assert caught.value.ids == ["accepted"]
+    wire.close()
+
+
 def test_an_enqueue_that_never_reached_the_server_is_not_of_unknown_outcome() -> None:
     store = RedisStore(Wire("unix:///nowhere/at/all", lambda: Tries(2)), NAMESPACE)
     with pytest.raises(StoreUnreachable) as caught:

@@ -212,7 +212,7 @@ def _line_message(line: bytes, own_defaults: OwnDefaults) -> NewMessage:
 
 
 def _standard_input() -> str:
-    _refuse_closed_input()
+    refuse_closed_input()
     if sys.stdin.isatty():
         print_notice("reading the payload from the terminal; end it with Ctrl-D")
     try:
@@ -221,14 +221,14 @@ def _standard_input() -> str:
         raise BadData("standard input", None, f"is not UTF-8: {error.reason} at byte {error.start}") from None
 
 
-def _refuse_closed_input() -> None:
+def refuse_closed_input() -> None:
     if sys.stdin is None:
         raise BadData("standard input", None, "is closed: redirect it from a file, or a pipe")
 
 
 def _opened(source: str) -> BinaryIO:
     if source == "-":
-        _refuse_closed_input()
+        refuse_closed_input()
     try:
         return click.open_file(source, "rb")  # type: ignore[return-value]  # opened as bytes
     except OSError as error:

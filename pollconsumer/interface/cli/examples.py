@@ -45,6 +45,9 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "store status": ("pollconsumer store status",),
     "store path": ("pollconsumer store path",),
     "store adopt": ("pollconsumer store adopt",),
+    "store export": ("pollconsumer store export store.ndjson", "pollconsumer store export -"),
+    "store import": ("pollconsumer --store redis://db.example store import store.ndjson",),
+    "store reopen": ("pollconsumer store reopen --yes",),
     "init": ("pollconsumer init cron", "pollconsumer init systemd --write deploy"),
     "completion": ("pollconsumer completion bash >> ~/.bashrc",),
 }

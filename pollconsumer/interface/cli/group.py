@@ -36,7 +36,7 @@ COMMANDS = {
     "doctor": ("doctor:doctor", "Check the running system; exit with 1 if something is wrong."),
     "dashboard": ("dashboard:dashboard", "Web pages about the installation, served or as files."),
     "tune": ("tune:tune", "Propose settings, from recorded launches simulated again."),
-    "store": ("store:store", "The embedded server."),
+    "store": ("store:store", "The embedded server; moving a store: export, import."),
     "init": ("init:init", "Files by which a platform launches this configuration."),
     "completion": ("completion:completion", "Completion for bash, zsh or fish."),
 }

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from itertools import count
 from traceback import walk_tb
-from typing import Any, TextIO
+from typing import Any, BinaryIO, TextIO
 
 import click
 
@@ -26,6 +26,11 @@ _DELETE = "\x7f"
 def print_json(value: object) -> None:
     """``value``, an object or array, on one line; times in it are strings already."""
     click.echo(_json(value))
+
+
+def write_json(output: BinaryIO, value: object) -> None:
+    """``value`` on one line of a file, or of standard output's bytes."""
+    output.write(_json(value).encode() + b"\n")
 
 
 def print_json_array(values: Iterable[object]) -> None:

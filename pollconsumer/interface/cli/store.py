@@ -1,4 +1,4 @@
-"""``pollconsumer store``: the embedded server, even if the settings name another store."""
+"""``pollconsumer store``: the embedded server, even if the settings name another store; moving a store."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pollconsumer.core.notation.timespan import format_duration
 from pollconsumer.interface.cli.group import current_settings
 from pollconsumer.interface.cli.opened import COMMAND_BUDGET
 from pollconsumer.interface.cli.output import print_json, print_line, print_table
+from pollconsumer.interface.cli.store_moving import export_, import_, reopen
 from pollconsumer.interface.store_opener import opener_of
 from pollconsumer.runtime.embedded.server import EmbeddedServer
 from pollconsumer.runtime.own_files import data_directory
@@ -16,7 +17,11 @@ from pollconsumer.store.patience import Budget
 
 @click.group(no_args_is_help=False)
 def store() -> None:
-    """The embedded server, which launches start automatically."""
+    """The embedded server, which launches start automatically; and moving a store, embedded or not."""
+
+
+for _moving in (export_, import_, reopen):
+    store.add_command(_moving)
 
 
 @store.command()

@@ -1,11 +1,11 @@
 -- Take a free slot of a lease, or become the one that waits for it.
--- KEYS fences next baton leases launches ledger
+-- KEYS fences next baton leases launches ledger closing
 --   (and each slot of the lease)
 -- NEEDS whole
 -- ARGV launch, ttl in ms, ms that a successor's claim lasts, lineage without its slot number, launches to remember,
 --   holder and ledger entry as JSON, 'fence:seq' of each holder whose renewal is overdue by the caller's clock
 -- Returns {1, slot, fence, now, recent ledger entries} when taken; {0, ms until the first lease may lapse, 'fence:seq' of
---   each slot, holder of each slot} for the successor; {-1} when another is waiting already
+--   each slot, holder of each slot} for the successor; {-1} when another is waiting already, or the store is about to close
 -- Refusals: FOREIGN with a corrupt key
 -- Idempotent: the same launch gets the same fence.
 -- A fence is above every earlier one and not below the server's clock, so that a restored backup repeats none.
@@ -15,7 +15,7 @@ redis.call('LLEN', launches)
 redis.call('HLEN', ledger)
 redis.call('SISMEMBER', leases, '')
 
-local slots, now = {unpack(KEYS, 7)}, now_ms()
+local slots, now = {unpack(KEYS, 8)}, now_ms()
 local last = redis.call('HGET', fences, 'last') or '0'
 if not whole(last) or not whole(decimal(tonumber(last) + 1)) then return redis.error_reply('FOREIGN ' .. fences) end
 
@@ -34,6 +34,7 @@ for i = 1, #slots do
   if lease[3] == ARGV[1] then return {1, i - 1, lease[1], tonumber(lease[4]), recent()} end
   held[i] = lease
 end
+if redis.call('EXISTS', closing) == 1 then return {-1} end
 for i = 1, #slots do
   local lease = held[i]
   local sign = lease[1] and lease[1] .. ':' .. lease[2]

@@ -15,6 +15,7 @@ from pollconsumer.store.producer import ID_MEMORY_MS, MOST_REMEMBERED
 from tests.store.acting import HOUR, QUEUE
 from tests.store.machine.base import DUE, FEW
 from tests.store.machine.handling import Handling
+from tests.store.moving import exported, imported
 from tests.store.servers import snapshot
 
 if TYPE_CHECKING:
@@ -111,6 +112,15 @@ class Intervening(Handling):
         assert self.person.purge(QUEUE, chosen) == dead
         for name in dead:
             self.model.forget(name)
+
+    @rule()
+    def the_store_moves(self) -> None:
+        """To another server: this one, emptied in between."""
+        before = snapshot(self.wire)
+        lines = exported(self.wire)
+        self.wire.command("FLUSHALL")
+        imported(self.wire, lines)
+        assert snapshot(self.wire) == before
 
     @rule(paused=st.sampled_from([True, False, False, False]))
     def pause_or_resume(self, paused: bool) -> None:

@@ -1,0 +1,175 @@
+"""``pollconsumer store export``, ``import`` and ``reopen``: a whole store, moved to another server."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import click
+
+from pollconsumer.core.errors import BadData, CannotCreate, UsageError
+from pollconsumer.interface.cli.enqueue import refuse_closed_input
+from pollconsumer.interface.cli.group import current_settings
+from pollconsumer.interface.cli.opened import COMMAND_BUDGET
+from pollconsumer.interface.cli.output import print_json, print_notice, print_table, progress_bar, write_json
+from pollconsumer.interface.store_opener import opener_of
+from pollconsumer.runtime.store_opener import StoreOpener
+from pollconsumer.store.closing import Closing
+from pollconsumer.store.exporting import export
+from pollconsumer.store.importing import Import
+from pollconsumer.store.patience import Budget
+
+LOOK_EVERY = 0.2
+"""Seconds between looks at the leases that are held."""
+
+
+@click.command(name="export")
+@click.argument("file")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def export_(file: str, as_json: bool) -> None:
+    """Close the store, and write all of it to FILE, or to standard output for '-'.
+
+    Waits until the launches that are under way have ended, and lets no other begin. From then on the store refuses
+    whoever uses it, until it is reopened.
+    """
+    if as_json and file == "-":
+        raise UsageError("--json", "-", "the last line of an export has its totals")
+    closing = _closing(_opener())
+    note = closing.close(os.urandom(8).hex(), _Waiting().pause)
+    complete = False
+    try:
+        with _written(file) as output:
+            lines = export(closing, note)
+            header = next(lines)
+            write_json(output, header)
+            with progress_bar(header["elements"], shown=True) as bar:
+                for line in lines:
+                    write_json(output, line)
+                    bar.update(line.get("count", 0))
+        complete = True
+    finally:
+        if not complete:
+            print_notice("the store stays closed: export it again, or reopen it: pollconsumer store reopen --yes")
+    totals = line["end"]
+    if file == "-":
+        print_notice(
+            f"exported {totals['messages']} messages, {totals['elements']} elements, digest {totals['digest']}"
+        )
+    else:
+        _report("exported", totals, as_json)
+
+
+@click.command(name="import")
+@click.argument("file")
+@click.option("--restart", is_flag=True, help="Remove what an import that was broken off has left.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def import_(file: str, restart: bool, as_json: bool) -> None:
+    """Read an export from FILE, or from standard input for '-', into an empty store.
+
+    Nothing is served from the store until all of it is there, and was compared with the export. If this is broken off,
+    give the same export again.
+    """
+    opener = _opener()
+    closing = _closing(opener)
+    with _read(file) as given:
+        lines = _parsed(given)
+        header = next(lines, {})
+        length = header.get("elements")
+        with progress_bar(length if isinstance(length, int) else None, shown=True) as bar:
+            importing = Import(closing, bar.update)
+            importing.begin(header, restart=restart)
+            end: object = None
+            for line in lines:
+                if "end" in line:
+                    end = line["end"]
+                    break
+                importing.take(line)
+        if end is None:
+            raise BadData("export cut off", file, "export again; then import that, with --restart")
+        importing.finish(end)
+    opener.memo.forget()
+    _report("imported", importing.totals.as_json(), as_json)
+
+
+@click.command()
+@click.option("--yes", is_flag=True, help="Do it.")
+def reopen(yes: bool) -> None:
+    """Open a store that was closed for its export, unless that was imported elsewhere."""
+    if not yes:
+        raise UsageError("nothing reopened", None, "give --yes, if its export was not imported elsewhere")
+    _closing(_opener()).reopen()
+
+
+class _Waiting:
+    """Says for which launches an export waits, whenever these are others."""
+
+    def __init__(self) -> None:
+        self._said: list[str] = []
+
+    def pause(self, held: list[str]) -> None:
+        if held != self._said:
+            self._said = held
+            print_notice(f"waiting until these launches have ended: {' '.join(held)}")
+        time.sleep(LOOK_EVERY)
+
+
+def _opener() -> StoreOpener:
+    return opener_of(current_settings())
+
+
+def _closing(opener: StoreOpener) -> Closing:
+    return Closing(opener.keeper_wire(lambda: Budget(COMMAND_BUDGET)), opener.namespace)
+
+
+@contextmanager
+def _written(file: str) -> Iterator[BinaryIO]:
+    """A file that has its name once it is complete, for its owner alone. CannotCreate if it cannot be written."""
+    part = Path(f"{file}.part")
+    try:
+        if file == "-":
+            yield sys.stdout.buffer
+            sys.stdout.buffer.flush()
+            return
+        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "wb") as output:
+            yield output
+            output.flush()
+            os.fsync(descriptor)
+        part.replace(file)
+    except OSError as error:
+        raise CannotCreate("export", f"{file}: {error.strerror}", "check where it goes") from None
+
+
+@contextmanager
+def _read(file: str) -> Iterator[BinaryIO]:
+    if file == "-":
+        refuse_closed_input()
+    try:
+        with click.open_file(file, "rb") as given:
+            yield given  # type: ignore[misc]  # opened as bytes
+    except OSError as error:
+        raise BadData("export", file, f"cannot be read: {error.strerror}") from None
+
+
+def _parsed(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
+    for number, text in enumerate(lines, 1):
+        try:
+            line = json.loads(text)
+        except (ValueError, RecursionError):
+            line = None
+        if not isinstance(line, dict):
+            raise BadData("export damaged or cut off", f"line {number}", "export again")
+        yield line
+
+
+def _report(what: str, totals: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        print_json(totals)
+    else:
+        print_table((what, ""), tuple(totals.items()))

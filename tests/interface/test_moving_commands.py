@@ -1,0 +1,143 @@
+"""``store export``, ``import`` and ``reopen``, as a person uses them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.site import Site
+    from tests.store.servers import Server
+
+
+def moved(site: Site, valkey: Server) -> str:
+    """Returns what the export says."""
+    done = site.command("store", "export", "moved")
+    assert (done.returncode, done.stderr) == (0, "")
+    imported = site.command("--store", valkey.url, "store", "import", "moved")
+    assert (imported.returncode, imported.stderr) == (0, "")
+    assert imported.stdout.splitlines()[1:] == done.stdout.splitlines()[1:]
+    return done.stdout
+
+
+def test_messages_that_were_moved_are_handled_once_where_they_are_now(site: Site, valkey: Server) -> None:
+    for name in ("a", "b"):
+        site.enqueue("record", name=name)
+    said = moved(site, valkey)
+    assert said.split()[:4] == ["exported", "messages", "2", "elements"]
+    for _ in range(2):
+        assert site.drain("--store", valkey.url).returncode == 0
+    assert site.notes() == ["a", "b"]
+
+
+def test_every_command_says_that_a_store_was_closed_until_it_is_reopened(site: Site) -> None:
+    site.enqueue("record", name="a")
+    site.command("store", "export", "moved")
+    for command in (["status"], ["enqueue", "record", '{"name": "b"}'], ["run"], ["move"], ["doctor"]):
+        refused = site.command(*command)
+        assert refused.returncode == 69, refused
+        assert "store closed: for its export" in refused.stderr, refused
+    assert site.command("store", "reopen").returncode == 2
+    assert site.command("store", "reopen", "--yes").returncode == 0
+    assert site.command("store", "reopen", "--yes").returncode == 66
+    site.enqueue("record", name="b")
+    assert site.drain().returncode == 0
+    assert site.notes() == ["a", "b"]
+
+
+def test_a_host_that_knew_the_other_server_by_another_id_uses_it_after_the_import(site: Site, valkey: Server) -> None:
+    site.enqueue("record", name="a")
+    assert site.command("--store", valkey.url, "check").returncode == 0
+    assert site.command("--store", valkey.url, "status").returncode == 0
+    moved(site, valkey)
+    assert site.drain("--store", valkey.url).returncode == 0
+    assert site.notes() == ["a"]
+
+
+def test_an_export_waits_for_a_launch_and_says_so_and_no_other_begins(site: Site) -> None:
+    site.enqueue("hold", name="a")
+    launch = site.start("run", "--max-messages", "1", "--timeout", "60s")
+    site.await_note("begin a")
+    export = site.start_program([sys.executable, "-m", "pollconsumer", "store", "export", "moved"])
+    assert export.stderr is not None
+    assert export.stderr.readline() == "pollconsumer: waiting until these launches have ended: consumer:default:0\n"
+    site.enqueue("record", name="b")
+    second = site.command("run")
+    assert (second.returncode, second.stdout, second.stderr) == (0, "", "")
+    (site.directory / "gate").touch()
+    launch.communicate()
+    assert launch.returncode == 0
+    export.communicate()
+    assert export.returncode == 0
+    assert site.notes() == ["begin a", "end a"]
+    (line,) = [line for line in lines_of(site.directory / "moved") if "end" in line]
+    assert line["end"]["messages"] == 2
+
+
+def lines_of(file: Path) -> list[dict[str, dict[str, int]]]:
+    return [json.loads(line) for line in file.read_bytes().splitlines()]
+
+
+def test_an_export_goes_through_a_pipe(site: Site, valkey: Server) -> None:
+    site.enqueue("record", name="a")
+    program = f"{sys.executable} -m pollconsumer"
+    piped = f"{program} store export - | {program} --store {valkey.url} store import -"
+    done = subprocess.run(
+        ["sh", "-c", piped],
+        cwd=site.directory,
+        env=site.environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stderr.startswith("pollconsumer: exported 1 messages, ")
+    assert site.drain("--store", valkey.url).returncode == 0
+    assert site.notes() == ["a"]
+
+
+def test_an_export_that_nobody_reads_to_its_end_says_what_becomes_of_the_store(site: Site) -> None:
+    site.enqueue("record", name="a")
+    done = subprocess.run(
+        ["sh", "-c", f"{sys.executable} -m pollconsumer store export - | true"],
+        cwd=site.directory,
+        env=site.environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    stays, error = done.stderr.splitlines()
+    assert stays.startswith("pollconsumer: the store stays closed: ")
+    assert error == "pollconsumer: error: export: -: Broken pipe; check where it goes"
+
+
+def test_an_export_has_its_name_once_it_is_complete_and_is_for_its_owner_alone(site: Site) -> None:
+    site.enqueue("record", name="a")
+    refused = site.command("store", "export", "nowhere/moved")
+    assert refused.returncode == 73
+    assert refused.stderr.splitlines()[-1] == (
+        "pollconsumer: error: export: nowhere/moved: No such file or directory; check where it goes"
+    )
+    assert site.command("store", "export", "moved").returncode == 0
+    assert (site.directory / "moved").stat().st_mode & 0o777 == 0o600
+    assert not (site.directory / "moved.part").exists()
+
+
+def test_an_export_that_was_cut_off_is_not_served_and_the_whole_one_is(site: Site, valkey: Server) -> None:
+    site.enqueue("record", name="a")
+    site.command("store", "export", "moved")
+    file = site.directory / "moved"
+    whole = file.read_bytes()
+    for part in (b"", whole[:20], whole[: len(whole) // 2], whole[: whole.rindex(b"{")], whole[:-3]):
+        file.write_bytes(part)
+        refused = site.command("--store", valkey.url, "store", "import", "moved")
+        assert refused.returncode == 65, (part, refused)
+    assert site.drain("--store", valkey.url).returncode == 69
+    file.write_bytes(whole)
+    done = site.command("--store", valkey.url, "store", "import", "moved", "--json")
+    assert (done.returncode, json.loads(done.stdout)["messages"]) == (0, 1)
+    assert site.drain("--store", valkey.url).returncode == 0
+    assert site.notes() == ["a"]

@@ -1,0 +1,500 @@
+"""A store is closed, exported, and imported elsewhere: all of it, or nothing that is served."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pollconsumer.core.errors import BadData, NotFound, PollConsumerError, StoreRefused, StoreUnreachable
+from pollconsumer.store import contents
+from pollconsumer.store.closing import Closing, Place
+from pollconsumer.store.contents import digest_of, pages
+from pollconsumer.store.importing import Import
+from pollconsumer.store.keyspace import QUEUE_KEYS
+from pollconsumer.store.leases import Acquired, Group, Leases
+from pollconsumer.store.patience import Budget
+from pollconsumer.store.redis_store import RedisStore
+from pollconsumer.store.suitability import Suitability
+from tests.conftest import NAMESPACE
+from tests.store.acting import QUEUE, Launch, message, names
+from tests.store.moving import exported, imported, unexpected
+from tests.store.servers import snapshot
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pollconsumer.store.interventions import Interventions
+    from pollconsumer.store.wire import Wire
+    from tests.store.servers import Server
+
+GROUP = Group("consumer", (QUEUE,), 1)
+EARLIER = Path(__file__).parent / "earlier_store.json"
+WRITE = {"hash": "HSET", "list": "RPUSH", "set": "SADD", "zset": "ZADD", "string": "SET"}
+
+
+class Memo:
+    """What a host knows of the store."""
+
+    def __init__(self, known: str | None = None) -> None:
+        self.known = known
+
+    def read(self) -> str | None:
+        return self.known
+
+    def write(self, store_id: str) -> None:
+        self.known = store_id
+
+
+@pytest.fixture
+def everything(store: RedisStore) -> RedisStore:
+    """Every key that a store may have, and more in each than fits into a page."""
+    wire, key = store.wire, store.keys.queue
+    wire.command("SET", store.keys.control("store-id"), "5" * 32)
+    store.enqueue([message(f"m{n}", payload=b'{"a":"%d"}' % n) for n in range(1200)])
+    for word, kept in QUEUE_KEYS.items():
+        if word in ("stop_marker", "successor_waits", "records", "ready"):
+            continue
+        values: list[str | float | bytes] = [f"\x00\xff{word}{n}".encode("latin-1") for n in range(1200)]
+        if kept.type == "hash":
+            values = [part for value in values for part in (value, b"\x80" + bytes(str(value), "utf-8"))]
+        if kept.type == "zset":
+            values = [part for n, value in enumerate(values) for part in (n / 3 - 1e300 * (n % 2), value)]
+        wire.command(WRITE[kept.type], key(QUEUE, word), *(values[:1] if kept.type == "string" else values))
+    assert isinstance(Leases(wire, NAMESPACE).acquire(GROUP, "one", "{}", "{}"), Acquired)
+    wire.command("DEL", f"{store.keys.control('lease:consumer:mail:0')}")
+    for name in ("totals", "histograms", "seen", "durations:consumer:mail", "durations_before:consumer:mail"):
+        wire.command("HSET", store.keys.control(name), "field", "value")
+    wire.command("SADD", store.keys.control("recurring"), "owner")
+    return store
+
+
+def greeting(memo: Memo) -> Suitability:
+    return Suitability(NAMESPACE, memo, lambda _: None)
+
+
+@pytest.fixture
+def elsewhere(server: Server) -> Callable[[], Wire]:
+    """Another server: this one, without what was on it."""
+
+    def emptied() -> Wire:
+        wire = server.wire()
+        wire.command("FLUSHALL")
+        return wire
+
+    return emptied
+
+
+def test_what_is_imported_is_what_was_exported(everything: RedisStore, elsewhere: Callable[[], Wire]) -> None:
+    before = snapshot(everything.wire)
+    lines = exported(everything.wire)
+    target = elsewhere()
+    imported(target, lines)
+    assert snapshot(target) == before
+    assert exported(target)[-1] == lines[-1]
+
+
+def test_a_store_of_an_earlier_version_is_drained_where_it_was_imported(
+    store: RedisStore, elsewhere: Callable[[], Wire]
+) -> None:
+    for key, stored in json.loads(EARLIER.read_text()).items():
+        for kind, values in stored.items():
+            parts = values
+            if kind == "hash":
+                parts = [part for pair in values.items() for part in pair]
+            if kind == "zset":
+                parts = [part for member, score in values.items() for part in (score, member)]
+            store.wire.command(WRITE[kind], key, *(part.encode("latin-1") for part in parts))
+    before = snapshot(store.wire)
+    lines = exported(store.wire)
+    target = elsewhere()
+    imported(target, lines)
+    assert snapshot(target) == before
+    launch = Launch(RedisStore(target, NAMESPACE), 1 << 45)
+    reserved = launch.reserve(99)
+    assert {"ready", "urgent", "orphan"} <= {*names(reserved)}
+    assert not launch.complete(*reserved).stale
+
+
+def test_the_id_of_the_store_moves_with_it_so_that_hosts_recognise_it(
+    everything: RedisStore, elsewhere: Callable[[], Wire]
+) -> None:
+    lines = exported(everything.wire)
+    target = elsewhere()
+    imported(target, lines)
+    assert target.command("GET", everything.keys.control("store-id")) == b"5" * 32
+    memo = Memo("5" * 32)
+    if everything.wire.address.startswith("unix"):  # the other has no INFO
+        greeting(memo)(target)
+
+
+def test_fences_go_on_above_those_that_were_given_before_the_move(
+    store: RedisStore, elsewhere: Callable[[], Wire]
+) -> None:
+    ahead = 1 << 46  # of the clock of the other server
+    store.wire.command("HSET", store.keys.control("fences"), "last", ahead)
+    lines = exported(store.wire)
+    target = elsewhere()
+    imported(target, lines)
+    acquired = Leases(target, NAMESPACE).acquire(GROUP, "two", "{}", "{}")
+    assert isinstance(acquired, Acquired)
+    assert int(acquired.holder.fence) > ahead
+
+
+def test_keys_that_expire_still_do(store: RedisStore, elsewhere: Callable[[], Wire]) -> None:
+    store.enqueue([message("a")])
+    store.wire.command("SET", store.keys.queue(QUEUE, "served"), "1", "PX", 50_000)
+    lines = exported(store.wire)
+    target = elsewhere()
+    imported(target, lines)
+    assert 0 < target.command("PTTL", store.keys.queue(QUEUE, "served")) <= 50_000
+
+
+# Closing
+
+
+def call_each(store: RedisStore, person: Interventions, launch: Launch) -> list[Callable[[], object]]:
+    leases = Leases(store.wire, NAMESPACE)
+    return [
+        lambda: store.enqueue([message("new")]),
+        lambda: store.enqueue([message("new", delay=1)]),
+        lambda: store.enqueue([message("new", queue="another")]),
+        lambda: store.enqueue_one(message("new")),
+        lambda: launch.step(claim=1),
+        lambda: store.promote(launch.holder, QUEUE, 1),
+        lambda: person.cancel(QUEUE, "a"),
+        lambda: person.redrive(QUEUE, ["a"]),
+        lambda: leases.acquire(GROUP, "two", "{}", "{}"),
+        lambda: leases.renew(launch.holder, "consumer", "one", "{}", "{}"),
+        lambda: store.trim(QUEUE),
+        lambda: store.audit(QUEUE),
+    ]
+
+
+def test_nothing_changes_in_a_closed_store_whatever_a_connected_program_does(
+    store: RedisStore, person: Interventions
+) -> None:
+    store.enqueue([message("a"), message("b")])
+    store.enqueue_one(message("c"))
+    launch = Launch(store)
+    person.cancel(QUEUE, "b")
+    exported(store.wire)
+    before = snapshot(store.wire)
+    for call in call_each(store, person, launch):
+        with pytest.raises(PollConsumerError):
+            call()
+        assert snapshot(store.wire) == before
+
+
+def test_a_producer_that_is_connected_is_told_that_the_store_was_closed(valkey: Server) -> None:
+    producer = RedisStore(valkey.wire(lambda: Budget(1), greeting(Memo())), NAMESPACE)
+    producer.enqueue([message("a")])
+    exported(valkey.wire())
+    with pytest.raises(StoreUnreachable, match="store closed: for its export") as caught:
+        producer.enqueue([message("b")])
+    assert not caught.value.sent
+
+
+def test_whoever_connects_to_a_closed_store_is_told_so_whether_it_is_known_to_them_or_not(valkey: Server) -> None:
+    wire, known, unknown = valkey.wire(), Memo(), Memo()
+    greeting(known)(wire)
+    exported(wire)
+    for memo in (known, unknown):
+        held = memo.known
+        with pytest.raises(StoreUnreachable, match="store closed"):
+            greeting(memo)(valkey.wire())
+        assert memo.known == held
+
+
+def test_a_store_closes_once_no_lease_is_held_and_gives_none_until_then(store: RedisStore, leases: Leases) -> None:
+    acquired = leases.acquire(GROUP, "one", "{}", "{}")
+    assert isinstance(acquired, Acquired)
+    looks = []
+
+    def release(held: list[str]) -> None:
+        looks.append(held)
+        assert leases.acquire(GROUP, "two", "{}", "{}") is None
+        store.enqueue([message(f"m{len(looks)}")])
+        if len(looks) == 2:
+            leases.release(acquired.holder, "consumer", "one", "{}")
+
+    Closing(store.wire, NAMESPACE).close("e1", release)
+    assert looks == [["consumer:mail:0"]] * 2
+    with pytest.raises(PollConsumerError):
+        leases.acquire(GROUP, "two", "{}", "{}")
+
+
+def test_giving_up_before_it_closes_leaves_the_store_as_it_was(store: RedisStore, leases: Leases) -> None:
+    leases.acquire(GROUP, "one", "{}", "{}")
+    before = snapshot(store.wire)
+
+    def interrupted(_: list[str]) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        Closing(store.wire, NAMESPACE).close("e1", interrupted)
+    assert snapshot(store.wire) == before
+
+
+class Suspended(Closing):
+    """After its last look at leases, for so long that one is given."""
+
+    looks = 0
+
+    def places(self) -> list[Place]:
+        self.looks += 1
+        if self.looks == 2:
+            self.wire.command("DEL", self.keys.control("closing"))  # it expires
+            Leases(self.wire, NAMESPACE).acquire(GROUP, "one", "{}", "{}")
+        return super().places()
+
+
+def test_a_lease_that_is_given_while_an_export_is_suspended_is_awaited(store: RedisStore) -> None:
+    waited = []
+
+    def end(held: list[str]) -> None:
+        waited.append(held)
+        store.wire.command("DEL", store.keys.control("lease:consumer:mail:0"))
+
+    store.enqueue([message("a")])
+    Suspended(store.wire, NAMESPACE).close("e1", end)
+    assert waited == [["consumer:mail:0"]]
+
+
+def test_an_unknown_key_is_named_and_the_store_stays_open(store: RedisStore) -> None:
+    store.enqueue([message("a")])
+    store.wire.command("SET", f"{{{NAMESPACE}:{QUEUE}}}:newer", 1)
+    before = snapshot(store.wire)
+    with pytest.raises(BadData, match=f"unknown key: {{{NAMESPACE}:{QUEUE}}}:newer; "):
+        Closing(store.wire, NAMESPACE).close("e1", unexpected)
+    assert snapshot(store.wire) == before
+
+
+def test_a_store_that_is_reopened_is_as_it_was(everything: RedisStore) -> None:
+    before = snapshot(everything.wire)
+    exported(everything.wire)
+    Closing(everything.wire, NAMESPACE).reopen()
+    assert snapshot(everything.wire) == before
+    with pytest.raises(NotFound, match="not closed"):
+        Closing(everything.wire, NAMESPACE).reopen()
+
+
+def test_an_export_that_was_broken_off_is_continued_from_any_point(store: RedisStore) -> None:
+    store.enqueue([message("a"), message("b", queue="another")])
+    closing = Closing(store.wire, NAMESPACE)
+    queues = store.wire.command("SMEMBERS", store.keys.control("queues"))
+    closing.close("e1", unexpected)
+    whole = snapshot(store.wire)
+    for queue in queues:  # as if it had died before it came to this one
+        reopen(store.wire, queue.decode())
+        assert snapshot(store.wire) != whole
+        closing.close("e2", unexpected)
+        assert snapshot(store.wire) == whole
+
+
+def reopen(wire: Wire, queue: str) -> None:
+    """A queue alone."""
+    prefix = f"{{{NAMESPACE}:{queue}}}:"
+    pairs = [(prefix + key.suffix, f"{prefix}closed:{key.suffix}") for key in QUEUE_KEYS.values()]
+    wire.call("reopen", [name for pair in pairs for name in pair], [])
+
+
+# Importing
+
+
+def test_an_import_that_was_cut_off_after_any_line_is_continued(
+    store: RedisStore, elsewhere: Callable[[], Wire], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(contents, "FEWEST", 2)
+    monkeypatch.setattr(contents, "MOST", 2)
+    store.enqueue([message(f"m{n}") for n in range(5)])
+    before = snapshot(store.wire)
+    lines = exported(store.wire)
+    target = elsewhere()
+    for cut in range(1, len(lines)):
+        with pytest.raises(AssertionError, match="cut off"):
+            imported(target, lines[:cut])
+        assert (target.command("GET", f"{{{NAMESPACE}}}:store-id") or b"").startswith(b"closed ")
+    imported(target, lines)
+    assert snapshot(target) == before
+
+
+def test_a_page_that_is_sent_twice_counts_once(everything: RedisStore, elsewhere: Callable[[], Wire]) -> None:
+    before = snapshot(everything.wire)
+    lines = exported(everything.wire)
+    target = elsewhere()
+    doubled = [line for line in lines for _ in range(2 if "values" in line else 1)]
+    imported(target, doubled)
+    assert snapshot(target) == before
+
+
+def test_an_import_that_died_while_it_opened_the_store_is_finished(
+    store: RedisStore, elsewhere: Callable[[], Wire]
+) -> None:
+    store.enqueue([message("a"), message("b", queue="another")])
+    before = snapshot(store.wire)
+    lines = exported(store.wire)
+    target = elsewhere()
+    importing = Import(Closing(target, NAMESPACE), lambda _: None)
+    importing.begin(lines[0])
+    for line in lines[1:-1]:
+        importing.take(line)
+    reopen(target, QUEUE)
+    imported(target, lines)
+    assert snapshot(target) == before
+
+
+def test_a_store_that_is_not_empty_is_not_imported_into(store: RedisStore, elsewhere: Callable[[], Wire]) -> None:
+    store.enqueue([message("a")])
+    lines = exported(store.wire)
+    target = elsewhere()
+    RedisStore(target, NAMESPACE).enqueue([message("another")])
+    before = snapshot(target)
+    with pytest.raises(StoreRefused, match="store not empty"):
+        imported(target, lines)
+    assert snapshot(target) == before
+
+
+def test_a_part_of_another_export_is_kept_unless_it_is_to_be_removed(
+    store: RedisStore, elsewhere: Callable[[], Wire]
+) -> None:
+    store.enqueue([message("a")])
+    first = exported(store.wire, "e1")
+    Closing(store.wire, NAMESPACE).reopen()
+    store.enqueue([message("b")])
+    before = snapshot(store.wire)
+    second = exported(store.wire, "e2")
+    target = elsewhere()
+    with pytest.raises(AssertionError, match="cut off"):
+        imported(target, first[:-1])
+    with pytest.raises(StoreRefused, match="part of another export: e1"):
+        imported(target, second)
+    imported(target, second, restart=True)
+    assert snapshot(target) == before
+
+
+def test_a_store_that_is_closed_for_its_export_is_not_imported_into(store: RedisStore) -> None:
+    store.enqueue([message("a")])
+    lines = exported(store.wire)
+    with pytest.raises(StoreRefused, match="closed for its export"):
+        imported(store.wire, lines, restart=True)
+
+
+def test_a_half_imported_store_is_neither_exported_nor_reopened(
+    store: RedisStore, elsewhere: Callable[[], Wire]
+) -> None:
+    store.enqueue([message("a")])
+    lines = exported(store.wire)
+    target = elsewhere()
+    with pytest.raises(AssertionError, match="cut off"):
+        imported(target, lines[:-1])
+    with pytest.raises(StoreRefused, match="store not imported"):
+        exported(target)
+    with pytest.raises(StoreRefused, match="store not imported"):
+        Closing(target, NAMESPACE).reopen()
+
+
+def test_an_element_that_is_missing_or_another_is_noticed_and_nothing_is_served(
+    store: RedisStore, elsewhere: Callable[[], Wire]
+) -> None:
+    store.enqueue([message("a"), message("b")])
+    lines = exported(store.wire)
+    pages_of = [at for at, line in enumerate(lines) if "values" in line]
+    for at in pages_of:
+        target = elsewhere()
+        damaged = [*lines]
+        damaged[at] = lines[at] | {"values": [*lines[at]["values"][:-1], "another"]}
+        with pytest.raises(StoreRefused, match="differs from the export"):
+            imported(target, damaged)
+        target = elsewhere()
+        with pytest.raises(StoreRefused, match="differs from the export"):
+            imported(target, [*lines[:at], *lines[at + 1 :]])
+        assert Closing(target, NAMESPACE).note() is not None
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ({"format": "another"}, "not an export"),
+        ({"version": 2}, "another version: 2"),
+    ],
+)
+def test_what_is_no_export_of_this_version_is_refused(store: RedisStore, line: dict[str, Any], said: str) -> None:
+    header = {"format": "pollconsumer store", "version": 1, "export": "e1"} | line
+    before = snapshot(store.wire)
+    with pytest.raises(BadData, match=said):
+        imported(store.wire, [header])
+    assert snapshot(store.wire) == before
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        {},
+        {"queue": QUEUE, "key": "unknown", "type": "list", "at": 0, "values": []},
+        {"queue": "", "key": "lease:consumer:mail:0", "type": "hash", "at": 0, "values": []},
+        {"queue": "}no", "key": "ready", "type": "list", "at": 0, "values": []},
+        {"queue": QUEUE, "key": "ready", "type": "stream", "at": 0, "values": []},
+        {"queue": QUEUE, "key": "ready", "type": "list", "at": "x", "values": []},
+        {"queue": QUEUE, "key": "ready", "type": "list", "at": 0, "values": ["\u0100"]},
+        {"queue": QUEUE, "key": "ready", "type": "list", "at": 0, "values": [1]},
+        {"queue": QUEUE, "key": "ready", "type": "list", "count": 1, "digest": ""},
+    ],
+)
+def test_a_line_that_says_nothing_is_refused(wire: Wire, line: dict[str, Any]) -> None:
+    importing = Import(Closing(wire, NAMESPACE), lambda _: None)
+    importing.begin({"format": "pollconsumer store", "version": 1, "export": "e1"})
+    with pytest.raises(BadData):
+        importing.take(line)
+
+
+def test_other_totals_than_those_of_the_export_are_noticed(store: RedisStore, elsewhere: Callable[[], Wire]) -> None:
+    store.enqueue([message("a"), message("b", queue="another")])
+    lines = exported(store.wire)
+    without = [line for line in lines if line.get("queue") != "another"]
+    with pytest.raises(BadData, match="export damaged"):
+        imported(elsewhere(), without)
+
+
+# Contents
+
+
+def test_a_page_has_few_large_values(store: RedisStore) -> None:
+    key = f"{{{NAMESPACE}}}:large"
+    store.wire.command("RPUSH", key, *[b"x" * 20_000] * 1000)
+    found = [len(page.values) for page in pages(store.wire, key, "list")]
+    assert sum(found) == 1000
+    assert max(found) < 50
+
+
+def test_elements_that_a_server_shows_twice_count_once(
+    store: RedisStore, monkeypatch: pytest.MonkeyPatch, elsewhere: Callable[[], Wire]
+) -> None:
+    store.enqueue([message("a"), message("b")])
+    before = snapshot(store.wire)
+    plain = pages
+
+    def twice(wire: Wire, key: str, kind: str) -> Any:
+        for page in plain(wire, key, kind):
+            yield page
+            if kind == "hash" and not shown.get(key):
+                shown[key] = True
+                yield page
+
+    shown: dict[str, bool] = {}
+    monkeypatch.setattr("pollconsumer.store.exporting.pages", twice)
+    lines = exported(store.wire)
+    assert shown
+    target = elsewhere()
+    imported(target, lines)
+    assert snapshot(target) == before
+
+
+def test_a_key_that_changes_while_it_is_read_has_no_digest(store: RedisStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    key = f"{{{NAMESPACE}}}:hash"
+    store.wire.command("HSET", key, "a", "1")
+    monkeypatch.setattr(contents, "length_of", lambda *_: 2)
+    with pytest.raises(StoreRefused, match="changes while it is read"):
+        digest_of(store.wire, key, "hash")
