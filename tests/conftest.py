@@ -53,9 +53,15 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
     return report
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--cluster", action="store_true", help="try the store on a cluster of three nodes")
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """xdist gives each of its processes one part of the list, and later takes from the ends of parts. Each part begins
     with its share of the tests that wait for processes: none of them is what everybody waits for in the end."""
+    if config.option.cluster:
+        items[:] = [item for item in items if "fakeredis" not in item.name]
     parts = getattr(config, "workerinput", {"workercount": 1})["workercount"]
     waiting: list[pytest.Item] = []
     others: list[pytest.Item] = []
@@ -139,11 +145,29 @@ def valkey(valkey_process: Server) -> Iterator[Server]:
     valkey_process.clear()
 
 
+@pytest.fixture(scope="session")
+def cluster_nodes() -> Iterator[Server]:
+    """Three nodes for all tests."""
+    from tests.cluster.nodes import Cluster  # few runs need them
+    from tests.cluster.tested import cluster_server
+
+    cluster = Cluster()
+    yield cluster_server(cluster, NAMESPACE)
+    cluster.close()
+
+
+@pytest.fixture
+def cluster_server(cluster_nodes: Server) -> Iterator[Server]:
+    """The cluster, empty."""
+    yield cluster_nodes
+    cluster_nodes.clear()
+
+
 @pytest.fixture(params=["valkey", "fakeredis"])
 def server(request: pytest.FixtureRequest) -> Iterator[Server]:
     """An empty server, each test once for a real one and once for the one in memory."""
     if request.param == "valkey":
-        yield request.getfixturevalue("valkey")
+        yield request.getfixturevalue("cluster_server" if request.config.option.cluster else "valkey")
         return
     server = in_memory()
     yield server

@@ -55,7 +55,7 @@ def test_the_table_of_a_row_has_its_fields_where_they_are() -> None:
 def test_every_room_is_in_its_table_and_every_layer_in_its_own() -> None:
     rooms = {
         f"{layer}/{path.parent.name}/"
-        for layer in ("core", "runtime", "interface")
+        for layer in ("core", "store", "runtime", "interface")
         for path in (PACKAGE / layer).glob("*/__init__.py")
     }
     assert {row[0] for row in table("Layers and rooms", "Room")} == rooms

@@ -68,22 +68,38 @@ class StoreOpener:
         self.namespace = namespace
         self.memo = StoreMemo(address, namespace, files)
         self._greet = Suitability(namespace, self.memo, warn)
+        self._of_cluster: Callable[..., Wire] | None = None
+        if store.startswith("redis+cluster:"):
+            from pollconsumer.store.cluster.wire import connecting  # few stores are one
+
+            self._of_cluster = connecting(store, namespace)
 
     def wire(self, patience: Callable[[], Patience]) -> Wire:
         """A connection that checks the server before its first use."""
-        return Wire(self._url, patience, revive=self._revive, greet=self._greet)
+        return self._connection(patience, revive=self._revive, greet=self._greet)
 
     def keeper_wire(self, patience: Callable[[], Patience]) -> Wire:
         """A connection to a store that may be closed, or another one than that which is known here."""
-        return Wire(self._url, patience, revive=self._revive, greet=self._greet.check_server)
+        return self._connection(patience, revive=self._revive, greet=self._greet.check_server)
 
     def bare_wire(self, patience: Callable[[], Patience]) -> Wire:
         """An additional connection, which neither checks nor starts the server."""
-        return Wire(self._url, patience)
+        return self._connection(patience)
+
+    def _connection(
+        self,
+        patience: Callable[[], Patience],
+        *,
+        revive: Callable[[float], None] | None = None,
+        greet: Callable[[Wire], object] | None = None,
+    ) -> Wire:
+        if self._of_cluster is not None:
+            return self._of_cluster(patience, greet=greet)
+        return Wire(self._url, patience, revive=revive, greet=greet)
 
     def for_heartbeat(self, patience: Callable[[], Patience]) -> tuple[Leases, RedisStore, Wire]:
         """For a heartbeat; starts the embedded server, too, since its launch may be busy for long."""
-        wire = Wire(self._url, patience, revive=self._revive_silently)
+        wire = self._connection(patience, revive=self._revive_silently)
         return Leases(wire, self.namespace), RedisStore(wire, self.namespace), self.bare_wire(patience)
 
 

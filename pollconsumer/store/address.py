@@ -66,7 +66,7 @@ def address_of(url: str) -> Address:
     except ValueError:
         raise _invalid(url, "not a URL that can be read") from None
     if parts.scheme not in SCHEMES:
-        raise _invalid(url, "one of embedded, redis://, rediss://, unix://, redis+sentinel://")
+        raise _invalid(url, "one of embedded, redis://, rediss://, unix://, redis+sentinel://, redis+cluster://")
     local, path = parts.scheme == "unix", unquote(parts.path)
     if local and not path:
         raise _invalid(url, "it names no socket: unix:///PATH")

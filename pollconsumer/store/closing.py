@@ -10,6 +10,7 @@ A launch that is under way is awaited: until it has ended, no other gets a lease
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import product
 from typing import NamedTuple
 
 from pollconsumer.core.errors import BadData, NotFound, StoreRefused, StoreUnreachable
@@ -214,10 +215,11 @@ class Closing:
     def _scanned(self) -> Iterator[Place]:
         """Every key of the namespace, of any kind."""
         seen = set[bytes]()
-        for pattern in (f"{{{self.keys.namespace}}}:*", f"{{{self.keys.namespace}:*}}:*"):
+        patterns = (f"{{{self.keys.namespace}}}:*", f"{{{self.keys.namespace}:*}}:*")
+        for server, pattern in product(self.wire.servers(), patterns):
             cursor = b"0"
             while True:
-                cursor, names = self.wire.command("SCAN", cursor, "MATCH", pattern, "COUNT", SCANNED)
+                cursor, names = server.command("SCAN", cursor, "MATCH", pattern, "COUNT", SCANNED)
                 for name in names:
                     if name not in seen:
                         seen.add(name)

@@ -9,6 +9,11 @@ from urllib.parse import parse_qs, urlsplit
 
 def doubts(url: str) -> Iterator[str]:
     """Warnings about insecure options of ``url``."""
+    if url.startswith("redis+cluster:"):
+        from pollconsumer.store.cluster.address import server_urls  # few stores are one
+
+        yield from dict.fromkeys(doubt for each in server_urls(url) for doubt in doubts(each))
+        return
     parts = urlsplit(url)
     asked = parse_qs(parts.query)
     if asked.get("ssl_cert_reqs", [""])[-1].lower() in ("none", "optional"):

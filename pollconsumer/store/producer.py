@@ -233,7 +233,8 @@ class Producer:
         if queue not in self._registered:
             rights = rights or (PRODUCER if self._strict is None else f"{PRODUCER} {WAIT}")
             keys = [self.keys.control("queues"), self.keys.control("queues_marker")]
-            refuse_without(self.wire.call("register", keys, [queue, self.keys.queue(queue, "rows"), *rights.split()]))
+            args = [queue, self.keys.queue(queue, "rows"), *rights.split(), *self.wire.rights]
+            refuse_without(self.wire.call("register", keys, args))
             self._registered.add(queue)
 
 

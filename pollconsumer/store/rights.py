@@ -36,4 +36,4 @@ KEEPER = (
 
 def demand(wire: Wire, rights: str, key: str) -> None:
     """Raise PermissionDenied, naming them, if any of ``rights`` to ``key`` are missing."""
-    refuse_without(wire.call("rights", [key], rights.split()))
+    refuse_without(wire.call("rights", [key], [*rights.split(), *wire.rights]))

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from pollconsumer.core.errors import StoreRefused, StoreUnreachable
 from pollconsumer.store.keyspace import Keys
-from pollconsumer.store.replies import RESTORE, Unanswered
+from pollconsumer.store.replies import RESTORE, ErrorReply, Unanswered
 from pollconsumer.store.server import info_fields
 from pollconsumer.store.wire import Wire
 
@@ -38,11 +38,13 @@ class Suitability:
         # Read the memo first: another process may be the first to see this store in between.
         known = self._memo.read()
         held = self.check_server(wire)
-        self._recognise(wire, known, held.decode() if held else None)
+        if not isinstance(held, ErrorReply):
+            self._recognise(wire, known, held.decode() if held else None)
 
-    def check_server(self, wire: Wire) -> bytes | None:
-        """Without looking at which store it is, or whether it is closed. Returns what it holds as its id."""
-        held: bytes | None
+    def check_server(self, wire: Wire) -> bytes | ErrorReply | None:
+        """Without looking at which store it is, or whether it is closed. Returns what it holds as its id, an error of a
+        node of a cluster where another one has that."""
+        held: bytes | ErrorReply | None
         *sections, held = wire.once(
             [("INFO", "server"), ("INFO", "memory"), ("INFO", "replication"), ("GET", self._key)]
         )

@@ -54,6 +54,8 @@ class Wire:
         """The patience of the call that is under way, which may need several answers."""
         self.repeated = False
         """Whether the last call was sent more than once."""
+        self.rights: tuple[str, ...] = ()
+        """Those that it needs beside its caller's."""
         self.replicas = 0
         """The number of the server's replicas when it was greeted."""
 
@@ -183,6 +185,10 @@ class Wire:
             return self._connection is None or self._connection.readable(timeout)
         except OSError:
             return True
+
+    def servers(self) -> Sequence[Wire]:
+        """Connections to every server that has some of the keys."""
+        return [self]
 
     def fileno(self) -> int | None:
         """The descriptor to wait on, or None."""

@@ -398,7 +398,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     _lua("register", "rights before a queue is known", "if #lacking == 0 and", "if"),
     _python("replies", "refusal", "    if lacking:", "    if False:"),
     _python("redis_store", "rights of a launch in a queue", "self.register(queue, LAUNCH)", "self.register(queue)"),
-    _python("producer", "rights of a producer in a queue", '"rows"), *rights.split()]', '"rows")]'),
+    _python("producer", "rights of a producer in a queue", '"rows"), *rights.split(), *self.wire.rights]', '"rows")]'),
     _python("producer", "rights of one that waits for replicas", 'f"{PRODUCER} {WAIT}"', "PRODUCER"),
     _python("leases", "rights of a launch", '            demand(self._wire, LAUNCH, control("fences"))\n', ""),
     _python("leases", "rights to break", '        demand(self._wire, OPERATOR, control("fences"))\n', ""),

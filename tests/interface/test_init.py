@@ -525,6 +525,17 @@ def test_a_launch_imports_nothing_of_it() -> None:
     assert done.stdout == "[]\n"
 
 
+def test_keda_asks_the_nodes_of_a_cluster() -> None:
+    settings = Settings(
+        store="redis+cluster://:canary@h1,h2:7000?ssl=true", directory=Path("/c"), config=Path("/c/config.toml")
+    )
+    files = files_of("keda", installed(settings, queues=(QUEUE,)))
+    trigger = text_of(files, "scaledjob.yaml")
+    for line in ("- type: redis-cluster", 'addresses: "h1:6379,h2:7000"', 'enableTLS: "true"', "parameter: password"):
+        assert line in trigger
+    assert "canary" not in trigger
+
+
 def test_keda_asks_the_sentinels_of_the_store_with_the_passwords_of_both() -> None:
     url = "redis+sentinel://:canary@h1,[::1]:26380/mymaster/2?sentinel_password=another"
     settings = Settings(store=url, directory=Path("/c"), config=Path("/c/config.toml"))

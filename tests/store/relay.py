@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 
-class _Listening:
+class Listening:
     """A unix socket, or one on the loopback interface, each of whose connections is served on a thread."""
 
     def __init__(self, serve: Callable[[socket.socket], None], *, over_network: bool = False) -> None:
@@ -66,7 +66,7 @@ def answering(*replies: bytes, over_network: bool = False) -> Iterator[str]:
                 return
             connection.sendall(reply)
 
-    listening = _Listening(serve, over_network=over_network)
+    listening = Listening(serve, over_network=over_network)
     try:
         yield listening.url
     finally:
@@ -78,7 +78,7 @@ class Relay:
 
     def __init__(self, target: str, *, over_network: bool = False) -> None:
         self._target = target.removeprefix("unix://")
-        self._listening = _Listening(self._pass_on, over_network=over_network)
+        self._listening = Listening(self._pass_on, over_network=over_network)
         self._losing: bytes | None = None
         self._delaying: bytes | None = None
         self._delivering, self._delivered = threading.Event(), threading.Event()

@@ -45,8 +45,8 @@ def test_a_connection_begins_with_the_login_and_the_database_of_its_url(url: str
 @pytest.mark.parametrize(
     ("url", "fix"),
     [
-        ("http://db", "one of embedded, redis://, rediss://, unix://, redis+sentinel://"),
-        ("db:6379", "one of embedded, redis://, rediss://, unix://, redis+sentinel://"),
+        ("http://db", "one of embedded, redis://, rediss://, unix://, redis+sentinel://, redis+cluster://"),
+        ("db:6379", "one of embedded, redis://, rediss://, unix://, redis+sentinel://, redis+cluster://"),
         ("redis://db:99999", "not a URL that can be read"),
         ("redis://[::1", "not a URL that can be read"),
         ("redis://db?x", "not a URL that can be read"),

@@ -47,7 +47,12 @@ class Flag(NamedTuple):
 
 COMMON = (
     Flag("--config", Plain(str), "Configuration file, else POLLCONSUMER_CONFIG or config.toml.", metavar="PATH"),
-    Flag("--store", Plain(str), "embedded, redis://, rediss://, unix:// or redis+sentinel://.", metavar="URL"),
+    Flag(
+        "--store",
+        Plain(str),
+        "embedded, redis://, rediss://, unix://, redis+sentinel:// or redis+cluster://.",
+        metavar="URL",
+    ),
     Flag("--namespace", NAME_OF_NAMESPACE, "Prefix of every key in the store."),
 )
 """Allowed before and after every command."""

@@ -8,12 +8,13 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from pollconsumer.interface.platform_files.installation import File, Installation, refuse_local_store
 from pollconsumer.interface.platform_files.kubernetes import DIRECTORY, PROGRAM, pod, secret
 from pollconsumer.interface.platform_files.text import quoted, render
+from pollconsumer.store.cluster.address import server_urls
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.sentinel import service_of
 
 READY = ("ready", "ready_by_priority")
 """Keys whose lengths add up to the ready messages of a queue: docs/platforms.md promises them."""
-SENTINEL = "redis+sentinel:"
+SENTINEL, CLUSTER = "redis+sentinel:", "redis+cluster:"
 SCHEDULE = "*/5 * * * *"
 """That of its second trigger; consumer.schedule is about ticks that KEDA does not have."""
 
@@ -43,7 +44,8 @@ def _credentials(store: str) -> dict[str, str]:
         found = {"username": user, "password": password}
         found |= {"sentinelUsername": sentinel_user, "sentinelPassword": sentinel_password}
         return {name: value for name, value in found.items() if value}
-    parts, options = urlsplit(store), dict(parse_qsl(urlsplit(store).query))
+    first = server_urls(store)[0] if store.startswith(CLUSTER) else store
+    parts, options = urlsplit(first), dict(parse_qsl(urlsplit(first).query))
     in_place = {"username": unquote(parts.username or ""), "password": unquote(parts.password or "")}
     return {name: value for name, found in in_place.items() if (value := options.get(name) or found)}
 
@@ -58,6 +60,14 @@ def _place(store: str) -> Iterator[str]:
         yield f"    sentinelMaster: {quoted(name)}"
         yield f"    databaseIndex: {quoted(str(primary.database))}"
         yield f"    enableTLS: {quoted('true' if primary.tls is not None else 'false')}"
+        return
+    if store.startswith(CLUSTER):
+        nodes = [urlsplit(each) for each in server_urls(store)]
+        addresses = ",".join(_address(each.hostname or "localhost", each.port or 6379) for each in nodes)
+        yield "- type: redis-cluster"
+        yield "  metadata:"
+        yield f"    addresses: {quoted(addresses)}"
+        yield f"    enableTLS: {quoted('true' if nodes[0].scheme == 'rediss' else 'false')}"
         return
     parts, options = urlsplit(store), dict(parse_qsl(urlsplit(store).query))
     yield "- type: redis"

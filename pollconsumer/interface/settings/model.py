@@ -226,7 +226,8 @@ class Settings(Compared):
     namespace: str = "pollconsumer"
     """Prefix of every key in the store."""
     store: str = field(default="embedded", repr=False)
-    """``embedded``, or the URL of your own: ``redis://``, ``rediss://``, ``unix://``, ``redis+sentinel://``."""
+    """``embedded``, or the URL of your own: ``redis://``, ``rediss://``, ``unix://``, ``redis+sentinel://``,
+    ``redis+cluster://``."""
     handlers: tuple[str, ...] = ()
     """Modules to import; each registers its handlers."""
     durability: Literal["everysec", "strict"] = "everysec"

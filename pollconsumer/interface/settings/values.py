@@ -14,8 +14,7 @@ NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 NAME_RULE = "use 1 to 64 of the characters A-Z a-z 0-9 _ . -"
 MEBIBYTE = 1024**2
 SCHEMES = ("redis", "rediss", "unix")
-LATER_SCHEMES = ("redis+cluster",)
-STORE_RULE = "use embedded, redis://, rediss://, unix:// or redis+sentinel://"
+STORE_RULE = "use embedded, redis://, rediss://, unix://, redis+sentinel:// or redis+cluster://"
 CRON_FIELDS = (
     ("minute", "0-59"),
     ("hour", "0-23"),
@@ -82,8 +81,12 @@ def check_store(url: str) -> None:
 
         service_of(url)
         return
-    if scheme in LATER_SCHEMES:
-        raise ValueError(f"not supported in this version; {STORE_RULE}")
+    if separator and scheme == "redis+cluster":
+        from pollconsumer.store.cluster.address import server_urls  # few stores are one
+
+        for each in server_urls(url):
+            check_store(each)
+        return
     if not separator or scheme not in SCHEMES:
         raise ValueError(STORE_RULE)
     try:

@@ -1,0 +1,58 @@
+"""The URL of a cluster: some of its nodes, from which the others are learned."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+from urllib.parse import parse_qsl, quote, urlencode
+
+from pollconsumer.core.errors import ConfigurationError
+from pollconsumer.core.notation.redaction import redacted
+from pollconsumer.store.address import address_of
+
+SCHEME = "redis+cluster"
+_BOOLEANS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+
+
+class Node(NamedTuple):
+    host: str
+    port: int
+
+
+def server_urls(url: str) -> list[str]:
+    """The URL of each server that ``url`` names. ValueError, with the broken rule, if it cannot be read."""
+    _, _, rest = url.partition("://")
+    authority = re.split("[/?#]", rest, maxsplit=1)[0]
+    path, _, query = rest.removeprefix(authority).partition("?")
+    login, at, hosts = authority.rpartition("@")
+    options = dict(parse_qsl(query, strict_parsing=bool(query)))
+    if path not in ("", "/", "/0") or options.get("db", "0") != "0":
+        raise ValueError("a cluster has no numbered databases: end the URL after its hosts")
+    encrypted = _BOOLEANS.get(options.pop("ssl", "false").lower())
+    if encrypted is None:
+        raise ValueError("ssl must be true or false")
+    if not encrypted and any(name.startswith("ssl_") for name in options):
+        raise ValueError("an option for TLS needs ssl=true")
+    scheme, after = "rediss" if encrypted else "redis", f"?{urlencode(options, quote_via=quote)}" if options else ""
+    return [f"{scheme}://{login}{at}{host}{after}" for host in hosts.split(",")]
+
+
+class ClusterAddress:
+    """``seeds`` are the nodes that the URL names."""
+
+    def __init__(self, url: str) -> None:
+        """ConfigurationError if ``url`` is invalid."""
+        try:
+            self._urls = server_urls(url)
+        except ValueError as error:
+            raise ConfigurationError("store", redacted(url), str(error)) from None
+        addresses = [address_of(each) for each in self._urls]
+        self.seeds = [Node(address.host, address.port) for address in addresses]
+
+    def url_of(self, node: Node) -> str:
+        """The URL of one node, with the cluster's login and options."""
+        scheme, _, rest = self._urls[0].partition("://")
+        authority, mark, query = rest.partition("?")
+        login, at, _ = authority.rpartition("@")
+        host = f"[{node.host}]" if ":" in node.host else node.host
+        return f"{scheme}://{login}{at}{host}:{node.port}{mark}{query}"

@@ -1,0 +1,80 @@
+"""Connections to one node of a cluster: one for commands, one on which it says what was written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from hiredis import PushNotification
+
+from pollconsumer.store.address import Address, address_of
+from pollconsumer.store.connection import Command, SocketConnection
+from pollconsumer.store.patience import COMMAND_TIMEOUT, Patience
+from pollconsumer.store.replies import ErrorReply, Unanswered, raise_if_error
+from pollconsumer.store.wire import Wire
+
+
+class NodeWire(Wire):
+    """Answers that it receives may be errors: who sends to several nodes reads the answers of all of them first."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.follows = True  # once it is a replica, the slots have another node
+
+    def _refuse(self, reply: ErrorReply) -> None: ...
+
+    def once(self, commands: Sequence[Command], *, blocking: float = 0.0) -> list[Any]:
+        """Raises for errors, but those that tell which node has the slot."""
+        answers = super().once(commands, blocking=blocking)
+        for answer in answers:
+            if not (isinstance(answer, ErrorReply) and str(answer).startswith(("MOVED ", "ASK "))):
+                raise_if_error(answer)
+        return answers
+
+
+class PushConnection(SocketConnection):
+    """Keeps apart from replies what the server says by itself."""
+
+    def __init__(self, address: Address) -> None:
+        super().__init__(address)
+        self._pushed: list[PushNotification] = []
+
+    def read(self, timeout: float) -> Any:
+        while isinstance(reply := super().read(timeout), PushNotification):
+            self._pushed.append(reply)
+        return reply
+
+    def pushed(self, *, receiving: bool) -> list[PushNotification]:
+        """What came between replies since the last call; with ``receiving`` what has arrived after them, too."""
+        while receiving and self.readable(0.0):
+            self._pushed.append(super().read(COMMAND_TIMEOUT))
+        taken, self._pushed = self._pushed, []
+        return taken
+
+
+class WatchingWire(NodeWire):
+    """The server says once of each key that was read over it when it is written next (client-side caching)."""
+
+    def __init__(self, url: str, patience: Callable[[], Patience]) -> None:
+        self._pushing = PushConnection(address_of(url))
+        super().__init__(url, patience, greet=_track, connect=lambda: self._pushing)
+
+    def fileno(self) -> int:
+        return self._pushing.fileno()
+
+    def written(self, *, receiving: bool = True) -> list[bytes] | None:
+        """Keys that were written since the last call, see `PushConnection.pushed`; None for all of them."""
+        try:
+            pushed = self._pushing.pushed(receiving=receiving)
+        except OSError as error:
+            raise Unanswered(str(error), sent=True) from None
+        keys: list[bytes] = []
+        for _, names in pushed:
+            if names is None:  # the server was emptied
+                return None
+            keys += names
+        return keys
+
+
+def _track(wire: Wire) -> None:
+    wire.once([("HELLO", 3), ("CLIENT", "TRACKING", "ON")])

@@ -1,0 +1,92 @@
+"""Which node has each slot, as the nodes themselves say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pollconsumer.core.errors import ConfigurationError
+from pollconsumer.core.notation.redaction import redacted
+from pollconsumer.store.cluster.address import ClusterAddress, Node
+from pollconsumer.store.cluster.slots import SLOTS
+from pollconsumer.store.replies import ErrorReply, Unanswered, raise_if_error
+
+COMMAND = ("CLUSTER", "SLOTS")
+_UNKNOWN_HOSTS = ("", "?")
+
+
+class Topology:
+    """Shared by the connections of a process: what one learns, all know."""
+
+    def __init__(self, url: str) -> None:
+        self.address = ClusterAddress(url)
+        self._shown = redacted(url)
+        self._owners: list[Node | None] = [None] * SLOTS
+        self._asked = self.address.seeds
+        """In the order in which they are asked next."""
+        self.doubtful = True
+        """Whether a node was lost, or had no answer, since they were asked."""
+
+    def owner(self, slot: int) -> Node:
+        """Unanswered if no node is known to have it."""
+        owner = self._owners[slot]
+        if owner is None:
+            self.doubtful = True
+            raise Unanswered(f"no node serves slot {slot}", sent=False)
+        return owner
+
+    def primaries(self) -> list[Node]:
+        """Every node with a slot."""
+        return sorted(set(filter(None, self._owners)))
+
+    def learn(self, slot: int, node: Node) -> None:
+        self._owners[slot] = node
+
+    def redirection(self, error: ErrorReply, sender: Node) -> tuple[str, int, Node] | None:
+        """MOVED or ASK, the slot, and the node to turn to; None for another error."""
+        kind, *rest = str(error).split()
+        if kind not in {"MOVED", "ASK"} or len(rest) != 2:
+            return None
+        slot, (host, _, port) = int(rest[0]), rest[1].rpartition(":")
+        return kind, slot, Node(sender.host if host in _UNKNOWN_HOSTS else host.strip("[]"), int(port))
+
+    def refresh(self, ask: Callable[[Node], Any]) -> None:
+        """Ask one node after the other, by ``ask``, until one knows. Unanswered if none does, ConfigurationError if one
+        belongs to no cluster.
+
+        The next call begins with another: a node that is cut off from the others says what was.
+        """
+        failure = Unanswered("no node of the cluster answers", sent=False)
+        for node in list(self._asked):
+            self._asked = [*self._asked[1:], node]
+            try:
+                answer = ask(node)
+                self._raise_if_refused(answer)
+            except Unanswered as unanswered:
+                failure = unanswered
+                continue
+            self._read(answer, node)
+            return
+        raise failure
+
+    def _raise_if_refused(self, answer: Any) -> None:
+        if isinstance(answer, ErrorReply) and "cluster support disabled" in str(answer):
+            raise ConfigurationError("store", self._shown, "the server belongs to no cluster: write redis://")
+        raise_if_error(answer)
+
+    def _read(self, answer: Sequence[Any], asked: Node) -> None:
+        owners: list[Node | None] = [None] * SLOTS
+        known: dict[Node, None] = {}
+        for first, last, *nodes in answer:
+            of_range = [_node(each, asked) for each in nodes]
+            known |= dict.fromkeys(of_range)
+            owners[first : last + 1] = of_range[:1] * (last + 1 - first)
+        self._owners = owners
+        self._asked = sorted(dict.fromkeys([*known, *self.address.seeds]), key=lambda node: node == asked)
+        self.doubtful = False
+
+
+def _node(described: Sequence[Any], asked: Node) -> Node:
+    """One without a host has that of the node that says so."""
+    host = (described[0] or b"").decode()
+    return Node(asked.host if host in _UNKNOWN_HOSTS else host, described[1])

@@ -1,0 +1,124 @@
+"""Waits for markers of several slots at once.
+
+A blocking read takes keys of one slot. So each node is asked, over one connection, to say when one of its markers is
+written; whoever is told takes the marker by a command.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby
+from selectors import EVENT_READ, DefaultSelector
+from time import monotonic
+
+from pollconsumer.store.cluster.address import Node
+from pollconsumer.store.cluster.nodes import WatchingWire
+from pollconsumer.store.cluster.slots import slot_of
+from pollconsumer.store.cluster.topology import Topology
+from pollconsumer.store.connection import Command
+from pollconsumer.store.replies import ErrorReply
+
+LOOK_EVERY = 1.0
+"""Seconds: a node says nothing of a marker that did not exist when its slot moved to another."""
+UNSURE = 0.05
+"""Seconds until the next look, while a slot moves."""
+
+
+class Watch:
+    def __init__(self, topology: Topology, connect: Callable[[Node], WatchingWire]) -> None:
+        self._topology, self._connect = topology, connect
+        self._wires: dict[Node, WatchingWire] = {}
+        self._watched: set[bytes] = set()
+        self._written: set[bytes] = set()
+        self._until = self._look_at = 0.0
+        self._selector: DefaultSelector | None = None
+        self._pid = 0
+
+    def begin(self, markers: Sequence[str], seconds: float) -> None:
+        """Watch them for so long, or less. Unanswered if a node does not answer."""
+        if self._pid != os.getpid():
+            self.close()  # the parent's
+            self._pid = os.getpid()
+        now = monotonic()
+        if now >= self._look_at:
+            self._watched.clear()
+            self._look_at = now + LOOK_EVERY
+        self._until = min(now + seconds, self._look_at)
+        self._look([marker for marker in map(str.encode, markers) if marker not in self._watched])
+
+    def readable(self, timeout: float) -> bool:
+        """Whether one is written within so many seconds, or time is over."""
+        if self._written:
+            return True
+        left = max(0.0, min(timeout, self._until - monotonic()))
+        return bool(self._polled().select(left)) or monotonic() >= self._until
+
+    def fileno(self) -> int:
+        """A descriptor that is readable once one is written."""
+        return self._polled().fileno()
+
+    def written(self) -> list[bytes]:
+        """Those written since the last call. Unanswered if a connection was lost."""
+        for wire in self._wires.values():
+            self._note(wire.written())
+        written, self._written = self._written, set()
+        return sorted(written)
+
+    def close(self) -> None:
+        for wire in self._wires.values():
+            wire.close()
+        if self._selector is not None:
+            self._selector.close()
+        self._selector = None
+        self._wires.clear()
+        self._watched.clear()
+        self._written.clear()
+
+    def _look(self, markers: Sequence[bytes]) -> None:
+        """Read them, so that their nodes say when they are written."""
+        reads: dict[Node, list[Command]] = {}
+        for slot, of_slot in groupby(sorted(markers, key=slot_of), slot_of):
+            reads.setdefault(self._topology.owner(slot), []).append(("EXISTS", *of_slot))
+        for node, commands in reads.items():
+            self._send(node, commands)
+        for node, commands in reads.items():
+            wire = self._wires[node]
+            answers = wire.receive(commands)
+            self._note(wire.written(receiving=False))  # before these were read again
+            for command, answer in zip(commands, answers, strict=True):
+                markers_read = command[1:]
+                if isinstance(answer, ErrorReply):
+                    self._learn(answer, node)
+                    continue
+                self._watched.update(markers_read)
+                if answer:
+                    self._note(markers_read)
+            self._note(wire.written())
+
+    def _note(self, keys: Iterable[bytes] | None) -> None:
+        written = self._watched.copy() if keys is None else self._watched.intersection(keys)
+        self._watched -= written
+        self._written |= written
+
+    def _learn(self, error: ErrorReply, node: Node) -> None:
+        self._until = min(self._until, monotonic() + UNSURE)
+        moved = self._topology.redirection(error, node)
+        if moved is None:
+            self._topology.doubtful = True
+        elif moved[0] == "MOVED":
+            self._topology.learn(*moved[1:])
+
+    def _send(self, node: Node, commands: Sequence[Command]) -> None:
+        wire = self._wires.get(node)
+        known = wire is not None
+        if wire is None:
+            wire = self._wires[node] = self._connect(node)
+        wire.send(commands)
+        if not known:
+            self._polled().register(wire.fileno(), EVENT_READ)
+
+    def _polled(self) -> DefaultSelector:
+        if self._selector is None:
+            self._selector = DefaultSelector()
+        return self._selector

@@ -1,0 +1,222 @@
+"""A cluster as one connection: each command goes to the node that has its keys' slot."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from pollconsumer.store.cluster.address import Node
+from pollconsumer.store.cluster.nodes import NodeWire, WatchingWire
+from pollconsumer.store.cluster.slots import key_of, slot_of
+from pollconsumer.store.cluster.topology import COMMAND, Topology
+from pollconsumer.store.cluster.watch import Watch
+from pollconsumer.store.connection import Command, Connection
+from pollconsumer.store.keyspace import Keys
+from pollconsumer.store.patience import Patience
+from pollconsumer.store.replies import ErrorReply, Unanswered
+from pollconsumer.store.wire import Wire
+
+RIGHTS = ("ASKING", "CLUSTER|SLOTS")
+MOST_REDIRECTIONS = 8
+"""Of one call: a slot that moves has two nodes, and each may be replaced by its replica."""
+Part = tuple[Node, list[int]]
+"""A node, and the places of the commands that go to it."""
+
+
+class ClusterWire(Wire):
+    """One connection to each node that it needs; sends to all of them before it receives.
+
+    A command that a node redirects has not been carried out, and is sent again at once; a node that is lost, or that
+    serves no slots for now, makes the whole call Unanswered, as the loss of a single server does.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        topology: Topology,
+        home: str,
+        patience: Callable[[], Patience],
+        *,
+        greet: Callable[[Wire], object] | None = None,
+    ) -> None:
+        """``greet`` checks each new connection to a node; the node with the key ``home`` tells the time."""
+        super().__init__(url, patience, greet=greet, connect=_none)
+        self.rights = RIGHTS
+        self._topology, self._home = topology, home
+        self._nodes: dict[Node, NodeWire] = {}
+        self._watch = Watch(topology, lambda node: WatchingWire(topology.address.url_of(node), self._bearing))
+        self._commands: list[Command] = []
+        self._sent: list[Part] = []
+        """Whose answers have not been received."""
+        self._watching = False
+        """Whether `receive` is to wait for markers before it sends the commands."""
+
+    def send(self, commands: Sequence[Command]) -> None:
+        first: Command = commands[0] if commands else ("",)
+        try:
+            if self._topology.doubtful:
+                self._topology.refresh(self._ask)
+            self._watching = first[0] == "BLPOP" and len({slot_of(marker) for marker in first[1:-1]}) > 1
+            if self._watching:
+                self._commands = list(commands[1:])
+                self._watch.begin(first[1:-1], float(first[-1]))
+            else:
+                self._send(list(commands))
+        except BaseException:
+            self._abandon()
+            raise
+
+    def receive(self, commands: Sequence[Command], *, blocking: float = 0.0) -> list[Any]:  # noqa: ARG002  as of one server
+        """Answers to what `send` sent."""
+        try:
+            if not self._watching:
+                return self._receive(blocking)
+            self._watching = False
+            self._watch.readable(blocking)
+            markers = self._watch.written()
+            takes = [("LPOP", marker) for marker in markers]
+            if not takes and not self._commands:
+                return [None]
+            self._send([*takes, *self._commands])
+            answers = self._receive(0.0)
+            taken = [[marker, one] for marker, one in zip(markers, answers, strict=False) if one is not None]
+            return [next(iter(taken), None), *answers[len(takes) :]]
+        except BaseException:
+            self._abandon()
+            raise
+
+    def readable(self, timeout: float) -> bool:
+        if self._watching:
+            return self._watch.readable(timeout)
+        return all(self._nodes[node].readable(timeout) for node, _ in self._sent)
+
+    def fileno(self) -> int | None:
+        if self._watching:
+            return self._watch.fileno()
+        return next((self._nodes[node].fileno() for node, _ in self._sent), None)
+
+    def servers(self) -> list[Wire]:
+        """Connections to all nodes with a slot."""
+        self.command("TIME")  # after that the nodes are known
+        return [self._node(node) for node in self._topology.primaries()]
+
+    def close(self) -> None:
+        for node in self._nodes.values():
+            node.close()
+        self._watch.close()
+        self._sent, self._watching = [], False
+
+    def _abandon(self) -> None:
+        for node, _ in self._sent:
+            self._nodes[node]._abandon()  # noqa: SLF001  a wire of ours
+        self._sent, self._watching = [], False
+        self._watch.close()
+
+    def _send(self, commands: list[Command]) -> None:
+        self._commands = commands
+        self._send_to(self._owners(range(len(commands))))
+
+    def _owners(self, places: Sequence[int]) -> list[Part]:
+        """A WAIT at the end goes to every node that is written to."""
+        last = len(self._commands) - 1
+        waits = bool(self._commands) and self._commands[last][0] == "WAIT"
+        parts: dict[Node, list[int]] = {}
+        for at in places:
+            if not waits or at != last:
+                owner = self._topology.owner(slot_of(key_of(self._commands[at], self._home)))
+                parts.setdefault(owner, []).append(at)
+        if waits:
+            for of_node in parts.values():
+                of_node.append(last)
+        return [*parts.items()]
+
+    def _send_to(self, parts: list[Part]) -> None:
+        for node, places in parts:
+            try:
+                self._node(node).send([self._commands[at] for at in places])
+            except Unanswered as unanswered:
+                self._topology.doubtful = True
+                raise Unanswered(str(unanswered), sent=unanswered.sent or bool(self._sent)) from None
+            self._sent.append((node, places))
+        self.replicas = min((node.replicas for node in self._nodes.values()), default=0)
+
+    def _receive(self, blocking: float) -> list[Any]:
+        answers: list[Any] = [None] * len(self._commands)
+        for _ in range(MOST_REDIRECTIONS):
+            redirected = self._receive_into(answers, blocking)
+            if not redirected:
+                break
+            self._send_to(self._owners(redirected))
+        else:
+            raise Unanswered("redirected from node to node", sent=len(answers) > 1)
+        for answer in answers:
+            if isinstance(answer, ErrorReply):
+                self._raise(answer, among=len(answers))
+        return answers
+
+    def _receive_into(self, answers: list[Any], blocking: float) -> list[int]:
+        """Returns the places of commands that are to be sent again, by what has been learned."""
+        moved: list[int] = []
+        elsewhere: list[tuple[int, Node]] = []
+        while self._sent:
+            node, places = self._sent[0]
+            commands = [self._commands[at] for at in places]
+            try:
+                of_node = self._nodes[node].receive(commands, blocking=blocking)
+            except Unanswered:
+                self._topology.doubtful = True
+                raise
+            del self._sent[0]
+            for at, answer in zip(places, of_node, strict=True):
+                redirection = self._topology.redirection(answer, node) if isinstance(answer, ErrorReply) else None
+                if redirection is None:
+                    is_wait = self._commands[at][0] == "WAIT" and answers[at] is not None
+                    answers[at] = min(answer, answers[at]) if is_wait else answer
+                    continue
+                kind, slot, owner = redirection
+                if kind == "MOVED":
+                    self._topology.learn(slot, owner)
+                if self._commands[at][0] == "BLPOP":  # its caller waits again
+                    continue
+                if kind == "MOVED":
+                    moved.append(at)
+                else:
+                    elsewhere.append((at, owner))
+        for at, owner in elsewhere:
+            asking = [("ASKING",), self._commands[at]]
+            self._node(owner).send(asking)
+            _, answers[at] = self._node(owner).receive(asking)
+        return moved
+
+    def _raise(self, error: ErrorReply, among: int) -> None:
+        try:
+            self._refuse(error)
+        except Unanswered as unanswered:
+            self._topology.doubtful = True
+            raise Unanswered(str(unanswered), sent=among > 1) from None
+
+    def _node(self, node: Node) -> NodeWire:
+        wire = self._nodes.get(node)
+        if wire is None:
+            url = self._topology.address.url_of(node)
+            wire = NodeWire(url, self._bearing, greet=self._greet, scripts=self.scripts)
+            self._nodes[node] = wire
+        return wire
+
+    def _ask(self, node: Node) -> Any:
+        wire = NodeWire(self._topology.address.url_of(node), self._bearing)
+        try:
+            wire.send([COMMAND])
+            return wire.receive([COMMAND])[0]
+        finally:
+            wire.close()
+
+
+def connecting(url: str, namespace: str) -> Callable[..., ClusterWire]:
+    """What makes connections to a cluster, given a patience. ConfigurationError if ``url`` is invalid."""
+    return partial(ClusterWire, url, Topology(url), Keys(namespace).control("fences"))
+
+
+def _none() -> Connection:
+    raise NotImplementedError("each node has a connection of its own")

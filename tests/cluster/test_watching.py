@@ -1,0 +1,139 @@
+"""The wait for markers of several slots, on a real cluster."""
+
+from __future__ import annotations
+
+import select
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pollconsumer.core.errors import PermissionDenied
+from pollconsumer.store.cluster.wire import connecting
+from pollconsumer.store.patience import Budget
+from pollconsumer.store.redis_store import RedisStore
+from tests.conftest import NAMESPACE
+from tests.store.acting import message
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pollconsumer.store.cluster.wire import ClusterWire
+    from tests.store.servers import Server
+
+QUEUES = ("mail", "images", "reports", "billing", "sync", "search")
+
+
+def markers(store: RedisStore, name: str = "ready_marker") -> Sequence[str]:
+    return [store.keys.queue(queue, name) for queue in QUEUES]
+
+
+def wait(wire: ClusterWire, store: RedisStore, seconds: float = 30.0) -> bytes | None:
+    """The marker that ends a wait, or None."""
+    taken, *_ = wire.once([("BLPOP", *markers(store), seconds)], blocking=seconds)
+    return taken and bytes(taken[0])
+
+
+@pytest.fixture
+def watching(cluster_server: Server) -> ClusterWire:
+    wire: ClusterWire = cluster_server.wire(lambda: Budget(10))  # type: ignore[assignment]
+    return wire
+
+
+@pytest.fixture
+def producer(cluster_server: Server) -> RedisStore:
+    return RedisStore(cluster_server.wire(), NAMESPACE)
+
+
+def test_the_queues_of_these_tests_are_on_all_nodes(watching: ClusterWire, producer: RedisStore) -> None:
+    producer.enqueue([message(queue, queue=queue) for queue in QUEUES])
+    held = [node.command("DBSIZE") for node in watching._nodes.values()]  # noqa: SLF001
+    assert all(held)
+
+
+@pytest.mark.parametrize("queue", QUEUES)
+def test_a_marker_that_is_there_already_ends_a_wait_at_once_and_is_taken(
+    watching: ClusterWire, producer: RedisStore, queue: str
+) -> None:
+    producer.enqueue([message("a", queue=queue)])
+    key = producer.keys.queue(queue, "ready_marker")
+    assert wait(watching, producer) == key.encode()
+    assert producer.wire.command("LLEN", key) == 0
+
+
+@pytest.mark.parametrize("queue", QUEUES)
+def test_a_marker_that_is_set_meanwhile_ends_a_wait_and_the_next_one_is_for_the_next(
+    watching: ClusterWire, producer: RedisStore, queue: str
+) -> None:
+    for number in range(3):
+        watching.send([("BLPOP", *markers(producer), 30)])
+        assert not watching.readable(0.0)
+        producer.enqueue([message(f"{number}", queue=queue)])
+        assert watching.readable(10)
+        ((key, _),) = watching.receive([()])
+        assert key == producer.keys.queue(queue, "ready_marker").encode()
+
+
+def test_a_marker_set_between_two_waits_is_not_missed(watching: ClusterWire, producer: RedisStore) -> None:
+    assert wait(watching, producer, 0.01) is None
+    producer.enqueue([message("a", queue="sync")])
+    assert wait(watching, producer) == producer.keys.queue("sync", "ready_marker").encode()
+
+
+def test_of_two_waiting_one_takes_the_marker(
+    cluster_server: Server, watching: ClusterWire, producer: RedisStore
+) -> None:
+    other = cluster_server.wire()
+    for each in (watching, other):
+        each.send([("BLPOP", *markers(producer), 30)])
+    producer.enqueue([message("a", queue="mail")])
+    assert all(each.readable(10) for each in (watching, other))
+    taken = [each.receive([()])[0] for each in (watching, other)]
+    assert taken[0] is not None
+    assert taken[1] is None
+
+
+def test_the_commands_sent_with_a_wait_follow_what_ended_it(watching: ClusterWire, producer: RedisStore) -> None:
+    begun = threading.Event()
+
+    def enqueue() -> None:
+        begun.wait(10)
+        producer.enqueue([message("a", queue="search")])
+
+    thread = threading.Thread(target=enqueue)
+    thread.start()
+    begun.set()
+    lengths = [("HLEN", producer.keys.queue(queue, "records")) for queue in QUEUES]
+    _, *found = watching.once([("BLPOP", *markers(producer), 30), *lengths], blocking=30)
+    thread.join()
+    assert found == [int(queue == "search") for queue in QUEUES]
+
+
+def test_a_descriptor_says_when_there_is_something_to_receive(watching: ClusterWire, producer: RedisStore) -> None:
+    watching.send([("BLPOP", *markers(producer), 30)])
+    waiting = watching.fileno()
+    assert waiting is not None
+    assert select.select([waiting], [], [], 0.0)[0] == []
+    producer.enqueue([message("a", queue="billing")])
+    assert select.select([waiting], [], [], 10)[0]
+    assert watching.receive([()])[0] is not None
+
+
+def test_an_emptied_cluster_ends_a_wait(watching: ClusterWire, producer: RedisStore) -> None:
+    watching.send([("BLPOP", *markers(producer), 30)])
+    producer.wire.command("FLUSHALL")
+    assert watching.readable(10)
+
+
+def test_a_launch_that_may_not_watch_is_told_which_right_it_lacks(cluster_server: Server, producer: RedisStore) -> None:
+    admin = cluster_server.wire()
+    rules = ("on", ">secret", "~*", "+@all", "-client|tracking")
+    admin.command("CONFIG", "GET", "port")  # learns the nodes
+    for node in admin._nodes.values():  # type: ignore[attr-defined]  # noqa: SLF001
+        node.command("ACL", "SETUSER", "lacking", *rules)
+    wire = connecting(cluster_server.url.replace("://", "://lacking:secret@"), NAMESPACE)(lambda: Budget(5))
+    try:
+        with pytest.raises(PermissionDenied, match=r"\+client\|tracking"):
+            wire.once([("BLPOP", *markers(producer), 1)], blocking=1)
+    finally:
+        wire.close()

@@ -1,0 +1,43 @@
+"""A cluster as the server of the store's tests."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pollconsumer.store.cluster.topology import Topology
+from pollconsumer.store.cluster.wire import ClusterWire
+from pollconsumer.store.keyspace import Keys
+from pollconsumer.store.server import TIME
+from tests.store.servers import Server
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pollconsumer.store.connection import Command
+    from pollconsumer.store.patience import Patience
+    from pollconsumer.store.wire import Wire
+    from tests.cluster.nodes import Cluster
+
+OF_ALL_NODES = {"FLUSHALL", "KEYS", "SCRIPT", "CONFIG", "DBSIZE"}
+
+
+class TestedWire(ClusterWire):
+    """Commands without a key, which only tests send, go to all nodes."""
+
+    def all(
+        self, commands: Sequence[Command], *, mend: Callable[[], object] | None = None, blocking: float = 0.0
+    ) -> list[Any]:
+        if not commands or commands[0][0] not in OF_ALL_NODES:
+            return super().all([TIME] if commands == [("PING",)] else commands, mend=mend, blocking=blocking)
+        super().all([TIME])  # learns the nodes
+        answers = [self._node(node).all(commands)[0] for node in self._topology.primaries()]
+        return [[each for answer in answers for each in answer]] if commands[0][0] == "KEYS" else [answers[0]]
+
+
+def cluster_server(cluster: Cluster, namespace: str) -> Server:
+    topology, home = Topology(cluster.url), Keys(namespace).control("fences")
+
+    def make(patience: Callable[[], Patience], greet: Callable[[Wire], None] | None) -> Wire:
+        return TestedWire(cluster.url, topology, home, patience, greet=greet)
+
+    return Server(make, cluster.url)

@@ -1,0 +1,200 @@
+"""A cluster as one connection: which node gets a command, and what becomes of one that a node does not serve."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, closing
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pollconsumer.core.errors import ConfigurationError, StoreUnreachable
+from pollconsumer.store.cluster.address import ClusterAddress, Node, server_urls
+from pollconsumer.store.cluster.slots import slot_of
+from pollconsumer.store.cluster.topology import Topology
+from pollconsumer.store.cluster.wire import ClusterWire
+from pollconsumer.store.patience import Budget
+from pollconsumer.store.replies import Unanswered
+from tests.store.scripted_node import OK, ScriptedNode
+from tests.store.servers import Impatient
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pollconsumer.store.patience import Patience
+    from tests.store.scripted_node import Answer
+
+LOW, HIGH = "{b}", "{a}"
+"""Keys whose slots are in the lower half, and in the upper."""
+HOME = "{b}home"
+
+
+def numbered(number: int) -> Answer:
+    return lambda _: b":%d\r\n" % number
+
+
+@pytest.fixture
+def two() -> Iterator[list[ScriptedNode]]:
+    """Nodes that answer with their number, each with half of the slots."""
+    with ExitStack() as stack:
+        nodes = [stack.enter_context(ScriptedNode(numbered(number))) for number in (1, 2)]
+        for node in nodes:
+            node.nodes = nodes
+        yield nodes
+
+
+@pytest.fixture
+def connect() -> Iterator[Callable[..., ClusterWire]]:
+    with ExitStack() as stack:
+
+        def make(node: ScriptedNode, patience: Callable[[], Patience] = lambda: Budget(10)) -> ClusterWire:
+            return stack.enter_context(closing(ClusterWire(node.url, Topology(node.url), HOME, patience)))
+
+        yield make
+
+
+def once_moved(node: ScriptedNode, reply: bytes) -> Answer:
+    """The answer of a node that redirects the first command to ``node``, and knows the next ones."""
+    left = [b"-MOVED %d :%d\r\n" % (slot_of(LOW), node.port)]
+    return lambda _: left.pop() if left else reply
+
+
+@pytest.mark.parametrize(
+    ("key", "slot"),
+    [("123456789", 12739), ("{123456789}:r", 12739), ("a{123456789}{b}", 12739), ("", 0), (b"{123456789}", 12739)],
+)
+def test_a_key_belongs_to_the_slot_of_its_hash_tag(key: str | bytes, slot: int) -> None:
+    assert slot_of(key) == slot
+
+
+def test_an_empty_hash_tag_and_one_without_an_end_are_none() -> None:
+    assert slot_of("{}123") == slot_of(b"{}123") != slot_of("123")
+    assert slot_of("{123") != slot_of("123")
+
+
+def test_each_command_goes_to_the_node_of_its_slot_and_answers_keep_their_order(
+    two: list[ScriptedNode], connect: Callable[..., ClusterWire]
+) -> None:
+    wire = connect(two[0])
+    assert slot_of(LOW) < 8192 <= slot_of(HIGH)
+    script = ("EVALSHA", "0" * 40, 1, LOW, HIGH)
+    answers = wire.all([("GET", HIGH), ("GET", LOW), ("TIME",), script, ("GET", HIGH + "x")])
+    assert answers == [2, 1, 1, 1, 2]
+    assert two[0].seen == [b"GET {b}", b"TIME", b"EVALSHA %b 1 {b} {a}" % (b"0" * 40)]
+
+
+def test_only_a_redirected_command_is_sent_again_and_the_next_one_goes_to_the_new_node_at_once(
+    two: list[ScriptedNode], connect: Callable[..., ClusterWire]
+) -> None:
+    two[0].answer = once_moved(two[1], b":1\r\n")
+    wire = connect(two[0])
+    assert wire.all([("GET", LOW), ("GET", HIGH), ("GET", HOME)]) == [2, 2, 1]
+    assert wire.command("SET", LOW, 1) == 2
+    assert two[0].seen == [b"GET {b}", b"GET {b}home"]
+    assert two[1].seen == [b"GET {a}", b"GET {b}", b"SET {b} 1"]
+
+
+def test_a_command_for_a_slot_that_is_moving_is_asked_of_its_new_node_this_once(
+    two: list[ScriptedNode], connect: Callable[..., ClusterWire]
+) -> None:
+    two[0].answer = lambda _: b"-ASK %d :%d\r\n" % (slot_of(LOW), two[1].port)
+    two[1].answer = lambda command: OK if command == [b"ASKING"] else b":2\r\n"
+    wire = connect(two[0])
+    assert wire.all([("GET", LOW), ("GET", HIGH)]) == [2, 2]
+    assert two[1].seen == [b"GET {a}", b"ASKING", b"GET {b}"]
+    wire.command("GET", LOW)
+    assert two[0].seen == [b"GET {b}", b"GET {b}"]
+
+
+@pytest.mark.parametrize(
+    "error", ["TRYAGAIN Multiple keys request during rehashing of slot", "CLUSTERDOWN", "READONLY"]
+)
+def test_a_call_is_repeated_while_a_node_does_not_serve_the_slot(
+    two: list[ScriptedNode], connect: Callable[..., ClusterWire], error: str
+) -> None:
+    replies = [b"-%b\r\n" % error.encode(), b":1\r\n"]
+    two[0].answer = lambda _: replies.pop(0)
+    wire = connect(two[0])
+    assert wire.command("GET", LOW) == 1
+    assert wire.repeated
+
+
+def test_a_node_that_redirects_without_end_leaves_the_call_unanswered(
+    two: list[ScriptedNode], connect: Callable[..., ClusterWire]
+) -> None:
+    for node, other in zip(two, reversed(two), strict=True):
+        node.answer = lambda _, other=other: b"-MOVED %d :%d\r\n" % (slot_of(LOW), other.port)  # type: ignore[misc]
+    with pytest.raises(StoreUnreachable, match="redirected"):
+        connect(two[0], Impatient).command("GET", LOW)
+
+
+def test_after_a_loss_the_other_nodes_are_asked_who_has_the_slot(
+    two: list[ScriptedNode], connect: Callable[..., ClusterWire]
+) -> None:
+    wire = connect(two[0])
+    assert wire.command("GET", LOW) == 1
+    two[0].answer = lambda _: b""
+    for node in two:
+        node.nodes = two[1:]
+    assert wire.command("GET", LOW) == 2
+
+
+def test_what_one_node_may_have_carried_out_is_told_when_another_is_lost(
+    two: list[ScriptedNode], connect: Callable[..., ClusterWire]
+) -> None:
+    wire = connect(two[0])
+    two[1].answer = lambda _: b"-CLUSTERDOWN\r\n"
+    with pytest.raises(Unanswered) as alone:
+        wire.once([("SET", HIGH, 1)])
+    with pytest.raises(Unanswered) as among:
+        wire.once([("SET", LOW, 1), ("SET", HIGH, 1)])
+    assert (alone.value.sent, among.value.sent) == (False, True)
+
+
+def test_a_late_answer_of_one_node_is_not_taken_for_that_to_a_repetition(
+    two: list[ScriptedNode], connect: Callable[..., ClusterWire]
+) -> None:
+    wire = connect(two[0])
+    two[1].answer = lambda _: b"-CLUSTERDOWN\r\n"
+    with pytest.raises(Unanswered):
+        wire.once([("GET", HIGH), ("GET", LOW)])
+    two[0].answer = numbered(3)
+    assert wire.command("GET", LOW) == 3
+
+
+def test_a_wait_for_replicas_goes_to_every_node_that_is_written_to_and_the_fewest_count(
+    two: list[ScriptedNode], connect: Callable[..., ClusterWire]
+) -> None:
+    wire = connect(two[0])
+    assert wire.all([("SET", HIGH, 1), ("SET", LOW, 1), ("WAIT", 1, 100)]) == [2, 1, 1]
+    assert [node.seen[-1] for node in two] == [b"WAIT 1 100"] * 2
+    assert wire.all([("SET", HIGH, 1), ("WAIT", 1, 100)]) == [2, 2]
+
+
+def test_a_server_that_belongs_to_no_cluster_is_refused(
+    two: list[ScriptedNode], connect: Callable[..., ClusterWire]
+) -> None:
+    two[0].slots = b"-ERR This instance has cluster support disabled\r\n"
+    with pytest.raises(ConfigurationError, match="belongs to no cluster"):
+        connect(two[0]).command("GET", LOW)
+
+
+def test_the_nodes_of_a_url_share_its_login_and_options() -> None:
+    address = ClusterAddress("redis+cluster://user:se%40cret@h1:7000,[::1],h3?ssl=true&ssl_ca_certs=/ca.pem")
+    assert address.seeds == [Node("h1", 7000), Node("::1", 6379), Node("h3", 6379)]
+    assert address.url_of(Node("::2", 1)) == "rediss://user:se%40cret@[::2]:1?ssl_ca_certs=%2Fca.pem"
+
+
+@pytest.mark.parametrize(
+    ("url", "problem"),
+    [
+        ("redis+cluster://h/1", "no numbered databases"),
+        ("redis+cluster://h?db=1", "no numbered databases"),
+        ("redis+cluster://h?ssl=perhaps", "ssl must be true or false"),
+        ("redis+cluster://h?ssl_ca_certs=/ca.pem", "needs ssl=true"),
+    ],
+)
+def test_a_url_that_cannot_be_meant_is_refused(url: str, problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        server_urls(url)
+    with pytest.raises(ConfigurationError, match=problem):
+        ClusterAddress(url)
