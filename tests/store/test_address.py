@@ -62,7 +62,7 @@ def test_a_connection_begins_with_the_login_and_the_database_of_its_url(url: str
 def test_a_url_that_cannot_be_used_is_refused_before_anything_is_connected(url: str, fix: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         address_of(url)
-    assert str(caught.value).endswith(fix)
+    assert fix in str(caught.value)
 
 
 @pytest.mark.parametrize(
