@@ -251,9 +251,9 @@ def test_both_paths_leave_the_same(history: History) -> None:
 @pytest.mark.parametrize("act", ["", "result", "no JSON"])
 @pytest.mark.parametrize("handler", HANDLERS)
 def test_most_of_many_messages_take_the_quick_path(handler: str, act: str) -> None:
-    launched = Launched(History([Sent(act, handler)] * 300), quickly=True)
+    launched = Launched(History([Sent(act, handler)] * 150), quickly=True)
     handled = [name for name, _ in launched.acts if "unsettled" in name]
-    assert launched.quick > 0.93 * len(handled) >= 0.93 * 300
+    assert launched.quick > 0.87 * len(handled) >= 0.87 * 150
 
 
 SIXTH = [

@@ -28,6 +28,7 @@ def spin(until: Callable[[], bool] = lambda: False) -> None:
     end = time.monotonic() + PATIENCE
     while not until():
         assert time.monotonic() < end
+        time.sleep(0.001)
 
 
 STORE: dict[str, Any] = {"__name__": "pollconsumer.store.wire"}
