@@ -17,6 +17,10 @@ CERTIFICATE = "ssl_cert_reqs"
 TLS_OPTIONS = frozenset({*TLS_FILES, CERTIFICATE, "ssl_password", "ssl_check_hostname", "ssl_ciphers"})
 """Named as redis-py names them."""
 PORT = 6379
+KEPT_ALIVE_EVERY = 60
+"""Seconds: proxies forget connections that are idle for some minutes, often without a word to either end."""
+_IDLE: int = getattr(socket, "TCP_KEEPIDLE", 0) or getattr(socket, "TCP_KEEPALIVE", 0)
+"""Linux's name, or that of macOS."""
 
 
 class Address(NamedTuple):
@@ -46,6 +50,8 @@ class Address(NamedTuple):
             host: Any = self.host.encode() if self.host.isascii() else self.host
             opened = socket.create_connection((host, self.port), timeout)
             opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            opened.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            opened.setsockopt(socket.IPPROTO_TCP, _IDLE, KEPT_ALIVE_EVERY)
             return opened
         opened = socket.socket(socket.AF_UNIX)
         try:

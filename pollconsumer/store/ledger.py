@@ -10,7 +10,7 @@ from pollconsumer.store.id_text import id_text
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.wire import Wire
 
-_NUMBERS = ("running_seconds", "handled", "failed", "released", "yielded", "average_seconds", "margin_seconds")
+_NUMBERS = ("running_seconds", "handled", "failed", "released", "yielded", "average_seconds", "margin_seconds", "pid")
 _INSTANTS = ("started_ms", "acquired_ms", "ended_ms")
 _MAYBE = ("launch_offset_seconds", "exit_seconds")
 _BLANK: dict[str, Any] = {
@@ -20,6 +20,7 @@ _BLANK: dict[str, Any] = {
     "platform": "",
     "launcher": "",
     "run_id": None,
+    "host": "",
     **dict.fromkeys(_MAYBE),
 } | dict.fromkeys(_NUMBERS, 0)
 
@@ -65,7 +66,7 @@ def _read_entry(stored: bytes) -> dict[str, Any] | None:
         entry["role"],
         entry["stop_reason"] or "",
         entry.get("lineage") or "",
-        *(entry[name] or "" for name in ("platform", "launcher", "run_id")),
+        *(entry[name] or "" for name in ("platform", "launcher", "run_id", "host")),
     )
     sound = (
         all(isinstance(text, str) for text in texts)

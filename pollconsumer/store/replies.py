@@ -14,6 +14,7 @@ _PASSING = (
 )  # fmt: skip
 _REFUSED_IN_SCRIPT = ("ACL failure in script", "The user executing the script can't")
 LOGIN_REFUSED = ("NOAUTH", "WRONGPASS", "ERR AUTH")
+_UNKNOWN = re.compile(r"ERR unknown (?:sub)?command '([^']+)'")
 _NO_MORE_CLIENTS = "ERR max number of clients reached"
 
 
@@ -53,6 +54,9 @@ def raise_if_error(answer: Any) -> None:
         raise StoreRefused("key is not ours", rest, "another program writes to our namespace; choose another") from None
     if "WRONGTYPE" in text:
         raise StoreRefused("key of a wrong type", text, "another program uses our namespace; choose another") from None
+    if missing := _UNKNOWN.match(text):
+        fix = "have it enabled under its own name; docs/store.md lists all that is needed"
+        raise StoreRefused("server without a command", missing[1], fix) from None
     raise PollConsumerError("the store refused a command", text.removeprefix("ERR ")) from None
 
 

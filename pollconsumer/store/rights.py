@@ -36,4 +36,10 @@ KEEPER = (
 
 def demand(wire: Wire, rights: str, key: str) -> None:
     """Raise PermissionDenied, naming them, if any of ``rights`` to ``key`` are missing."""
-    refuse_without(wire.call("rights", [key], [*rights.split(), *wire.rights]))
+    refuse_without(lacking(wire, rights, key))
+
+
+def lacking(wire: Wire, rights: str, key: str) -> list[bytes]:
+    """Those of ``rights`` to ``key`` that are missing."""
+    missing: list[bytes] = wire.call("rights", [key], [*rights.split(), *wire.rights])
+    return missing

@@ -1,4 +1,4 @@
-"""Hosts: network namespaces, each with an address of its own, connected to this one by a pair of virtual interfaces."""
+"""Hosts: network namespaces, each with an address, a name and processes of its own, connected to this machine."""
 
 from __future__ import annotations
 
@@ -97,8 +97,9 @@ class Host:
             "POLLCONSUMER_STORE": self._url,
             "XDG_STATE_HOME": str(self._directory / self.name),
         }
-        named = ["unshare", "--uts", "sh", "-c", 'hostname "$0" && exec "$@"', self.name]
-        words = ["ip", "netns", "exec", self.name, *named, sys.executable, "-m", "pollconsumer", "-q", "run"]
+        apart = ["unshare", "--uts", "--pid", "--fork", "--mount-proc", "--kill-child"]
+        named = ["sh", "-c", 'hostname "$0" && exec "$@"', self.name]
+        words = ["ip", "netns", "exec", self.name, *apart, *named, sys.executable, "-m", "pollconsumer", "-q", "run"]
         while True:
             living = [launch for launch in self.launches if launch.poll() is None]
             if not self._gone and len(living) < MOST_LIVING:

@@ -18,6 +18,9 @@ class Encrypted:
         self._target = target.removeprefix("unix://")
         self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         certificate.configure_cert(self._context)
+        self.asked_for: list[str | None] = []
+        """The name that each connection asked for before it was encrypted."""
+        self._context.sni_callback = lambda _, name, __: self.asked_for.append(name)
         if client_ca is not None:
             client_ca.configure_trust(self._context)
             self._context.verify_mode = ssl.CERT_REQUIRED

@@ -94,6 +94,12 @@ def test_a_server_whose_certificate_is_vouched_for_is_used(make: Make, ca_file: 
     assert ping(f"rediss://localhost:{make().port}?ssl_ca_certs={ca_file}") == b"PONG"
 
 
+def test_a_proxy_in_front_of_many_servers_is_told_which_one_is_meant(make: Make, ca_file: Path) -> None:
+    server = make()
+    ping(f"rediss://localhost:{server.port}?ssl_ca_certs={ca_file}")
+    assert server.asked_for == ["localhost"]
+
+
 def test_a_certificate_of_an_unknown_authority_is_refused_at_once_and_names_the_option(make: Make) -> None:
     server = make()
     assert "ssl_ca_certs=FILE" in refusal(f"rediss://localhost:{server.port}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,7 @@ from pollconsumer.core.errors import (
     StoreUnreachable,
 )
 from pollconsumer.store import patience as module
+from pollconsumer.store.address import KEPT_ALIVE_EVERY, address_of
 from pollconsumer.store.producer import Enqueued
 from pollconsumer.store.redis_store import RedisStore
 from pollconsumer.store.replies import Unanswered
@@ -65,6 +67,8 @@ def say(reply: bytes) -> object:
         (b"-MISCONF Redis is configured to save RDB snapshots", StoreUnreachable),
         (b"-NOREPLICAS Not enough good replicas to write.", StoreUnreachable),
         (b"-ERR max number of clients reached", StoreUnreachable),
+        (b"-ERR unknown command 'INFO', with args beginning with: 'server'", StoreRefused),
+        (b"-ERR unknown subcommand 'LOAD'. Try SCRIPT HELP.", StoreRefused),
         (b"-ERR unknown command", PollConsumerError),
         (b"-ERR", PollConsumerError),
         (b"-", PollConsumerError),
@@ -258,6 +262,25 @@ def test_an_enqueue_whose_reply_is_lost_is_repeated_and_doubles_nothing(
     assert distant.enqueue([message("accepted")]) == [Enqueued("accepted", duplicate=False)]
     assert relay.lost == 1
     assert Looking(RedisStore(valkey.wire(), NAMESPACE)).listed("ready") == ["accepted"]
+
+
+def test_a_producer_whose_idle_connection_was_closed_enqueues_once_over_another(
+    relay: Relay, distant: RedisStore, valkey: Server
+) -> None:
+    """As proxies do, and servers with a timeout."""
+    distant.enqueue_one(message("first"))
+    valkey.wire().command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+    assert distant.enqueue_one(message("second")) == Enqueued("second", duplicate=False)
+    assert relay.lost == 0
+    assert Looking(RedisStore(valkey.wire(), NAMESPACE)).listed("ready") == ["first", "second"]
+
+
+def test_a_connection_over_a_network_is_kept_alive_while_it_is_idle() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        opened = address_of(f"redis://127.0.0.1:{listening.getsockname()[1]}").open(5)
+        with opened:
+            assert opened.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+            assert opened.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == KEPT_ALIVE_EVERY
 
 
 def test_an_enqueue_whose_every_reply_is_lost_ends_with_the_ids_to_repeat_it_with(

@@ -41,6 +41,7 @@ from pollconsumer.runtime.programs.command import Command
 from pollconsumer.store.inspector import Inspector
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.patience import Budget
+from pollconsumer.store.rights import LAUNCH, lacking
 from pollconsumer.store.server import now_ms, service_of
 
 if TYPE_CHECKING:
@@ -120,6 +121,12 @@ def check(as_json: bool) -> None:
     else:
         not_served = [_not_served(queue, service[queue], handlers) for queue in unserved]
         _print(report, settings, not_served, unchecked, longest)
+    refused = lacking(wire, LAUNCH, Keys(settings.namespace).control("fences"))
+    if refused:
+        log.warning(
+            "store: rights of a launch missing: %s; grant them, or have the server enable them: none can begin",
+            " ".join(each.decode().lower() for each in refused),
+        )
     for role in ("consumer", "mover") if movers else ("consumer",):
         if report[role]["launcher"] is LauncherRule.DROP and report[role]["schedule"] is None:
             log.warning(

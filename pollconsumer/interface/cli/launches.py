@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import click
@@ -32,6 +31,8 @@ NAMES = (
     "platform",
     "launcher",
     "run_id",
+    "host",
+    "pid",
 )
 
 
@@ -42,11 +43,12 @@ NAMES = (
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON array.")
 def launches(limit: int, as_json: bool) -> None:
     """The ledger: what every launch that held a lease did, newest first."""
-    entries = opened(Inspector).launches(limit)
+    reading = opened(Inspector)
+    entries = reading.launches(limit)
     if as_json:
         print_json([launch_as_json(entry) for entry in entries])
     else:
-        ledger_table(entries)
+        ledger_table(entries, reading.now())
 
 
 def launch_as_json(entry: dict[str, Any]) -> dict[str, Any]:
@@ -55,10 +57,12 @@ def launch_as_json(entry: dict[str, Any]) -> dict[str, Any]:
     return {name: entry[name] for name in NAMES} | times | {"queues": entry["queues"]}
 
 
-def ledger_table(entries: list[dict[str, Any]]) -> None:
-    """Like the log of the article: ``1 minute ago (55 seconds running time)``, and why, and how much."""
-    now = int(time.time() * 1000)
+def ledger_table(entries: list[dict[str, Any]], now: int) -> None:
+    """Like the log of the article: ``1 minute ago (55 seconds running time)``, and why, and how much; on which host, if
+    there are several. ``now`` in epoch ms of the server's clock, which stamped the entries."""
+    several = len({entry["host"] for entry in entries}) > 1
     headers = (
+        *(("host",) if several else ()),
         "launch",
         "role",
         "stopped",
@@ -71,7 +75,7 @@ def ledger_table(entries: list[dict[str, Any]]) -> None:
         "offset",
         "exit",
     )
-    print_table(headers, [_row(entry, now) for entry in entries])
+    print_table(headers, [((entry["host"],) if several else ()) + _row(entry, now) for entry in entries])
 
 
 def _row(entry: dict[str, Any], now: int) -> tuple[object, ...]:
