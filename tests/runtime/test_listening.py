@@ -104,6 +104,13 @@ def test_a_request_is_passed_on_once_with_a_signal(heard: Heard) -> None:
     assert [command[:2] for command in heard.store.sent] == [("BLPOP", "{n:mail}:kx:7")] * 2
 
 
+def test_a_mover_which_has_no_queues_of_its_own_is_not_connected_for_it() -> None:
+    store: Any = Store()
+    mover = Listening(os.getpid(), Progress(), store, Keys("n"), "7", [], lambda _: None)
+    assert not mover.wait(lambda seconds, descriptor: (seconds, descriptor) != (60.0, None), 60.0)
+    assert (store.sent, store.closed) == ([], 0)
+
+
 def test_what_the_launch_has_forgotten_is_not_asked_for_again(heard: Heard) -> None:
     heard.store.requested = [b"a"]
     heard.listen()

@@ -47,6 +47,8 @@ class Listening:
     def wait(self, wait: Callable[[float, int | None], bool], seconds: float) -> bool:
         """Wait for the launch's end by ``wait``, which is given seconds, and a descriptor at which it ends its wait.
         Returns whether the launch has ended, after so many seconds at most."""
+        if not self._markers:  # of a mover
+            return wait(seconds, None)
         self._report()
         until = time.monotonic() + seconds
         pause = FIRST_AFTER if not self._blocked else seconds
