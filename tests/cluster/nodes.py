@@ -93,6 +93,32 @@ class Cluster:
     def url(self) -> str:
         return "redis+cluster://" + ",".join(f"127.0.0.1:{node.port}" for node in self.nodes[:2])
 
+    def owner(self, slot: int) -> NodeProcess:
+        """The primary that says so itself."""
+        for node in self.primaries():
+            for first, last, (_, port, *_), *_ in node.ask("CLUSTER", "SLOTS"):
+                if first <= slot <= last and port == node.port:
+                    return node
+        raise LookupError(slot)
+
+    def move(self, slot: int, target: NodeProcess) -> None:
+        """As resharding tools do: key by key, while clients go on."""
+        source = self.owner(slot)
+        target.ask("CLUSTER", "SETSLOT", slot, "IMPORTING", source.id)
+        source.ask("CLUSTER", "SETSLOT", slot, "MIGRATING", target.id)
+        while keys := source.ask("CLUSTER", "GETKEYSINSLOT", slot, 10):
+            source.ask("MIGRATE", "127.0.0.1", target.port, "", 0, 5000, "KEYS", *keys)
+        for node in (target, source, *self.primaries()):
+            node.ask("CLUSTER", "SETSLOT", slot, "NODE", target.id)
+
+    def fail_over(self, primary: NodeProcess) -> None:
+        """Kill it, and start it again once its replica has taken its place."""
+        count = len(self.primaries())
+        primary.kill()
+        until(lambda: len(self.primaries()) == count)
+        primary.start()
+        until(lambda: _answers(primary) and not primary.is_primary() and _is_linked(primary))
+
     def primaries(self) -> list[NodeProcess]:
         return [node for node in self.nodes if node.process.poll() is None and node.is_primary()]
 
@@ -134,10 +160,14 @@ def _knows(node: NodeProcess, name: str) -> bool:
 
 def _is_complete(node: NodeProcess, primaries: int, replicas: int) -> bool:
     ranges = node.ask("CLUSTER", "SLOTS")
-    linked = node.is_primary() or b"master_link_status:up" in node.ask("INFO", "replication")
+    linked = node.is_primary() or _is_linked(node)
     return (
         b"cluster_state:ok" in node.ask("CLUSTER", "INFO")
         and len(ranges) == primaries
         and all(len(each) == 3 + replicas for each in ranges)
         and linked
     )
+
+
+def _is_linked(node: NodeProcess) -> bool:
+    return b"master_link_status:up" in node.ask("INFO", "replication")
