@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterator
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import urlsplit
+
+from pollconsumer.store.several_hosts import several_hosts
 
 
 def doubts(url: str) -> Iterator[str]:
@@ -14,14 +16,13 @@ def doubts(url: str) -> Iterator[str]:
 
         yield from dict.fromkeys(doubt for each in server_urls(url) for doubt in doubts(each))
         return
-    parts = urlsplit(url)
-    asked = parse_qs(parts.query)
-    if asked.get("ssl_cert_reqs", [""])[-1].lower() in ("none", "optional"):
+    login, _, _, asked = several_hosts(url)
+    if asked.get("ssl_cert_reqs", "").lower() in ("none", "optional"):
         yield "store: ssl_cert_reqs=none: anybody in between can read and change everything; name its CA instead"
-    password = parts.password or "password" in asked or "sentinel_password" in asked
-    if parts.scheme == "redis" and password and parts.hostname and not _is_loopback(parts.hostname):
-        yield f"store: the password goes to {parts.hostname} unencrypted; use rediss://"
-    if parts.scheme == "redis+sentinel" and password:
+    password = login.removesuffix("@").partition(":")[2] or "password" in asked or "sentinel_password" in asked
+    if url.startswith("redis:") and password and (host := urlsplit(url).hostname) and not _is_loopback(host):
+        yield f"store: the password goes to {host} unencrypted; use rediss://"
+    if url.startswith("redis+sentinel:") and password:
         from pollconsumer.store.sentinel import service_of  # few stores have them
 
         _, sentinels, primary = service_of(url)

@@ -7,13 +7,14 @@ import re
 import time
 from collections.abc import Sequence
 from typing import NamedTuple
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import unquote
 
 from pollconsumer.core.errors import ConfigurationError, PermissionDenied
 from pollconsumer.core.notation.redaction import redacted
 from pollconsumer.store.address import CERTIFICATE, TLS_OPTIONS, Address
 from pollconsumer.store.connection import Command, SocketConnection
 from pollconsumer.store.replies import LOGIN_REFUSED, ErrorReply
+from pollconsumer.store.several_hosts import several_hosts
 
 PORT = 26379
 ANSWER_WITHIN = 0.5
@@ -39,13 +40,11 @@ class Service(NamedTuple):
 def service_of(url: str) -> Service:
     """ValueError, with the broken rule, for an invalid URL."""
     try:
-        parts = urlsplit(url)
-        options = dict(parse_qsl(parts.query, strict_parsing=bool(parts.query)))
+        login, hosts, path, options = several_hosts(url)
     except ValueError:
         raise ValueError("not a URL that can be read") from None
-    login, _, hosts = parts.netloc.rpartition("@")
-    user, _, password = map(unquote, login.partition(":"))
-    name, _, database = map(unquote, parts.path.strip("/").partition("/"))
+    user, _, password = map(unquote, login.removesuffix("@").partition(":"))
+    name, _, database = map(unquote, path.strip("/").partition("/"))
     if not name:
         raise ValueError("name the service after the Sentinels, as in redis+sentinel://h1,h2,h3/mymaster")
     database = options.pop("db", database)
@@ -60,7 +59,7 @@ def service_of(url: str) -> Service:
     if options.get(CERTIFICATE, "none") not in ("none", "optional", "required"):
         raise ValueError(f"{CERTIFICATE} must be none, optional or required")
     tls = options if sentinels_encrypted else None
-    sentinels = tuple(Address(*_place(each), "", *asked, 0, tls) for each in hosts.split(","))
+    sentinels = tuple(Address(*_place(each), "", *asked, 0, tls) for each in hosts)
     return Service(
         name, sentinels, Address("", 0, "", user, password, int(database or 0), options if encrypted else None)
     )

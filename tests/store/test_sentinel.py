@@ -211,7 +211,7 @@ def test_a_url_names_sentinels_service_and_database_and_logins_for_both() -> Non
         ("redis+sentinel://h/m?ssl_ca_certs=f", "an option for TLS needs ssl=true"),
         ("redis+sentinel://h/m?ssl=perhaps", "ssl must be true or false"),
         ("redis+sentinel://h/m?ssl=true&ssl_cert_reqs=some", "ssl_cert_reqs must be none, optional or required"),
-        ("redis+sentinel://[h/m", "not a URL that can be read"),
+        ("redis+sentinel://[h/m", "write Sentinels as host:port,host:port"),
     ],
 )
 def test_a_url_that_cannot_be_meant_is_refused_by_its_rule(url: str, rule: str) -> None:

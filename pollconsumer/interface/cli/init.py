@@ -26,6 +26,7 @@ from pollconsumer.interface.settings.environment import SERVICE_LINK
 from pollconsumer.interface.settings.load import environment_in_force, read_settings
 from pollconsumer.interface.settings.model import PREFIX, Settings
 from pollconsumer.runtime.own_files import data_directory
+from pollconsumer.store.several_hosts import several_hosts
 
 LOCAL = ("cron", "systemd")
 WITH_IMAGE = ("kubernetes", "keda", "docker")
@@ -92,8 +93,13 @@ def _problems(platform: str, settings: Settings) -> Iterator[str]:
         yield f"store: the configuration file holds a password, and goes where the code goes: leave it to {STORE}"
     if settings.store == "embedded" and platform in WITHOUT_EMBEDDED:
         yield f"store: embedded; {WITHOUT_EMBEDDED[platform]}: name a redis:// or rediss:// URL"
-    elif settings.store.startswith("unix:") or urlsplit(settings.store).hostname in LOOPBACK:
+    elif settings.store.startswith("unix:") or _names_only_this_machine(settings.store):
         yield f"store: {redacted(settings.store)}; only this machine reaches it: name the server as {platform} does"
+
+
+def _names_only_this_machine(store: str) -> bool:
+    hosts = several_hosts(store).hosts
+    return all(urlsplit(f"//{host}").hostname in LOOPBACK for host in hosts)
 
 
 def _program() -> tuple[str, ...]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from typing import NamedTuple
-from urllib.parse import parse_qsl, quote, urlencode
+from urllib.parse import quote, urlencode
 
 from pollconsumer.core.errors import ConfigurationError
 from pollconsumer.core.notation.redaction import redacted
 from pollconsumer.store.address import address_of
+from pollconsumer.store.several_hosts import several_hosts
 
 SCHEME = "redis+cluster"
 _BOOLEANS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
@@ -21,11 +21,7 @@ class Node(NamedTuple):
 
 def server_urls(url: str) -> list[str]:
     """The URL of each server that ``url`` names. ValueError, with the broken rule, if it cannot be read."""
-    _, _, rest = url.partition("://")
-    authority = re.split("[/?#]", rest, maxsplit=1)[0]
-    path, _, query = rest.removeprefix(authority).partition("?")
-    login, at, hosts = authority.rpartition("@")
-    options = dict(parse_qsl(query, strict_parsing=bool(query)))
+    login, hosts, path, options = several_hosts(url)
     if path not in ("", "/", "/0") or options.get("db", "0") != "0":
         raise ValueError("a cluster has no numbered databases: end the URL after its hosts")
     encrypted = _BOOLEANS.get(options.pop("ssl", "false").lower())
@@ -34,7 +30,7 @@ def server_urls(url: str) -> list[str]:
     if not encrypted and any(name.startswith("ssl_") for name in options):
         raise ValueError("an option for TLS needs ssl=true")
     scheme, after = "rediss" if encrypted else "redis", f"?{urlencode(options, quote_via=quote)}" if options else ""
-    return [f"{scheme}://{login}{at}{host}{after}" for host in hosts.split(",")]
+    return [f"{scheme}://{login}{host}{after}" for host in hosts]
 
 
 class ClusterAddress:
