@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import signal
 import socket
 import subprocess
 import time
@@ -15,6 +13,7 @@ from pollconsumer.runtime.embedded.start import find_program
 from pollconsumer.store.address import address_of
 from pollconsumer.store.connection import SocketConnection
 from pollconsumer.store.replies import ErrorReply
+from tests.faults.proxy import Proxy
 from tests.short_directory import short_directory
 
 if TYPE_CHECKING:
@@ -32,69 +31,80 @@ LOST: tuple[type[Exception], ...] = (OSError, ErrorReply)
 
 
 class Server:
-    """A process, and the port where it listens. ``asked`` is on a port of its own if a proxy stands before it."""
+    """A process, and the port where others reach it: its own, or that of a proxy before its unix socket."""
 
-    def __init__(self, directory: Path, port: int, options: dict[str, Any], login: str = "", *extra: str) -> None:
-        self.port, self._directory, self._options, self._login = port, directory, options, login
-        self._extra = extra
+    def __init__(
+        self, directory: Path, options: dict[str, Any], login: str = "", *extra: str, proxied: bool = False
+    ) -> None:
+        self._directory, self._extra = directory, extra
+        self._options = {"bind": "127.0.0.1", "dir": directory, **options}
+        self._proxy = Proxy(directory / "s") if proxied else None
+        if self._proxy is None:
+            self.port = free_port()
+            self._options |= {"port": self.port}
+            self._url = f"redis://{login}127.0.0.1:{self.port}"
+        else:
+            self.port = self._proxy.port
+            self._options |= {"port": 0, "unixsocket": directory / "s"}
+            self._options |= {"replica-announce-ip": "127.0.0.1", "replica-announce-port": self.port}
+            self._url = f"unix://{login}{directory / 's'}"
         self.start()
 
     def start(self) -> None:
-        given = {"port": self.port, "bind": "127.0.0.1", "dir": self._directory, **self._options}
-        words = [str(word) for name, value in given.items() for word in (f"--{name}", *str(value).split())]
+        words = [str(word) for name, value in self._options.items() for word in (f"--{name}", *str(value).split())]
         with (self._directory / "log").open("ab") as log:
             self.process = subprocess.Popen([find_program(), *self._extra, *words], stdout=log, stderr=log)
 
     def ask(self, *command: Any) -> Any:
         """The reply to one command; OSError or ErrorReply."""
-        connection = SocketConnection(address_of(f"redis://{self._login}127.0.0.1:{self.port}"))
+        connection = SocketConnection(address_of(self._url))
         connection.connect(2.0)
         try:
             return connection.ask(command, 5.0)
         finally:
             connection.close()
 
-    def info(self, section: str = "replication") -> dict[str, str]:
-        lines = self.ask("INFO", section).decode().splitlines()
+    def info(self) -> dict[str, str]:
+        lines = self.ask("INFO", "replication").decode().splitlines()
         return dict(line.split(":", 1) for line in lines if ":" in line)
 
     def kill(self) -> None:
-        with suppress(ProcessLookupError):
-            os.kill(self.process.pid, signal.SIGCONT)
         self.process.kill()
         self.process.wait()
 
+    def cut_off(self, cut_off: bool) -> None:
+        """Whether nobody reaches it. It must be ``proxied``."""
+        assert self._proxy is not None
+        self._proxy.silent = cut_off
+
+    def close(self) -> None:
+        self.kill()
+        if self._proxy is not None:
+            self._proxy.close()
+
 
 class Trio:
-    """``password`` is that of the servers, ``sentinel_password`` that of the Sentinels."""
+    """``password`` is that of the servers, ``sentinel_password`` that of the Sentinels; ``proxied``: all reach a server
+    through its proxy."""
 
-    def __init__(
-        self, *, password: str = "", sentinel_password: str = "", options: dict[str, Any] | None = None
-    ) -> None:
+    def __init__(self, *, password: str = "", sentinel_password: str = "", proxied: bool = False) -> None:
         self.directory = short_directory()
-        ports = free_ports(6)
         login = f":{password}@" if password else ""
-        common: dict[str, Any] = {
+        options: dict[str, Any] = {
             "save": "''",
             "appendonly": "yes",
             "repl-diskless-sync-delay": 0,
             "repl-ping-replica-period": 1,
             **({"requirepass": password, "masterauth": password} if password else {}),
-            **(options or {}),
         }
-        self.servers = [
-            Server(
-                self._directory(f"server{at}"),
-                port,
-                common | ({"replicaof": f"127.0.0.1 {ports[0]}"} if at else {}),
-                login,
-            )
-            for at, port in enumerate(ports[:3])
-        ]
-        await_true(lambda: self.replicas_online(ports[0]) == 2)
-        self.sentinels = [
-            self._sentinel(at, port, ports[0], password, sentinel_password) for at, port in enumerate(ports[3:])
-        ]
+        self.servers: list[Server] = []
+        for at in range(3):
+            follows = {"replicaof": f"127.0.0.1 {self.servers[0].port}"} if at else {}
+            self.servers.append(Server(self._directory(f"server{at}"), options | follows, login, proxied=proxied))
+        await_true(lambda: _replicas_online(self.servers[0]) == 2)
+        self.sentinels: list[Server] = []
+        for at in range(3):
+            self.sentinels.append(self._sentinel(at, password, sentinel_password))
         self.await_ready()
         hosts = ",".join(f"127.0.0.1:{each.port}" for each in self.sentinels)
         asked = f"?sentinel_password={sentinel_password}" if sentinel_password else ""
@@ -105,10 +115,10 @@ class Trio:
         directory.mkdir()
         return directory
 
-    def _sentinel(self, at: int, port: int, primary: int, password: str, own: str) -> Server:
+    def _sentinel(self, at: int, password: str, own: str) -> Server:
         directory = self._directory(f"sentinel{at}")
         lines = [
-            f"sentinel monitor {SERVICE} 127.0.0.1 {primary} 2",
+            f"sentinel monitor {SERVICE} 127.0.0.1 {self.servers[0].port} 2",
             f"sentinel down-after-milliseconds {SERVICE} {DOWN_AFTER}",
             f"sentinel failover-timeout {SERVICE} 3000",
             f"sentinel parallel-syncs {SERVICE} 2",
@@ -117,30 +127,23 @@ class Trio:
         lines += [f"requirepass {own}", f"sentinel sentinel-pass {own}"] if own else []
         path = directory / "sentinel.conf"
         path.write_text("\n".join([*lines, ""]))
-        sentinel = Server(directory, port, {}, f":{own}@" if own else "", str(path), "--sentinel")
+        sentinel = Server(directory, {}, f":{own}@" if own else "", str(path), "--sentinel")
         await_true(lambda: sentinel.ask("SENTINEL", "DEBUG", *QUICK) == b"OK")
         return sentinel
 
     def await_ready(self) -> None:
         """Until all are of one mind: a primary with two replicas, and Sentinels that know them and each other."""
-        await_true(lambda: self.replicas_online(self.primary().port) == 2)
+        await_true(lambda: _replicas_online(self.primary()) == 2)
         for sentinel in self.sentinels:
             await_true(lambda sentinel=sentinel: _knows_all(sentinel, self.primary().port))  # type: ignore[misc]
 
     def primary(self) -> Server:
         """That of the first Sentinel that answers."""
-        for sentinel in getattr(self, "sentinels", ()):
+        for sentinel in self.sentinels:
             with suppress(*LOST):
-                port = int(sentinel.ask("SENTINEL", "GET-MASTER-ADDR-BY-NAME", SERVICE)[1])
+                port = _primary_of(sentinel)
                 return next(each for each in self.servers if each.port == port)
-        return self.servers[0]
-
-    def replicas(self) -> list[Server]:
-        return [each for each in self.servers if each is not self.primary()]
-
-    def replicas_online(self, port: int) -> int:
-        server = next(each for each in self.servers if each.port == port)
-        return sum("state=online" in value for name, value in server.info().items() if name.startswith("slave"))
+        raise ConnectionError("no Sentinel answers")
 
     def fail_over(self) -> Server:
         """Have a replica promoted. Returns the new primary."""
@@ -152,8 +155,12 @@ class Trio:
 
     def close(self) -> None:
         for each in (*self.servers, *self.sentinels):
-            each.kill()
+            each.close()
         shutil.rmtree(self.directory)
+
+
+def _replicas_online(primary: Server) -> int:
+    return sum("state=online" in value for name, value in primary.info().items() if name.startswith("slave"))
 
 
 def _primary_of(sentinel: Server) -> int:
@@ -173,15 +180,11 @@ def _knows_all(sentinel: Server, primary: int) -> bool:
     )
 
 
-def free_ports(count: int) -> list[int]:
-    """Of loopback. All are bound before any is let go, so that they differ."""
-    probes = [socket.socket() for _ in range(count)]
-    for probe in probes:
+def free_port() -> int:
+    """Of loopback."""
+    with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-    ports = [int(probe.getsockname()[1]) for probe in probes]
-    for probe in probes:
-        probe.close()
-    return ports
+        return int(probe.getsockname()[1])
 
 
 def await_true(holds: Callable[[], bool], within: float = PATIENCE) -> None:

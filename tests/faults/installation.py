@@ -1,4 +1,4 @@
-"""A user's installation on a server of its own, with a proxy between: directory, configuration, and processes."""
+"""A user's installation: directory, configuration, and processes; on a server of its own, with a proxy between."""
 
 from __future__ import annotations
 
@@ -48,14 +48,11 @@ class Command:
         return Ran(self.arguments, self.process.pid, self._seconds, self.process.returncode, output, errors)
 
 
-class Installation:
-    """``slow_loading``: its server takes a while to read its file."""
+class Place:
+    """An installation without its server, which is at ``url``."""
 
-    def __init__(self, *, slow_loading: bool) -> None:
+    def __init__(self, url: str = "") -> None:
         self.directory = short_directory()
-        self.server = Server(self.directory, PASSWORD, slow_loading=slow_loading)
-        self.proxy = Proxy(self.server.socket)
-        self.url = f"redis://:{PASSWORD}@127.0.0.1:{self.proxy.port}/0"
         self.commands: list[Command] = []
         self._number = 0
         self._lock = threading.Lock()
@@ -63,16 +60,14 @@ class Installation:
             "HOME": str(self.directory),
             "PATH": os.defpath,
             "PYTHONPATH": str(Path(pollconsumer.__file__).parents[1]),
-            "POLLCONSUMER_STORE": self.url,
+            "POLLCONSUMER_STORE": url,
             **{f"XDG_{kind}_HOME": str(self.directory / kind.lower()) for kind in ("DATA", "STATE", "CACHE")},
         }
-        self.server.start()
-        self.server.await_ready()
 
-    def configure(self, text: str, *sources: str) -> None:
-        """Its configuration, and files of this package beside it."""
+    def configure(self, text: str, *sources: str, of: str = __file__) -> None:
+        """Its configuration, and files beside it, which stand beside ``of``."""
         for name in sources:
-            shutil.copy(Path(__file__).with_name(name), self.directory / name)
+            shutil.copy(Path(of).with_name(name), self.directory / name)
         (self.directory / "config.toml").write_text(text)
 
     def start(self, *arguments: str) -> Command:
@@ -130,7 +125,24 @@ class Installation:
     def close(self, *, keep: bool = False) -> None:
         """End everything; ``keep`` the directory."""
         self.kill_all()
-        self.proxy.close()
-        self.server.close()
         if not keep:
             shutil.rmtree(self.directory)
+
+
+class Installation(Place):
+    """``slow_loading``: its server takes a while to read its file."""
+
+    def __init__(self, *, slow_loading: bool) -> None:
+        super().__init__()
+        self.server = Server(self.directory, PASSWORD, slow_loading=slow_loading)
+        self.proxy = Proxy(self.server.socket)
+        self.url = f"redis://:{PASSWORD}@127.0.0.1:{self.proxy.port}/0"
+        self.environment["POLLCONSUMER_STORE"] = self.url
+        self.server.start()
+        self.server.await_ready()
+
+    def close(self, *, keep: bool = False) -> None:
+        self.kill_all()
+        self.proxy.close()
+        self.server.close()
+        super().close(keep=keep)

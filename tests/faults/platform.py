@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tests.faults.installation import Command, Installation
+    from tests.faults.installation import Command, Place
 
 
 MOST_LIVING = 4
@@ -19,11 +19,13 @@ MOST_LIVING = 4
 
 
 class Platform:
-    """``groups`` are the options of a launch of each group of consumers."""
+    """``groups`` are the options of a launch of each group of consumers; ``move``: a mover is launched, too."""
 
-    def __init__(self, installation: Installation, period: float, groups: Sequence[Sequence[str]]) -> None:
+    def __init__(
+        self, installation: Place, period: float, groups: Sequence[Sequence[str]], *, move: bool = True
+    ) -> None:
         self._installation, self._period = installation, period
-        self._lines = [("run", *options) for options in groups] + [("move",)]
+        self._lines = [("run", *options) for options in groups] + ([("move",)] if move else [])
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._launch)
         self.launches: list[Command] = []
