@@ -101,9 +101,9 @@ class OutcomeUnknown(StoreUnreachable):
 class NotReplicated(OutcomeUnknown):
     """The messages ``ids`` are accepted, but lost if a replica without them is promoted."""
 
-    def __init__(self, ids: list[str], having: int, wanted: int, within: float) -> None:
+    def __init__(self, ids: list[str], problem: str) -> None:
         self.ids = ids
-        what = f"accepted, but only {having} of {wanted} replicas had it within {within:g}s"
+        what = f"accepted, but {problem}"
         StoreUnreachable.__init__(self, what, ", ".join(ids), "repeat the call with the same id: nothing is doubled")
 
 

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from pollconsumer.interface.logs import warn_of_store
 from pollconsumer.interface.settings.model import Settings
 from pollconsumer.runtime.own_files import OwnFiles
-from pollconsumer.runtime.store_opener import StoreOpener
-from pollconsumer.store.producer import Strict
+from pollconsumer.runtime.store_opener import EMBEDDED, StoreOpener
+
+if TYPE_CHECKING:
+    from pollconsumer.store.strict import Strict
 
 
 def strict_of(settings: Settings) -> Strict | None:
-    """The replication that producers wait for."""
-    return Strict(settings.strict.replicas, settings.strict.within) if settings.durability == "strict" else None
+    """What an acknowledgement waits for. The embedded server writes through before it answers."""
+    if settings.durability != "strict" or settings.store == EMBEDDED:
+        return None
+    from pollconsumer.store.strict import Strict  # few settings ask for it
+
+    return Strict(settings.strict.replicas, settings.strict.within, settings.strict.aof)
 
 
 def opener_of(
@@ -22,4 +29,4 @@ def opener_of(
     """An opener of connections, which opens nothing yet. ``files`` replace those of the settings; ``warn`` is told of
     what is doubtful about the store."""
     files = files or settings.state_files()
-    return StoreOpener(settings.store, settings.namespace, settings.durability, warn, files=files)
+    return StoreOpener(settings.store, settings.namespace, settings.durability, warn, files, strict_of(settings))

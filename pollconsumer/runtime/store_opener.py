@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING
 
 from pollconsumer.core.errors import CannotCreate
 from pollconsumer.core.notation.digests import sha256
@@ -12,8 +13,11 @@ from pollconsumer.runtime.own_files import OwnFiles, data_directory
 from pollconsumer.store.leases import Leases
 from pollconsumer.store.patience import Patience
 from pollconsumer.store.redis_store import RedisStore
-from pollconsumer.store.suitability import Suitability
+from pollconsumer.store.suitability import Suitability, count_replicas
 from pollconsumer.store.wire import Wire
+
+if TYPE_CHECKING:
+    from pollconsumer.store.strict import Strict
 
 EMBEDDED = "embedded"
 START_BUDGET = 10.0
@@ -48,9 +52,15 @@ class StoreOpener:
     """Makes connections to one store, and starts an embedded server lazily."""
 
     def __init__(
-        self, store: str, namespace: str, durability: str, warn: Callable[[str], None], files: OwnFiles
+        self,
+        store: str,
+        namespace: str,
+        durability: str,
+        warn: Callable[[str], None],
+        files: OwnFiles,
+        strict: Strict | None = None,
     ) -> None:
-        """``files`` remember the id of the store across processes."""
+        """``files`` remember the id of the store across processes. ``strict``: what launches wait for."""
         self._revive: Callable[[float], None] | None = None
         self._revive_silently: Callable[[float], None] | None = None
         self._url = store
@@ -67,7 +77,8 @@ class StoreOpener:
                 warn(doubt)
         self.namespace = namespace
         self.memo = StoreMemo(address, namespace, files)
-        self._greet = Suitability(namespace, self.memo, warn)
+        self._strict = strict
+        self._greet = Suitability(namespace, self.memo, warn, aof=strict is not None and strict.aof)
         self._of_cluster: Callable[..., Wire] | None = None
         if store.startswith("redis+cluster:"):
             from pollconsumer.store.cluster.wire import connecting  # few stores are one
@@ -82,6 +93,10 @@ class StoreOpener:
         """A connection to a store that may be closed, or another one than that which is known here."""
         return self._connection(patience, revive=self._revive, greet=self._greet.check_server)
 
+    def launch_wire(self, patience: Callable[[], Patience]) -> Wire:
+        """As `wire`; what a script changed counts as unanswered until replicas have it, where that is asked for."""
+        return self._connection(patience, revive=self._revive, greet=self._greet, strict=self._strict)
+
     def bare_wire(self, patience: Callable[[], Patience]) -> Wire:
         """An additional connection, which neither checks nor starts the server."""
         return self._connection(patience)
@@ -92,14 +107,16 @@ class StoreOpener:
         *,
         revive: Callable[[float], None] | None = None,
         greet: Callable[[Wire], object] | None = None,
+        strict: Strict | None = None,
     ) -> Wire:
         if self._of_cluster is not None:
-            return self._of_cluster(patience, greet=greet)
-        return Wire(self._url, patience, revive=revive, greet=greet)
+            return self._of_cluster(patience, greet=greet, strict=strict)
+        return Wire(self._url, patience, revive=revive, greet=greet, strict=strict)
 
     def for_heartbeat(self, patience: Callable[[], Patience]) -> tuple[Leases, RedisStore, Wire]:
         """For a heartbeat; starts the embedded server, too, since its launch may be busy for long."""
-        wire = self._connection(patience, revive=self._revive_silently)
+        greet = None if self._strict is None else count_replicas
+        wire = self._connection(patience, revive=self._revive_silently, greet=greet, strict=self._strict)
         return Leases(wire, self.namespace), RedisStore(wire, self.namespace), self.bare_wire(patience)
 
 

@@ -90,6 +90,12 @@ CLOSED = "closed:"
 CONTROL_SUFFIXES = {"queues_marker": "kq", "successor_waits": "sw"}
 
 
+def hash_beside(key: str) -> str:
+    """A hash in the slot of ``key``: the counters of its queue, or the fences of its namespace."""
+    tag = key.partition("}")[0]
+    return f"{tag}}}:{QUEUE_KEYS['counters'].suffix if ':' in tag else 'fences'}"
+
+
 class Keys:
     def __init__(self, namespace: str) -> None:
         self.namespace = namespace

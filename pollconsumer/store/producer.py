@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, repeat
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pollconsumer.core.errors import Conflict, NotReplicated, OutcomeUnknown, StoreUnreachable
 from pollconsumer.core.message import NO_OPTIONS, OPTIONS, Alike, NewMessage
@@ -12,9 +12,12 @@ from pollconsumer.store import rows
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.patience import SYSTEM_CLOCKS, Clocks
 from pollconsumer.store.replies import refuse_without
-from pollconsumer.store.rights import PRODUCER, WAIT
+from pollconsumer.store.rights import PRODUCER
 from pollconsumer.store.server import TIME, to_ms
 from pollconsumer.store.wire import Wire
+
+if TYPE_CHECKING:
+    from pollconsumer.store.strict import Strict
 
 Trip = list[list[NewMessage]]
 """Batches, each for one queue, sent in one write."""
@@ -45,26 +48,6 @@ class Origin(NamedTuple):
     queue: str
     number: int
     place: int
-
-
-class Strict(NamedTuple):
-    """How many replicas must have a message before `enqueue` returns, and within how many seconds.
-
-    ``replicas`` None: one, if the server has any.
-    """
-
-    replicas: int | None
-    within: float
-
-    def wanted(self, connected: int) -> int:
-        return min(1, connected) if self.replicas is None else self.replicas
-
-    def awaiting(self, wanted: int, counters: str) -> list[tuple[Any, ...]]:
-        """The end of a round trip that waits; ``counters`` of the queue that was written to.
-
-        WAIT covers what its connection wrote last; a repeated message may have been written by another.
-        """
-        return [("HSET", counters, "replicated", 1), ("WAIT", wanted, max(1, round(self.within * 1000)))]
 
 
 class Producer:
@@ -175,16 +158,16 @@ class Producer:
 
     def _send(self, trip: Trip, origin: Origin | None, done: int) -> list[Any]:
         """Answers of one round trip, after ``done`` messages of the same call."""
-        within, wanted, awaiting = 0.0, 0, list[tuple[Any, ...]]()
-        if self._strict is not None and (wanted := self._strict.wanted(self.wire.replicas)):
-            within = self._strict.within
-            awaiting = self._strict.awaiting(wanted, self.keys.queue(trip[-1][0].queue, "counters"))
-        commands = self._commands(trip, origin, done, "") + awaiting
-        answers = self._call(commands, lambda: trip, origin, done, awaiting, within)
-        if wanted and (having := answers.pop()) < wanted:
+        commands = self._commands(trip, origin, done, "")
+        if (strict := self._strict) is None:
+            return self._call(commands, lambda: trip, origin, done)
+        awaiting = strict.awaiting(self.wire.replicas, [self.keys.queue(batch[0].queue, "counters") for batch in trip])
+        answers = self._call(commands + awaiting, lambda: trip, origin, done, awaiting, strict.within)
+        if awaiting and (problem := strict.shortfall(answers[-1], self.wire.replicas)):
+            self.wire.close()  # the server may not be the primary any more
             accepted = [entry for entry, held in zip(trip, answers, strict=False) if isinstance(held, list)]
             if accepted:
-                raise NotReplicated(_ids_of(accepted), having, wanted, within)
+                raise NotReplicated(_ids_of(accepted), problem)
         return answers[: len(trip)]
 
     def _call(
@@ -231,7 +214,7 @@ class Producer:
         PermissionDenied if any of ``rights``, by default a producer's, is missing.
         """
         if queue not in self._registered:
-            rights = rights or (PRODUCER if self._strict is None else f"{PRODUCER} {WAIT}")
+            rights = rights or (PRODUCER if self._strict is None else f"{PRODUCER} {self._strict.right}")
             keys = [self.keys.control("queues"), self.keys.control("queues_marker")]
             args = [queue, self.keys.queue(queue, "rows"), *rights.split(), *self.wire.rights]
             refuse_without(self.wire.call("register", keys, args))

@@ -10,13 +10,13 @@ from pollconsumer.core.recurrence import First, Recurrence
 from pollconsumer.store import occurrences
 from pollconsumer.store.id_text import id_bytes
 from pollconsumer.store.replies import refuse_without
-from pollconsumer.store.rights import OPERATOR, WAIT, demand
+from pollconsumer.store.rights import OPERATOR, demand
 from pollconsumer.store.server import TIME, known_queues, now_ms, to_ms
 from pollconsumer.store.standing import RecurrenceStatus, Standing, readable
 
 if TYPE_CHECKING:
     from pollconsumer.store.inspector import Message
-    from pollconsumer.store.producer import Strict
+    from pollconsumer.store.strict import Strict
 
 PUT_BATCH, AT_ONCE = 50, 500
 """Recurrences in a script, about a millisecond of the server; in a round trip."""
@@ -126,18 +126,19 @@ class Recurrences(Standing):
         """Enqueue an occurrence now, beside those of its rule. Returns its id. NotReplicated if it is enqueued, but too
         few replicas confirmed in time."""
         recurrence, now = readable(standing), now_ms(self._wire)
-        self._demand(standing, OPERATOR if strict is None else f"{OPERATOR} {WAIT}")
+        self._demand(standing, OPERATOR if strict is None else f"{OPERATOR} {strict.right}")
         message_id = occurrences.id_of(recurrence.name, now)
         arguments = [standing.raw_name, message_id, now, occurrences.record_of(recurrence, now)]
         script = self._wire.scripts["trigger"]
         command = self._wire.script(script, self._keys.of_script(script, standing.queue), arguments)
-        if strict is None or not (wanted := strict.wanted(self._wire.replicas)):
+        if strict is None:
             self._wire.all([command])
             return message_id
-        awaiting = strict.awaiting(wanted, self._keys.queue(standing.queue, "counters"))
-        *_, having = self._wire.all([command, *awaiting], blocking=strict.within)
-        if having < wanted:
-            raise NotReplicated([message_id], having, wanted, strict.within)
+        awaiting = strict.awaiting(self._wire.replicas, [self._keys.queue(standing.queue, "counters")])
+        *_, answer = self._wire.all([command, *awaiting], blocking=strict.within)
+        if awaiting and (problem := strict.shortfall(answer, self._wire.replicas)):
+            self._wire.close()  # the server may not be the primary any more
+            raise NotReplicated([message_id], problem)
         return message_id
 
     def history(self, standing: RecurrenceStatus, limit: int) -> list[Occurred]:

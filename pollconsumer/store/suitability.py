@@ -13,6 +13,7 @@ from pollconsumer.store.server import info_fields
 from pollconsumer.store.wire import Wire
 
 OLDEST = (7, 0)
+OLDEST_WITH_WAITAOF = (7, 2)
 CLOSED = "closed "
 """What the id of a closed store begins with: see ``closing.py``."""
 
@@ -28,9 +29,12 @@ class Memo(Protocol):
 class Suitability:
     """Called on every new connection."""
 
-    def __init__(self, namespace: str, memo: Memo, warn: Callable[[str], None]) -> None:
+    def __init__(self, namespace: str, memo: Memo, warn: Callable[[str], None], *, aof: bool = False) -> None:
+        """``aof``: what is written must be in its append-only file."""
         self._key = Keys(namespace).control("store-id")
-        self._memo, self._warn = memo, warn
+        self._memo, self._warn, self._aof = memo, warn, aof
+        sections = ("server", "memory", "replication", *(["persistence"] if aof else []))
+        self._asked = [("INFO", section) for section in sections]
 
     def __call__(self, wire: Wire) -> None:
         """Raises StoreRefused; StoreUnreachable for a closed store; for a replica that, too, or Unanswered if another
@@ -45,13 +49,18 @@ class Suitability:
         """Without looking at which store it is, or whether it is closed. Returns what it holds as its id, an error of a
         node of a cluster where another one has that."""
         held: bytes | ErrorReply | None
-        *sections, held = wire.once(
-            [("INFO", "server"), ("INFO", "memory"), ("INFO", "replication"), ("GET", self._key)]
-        )
+        *sections, held = wire.once([*self._asked, ("GET", self._key)])
         info = info_fields(sections)
         version = info.get("redis_version", "0.0")
-        if tuple(int(part) for part in version.split(".")[:2]) < OLDEST:
+        numbers = tuple(int(part) for part in version.split(".")[:2])
+        if numbers < OLDEST:
             raise StoreRefused("server too old", f"Redis {version}", "needs Redis 7.0 or later, or Valkey")
+        if self._aof and numbers < OLDEST_WITH_WAITAOF:
+            raise StoreRefused(
+                "server too old for strict.aof", f"Redis {version}", "needs Redis 7.2 or later, or Valkey"
+            )
+        if self._aof and info.get("aof_enabled") != "1":
+            raise StoreRefused("strict.aof", "the server keeps no append-only file", "set appendonly yes there")
         if info.get("role") == "slave":
             if wire.follows:
                 raise Unanswered(f"{wire.place} is a replica", sent=False)
@@ -83,3 +92,9 @@ class Suitability:
         if held != known:
             found = "empty" if held is None else "another one"
             raise StoreRefused("store replaced", f"{wire.address} is {found}", RESTORE)
+
+
+def count_replicas(wire: Wire) -> None:
+    """All that a heartbeat asks of a new connection: its launch has checked the server."""
+    (section,) = wire.once([("INFO", "replication")])
+    wire.replicas = int(info_fields([section]).get("connected_slaves", 0))

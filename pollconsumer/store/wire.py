@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pollconsumer.core.errors import PollConsumerError, StoreUnreachable
 from pollconsumer.core.notation.redaction import redacted
@@ -15,6 +15,9 @@ from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.patience import Patience
 from pollconsumer.store.replies import ErrorReply, Unanswered, raise_if_error
 from pollconsumer.store.scripts import Script, Scripts
+
+if TYPE_CHECKING:
+    from pollconsumer.store.strict import Strict
 
 
 class Wire:
@@ -29,13 +32,15 @@ class Wire:
         greet: Callable[[Wire], object] | None = None,
         connect: Callable[[], Connection] | None = None,
         scripts: Scripts | None = None,
+        strict: Strict | None = None,
     ) -> None:
         """``revive`` starts an embedded server, within the given seconds; ``greet`` checks each new connection, and
-        raises if the server must not be used; ``connect`` makes another kind of connection."""
+        raises if the server must not be used; ``connect`` makes another kind of connection. ``strict``: what a script
+        changed counts as unanswered until it is confirmed."""
         self.address = redacted(url)
         self.patience = patience
         self.scripts = Scripts() if scripts is None else scripts
-        self._revive, self._greet = revive, greet
+        self._revive, self._greet, self.strict = revive, greet, strict
         self._tls: Mapping[str, str] | None = None
         self.follows = url.startswith("redis+sentinel:")
         """Whether another connection may be to another server."""
@@ -123,6 +128,10 @@ class Wire:
         interrupts it, as Ctrl-C does, so that no late reply is taken for another's.
         """
         try:
+            if self.strict is not None and any(command[0] == "EVALSHA" for command in commands):
+                from pollconsumer.store.strict import confirmed  # few launches wait for replicas
+
+                return confirmed(self, self.strict, commands, blocking)
             self.send(commands)
             return self.receive(commands, blocking=blocking)
         except (PollConsumerError, Unanswered):
@@ -159,7 +168,7 @@ class Wire:
                 self.send([("SCRIPT", "LOAD", script.code), commands[at]])
                 loaded, answers[at] = self._answers(2, timeout)
                 raise_if_error(loaded)
-        if loading and commands[-1][0] == "WAIT":
+        if loading and commands[-1][0] in ("WAIT", "WAITAOF"):
             self.send(commands[-1:])
             answers[-1:] = self._answers(1, timeout)
         for answer in answers:
@@ -178,6 +187,11 @@ class Wire:
             finally:
                 self._greet = greet
         raise_if_error(reply)
+
+    def connected_replicas(self) -> int:
+        """Connects first if need be."""
+        self._connected()
+        return self.replicas
 
     def readable(self, timeout: float) -> bool:
         """Whether an answer arrives within ``timeout`` seconds. A lost connection is readable: `receive` raises."""

@@ -399,8 +399,10 @@ MUTATIONS: tuple[Mutation, ...] = (
     _python("replies", "refusal", "    if lacking:", "    if False:"),
     _python("redis_store", "rights of a launch in a queue", "self.register(queue, LAUNCH)", "self.register(queue)"),
     _python("producer", "rights of a producer in a queue", '"rows"), *rights.split(), *self.wire.rights]', '"rows")]'),
-    _python("producer", "rights of one that waits for replicas", 'f"{PRODUCER} {WAIT}"', "PRODUCER"),
-    _python("leases", "rights of a launch", '            demand(self._wire, LAUNCH, control("fences"))\n', ""),
+    _python("producer", "rights of one that waits for replicas", 'f"{PRODUCER} {self._strict.right}"', "PRODUCER"),
+    _python("leases", "rights of a launch", "            demand(self._wire, LAUNCH if", "            str(LAUNCH if"),
+    _python("strict", "confirmation of what a launch changed", "        raise Unanswered(problem, sent=True)\n", ""),
+    _python("strict", "what a lost connection wrote", "for each in marked), waiting]", "for each in ()), waiting]"),
     _python("leases", "rights to break", '        demand(self._wire, OPERATOR, control("fences"))\n', ""),
     _python(
         "interventions", "rights", '            demand(self._wire, OPERATOR, self._keys.queue(queue, "rows"))\n', ""

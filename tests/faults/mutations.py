@@ -84,6 +84,7 @@ NEAREST = {
     "set_aside": ["recurring"],
     "settle": ["rates", "settling", "expiry", "putting", "concurrency_keys", "unique_keys", "id_memory"],
     "step": ["settling"],
+    "strict": ["replicas"],
     "removal": ["too_late"],
     "trim": ["trimming", "id_memory"],
     "trigger": ["putting"],

@@ -24,6 +24,7 @@ class Proxy:
         self._open: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # asyncio leaves that of accepted ones
         self.port: int = self._listener.getsockname()[1]
         self._thread = threading.Thread(target=self._run)
         self._to_lose = 0

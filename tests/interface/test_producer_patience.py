@@ -202,7 +202,7 @@ def test_a_call_that_waited_for_one_without_an_answer_has_what_is_left_of_its_pa
     assert (waiter.error, waiter.left) == (None, 0.75)
 
 
-@pytest.mark.parametrize("error", [None, NotReplicated(["a"], 0, 1, 1.0), ConfigurationError("x")])
+@pytest.mark.parametrize("error", [None, NotReplicated(["a"], "no replica had it"), ConfigurationError("x")])
 def test_a_call_that_waited_for_one_with_an_answer_has_its_patience_from_then_on(error: Exception | None) -> None:
     clock = Clock()
     waiter = fail(Calls(1.0, clocks=clock), clock, 0.0, error)

@@ -200,6 +200,7 @@ def test_a_printed_settings_object_does_not_show_the_store() -> None:
         ("[mover]\nbatch_size = 501", "mover.batch_size: 501; must be 1-500"),
         ("[strict]\nreplicas = 0", "strict.replicas: 0; must be 1-99"),
         ("[strict]\nreplicas = 1", "strict.replicas: 1; the embedded server has none"),
+        ("[strict]\naof = true", "strict.aof: True; the embedded server writes through anyway"),
         ("[strict]\nwithin = 0", "strict.within: 0; must be between 1ms and 60s"),
         ('[consumer]\nmin_margin = "60s"', "consumer.min_margin: 60; no time left to work, as timeout is 60s"),
         ("[consumer]\nmemory_limit = 256", "consumer.memory_limit: 256; too little for any process"),

@@ -31,6 +31,7 @@ WRITTEN = {
     "logs.format": ('"json"', "json"),
     "logs.target": ('"launch.log"', "launch.log"),
     "pings.dialect": ('"plain"', "plain"),
+    "strict.aof": ("true", "true"),
     "strict.within": ('"1s"', "1s"),
     "dashboard.static": ('"/var/www/queue"', "/var/www/queue"),
     "dashboard.token": ('"a-token-of-sixteen"', "a-token-of-sixteen"),
@@ -111,8 +112,8 @@ def with_what_it_needs(path: str) -> dict[str, tuple[str, str]]:
     """``path`` and its value, and the other keys without which its entry is refused."""
     table, *rest = path.split(".")
     wanted = {path: WRITTEN[path]}
-    if path == "strict.replicas":
-        wanted = {"store": WRITTEN["store"], path: WRITTEN[path]}  # the embedded server has none
+    if path in ("strict.replicas", "strict.aof"):
+        wanted = {"store": WRITTEN["store"], path: WRITTEN[path]}  # the embedded server has neither
     if table in TABLES:
         needed = dict(NEEDED[table])
         if rest[1] == "cron":

@@ -75,7 +75,7 @@ class Opener:
         patience = patience or (lambda: Budget(5.0, self._process))
         return Wire("redis://simulated", patience, connect=lambda: Link(self._server, self._process), scripts=SCRIPTS)
 
-    bare_wire = wire
+    bare_wire = launch_wire = wire
 
     def for_heartbeat(self, patience: Callable[[], Patience]) -> tuple[Leases, RedisStore, Wire]:
         wire = self.wire(patience)

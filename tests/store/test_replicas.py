@@ -1,4 +1,4 @@
-"""What is enqueued with ``durability = "strict"`` on a server that has a replica."""
+"""What is enqueued, settled and leased with ``durability = "strict"`` on a server that has a replica."""
 
 from __future__ import annotations
 
@@ -12,27 +12,32 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pollconsumer.core.errors import Conflict, NotReplicated, OutcomeUnknown
+from pollconsumer.core.errors import Conflict, NotReplicated, OutcomeUnknown, StoreRefused, StoreUnreachable
 from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.runtime.embedded.start import find_program
 from pollconsumer.store.connection import Command
+from pollconsumer.store.leases import Acquired, Group, Leases
 from pollconsumer.store.patience import Budget
-from pollconsumer.store.producer import Strict
 from pollconsumer.store.recurrences import Recurrences
 from pollconsumer.store.redis_store import RedisStore
 from pollconsumer.store.replies import Unanswered
+from pollconsumer.store.strict import Strict
 from pollconsumer.store.suitability import Suitability
 from pollconsumer.store.wire import Wire
 from tests.conftest import NAMESPACE
 from tests.short_directory import short_directory
 from tests.store.acting import QUEUE, Launch, chosen, message, names
 from tests.store.test_suitability import Memo
+from tests.store.test_wire import Tries
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
+    from pollconsumer.store.patience import Patience
+
 PATIENCE = 30.0
+SHORT = Strict(None, 0.05)
 
 
 class Pair:
@@ -45,11 +50,23 @@ class Pair:
     def url(self, which: str = "primary") -> str:
         return f"unix://{self.directory / which}"
 
-    def wire(self, url: str | None = None, *, greeted: bool = True) -> Wire:
-        greet = Suitability(NAMESPACE, Memo(), lambda _: None) if greeted else None
-        wire = Wire(url or self.url(), lambda: Budget(PATIENCE), greet=greet)
+    def wire(
+        self,
+        url: str | None = None,
+        *,
+        greeted: bool = True,
+        strict: Strict | None = None,
+        patience: Callable[[], Patience] = lambda: Budget(PATIENCE),
+    ) -> Wire:
+        aof = strict is not None and strict.aof
+        greet = Suitability(NAMESPACE, Memo(), lambda _: None, aof=aof) if greeted else None
+        wire = Wire(url or self.url(), patience, greet=greet, strict=strict)
         self._wires.append(wire)
         return wire
+
+    def launch(self, strict: Strict, tries: int = 1_000_000) -> RedisStore:
+        """A launch's store, with patience for so many tries of each call."""
+        return RedisStore(self.wire(strict=strict, patience=lambda: Tries(tries)), NAMESPACE)
 
     def store(self, replicas: int | None = None, within: float = 10.0) -> RedisStore:
         return RedisStore(self.wire(), NAMESPACE, Strict(replicas, within))
@@ -196,3 +213,83 @@ def test_a_conflict_is_no_word_about_the_replica_and_changes_nothing_there(pair:
     replica.command("REPLICAOF", "NO", "ONE")
     (reservation,) = Launch(RedisStore(replica, NAMESPACE)).reserve(9)
     assert reservation.payload == b'{"n":1}'
+
+
+# Launches
+
+
+def test_a_settlement_is_repeated_until_the_replica_has_it_and_counts_once(pair: Pair) -> None:
+    pair.store().enqueue([message("a"), message("b")])
+    launch = Launch(pair.launch(SHORT, tries=2))
+    first, _ = launch.reserve(2)
+    with pair.replica_stopped(), pytest.raises(StoreUnreachable, match=r"only 0 of 1 replicas had it within 0\.05s"):
+        launch.complete(first)
+    assert launch.complete(first).stale == []
+    replica = pair.wire(pair.url("replica"), greeted=False)
+    replica.command("REPLICAOF", "NO", "ONE")
+    later = Launch(RedisStore(replica, NAMESPACE), fence=2)
+    assert names(later.reserve(9)) == ["b"]
+
+
+def test_a_message_is_not_handed_out_before_the_replica_knows_of_its_reservation(pair: Pair) -> None:
+    pair.store().enqueue([message("a")])
+    launch = Launch(pair.launch(SHORT, tries=1))
+    with pair.replica_stopped(), pytest.raises(StoreUnreachable):
+        launch.reserve()
+    assert names(launch.reserve()) == ["a"]
+
+
+def test_a_lease_is_not_taken_before_the_replica_knows_of_its_fence(pair: Pair) -> None:
+    leases = Leases(pair.launch(SHORT, tries=1).wire, NAMESPACE)
+    taking = Group("consumer", (QUEUE,), 1), "launch", "{}", "{}"
+    with pair.replica_stopped(), pytest.raises(StoreUnreachable, match="only 0 of 1 replicas"):
+        leases.acquire(*taking)
+    taken = leases.acquire(*taking)
+    assert isinstance(taken, Acquired)
+    assert leases.renew(taken.holder, "consumer", "launch", "{}", "{}")
+    replica = pair.wire(pair.url("replica"), greeted=False)
+    assert replica.command("HGET", f"{{{NAMESPACE}}}:fences", "last") == taken.holder.fence.encode()
+
+
+def test_without_a_replica_a_launch_waits_for_none_unless_told(pair: Pair) -> None:
+    pair.wire(pair.url("replica"), greeted=False).command("REPLICAOF", "NO", "ONE")
+    primary = pair.wire(greeted=False)
+    while b"connected_slaves:0" not in primary.command("INFO", "replication"):
+        time.sleep(0.01)
+    assert Launch(pair.launch(SHORT, tries=1)).reserve() == []
+    with pytest.raises(StoreUnreachable, match="only 0 of 1 replicas"):
+        Launch(pair.launch(Strict(1, 0.01), tries=1), fence=2)
+
+
+# The append-only file
+
+
+def test_a_server_without_an_append_only_file_cannot_be_waited_for(pair: Pair) -> None:
+    with pytest.raises(StoreRefused, match=r"strict\.aof: the server keeps no append-only file; set appendonly yes"):
+        pair.launch(Strict(None, 1.0, aof=True)).enqueue([message("a")])
+
+
+@pytest.fixture
+def appending(pair: Pair) -> Iterator[Callable[[str], None]]:
+    """Sets the primary's appendfsync; both servers append, the replica at once."""
+    servers = [pair.wire(pair.url(name), greeted=False) for name in ("primary", "replica")]
+    for each in servers:
+        each.command("CONFIG", "SET", "appendonly", "yes", "appendfsync", "always")
+    yield lambda how: servers[0].command("CONFIG", "SET", "appendfsync", how)
+    for each in servers:
+        each.command("CONFIG", "SET", "appendonly", "no", "appendfsync", "everysec")
+
+
+def test_what_is_in_the_append_only_file_of_both_is_acknowledged(pair: Pair, appending: Callable[[str], None]) -> None:
+    appending("always")
+    strict = Strict(1, 10.0, aof=True)
+    RedisStore(pair.wire(strict=None), NAMESPACE, strict).enqueue([message("a")])
+    launch = Launch(pair.launch(strict))
+    assert launch.complete(*launch.reserve()).stale == []
+
+
+def test_what_is_not_in_the_file_in_time_is_in_doubt(pair: Pair, appending: Callable[[str], None]) -> None:
+    appending("no")
+    store = RedisStore(pair.wire(), NAMESPACE, Strict(None, 0.01, aof=True))
+    with pytest.raises(NotReplicated, match=r"accepted, but .*append-only file within 0\.01s|only 0 of 1 replicas"):
+        store.enqueue([message("a")])

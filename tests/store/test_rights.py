@@ -17,9 +17,9 @@ from pollconsumer.store.inspector import Inspector
 from pollconsumer.store.interventions import Interventions
 from pollconsumer.store.leases import Group, Leases
 from pollconsumer.store.patience import Budget
-from pollconsumer.store.producer import Strict
 from pollconsumer.store.recurring import Recurring
 from pollconsumer.store.redis_store import RedisStore
+from pollconsumer.store.strict import WAITING, Strict
 from pollconsumer.store.suitability import Suitability
 from pollconsumer.store.wire import Wire
 from tests.conftest import NAMESPACE
@@ -85,9 +85,7 @@ def needed(role: str) -> set[str]:
 
 def test_every_script_and_every_command_that_python_sends_has_a_role() -> None:
     assert scripts() == set.union(*SCRIPTS.values()), NEW
-    assert plain_commands() | {"EVALSHA", "SCRIPT|LOAD"} == LOGIN.union(OF_CLUSTERS, {rights.WAIT}, *PLAIN.values()), (
-        NEW
-    )
+    assert plain_commands() | {"EVALSHA", "SCRIPT|LOAD"} == LOGIN.union(OF_CLUSTERS, WAITING, *PLAIN.values()), NEW
 
 
 def test_every_call_of_a_script_names_its_command() -> None:

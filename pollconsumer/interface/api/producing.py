@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from pollconsumer.interface.settings.model import Settings
     from pollconsumer.runtime.handling.hooks import Hooks
     from pollconsumer.store.inspector import Message
-    from pollconsumer.store.producer import Producer, Strict
+    from pollconsumer.store.producer import Producer
+    from pollconsumer.store.strict import Strict
     from pollconsumer.store.wire import Wire
 
 T = TypeVar("T")

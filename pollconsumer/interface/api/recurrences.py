@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from pollconsumer.interface.api.app import PollConsumer
-    from pollconsumer.store.producer import Strict
     from pollconsumer.store.recurrences import Occurred, Put
     from pollconsumer.store.standing import RecurrenceStatus
+    from pollconsumer.store.strict import Strict
     from pollconsumer.store.wire import Wire
 
 

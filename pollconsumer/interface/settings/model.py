@@ -115,12 +115,14 @@ class DashboardSettings(Compared):
 
 @dataclass(eq=False, repr=False)
 class StrictSettings(Compared):
-    """Replication that ``durability = "strict"`` waits for. ``replicas`` unset: one, if the server has any."""
+    """What ``durability = "strict"`` waits for. ``replicas`` unset: one, if the server has any."""
 
     replicas: int | None = None
-    """How many must have a message, 1 to 99. Unset: one, if the server has any."""
+    """How many must have a change, 1 to 99. Unset: one, if the server has any."""
     within: Duration = 0.5
-    """How long `enqueue` waits for them."""
+    """How long `enqueue` waits for them, and a launch until it tries again."""
+    aof: bool = False
+    """Wait until it is in the append-only file of the server, and of these replicas: Redis 7.2, or Valkey."""
 
 
 @dataclass(eq=False, repr=False)
@@ -231,7 +233,7 @@ class Settings(Compared):
     handlers: tuple[str, ...] = ()
     """Modules to import; each registers its handlers."""
     durability: Literal["everysec", "strict"] = "everysec"
-    """``strict``: an acknowledged message is on disk (embedded), or on a replica."""
+    """``strict``: what is acknowledged is on disk (embedded), or on a replica."""
     state: str | None = None
     """Directory in which launches remember the store and their warnings; ``none`` keeps nothing. Unset: the user's."""
     trust_writable: bool = False

@@ -87,6 +87,8 @@ def _rules(settings: Settings, flags: Collection[str]) -> Iterator[tuple[str, ob
     yield "strict.replicas", replicas, replicas is None or 1 <= replicas <= 99, "must be 1-99"
     rule = "the embedded server has none: leave it unset, or name a store of yours"
     yield "strict.replicas", replicas, replicas is None or settings.store != "embedded", rule
+    rule = "the embedded server writes through anyway: leave it unset, or name a store of yours"
+    yield "strict.aof", settings.strict.aof, not settings.strict.aof or settings.store != "embedded", rule
     yield "strict.within", within, 0.001 <= within <= 60, "must be between 1ms and 60s"
     token, rule = settings.dashboard.token, f"must be {LEAST_TOKEN} or more printable ASCII characters without spaces"
     known = token is None or (

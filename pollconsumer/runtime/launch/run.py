@@ -89,7 +89,7 @@ def run_launch(
 def _take_lease(frame: Frame, group: Group, heartbeat: Heartbeat) -> HeldLaunch | None:
     """None if another successor waits already, or after the window's end or a signal."""
     host = frame.host
-    store = RedisStore(frame.opener.wire(frame.patience), frame.opener.namespace)
+    store = RedisStore(frame.opener.launch_wire(frame.patience), frame.opener.namespace)
     leases = Leases(store.wire, frame.opener.namespace)
     identity = host.identity(frame.id, group.role, group.queues, heartbeat)
     launcher = frame.plan.launcher

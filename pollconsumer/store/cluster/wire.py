@@ -15,6 +15,7 @@ from pollconsumer.store.connection import Command, Connection
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.patience import Patience
 from pollconsumer.store.replies import ErrorReply, Unanswered
+from pollconsumer.store.strict import WAITING, Strict, least
 from pollconsumer.store.wire import Wire
 
 RIGHTS = ("ASKING", "CLUSTER|SLOTS")
@@ -39,9 +40,10 @@ class ClusterWire(Wire):
         patience: Callable[[], Patience],
         *,
         greet: Callable[[Wire], object] | None = None,
+        strict: Strict | None = None,
     ) -> None:
         """``greet`` checks each new connection to a node; the node with the key ``home`` tells the time."""
-        super().__init__(url, patience, greet=greet, connect=_none)
+        super().__init__(url, patience, greet=greet, connect=_none, strict=strict)
         self.rights = RIGHTS
         self._topology, self._home = topology, home
         self._nodes: dict[Node, NodeWire] = {}
@@ -96,6 +98,11 @@ class ClusterWire(Wire):
             return self._watch.fileno()
         return next((self._nodes[node].fileno() for node, _ in self._sent), None)
 
+    def connected_replicas(self) -> int:
+        if not self._nodes:
+            self.command("TIME")
+        return self.replicas
+
     def servers(self) -> list[Wire]:
         """Connections to all nodes with a slot."""
         self.command("TIME")  # after that the nodes are known
@@ -120,7 +127,7 @@ class ClusterWire(Wire):
     def _owners(self, places: Sequence[int]) -> list[Part]:
         """A WAIT at the end goes to every node that is written to."""
         last = len(self._commands) - 1
-        waits = bool(self._commands) and self._commands[last][0] == "WAIT"
+        waits = bool(self._commands) and self._commands[last][0] in WAITING
         parts: dict[Node, list[int]] = {}
         for at in places:
             if not waits or at != last:
@@ -171,8 +178,8 @@ class ClusterWire(Wire):
             for at, answer in zip(places, of_node, strict=True):
                 redirection = self._topology.redirection(answer, node) if isinstance(answer, ErrorReply) else None
                 if redirection is None:
-                    is_wait = self._commands[at][0] == "WAIT" and answers[at] is not None
-                    answers[at] = min(answer, answers[at]) if is_wait else answer
+                    is_wait = self._commands[at][0] in WAITING and answers[at] is not None
+                    answers[at] = least(answer, answers[at]) if is_wait else answer
                     continue
                 kind, slot, owner = redirection
                 if kind == "MOVED":
