@@ -60,8 +60,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """xdist gives each of its processes one part of the list, and later takes from the ends of parts. Each part begins
     with its share of the tests that wait for processes: none of them is what everybody waits for in the end."""
-    if config.option.cluster:
-        items[:] = [item for item in items if "fakeredis" not in item.name]
+    cluster = config.option.cluster
+    items[:] = [each for each in items if "fakeredis" not in each.name or not cluster]
+    items[:] = [each for each in items if each.path.parent.name != "cluster" or cluster]
     parts = getattr(config, "workerinput", {"workercount": 1})["workercount"]
     waiting: list[pytest.Item] = []
     others: list[pytest.Item] = []

@@ -41,29 +41,37 @@ class Examiner:
 
     def facts(self, expected: Expected, data: Path | None = None) -> Facts:
         """``data``: the directory of the embedded server, None for another. Errors as of every read."""
-        now, server = self._server(data)
+        home, *others = self._wire.servers()
+        now, server = self._server(home, data)
         launches = self._inspector.launches(LAUNCHES_READ)
         groups = {launch["lineage"].rpartition(":")[0] for launch in launches if launch.get("lineage")}
         doubtful = self._recurring.doubtful(UNREADABLE_READ)
         return Facts(
             now=now,
-            server=server,
+            server=self._with_rights(server)._replace(place=home.place if others else ""),
             queues=[self._queue(counts, now) for counts in self._inspector.overview().queues],
             recurrences=[Recurring(each.name, each.queue, each.owners, each.error) for each in doubtful],
             launches=launches,
             slowest={group: self._slowest(group) for group in groups},
             expected=expected,
+            others=[self._server(other, None)[1]._replace(place=other.place) for other in others],
         )
 
-    def _server(self, data: Path | None) -> tuple[int, Server]:
-        """The time by its clock, and what it says of itself."""
+    def _with_rights(self, server: Server) -> Server:
         lacking = self._wire.call("rights", [self._keys.control("fences")], [*LAUNCH.split(), *CUTTING_OFF])
         missing = {each.decode() for each in lacking}
+        return server._replace(
+            lacking=tuple(name for name in LAUNCH.split() if name in missing),
+            may_cut_off=None if not self._wire.over_network else missing.isdisjoint(CUTTING_OFF),
+        )
+
+    def _server(self, wire: Wire, data: Path | None) -> tuple[int, Server]:
+        """The time by its clock, and what it says of itself."""
         sections = [("INFO", name) for name in ("server", "memory", "persistence", "replication")]
         before = time.time()
-        answer = self._wire.command(*TIME)
+        answer = wire.command(*TIME)
         after = time.time()
-        info = info_fields(self._wire.all(sections))
+        info = info_fields(wire.all(sections))
         now = to_ms(answer)
         lags = [_LAG.search(value) for name, value in info.items() if re.fullmatch(r"slave\d+", name)]
         return now, Server(
@@ -79,8 +87,6 @@ class Examiner:
             max_memory=int(info.get("maxmemory", 0)),
             policy=info.get("maxmemory_policy", "noeviction"),
             replica_lags=tuple(float(lag[1]) for lag in lags if lag),
-            lacking=tuple(name for name in LAUNCH.split() if name in missing),
-            may_cut_off=None if not self._wire.over_network else missing.isdisjoint(CUTTING_OFF),
         )
 
     def _queue(self, counts: QueueCounts, now: int) -> Queue:

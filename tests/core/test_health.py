@@ -62,6 +62,15 @@ def test_nothing_is_found_where_all_is_well() -> None:
     assert findings_of(facts(queues=(), ledger=())) == []
 
 
+def test_what_is_wrong_with_one_of_several_nodes_is_said_with_its_place() -> None:
+    nodes = [Server(place="h2:6379"), Server(place="h3:6379", appends=False)]
+    found = findings_of(facts(Server(place="h1:6379"))._replace(others=nodes))
+    assert [str(each) for each in found] == [
+        "no append-only file at h3:6379: accepted messages are lost if the server dies; "
+        "set appendonly yes, or attach a replica"
+    ]
+
+
 GIB = 1 << 30
 SERVERS = {
     "clock_skew": (Server(skew=-2.6, skew_within=0.5), Server(skew=2.4, skew_within=0.5)),

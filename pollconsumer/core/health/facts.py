@@ -26,7 +26,7 @@ class Server(NamedTuple):
     """``skew``: how far its clock is ahead of ours, known to ``skew_within``. ``appends``: it has an append-only file.
     ``broken``: what it could not write. ``disk_free``: None unless it is the embedded one. ``replica_lags``: of those
     that are online. ``lacking``: rights of a launch that this user does not have. ``may_cut_off``: this user may close
-    connections of its own; None where none go over a network."""
+    connections of its own; None where none go over a network. ``place``: host and port of one of several servers."""
 
     version: str = ""
     skew: float = 0.0
@@ -42,6 +42,7 @@ class Server(NamedTuple):
     replica_lags: tuple[float, ...] = ()
     lacking: tuple[str, ...] = ()
     may_cut_off: bool | None = None
+    place: str = ""
 
 
 class Queue(NamedTuple):
@@ -83,8 +84,9 @@ class Expected(NamedTuple):
 
 class Facts(NamedTuple):
     """``now``: in epoch ms of the server's clock. ``recurrences``: those that launches define, and some of those that
-    these could not read. ``launches``: the ledger's entries, newest first. ``slowest``: by
-    group of launches, the longest remembered duration of each handler."""
+    these could not read. ``launches``: the ledger's entries, newest first. ``slowest``: by group of launches, the
+    longest remembered duration of each handler. ``others``: the nodes of a cluster but ``server``, which has the
+    leases."""
 
     now: int
     server: Server
@@ -93,3 +95,4 @@ class Facts(NamedTuple):
     launches: Sequence[Mapping[str, Any]]
     slowest: Mapping[str, Mapping[str, float]]
     expected: Expected
+    others: Sequence[Server] = ()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from pollconsumer.core.health.facts import Facts, Finding
+from collections.abc import Iterator
+
+from pollconsumer.core.health.facts import Expected, Facts, Finding, Server
 from pollconsumer.core.health.groups import groups_of
 from pollconsumer.core.health.of_launches import of_launches
 from pollconsumer.core.health.of_queues import of_queues
@@ -11,9 +13,15 @@ from pollconsumer.core.health.of_server import of_server
 
 def findings_of(facts: Facts) -> list[Finding]:
     groups = groups_of(facts.launches, facts.now)
-    found = [*of_server(facts.server, facts.expected), *of_queues(facts, groups), *of_launches(facts, groups)]
+    found = [each for server in (facts.server, *facts.others) for each in _of_server(server, facts.expected)]
+    found += [*of_queues(facts, groups), *of_launches(facts, groups)]
     if facts.server.lacking and all(group.absent for group in groups):
         lacking = " ".join(each.lower() for each in facts.server.lacking)
         fix = "grant them (docs/store.md): a launch of this user cannot start"
         found.append(Finding("rights", None, "rights of a launch missing", lacking, fix))
     return found
+
+
+def _of_server(server: Server, expected: Expected) -> Iterator[Finding]:
+    for finding in of_server(server, expected):
+        yield finding._replace(what=f"{finding.what} at {server.place}") if server.place else finding

@@ -104,9 +104,10 @@ class ClusterWire(Wire):
         return self.replicas
 
     def servers(self) -> list[Wire]:
-        """Connections to all nodes with a slot."""
+        """Connections to all nodes with a slot, first to that which tells the time."""
         self.command("TIME")  # after that the nodes are known
-        return [self._node(node) for node in self._topology.primaries()]
+        home = self._topology.owner(slot_of(self._home))
+        return [self._node(node) for node in sorted(self._topology.primaries(), key=lambda node: node != home)]
 
     def close(self) -> None:
         for node in self._nodes.values():

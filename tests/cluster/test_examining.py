@@ -1,0 +1,37 @@
+"""What `doctor` and a move of a store see of a cluster."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pollconsumer.core.health.facts import Expected
+from pollconsumer.core.health.findings import findings_of
+from pollconsumer.store.closing import Closing
+from pollconsumer.store.examining import Examiner
+from tests.conftest import NAMESPACE
+from tests.store.acting import message
+
+if TYPE_CHECKING:
+    from pollconsumer.store.redis_store import RedisStore
+    from tests.store.servers import Server
+
+QUEUES = ("mail", "images", "reports", "billing", "sync", "search")
+
+
+def test_every_node_is_examined_and_named(cluster_server: Server) -> None:
+    facts = Examiner(cluster_server.wire(), NAMESPACE).facts(Expected())
+    places = {facts.server.place, *(each.place for each in facts.others)}
+    assert len(places) == 3
+    found = [str(each) for each in findings_of(facts)]
+    assert all(any(f"no append-only file at {place}:" in line for line in found) for place in places)
+
+
+def test_the_keys_of_all_nodes_are_closed_and_opened_again(cluster_server: Server, store: RedisStore) -> None:
+    store.enqueue([message(queue, queue=queue) for queue in QUEUES])
+    closing = Closing(cluster_server.wire(), NAMESPACE)
+    before = {place for place in closing.places() if place.queue}
+    assert {place.queue for place in before} == {*QUEUES}
+    closing.close("export", lambda _: None)
+    assert before <= {*closing.closed_places()}
+    closing.open()
+    assert {place for place in closing.places() if place.queue} == before
