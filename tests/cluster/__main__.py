@@ -22,18 +22,23 @@ def main() -> int:
     parser.add_argument("--queues", type=int, default=16)
     parser.add_argument("--pace", type=float, default=0.02, help="seconds between two messages, on average")
     parser.add_argument("--kill-every", type=float, default=0.0, help="seconds after which a primary is killed")
+    parser.add_argument("--freeze-every", type=float, default=0.0, help="seconds after which a primary is stopped")
     parser.add_argument("--move-every", type=float, default=0.0, help="seconds after which a slot is moved")
     parser.add_argument("--durability", default="everysec", choices=("everysec", "strict"))
     given = parser.parse_args()
     with ExitStack() as stack:
         cluster = None
         if given.nodes:
-            cluster = Cluster(given.nodes, int(given.kill_every > 0 or given.durability == "strict"))
+            cluster = Cluster(
+                given.nodes, int(given.kill_every + given.freeze_every > 0 or given.durability == "strict")
+            )
             stack.callback(cluster.close)
         url = cluster.url if cluster else stack.enter_context(tcp_server())
         trial = Trial(url, cluster, given.queues, launch=given.launch, durability=given.durability)
         stack.callback(trial.close)
-        result = trial.run(given.minutes * 60, given.pace, Faults(given.kill_every, given.move_every))
+        result = trial.run(
+            given.minutes * 60, given.pace, Faults(given.kill_every, given.freeze_every, given.move_every)
+        )
     ms = {f"p{share * 100:g}": round(result.quantile(share) * 1000, 2) for share in (0.5, 0.99, 1.0)}
     print(f"{result.acknowledged} acknowledged; lost: {len(result.lost)}; handled twice: {len(result.twice)}")
     print(f"enqueue -> handler, ms: {ms}; longest pause: {result.longest_pause:.2f} s")

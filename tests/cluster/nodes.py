@@ -111,12 +111,18 @@ class Cluster:
         for node in (target, source, *self.primaries()):
             node.ask("CLUSTER", "SETSLOT", slot, "NODE", target.id)
 
-    def fail_over(self, primary: NodeProcess) -> None:
-        """Kill it, and start it again once its replica has taken its place."""
-        count = len(self.primaries())
-        primary.kill()
-        until(lambda: len(self.primaries()) == count)
-        primary.start()
+    def fail_over(self, primary: NodeProcess, *, freeze: bool = False) -> None:
+        """Kill or stop it, and let it go on once its replica has taken its place."""
+        others = [node for node in self.primaries() if node is not primary]
+        if freeze:
+            primary.process.send_signal(signal.SIGSTOP)
+        else:
+            primary.kill()
+        until(lambda: any(node.is_primary() for node in self.nodes if node is not primary and node not in others))
+        if freeze:
+            primary.process.send_signal(signal.SIGCONT)
+        else:
+            primary.start()
         until(lambda: _answers(primary) and not primary.is_primary() and _is_linked(primary))
 
     def primaries(self) -> list[NodeProcess]:

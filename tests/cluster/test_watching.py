@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pollconsumer.core.errors import PermissionDenied
-from pollconsumer.store.cluster.wire import connecting
 from pollconsumer.store.patience import Budget
 from pollconsumer.store.redis_store import RedisStore
 from tests.conftest import NAMESPACE
@@ -123,17 +121,3 @@ def test_an_emptied_cluster_ends_a_wait(watching: ClusterWire, producer: RedisSt
     watching.send([("BLPOP", *markers(producer), 30)])
     producer.wire.command("FLUSHALL")
     assert watching.readable(10)
-
-
-def test_a_launch_that_may_not_watch_is_told_which_right_it_lacks(cluster_server: Server, producer: RedisStore) -> None:
-    admin = cluster_server.wire()
-    rules = ("on", ">secret", "~*", "+@all", "-client|tracking")
-    admin.command("CONFIG", "GET", "port")  # learns the nodes
-    for node in admin._nodes.values():  # type: ignore[attr-defined]  # noqa: SLF001
-        node.command("ACL", "SETUSER", "lacking", *rules)
-    wire = connecting(cluster_server.url.replace("://", "://lacking:secret@"), NAMESPACE)(lambda: Budget(5))
-    try:
-        with pytest.raises(PermissionDenied, match=r"\+client\|tracking"):
-            wire.once([("BLPOP", *markers(producer), 1)], blocking=1)
-    finally:
-        wire.close()

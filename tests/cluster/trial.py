@@ -32,6 +32,7 @@ class Faults(NamedTuple):
     """Seconds between two of a kind; 0 for none."""
 
     kill_every: float = 0.0
+    freeze_every: float = 0.0
     move_every: float = 0.0
 
 
@@ -77,7 +78,11 @@ class Trial:
         producer = self._start("-m", "tests.cluster.producing", str(self._queues), str(pace), stdin=subprocess.PIPE)
         harming = [
             threading.Thread(target=self._harm, args=(name, act, every, time.monotonic() + seconds))
-            for name, act, every in (("kill", self._kill, faults.kill_every), ("move", self._move, faults.move_every))
+            for name, act, every in (
+                ("kill", self._kill, faults.kill_every),
+                ("freeze", self._freeze, faults.freeze_every),
+                ("move", self._move, faults.move_every),
+            )
             if every
         ]
         for thread in harming:
@@ -149,6 +154,10 @@ class Trial:
     def _kill(self) -> None:
         assert self._cluster is not None
         self._cluster.fail_over(random.choice(self._cluster.primaries()))
+
+    def _freeze(self) -> None:
+        assert self._cluster is not None
+        self._cluster.fail_over(random.choice(self._cluster.primaries()), freeze=True)
 
     def _move(self) -> None:
         """A queue's slot, or that of leases, to another node."""

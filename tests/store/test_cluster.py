@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from contextlib import ExitStack, closing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pollconsumer.core.errors import ConfigurationError, StoreUnreachable
+from pollconsumer.core.errors import ConfigurationError, PollConsumerError, StoreUnreachable
 from pollconsumer.store.cluster.address import ClusterAddress, Node, server_urls
 from pollconsumer.store.cluster.slots import slot_of
 from pollconsumer.store.cluster.topology import Topology
@@ -168,6 +170,59 @@ def test_a_wait_for_replicas_goes_to_every_node_that_is_written_to_and_the_fewes
     assert wire.all([("SET", HIGH, 1), ("SET", LOW, 1), ("WAIT", 1, 100)]) == [2, 1, 1]
     assert [node.seen[-1] for node in two] == [b"WAIT 1 100"] * 2
     assert wire.all([("SET", HIGH, 1), ("WAIT", 1, 100)]) == [2, 2]
+
+
+def test_a_wait_for_replicas_follows_a_command_to_where_its_slot_moves(
+    two: list[ScriptedNode], connect: Callable[..., ClusterWire]
+) -> None:
+    two[0].answer = lambda command: (
+        b":9\r\n" if command[0] == b"WAIT" else b"-ASK %d :%d\r\n" % (slot_of(LOW), two[1].port)
+    )
+    wire = connect(two[0])
+    assert wire.all([("SET", LOW, 1), ("WAIT", 1, 100)]) == [2, 2]
+    assert two[1].seen == [b"ASKING", b"SET {b} 1", b"WAIT 1 100"]
+
+
+@pytest.mark.parametrize("refusing", [0, 1])
+def test_a_wait_that_a_node_refuses_is_refused_whatever_another_says(
+    two: list[ScriptedNode], connect: Callable[..., ClusterWire], refusing: int
+) -> None:
+    two[refusing].answer = lambda command: b"-ERR unknown command\r\n" if command[0] == b"WAITAOF" else OK
+    with pytest.raises(PollConsumerError, match="unknown command"):
+        connect(two[0]).all([("SET", LOW, 1), ("SET", HIGH, 1), ("WAITAOF", 1, 0, 100)])
+
+
+def test_a_node_that_has_become_a_replica_need_not_wait_for_what_it_redirects(
+    two: list[ScriptedNode], connect: Callable[..., ClusterWire]
+) -> None:
+    redirecting = b"-MOVED %d :%d\r\n" % (slot_of(LOW), two[1].port)
+    two[0].answer = lambda command: b"-ERR WAIT cannot be used\r\n" if command[0] == b"WAIT" else redirecting
+    assert connect(two[0]).all([("SET", LOW, 1), ("SET", HIGH, 1), ("WAIT", 1, 100)]) == [2, 2, 2]
+
+
+def test_after_each_doubt_another_node_is_asked_since_one_that_is_cut_off_says_what_was() -> None:
+    topology, asked = Topology("redis+cluster://h1,h2"), list[str]()
+
+    def ask(node: Node) -> list[Any]:
+        asked.append(node.host)
+        if node.host == "h4":
+            raise Unanswered("away", sent=False)
+        return [[0, 16383, [b"h3", 6379, b"id"], [b"h4", 6379, b"id"]]]
+
+    for _ in range(5):
+        topology.refresh(ask)
+    assert asked == ["h1", "h2", "h1", "h3", "h4", "h2"]
+    assert topology.primaries() == [Node("h3", 6379)]
+
+
+def test_a_launch_on_a_single_server_imports_nothing_of_clusters() -> None:
+    script = (
+        "import sys, pollconsumer.interface.cli.run; from pollconsumer.runtime.store_opener import StoreOpener;"
+        "StoreOpener('redis://h', 'n', 'everysec', print, None).wire(None);"
+        "print([name for name in sys.modules if 'cluster' in name])"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
 
 
 def test_a_server_that_belongs_to_no_cluster_is_refused(

@@ -82,7 +82,8 @@ class Topology:
             known |= dict.fromkeys(of_range)
             owners[first : last + 1] = of_range[:1] * (last + 1 - first)
         self._owners = owners
-        self._asked = sorted(dict.fromkeys([*known, *self.address.seeds]), key=lambda node: node == asked)
+        standing = [each for each in self._asked if each in known or each in self.address.seeds]
+        self._asked = [*dict.fromkeys([*standing, *known])]
         self.doubtful = False
 
 

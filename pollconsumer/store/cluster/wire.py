@@ -176,11 +176,14 @@ class ClusterWire(Wire):
                 self._topology.doubtful = True
                 raise
             del self._sent[0]
+            served = False
             for at, answer in zip(places, of_node, strict=True):
                 redirection = self._topology.redirection(answer, node) if isinstance(answer, ErrorReply) else None
                 if redirection is None:
-                    is_wait = self._commands[at][0] in WAITING and answers[at] is not None
-                    answers[at] = least(answer, answers[at]) if is_wait else answer
+                    is_wait = self._commands[at][0] in WAITING
+                    if served or not is_wait:  # one that has become a replica refuses to wait
+                        self._note(answers, at, answer)
+                    served = True
                     continue
                 kind, slot, owner = redirection
                 if kind == "MOVED":
@@ -191,11 +194,22 @@ class ClusterWire(Wire):
                     moved.append(at)
                 else:
                     elsewhere.append((at, owner))
+        waits = [each for each in self._commands[-1:] if each[0] in WAITING]
         for at, owner in elsewhere:
-            asking = [("ASKING",), self._commands[at]]
+            asking = [("ASKING",), self._commands[at], *waits]
             self._node(owner).send(asking)
-            _, answers[at] = self._node(owner).receive(asking)
+            _, answers[at], *waited = self._node(owner).receive(asking, blocking=blocking)
+            for answer in waited:
+                self._note(answers, -1, answer)
         return moved
+
+    def _note(self, answers: list[Any], at: int, answer: Any) -> None:
+        """Of the answers of several nodes to a WAIT, the least, or an error."""
+        before = answers[at]
+        if before is None or isinstance(answer, ErrorReply):
+            answers[at] = answer
+        elif not isinstance(before, ErrorReply):
+            answers[at] = least(answer, before)
 
     def _raise(self, error: ErrorReply, among: int) -> None:
         try:
