@@ -102,8 +102,13 @@ class Reservation:
         return bool(self.row[rows.FLAGS] & rows.CHECKPOINT)
 
     @property
+    def may_occur(self) -> bool:
+        """Whether it may be an occurrence, by its id."""
+        return self.id.endswith(b"Z")
+
+    @property
     def occurrence(self) -> Occurrence | None:
-        return occurrence_of(self.id) if self.id.endswith(b"Z") else None
+        return occurrence_of(self.id) if self.may_occur else None
 
     def has_expired(self, monotonic: float) -> bool:
         """Whether it is too late to begin. A redriven message does not expire: a person asked for it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
+from functools import partial
 from typing import NamedTuple
 
 from pollconsumer.core.message import Malformed, NewMessage, decode_payload
@@ -36,27 +37,18 @@ class Deliveries:
         """Of the last context."""
 
     def context_of(self, reservation: Reservation) -> Context:
-        lot = reservation.lot
         shared, state = self._shared, None
-        if shared is None or shared.lot is not lot:
-            shared = self._shared = self._shared_by(lot)
+        if shared is None or shared.lot is not reservation.lot:
+            shared = self._shared = self._shared_by(reservation.lot)
+        if not reservation.has_checkpoint and not reservation.may_occur:
+            return Context(partial(shared.delivery_of, reservation), shared.situation, reservation)
         if reservation.has_checkpoint:
             with suppress(Malformed):  # corrupt
                 state = decode_payload(self._store.last_checkpoint(reservation) or b"")
         instant = previous = None
         if (occurrence := reservation.occurrence) is not None:
             instant, previous = occurrence.instant, self._predecessors.of(reservation)
-        delivery = Delivery(
-            self._namespace,
-            lot.queue,
-            reservation.name,
-            lot.handler,
-            *shared.numbers,
-            state,
-            shared.headers,
-            instant,
-            previous,
-        )
+        delivery = shared.delivery_of(reservation)._replace(state=state, occurrence=instant, previous=previous)
         return Context(delivery, shared.situation, reservation)
 
     def _shared_by(self, lot: Lot) -> _Shared:
@@ -78,7 +70,8 @@ class Deliveries:
             hooks_before_enqueue(self._handlers.get(lot.handler)),
             launch.progress.stops.asked,
         )
-        return _Shared(lot, (rows.attempts(lot.row), rows.generation(lot.row), rows.fence(lot.row)), headers, situation)
+        numbers = rows.attempts(lot.row), rows.generation(lot.row), rows.fence(lot.row)
+        return _Shared(lot, self._namespace, numbers, headers, situation)
 
     def _save(self, reservation: Reservation, state: bytes) -> None:
         with self._store_of_handlers() as store, self._reporting.carried() as reports:
@@ -107,6 +100,12 @@ class _Shared(NamedTuple):
     """What the contexts of a lot share; ``numbers``: attempt, generation and fence."""
 
     lot: Lot
+    namespace: str
     numbers: tuple[int, int, int]
     headers: dict[str, str] | None
     situation: Situation
+
+    def delivery_of(self, reservation: Reservation) -> Delivery:
+        """Without what the store was asked for."""
+        lot = self.lot
+        return Delivery(self.namespace, lot.queue, reservation.name, lot.handler, *self.numbers, None, self.headers)

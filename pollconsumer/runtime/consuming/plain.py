@@ -85,11 +85,12 @@ class PlainPath:
                 break
             context = None
             if way.takes_context:
-                if done and reservation.occurrence:
-                    settling.complete(done)
-                    done = []
-                if settling.precedes(reservation):
-                    break
+                if reservation.may_occur:
+                    if done:
+                        settling.complete(done)
+                        done = []
+                    if settling.precedes(reservation):
+                        break
                 context = self._context_of(reservation)
             del reserved[0]
             if way.at_most_once:

@@ -79,10 +79,16 @@ class Context:
     """The message in hand, from its handler's point of view."""
 
     def __init__(
-        self, delivery: Delivery, situation: Situation, message: object = None, *, settled: bool = False
+        self,
+        delivery: Delivery | Callable[[], Delivery],
+        situation: Situation,
+        message: object = None,
+        *,
+        settled: bool = False,
     ) -> None:
-        """``message``: see `Situation`."""
-        self.delivery, self._message = delivery, message
+        """``delivery`` may be a function, called when it is first needed: many handlers take a context for one of its
+        actions alone. ``message``: see `Situation`."""
+        self._delivery, self._message = delivery, message
         self.deadline = situation.stop_before
         """Instant of the monotonic clock: the end of the window or, before that, of the handler's timeout."""
         self.enqueued: list[NewMessage] = []
@@ -103,6 +109,13 @@ class Context:
     def limit(self, seconds: float) -> None:
         """Start the handler's timeout."""
         self.deadline = min(self._situation.stop_before, self._situation.clock() + seconds)
+
+    @property
+    def delivery(self) -> Delivery:
+        found = self._delivery
+        if not isinstance(found, Delivery):
+            found = self._delivery = found()
+        return found
 
     @property
     def id(self) -> str:
@@ -240,4 +253,4 @@ class Context:
         encoded = encode_payload(state)
         with Shield():
             self._situation.save(self._message, encoded)
-        self.delivery = self.delivery._replace(state=state)
+        self._delivery = self.delivery._replace(state=state)
