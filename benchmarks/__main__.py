@@ -35,6 +35,7 @@ MEASURES = (
     "million",
     "listing",
     "recurrences",
+    "strict",
 )
 
 

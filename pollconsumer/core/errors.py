@@ -16,6 +16,7 @@
     ├── PermissionDenied            77   authentication, access rules, file modes
     └── ConfigurationError          78   settings, handler imports
         └── StoreRefused            78   evicting, replaced, too old, or keys of a wrong type
+            └── WentBack            78   it has lost what it had acknowledged
 
 A message is one line, ``WHAT: VALUE; FIX``.
 """
@@ -125,3 +126,7 @@ class ConfigurationError(PollConsumerError):
 
 class StoreRefused(ConfigurationError):
     """The store must not be used in its state."""
+
+
+class WentBack(StoreRefused):
+    """The store has lost what it had acknowledged, and ``strict.on_rollback`` is ``refuse``."""

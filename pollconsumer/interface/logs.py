@@ -132,6 +132,11 @@ def warn_of_store(text: str) -> None:
     log.warning("%s", text, extra=about(_without_numbers(text), kind=STANDING))
 
 
+def tell_of_store(text: str) -> None:
+    """Log a warning about what has happened to the store, each time."""
+    log.warning("%s", text, extra=NEWS)
+
+
 def damp(streaks: LaunchStreaks | None) -> None:
     """From now on damp warnings by ``streaks``; None disables that."""
     global _streaks  # one for the process, like the level

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from pollconsumer.interface.logs import warn_of_store
+from pollconsumer.interface.logs import tell_of_store, warn_of_store
 from pollconsumer.interface.settings.model import Settings
 from pollconsumer.runtime.own_files import OwnFiles
 from pollconsumer.runtime.store_opener import EMBEDDED, StoreOpener
@@ -29,4 +29,13 @@ def opener_of(
     """An opener of connections, which opens nothing yet. ``files`` replace those of the settings; ``warn`` is told of
     what is doubtful about the store."""
     files = files or settings.state_files()
-    return StoreOpener(settings.store, settings.namespace, settings.durability, warn, files, strict_of(settings))
+    return StoreOpener(
+        settings.store,
+        settings.namespace,
+        settings.durability,
+        warn,
+        files,
+        strict_of(settings),
+        tell=tell_of_store,
+        refuse_rollback=settings.strict.on_rollback == "refuse",
+    )

@@ -13,6 +13,7 @@ from pollconsumer.runtime.own_files import OwnFiles, data_directory
 from pollconsumer.store.leases import Leases
 from pollconsumer.store.patience import Patience
 from pollconsumer.store.redis_store import RedisStore
+from pollconsumer.store.rollback import Rollback
 from pollconsumer.store.suitability import Suitability, count_replicas
 from pollconsumer.store.wire import Wire
 
@@ -25,11 +26,11 @@ START_BUDGET = 10.0
 
 
 class StoreMemo:
-    """The id of a store, in a file outside of it."""
+    """The id of a store, and its marks, in files outside of it."""
 
     def __init__(self, address: str, namespace: str, files: OwnFiles) -> None:
         digest = sha256(f"{address}\n{namespace}".encode())[:32]
-        self._name, self._files = f"stores/{digest}", files
+        self._name, self._marks, self._files = f"stores/{digest}", f"marks/{digest}", files
 
     def read(self) -> str | None:
         try:
@@ -43,9 +44,16 @@ class StoreMemo:
 
     def forget(self) -> None:
         """CannotCreate if the file cannot be removed."""
-        self._files.remove(self._name)
-        if self.read() is not None:
-            raise CannotCreate("the id of the store that was known", self._name, "make its directory writable")
+        for name in (self._name, self._marks):
+            self._files.remove(name)
+            if self._files.read(name) is not None:
+                raise CannotCreate("what was known of the store", name, "make its directory writable")
+
+    def read_marks(self) -> str:
+        return (self._files.read(self._marks) or b"").decode("utf-8", "replace").strip()
+
+    def write_marks(self, text: str) -> None:
+        self._files.write(self._marks, f"{text}\n".encode())
 
 
 class StoreOpener:
@@ -59,8 +67,12 @@ class StoreOpener:
         warn: Callable[[str], None],
         files: OwnFiles,
         strict: Strict | None = None,
+        *,
+        tell: Callable[[str], None] | None = None,
+        refuse_rollback: bool = False,
     ) -> None:
-        """``files`` remember the id of the store across processes. ``strict``: what launches wait for."""
+        """``files`` remember the id of the store across processes. ``strict``: what launches wait for. ``tell`` is told
+        of a store that went back, instead of ``warn``; with ``refuse_rollback`` it is refused."""
         self._revive: Callable[[float], None] | None = None
         self._revive_silently: Callable[[float], None] | None = None
         self._url = store
@@ -77,8 +89,11 @@ class StoreOpener:
                 warn(doubt)
         self.namespace = namespace
         self.memo = StoreMemo(address, namespace, files)
-        self._strict = strict
-        self._greet = Suitability(namespace, self.memo, warn, aof=strict is not None and strict.aof)
+        self._strict, self._refuse_rollback = strict, refuse_rollback
+        self._rollback = Rollback(namespace, self.memo, tell or warn, refuse=refuse_rollback)
+        self._greet = Suitability(
+            namespace, self.memo, warn, aof=strict is not None and strict.aof, rollback=self._rollback
+        )
         self._of_cluster: Callable[..., Wire] | None = None
         if store.startswith("redis+cluster:"):
             from pollconsumer.store.cluster.wire import connecting  # few stores are one
@@ -113,11 +128,17 @@ class StoreOpener:
             return self._of_cluster(patience, greet=greet, strict=strict)
         return Wire(self._url, patience, revive=revive, greet=greet, strict=strict)
 
+    def note(self, wire: Wire) -> None:
+        """Remember across processes how far the store was, at the end of a launch."""
+        self._rollback.note(wire)
+
     def for_heartbeat(self, patience: Callable[[], Patience]) -> tuple[Leases, RedisStore, Wire]:
         """For a heartbeat; starts the embedded server, too, since its launch may be busy for long."""
         greet = None if self._strict is None else count_replicas
         wire = self._connection(patience, revive=self._revive_silently, greet=greet, strict=self._strict)
-        return Leases(wire, self.namespace), RedisStore(wire, self.namespace), self.bare_wire(patience)
+        leases = Leases(wire, self.namespace)
+        leases.refuse_rollback = self._refuse_rollback
+        return leases, RedisStore(wire, self.namespace), self.bare_wire(patience)
 
 
 def _revive(server: EmbeddedServer, durability: str, say: Callable[[str], None], left: float) -> None:

@@ -71,6 +71,9 @@ class Leases:
         self._wire = wire
         self._keys = Keys(namespace)
         self._allowed = False
+        self.refuse_rollback = False
+        self.rollback: tuple[int, int] | None = None
+        """The mark that the store had reached, and the one that the last renewal found, where that was lower."""
 
     def acquire(
         self, group: Group, launch: str, holder: str, entry: str, *, dead: Iterable[str] = ()
@@ -94,13 +97,14 @@ class Leases:
             *(control(f"lease:{lineage}") for lineage in lineages),
         ]  # fmt: skip
         ttls = [int(TTL * 1000), int(SUCCESSOR_TTL * 1000)]
-        args = [launch, *ttls, f"{group.name}:", LAUNCHES_KEPT, holder, entry, *dead]
+        args = [launch, *ttls, f"{group.name}:", LAUNCHES_KEPT, holder, entry, self._wire.greatest, *dead]
         answer = self._wire.call("acquire", keys, args)
         if answer[0] < 0:
             return None
         if answer[0] == 0:
             return Held(answer[1] / 1000, tuple(sign.decode() for sign in answer[2]), tuple(answer[3]))
         _, slot, fence, at, recent = answer
+        self._reached(int(fence))
         return Acquired(Holder(lineages[slot], fence.decode(), group.name), slot, at, tuple(filter(None, recent)))
 
     def withdraw(self, group: Group, launch: str) -> None:
@@ -150,14 +154,23 @@ class Leases:
         control = self._keys.control
         keys = [control(f"lease:{holder.lineage}"), control("fences"), control("seen"), control("ledger")]
         args = [holder.lineage, role, holder.fence, int(TTL * 1000), launch, description, entry]
-        answer: int = self._wire.call("renew", keys, args)
-        return None if answer < 0 else bool(answer)
+        held, *marks = self._wire.call("renew", keys, args)
+        before, mark = map(int, marks)
+        seen = self._wire.mark or int(holder.fence)
+        self.rollback = (seen, before) if before < seen else None
+        self._wire.mark, self._wire.greatest = mark, max(self._wire.greatest, seen, mark)
+        return None if held < 0 else bool(held)
 
     def release(self, holder: Holder, role: str, launch: str, entry: str) -> bool:
         """Release the lease and close the ledger's entry. False if another held the lease already."""
         names = (f"lease:{holder.lineage}", f"baton:{holder.group}", "fences", "seen", "ledger", "totals")
         keys = [self._keys.control(name) for name in names]
-        return bool(self._wire.call("release", keys, [holder.lineage, role, holder.fence, launch, entry]))
+        mark, released = self._wire.call("release", keys, [holder.lineage, role, holder.fence, launch, entry])
+        self._reached(int(mark))
+        return bool(released)
+
+    def _reached(self, mark: int) -> None:
+        self._wire.mark, self._wire.greatest = max(self._wire.mark, mark), max(self._wire.greatest, mark)
 
     def break_(self, lineage: str, fence: str) -> bool:
         """Take the lease from the holder with ``fence``. False if another holds it by now."""

@@ -79,6 +79,7 @@ class Producer:
         trip = [[message]]
         (answer,) = self._call([(*head, message.id, rows.new_record(message))], lambda: trip, None, 0)
         if answer == [b""]:
+            self.wire.witness = message.queue, message.id, False, self._clocks.monotonic()
             return Enqueued(message.id, False)
         return self._held(trip, trip[0], answer, 0, repeated=self.wire.repeated)[0]
 
@@ -108,6 +109,7 @@ class Producer:
         commands = [(*head, *chain.from_iterable(zip(each.ids, each.payloads, strict=True))) for each in batches]
         answers = self._call(commands, lambda: [list(each) for each in batches], None, 0)
         if answers == [b""] * len(batches):
+            self.wire.witness = messages.queue, messages.ids[-1], False, self._clocks.monotonic()
             return zip(messages.ids, repeat(False))
         results, repeated = list[Enqueued](), self.wire.repeated
         trip = [list(each) for each in batches]
@@ -133,7 +135,9 @@ class Producer:
             answers = self._send(trip, origin, done)
             repeated = self.wire.repeated
             for batch, held in zip(trip, answers, strict=True):
-                yield self._held(trip, batch, held, done, repeated=repeated)
+                results = self._held(trip, batch, held, done, repeated=repeated)
+                self.wire.witness = batch[-1].queue, results[-1].id, False, self._clocks.monotonic()
+                yield results
                 done += len(batch)
 
     def _held(

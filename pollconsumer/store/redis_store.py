@@ -197,6 +197,8 @@ class RedisStore(Producer):
         dead_letters: list[DeadLetter] = []
         for share, (at, gone, waiting, claims, wait_ms, left, set_aside, dead) in zip(shares, answers, strict=True):
             stale += gone
+            if share.runs and (last := share.runs[-1][2][-1]) not in gone:
+                self.wire.witness = share.queue, last, True, self._clocks.monotonic()
             successor = successor or bool(waiting)
             held_back = held_back or bool(left)
             if wait_ms >= 0 and (more_in is None or wait_ms < more_in * 1000):

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from pollconsumer.core.errors import StoreRefused, StoreUnreachable
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.replies import RESTORE, ErrorReply, Unanswered
 from pollconsumer.store.server import info_fields
 from pollconsumer.store.wire import Wire
+
+if TYPE_CHECKING:
+    from pollconsumer.store.rollback import Rollback
 
 OLDEST = (7, 0)
 OLDEST_WITH_WAITAOF = (7, 2)
@@ -29,10 +32,18 @@ class Memo(Protocol):
 class Suitability:
     """Called on every new connection."""
 
-    def __init__(self, namespace: str, memo: Memo, warn: Callable[[str], None], *, aof: bool = False) -> None:
-        """``aof``: what is written must be in its append-only file."""
+    def __init__(
+        self,
+        namespace: str,
+        memo: Memo,
+        warn: Callable[[str], None],
+        *,
+        aof: bool = False,
+        rollback: Rollback | None = None,
+    ) -> None:
+        """``aof``: what is written must be in its append-only file. ``rollback`` notices what was lost."""
         self._key = Keys(namespace).control("store-id")
-        self._memo, self._warn, self._aof = memo, warn, aof
+        self._memo, self._warn, self._aof, self._rollback = memo, warn, aof, rollback
         sections = ("server", "memory", "replication", *(["persistence"] if aof else []))
         self._asked = [("INFO", section) for section in sections]
 
@@ -44,6 +55,8 @@ class Suitability:
         held = self.check_server(wire)
         if not isinstance(held, ErrorReply):
             self._recognise(wire, known, held.decode() if held else None)
+            if self._rollback is not None:
+                self._rollback.look(wire)
 
     def check_server(self, wire: Wire) -> bytes | ErrorReply | None:
         """Without looking at which store it is, or whether it is closed. Returns what it holds as its id, an error of a

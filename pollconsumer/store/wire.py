@@ -19,6 +19,10 @@ from pollconsumer.store.scripts import Script, Scripts
 if TYPE_CHECKING:
     from pollconsumer.store.strict import Strict
 
+Witness = tuple[str, str | bytes, bool, float]
+"""The last message that was acknowledged to a caller: queue and id, whether it was completed, or else accepted, and
+when, on the monotonic clock."""
+
 
 class Wire:
     """A connection that is made lazily, and made again after a loss or in a child process."""
@@ -63,6 +67,9 @@ class Wire:
         """Those that it needs beside its caller's."""
         self.replicas = 0
         """The number of the server's replicas when it was greeted."""
+        self.mark = self.greatest = 0
+        """The store's mark as it was last seen, and the greatest one that is known: see ``rollback.py``."""
+        self.witness: Witness | None = None
 
     def _bearing(self) -> Patience:
         return self._call or self.patience()

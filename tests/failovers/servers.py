@@ -145,6 +145,12 @@ class Trio:
                 return next(each for each in self.servers if each.port == port)
         raise ConnectionError("no Sentinel answers")
 
+    def in_step(self) -> bool:
+        """Whether both replicas have all that was written."""
+        info = self.primary().info()
+        replicas = [value for name, value in info.items() if name.startswith("slave")]
+        return sum(f"offset={info['master_repl_offset']}," in each for each in replicas) == 2
+
     def fail_over(self) -> Server:
         """Have a replica promoted. Returns the new primary."""
         before = self.primary()

@@ -238,12 +238,12 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     # Leases
     _lua("acquire", "held by another", "if not sign or dead[sign] then", "if true then"),
-    _lua(
-        "acquire",
-        "fence above all earlier ones",
-        "math.max(tonumber(last) + 1, now)",
-        "now",
-    ),
+    _lua("acquire", "fence above all earlier ones", "raise_mark(math.max(tonumber(last), ", "raise_mark(math.max(0, "),
+    _lua("acquire", "fence above all that the launch has seen", "(last), tonumber(ARGV[8]))", "(last), 0)"),
+    _lua("parts/marks", "the mark rises", "math.max(before + 1, now_ms(), known + 1)", "math.max(before, known + 1)"),
+    _python("leases", "a renewal that finds less than was seen", "if before < seen else None", "if False else None"),
+    _python("rollback", "a connection that finds less than was seen", "if mark < seen:", "if False:"),
+    _python("rollback", "a message that is gone", "if not record and row is None:", "if False:"),
     _lua("acquire", "repeated call", "if lease[3] == ARGV[1] then return", "if false then return"),
     _lua("acquire", "one successor", "if waiting and waiting ~= ARGV[1] then return {-1} end", ""),
     _lua(
@@ -260,7 +260,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "if not fence and redis.call('HGET', fences, ARGV[1]) == ARGV[3] then",
         "if not fence then",
     ),
-    _lua("release", "owner compare", "if redis.call('HGET', lease, 'fence') ~= ARGV[3] then return 0 end", ""),
+    _lua("release", "owner compare", "if redis.call('HGET', lease, 'fence') ~= ARGV[3] then return {mark, 0} end", ""),
     _lua(
         "release",
         "fence taken back",

@@ -39,7 +39,7 @@ NEAREST_LONGEST = 90.0
 FAILED = re.compile(r"^(?:FAILED|ERROR) \S*?([^/\s]+::\S+)|^seed \d+: (\w+: .*)$", re.MULTILINE)
 
 NEAREST = {
-    "acquire": ["leases", "moving"],
+    "acquire": ["leases", "moving", "rollback"],
     "announce": ["recovering"],
     "audit": ["newer_versions", "auditing"],
     "begin": ["at_most_once"],
@@ -55,8 +55,9 @@ NEAREST = {
     "hold": ["recurring"],
     "id_memory": ["id_memory", "conflicts"],
     "interventions": ["rights"],
-    "leases": ["rights"],
+    "leases": ["rights", "rollback"],
     "limits": ["limits"],
+    "marks": ["rollback"],
     "occurrences": ["id_memory", "putting"],
     "outbox": ["outbox", "id_memory"],
     "promote": ["promoting", "too_late"],
@@ -81,6 +82,7 @@ NEAREST = {
     "retire": ["recovering"],
     "replies": ["rights"],
     "rights": ["rights"],
+    "rollback": ["rollback"],
     "set_aside": ["recurring"],
     "settle": ["rates", "settling", "expiry", "putting", "concurrency_keys", "unique_keys", "id_memory"],
     "step": ["settling"],

@@ -32,6 +32,7 @@ WRITTEN = {
     "logs.target": ('"launch.log"', "launch.log"),
     "pings.dialect": ('"plain"', "plain"),
     "strict.aof": ("true", "true"),
+    "strict.on_rollback": ('"refuse"', "refuse"),
     "strict.within": ('"1s"', "1s"),
     "dashboard.static": ('"/var/www/queue"', "/var/www/queue"),
     "dashboard.token": ('"a-token-of-sixteen"', "a-token-of-sixteen"),

@@ -77,6 +77,9 @@ class Opener:
 
     bare_wire = launch_wire = wire
 
+    def note(self, wire: Wire) -> None:
+        """There is no later process of the same user."""
+
     def for_heartbeat(self, patience: Callable[[], Patience]) -> tuple[Leases, RedisStore, Wire]:
         wire = self.wire(patience)
         return Leases(wire, NAMESPACE), RedisStore(wire, NAMESPACE, clocks=self._process), self.wire(patience)

@@ -58,8 +58,11 @@ def test_a_lease_is_not_taken_where_a_key_has_another_type(leases: Leases, wire:
 
 
 @pytest.mark.parametrize("garbage", [*GARBAGE, str(2**48 - 1)])  # no row can hold the fence after that
-def test_a_lease_is_not_taken_where_the_last_fence_is_no_number(leases: Leases, wire: Wire, garbage: str) -> None:
-    wire.command("HSET", control("fences"), "last", garbage)
+@pytest.mark.parametrize("field", ["last", "mark"])
+def test_a_lease_is_not_taken_where_last_fence_or_mark_is_no_number(
+    leases: Leases, wire: Wire, field: str, garbage: str
+) -> None:
+    wire.command("HSET", control("fences"), field, garbage)
     before = everything(wire)
     assert refused(leases).startswith(f"key is not ours: {control('fences')}; ")
     assert everything(wire) == before

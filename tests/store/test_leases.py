@@ -95,7 +95,7 @@ def test_the_fence_rises_though_the_clock_of_the_server_was_set_back(leases: Lea
     first = take(leases, "one")
     give_back(leases, first)
     second = take(leases, "two")
-    assert [int(first.fence), int(second.fence)] == [ahead + 1, ahead + 2]
+    assert ahead < int(first.fence) < int(second.fence)
 
 
 def test_leases_of_different_groups_share_one_line_of_fences(leases: Leases, wire: Wire) -> None:

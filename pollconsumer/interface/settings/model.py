@@ -123,6 +123,8 @@ class StrictSettings(Compared):
     """How long `enqueue` waits for them, and a launch until it tries again."""
     aof: bool = False
     """Wait until it is in the append-only file of the server, and of these replicas: Redis 7.2, or Valkey."""
+    on_rollback: Literal["warn", "refuse"] = "warn"
+    """What to do with a store that lost what it had acknowledged, whatever the durability."""
 
 
 @dataclass(eq=False, repr=False)

@@ -138,7 +138,7 @@ def _beat(
         leases, store, wire = open_store()
         fence, queues = tenure.acquired.holder.fence, tenure.identity.queues
         listening = Listening(parent, progress, wire, store.keys, fence, queues, tell)
-        keep(Parent(parent, ends, listening), progress, leases, tenure, SYSTEM_CLOCKS)
+        keep(Parent(parent, ends, listening), progress, leases, tenure, SYSTEM_CLOCKS, tell)
         try:
             if on_launch_death is not None:
                 on_launch_death(parent)

@@ -10,11 +10,12 @@ from pollconsumer.core.errors import LeaseLost, PollConsumerError, StoreRefused,
 from pollconsumer.core.notation.text import printable
 from pollconsumer.core.window import StopReason
 from pollconsumer.runtime.launch.entries import Held
-from pollconsumer.runtime.launch.progress import EMPTIED, LOST, Identity, Progress
+from pollconsumer.runtime.launch.progress import EMPTIED, LOST, ROLLED_BACK, Identity, Progress
 from pollconsumer.store.leases import RENEW_EVERY, TRUSTED_FOR, Acquired, Leases
 from pollconsumer.store.patience import Clocks
 from pollconsumer.store.redis_store import RedisStore
 from pollconsumer.store.reservations import DeadLetter
+from pollconsumer.store.rollback import went_back
 
 Tell = Callable[[str], None]
 
@@ -49,7 +50,7 @@ class Tenure(NamedTuple):
     hard_end: float
 
 
-def keep(launch: Watched, progress: Progress, leases: Leases, tenure: Tenure, clocks: Clocks) -> None:
+def keep(launch: Watched, progress: Progress, leases: Leases, tenure: Tenure, clocks: Clocks, tell: Tell) -> None:
     """Renew until the launch has ended, which may be a while after it has lost its lease."""
     identity, acquired, pause, lost = tenure.identity, tenure.acquired, 0.0, False
     while not launch.ends_within(pause):
@@ -61,7 +62,12 @@ def keep(launch: Watched, progress: Progress, leases: Leases, tenure: Tenure, cl
         entry = identity.entry(acquired, tenure.waited, asked - tenure.since, progress)
         with suppress(PollConsumerError):
             held = leases.renew(acquired.holder, identity.role, identity.launch, identity.description(), entry)
-            if held:
+            if leases.rollback is not None and held is not None:
+                tell(f"warning: {went_back(*leases.rollback)}")
+                lost = leases.refuse_rollback
+            if lost:
+                progress.trust_until(ROLLED_BACK)
+            elif held:
                 progress.trust_until(asked + TRUSTED_FOR)
                 pause = RENEW_EVERY
             else:

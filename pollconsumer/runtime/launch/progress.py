@@ -28,8 +28,8 @@ _END_AT = _COUNTS_AT + _COUNTS.size
 _REASONS = list(StopReason)
 
 
-LOST, EMPTIED = -1.0, -2.0
-"""Another holds the lease; the store was emptied."""
+LOST, EMPTIED, ROLLED_BACK = -1.0, -2.0, -3.0
+"""Another holds the lease; the store was emptied; it went back, and is refused for that."""
 
 
 class Counts(NamedTuple):
@@ -57,7 +57,7 @@ class Progress:
         self.trusted[0] = boot_time
 
     def trusted_until(self) -> float:
-        """On the boot clock; or LOST or EMPTIED."""
+        """On the boot clock; or LOST, EMPTIED or ROLLED_BACK."""
         return self.trusted[0]
 
     def count(self, counts: Counts) -> None:

@@ -12,7 +12,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
-from pollconsumer.core.errors import LeaseLost, PollConsumerError, StoreRefused, StoreUnreachable
+from pollconsumer.core.errors import LeaseLost, PollConsumerError, StoreRefused, StoreUnreachable, WentBack
 from pollconsumer.core.events import Event, LaunchEnded, PingFailed
 from pollconsumer.core.launcher.observing import Began, observed
 from pollconsumer.core.launcher.past import past_launches
@@ -24,12 +24,13 @@ from pollconsumer.runtime.launch.heartbeat import GONE, Heartbeat
 from pollconsumer.runtime.launch.held import Launch, LaunchPlan
 from pollconsumer.runtime.launch.host import Host, ThisProcess
 from pollconsumer.runtime.launch.keeping import Tenure
-from pollconsumer.runtime.launch.progress import EMPTIED
+from pollconsumer.runtime.launch.progress import EMPTIED, ROLLED_BACK
 from pollconsumer.runtime.store_opener import StoreOpener
 from pollconsumer.store.leases import TTL, Acquired, Group, Leases
 from pollconsumer.store.patience import Budget
 from pollconsumer.store.redis_store import RedisStore
 from pollconsumer.store.replies import RESTORE
+from pollconsumer.store.rollback import ACCEPT
 from pollconsumer.store.wire import Wire
 
 if TYPE_CHECKING:
@@ -182,6 +183,8 @@ class HeldLaunch:
         while self._clocks.boot_time() >= (until := self.progress.trusted_until()):
             if until == EMPTIED:
                 raise StoreRefused("store emptied while it was used", None, RESTORE)
+            if until == ROLLED_BACK:
+                raise WentBack("store went back while it was used", None, ACCEPT)
             if until < 0:
                 raise LeaseLost("lease lost", None, "a newer launch took it, or it was broken; nothing written since")
             if not self._heartbeat.is_alive():
@@ -221,6 +224,7 @@ class HeldLaunch:
         with suppress(StoreUnreachable):  # the lease then lapses by itself
             self.leases.release(self.holder, identity.role, identity.launch, entry)
             self.released = True
+            self._frame.opener.note(self.store.wire)
             self._clocks.at_exit(partial(self._note_exit, held, ended))
         self._clocks.leave_by(self._frame.exit_by(self._tenure.hard_end))
         end = LaunchEnded(

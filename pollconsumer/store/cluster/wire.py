@@ -148,6 +148,7 @@ class ClusterWire(Wire):
                 raise Unanswered(str(unanswered), sent=unanswered.sent or bool(self._sent)) from None
             self._sent.append((node, places))
         self.replicas = min((node.replicas for node in self._nodes.values()), default=0)
+        self.greatest = max((node.greatest for node in self._nodes.values()), default=self.greatest)
 
     def _receive(self, blocking: float) -> list[Any]:
         answers: list[Any] = [None] * len(self._commands)

@@ -1,14 +1,16 @@
 -- Take a free slot of a lease, or become the one that waits for it.
 -- KEYS fences next baton leases launches ledger closing
 --   (and each slot of the lease)
--- NEEDS whole
+-- NEEDS whole marks
 -- ARGV launch, ttl in ms, ms that a successor's claim lasts, lineage without its slot number, launches to remember,
---   holder and ledger entry as JSON, 'fence:seq' of each holder whose renewal is overdue by the caller's clock
+--   holder and ledger entry as JSON, the greatest mark that the caller knows of, 'fence:seq' of each holder whose renewal is
+--   overdue by the caller's clock
 -- Returns {1, slot, fence, now, recent ledger entries} when taken; {0, ms until the first lease may lapse, 'fence:seq' of
 --   each slot, holder of each slot} for the successor; {-1} when another is waiting already, or the store is about to close
 -- Refusals: FOREIGN with a corrupt key
 -- Idempotent: the same launch gets the same fence.
--- A fence is above every earlier one and not below the server's clock, so that a restored backup repeats none.
+-- A fence is above every earlier one, above every mark and fence that the caller has seen, and not below the server's clock,
+-- so that a restored backup or a promoted replica repeats none.
 
 redis.call('GET', next)  -- a key of another type is refused before anything is written
 redis.call('LLEN', launches)
@@ -17,7 +19,10 @@ redis.call('SISMEMBER', leases, '')
 
 local slots, now = {unpack(KEYS, 8)}, now_ms()
 local last = redis.call('HGET', fences, 'last') or '0'
-if not whole(last) or not whole(decimal(tonumber(last) + 1)) then return redis.error_reply('FOREIGN ' .. fences) end
+local mark = redis.call('HGET', fences, 'mark') or '0'
+if not (whole(last) and whole(mark)) or not whole(decimal(math.max(tonumber(last), tonumber(mark)) + 1)) then
+  return redis.error_reply('FOREIGN ' .. fences)
+end
 
 local function recent()  -- of each group that has or had a lease lately, ten on average
   local ids = redis.call('LRANGE', launches, 0, math.min(10 * math.max(#redis.call('SMEMBERS', leases), 1), 100) - 1)
@@ -25,7 +30,7 @@ local function recent()  -- of each group that has or had a lease lately, ten on
 end
 
 local dead = {}
-for i = 8, #ARGV do dead[ARGV[i]] = true end
+for i = 9, #ARGV do dead[ARGV[i]] = true end
 local held, signs, holders, lapse = {}, {}, {}, -1
 for i = 1, #slots do
   local lease = redis.call('HMGET', slots[i], 'fence', 'seq', 'launch', 'since', 'holder')
@@ -40,7 +45,7 @@ for i = 1, #slots do
   local sign = lease[1] and lease[1] .. ':' .. lease[2]
   if not sign or dead[sign] then
     local entries = recent()
-    local fence = decimal(math.max(tonumber(last) + 1, now))
+    local _, fence = raise_mark(math.max(tonumber(last), tonumber(ARGV[8])))
     local lineage = ARGV[4] .. (i - 1)
     redis.call('HSET', fences, 'last', fence, lineage, fence)
     redis.call('DEL', slots[i])

@@ -1,8 +1,8 @@
 -- Release a lease, wake the successor, close the launch's ledger entry.
 -- KEYS lease baton fences seen ledger totals
--- NEEDS numbers
+-- NEEDS marks
 -- ARGV lineage, role, fence, launch, ledger entry as JSON
--- Returns 1; 0 when another held the lease already (the ledger is still written)
+-- Returns the store's new mark, and 1; 0 when another held the lease already (the ledger is still written)
 -- Without its fence, a concurrent renewal cannot revive the lease.
 -- The launch is counted when its entry first has a stop reason: quotes within a JSON text are escaped.
 
@@ -13,9 +13,10 @@ if reason and string.find(redis.call('HGET', ledger, ARGV[4]) or '', '"stop_reas
 end
 redis.call('HSET', ledger, ARGV[4], ARGV[5])
 if redis.call('HGET', fences, ARGV[1]) == ARGV[3] then redis.call('HDEL', fences, ARGV[1]) end
-if redis.call('HGET', lease, 'fence') ~= ARGV[3] then return 0 end
+local _, mark = raise_mark(0)
+if redis.call('HGET', lease, 'fence') ~= ARGV[3] then return {mark, 0} end
 redis.call('DEL', lease, baton)
 redis.call('LPUSH', baton, 1)
 redis.call('PEXPIRE', baton, 1000)
 redis.call('HSET', seen, ARGV[2], now_ms())
-return 1
+return {mark, 1}

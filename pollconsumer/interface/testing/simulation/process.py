@@ -271,7 +271,7 @@ class SimulatedHeartbeat:
             if self.ends_within(1.0):
                 return
         leases, store, _ = self._open_store()
-        keep(self, self._progress, leases, self._tenure, self.process)
+        keep(self, self._progress, leases, self._tenure, self.process, self._tell)
         if self._on_launch_death is not None:
             self._on_launch_death(0)
         if self._progress.trusted_until() != EMPTIED:

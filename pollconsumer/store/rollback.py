@@ -1,0 +1,116 @@
+"""Notices a store that went back: a replica was promoted without the last writes, its file was cut, a backup restored.
+
+The store has a mark, which rises with each acquisition, renewal and release of a lease. Whoever has seen a higher one
+says so: a launch's heartbeat by each renewal, and any process when it connects, by what it or an earlier process of
+this user has seen. What was lost since the last renewal is noticed by whoever wrote it, when it connects anew.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple, Protocol
+
+from pollconsumer.core.errors import WentBack
+from pollconsumer.core.notation.instants import iso
+from pollconsumer.store.id_text import id_text
+from pollconsumer.store.keyspace import Keys
+from pollconsumer.store.producer import REPEAT_WITHIN_MS
+from pollconsumer.store.rows import ENDING
+from pollconsumer.store.server import count_of
+from pollconsumer.store.wire import Wire, Witness
+
+LIMIT = 1 << 48
+"""Of marks and fences: six bytes of a row."""
+ACCEPT = "see what is missing, then accept it: pollconsumer store adopt"
+_REFUSED = "refused: "
+
+
+class Marks(NamedTuple):
+    """``seen``: the mark that the store must have reached; ``greatest``: above every fence that is known."""
+
+    seen: int
+    greatest: int
+
+
+class MarkMemo(Protocol):
+    """Remembers text outside of the store."""
+
+    def read_marks(self) -> str: ...
+
+    def write_marks(self, text: str) -> None: ...
+
+
+class Rollback:
+    """What one process does about it."""
+
+    def __init__(self, namespace: str, memo: MarkMemo, warn: Callable[[str], None], *, refuse: bool) -> None:
+        """``refuse``: raise WentBack, here and in later processes, instead of a warning."""
+        self._keys, self._memo, self._warn, self._refuse = Keys(namespace), memo, warn, refuse
+        self._marks: Marks | None = None
+
+    def look(self, wire: Wire) -> None:
+        """Called on each new connection. Raises WentBack."""
+        marks = self._marks or self._remembered()
+        seen = max(marks.seen, wire.mark)
+        mark = count_of(wire.once([("HGET", self._keys.control("fences"), "mark")])[0])
+        self._marks = Marks(mark, max(marks.greatest, wire.greatest, mark))
+        wire.mark, wire.greatest = self._marks
+        if mark < seen:
+            line = went_back(seen, mark)
+        elif wire.witness is not None and (what := self._missing(wire, wire.witness)):
+            line = f"store went back: message {what}; {_may_be_lost(mark)}"
+        else:
+            return
+        wire.witness = None
+        self._tell(line)
+
+    def note(self, wire: Wire) -> None:
+        """Remember what was seen, at the end of a launch."""
+        self._memo.write_marks(f"{wire.mark} {wire.greatest}")
+
+    def _tell(self, line: str) -> None:
+        if self._refuse:
+            self._memo.write_marks(_REFUSED + line)
+            raise WentBack(line, None, ACCEPT)
+        if self._marks is not None:
+            self._memo.write_marks(f"{self._marks.seen} {self._marks.greatest}")
+        self._warn(line)
+
+    def _remembered(self) -> Marks:
+        text = self._memo.read_marks()
+        if text.startswith(_REFUSED):
+            raise WentBack(text.removeprefix(_REFUSED), None, ACCEPT)
+        numbers = [count_of(word.encode()) for word in text.split()]
+        return Marks(*numbers) if len(numbers) == len(Marks._fields) and max(numbers) < LIMIT else Marks(0, 0)
+
+    def _missing(self, wire: Wire, witness: Witness) -> str:
+        """What of ``witness`` is not so any more; empty if it is, or if it may be forgotten by now."""
+        queue, message_id, completed, at = witness
+        if (time.monotonic() - at) * 1000 > REPEAT_WITHIN_MS:
+            return ""
+        key = partial(self._keys.queue, queue)
+        record, row, *memories = wire.once(
+            [
+                ("HEXISTS", key("records"), message_id),
+                ("HGET", key("rows"), message_id),
+                *(("HEXISTS", key(memory), message_id) for memory in ("id_memory", "id_memory_before")),
+            ]
+        )
+        name = message_id if isinstance(message_id, str) else id_text(message_id)
+        if any(memories) or (row is not None and row[ENDING : ENDING + 1] != b"\0"):
+            return ""
+        if not record and row is None:
+            return f"{name}, which was accepted, is not there"
+        return f"{name}, which was completed, is to be handled again" if completed else ""
+
+
+def went_back(seen: int, mark: int) -> str:
+    """The line about it; both in epoch ms."""
+    return f"store went back: it had reached {iso(seen)}; {_may_be_lost(mark)}"
+
+
+def _may_be_lost(mark: int) -> str:
+    since = iso(mark) if mark else "its beginning"
+    return f"what was accepted since {since} may be lost, and what was completed since then be handled again"

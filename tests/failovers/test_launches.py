@@ -1,0 +1,39 @@
+"""A launch whose primary is replaced while it has a message in hand."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pollconsumer.store.patience import Budget
+from pollconsumer.store.producer import Producer
+from pollconsumer.store.wire import Wire
+from tests.failovers.servers import Trio, await_true
+from tests.store.acting import message
+
+if TYPE_CHECKING:
+    from tests.site import Site
+
+NAMESPACE = "pollconsumer"
+
+
+def test_it_settles_on_the_new_primary_and_goes_on(site: Site) -> None:
+    trio = Trio()
+    try:
+        first = message("first", handler="hold", queue="default", payload=b'{"name":"first"}')
+        others = [
+            message(f"m{n}", handler="record", queue="default", payload=b'{"name":"%d"}' % n, priority=1)
+            for n in range(5)
+        ]
+        Producer(Wire(trio.url, lambda: Budget(30.0)), NAMESPACE).enqueue([first, *others])
+        launch = site.start("run", "--until-empty", "--timeout", "1h", POLLCONSUMER_STORE=trio.url)
+        site.await_note("begin first")
+        await_true(trio.in_step)
+        trio.primary().kill()
+        await_true(lambda: trio.primary().info()["role"] == "master")
+        site.open_gate()
+        assert launch.wait(60) == 0
+        assert sorted(site.notes()) == ["0", "1", "2", "3", "4", "begin first", "end first"]
+        left = Producer(Wire(trio.url, lambda: Budget(30.0)), NAMESPACE).enqueue([first])
+        assert [entry.duplicate for entry in left] == [True]
+    finally:
+        trio.close()
