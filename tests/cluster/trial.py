@@ -67,7 +67,7 @@ class Trial:
             f'[mover]\ntimeout = "{launch}s"\n'
         )
         shutil.copy(Path(__file__).with_name("noting.py"), self.directory)
-        self._over = threading.Event()
+        self._over, self._one_fault = threading.Event(), threading.Lock()
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self._exits, self._said, self._faults = Counter[int](), Counter[str](), Counter[str]()
 
@@ -107,10 +107,11 @@ class Trial:
         acknowledged = (self.directory / ACKNOWLEDGED).read_text().split()
         notes = [line.split() for line in (self.directory / "notes").read_text().splitlines()]
         handled = Counter(name for name, _, _ in notes)
+        begun = sorted(float(at) for _, _, at in notes)
         first: dict[str, float] = {}
         for name, since, at in notes:
-            first.setdefault(name, float(at) - float(since))
-        begun = sorted(float(at) for _, _, at in notes)
+            if float(since) > begun[0]:  # those before it waited for the first launch's start
+                first.setdefault(name, float(at) - float(since))
         return Result(
             acknowledged=len(acknowledged),
             lost=[name for name in acknowledged if name not in handled],
@@ -148,7 +149,8 @@ class Trial:
 
     def _harm(self, name: str, act: Callable[[], None], every: float, until: float) -> None:
         while not self._over.wait(every) and time.monotonic() < until:
-            act()
+            with self._one_fault:
+                act()
             self._faults[name] += 1
 
     def _kill(self) -> None:
