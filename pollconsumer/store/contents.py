@@ -8,7 +8,7 @@ hashes and sets.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 from typing import NamedTuple
 
@@ -33,6 +33,11 @@ class Page(NamedTuple):
     """Number of the elements in pages before it."""
     values: list[bytes]
     """Of a hash fields and values, of a sorted set scores and members, else values."""
+
+
+def count_of(kind: str, values: Sequence[object]) -> int:
+    """The number of elements that a page's ``values`` are."""
+    return len(values) // _WIDTH.get(kind, 1)
 
 
 class Digest(NamedTuple):
@@ -64,7 +69,7 @@ def pages(wire: Wire, key: str, kind: str) -> Iterator[Page]:
             yield Page(at, values)
         if last:
             return
-        at += len(values) // _WIDTH.get(kind, 1)
+        at += count_of(kind, values)
         large = sum(map(len, values)) > PAGE_BYTES
         asked = max(FEWEST, asked // 2) if large else min(MOST, asked * 2)
 
@@ -83,7 +88,7 @@ class Summing:
     def add(self, page: Page) -> None:
         for element in _elements(self._kind, page):
             self._sum += int.from_bytes(blake2b(element, digest_size=16).digest(), "big")
-        self.count += len(page.values) // _WIDTH.get(self._kind, 1)
+        self.count += count_of(self._kind, page.values)
 
     def digest(self) -> Digest:
         return Digest(self.count, f"{self._sum % _MODULUS:032x}")

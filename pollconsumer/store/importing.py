@@ -10,7 +10,7 @@ from typing import Any
 
 from pollconsumer.core.errors import BadData, StoreRefused
 from pollconsumer.store.closing import IMPORT, Closing, Place
-from pollconsumer.store.contents import KINDS, Digest, Page, Totals, digest_of
+from pollconsumer.store.contents import KINDS, Digest, Page, Totals, count_of, digest_of
 from pollconsumer.store.exporting import FORMAT, VERSION, as_bytes
 
 TRIP_BYTES = 1 << 18
@@ -18,7 +18,7 @@ TRIP_BYTES = 1 << 18
 
 
 class Import:
-    """``advance`` is called with the number of elements of each key that is complete."""
+    """``advance`` is called with the number of elements of each page."""
 
     def __init__(self, closing: Closing, advance: Callable[[int], object]) -> None:
         self._closing, self._wire, self._advance = closing, closing.wire, advance
@@ -57,6 +57,7 @@ class Import:
         place, kind, rest = _read(line)
         key = self._closing.closed_key(place)
         if isinstance(rest, Page):
+            self._advance(count_of(kind, rest.values))
             if key.encode() not in self._complete:
                 self._add(key, kind, rest)
             return
@@ -71,7 +72,6 @@ class Import:
                 self._wire.command("PEXPIRE", key, expires_in_ms)
             self._wire.command("HSET", self._imported, key, stated.digest)
         self.totals.add(place.queue, place.word, kind, stated)
-        self._advance(stated.elements)
 
     def finish(self, stated: object) -> None:
         """Open the store. BadData if the totals are not those ``stated``."""

@@ -1,8 +1,9 @@
 """``python -m tests.moving --messages 1000000``: moves an embedded store while producers and launches go on.
 
 It has a queue that is paused, with so many messages, and one whose messages two producers enqueue and launches handle.
-``--to URL`` names where it moves to, an empty store; by default it is another embedded server. In the end every message
-that was accepted must have been handled once. Prints figures as one object of JSON.
+``--to URL`` names where it moves to, an empty store, ``--cluster`` a cluster of three nodes; by default it is another
+embedded server. In the end every message that was accepted must have been handled once. Prints figures as one object of
+JSON.
 """
 
 from __future__ import annotations
@@ -16,11 +17,12 @@ import sys
 import threading
 import time
 from collections import Counter
-from contextlib import suppress
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import Any
 
 from pollconsumer.runtime.embedded.server import EmbeddedServer
+from tests.cluster.nodes import Cluster
 from tests.short_directory import short_directory
 
 CONFIGURATION = """
@@ -166,12 +168,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--messages", type=int, default=1_000_000)
     parser.add_argument("--to", metavar="URL")
+    parser.add_argument("--cluster", action="store_true")
     given = parser.parse_args()
-    trial = Trial(given.messages, given.to)
-    try:
+    with ExitStack() as stack:
+        if given.cluster:
+            given.to = stack.enter_context(closing(Cluster())).url
+        trial = stack.enter_context(closing(Trial(given.messages, given.to)))
         found = trial.run()
-    finally:
-        trial.close()
     print(json.dumps(found, indent=2))
     return 0 if found["same"] and found["lost"] == found["twice"] == 0 else 1
 

@@ -30,7 +30,7 @@ class Host:
         self._outer, self._inner = f"pcv{number}o{os.getpid()}"[:15], f"pcv{number}i{os.getpid()}"[:15]
         self._number, self._directory = number, directory
         self._over = threading.Event()
-        self._gone = False
+        self._still = False
         self._thread = threading.Thread(target=self._launch)
         self.launches: list[subprocess.Popen[str]] = []
         self.ended: list[tuple[int, str]] = []
@@ -65,13 +65,15 @@ class Host:
 
     def heal(self) -> None:
         command("ip", "link", "set", self._outer, "up")
-        self._gone = False
+        self._still = False
 
     def freeze(self) -> None:
+        self._still = True
         self._signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
         self._signal(signal.SIGCONT)
+        self._still = False
 
     def kill(self) -> None:
         self._signal(signal.SIGKILL)
@@ -79,7 +81,7 @@ class Host:
     def vanish(self) -> None:
         """As when its power fails, until `heal`."""
         self.cut()
-        self._gone = True
+        self._still = True
         self.kill()
 
     def _signal(self, number: int) -> None:
@@ -102,7 +104,7 @@ class Host:
         words = ["ip", "netns", "exec", self.name, *apart, *named, sys.executable, "-m", "pollconsumer", "-q", "run"]
         while True:
             living = [launch for launch in self.launches if launch.poll() is None]
-            if not self._gone and len(living) < MOST_LIVING:
+            if not self._still and len(living) < MOST_LIVING:
                 launch = subprocess.Popen(
                     [*words, "--timeout", TIMEOUT],
                     cwd=self._directory,

@@ -21,6 +21,7 @@ from pollconsumer.interface.cli.output import print_json, print_notice, print_ta
 from pollconsumer.interface.store_opener import opener_of
 from pollconsumer.runtime.store_opener import StoreOpener
 from pollconsumer.store.closing import Closing
+from pollconsumer.store.contents import count_of
 from pollconsumer.store.exporting import export
 from pollconsumer.store.importing import Import
 from pollconsumer.store.patience import Budget
@@ -51,7 +52,8 @@ def export_(file: str, as_json: bool) -> None:
             with progress_bar(header["elements"], shown=True) as bar:
                 for line in lines:
                     write_json(output, line)
-                    bar.update(line.get("count", 0))
+                    if "values" in line:
+                        bar.update(count_of(line["type"], line["values"]))
         complete = True
     finally:
         if not complete:
