@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from pollconsumer.runtime.embedded.start import find_program
 from pollconsumer.runtime.messages import new_message
+from pollconsumer.store.inspector import Inspector
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.patience import Budget
 from pollconsumer.store.producer import Producer
@@ -74,7 +75,7 @@ class Trial:
                 self._harm(fault)
         self._over.set()
         producer.join()
-        self._await(lambda: len({line["id"] for line in self._lines() if line["what"] == "end"}) == len(self.accepted))
+        self._await(lambda: not self._unfinished(), 5 * LONGEST)
         time.sleep(SETTLING)
         return self._figures(rounds)
 
@@ -118,17 +119,22 @@ class Trial:
         while not self._over.wait(ENQUEUE_EVERY):
             self.accepted.append(producer.enqueue_one(new_message("work", {})).id)
 
-    def _await(self, holds: Callable[[], bool]) -> None:
-        until = time.monotonic() + LONGEST
+    def _await(self, holds: Callable[[], bool], seconds: float = LONGEST) -> None:
+        until = time.monotonic() + seconds
         while not holds():
             if time.monotonic() > until:
-                raise TimeoutError(f"nobody works: {self._last()}")
+                states = [Inspector(self._wire, NAMESPACE).message(name) for name in self._unfinished()[:5]]
+                raise TimeoutError(f"nobody works; last: {self._last()}; unfinished: {states}")
             time.sleep(0.1)
 
     def _lines(self) -> list[dict[str, Any]]:
         path = self.directory / "executions.jsonl"
         text = path.read_text() if path.exists() else ""
         return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+
+    def _unfinished(self) -> list[str]:
+        ended = {line["id"] for line in self._lines() if line["what"] == "end"}
+        return [name for name in self.accepted if name not in ended]
 
     def _last(self) -> dict[str, Any]:
         """The execution that began last under the highest fence."""

@@ -12,7 +12,7 @@ from tests.faults.recording import append
 app = PollConsumer()
 LOG = Path(__file__).with_name("executions.jsonl")
 HOST = os.environ.get("PARTITION_HOST", "")
-SECONDS = 0.1
+SECONDS = 0.05
 
 
 @app.handler(max_attempts=50)

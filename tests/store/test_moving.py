@@ -414,6 +414,17 @@ def test_an_element_that_is_missing_or_another_is_noticed_and_nothing_is_served(
         assert Closing(target, NAMESPACE).note() is not None
 
 
+def test_a_page_of_a_list_that_is_missing_is_noticed_by_the_next_one(
+    store: RedisStore, elsewhere: Callable[[], Wire], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(contents, "FEWEST", 2)
+    monkeypatch.setattr(contents, "MOST", 2)
+    store.enqueue([message(f"m{n}") for n in range(6)])
+    lines = [line for line in exported(store.wire) if line.get("key") != "ready" or line.get("at") != 2]
+    with pytest.raises(StoreRefused, match="changed during its import"):
+        imported(elsewhere(), lines)
+
+
 @pytest.mark.parametrize(
     ("line", "said"),
     [
