@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.site import Site
     from tests.store.servers import Server
 
@@ -94,7 +95,7 @@ def test_an_export_goes_through_a_pipe(site: Site, valkey: Server) -> None:
         text=True,
         check=True,
     )
-    assert done.stderr.startswith("pollconsumer: exported 1 messages, ")
+    assert done.stderr.startswith("pollconsumer: exported: messages 1, elements ")
     assert site.drain("--store", valkey.url).returncode == 0
     assert site.notes() == ["a"]
 
@@ -114,13 +115,39 @@ def test_an_export_that_nobody_reads_to_its_end_says_what_becomes_of_the_store(s
     assert error == "pollconsumer: error: export: -: Broken pipe; check where it goes"
 
 
+def test_a_store_stays_open_if_its_export_cannot_be_written_anywhere(site: Site) -> None:
+    site.enqueue("record", name="a")
+    for file in ("nowhere/moved", "."):
+        refused = site.command("store", "export", file)
+        assert refused.returncode == 73
+        assert re.fullmatch(r"pollconsumer: error: export: \S+: .*; check where it goes\n", refused.stderr)
+    assert site.drain().returncode == 0
+    assert site.notes() == ["a"]
+
+
+def test_an_export_to_a_device_leaves_it_a_device(site: Site) -> None:
+    site.enqueue("record", name="a")
+    named = site.directory / "device"
+    os.mkfifo(named)
+    export = site.start("store", "export", str(named))
+    content = named.read_bytes()
+    assert "end" in json.loads(content.splitlines()[-1])
+    export.communicate()
+    assert named.is_fifo()
+
+
+def test_an_export_that_finds_no_room_leaves_no_part_of_it(site: Site) -> None:
+    site.enqueue("record", name="a")
+    refused = site.command("store", "export", "/dev/full")
+    assert refused.returncode == 73
+    stays, error = refused.stderr.splitlines()
+    assert stays.startswith("pollconsumer: the store stays closed: ")
+    assert error == "pollconsumer: error: export: /dev/full: No space left on device; check where it goes"
+    assert Path("/dev/full").is_char_device()
+
+
 def test_an_export_has_its_name_once_it_is_complete_and_is_for_its_owner_alone(site: Site) -> None:
     site.enqueue("record", name="a")
-    refused = site.command("store", "export", "nowhere/moved")
-    assert refused.returncode == 73
-    assert refused.stderr.splitlines()[-1] == (
-        "pollconsumer: error: export: nowhere/moved: No such file or directory; check where it goes"
-    )
     assert site.command("store", "export", "moved").returncode == 0
     assert (site.directory / "moved").stat().st_mode & 0o777 == 0o600
     assert not (site.directory / "moved.part").exists()

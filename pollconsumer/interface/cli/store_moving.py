@@ -7,7 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -41,12 +41,12 @@ def export_(file: str, as_json: bool) -> None:
     """
     if as_json and file == "-":
         raise UsageError("--json", "-", "the last line of an export has its totals")
-    closing = _closing(_opener())
-    note = closing.close(os.urandom(8).hex(), _Waiting().pause)
-    complete = False
+    closing, said = _closing(_opener()), _Waiting()
+    closed = complete = False
     try:
         with _written(file) as output:
-            lines = export(closing, note)
+            lines = export(closing, closing.close(os.urandom(8).hex(), said.pause))
+            closed = True
             header = next(lines)
             write_json(output, header)
             with progress_bar(header["elements"], shown=True) as bar:
@@ -56,13 +56,11 @@ def export_(file: str, as_json: bool) -> None:
                         bar.update(count_of(line["type"], line["values"]))
         complete = True
     finally:
-        if not complete:
+        if closed and not complete:
             print_notice("the store stays closed: export it again, or reopen it: pollconsumer store reopen --yes")
     totals = line["end"]
     if file == "-":
-        print_notice(
-            f"exported {totals['messages']} messages, {totals['elements']} elements, digest {totals['digest']}"
-        )
+        print_notice("exported: " + ", ".join(f"{name} {value}" for name, value in totals.items()))
     else:
         _report("exported", totals, as_json)
 
@@ -131,21 +129,27 @@ def _closing(opener: StoreOpener) -> Closing:
 
 @contextmanager
 def _written(file: str) -> Iterator[BinaryIO]:
-    """A file that has its name once it is complete, for its owner alone. CannotCreate if it cannot be written."""
-    part = Path(f"{file}.part")
+    """A file that has its name once it is complete, for its owner alone; what is no file is written to as it is.
+    CannotCreate if it cannot be written."""
+    path, part = Path(file), Path(f"{file}.part")
     try:
         if file == "-":
             yield sys.stdout.buffer
             sys.stdout.buffer.flush()
-            return
-        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(descriptor, "wb") as output:
-            yield output
-            output.flush()
-            os.fsync(descriptor)
-        part.replace(file)
+        elif path.exists() and not path.is_file():
+            with path.open("wb") as output:
+                yield output
+        else:
+            with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as output:
+                yield output
+                output.flush()
+                os.fsync(output.fileno())
+            part.replace(path)
     except OSError as error:
         raise CannotCreate("export", f"{file}: {error.strerror}", "check where it goes") from None
+    finally:
+        with suppress(OSError):
+            part.unlink()
 
 
 @contextmanager
