@@ -98,14 +98,18 @@ class Trio:
             **({"requirepass": password, "masterauth": password} if password else {}),
         }
         self.servers: list[Server] = []
-        for at in range(3):
-            follows = {"replicaof": f"127.0.0.1 {self.servers[0].port}"} if at else {}
-            self.servers.append(Server(self._directory(f"server{at}"), options | follows, login, proxied=proxied))
-        await_true(lambda: _replicas_online(self.servers[0]) == 2)
         self.sentinels: list[Server] = []
-        for at in range(3):
-            self.sentinels.append(self._sentinel(at, password, sentinel_password))
-        self.await_ready()
+        try:
+            for at in range(3):
+                follows = {"replicaof": f"127.0.0.1 {self.servers[0].port}"} if at else {}
+                self.servers.append(Server(self._directory(f"server{at}"), options | follows, login, proxied=proxied))
+            await_true(lambda: _replicas_online(self.servers[0]) == 2)
+            for at in range(3):
+                self.sentinels.append(self._sentinel(at, password, sentinel_password))
+            self.await_ready()
+        except BaseException:
+            self.close()
+            raise
         hosts = ",".join(f"127.0.0.1:{each.port}" for each in self.sentinels)
         asked = f"?sentinel_password={sentinel_password}" if sentinel_password else ""
         self.url = f"redis+sentinel://{login}{hosts}/{SERVICE}{asked}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 from pollconsumer.store.patience import Budget
@@ -25,6 +26,8 @@ def test_it_settles_on_the_new_primary_and_goes_on(site: Site) -> None:
             for n in range(5)
         ]
         Producer(Wire(trio.url, lambda: Budget(30.0)), NAMESPACE).enqueue([first, *others])
+        checked = json.loads(site.command("check", "--json", POLLCONSUMER_STORE=trio.url).stdout)
+        assert checked["primary"] == f"127.0.0.1:{trio.primary().port}"
         launch = site.start("run", "--until-empty", "--timeout", "1h", POLLCONSUMER_STORE=trio.url)
         site.await_note("begin first")
         await_true(trio.in_step)

@@ -83,6 +83,7 @@ NEAREST = {
     "replies": ["rights"],
     "rights": ["rights"],
     "rollback": ["rollback"],
+    "sentinel": ["sentinel"],
     "set_aside": ["recurring"],
     "settle": ["rates", "settling", "expiry", "putting", "concurrency_keys", "unique_keys", "id_memory"],
     "step": ["settling"],
@@ -94,6 +95,7 @@ NEAREST = {
     "undefine": ["recurring"],
     "unique_keys": ["unique_keys"],
     "unreserve": ["rates", "recovering", "wire", "at_most_once"],
+    "wire": ["wire", "sentinel"],
     "withdraw": ["leases"],
 }
 """The files of tests/store that are likely to notice, by the script or module that something is taken out of."""

@@ -79,7 +79,8 @@ def _of_replicas(server: Server, expected: Expected) -> Iterator[Finding]:
     if wanted is not None and online < wanted:
         yield Finding(
             "replication", None, "too few replicas", f"{online} of {wanted} online",
-            "attach more, or lower strict.replicas: until then enqueue reports that messages are not replicated",
+            "attach more, or lower strict.replicas: until then enqueue reports that messages are not replicated, and "
+            "launches wait",
         )  # fmt: skip
     if server.replica_lags and (lag := max(server.replica_lags)) > LAGGING:
         yield Finding(
