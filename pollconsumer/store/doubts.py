@@ -11,17 +11,22 @@ from pollconsumer.store.several_hosts import several_hosts
 
 def doubts(url: str) -> Iterator[str]:
     """Warnings about insecure options of ``url``."""
-    if url.startswith("redis+cluster:"):
-        from pollconsumer.store.cluster.address import server_urls  # few stores are one
+    if not url.startswith("redis+cluster:"):
+        return _doubts(url, "use rediss://")
+    from pollconsumer.store.cluster.address import server_urls  # few stores are one
 
-        yield from dict.fromkeys(doubt for each in server_urls(url) for doubt in doubts(each))
-        return
+    of_nodes = [doubt for each in server_urls(url) for doubt in _doubts(each, "add ssl=true")]
+    return iter(dict.fromkeys(of_nodes))
+
+
+def _doubts(url: str, encrypt: str) -> Iterator[str]:
+    """Of a server, or of those that Sentinels watch. ``encrypt`` says how to have TLS with a server."""
     login, _, _, asked = several_hosts(url)
     if asked.get("ssl_cert_reqs", "").lower() in ("none", "optional"):
         yield "store: ssl_cert_reqs=none: anybody in between can read and change everything; name its CA instead"
     password = login.removesuffix("@").partition(":")[2] or "password" in asked or "sentinel_password" in asked
     if url.startswith("redis:") and password and (host := urlsplit(url).hostname) and not _is_loopback(host):
-        yield f"store: the password goes to {host} unencrypted; use rediss://"
+        yield f"store: the password goes to {host} unencrypted; {encrypt}"
     if url.startswith("redis+sentinel:") and password:
         from pollconsumer.store.sentinel import service_of  # few stores have them
 

@@ -14,6 +14,7 @@ from pollconsumer.store.cluster.address import ClusterAddress, Node, server_urls
 from pollconsumer.store.cluster.slots import slot_of
 from pollconsumer.store.cluster.topology import Topology
 from pollconsumer.store.cluster.wire import ClusterWire
+from pollconsumer.store.doubts import doubts
 from pollconsumer.store.patience import Budget
 from pollconsumer.store.replies import Unanswered
 from tests.store.scripted_node import OK, ScriptedNode
@@ -237,6 +238,18 @@ def test_the_nodes_of_a_url_share_its_login_and_options() -> None:
     address = ClusterAddress("redis+cluster://user:se%40cret@h1:7000,[::1],h3?ssl=true&ssl_ca_certs=/ca.pem")
     assert address.seeds == [Node("h1", 7000), Node("::1", 6379), Node("h3", 6379)]
     assert address.url_of(Node("::2", 1)) == "rediss://user:se%40cret@[::2]:1?ssl_ca_certs=%2Fca.pem"
+
+
+@pytest.mark.parametrize(
+    ("url", "hosts"),
+    [
+        ("redis+cluster://:secret@127.0.0.1,h1,h2", ["h1", "h2"]),
+        ("redis+cluster://:secret@h1,h2?ssl=true", []),
+        ("redis+cluster://h1,h2", []),
+    ],
+)
+def test_a_password_that_goes_to_another_host_unencrypted_is_warned_about(url: str, hosts: list[str]) -> None:
+    assert [*doubts(url)] == [f"store: the password goes to {host} unencrypted; add ssl=true" for host in hosts]
 
 
 @pytest.mark.parametrize(
