@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from pollconsumer.core.errors import CannotCreate
 from pollconsumer.core.notation.digests import sha256
@@ -131,6 +131,10 @@ class StoreOpener:
     def note(self, wire: Wire) -> None:
         """Remember across processes how far the store was, at the end of a launch."""
         self._rollback.note(wire)
+
+    def refuse_what_went_back(self) -> NoReturn:
+        """Raises WentBack, here and in later processes."""
+        self._rollback.refuse("store went back while it was used")
 
     def for_heartbeat(self, patience: Callable[[], Patience]) -> tuple[Leases, RedisStore, Wire]:
         """For a heartbeat; starts the embedded server, too, since its launch may be busy for long."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, NoReturn, Protocol
 
 from pollconsumer.core.errors import WentBack
 from pollconsumer.core.notation.instants import iso
@@ -68,12 +68,17 @@ class Rollback:
 
     def note(self, wire: Wire) -> None:
         """Remember what was seen, at the end of a launch."""
-        self._memo.write_marks(f"{wire.mark} {wire.greatest}")
+        if not self._memo.read_marks().startswith(_REFUSED):
+            self._memo.write_marks(f"{wire.mark} {wire.greatest}")
+
+    def refuse(self, line: str) -> NoReturn:
+        """Raises WentBack, here and in later processes."""
+        self._memo.write_marks(_REFUSED + line)
+        raise WentBack(line, None, ACCEPT)
 
     def _tell(self, line: str) -> None:
         if self._refuse:
-            self._memo.write_marks(_REFUSED + line)
-            raise WentBack(line, None, ACCEPT)
+            self.refuse(line)
         if self._marks is not None:
             self._memo.write_marks(f"{self._marks.seen} {self._marks.greatest}")
         self._warn(line)

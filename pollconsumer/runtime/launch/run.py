@@ -12,7 +12,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
-from pollconsumer.core.errors import LeaseLost, PollConsumerError, StoreRefused, StoreUnreachable, WentBack
+from pollconsumer.core.errors import LeaseLost, PollConsumerError, StoreRefused, StoreUnreachable
 from pollconsumer.core.events import Event, LaunchEnded, PingFailed
 from pollconsumer.core.launcher.observing import Began, observed
 from pollconsumer.core.launcher.past import past_launches
@@ -30,7 +30,6 @@ from pollconsumer.store.leases import TTL, Acquired, Group, Leases
 from pollconsumer.store.patience import Budget
 from pollconsumer.store.redis_store import RedisStore
 from pollconsumer.store.replies import RESTORE
-from pollconsumer.store.rollback import ACCEPT
 from pollconsumer.store.wire import Wire
 
 if TYPE_CHECKING:
@@ -184,7 +183,7 @@ class HeldLaunch:
             if until == EMPTIED:
                 raise StoreRefused("store emptied while it was used", None, RESTORE)
             if until == ROLLED_BACK:
-                raise WentBack("store went back while it was used", None, ACCEPT)
+                self._frame.opener.refuse_what_went_back()
             if until < 0:
                 raise LeaseLost("lease lost", None, "a newer launch took it, or it was broken; nothing written since")
             if not self._heartbeat.is_alive():

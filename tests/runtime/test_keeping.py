@@ -1,0 +1,83 @@
+"""A heartbeat whose store goes back to an earlier state."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pollconsumer.core.errors import WentBack
+from pollconsumer.runtime.launch.keeping import Tenure, keep
+from pollconsumer.runtime.launch.progress import ROLLED_BACK, Identity, Progress
+from pollconsumer.runtime.own_files import OwnFiles
+from pollconsumer.runtime.store_opener import StoreOpener
+from pollconsumer.store.leases import Acquired, Group, Leases
+from pollconsumer.store.patience import SYSTEM_CLOCKS
+from tests.conftest import NAMESPACE
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pollconsumer.store.wire import Wire
+    from tests.store.servers import Server
+
+FENCES = f"{{{NAMESPACE}}}:fences"
+RENEWALS = 4
+
+
+class Restoring:
+    """A launch that lasts for a few renewals; after the first, the store's mark is that of an hour ago."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire, self._renewals = wire, 0
+
+    def ends_within(self, seconds: float) -> bool:  # noqa: ARG002  no time passes
+        self._renewals += 1
+        if self._renewals == 2:
+            self._wire.command("HINCRBY", FENCES, "mark", -3_600_000)
+        return self._renewals > RENEWALS
+
+    def is_suspended(self) -> bool:
+        return False
+
+
+def beat(wire: Wire, *, refuse: bool) -> tuple[Progress, list[str]]:
+    """What it left for its launch, and what it said."""
+    leases, progress, said = Leases(wire, NAMESPACE), Progress(), list[str]()
+    leases.refuse_rollback = refuse
+    acquired = leases.acquire(Group("mover", (), 1), "one", "{}", "{}")
+    assert isinstance(acquired, Acquired)
+    identity = Identity("one", "mover", (), "host", 1, "", {})
+    now = SYSTEM_CLOCKS.boot_time()
+    tenure = Tenure(identity, acquired, 0.0, now, now, SYSTEM_CLOCKS.monotonic() + 60.0)
+    keep(Restoring(wire), progress, leases, tenure, SYSTEM_CLOCKS, said.append)
+    return progress, said
+
+
+def test_it_says_so_once_and_the_launch_goes_on(valkey: Server) -> None:
+    progress, said = beat(valkey.wire(), refuse=False)
+    (line,) = said
+    assert line.startswith("warning: store went back: it had reached ")
+    assert progress.trusted_until() > SYSTEM_CLOCKS.boot_time()
+
+
+def test_where_that_is_to_be_refused_its_launch_is_told(valkey: Server) -> None:
+    progress, said = beat(valkey.wire(), refuse=True)
+    assert len(said) == 1
+    assert progress.trusted_until() == ROLLED_BACK
+
+
+def test_what_a_launch_refused_later_ones_refuse_and_its_end_does_not_accept_it(valkey: Server, tmp_path: Path) -> None:
+    files = OwnFiles([tmp_path])
+
+    def opener() -> StoreOpener:
+        return StoreOpener(valkey.url, NAMESPACE, "everysec", print, files, refuse_rollback=True)
+
+    first = opener()
+    with pytest.raises(WentBack, match="store went back while it was used; see what is missing"):
+        first.refuse_what_went_back()
+    first.note(valkey.wire())
+    with pytest.raises(WentBack, match="store went back while it was used"):
+        opener().wire(valkey.wire().patience).command("PING")
+    opener().memo.forget()
+    opener().wire(valkey.wire().patience).command("PING")
