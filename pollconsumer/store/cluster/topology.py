@@ -31,7 +31,6 @@ class Topology:
         """Unanswered if no node is known to have it."""
         owner = self._owners[slot]
         if owner is None:
-            self.doubtful = True
             raise Unanswered(f"no node serves slot {slot}", sent=False)
         return owner
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from itertools import groupby
 from selectors import EVENT_READ, DefaultSelector
 from time import monotonic
@@ -17,7 +18,7 @@ from pollconsumer.store.cluster.nodes import WatchingWire
 from pollconsumer.store.cluster.slots import slot_of
 from pollconsumer.store.cluster.topology import Topology
 from pollconsumer.store.connection import Command
-from pollconsumer.store.replies import ErrorReply
+from pollconsumer.store.replies import ErrorReply, Unanswered, raise_if_error
 
 LOOK_EVERY = 1.0
 """Seconds: a node says nothing of a marker that did not exist when its slot moved to another."""
@@ -36,7 +37,7 @@ class Watch:
         self._pid = 0
 
     def begin(self, markers: Sequence[str], seconds: float) -> None:
-        """Watch them for so long, or less. Unanswered if a node does not answer."""
+        """Watch them for so long, or less. Unanswered if a node does not answer; errors of a node."""
         if self._pid != os.getpid():
             self.close()  # the parent's
             self._pid = os.getpid()
@@ -105,6 +106,8 @@ class Watch:
         self._until = min(self._until, monotonic() + UNSURE)
         moved = self._topology.redirection(error, node)
         if moved is None:
+            with suppress(Unanswered):  # as while the slot moves
+                raise_if_error(error)
             self._topology.doubtful = True
         elif moved[0] == "MOVED":
             self._topology.learn(*moved[1:])

@@ -65,8 +65,8 @@ class ClusterWire(Wire):
                 self._watch.begin(first[1:-1], float(first[-1]))
             else:
                 self._send(list(commands))
-        except BaseException:
-            self._abandon()
+        except BaseException as error:
+            self._give_up(error)
             raise
 
     def receive(self, commands: Sequence[Command], *, blocking: float = 0.0) -> list[Any]:  # noqa: ARG002  as of one server
@@ -84,8 +84,8 @@ class ClusterWire(Wire):
             answers = self._receive(0.0)
             taken = [[marker, one] for marker, one in zip(markers, answers, strict=False) if one is not None]
             return [next(iter(taken), None), *answers[len(takes) :]]
-        except BaseException:
-            self._abandon()
+        except BaseException as error:
+            self._give_up(error)
             raise
 
     def readable(self, timeout: float) -> bool:
@@ -114,6 +114,10 @@ class ClusterWire(Wire):
             node.close()
         self._watch.close()
         self._sent, self._watching = [], False
+
+    def _give_up(self, error: BaseException) -> None:
+        self._topology.doubtful |= isinstance(error, Unanswered)
+        self._abandon()
 
     def _abandon(self) -> None:
         for node, _ in self._sent:
@@ -144,7 +148,6 @@ class ClusterWire(Wire):
             try:
                 self._node(node).send([self._commands[at] for at in places])
             except Unanswered as unanswered:
-                self._topology.doubtful = True
                 raise Unanswered(str(unanswered), sent=unanswered.sent or bool(self._sent)) from None
             self._sent.append((node, places))
         self.replicas = min((node.replicas for node in self._nodes.values()), default=0)
@@ -171,11 +174,7 @@ class ClusterWire(Wire):
         while self._sent:
             node, places = self._sent[0]
             commands = [self._commands[at] for at in places]
-            try:
-                of_node = self._nodes[node].receive(commands, blocking=blocking)
-            except Unanswered:
-                self._topology.doubtful = True
-                raise
+            of_node = self._nodes[node].receive(commands, blocking=blocking)
             del self._sent[0]
             served = False
             for at, answer in zip(places, of_node, strict=True):
@@ -216,7 +215,6 @@ class ClusterWire(Wire):
         try:
             self._refuse(error)
         except Unanswered as unanswered:
-            self._topology.doubtful = True
             raise Unanswered(str(unanswered), sent=among > 1) from None
 
     def _node(self, node: Node) -> NodeWire:
