@@ -401,6 +401,15 @@ MUTATIONS: tuple[Mutation, ...] = (
         "if sub(kept[i], 1, #ARGV[1] + 1) == ARGV[1] .. '\\n' then",
         "if true then",
     ),
+    # Several nodes as one connection
+    _python("cluster/wire", "late answers of other nodes", "self._nodes[node]._abandon()", "pass"),
+    _python("cluster/wire", "asking", '[("ASKING",), self', '[("TIME",), self'),
+    _python("cluster/wire", "what another node may have carried out", "sent=among > 1", "sent=False"),
+    _python("cluster/wire", "a slot's new node", "self._topology.learn(slot, owner)", "pass"),
+    _python("cluster/wire", "the fewest replicas", "answers[at] = least(answer, before)", "answers[at] = answer"),
+    _python("cluster/wire", "replicas do not wait", "if served or not is_wait:", "if True:"),
+    _python("cluster/wire", "doubt", "self._topology.doubtful |= isinstance(error, Unanswered)", "pass"),
+    _python("cluster/topology", "another node in doubt", "self._asked = [*self._asked[1:], node]", "pass"),
     # Rights and types, before the first write
     _lua("parts/rights", "rights", "if not (known and allowed) then", "if false then"),
     _lua("register", "rights before a queue is known", "if #lacking == 0 and", "if"),

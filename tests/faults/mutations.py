@@ -92,10 +92,11 @@ NEAREST = {
     "trim": ["trimming", "id_memory"],
     "trigger": ["putting"],
     "try_again": ["recurring"],
+    "topology": ["cluster"],
     "undefine": ["recurring"],
     "unique_keys": ["unique_keys"],
     "unreserve": ["rates", "recovering", "wire", "at_most_once"],
-    "wire": ["wire", "sentinel"],
+    "wire": ["wire", "sentinel", "cluster"],
     "withdraw": ["leases"],
 }
 """The files of tests/store that are likely to notice, by the script or module that something is taken out of."""
