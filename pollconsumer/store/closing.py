@@ -157,8 +157,8 @@ class Closing:
         """The namespace comes last, its id after the rest of it: until then, whoever connects is refused."""
         for queue in self._queues():
             self.wire.call("reopen", self._pairs(_of_queue(queue)), [])
-        others = {*_CONTROL_PLACES, *(place for place in self.closed_places() if not place.queue)} - {STORE_ID}
-        self.wire.call("reopen", self._pairs(sorted(others)), [])
+        others = [place for place in self.closed_places() if not place.queue and place != STORE_ID]
+        self.wire.call("reopen", self._pairs(others), [])
         self.wire.call("reopen", self._pairs([STORE_ID]), [])
 
     def empty(self) -> None:
@@ -169,9 +169,12 @@ class Closing:
         self.open()
 
     def closed_places(self) -> list[Place]:
-        """What a closed store has, in a fixed order."""
-        found = (place for place in self._scanned() if place.suffix.startswith(CLOSED))
-        return sorted(Place(place.queue, place.suffix.removeprefix(CLOSED)) for place in found)
+        """What a closed store may have, in a fixed order. A slot that moves may hide its keys from a scan, but not from
+        those who know their names."""
+        scanned = (place for place in self._scanned() if place.suffix.startswith(CLOSED))
+        found = {Place(place.queue, place.suffix.removeprefix(CLOSED)) for place in scanned}
+        of_queues = (place for queue in self._queues() for place in _of_queue(queue))
+        return sorted({*found, *_CONTROL_PLACES, *of_queues})
 
     def places(self) -> list[Place]:
         """What an open store has. BadData names a key that this version does not know."""

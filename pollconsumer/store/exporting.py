@@ -12,11 +12,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from pollconsumer.core.errors import StoreRefused
 from pollconsumer.store.closing import Closing, Note, Place
 from pollconsumer.store.contents import Summing, Totals, digest_of, length_of, pages
 
 FORMAT = "pollconsumer store"
 VERSION = 1
+ASKED = 1000
+"""Keys whose types are asked for in a round trip."""
 
 
 def as_text(value: bytes) -> str:
@@ -28,7 +31,10 @@ def as_bytes(text: str) -> bytes:
 
 
 def export(closing: Closing, note: Note) -> Iterator[dict[str, Any]]:
-    """Of the store that was closed with ``note``. The same each time, except for the order of hashes and sets."""
+    """Of the store that was closed with ``note``. The same each time, except for the order of hashes and sets.
+
+    StoreRefused if the store is opened meanwhile, or is another one by now: a replica that was promoted.
+    """
     kinds = _kinds(closing)
     elements = sum(length_of(closing.wire, closing.closed_key(place), kind) for place, kind in kinds.items())
     yield {"format": FORMAT, "version": VERSION, "export": note.id, "closed_ms": note.at, "elements": elements}
@@ -43,13 +49,21 @@ def export(closing: Closing, note: Note) -> Iterator[dict[str, Any]]:
         found = summing.digest()
         if found.elements != length_of(closing.wire, key, kind):
             found = digest_of(closing.wire, key, kind)  # some came twice
+        if found.elements == 0:
+            raise StoreRefused("store changed during its export", key, "export it again")
         expires_in_ms = closing.wire.command("PTTL", key)
         totals.add(place.queue, place.word, kind, found)
         yield names | {"type": kind, "count": found.elements, "digest": found.digest, "expires_in_ms": expires_in_ms}
+    if closing.note() != note:
+        raise StoreRefused("store changed during its export", note.id, "export it again")
     yield {"end": totals.as_json()}
 
 
 def _kinds(closing: Closing) -> dict[Place, str]:
-    places = closing.closed_places()
-    kinds = closing.wire.all([("TYPE", closing.closed_key(place)) for place in places])
-    return {place: kind.decode() for place, kind in zip(places, kinds, strict=True) if kind != b"none"}
+    found: dict[Place, str] = {}
+    possible = closing.closed_places()
+    for first in range(0, len(possible), ASKED):
+        places = possible[first : first + ASKED]
+        kinds = closing.wire.all([("TYPE", closing.closed_key(place)) for place in places])
+        found |= {place: kind.decode() for place, kind in zip(places, kinds, strict=True) if kind != b"none"}
+    return found

@@ -12,6 +12,7 @@ from pollconsumer.core.errors import BadData, NotFound, PollConsumerError, Store
 from pollconsumer.store import contents
 from pollconsumer.store.closing import Closing, Place
 from pollconsumer.store.contents import digest_of, pages
+from pollconsumer.store.exporting import export
 from pollconsumer.store.importing import Import
 from pollconsumer.store.keyspace import QUEUE_KEYS
 from pollconsumer.store.leases import Acquired, Group, Leases
@@ -94,6 +95,35 @@ def test_what_is_imported_is_what_was_exported(everything: RedisStore, elsewhere
     imported(target, lines)
     assert snapshot(target) == before
     assert exported(target)[-1] == lines[-1]
+
+
+def test_keys_that_a_scan_does_not_show_are_exported_all_the_same(
+    store: RedisStore, elsewhere: Callable[[], Wire], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As those of a slot of a cluster that moves from a node that was not scanned yet to one that was."""
+    store.enqueue([message("a"), message("b", delay=1, queue="another")])
+    before = snapshot(store.wire)
+    closing = Closing(store.wire, NAMESPACE)
+    note = closing.close("e1", unexpected)
+    with monkeypatch.context() as hidden:
+        hidden.setattr(closing, "_scanned", lambda: iter(()))
+        lines = [*export(closing, note)]
+    target = elsewhere()
+    imported(target, lines)
+    assert snapshot(target) == before
+
+
+def test_an_export_of_a_store_that_is_opened_meanwhile_has_no_end(store: RedisStore) -> None:
+    store.enqueue([message("a"), message("b", delay=1, queue="another")])
+    lines = len(exported(store.wire))
+    closing = Closing(store.wire, NAMESPACE)
+    for opened_after in range(1, lines - 1):
+        found = export(closing, closing.close("e1", unexpected))
+        for _ in range(opened_after):
+            next(found)
+        closing.reopen()
+        with pytest.raises(StoreRefused, match="changed during its export"):
+            list(found)
 
 
 def test_a_store_of_an_earlier_version_is_drained_where_it_was_imported(
