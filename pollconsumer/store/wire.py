@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pollconsumer.core.errors import PollConsumerError, StoreUnreachable
+from pollconsumer.core.message import NewMessage
 from pollconsumer.core.notation.redaction import redacted
 from pollconsumer.store.address import address_of
 from pollconsumer.store.connection import Command, Connection, SocketConnection
@@ -19,9 +20,9 @@ from pollconsumer.store.scripts import Script, Scripts
 if TYPE_CHECKING:
     from pollconsumer.store.strict import Strict
 
-Witness = tuple[str, str | bytes, bool, float]
-"""The last message that was acknowledged to a caller: queue and id, whether it was completed, or else accepted, and
-when, on the monotonic clock."""
+Witness = NewMessage | tuple[str, str | bytes, bool, float]
+"""The last message that was acknowledged to a caller: a new one, which was accepted; or queue and id, whether it was
+completed, or else accepted, and when, on the monotonic clock."""
 
 
 class Wire:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pollconsumer.core.errors import WentBack
+from pollconsumer.core.message import Alike
+from pollconsumer.runtime.messages import new_id
 from pollconsumer.store import rollback
 from pollconsumer.store.interventions import Interventions
 from pollconsumer.store.leases import Acquired, Group, Leases
@@ -231,6 +233,15 @@ def test_a_fence_is_above_all_that_its_launch_has_seen_though_the_store_has_lost
 # The last message
 
 
+def test_an_id_that_tells_no_time_is_not_missed(producer: tuple[Producer, list[str]], valkey: Server) -> None:
+    store, said = producer
+    for name in ("first", "second"):
+        one(store, name)
+    valkey.wire().command("DEL", store.keys.queue(QUEUE, "records"))
+    anew(store)
+    assert said == []
+
+
 @pytest.fixture
 def producer(valkey: Server) -> tuple[Producer, list[str]]:
     host = Host(valkey)
@@ -242,22 +253,40 @@ def anew(store: Producer) -> None:
     store.wire.command("PING")
 
 
-@pytest.mark.parametrize("before", [[], [message("before")]])
+def one(store: Producer, message_id: str) -> None:
+    store.enqueue_one(message(message_id))
+
+
+def alike(store: Producer, message_id: str) -> None:
+    list(store.enqueue_alike(Alike(QUEUE, "handler", [message_id], [b"{}"])))
+
+
+def with_options(store: Producer, message_id: str) -> None:
+    store.enqueue([message(message_id, priority=1)])
+
+
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("enqueue", [one, alike, with_options])
 def test_a_producer_says_that_a_message_is_gone(
-    before: list[object], producer: tuple[Producer, list[str]], going_back: Callable[[], Callable[[], None]]
+    enqueue: Callable[[Producer, str], None],
+    known: bool,
+    producer: tuple[Producer, list[str]],
+    going_back: Callable[[], Callable[[], None]],
 ) -> None:
     store, said = producer
-    for each in before:
-        store.enqueue_one(each)  # type: ignore[arg-type]  # a message
-    bring_back = going_back()
-    store.enqueue_one(message("a"))
+    if known:
+        enqueue(store, new_id())
+    bring_back, lost = going_back(), new_id()
+    enqueue(store, lost)
     anew(store)
     assert said == []
     bring_back()
     anew(store)
     anew(store)
     (line,) = said
-    assert line.startswith("store went back: message a, which was accepted, is not there; what was accepted since ")
+    assert line.startswith(
+        f"store went back: message {lost}, which was accepted, is not there; what was accepted since "
+    )
 
 
 def test_a_launch_says_that_a_completed_message_is_to_be_handled_again(
@@ -299,12 +328,17 @@ def test_what_was_forgotten_or_removed_is_no_loss(producer: tuple[Producer, list
     assert said == []
 
 
+@pytest.mark.parametrize("enqueue", [one, alike, with_options])
 def test_what_may_be_forgotten_by_now_is_not_missed(
-    producer: tuple[Producer, list[str]], valkey: Server, monkeypatch: pytest.MonkeyPatch
+    enqueue: Callable[[Producer, str], None],
+    producer: tuple[Producer, list[str]],
+    valkey: Server,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     store, said = producer
-    store.enqueue([message("a")])
-    monkeypatch.setattr(rollback, "REPEAT_WITHIN_MS", -1)
+    for _ in range(2):  # the first of a queue goes another way
+        enqueue(store, new_id())
+    monkeypatch.setattr(rollback, "REPEAT_WITHIN_MS", -60_000)
     valkey.wire().command("DEL", store.keys.queue(QUEUE, "records"))
     anew(store)
     assert said == []
