@@ -52,11 +52,11 @@ class Rollback:
         self._keys, self._memo, self._warn, self._refuse = Keys(namespace), memo, warn, refuse
         self._marks: Marks | None = None
 
-    def look(self, wire: Wire) -> None:
-        """Called on each new connection. Raises WentBack."""
+    def look(self, wire: Wire, found: bytes | None) -> None:
+        """Called on each new connection, with the mark that was ``found``. Raises WentBack."""
         marks = self._marks or self._remembered()
         seen = max(marks.seen, wire.mark)
-        mark = count_of(wire.once([("HGET", self._keys.control("fences"), "mark")])[0])
+        mark = count_of(found)
         self._marks = Marks(mark, max(marks.greatest, wire.greatest, mark))
         wire.mark, wire.greatest = self._marks
         if mark < seen:

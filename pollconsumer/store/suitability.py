@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pollconsumer.core.errors import StoreRefused, StoreUnreachable
+from pollconsumer.store.connection import Command
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.replies import RESTORE, ErrorReply, Unanswered
 from pollconsumer.store.server import info_fields
@@ -42,7 +43,8 @@ class Suitability:
         rollback: Rollback | None = None,
     ) -> None:
         """``aof``: what is written must be in its append-only file. ``rollback`` notices what was lost."""
-        self._key = Keys(namespace).control("store-id")
+        self._key, fences = map(Keys(namespace).control, ("store-id", "fences"))
+        self._mark = [("HGET", fences, "mark")] if rollback is not None else []
         self._memo, self._warn, self._aof, self._rollback = memo, warn, aof, rollback
         sections = ("server", "memory", "replication", *(["persistence"] if aof else []))
         self._asked = [("INFO", section) for section in sections]
@@ -52,18 +54,27 @@ class Suitability:
         connection may find the primary."""
         # Read the memo first: another process may be the first to see this store in between.
         known = self._memo.read()
-        held = self.check_server(wire)
-        if not isinstance(held, ErrorReply):
+        try:
+            held, *mark = self._check(wire, ("GET", self._key), *self._mark)
+        except StoreRefused:  # a closed store has a note in place of each key
+            (held,) = self._check(wire, ("GET", self._key))
             self._recognise(wire, known, held.decode() if held else None)
-            if self._rollback is not None:
-                self._rollback.look(wire)
+            raise
+        if isinstance(held, ErrorReply):
+            return
+        self._recognise(wire, known, held.decode() if held else None)
+        if self._rollback is not None:
+            self._rollback.look(wire, *mark)
 
-    def check_server(self, wire: Wire) -> bytes | ErrorReply | None:
-        """Without looking at which store it is, or whether it is closed. Returns what it holds as its id, an error of a
-        node of a cluster where another one has that."""
-        held: bytes | ErrorReply | None
-        *sections, held = wire.once([*self._asked, ("GET", self._key)])
-        info = info_fields(sections)
+    def check_server(self, wire: Wire) -> None:
+        """Without looking at which store it is, or whether it is closed."""
+        self._check(wire)
+
+    def _check(self, wire: Wire, *reads: Command) -> list[Any]:
+        """Returns what it answers to these, sent in the same write: an error where another node of a cluster has the
+        key."""
+        answers = wire.once([*self._asked, *reads])
+        info = info_fields(answers[: len(self._asked)])
         version = info.get("redis_version", "0.0")
         numbers = tuple(int(part) for part in version.split(".")[:2])
         if numbers < OLDEST:
@@ -80,7 +91,7 @@ class Suitability:
             raise StoreUnreachable("store is read-only", wire.address, "it is a replica; point at its primary")
         wire.replicas = int(info.get("connected_slaves", 0))
         self._check_eviction(info)
-        return held
+        return answers[len(self._asked) :]
 
     def _check_eviction(self, info: dict[str, str]) -> None:
         policy = info.get("maxmemory_policy", "noeviction")

@@ -118,8 +118,8 @@ def test_one_crontab_on_ten_hosts_costs_those_that_have_nothing_to_do_a_few_roun
     assert set(costs[1:]) == {READS}, costs
 
 
-READS = 5
-"""The server reads what greets it, the questions for its mark, for rights for the lease, and the connection's end."""
+READS = 4
+"""The server reads what greets it, the questions for rights and for the lease, and the connection's end."""
 
 
 def _reads(wire: Wire) -> int:
