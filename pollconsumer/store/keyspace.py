@@ -85,7 +85,7 @@ FINISHED = ("completed", "cancelled", "expired")
 """Lists of messages that are forgotten after a time; an entry is six bytes of the instant and an id."""
 
 CLOSED = "closed:"
-"""Before the suffix of a key while its store is closed: see ``closing.py``."""
+"""Before the suffix of a key while its store is closed: see ``moving/closing.py``."""
 
 CONTROL_SUFFIXES = {"queues_marker": "kq", "successor_waits": "sw"}
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from pollconsumer.store.closing import Closing
-from pollconsumer.store.exporting import export
-from pollconsumer.store.importing import Import
+from pollconsumer.store.moving.closing import Closing
+from pollconsumer.store.moving.exporting import export
+from pollconsumer.store.moving.importing import Import
 from tests.conftest import NAMESPACE
 
 if TYPE_CHECKING:

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pollconsumer.core.errors import BadData, NotFound, PollConsumerError, StoreRefused, StoreUnreachable
-from pollconsumer.store import contents
-from pollconsumer.store.closing import Closing, Place
-from pollconsumer.store.contents import digest_of, pages
-from pollconsumer.store.exporting import export
-from pollconsumer.store.importing import Import
 from pollconsumer.store.keyspace import QUEUE_KEYS
 from pollconsumer.store.leases import Acquired, Group, Leases
+from pollconsumer.store.moving import contents
+from pollconsumer.store.moving.closing import Closing, Place
+from pollconsumer.store.moving.contents import digest_of, pages
+from pollconsumer.store.moving.exporting import export
+from pollconsumer.store.moving.importing import Import
 from pollconsumer.store.patience import Budget
 from pollconsumer.store.redis_store import RedisStore
 from pollconsumer.store.suitability import Suitability
@@ -525,7 +525,7 @@ def test_elements_that_a_server_shows_twice_count_once(
                 yield page
 
     shown: dict[str, bool] = {}
-    monkeypatch.setattr("pollconsumer.store.exporting.pages", twice)
+    monkeypatch.setattr("pollconsumer.store.moving.exporting.pages", twice)
     lines = exported(store.wire)
     assert shown
     target = elsewhere()

@@ -12,10 +12,10 @@ import pytest
 from pollconsumer.core.errors import PermissionDenied
 from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.store import rights
-from pollconsumer.store.closing import Closing
 from pollconsumer.store.inspector import Inspector
 from pollconsumer.store.interventions import Interventions
 from pollconsumer.store.leases import Group, Leases
+from pollconsumer.store.moving.closing import Closing
 from pollconsumer.store.patience import Budget
 from pollconsumer.store.recurring import Recurring
 from pollconsumer.store.redis_store import RedisStore

@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from pollconsumer.core.errors import BadData, StoreRefused
-from pollconsumer.store.closing import IMPORT, Closing, Place
-from pollconsumer.store.contents import KINDS, Digest, Page, Totals, count_of, digest_of
-from pollconsumer.store.exporting import FORMAT, VERSION, as_bytes
+from pollconsumer.store.moving.closing import IMPORT, Closing, Place
+from pollconsumer.store.moving.contents import KINDS, Digest, Page, Totals, count_of, digest_of
+from pollconsumer.store.moving.exporting import FORMAT, VERSION, as_bytes
 
 TRIP_BYTES = 1 << 18
 """Of values, in one round trip."""

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from pollconsumer.core.errors import StoreRefused
-from pollconsumer.store.closing import Closing, Note, Place
-from pollconsumer.store.contents import Summing, Totals, digest_of, length_of, pages
+from pollconsumer.store.moving.closing import Closing, Note, Place
+from pollconsumer.store.moving.contents import Summing, Totals, digest_of, length_of, pages
 
 FORMAT = "pollconsumer store"
 VERSION = 1
