@@ -335,6 +335,16 @@ def test_flags_that_were_not_given_change_nothing() -> None:
     assert changed.consumer == ConsumerSettings(timeout=30.0, queues=("a",))
 
 
+def test_what_is_strict_is_asked_of_the_store_of_a_flag(monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable, value in (("REPLICAS", "1"), ("AOF", "true")):
+        monkeypatch.setenv(f"POLLCONSUMER_STRICT__{variable}", value)
+        for _ in ("read", "remembered"):
+            assert load_settings(store="redis://h").store == "redis://h"
+            with pytest.raises(ConfigurationError, match="the embedded server"):
+                load_settings()
+        monkeypatch.delenv(f"POLLCONSUMER_STRICT__{variable}")
+
+
 def test_the_store_of_a_flag_is_configuration_and_the_namespace_of_one_is_usage() -> None:
     with pytest.raises(ConfigurationError, match=r"^--store: http://h;"):
         load_settings(store="http://h")

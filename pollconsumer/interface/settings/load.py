@@ -22,7 +22,7 @@ from pollconsumer.core.notation.digests import sha256
 from pollconsumer.core.notation.redaction import redacted
 from pollconsumer.interface.logs import log
 from pollconsumer.interface.settings.model import CONFIG_VARIABLE, PLACE, PREFIX, SECTIONS, TABLES, VERSION, Settings
-from pollconsumer.interface.settings.rules import validate
+from pollconsumer.interface.settings.rules import check_strict, validate
 from pollconsumer.interface.settings.writable import refuse_writable_file
 from pollconsumer.runtime.own_files import OwnFiles, cache_directory
 
@@ -66,6 +66,7 @@ def load_settings(config: Path | None = None, *, store: str | None = None, names
     if flags:
         settings = replace(settings, **flags)  # type: ignore[arg-type]  # both are str
         validate(settings, flags)
+    check_strict(settings)
     return settings
 
 
@@ -105,6 +106,7 @@ def read_settings(config: Path) -> Settings:
     path, content = _find(config, {})
     settings = _assemble(read(path if content else None, {}), path)
     validate(settings)
+    check_strict(settings)
     return settings
 
 

@@ -85,10 +85,6 @@ def _rules(settings: Settings, flags: Collection[str]) -> Iterator[tuple[str, ob
         yield path, value, 1 <= value <= most, f"must be 1-{most}"
     replicas, within = settings.strict.replicas, settings.strict.within
     yield "strict.replicas", replicas, replicas is None or 1 <= replicas <= 99, "must be 1-99"
-    rule = "the embedded server has none: leave it unset, or name a store of yours"
-    yield "strict.replicas", replicas, replicas is None or settings.store != "embedded", rule
-    rule = "the embedded server writes through anyway: leave it unset, or name a store of yours"
-    yield "strict.aof", settings.strict.aof, not settings.strict.aof or settings.store != "embedded", rule
     yield "strict.within", within, 0.001 <= within <= 60, "must be between 1ms and 60s"
     token, rule = settings.dashboard.token, f"must be {LEAST_TOKEN} or more printable ASCII characters without spaces"
     known = token is None or (
@@ -117,6 +113,16 @@ def _rules(settings: Settings, flags: Collection[str]) -> Iterator[tuple[str, ob
             yield f"{section}.timeout", timeout, margin < timeout, rule
         rule = f"no time left to work, as timeout is {timeout:.15g}s; give a smaller min_margin or a longer timeout"
         yield f"{section}.min_margin", margin, margin < timeout, rule
+
+
+def check_strict(settings: Settings) -> None:
+    """ConfigurationError for what is asked of the embedded server in vain. Apart from `validate`, since a flag may name
+    another store than the file."""
+    strict, fix = settings.strict, "leave it unset, or name a store of yours"
+    if settings.store == "embedded" and strict.replicas is not None:
+        raise refusal("strict.replicas", strict.replicas, f"the embedded server has none: {fix}")
+    if settings.store == "embedded" and strict.aof:
+        raise refusal("strict.aof", strict.aof, f"the embedded server writes through anyway: {fix}")
 
 
 def _is_place(state: str | None) -> bool:
