@@ -50,6 +50,11 @@ def raise_if_error(answer: Any) -> None:
         ) from None
     if kind in _PASSING or text == _NO_MORE_CLIENTS:
         raise Unanswered(text, sent=False) from None
+    if kind in ("MOVED", "ASK"):
+        node = rest.rpartition(" ")[2]
+        raise StoreRefused("store is a cluster", f"{node} has a key", "write redis+cluster://") from None
+    if "DB index is out of range" in text or "SELECT is not allowed" in text:
+        raise StoreRefused("no such database", text.removeprefix("ERR "), "name another in the store's URL") from None
     if kind == "FOREIGN" or "is not an integer" in text:
         raise StoreRefused("key is not ours", rest, "another program writes to our namespace; choose another") from None
     if "WRONGTYPE" in text:
