@@ -150,7 +150,37 @@ def test_an_export_has_its_name_once_it_is_complete_and_is_for_its_owner_alone(s
     site.enqueue("record", name="a")
     assert site.command("store", "export", "moved").returncode == 0
     assert (site.directory / "moved").stat().st_mode & 0o777 == 0o600
-    assert not (site.directory / "moved.part").exists()
+    assert not [*site.directory.glob("*.part")]
+
+
+def test_two_exports_to_one_file_at_the_same_time_leave_a_whole_one(site: Site, valkey: Server) -> None:
+    site.enqueue("hold", name="a")
+    launch = site.start("run", "--max-messages", "1", "--timeout", "60s")
+    site.await_note("begin a")
+    exports = [site.start_program([sys.executable, "-m", "pollconsumer", "store", "export", "moved"]) for _ in "12"]
+    for export in exports:
+        assert export.stderr is not None
+        assert "waiting until these launches have ended" in export.stderr.readline()
+    (site.directory / "gate").touch()
+    launch.communicate()
+    for export in exports:
+        export.communicate()
+        assert export.returncode == 0
+    assert site.command("--store", valkey.url, "store", "import", "moved").returncode == 0
+
+
+def test_an_export_to_a_closed_output_is_refused_before_the_store_is_closed(site: Site) -> None:
+    done = subprocess.run(
+        ["sh", "-c", f"{sys.executable} -m pollconsumer store export - >&-"],
+        cwd=site.directory,
+        env=site.environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    said = "pollconsumer: error: standard output; is closed: redirect it to a file, or a pipe\n"
+    assert (done.returncode, done.stderr) == (73, said)
+    assert site.command("status").returncode == 0
 
 
 def test_an_export_that_was_cut_off_is_not_served_and_the_whole_one_is(site: Site, valkey: Server) -> None:

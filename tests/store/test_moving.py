@@ -256,6 +256,20 @@ def test_a_store_closes_once_no_lease_is_held_and_gives_none_until_then(store: R
         leases.acquire(GROUP, "two", "{}", "{}")
 
 
+def test_an_export_that_waits_while_another_one_closes_the_store_continues_with_it(
+    store: RedisStore, leases: Leases
+) -> None:
+    acquired = leases.acquire(GROUP, "one", "{}", "{}")
+    assert isinstance(acquired, Acquired)
+    others = []
+
+    def release(_: list[str]) -> None:
+        leases.release(acquired.holder, "consumer", "one", "{}")
+        others.append(Closing(store.wire, NAMESPACE).close("e1", release))
+
+    assert [Closing(store.wire, NAMESPACE).close("e2", release)] == others
+
+
 def test_giving_up_before_it_closes_leaves_the_store_as_it_was(store: RedisStore, leases: Leases) -> None:
     leases.acquire(GROUP, "one", "{}", "{}")
     before = snapshot(store.wire)
@@ -430,6 +444,7 @@ def test_an_element_that_is_missing_or_another_is_noticed_and_nothing_is_served(
     store: RedisStore, elsewhere: Callable[[], Wire]
 ) -> None:
     store.enqueue([message("a"), message("b")])
+    store.wire.command("SET", store.keys.control("store-id"), "a string")
     lines = exported(store.wire)
     pages_of = [at for at, line in enumerate(lines) if "values" in line]
     for at in pages_of:
@@ -481,6 +496,9 @@ def test_what_is_no_export_of_this_version_is_refused(store: RedisStore, line: d
         {"queue": QUEUE, "key": "ready", "type": "list", "at": "x", "values": []},
         {"queue": QUEUE, "key": "ready", "type": "list", "at": 0, "values": ["\u0100"]},
         {"queue": QUEUE, "key": "ready", "type": "list", "at": 0, "values": [1]},
+        {"queue": QUEUE, "key": "ready", "type": "list", "at": 0, "values": []},
+        {"queue": QUEUE, "key": "records", "type": "hash", "at": 0, "values": ["a field alone"]},
+        {"queue": QUEUE, "key": "schedule", "type": "zset", "at": 0, "values": ["no score", "member"]},
         {"queue": QUEUE, "key": "ready", "type": "list", "count": 1, "digest": ""},
     ],
 )

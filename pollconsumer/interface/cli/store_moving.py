@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from tempfile import mkstemp
 from typing import Any, BinaryIO
 
 import click
@@ -131,22 +132,34 @@ def _closing(opener: StoreOpener) -> Closing:
 def _written(file: str) -> Iterator[BinaryIO]:
     """A file that has its name once it is complete, for its owner alone; what is no file is written to as it is.
     CannotCreate if it cannot be written."""
-    path, part = Path(file), Path(f"{file}.part")
+    path = Path(file)
     try:
         if file == "-":
+            if sys.stdout is None:
+                raise CannotCreate("standard output", None, "is closed: redirect it to a file, or a pipe")
             yield sys.stdout.buffer
             sys.stdout.buffer.flush()
         elif path.exists() and not path.is_file():
             with path.open("wb") as output:
                 yield output
         else:
-            with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as output:
+            with _part_of(path) as output:
                 yield output
-                output.flush()
-                os.fsync(output.fileno())
-            part.replace(path)
     except OSError as error:
         raise CannotCreate("export", f"{file}: {error.strerror}", "check where it goes") from None
+
+
+@contextmanager
+def _part_of(path: Path) -> Iterator[BinaryIO]:
+    """A file of our own beside ``path``, which takes its place in the end. OSError."""
+    descriptor, name = mkstemp(dir=path.parent, prefix=f"{path.name}.", suffix=".part")
+    part = Path(name)
+    try:
+        with os.fdopen(descriptor, "wb") as output:
+            yield output
+            output.flush()
+            os.fsync(output.fileno())
+        part.replace(path)
     finally:
         with suppress(OSError):
             part.unlink()

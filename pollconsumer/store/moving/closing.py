@@ -119,18 +119,23 @@ class Closing:
 
     def close(self, id: str, pause: Callable[[list[str]], object]) -> Note:  # noqa: A002
         """Close the store for the export ``id``, once no lease is held; ``pause`` is called with the lineages of those
-        that are, again and again. Continues a closing that was cut off. BadData names a key that is not known.
+        that are, again and again. Continues a closing that was cut off, or is another export's. BadData names a key
+        that is not known.
 
         StoreRefused if the store is closed for its import.
         """
-        note = self.note()
-        if note is not None and note.for_ == IMPORT:
-            raise StoreRefused("store not imported", note.id, "finish that: pollconsumer store import FILE")
-        if note is None:
+        if self.note() is None:
             self.places()
-        while note is None:
-            self._await_leases(id, pause)
-            note = self._close_control(Note(now_ms(self.wire), EXPORT, id))
+        while (note := self.note()) is None:
+            try:
+                self._await_leases(id, pause)
+            except StoreRefused:
+                if self.note() is None:  # else another export has closed it
+                    raise
+            else:
+                self._close_control(Note(now_ms(self.wire), EXPORT, id))
+        if note.for_ == IMPORT:
+            raise StoreRefused("store not imported", note.id, "finish that: pollconsumer store import FILE")
         for queue in self._queues():
             self.wire.call("close", self._pairs(_of_queue(queue)), [str(note)])
         self.wire.command("DEL", self.keys.control("closing"))
@@ -204,11 +209,11 @@ class Closing:
             self.wire.command("DEL", self.keys.control("closing"))
             raise
 
-    def _close_control(self, note: Note) -> Note | None:
-        """None if leases may be held again by now."""
+    def _close_control(self, note: Note) -> None:
+        """Nothing is done if leases may be held again by now."""
         places = sorted({*_CONTROL_PLACES, *(place for place in self.places() if not place.queue)})
         keys = [self.keys.control("closing"), *self._pairs(places)]
-        return note if self.wire.call("close", keys, [str(note)]) else None
+        self.wire.call("close", keys, [str(note)])
 
     def _queues(self) -> list[str]:
         """Those known, and those with keys."""

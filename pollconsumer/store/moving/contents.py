@@ -40,6 +40,15 @@ def count_of(kind: str, values: Sequence[object]) -> int:
     return len(values) // _WIDTH.get(kind, 1)
 
 
+def check_values(kind: str, values: Sequence[bytes]) -> None:
+    """ValueError if ``values`` are not those of a page of such a key."""
+    if not values or len(values) % _WIDTH.get(kind, 1):
+        raise ValueError("elements are not whole")
+    if kind == "zset":
+        for score in values[::2]:
+            float(score)
+
+
 class Digest(NamedTuple):
     elements: int
     digest: str
@@ -58,7 +67,7 @@ def pages(wire: Wire, key: str, kind: str) -> Iterator[Page]:
             cursor, values = wire.command(*_SCANS[kind], key, cursor, "COUNT", asked)
             last = int(cursor) == 0
         elif kind == "string":
-            values, last = [wire.command("GET", key)], True
+            values, last = [each for each in [wire.command("GET", key)] if each is not None], True
         else:
             scores = ["WITHSCORES"] if kind == "zset" else []
             values = wire.command("LRANGE" if kind == "list" else "ZRANGE", key, at, at + asked - 1, *scores)

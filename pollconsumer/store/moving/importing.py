@@ -10,11 +10,12 @@ from typing import Any
 
 from pollconsumer.core.errors import BadData, StoreRefused
 from pollconsumer.store.moving.closing import IMPORT, Closing, Place
-from pollconsumer.store.moving.contents import KINDS, Digest, Page, Totals, count_of, digest_of
+from pollconsumer.store.moving.contents import KINDS, Digest, Page, Totals, check_values, count_of, digest_of
 from pollconsumer.store.moving.exporting import FORMAT, VERSION, as_bytes
 
 TRIP_BYTES = 1 << 18
 """Of values, in one round trip."""
+AGAIN = "import again, with --restart; if that ends so, too, export again"
 
 
 class Import:
@@ -67,7 +68,7 @@ class Import:
             found = digest_of(self._wire, key, kind)
             if found != stated:
                 said = f"{key} has {found.elements} of {stated.elements} elements, digest {found.digest}"
-                raise StoreRefused("store differs from the export", said, "import again, with --restart")
+                raise StoreRefused("store differs from the export", said, AGAIN)
             if expires_in_ms > 0:
                 self._wire.command("PEXPIRE", key, expires_in_ms)
             self._wire.command("HSET", self._imported, key, stated.digest)
@@ -88,7 +89,7 @@ class Import:
 
     def _send(self) -> None:
         if self._pages and not all(self._wire.all(self._pages)):
-            raise StoreRefused("store changed during its import", None, "import again, with --restart")
+            raise StoreRefused("store changed during its import", None, AGAIN)
         self._pages, self._bytes = [], 0
 
 
@@ -99,7 +100,9 @@ def _read(line: Mapping[str, Any]) -> tuple[Place, str, Page | tuple[Digest, int
         if place is None or kind not in KINDS:
             raise BadData("unknown key", line["key"], "import with the version that wrote the export")
         if "values" in line:
-            return place, kind, Page(int(line["at"]), [as_bytes(each) for each in line["values"]])
+            page = Page(int(line["at"]), [as_bytes(each) for each in line["values"]])
+            check_values(kind, page.values)
+            return place, kind, page
         return place, kind, (Digest(int(line["count"]), str(line["digest"])), int(line["expires_in_ms"]))
     except BadData:
         raise
