@@ -68,6 +68,8 @@ def tls_refusal(error: BaseException, options: Mapping[str, Any], *, established
 
 
 def _unreadable(options: Mapping[str, Any], failure: BaseException) -> ConfigurationError:
+    if "ssl_keyfile" in options and "ssl_certfile" not in options:
+        return _refused("ssl_keyfile has no certificate", "name its file, too: ssl_certfile=FILE")
     for name in TLS_FILES:
         if name in options:
             try:

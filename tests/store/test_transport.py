@@ -133,6 +133,10 @@ def test_a_file_that_holds_no_certificate_is_named_by_its_option(make: Make, tmp
     assert "check ssl_ca_certs" in refusal(f"rediss://localhost:{make().port}?ssl_ca_certs={tmp_path / 'none.pem'}")
 
 
+def test_a_key_without_its_certificate_is_refused_and_the_option_is_named(make: Make, ca_file: Path) -> None:
+    assert "name its file, too: ssl_certfile=FILE" in refusal(f"rediss://localhost:{make().port}?ssl_keyfile={ca_file}")
+
+
 def test_a_requirement_that_there_is_not_is_refused_before_anything_is_connected(make: Make) -> None:
     server = make()
     assert "ssl_cert_reqs" in refusal(f"rediss://localhost:{server.port}?ssl_cert_reqs=some")
