@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pollconsumer.store.keyspace import hash_beside
+from pollconsumer.store.patience import STEP
 from pollconsumer.store.replies import Unanswered
 
 if TYPE_CHECKING:
@@ -31,16 +31,16 @@ class Strict(NamedTuple):
         """The command that it needs in addition to those of a role."""
         return WAITING[self.aof]
 
-    def awaiting(self, connected: int, keys: Iterable[str], most: float = inf) -> list[Command]:
+    def awaiting(self, connected: int, keys: Iterable[str]) -> list[Command]:
         """The end of a round trip that waits, on a server with ``connected`` replicas; empty if it need not. ``keys``:
-        one of each slot that was written to; ``most`` in seconds.
+        one of each slot that was written to.
 
         It waits for what its connection wrote last; a repeated change may have been written by another.
         """
         wanted = self._wanted(connected)
         if not wanted and not self.aof:
             return []
-        ms = max(1, round(min(self.within, most) * 1000))
+        ms = max(1, round(self.within * 1000))
         waiting = ("WAITAOF", 1, wanted, ms) if self.aof else ("WAIT", wanted, ms)
         marked = dict.fromkeys(map(hash_beside, keys))
         return [*(("HSET", each, "replicated", 1) for each in marked), waiting]
@@ -50,8 +50,8 @@ class Strict(NamedTuple):
         local, having = answer if self.aof else (1, answer)
         wanted = self._wanted(connected)
         if having < wanted:
-            return f"only {having} of {wanted} replicas had it within {self.within:g}s"
-        return "" if local else f"it was not in the append-only file within {self.within:g}s"
+            return f"only {having} of {wanted} replicas had it within {self.within:.3g}s"
+        return "" if local else f"it was not in the append-only file within {self.within:.3g}s"
 
     def _wanted(self, connected: int) -> int:
         return min(1, connected) if self.replicas is None else self.replicas
@@ -63,7 +63,8 @@ def confirmed(wire: Wire, strict: Strict, commands: Sequence[Command], blocking:
     Unanswered if it is not in time: it is to be repeated on another connection, as after a lost answer.
     """
     keys = [command[3] for command in commands if command[0] == "EVALSHA"]
-    waited = [*commands, *strict.awaiting(wire.connected_replicas(), keys, wire.patience().for_one_answer())]
+    strict = strict._replace(within=min(strict.within, max(STEP, wire.patience().left())))
+    waited = [*commands, *strict.awaiting(wire.connected_replicas(), keys)]
     wire.send(waited)
     answers = wire.receive(waited, blocking=blocking + strict.within)
     if len(waited) > len(commands) and (problem := strict.shortfall(answers[-1], wire.replicas)):

@@ -7,7 +7,7 @@ import signal
 import socket
 import subprocess
 import time
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -174,9 +174,10 @@ def test_a_script_that_the_server_forgot_is_waited_for_as_well(pair: Pair) -> No
 
 
 def test_more_replicas_than_there_are_is_an_error_and_the_message_is_accepted(pair: Pair) -> None:
+    pair.store().enqueue([message("before")])  # a replica that has just come is slow to answer
     with pytest.raises(NotReplicated, match="1 of 2 replicas"):
         pair.store(replicas=2, within=0.05).enqueue([message("a")])
-    assert names(Launch(RedisStore(pair.wire(), NAMESPACE)).reserve(9)) == ["a"]
+    assert names(Launch(RedisStore(pair.wire(), NAMESPACE)).reserve(9)) == ["before", "a"]
 
 
 def test_an_occurrence_that_is_triggered_is_waited_for_as_well(pair: Pair) -> None:
@@ -259,6 +260,24 @@ def test_without_a_replica_a_launch_waits_for_none_unless_told(pair: Pair) -> No
     assert Launch(pair.launch(SHORT, tries=1)).reserve() == []
     with pytest.raises(StoreUnreachable, match="only 0 of 1 replicas"):
         Launch(pair.launch(Strict(1, 0.01), tries=1), fence=2)
+
+
+class Noting(Wire):
+    sent: Sequence[Command] = ()
+
+    def send(self, commands: Sequence[Command]) -> None:
+        self.sent = commands
+        super().send(commands)
+
+
+@pytest.mark.parametrize(("left", "ms"), [(60.0, 5000), (0.0, 100)])
+def test_a_launch_waits_for_replicas_as_long_as_is_set_and_at_its_end_for_what_is_left(
+    pair: Pair, left: float, ms: int
+) -> None:
+    wire = Noting(pair.url(), lambda: Budget(left), strict=Strict(1, 5.0))
+    with closing(wire):
+        RedisStore(wire, NAMESPACE).enqueue([message("a")])
+        assert wire.sent[-1] == ("WAIT", 1, ms)
 
 
 # The append-only file
