@@ -6,6 +6,7 @@ import os
 import re
 import time
 from collections.abc import Sequence
+from math import inf
 from typing import NamedTuple
 from urllib.parse import unquote
 
@@ -24,6 +25,8 @@ LOOK_EVERY = 1.0
 could be reached accepts writes until it learns of it, ten seconds later, and loses them."""
 LOOK_AGAIN_AFTER = 5.0
 """Seconds until it asks another Sentinel where one did not answer."""
+LEAST = 0.05
+"""Seconds for an answer when those before it have used up the time."""
 KNOWN = "db, username, password, sentinel_username, sentinel_password, ssl, sentinel_ssl, and ssl_... as of rediss://"
 _HOST = r"(\[[0-9A-Fa-f:.]+]|[^:\[\]]+)(?::([0-9]{1,5}))?"
 _BOOLEANS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
@@ -65,6 +68,11 @@ def service_of(url: str) -> Service:
     )
 
 
+def _left(until: float, most: float = inf) -> float:
+    """Seconds until then, for one of several answers: not none, since the next one may answer at once."""
+    return max(LEAST, min(most, until - time.monotonic()))
+
+
 def _place(text: str) -> tuple[str, int]:
     """Host and port of a Sentinel."""
     found = re.fullmatch(_HOST, text)
@@ -104,14 +112,14 @@ class Sentinels:
         return PrimaryConnection(self)
 
     def primary(self, timeout: float) -> Address:
-        """The address of the primary. ConnectionError if no Sentinel can tell within ``timeout`` seconds for each;
+        """The address of the primary. ConnectionError if no Sentinel can tell within ``timeout`` seconds;
         PermissionDenied and ConfigurationError if no repetition can help."""
-        silent, refused = list[str](), list[str]()
+        until, silent, refused = time.monotonic() + timeout, list[str](), list[str]()
         failure: OSError | None = None
         for sentinel in tuple(self._sentinels):
             place = f"{sentinel.host}:{sentinel.port}"
             try:
-                found = self._ask(sentinel, min(timeout, ANSWER_WITHIN))
+                found = self._ask(sentinel, _left(until, ANSWER_WITHIN))
             except OSError as error:
                 silent.append(f"{place}: {error.strerror or error}")
                 failure = error
@@ -166,10 +174,11 @@ class PrimaryConnection(SocketConnection):
 
     def connect(self, timeout: float) -> None:
         """Also raises what `Sentinels.primary` does."""
+        until = time.monotonic() + timeout
         self._address = self._sentinels.primary(timeout)
-        super().connect(timeout)
+        super().connect(_left(until))
         try:
-            role, *_ = self.ask(("ROLE",), timeout)
+            role, *_ = self.ask(("ROLE",), _left(until))
             if role != b"master":
                 raise ConnectionError(f"{self.place} is a replica; the Sentinels still name it as the primary")
         except BaseException:

@@ -8,7 +8,7 @@ import socket
 import subprocess
 import time
 from contextlib import closing, contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -21,7 +21,7 @@ from pollconsumer.store.patience import Budget
 from pollconsumer.store.recurrences import Recurrences
 from pollconsumer.store.redis_store import RedisStore
 from pollconsumer.store.replies import Unanswered
-from pollconsumer.store.strict import Strict
+from pollconsumer.store.strict import Strict, confirmed
 from pollconsumer.store.suitability import Suitability
 from pollconsumer.store.wire import Wire
 from tests.conftest import NAMESPACE
@@ -312,3 +312,27 @@ def test_what_is_not_in_the_file_in_time_is_in_doubt(pair: Pair, appending: Call
     store = RedisStore(pair.wire(), NAMESPACE, Strict(None, 0.01, aof=True))
     with pytest.raises(NotReplicated, match=r"accepted, but .*append-only file within 0\.01s|only 0 of 1 replicas"):
         store.enqueue([message("a")])
+
+
+def test_a_caller_whose_patience_ends_waits_no_longer_for_replicas_than_for_an_answer() -> None:
+    class Ending:
+        replicas = 1
+        strict = Strict(1, within=5.0)
+        waited: tuple[Any, ...] = ()
+
+        def connected_replicas(self) -> int:
+            return self.replicas
+
+        def patience(self) -> Budget:
+            return Budget(0.0)
+
+        def send(self, commands: list[Command]) -> None:
+            self.waited = commands[-1]
+
+        def receive(self, commands: list[Command], *, blocking: float) -> list[Any]:
+            assert blocking == Budget(0.0).for_one_answer()
+            return [1] * len(commands)
+
+    wire = Ending()
+    assert confirmed(cast("Wire", wire), wire.strict, [("EVALSHA", "sha", 1, "{a:b}:c")], 0.0) == [1]
+    assert wire.waited == ("WAIT", 1, 100)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,7 +15,7 @@ from pollconsumer.store import sentinel
 from pollconsumer.store.doubts import doubts
 from pollconsumer.store.patience import Budget
 from pollconsumer.store.replies import ErrorReply, Unanswered, raise_if_error
-from pollconsumer.store.sentinel import PORT, service_of
+from pollconsumer.store.sentinel import ANSWER_WITHIN, LEAST, PORT, Sentinels, service_of
 from pollconsumer.store.suitability import Suitability
 from pollconsumer.store.wire import Wire
 from tests.conftest import NAMESPACE
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
+    from pollconsumer.store.address import Address
     from pollconsumer.store.connection import Command
     from tests.store.servers import Server
 
@@ -234,3 +236,18 @@ def test_a_url_that_cannot_be_meant_is_refused_by_its_rule(url: str, rule: str) 
 )
 def test_a_password_that_others_may_read_is_warned_of(url: str, warned: bool) -> None:
     assert any("unencrypted; add ssl=true" in doubt for doubt in doubts(url)) == warned
+
+
+def test_silent_sentinels_take_no_longer_together_than_a_caller_would_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, waited = [0.0], list[float]()
+
+    def silent(_: Sentinels, __: Address, timeout: float) -> None:
+        waited.append(timeout)
+        now[0] += timeout
+        raise TimeoutError("no answer")
+
+    monkeypatch.setattr("pollconsumer.store.sentinel.time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(Sentinels, "_ask", silent)
+    with pytest.raises(ConnectionError):
+        Sentinels("redis+sentinel://h1,h2,h3,h4/mymaster").primary(0.6)
+    assert waited == pytest.approx([ANSWER_WITHIN, 0.6 - ANSWER_WITHIN, LEAST, LEAST])

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from pollconsumer.runtime.launch.pinging import Pinger
 
 END_BUDGET = 2.0
-"""Maximum seconds spent on an unreachable store after the window's end."""
+"""Maximum seconds spent on an unreachable store after the window's end, and a third of the grace at most: an answer
+that is awaited when the window ends may take as long, too."""
 
 
 class Frame:
@@ -47,7 +48,7 @@ class Frame:
         self.interruption = host.catch_signals()
         self.progress = Progress()
         self.id = host.new_id()
-        self.end_budget = min(END_BUDGET, plan.grace / 2)
+        self.end_budget = min(END_BUDGET, plan.grace / 3)
         self._patience = WindowPatience(lambda: self.window, self.interrupted, self.end_budget, host)
 
     def learn(self, punctuality: Punctuality, rule: LauncherRule) -> bool:
