@@ -60,6 +60,8 @@ def test_every_command_does_its_work_with_the_rights_that_are_documented(site: S
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()
 
+    for user in ("producer", "launch", "operator"):
+        run(user, "store", "adopt")
     run("producer", "enqueue", "record", '{"name": "now"}', "--key", "k", "--priority", "2")
     run("producer", "enqueue", "record", '{"name": "soon"}', "--in", "1ms")
     later = run("producer", "enqueue", "record", '{"name": "later"}', "--in", "1h")

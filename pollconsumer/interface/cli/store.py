@@ -13,6 +13,7 @@ from pollconsumer.interface.store_opener import opener_of
 from pollconsumer.runtime.embedded.server import EmbeddedServer
 from pollconsumer.runtime.own_files import data_directory
 from pollconsumer.store.patience import Budget
+from pollconsumer.store.server import TIME
 
 
 @click.group(no_args_is_help=False)
@@ -77,4 +78,4 @@ def adopt() -> None:
     """Accept the store after its data was replaced or emptied on purpose."""
     opened = opener_of(current_settings())
     opened.memo.forget()
-    opened.wire(lambda: Budget(COMMAND_BUDGET)).command("PING")
+    opened.wire(lambda: Budget(COMMAND_BUDGET)).command(*TIME)
