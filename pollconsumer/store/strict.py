@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pollconsumer.store.keyspace import hash_beside
-from pollconsumer.store.patience import STEP
+from pollconsumer.store.patience import STEP, answer_within
 from pollconsumer.store.replies import Unanswered
 
 if TYPE_CHECKING:
@@ -63,10 +63,12 @@ def confirmed(wire: Wire, strict: Strict, commands: Sequence[Command], blocking:
     Unanswered if it is not in time: it is to be repeated on another connection, as after a lost answer.
     """
     keys = [command[3] for command in commands if command[0] == "EVALSHA"]
-    strict = strict._replace(within=min(strict.within, max(STEP, wire.patience().left())))
+    left = wire.patience().left()
+    strict = strict._replace(within=min(strict.within, max(STEP, left)))
     waited = [*commands, *strict.awaiting(wire.connected_replicas(), keys)]
     wire.send(waited)
-    answers = wire.receive(waited, blocking=blocking + strict.within)
+    beyond = max(0.0, left - answer_within(left))  # what the timeout of an answer leaves of the patience
+    answers = wire.receive(waited, blocking=blocking + min(strict.within, beyond))
     if len(waited) > len(commands) and (problem := strict.shortfall(answers[-1], wire.replicas)):
         wire.close()
         raise Unanswered(problem, sent=True)

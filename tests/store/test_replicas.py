@@ -330,7 +330,7 @@ def test_a_caller_whose_patience_ends_waits_no_longer_for_replicas_than_for_an_a
             self.waited = commands[-1]
 
         def receive(self, commands: list[Command], *, blocking: float) -> list[Any]:
-            assert blocking == Budget(0.0).for_one_answer()
+            assert blocking == 0
             return [1] * len(commands)
 
     wire = Ending()
