@@ -64,7 +64,8 @@ def confirmed(wire: Wire, strict: Strict, commands: Sequence[Command], blocking:
     """
     keys = [command[3] for command in commands if command[0] == "EVALSHA"]
     left = wire.patience().left()
-    strict = strict._replace(within=min(strict.within, max(STEP, left)))
+    # A server that does not know the scripts, as a new primary, has them loaded, and is waited for twice.
+    strict = strict._replace(within=min(strict.within, max(STEP, left / 2)))
     waited = [*commands, *strict.awaiting(wire.connected_replicas(), keys)]
     wire.send(waited)
     beyond = max(0.0, left - answer_within(left))  # what the timeout of an answer leaves of the patience
