@@ -98,8 +98,10 @@ class QueueCounts(NamedTuple):
 
 
 class Overview(NamedTuple):
-    """``mover_seen_seconds_ago`` is None if no mover was ever seen, 0 while one holds the lease."""
+    """``now`` in epoch ms of the server's clock. ``mover_seen_seconds_ago`` is None if no mover was ever seen, 0 while
+    one holds the lease."""
 
+    now: int
     queues: list[QueueCounts]
     overdue: int
     mover_seen_seconds_ago: float | None
@@ -157,7 +159,7 @@ class Inspector:
         seen = self._wire.command("HGET", control("seen"), "mover")
         held = any(lease["role"] == "mover" for lease in leases)
         ago = 0.0 if held else _seconds_since(seen, now)
-        return Overview(queues, sum(queue.overdue for queue in queues), ago, leases)
+        return Overview(now, queues, sum(queue.overdue for queue in queues), ago, leases)
 
     def messages(self, state: State | None, queue: str | None, limit: int) -> Iterator[Message]:
         """At most ``limit`` messages, oldest in their state first, a page at a time. Raises NotFound for the queue."""

@@ -15,7 +15,7 @@ from pollconsumer.core.notation.redaction import redacted
 from pollconsumer.store.address import CERTIFICATE, TLS_OPTIONS, Address
 from pollconsumer.store.connection import Command, SocketConnection
 from pollconsumer.store.replies import LOGIN_REFUSED, ErrorReply
-from pollconsumer.store.several_hosts import several_hosts
+from pollconsumer.store.several_hosts import several_hosts, take_boolean
 
 PORT = 26379
 ANSWER_WITHIN = 0.5
@@ -29,7 +29,6 @@ LEAST = 0.05
 """Seconds for an answer when those before it have used up the time."""
 KNOWN = "db, username, password, sentinel_username, sentinel_password, ssl, sentinel_ssl, and ssl_... as of rediss://"
 _HOST = r"(\[[0-9A-Fa-f:.]+]|[^:\[\]]+)(?::([0-9]{1,5}))?"
-_BOOLEANS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 
 
 class Service(NamedTuple):
@@ -55,8 +54,8 @@ def service_of(url: str) -> Service:
         raise ValueError("the database must be an integer, as in redis+sentinel://h1,h2,h3/mymaster/0")
     user, password = options.pop("username", user), options.pop("password", password)
     asked = options.pop("sentinel_username", ""), options.pop("sentinel_password", "")
-    encrypted = _boolean(options, "ssl", otherwise=False)
-    sentinels_encrypted = _boolean(options, "sentinel_ssl", otherwise=encrypted)
+    encrypted = take_boolean(options, "ssl", otherwise=False)
+    sentinels_encrypted = take_boolean(options, "sentinel_ssl", otherwise=encrypted)
     if unknown := options.keys() - (TLS_OPTIONS if encrypted or sentinels_encrypted else frozenset()):
         raise ValueError("an option for TLS needs ssl=true" if unknown <= TLS_OPTIONS else f"known options: {KNOWN}")
     if options.get(CERTIFICATE, "none") not in ("none", "optional", "required"):
@@ -84,13 +83,6 @@ def _place(text: str) -> tuple[str, int]:
     except UnicodeError:
         raise ValueError("the host is no name: its parts, between dots, have 1 to 63 characters each") from None
     return host, int(found[2] or PORT)
-
-
-def _boolean(options: dict[str, str], name: str, *, otherwise: bool) -> bool:
-    text = options.pop(name, "")
-    if text.lower() not in ("", *_BOOLEANS):
-        raise ValueError(f"{name} must be true or false")
-    return _BOOLEANS.get(text.lower(), otherwise)
 
 
 class Sentinels:

@@ -76,7 +76,7 @@ def _show_overview(as_json: bool, *, again: bool = False) -> None:
         return
     if again:
         clear_terminal()
-    _print_overview(overview, launches, reading.now())
+    _print_overview(overview, launches)
 
 
 def _changes(inspector: Inspector, message_id: str, queue: str | None) -> Iterator[tuple[Message, Any]]:
@@ -187,7 +187,7 @@ def queues_table(queues: Sequence[QueueCounts]) -> None:
     print_table(("queue", *counts, "a minute", "oldest ready", "waited", "handled", "late"), rows)
 
 
-def _print_overview(overview: Overview, launches: list[dict[str, Any]], now: int) -> None:
+def _print_overview(overview: Overview, launches: list[dict[str, Any]]) -> None:
     queues_table(overview.queues)
     seen = overview.mover_seen_seconds_ago
     if overview.overdue and (seen is None or seen > MOVER_MISSING_AFTER):
@@ -202,7 +202,7 @@ def _print_overview(overview: Overview, launches: list[dict[str, Any]], now: int
         leases_table(shown, ("lease", "slot", "queues", "holder", "fence"))
     if launches:
         print_line()
-        ledger_table(launches, now)
+        ledger_table(launches, overview.now)
 
 
 def _span(seconds: float | None) -> str | None:

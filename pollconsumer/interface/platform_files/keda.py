@@ -38,11 +38,9 @@ def files(installation: Installation) -> list[File]:
 
 def _credentials(store: str) -> dict[str, str]:
     if store.startswith(SENTINEL):
-        service = service_of(store)
-        _, _, _, user, password, *_ = service.primary
-        _, _, _, sentinel_user, sentinel_password, *_ = service.sentinels[0]
-        found = {"username": user, "password": password}
-        found |= {"sentinelUsername": sentinel_user, "sentinelPassword": sentinel_password}
+        _, (sentinel, *_), primary = service_of(store)
+        found = {"username": primary.user, "password": primary.password}
+        found |= {"sentinelUsername": sentinel.user, "sentinelPassword": sentinel.password}
         return {name: value for name, value in found.items() if value}
     first = server_urls(store)[0] if store.startswith(CLUSTER) else store
     parts, options = urlsplit(first), dict(parse_qsl(urlsplit(first).query))

@@ -8,10 +8,7 @@ from urllib.parse import quote, urlencode
 from pollconsumer.core.errors import ConfigurationError
 from pollconsumer.core.notation.redaction import redacted
 from pollconsumer.store.address import address_of
-from pollconsumer.store.several_hosts import several_hosts
-
-SCHEME = "redis+cluster"
-_BOOLEANS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+from pollconsumer.store.several_hosts import several_hosts, take_boolean
 
 
 class Node(NamedTuple):
@@ -24,9 +21,7 @@ def server_urls(url: str) -> list[str]:
     login, hosts, path, options = several_hosts(url)
     if path not in ("", "/", "/0") or options.get("db", "0") != "0":
         raise ValueError("a cluster has no numbered databases: end the URL after its hosts")
-    encrypted = _BOOLEANS.get(options.pop("ssl", "false").lower())
-    if encrypted is None:
-        raise ValueError("ssl must be true or false")
+    encrypted = take_boolean(options, "ssl", otherwise=False)
     if not encrypted and any(name.startswith("ssl_") for name in options):
         raise ValueError("an option for TLS needs ssl=true")
     scheme, after = "rediss" if encrypted else "redis", f"?{urlencode(options, quote_via=quote)}" if options else ""
