@@ -29,8 +29,8 @@ DUE = ["parked", "retried", "soon", "soon-urgent"]
 ORPHANS = ["in-hand", "orphan", "resumed"]
 
 
-@pytest.fixture
-def earlier(store: RedisStore) -> RedisStore:
+def write_earlier(store: RedisStore) -> None:
+    """What a version before has stored, with keys of every kind."""
     content = json.loads((Path(__file__).parent / "earlier_store.json").read_text())
     for key, stored in content.items():
         for kind, values in stored.items():
@@ -40,6 +40,11 @@ def earlier(store: RedisStore) -> RedisStore:
             if kind == "zset":
                 parts = [part for member, score in values.items() for part in (score, member)]
             store.wire.command(WRITE[kind], key, *(part.encode("latin-1") for part in parts))
+
+
+@pytest.fixture
+def earlier(store: RedisStore) -> RedisStore:
+    write_earlier(store)
     return store
 
 

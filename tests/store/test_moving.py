@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -23,6 +21,7 @@ from tests.conftest import NAMESPACE
 from tests.store.acting import QUEUE, Launch, message, names
 from tests.store.moving import exported, imported, unexpected
 from tests.store.servers import snapshot
+from tests.store.test_earlier_versions import write_earlier
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
     from tests.store.servers import Server
 
 GROUP = Group("consumer", (QUEUE,), 1)
-EARLIER = Path(__file__).parent / "earlier_store.json"
 WRITE = {"hash": "HSET", "list": "RPUSH", "set": "SADD", "zset": "ZADD", "string": "SET"}
 
 
@@ -129,14 +127,7 @@ def test_an_export_of_a_store_that_is_opened_meanwhile_has_no_end(store: RedisSt
 def test_a_store_of_an_earlier_version_is_drained_where_it_was_imported(
     store: RedisStore, elsewhere: Callable[[], Wire]
 ) -> None:
-    for key, stored in json.loads(EARLIER.read_text()).items():
-        for kind, values in stored.items():
-            parts = values
-            if kind == "hash":
-                parts = [part for pair in values.items() for part in pair]
-            if kind == "zset":
-                parts = [part for member, score in values.items() for part in (score, member)]
-            store.wire.command(WRITE[kind], key, *(part.encode("latin-1") for part in parts))
+    write_earlier(store)
     before = snapshot(store.wire)
     lines = exported(store.wire)
     target = elsewhere()
