@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pollconsumer.interface.api.put_options import NamedPutOptions
-    from pollconsumer.store.wire import Wire
+    from pollconsumer.store.connecting.wire import Wire
 
 HANDLERS = """
 import os, time

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 import hiredis
 
 from benchmarks.place import Figure, plain_wire, server_seconds
-from pollconsumer.store.address import address_of
+from pollconsumer.store.connecting.address import address_of
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.redis_store import RedisStore
 from pollconsumer.store.reservations import Holder
@@ -22,7 +22,7 @@ from pollconsumer.store.rows import pack6
 from pollconsumer.store.scripts import Script, Scripts
 
 if TYPE_CHECKING:
-    from pollconsumer.store.wire import Wire
+    from pollconsumer.store.connecting.wire import Wire
 
 NAMESPACE, QUEUE = "floor", "default"
 BATCH, BULK = 128, 100

@@ -14,7 +14,7 @@ from pollconsumer.store.redis_store import RedisStore
 from pollconsumer.store.reservations import Holder, Share
 
 if TYPE_CHECKING:
-    from pollconsumer.store.wire import Wire
+    from pollconsumer.store.connecting.wire import Wire
 
 COMPLETED, BULK, FEW = 1_000_000, 20_000, 10
 COUNT = "import handlers; print(sum(1 for _ in handlers.app.messages(state='completed')))"

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from pollconsumer.interface.api.sending import HandlerFunction
-    from pollconsumer.store.wire import Wire
+    from pollconsumer.store.connecting.wire import Wire
 
 HANDLERS = '''
 import os, time
@@ -198,8 +198,8 @@ def server_seconds(wire: Wire) -> float:
 
 
 def plain_wire(url: str) -> Wire:
-    from pollconsumer.store.patience import Budget
-    from pollconsumer.store.wire import Wire
+    from pollconsumer.store.connecting.patience import Budget
+    from pollconsumer.store.connecting.wire import Wire
 
     return Wire(url, lambda: Budget(10.0))
 

@@ -19,10 +19,10 @@ from pollconsumer.interface.api.registry import registry
 from pollconsumer.interface.testing.fake_store import DirectConnection, FakeStore
 from pollconsumer.interface.testing.memory import SCRIPTS
 from pollconsumer.runtime.embedded.start import find_program
-from pollconsumer.store.inspector import Inspector
+from pollconsumer.store.connecting.wire import Wire
 from pollconsumer.store.leases import Leases
+from pollconsumer.store.reading.inspector import Inspector
 from pollconsumer.store.redis_store import RedisStore
-from pollconsumer.store.wire import Wire
 from tests.exits import RUNS
 from tests.forks import FORKS
 from tests.short_directory import short_directory

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 from pollconsumer.core.errors import PollConsumerError, StoreUnreachable
 from pollconsumer.runtime.embedded.directory import SOCKET
 from pollconsumer.runtime.embedded.server import EmbeddedServer
-from pollconsumer.store.inspector import Inspector
-from pollconsumer.store.wire import Wire
+from pollconsumer.store.connecting.wire import Wire
+from pollconsumer.store.reading.inspector import Inspector
 from tests.forks import FORKS, Fork
 from tests.short_directory import short_directory
 from tests.store.servers import Impatient

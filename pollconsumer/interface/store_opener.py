@@ -11,14 +11,14 @@ from pollconsumer.runtime.own_files import OwnFiles
 from pollconsumer.runtime.store_opener import EMBEDDED, StoreOpener
 
 if TYPE_CHECKING:
-    from pollconsumer.store.strict import Strict
+    from pollconsumer.store.connecting.strict import Strict
 
 
 def strict_of(settings: Settings) -> Strict | None:
     """What an acknowledgement waits for. The embedded server writes through before it answers."""
     if settings.durability != "strict" or settings.store == EMBEDDED:
         return None
-    from pollconsumer.store.strict import Strict  # few settings ask for it
+    from pollconsumer.store.connecting.strict import Strict  # few settings ask for it
 
     return Strict(settings.strict.replicas, settings.strict.within, settings.strict.aof)
 

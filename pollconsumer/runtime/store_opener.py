@@ -10,15 +10,15 @@ from pollconsumer.core.errors import CannotCreate
 from pollconsumer.core.notation.digests import sha256
 from pollconsumer.runtime.embedded.server import EmbeddedServer
 from pollconsumer.runtime.own_files import OwnFiles, data_directory
+from pollconsumer.store.connecting.patience import Patience
+from pollconsumer.store.connecting.wire import Wire
 from pollconsumer.store.leases import Leases
-from pollconsumer.store.patience import Patience
 from pollconsumer.store.redis_store import RedisStore
 from pollconsumer.store.rollback import Rollback
 from pollconsumer.store.suitability import Suitability, count_replicas
-from pollconsumer.store.wire import Wire
 
 if TYPE_CHECKING:
-    from pollconsumer.store.strict import Strict
+    from pollconsumer.store.connecting.strict import Strict
 
 EMBEDDED = "embedded"
 START_BUDGET = 10.0

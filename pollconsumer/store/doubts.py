@@ -6,7 +6,7 @@ import ipaddress
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
-from pollconsumer.store.several_hosts import several_hosts
+from pollconsumer.store.connecting.several_hosts import several_hosts
 
 
 def doubts(url: str) -> Iterator[str]:
@@ -28,7 +28,7 @@ def _doubts(url: str, encrypt: str) -> Iterator[str]:
     if url.startswith("redis:") and password and (host := urlsplit(url).hostname) and not _is_loopback(host):
         yield f"store: the password goes to {host} unencrypted; {encrypt}"
     if url.startswith("redis+sentinel:") and password:
-        from pollconsumer.store.sentinel import service_of  # few stores have them
+        from pollconsumer.store.connecting.sentinel import service_of  # few stores have them
 
         _, sentinels, primary = service_of(url)
         far = [each.host for each in sentinels if not _is_loopback(each.host)]

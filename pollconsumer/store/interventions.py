@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 
 from pollconsumer.core.errors import BadData, NotFound
 from pollconsumer.store import rows
+from pollconsumer.store.connecting.wire import Wire
 from pollconsumer.store.id_text import id_bytes, id_text
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.producer import ID_MEMORY_MS, MOST_REMEMBERED
 from pollconsumer.store.rights import OPERATOR, demand
-from pollconsumer.store.wire import Wire
 
 MAX_BATCH_IDS = 200
 _NEXT = {b"scheduled": "cancel", b"ready": "cancel", b"reserved": "stop"}

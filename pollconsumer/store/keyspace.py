@@ -73,7 +73,7 @@ QUEUE_KEYS = {
     "id_memory": Key("id_memory", "hash", "forgotten id → digest, younger generation"),
     "id_memory_before": Key("id_memory_before", "hash", "forgotten id → digest, older generation"),
     "received": Key("received", "hash", "sending queue → last outbox entry received"),
-    "totals": Key("totals", "hash", "what was settled → how often: see store/totals.py"),
+    "totals": Key("totals", "hash", "what was settled → how often: see store/reading/totals.py"),
     "successor_waits": Key(
         "sw",
         "string",

@@ -15,13 +15,13 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from pollconsumer.core.histogram import GENERATION, LAST, Histogram
+from pollconsumer.store.connecting.replies import Unanswered
+from pollconsumer.store.connecting.wire import Wire
 from pollconsumer.store.histograms import read_histogram, write_histogram
 from pollconsumer.store.id_text import id_text
 from pollconsumer.store.keyspace import Keys
-from pollconsumer.store.replies import Unanswered
 from pollconsumer.store.reservations import Holder
 from pollconsumer.store.rights import LAUNCH, OPERATOR, demand
-from pollconsumer.store.wire import Wire
 
 TTL = 15.0
 RENEW_EVERY = 5.0

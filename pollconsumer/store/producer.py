@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pollconsumer.core.errors import Conflict, NotReplicated, OutcomeUnknown, StoreUnreachable
 from pollconsumer.core.message import NO_OPTIONS, OPTIONS, Alike, NewMessage
 from pollconsumer.store import rows
+from pollconsumer.store.connecting.patience import SYSTEM_CLOCKS, Clocks
+from pollconsumer.store.connecting.replies import refuse_without
+from pollconsumer.store.connecting.wire import Wire
 from pollconsumer.store.keyspace import Keys
-from pollconsumer.store.patience import SYSTEM_CLOCKS, Clocks
-from pollconsumer.store.replies import refuse_without
 from pollconsumer.store.rights import PRODUCER
 from pollconsumer.store.server import TIME, to_ms
-from pollconsumer.store.wire import Wire
 
 if TYPE_CHECKING:
-    from pollconsumer.store.strict import Strict
+    from pollconsumer.store.connecting.strict import Strict
 
 Trip = list[list[NewMessage]]
 """Batches, each for one queue, sent in one write."""

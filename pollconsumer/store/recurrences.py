@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pollconsumer.core.errors import BadData, NotReplicated
 from pollconsumer.core.recurrence import First, Recurrence
 from pollconsumer.store import occurrences
+from pollconsumer.store.connecting.replies import refuse_without
 from pollconsumer.store.id_text import id_bytes
-from pollconsumer.store.replies import refuse_without
 from pollconsumer.store.rights import OPERATOR, demand
 from pollconsumer.store.server import TIME, known_queues, now_ms, to_ms
 from pollconsumer.store.standing import RecurrenceStatus, Standing, readable
 
 if TYPE_CHECKING:
-    from pollconsumer.store.inspector import Message
-    from pollconsumer.store.strict import Strict
+    from pollconsumer.store.connecting.strict import Strict
+    from pollconsumer.store.reading.inspector import Message
 
 PUT_BATCH, AT_ONCE = 50, 500
 """Recurrences in a script, about a millisecond of the server; in a round trip."""
@@ -143,7 +143,7 @@ class Recurrences(Standing):
 
     def history(self, standing: RecurrenceStatus, limit: int) -> list[Occurred]:
         """Its last occurrences, at most ``limit``, newest first: of the last hundred of a day those that are kept."""
-        from pollconsumer.store.inspector import Inspector  # no launch needs it
+        from pollconsumer.store.reading.inspector import Inspector  # no launch needs it
 
         key = self._keys.queue(standing.queue, "recurrence_counters")
         stored = self._wire.command("HGET", key, standing.raw_name + b":instants") or b""

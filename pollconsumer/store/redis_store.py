@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from pollconsumer.core.errors import LeaseLost, StoreRefused
 from pollconsumer.store import rows
+from pollconsumer.store.connecting.replies import Unanswered
 from pollconsumer.store.keyspace import QUEUE_KEYS
 from pollconsumer.store.occurrences import Previous, read_previous
 from pollconsumer.store.producer import ID_MEMORY_MS, MOST_REMEMBERED, Producer
-from pollconsumer.store.replies import Unanswered
 from pollconsumer.store.reservations import (
     DeadLetter,
     Holder,

@@ -13,9 +13,9 @@ from pollconsumer.core.progress import Progress, checked
 from pollconsumer.store import rows
 
 if TYPE_CHECKING:
+    from pollconsumer.store.connecting.wire import Wire
     from pollconsumer.store.keyspace import Keys
     from pollconsumer.store.reservations import Holder
-    from pollconsumer.store.wire import Wire
 
 Reports = Mapping[str, Mapping[bytes, Progress]]
 """By queue and id, the last of each message."""

@@ -16,12 +16,12 @@ from typing import NamedTuple, NoReturn, Protocol
 from pollconsumer.core.errors import WentBack
 from pollconsumer.core.message import NewMessage
 from pollconsumer.core.notation.instants import iso
+from pollconsumer.store.connecting.wire import Wire, Witness
 from pollconsumer.store.id_text import id_text
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.producer import REPEAT_WITHIN_MS
 from pollconsumer.store.rows import ENDING
 from pollconsumer.store.server import count_of
-from pollconsumer.store.wire import Wire, Witness
 
 LIMIT = 1 << 48
 """Of marks and fences: six bytes of a row."""

@@ -13,12 +13,12 @@ from pollconsumer.core.errors import BadData, NotFound, StoreRefused
 from pollconsumer.core.events import Event
 from pollconsumer.core.lifecycle import State, state_of
 from pollconsumer.core.recurrence import Recurrence, of_json
+from pollconsumer.store.connecting.wire import Wire
 from pollconsumer.store.id_text import id_bytes, id_text
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.occurrences import Previous, read_previous
 from pollconsumer.store.rows import read_row
 from pollconsumer.store.server import count_of, known_queues
-from pollconsumer.store.wire import Wire
 
 PAGE = 1000
 """Recurrences that are read at once, about."""

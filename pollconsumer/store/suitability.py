@@ -7,11 +7,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pollconsumer.core.errors import StoreRefused, StoreUnreachable
-from pollconsumer.store.connection import Command
+from pollconsumer.store.connecting.connection import Command
+from pollconsumer.store.connecting.replies import RESTORE, ErrorReply, Unanswered
+from pollconsumer.store.connecting.wire import Wire
 from pollconsumer.store.keyspace import Keys
-from pollconsumer.store.replies import RESTORE, ErrorReply, Unanswered
 from pollconsumer.store.server import info_fields
-from pollconsumer.store.wire import Wire
 
 if TYPE_CHECKING:
     from pollconsumer.store.rollback import Rollback

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 from pollconsumer.core.errors import PollConsumerError
 from pollconsumer.runtime.embedded.start import find_program
 from pollconsumer.store.cluster.slots import SLOTS
-from pollconsumer.store.patience import Budget
-from pollconsumer.store.replies import Unanswered
-from pollconsumer.store.wire import Wire
+from pollconsumer.store.connecting.patience import Budget
+from pollconsumer.store.connecting.replies import Unanswered
+from pollconsumer.store.connecting.wire import Wire
 from tests.short_directory import short_directory
 
 if TYPE_CHECKING:

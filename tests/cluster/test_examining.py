@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from pollconsumer.core.health.facts import Expected
 from pollconsumer.core.health.findings import findings_of
-from pollconsumer.store.examining import Examiner
 from pollconsumer.store.moving.closing import Closing
+from pollconsumer.store.reading.examining import Examiner
 from tests.conftest import NAMESPACE
 from tests.store.acting import message
 

@@ -9,7 +9,7 @@ import pytest
 
 from pollconsumer.store.cluster.slots import slot_of
 from pollconsumer.store.cluster.wire import ClusterWire, connecting
-from pollconsumer.store.patience import Budget
+from pollconsumer.store.connecting.patience import Budget
 from pollconsumer.store.redis_store import RedisStore
 from tests.cluster.nodes import Cluster, NodeProcess
 from tests.conftest import NAMESPACE

@@ -9,8 +9,8 @@ import pytest
 
 from pollconsumer.core.errors import PermissionDenied
 from pollconsumer.store.cluster.wire import ClusterWire, connecting
+from pollconsumer.store.connecting.patience import Budget
 from pollconsumer.store.keyspace import Keys
-from pollconsumer.store.patience import Budget
 from pollconsumer.store.suitability import Suitability
 from tests.conftest import NAMESPACE
 from tests.store.test_rights import BEGINNINGS, DOCUMENT, Memo

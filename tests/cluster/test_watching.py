@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pollconsumer.store.patience import Budget
+from pollconsumer.store.connecting.patience import Budget
 from pollconsumer.store.redis_store import RedisStore
 from tests.conftest import NAMESPACE
 from tests.store.acting import message

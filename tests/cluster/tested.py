@@ -13,9 +13,9 @@ from tests.store.servers import Server
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from pollconsumer.store.connection import Command
-    from pollconsumer.store.patience import Patience
-    from pollconsumer.store.wire import Wire
+    from pollconsumer.store.connecting.connection import Command
+    from pollconsumer.store.connecting.patience import Patience
+    from pollconsumer.store.connecting.wire import Wire
     from tests.cluster.nodes import Cluster
 
 OF_ALL_NODES = {"FLUSHALL", "KEYS", "SCRIPT", "CONFIG", "DBSIZE"}

@@ -12,14 +12,14 @@ from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.store import rows
 from pollconsumer.store.histograms import write_histogram
 from pollconsumer.store.interventions import Interventions
-from pollconsumer.store.ledger import _BLANK
+from pollconsumer.store.reading.ledger import _BLANK
 from pollconsumer.store.recurring import Recurring
 from pollconsumer.store.redis_store import RedisStore
 from tests.store.acting import HOUR, Launch, die, message, retry
 from tests.store.servers import server_ms
 
 if TYPE_CHECKING:
-    from pollconsumer.store.wire import Wire
+    from pollconsumer.store.connecting.wire import Wire
 
 MINUTE = 60_000
 MILLION = 1_000_000

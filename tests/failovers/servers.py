@@ -10,9 +10,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from pollconsumer.runtime.embedded.start import find_program
-from pollconsumer.store.address import address_of
-from pollconsumer.store.connection import SocketConnection
-from pollconsumer.store.replies import ErrorReply
+from pollconsumer.store.connecting.address import address_of
+from pollconsumer.store.connecting.connection import SocketConnection
+from pollconsumer.store.connecting.replies import ErrorReply
 from tests.faults.proxy import Proxy
 from tests.short_directory import short_directory
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from pollconsumer.store.patience import Budget
+from pollconsumer.store.connecting.patience import Budget
+from pollconsumer.store.connecting.wire import Wire
 from pollconsumer.store.producer import Producer
-from pollconsumer.store.wire import Wire
 from tests.failovers.servers import Trio, await_true
 from tests.store.acting import message
 

@@ -10,9 +10,9 @@ from collections import Counter
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
-from pollconsumer.store.inspector import Inspector
-from pollconsumer.store.patience import Budget
-from pollconsumer.store.wire import Wire
+from pollconsumer.store.connecting.patience import Budget
+from pollconsumer.store.connecting.wire import Wire
+from pollconsumer.store.reading.inspector import Inspector
 from tests.failovers.servers import Server, Trio, await_true
 from tests.faults import store_view
 from tests.faults.about_launches import (

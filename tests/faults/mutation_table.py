@@ -243,10 +243,12 @@ MUTATIONS: tuple[Mutation, ...] = (
     _lua("parts/marks", "the mark rises", "math.max(before + 1, now_ms(), known + 1)", "math.max(before, known + 1)"),
     _python("leases", "a renewal that finds less than was seen", "if before < seen else None", "if False else None"),
     _python("rollback", "a connection that finds less than was seen", "if mark < seen:", "if False:"),
-    _python("sentinel", "a replica is not written to", 'if role != b"master":', "if False:"),
-    _python("sentinel", "a primary that was replaced is left", "if self._sentinels.moved_from(", "if not bool("),
+    _python("connecting/sentinel", "a replica is not written to", 'if role != b"master":', "if False:"),
     _python(
-        "wire",
+        "connecting/sentinel", "a primary that was replaced is left", "if self._sentinels.moved_from(", "if not bool("
+    ),
+    _python(
+        "connecting/wire",
         "clients of another server are left alone",
         "self._abandoned.get(self.place, ())",
         "sum(self._abandoned.values(), [])",
@@ -413,13 +415,23 @@ MUTATIONS: tuple[Mutation, ...] = (
     # Rights and types, before the first write
     _lua("parts/rights", "rights", "if not (known and allowed) then", "if false then"),
     _lua("register", "rights before a queue is known", "if #lacking == 0 and", "if"),
-    _python("replies", "refusal", "    if lacking:", "    if False:"),
+    _python("connecting/replies", "refusal", "    if lacking:", "    if False:"),
     _python("redis_store", "rights of a launch in a queue", "self.register(queue, LAUNCH)", "self.register(queue)"),
     _python("producer", "rights of a producer in a queue", '"rows"), *rights.split(), *self.wire.rights]', '"rows")]'),
     _python("producer", "rights of one that waits for replicas", 'f"{PRODUCER} {self._strict.right}"', "PRODUCER"),
     _python("leases", "rights of a launch", "            demand(self._wire, LAUNCH if", "            str(LAUNCH if"),
-    _python("strict", "confirmation of what a launch changed", "        raise Unanswered(problem, sent=True)\n", ""),
-    _python("strict", "what a lost connection wrote", "for each in marked), waiting]", "for each in ()), waiting]"),
+    _python(
+        "connecting/strict",
+        "confirmation of what a launch changed",
+        "        raise Unanswered(problem, sent=True)\n",
+        "",
+    ),
+    _python(
+        "connecting/strict",
+        "what a lost connection wrote",
+        "for each in marked), waiting]",
+        "for each in ()), waiting]",
+    ),
     _python("leases", "rights to break", '        demand(self._wire, OPERATOR, control("fences"))\n', ""),
     _python(
         "interventions", "rights", '            demand(self._wire, OPERATOR, self._keys.queue(queue, "rows"))\n', ""

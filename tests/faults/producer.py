@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 from pollconsumer import OutcomeUnknown, PollConsumer, StoreUnreachable
 from pollconsumer.core.errors import BadData, NotFound
 from pollconsumer.interface.settings.load import load_settings
+from pollconsumer.store.connecting.patience import Budget
+from pollconsumer.store.connecting.wire import Wire
 from pollconsumer.store.interventions import Interventions
-from pollconsumer.store.patience import Budget
-from pollconsumer.store.wire import Wire
 from tests.faults.drawing import drawn_options
 from tests.faults.recording import append, digest, now
 

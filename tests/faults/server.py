@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from redis import Redis, exceptions
 
 from pollconsumer.runtime.embedded.start import find_program
-from pollconsumer.store.patience import Budget
-from pollconsumer.store.wire import Wire
+from pollconsumer.store.connecting.patience import Budget
+from pollconsumer.store.connecting.wire import Wire
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pollconsumer.core.lifecycle import State
-from pollconsumer.store.inspector import Inspector
 from pollconsumer.store.keyspace import FINISHED, QUEUE_KEYS, Keys
+from pollconsumer.store.reading.inspector import Inspector
 from pollconsumer.store.recurring import Recurring
 from pollconsumer.store.rows import CRASHES, fence
 from tests.faults.history import Lease, Queue, Recurred, Stored
@@ -16,8 +16,8 @@ from tests.store.servers import snapshot
 if TYPE_CHECKING:
     from typing import Any
 
-    from pollconsumer.store.inspector import Message
-    from pollconsumer.store.wire import Wire
+    from pollconsumer.store.connecting.wire import Wire
+    from pollconsumer.store.reading.inspector import Message
 
 INDEXES = {
     "schedule": 0,

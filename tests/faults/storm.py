@@ -6,7 +6,7 @@ import random
 import time
 from typing import TYPE_CHECKING
 
-from pollconsumer.store.inspector import Inspector
+from pollconsumer.store.reading.inspector import Inspector
 from pollconsumer.store.recurring import Recurring
 from tests.faults import store_view
 from tests.faults.configuration import QUOTA, QUOTA_PERIOD, SHORTEST_PERIOD, STARTS, mixed

@@ -13,7 +13,7 @@ import sys
 import time
 from collections import Counter
 
-from pollconsumer.store.inspector import Inspector
+from pollconsumer.store.reading.inspector import Inspector
 from tests.faults.about_launches import exit_codes_are_those_of_the_contract, nothing_is_printed_but_warnings
 from tests.faults.history import History
 from tests.faults.installation import NAMESPACE, Installation

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from pollconsumer import PollConsumer
 from pollconsumer.interface.api.calls import Calls
+from pollconsumer.store.connecting.wire import Wire
 from pollconsumer.store.producer import Producer
-from pollconsumer.store.wire import Wire
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from pollconsumer.store.connection import Command
+    from pollconsumer.store.connecting.connection import Command
 
 
 class Clock:

@@ -15,7 +15,7 @@ from pollconsumer.interface.dashboard.server import Dashboard
 from tests.conftest import NAMESPACE
 
 if TYPE_CHECKING:
-    from pollconsumer.store.wire import Wire
+    from pollconsumer.store.connecting.wire import Wire
 
 VOID = {"meta", "link", "input", "br", "img"}
 HOST = "127.0.0.1:8080"

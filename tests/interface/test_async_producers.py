@@ -13,8 +13,8 @@ import pytest
 
 from pollconsumer import Conflict, NotCompleted, NotFound, OutcomeUnknown, PollConsumer, StoreUnreachable
 from pollconsumer.interface.api import sending
-from pollconsumer.store.inspector import Inspector
-from pollconsumer.store.patience import STEP
+from pollconsumer.store.connecting.patience import STEP
+from pollconsumer.store.reading.inspector import Inspector
 from pollconsumer.testing import Sandbox
 from tests.conftest import NAMESPACE
 from tests.interface.away import Clock, Connection, application

@@ -11,9 +11,9 @@ import pytest
 from pollconsumer.core.message import encode_payload
 from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.interface.dashboard.guard import HEADERS
+from pollconsumer.store.connecting.wire import Wire
 from pollconsumer.store.recurring import Recurring
 from pollconsumer.store.redis_store import RedisStore
-from pollconsumer.store.wire import Wire
 from tests.conftest import NAMESPACE
 from tests.dashboard.scenes import Scene, bad_hour, usual
 from tests.interface.pages import HOST, TOKEN, Document, admitted, browser, reading, seen

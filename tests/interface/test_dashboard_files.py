@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pollconsumer.interface.dashboard.reading import Reading
-    from pollconsumer.store.wire import Wire
+    from pollconsumer.store.connecting.wire import Wire
     from tests.store.servers import Server
 
 

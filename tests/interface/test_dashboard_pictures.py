@@ -10,8 +10,8 @@ from pollconsumer.core.histogram import Histogram
 from pollconsumer.core.lifecycle import Timestamps
 from pollconsumer.interface.dashboard.charts import of_completions, of_durations, quantile
 from pollconsumer.interface.dashboard.launches_drawn import Drawn, drawn
-from pollconsumer.store.excerpts import Completions
-from pollconsumer.store.ledger import _BLANK
+from pollconsumer.store.reading.excerpts import Completions
+from pollconsumer.store.reading.ledger import _BLANK
 from tests.interface.pages import Document
 
 NOW = 1_800_000_000_000

@@ -28,8 +28,8 @@ from pollconsumer.interface.platform_files import calendar
 from pollconsumer.interface.platform_files.installation import PRIVATE, File, Installation
 from pollconsumer.interface.platform_files.platforms import PLATFORMS, files_of
 from pollconsumer.interface.settings.model import CommandSettings, ConsumerSettings, MoverSettings, Settings
-from pollconsumer.store.inspector import Inspector
 from pollconsumer.store.interventions import Interventions
+from pollconsumer.store.reading.inspector import Inspector
 from pollconsumer.store.redis_store import RedisStore
 from tests.conftest import NAMESPACE
 from tests.interface.deployed import DEPLOY, deployed, installation

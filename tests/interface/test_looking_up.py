@@ -9,7 +9,7 @@ import pytest
 
 from pollconsumer import BadData, Fatal, NotCompleted, NotFound, PollConsumer
 from pollconsumer.core.errors import UsageError
-from pollconsumer.store import inspector
+from pollconsumer.store.reading import inspector
 from pollconsumer.testing import Sandbox
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from pollconsumer.core.notation.text import printable
 from pollconsumer.interface.metrics.exposition import Metric, Sample, lines_of, samples_of
-from pollconsumer.store.totals import LAST_BUCKET, Spans
+from pollconsumer.store.reading.totals import LAST_BUCKET, Spans
 from tests.site import wait_until
 
 if TYPE_CHECKING:

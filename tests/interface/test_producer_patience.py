@@ -12,7 +12,7 @@ from pollconsumer import Conflict, NotReplicated, OutcomeUnknown, PollConsumer, 
 from pollconsumer.core.errors import ConfigurationError
 from pollconsumer.interface.api.calls import Calls
 from pollconsumer.interface.api.handle import Handle
-from pollconsumer.store.patience import STEP
+from pollconsumer.store.connecting.patience import STEP
 from tests.interface.away import Clock, Connection, application
 
 if TYPE_CHECKING:

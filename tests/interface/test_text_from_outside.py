@@ -19,7 +19,7 @@ from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.interface import cli, logs
 from pollconsumer.interface.cli.group import group
 from pollconsumer.store.leases import Group, Leases
-from pollconsumer.store.ledger import _BLANK
+from pollconsumer.store.reading.ledger import _BLANK
 from pollconsumer.store.recurring import Recurring
 from pollconsumer.store.redis_store import RedisStore
 from tests.conftest import NAMESPACE

@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING, Any
 
 from pollconsumer.runtime.embedded.start import find_program
 from pollconsumer.runtime.messages import new_message
-from pollconsumer.store.inspector import Inspector
+from pollconsumer.store.connecting.patience import Budget
+from pollconsumer.store.connecting.wire import Wire
 from pollconsumer.store.keyspace import Keys
-from pollconsumer.store.patience import Budget
 from pollconsumer.store.producer import Producer
-from pollconsumer.store.wire import Wire
+from pollconsumer.store.reading.inspector import Inspector
 from tests.partition.hosts import Host, NotPermitted
 from tests.short_directory import short_directory
 

@@ -14,7 +14,7 @@ from pollconsumer.runtime.handling.descriptors import Sample
 OPENING = """
 import os
 from pollconsumer.runtime.handling.descriptors import Outputs
-from pollconsumer.store.own_descriptors import above_standard
+from pollconsumer.store.connecting.own_descriptors import above_standard
 
 outputs = Outputs()
 os.closerange(0, 3)

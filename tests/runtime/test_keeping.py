@@ -11,14 +11,14 @@ from pollconsumer.runtime.launch.keeping import Tenure, keep
 from pollconsumer.runtime.launch.progress import ROLLED_BACK, Identity, Progress
 from pollconsumer.runtime.own_files import OwnFiles
 from pollconsumer.runtime.store_opener import StoreOpener
+from pollconsumer.store.connecting.patience import SYSTEM_CLOCKS
 from pollconsumer.store.leases import Acquired, Group, Leases
-from pollconsumer.store.patience import SYSTEM_CLOCKS
 from tests.conftest import NAMESPACE
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pollconsumer.store.wire import Wire
+    from pollconsumer.store.connecting.wire import Wire
     from tests.store.servers import Server
 
 FENCES = f"{{{NAMESPACE}}}:fences"

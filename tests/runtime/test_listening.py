@@ -13,8 +13,8 @@ from pollconsumer.runtime.launch.listening import Listening
 from pollconsumer.runtime.launch.progress import Progress
 from pollconsumer.runtime.launch.signals import CALL
 from pollconsumer.store import rows
+from pollconsumer.store.connecting.replies import Unanswered
 from pollconsumer.store.keyspace import Keys
-from pollconsumer.store.replies import Unanswered
 from pollconsumer.store.reservations import Lot, Reservation
 
 if TYPE_CHECKING:

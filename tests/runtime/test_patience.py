@@ -9,8 +9,8 @@ import pytest
 
 from pollconsumer.core.window import Window
 from pollconsumer.runtime.launch.frame import WindowPatience
-from pollconsumer.store.patience import COMMAND_TIMEOUT, STEP, SYSTEM_CLOCKS
-from pollconsumer.store.wire import Wire
+from pollconsumer.store.connecting.patience import COMMAND_TIMEOUT, STEP, SYSTEM_CLOCKS
+from pollconsumer.store.connecting.wire import Wire
 from tests.store.relay import answering
 
 

@@ -17,8 +17,8 @@ from tests.store.acting import QUEUE, Launch, message
 
 if TYPE_CHECKING:
     from pollconsumer.core.events import Event
+    from pollconsumer.store.connecting.wire import Wire
     from pollconsumer.store.redis_store import RedisStore
-    from pollconsumer.store.wire import Wire
     from tests.site import Site
 
 HANDLERS = """

@@ -31,7 +31,7 @@ def spin(until: Callable[[], bool] = lambda: False) -> None:
         time.sleep(0.001)
 
 
-STORE: dict[str, Any] = {"__name__": "pollconsumer.store.wire"}
+STORE: dict[str, Any] = {"__name__": "pollconsumer.store.connecting.wire"}
 exec("def call(act): act()", STORE)
 """Frames of ours, beneath which nothing is raised."""
 

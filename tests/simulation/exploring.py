@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import greenlet
 
 from pollconsumer.interface.testing.fake_store import FakeStore
-from pollconsumer.store.wire import Wire
+from pollconsumer.store.connecting.wire import Wire
 from tests.simulation.installation import SCRIPT_NAMES, SCRIPTS
 
 if TYPE_CHECKING:

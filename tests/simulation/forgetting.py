@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from pollconsumer.core.errors import Conflict
 from pollconsumer.store import outbox
-from pollconsumer.store.inspector import Inspector
 from pollconsumer.store.interventions import Interventions
 from pollconsumer.store.producer import ID_MEMORY_MS, MOST_REMEMBERED
+from pollconsumer.store.reading.inspector import Inspector
 from pollconsumer.store.redis_store import KEEP_FINISHED, KEEP_FINISHED_MS, TRIM_BATCH, RedisStore
 from tests.faults import store_view
 from tests.simulation.scene import MOVERS, NAMESPACE, QUEUE, Scene

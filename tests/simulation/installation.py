@@ -28,12 +28,12 @@ from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.launch.held import LaunchPlan
 from pollconsumer.runtime.launch.run import run_launch
 from pollconsumer.runtime.mover import MoverOptions, move
+from pollconsumer.store.connecting.patience import Budget
+from pollconsumer.store.connecting.wire import Wire
 from pollconsumer.store.leases import Group, Leases
-from pollconsumer.store.patience import Budget
 from pollconsumer.store.redis_store import RedisStore
 from pollconsumer.store.reservations import Reservation
 from pollconsumer.store.scripts import Scripts
-from pollconsumer.store.wire import Wire
 from tests.faults.history import Execution, History, Ran
 from tests.faults.recording import digest
 from tests.simulation.launching import Host, Launching
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from pollconsumer.runtime.handling.outcome import Outcome
     from pollconsumer.runtime.launch.flight import Flight
     from pollconsumer.runtime.launch.held import Launch
-    from pollconsumer.store.patience import Patience
+    from pollconsumer.store.connecting.patience import Patience
 
 NAMESPACE = "simulated"
 QUEUES = ("default", "second")

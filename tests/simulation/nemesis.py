@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from pollconsumer.interface.testing.simulation.process import Machine, Process
     from pollconsumer.interface.testing.simulation.world import Actor
-    from pollconsumer.store.wire import Wire
+    from pollconsumer.store.connecting.wire import Wire
     from tests.simulation.installation import Installation
 
 

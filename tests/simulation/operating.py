@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from pollconsumer.core.errors import NotFound, OutcomeUnknown, StoreUnreachable
 from pollconsumer.interface.testing.simulation.process import Process
-from pollconsumer.store.inspector import Inspector
 from pollconsumer.store.interventions import Interventions
 from pollconsumer.store.leases import Leases
+from pollconsumer.store.reading.inspector import Inspector
 from tests.simulation.installation import NAMESPACE, Opener
 
 if TYPE_CHECKING:

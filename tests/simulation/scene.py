@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 from pollconsumer.core.errors import BadData, LeaseLost, NotFound, OutcomeUnknown
 from pollconsumer.interface.testing.fake_store import DirectConnection
 from pollconsumer.store import outbox
+from pollconsumer.store.connecting.patience import Budget
+from pollconsumer.store.connecting.wire import Wire
 from pollconsumer.store.interventions import Interventions
 from pollconsumer.store.leases import Acquired, Group, Held, Leases
-from pollconsumer.store.patience import Budget
 from pollconsumer.store.recurring import Recurring
 from pollconsumer.store.redis_store import RedisStore
 from pollconsumer.store.reservations import Extra, Holder, Reservation, Run, Settlement, Share
-from pollconsumer.store.wire import Wire
 from tests.faults import store_view
 from tests.faults.checker import violations
 from tests.faults.handlers_known import BACKOFF_MS

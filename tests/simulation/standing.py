@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from pollconsumer.core.errors import NotFound
 from pollconsumer.core.lifecycle import State
-from pollconsumer.store.inspector import Inspector
 from pollconsumer.store.keyspace import QUEUE_KEYS, Keys
 from pollconsumer.store.leases import TRUSTED_FOR
+from pollconsumer.store.reading.inspector import Inspector
 from tests.faults import store_view
 from tests.faults.history import ENDED
 from tests.simulation.installation import NAMESPACE
@@ -18,7 +18,7 @@ from tests.store.servers import snapshot
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from pollconsumer.store.wire import Wire
+    from pollconsumer.store.connecting.wire import Wire
     from tests.faults.history import History, Stored
     from tests.simulation.installation import Installation
 

@@ -12,11 +12,11 @@ from pollconsumer.core.forecast.distributions import Bimodal, Exponential, Logno
 from pollconsumer.core.forecast.launchers import Kudu, Outage
 from pollconsumer.core.forecast.platforms import PLATFORMS
 from pollconsumer.interface.testing.fake_store import DirectConnection
-from pollconsumer.store.inspector import Inspector
+from pollconsumer.store.connecting.patience import Budget
+from pollconsumer.store.connecting.wire import Wire
 from pollconsumer.store.keyspace import Keys
-from pollconsumer.store.patience import Budget
+from pollconsumer.store.reading.inspector import Inspector
 from pollconsumer.store.server import count_of
-from pollconsumer.store.wire import Wire
 from tests.faults import store_view
 from tests.faults.checker import violations
 from tests.simulation.installation import NAMESPACE, QUEUES, SCRIPTS, Installation

@@ -8,9 +8,9 @@ from pollconsumer.core.errors import LeaseLost
 from pollconsumer.interface.testing.fake_store import DirectConnection
 from pollconsumer.interface.testing.simulation.process import Process
 from pollconsumer.runtime.messages import new_message
-from pollconsumer.store.patience import Budget
+from pollconsumer.store.connecting.patience import Budget
+from pollconsumer.store.connecting.wire import Wire
 from pollconsumer.store.redis_store import RedisStore
-from pollconsumer.store.wire import Wire
 from tests.faults import store_view
 from tests.faults.checker import violations
 from tests.faults.history import Operation

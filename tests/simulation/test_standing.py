@@ -8,9 +8,9 @@ import pytest
 
 from pollconsumer.core.forecast.distributions import Exponential
 from pollconsumer.interface.testing.fake_store import DirectConnection
+from pollconsumer.store.connecting.patience import Budget
+from pollconsumer.store.connecting.wire import Wire
 from pollconsumer.store.keyspace import Keys
-from pollconsumer.store.patience import Budget
-from pollconsumer.store.wire import Wire
 from tests.simulation.installation import NAMESPACE, SCRIPTS, Installation
 from tests.simulation.producing import Producer
 from tests.simulation.standing import standing

@@ -29,10 +29,10 @@ from pollconsumer.core.histogram import Histogram
 from pollconsumer.core.tuning.facts import Facts, launches_of, lineage_to_tune
 from pollconsumer.core.tuning.proposal import Proposal, propose
 from pollconsumer.interface.testing.fake_store import DirectConnection
-from pollconsumer.store.inspector import Inspector
+from pollconsumer.store.connecting.patience import Budget
+from pollconsumer.store.connecting.wire import Wire
 from pollconsumer.store.leases import Leases
-from pollconsumer.store.patience import Budget
-from pollconsumer.store.wire import Wire
+from pollconsumer.store.reading.inspector import Inspector
 from tests.simulation.installation import NAMESPACE, SCRIPTS
 from tests.simulation.measuring import Measured
 from tests.simulation.table import text

@@ -13,7 +13,7 @@ from tests.conftest import NAMESPACE
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from pollconsumer.store.wire import Wire
+    from pollconsumer.store.connecting.wire import Wire
 
 Line = dict[str, Any]
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pollconsumer.store.patience import COMMAND_TIMEOUT, Budget
+from pollconsumer.store.connecting.patience import COMMAND_TIMEOUT, Budget
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pollconsumer.store.patience import Patience
-    from pollconsumer.store.wire import Wire
+    from pollconsumer.store.connecting.patience import Patience
+    from pollconsumer.store.connecting.wire import Wire
 
     MakeWire = Callable[[Callable[[], Patience], Callable[[Wire], None] | None], Wire]
 

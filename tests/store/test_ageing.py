@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from tests.store.acting import HOUR, QUEUE, Launch, Looking, message, names, release
 
 if TYPE_CHECKING:
-    from pollconsumer.store.inspector import Inspector
     from pollconsumer.store.interventions import Interventions
+    from pollconsumer.store.reading.inspector import Inspector
     from pollconsumer.store.redis_store import RedisStore
 
 TICKS = 1024

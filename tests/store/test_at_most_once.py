@@ -12,8 +12,8 @@ from tests.store.acting import QUEUE, Launch, Looking, message, names, release, 
 from tests.store.servers import snapshot
 
 if TYPE_CHECKING:
-    from pollconsumer.store.inspector import Inspector
     from pollconsumer.store.interventions import Interventions
+    from pollconsumer.store.reading.inspector import Inspector
     from pollconsumer.store.redis_store import RedisStore
     from pollconsumer.store.reservations import DeadLetter, Reservation
 

@@ -12,7 +12,7 @@ from tests.store.acting import HOUR, QUEUE, Launch, Looking, die, message, names
 from tests.store.servers import server_ms, snapshot
 
 if TYPE_CHECKING:
-    from pollconsumer.store.inspector import Inspector
+    from pollconsumer.store.reading.inspector import Inspector
     from pollconsumer.store.redis_store import RedisStore
 
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pollconsumer.core.errors import StoreUnreachable
-from pollconsumer.store.patience import STEP, Budget
-from pollconsumer.store.wire import Wire
+from pollconsumer.store.connecting.patience import STEP, Budget
+from pollconsumer.store.connecting.wire import Wire
 from tests.interface.away import Clock, Connection
 
 if TYPE_CHECKING:

@@ -14,16 +14,16 @@ from pollconsumer.store.cluster.address import ClusterAddress, Node, server_urls
 from pollconsumer.store.cluster.slots import slot_of
 from pollconsumer.store.cluster.topology import Topology
 from pollconsumer.store.cluster.wire import ClusterWire
+from pollconsumer.store.connecting.patience import Budget
+from pollconsumer.store.connecting.replies import Unanswered
 from pollconsumer.store.doubts import doubts
-from pollconsumer.store.patience import Budget
-from pollconsumer.store.replies import Unanswered
 from tests.store.scripted_node import OK, ScriptedNode
 from tests.store.servers import Impatient
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from pollconsumer.store.patience import Patience
+    from pollconsumer.store.connecting.patience import Patience
     from tests.store.scripted_node import Answer
 
 LOW, HIGH = "{b}", "{a}"

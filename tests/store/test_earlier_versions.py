@@ -18,8 +18,8 @@ from tests.conftest import NAMESPACE
 from tests.store.acting import QUEUE, UNATTENDED, Launch, Looking, message, names
 
 if TYPE_CHECKING:
-    from pollconsumer.store.inspector import Inspector
     from pollconsumer.store.interventions import Interventions
+    from pollconsumer.store.reading.inspector import Inspector
     from pollconsumer.store.redis_store import RedisStore
     from pollconsumer.store.reservations import Reservation
 

@@ -14,7 +14,7 @@ from tests.store.servers import server_ms, snapshot
 
 if TYPE_CHECKING:
     from pollconsumer.core.lifecycle import Timestamps
-    from pollconsumer.store.inspector import Inspector
+    from pollconsumer.store.reading.inspector import Inspector
     from pollconsumer.store.redis_store import RedisStore
 
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from pollconsumer.core.errors import OutcomeUnknown, StoreRefused
 from pollconsumer.core.message import Alike, NewMessage
 from pollconsumer.interface.api.app import PollConsumer
+from pollconsumer.store.connecting.strict import Strict
 from pollconsumer.store.producer import ENQUEUE_BYTES, Enqueued
 from pollconsumer.store.redis_store import RedisStore
-from pollconsumer.store.strict import Strict
 from tests.conftest import NAMESPACE
 from tests.store.acting import QUEUE, Launch, Looking, message, names
 from tests.store.servers import snapshot

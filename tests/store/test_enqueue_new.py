@@ -13,10 +13,10 @@ from pollconsumer.core.errors import OutcomeUnknown, StoreRefused, StoreUnreacha
 from pollconsumer.core.message import NewMessage
 from pollconsumer.interface.testing.clock import VirtualClock
 from pollconsumer.interface.testing.memory import MemoryOpener
+from pollconsumer.store.connecting.replies import Unanswered
+from pollconsumer.store.connecting.strict import Strict
 from pollconsumer.store.producer import Enqueued
 from pollconsumer.store.redis_store import RedisStore
-from pollconsumer.store.replies import Unanswered
-from pollconsumer.store.strict import Strict
 from tests.conftest import NAMESPACE
 from tests.store.acting import HOUR, QUEUE, Launch, Looking, message, names, retry
 from tests.store.servers import snapshot

@@ -10,11 +10,11 @@ import pytest
 from pollconsumer.core.health.facts import Expected, Facts, Recurring
 from pollconsumer.core.histogram import BOUNDS, Histogram
 from pollconsumer.core.recurrence import Recurrence
-from pollconsumer.store.examining import UNREADABLE_READ, Examiner
+from pollconsumer.store.connecting.patience import Budget
+from pollconsumer.store.connecting.wire import Wire
 from pollconsumer.store.leases import Acquired, Group, Leases
-from pollconsumer.store.patience import Budget
+from pollconsumer.store.reading.examining import UNREADABLE_READ, Examiner
 from pollconsumer.store.recurring import Recurring as Recurrences
-from pollconsumer.store.wire import Wire
 from tests.conftest import NAMESPACE
 from tests.store.acting import HOUR, QUEUE, Launch, Looking, message, park
 from tests.store.servers import server_ms, snapshot

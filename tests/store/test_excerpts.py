@@ -8,18 +8,18 @@ import pytest
 
 from pollconsumer.core.histogram import Histogram
 from pollconsumer.core.lifecycle import State
-from pollconsumer.store.excerpts import SAMPLE, Completions, Excerpts
 from pollconsumer.store.histograms import write_histogram
 from pollconsumer.store.interventions import Interventions
 from pollconsumer.store.keyspace import Keys
+from pollconsumer.store.reading.excerpts import SAMPLE, Completions, Excerpts
 from pollconsumer.store.reservations import Settlement
 from tests.conftest import NAMESPACE
 from tests.store.acting import HOUR, QUEUE, Launch, message
 from tests.store.servers import server_ms
 
 if TYPE_CHECKING:
+    from pollconsumer.store.connecting.wire import Wire
     from pollconsumer.store.redis_store import RedisStore
-    from pollconsumer.store.wire import Wire
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from tests.store.acting import HOUR, QUEUE, Launch, Looking, chosen, expire, fin
 from tests.store.servers import server_ms
 
 if TYPE_CHECKING:
-    from pollconsumer.store.inspector import Inspector
     from pollconsumer.store.interventions import Interventions
+    from pollconsumer.store.reading.inspector import Inspector
     from pollconsumer.store.redis_store import RedisStore
 
 LARGE = b'{"x":"%b"}' % (b"x" * 2000)

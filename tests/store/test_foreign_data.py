@@ -15,10 +15,10 @@ from tests.conftest import NAMESPACE
 from tests.store.acting import QUEUE, Launch, message
 
 if TYPE_CHECKING:
-    from pollconsumer.store.inspector import Inspector
+    from pollconsumer.store.connecting.wire import Wire
     from pollconsumer.store.leases import Leases
+    from pollconsumer.store.reading.inspector import Inspector
     from pollconsumer.store.redis_store import RedisStore
-    from pollconsumer.store.wire import Wire
 
 GROUP = Group("consumer", ("mail",), 1)
 LEASE = "lease:consumer:mail:0"

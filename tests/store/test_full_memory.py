@@ -15,7 +15,7 @@ from tests.store.servers import Impatient, snapshot
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pollconsumer.store.wire import Wire
+    from pollconsumer.store.connecting.wire import Wire
     from tests.store.servers import Server
 
 

@@ -9,12 +9,12 @@ import pytest
 from pollconsumer.core.errors import OutcomeUnknown
 from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.store import outbox, producer, redis_store, rows
+from pollconsumer.store.connecting.patience import SystemClocks
+from pollconsumer.store.connecting.replies import Unanswered
 from pollconsumer.store.occurrences import id_of, record_of
-from pollconsumer.store.patience import SystemClocks
 from pollconsumer.store.producer import ID_MEMORY_MS, MOST_REMEMBERED, Enqueued
 from pollconsumer.store.recurring import Recurring
 from pollconsumer.store.redis_store import RedisStore
-from pollconsumer.store.replies import Unanswered
 from tests.conftest import NAMESPACE
 from tests.store.acting import HOUR, QUEUE, UNATTENDED, Launch, Looking, chosen, die, finish, message, send_and_die
 from tests.store.servers import server_ms, snapshot

@@ -9,15 +9,15 @@ import pytest
 
 from pollconsumer.core.errors import NotFound
 from pollconsumer.core.lifecycle import State
-from pollconsumer.store import inspector as module
 from pollconsumer.store.leases import Acquired, Group, Leases
+from pollconsumer.store.reading import inspector as module
 from tests.store.acting import HOUR, QUEUE, Launch, Looking, die, message, park, release, retry
 from tests.store.servers import server_ms, snapshot
 
 if TYPE_CHECKING:
-    from pollconsumer.store.inspector import Inspector
+    from pollconsumer.store.connecting.wire import Wire
+    from pollconsumer.store.reading.inspector import Inspector
     from pollconsumer.store.redis_store import RedisStore
-    from pollconsumer.store.wire import Wire
 
 STATES = {
     "ready": State.READY,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pollconsumer.core.errors import BadData, NotFound, PollConsumerError, StoreRefused, StoreUnreachable
+from pollconsumer.store.connecting.patience import Budget
 from pollconsumer.store.keyspace import QUEUE_KEYS
 from pollconsumer.store.leases import Acquired, Group, Leases
 from pollconsumer.store.moving import contents
@@ -14,7 +15,6 @@ from pollconsumer.store.moving.closing import Closing, Place
 from pollconsumer.store.moving.contents import digest_of, pages
 from pollconsumer.store.moving.exporting import export
 from pollconsumer.store.moving.importing import Import
-from pollconsumer.store.patience import Budget
 from pollconsumer.store.redis_store import RedisStore
 from pollconsumer.store.suitability import Suitability
 from tests.conftest import NAMESPACE
@@ -26,8 +26,8 @@ from tests.store.test_earlier_versions import write_earlier
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pollconsumer.store.connecting.wire import Wire
     from pollconsumer.store.interventions import Interventions
-    from pollconsumer.store.wire import Wire
     from tests.store.servers import Server
 
 GROUP = Group("consumer", (QUEUE,), 1)

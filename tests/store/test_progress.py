@@ -8,7 +8,7 @@ import pytest
 
 from pollconsumer.core.errors import LeaseLost
 from pollconsumer.core.progress import Progress
-from pollconsumer.store.inspector import Inspector
+from pollconsumer.store.reading.inspector import Inspector
 from pollconsumer.store.reservations import Share
 from tests.conftest import NAMESPACE
 from tests.store.acting import HOUR, QUEUE, Launch, Looking, die, finish, message, release, retry

@@ -12,8 +12,8 @@ from pollconsumer.store import outbox, rows
 from tests.store.acting import QUEUE, Launch, Looking, chosen, finish, message
 
 if TYPE_CHECKING:
-    from pollconsumer.store.inspector import Inspector
     from pollconsumer.store.interventions import Interventions
+    from pollconsumer.store.reading.inspector import Inspector
     from pollconsumer.store.redis_store import RedisStore
 
 HEADERS = {"trace-id": "4bf92f", "Lang": "fr, é"}

@@ -15,15 +15,15 @@ import pytest
 from pollconsumer.core.errors import Conflict, NotReplicated, OutcomeUnknown, StoreRefused, StoreUnreachable
 from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.runtime.embedded.start import find_program
-from pollconsumer.store.connection import Command
+from pollconsumer.store.connecting.connection import Command
+from pollconsumer.store.connecting.patience import Budget
+from pollconsumer.store.connecting.replies import Unanswered
+from pollconsumer.store.connecting.strict import Strict, confirmed
+from pollconsumer.store.connecting.wire import Wire
 from pollconsumer.store.leases import Acquired, Group, Leases
-from pollconsumer.store.patience import Budget
 from pollconsumer.store.recurrences import Recurrences
 from pollconsumer.store.redis_store import RedisStore
-from pollconsumer.store.replies import Unanswered
-from pollconsumer.store.strict import Strict, confirmed
 from pollconsumer.store.suitability import Suitability
-from pollconsumer.store.wire import Wire
 from tests.conftest import NAMESPACE
 from tests.short_directory import short_directory
 from tests.store.acting import QUEUE, Launch, chosen, message, names
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from pollconsumer.store.patience import Patience
+    from pollconsumer.store.connecting.patience import Patience
 
 PATIENCE = 30.0
 SHORT = Strict(None, 0.05)

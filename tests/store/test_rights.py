@@ -12,16 +12,16 @@ import pytest
 from pollconsumer.core.errors import PermissionDenied
 from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.store import rights
-from pollconsumer.store.inspector import Inspector
+from pollconsumer.store.connecting.patience import Budget
+from pollconsumer.store.connecting.strict import WAITING, Strict
+from pollconsumer.store.connecting.wire import Wire
 from pollconsumer.store.interventions import Interventions
 from pollconsumer.store.leases import Group, Leases
 from pollconsumer.store.moving.closing import Closing
-from pollconsumer.store.patience import Budget
+from pollconsumer.store.reading.inspector import Inspector
 from pollconsumer.store.recurring import Recurring
 from pollconsumer.store.redis_store import RedisStore
-from pollconsumer.store.strict import WAITING, Strict
 from pollconsumer.store.suitability import Suitability
-from pollconsumer.store.wire import Wire
 from tests.conftest import NAMESPACE
 from tests.store.acting import QUEUE, Launch, die, message, names
 from tests.store.commands_used import LUA, commands_of, plain_commands, scripts

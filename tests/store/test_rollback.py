@@ -26,8 +26,8 @@ from tests.store.test_suitability import Memo
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pollconsumer.store.connecting.wire import Wire
     from pollconsumer.store.reservations import Holder
-    from pollconsumer.store.wire import Wire
     from tests.store.servers import Server
 
 FENCES = f"{{{NAMESPACE}}}:fences"

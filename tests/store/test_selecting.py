@@ -10,14 +10,14 @@ from pollconsumer.core.errors import NotFound
 from pollconsumer.core.lifecycle import State
 from pollconsumer.store import interventions as module
 from pollconsumer.store.interventions import Interventions
-from pollconsumer.store.selecting import Selecting, Selection, recurrence_of, unreserved
+from pollconsumer.store.reading.selecting import Selecting, Selection, recurrence_of, unreserved
 from tests.conftest import NAMESPACE
 from tests.store.acting import HOUR, QUEUE, Launch, die, message
 from tests.store.servers import server_ms
 
 if TYPE_CHECKING:
+    from pollconsumer.store.connecting.wire import Wire
     from pollconsumer.store.redis_store import RedisStore
-    from pollconsumer.store.wire import Wire
 
 OTHER = "other"
 

@@ -11,13 +11,13 @@ import trustme
 
 from pollconsumer.core.errors import ConfigurationError, PermissionDenied, StoreUnreachable
 from pollconsumer.interface.settings.values import check_store
-from pollconsumer.store import sentinel
+from pollconsumer.store.connecting import sentinel
+from pollconsumer.store.connecting.patience import Budget
+from pollconsumer.store.connecting.replies import ErrorReply, Unanswered, raise_if_error
+from pollconsumer.store.connecting.sentinel import ANSWER_WITHIN, LEAST, PORT, Sentinels, service_of
+from pollconsumer.store.connecting.wire import Wire
 from pollconsumer.store.doubts import doubts
-from pollconsumer.store.patience import Budget
-from pollconsumer.store.replies import ErrorReply, Unanswered, raise_if_error
-from pollconsumer.store.sentinel import ANSWER_WITHIN, LEAST, PORT, Sentinels, service_of
 from pollconsumer.store.suitability import Suitability
-from pollconsumer.store.wire import Wire
 from tests.conftest import NAMESPACE
 from tests.failovers.servers import SERVICE, Trio
 from tests.interface.away import Connection
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from pollconsumer.store.address import Address
-    from pollconsumer.store.connection import Command
+    from pollconsumer.store.connecting.address import Address
+    from pollconsumer.store.connecting.connection import Command
     from tests.store.servers import Server
 
 PATIENCE = 30.0
@@ -246,7 +246,7 @@ def test_silent_sentinels_take_no_longer_together_than_a_caller_would_wait(monke
         now[0] += timeout
         raise TimeoutError("no answer")
 
-    monkeypatch.setattr("pollconsumer.store.sentinel.time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr("pollconsumer.store.connecting.sentinel.time", SimpleNamespace(monotonic=lambda: now[0]))
     monkeypatch.setattr(Sentinels, "_ask", silent)
     with pytest.raises(ConnectionError):
         Sentinels("redis+sentinel://h1,h2,h3,h4/mymaster").primary(0.6)

@@ -22,8 +22,8 @@ from tests.store.servers import server_ms, snapshot
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pollconsumer.store.inspector import Inspector
     from pollconsumer.store.interventions import Interventions
+    from pollconsumer.store.reading.inspector import Inspector
     from pollconsumer.store.redis_store import RedisStore
     from pollconsumer.store.reservations import Reservation, Settlement
 

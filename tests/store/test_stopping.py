@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pollconsumer.core.errors import BadData, NotFound
-from pollconsumer.store.inspector import Inspector
+from pollconsumer.store.reading.inspector import Inspector
 from tests.conftest import NAMESPACE
 from tests.store.acting import HOUR, QUEUE, Launch, Looking, die, finish, message, park, release, retry
 

@@ -11,12 +11,12 @@ import pytest
 from pollconsumer.store import rows
 from pollconsumer.store.interventions import Interventions
 from pollconsumer.store.leases import Acquired, Group, Leases
-from pollconsumer.store.totals import LAST_BUCKET, Spans
+from pollconsumer.store.reading.totals import LAST_BUCKET, Spans
 from tests.conftest import NAMESPACE
 from tests.store.acting import QUEUE, Launch, chosen, die, expire, message, park, release, retry
 
 if TYPE_CHECKING:
-    from pollconsumer.store.inspector import Inspector
+    from pollconsumer.store.reading.inspector import Inspector
     from pollconsumer.store.redis_store import RedisStore
     from pollconsumer.store.reservations import Holder
 

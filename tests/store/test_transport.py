@@ -16,16 +16,16 @@ import trustme
 from pollconsumer.core.errors import ConfigurationError, StoreUnreachable
 from pollconsumer.runtime.own_files import OwnFiles
 from pollconsumer.runtime.store_opener import StoreOpener
+from pollconsumer.store.connecting.patience import COMMAND_TIMEOUT, Budget
+from pollconsumer.store.connecting.wire import Wire
 from pollconsumer.store.doubts import doubts
-from pollconsumer.store.patience import COMMAND_TIMEOUT, Budget
-from pollconsumer.store.wire import Wire
 from tests.store.encrypted import Encrypted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from pollconsumer.store.patience import Patience
+    from pollconsumer.store.connecting.patience import Patience
     from tests.store.servers import Server
 
     Make = Callable[..., Encrypted]

@@ -12,7 +12,7 @@ from pollconsumer.store.reservations import Keeping, Kept, Share
 from tests.store.acting import HOUR, QUEUE, Launch, Looking, die, message, retry
 
 if TYPE_CHECKING:
-    from pollconsumer.store.inspector import Inspector
+    from pollconsumer.store.reading.inspector import Inspector
     from pollconsumer.store.redis_store import RedisStore
 
 

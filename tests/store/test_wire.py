@@ -21,12 +21,12 @@ from pollconsumer.core.errors import (
     StoreRefused,
     StoreUnreachable,
 )
-from pollconsumer.store import patience as module
-from pollconsumer.store.address import KEPT_ALIVE_EVERY, address_of
+from pollconsumer.store.connecting import patience as module
+from pollconsumer.store.connecting.address import KEPT_ALIVE_EVERY, address_of
+from pollconsumer.store.connecting.replies import Unanswered
+from pollconsumer.store.connecting.wire import Wire
 from pollconsumer.store.producer import Enqueued
 from pollconsumer.store.redis_store import RedisStore
-from pollconsumer.store.replies import Unanswered
-from pollconsumer.store.wire import Wire
 from tests.conftest import NAMESPACE
 from tests.store.acting import QUEUE, Launch, Looking, message, names
 from tests.store.relay import Relay, answering

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pollconsumer.core.histogram import Histogram
+from pollconsumer.store.connecting.patience import Budget
+from pollconsumer.store.connecting.wire import Wire
 from pollconsumer.store.leases import Leases
-from pollconsumer.store.patience import Budget
-from pollconsumer.store.wire import Wire
 from tests.site import PATIENCE, Site
 
 if TYPE_CHECKING:

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pollconsumer.store.connecting.patience import Budget
+from pollconsumer.store.connecting.wire import Wire
 from pollconsumer.store.leases import Acquired, Group, Held, Leases
-from pollconsumer.store.patience import Budget
 from pollconsumer.store.server import info_fields
-from pollconsumer.store.wire import Wire
 
 if TYPE_CHECKING:
     import subprocess

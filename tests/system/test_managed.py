@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pollconsumer.runtime.embedded.start import find_program
-from pollconsumer.store.patience import Budget
-from pollconsumer.store.wire import Wire
+from pollconsumer.store.connecting.patience import Budget
+from pollconsumer.store.connecting.wire import Wire
 from tests.short_directory import short_directory
 
 if TYPE_CHECKING:

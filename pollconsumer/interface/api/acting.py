@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
+    from pollconsumer.store.connecting.wire import Wire
     from pollconsumer.store.interventions import Interventions
-    from pollconsumer.store.wire import Wire
 
     Act = Callable[[Wire, str], None]
 
@@ -36,7 +36,7 @@ def rescheduling(queue: str, message_id: str, in_: str | float | None, at: datet
 
 def redriving(queue: str, message_id: str) -> Act:
     def redrive(wire: Wire, namespace: str) -> None:
-        from pollconsumer.store.inspector import Inspector
+        from pollconsumer.store.reading.inspector import Inspector
 
         if not _interventions(wire, namespace).redrive(queue, [message_id]):
             state = Inspector(wire, namespace).message(message_id, queue).state

@@ -257,7 +257,7 @@ class PollConsumer(Producing, Hooking):
         state so long ago at least, in seconds or as text such as ``5m``. ValueError for an invalid value.
         """
         from pollconsumer.interface.api.messages import Messages
-        from pollconsumer.store.selecting import Selection
+        from pollconsumer.store.reading.selecting import Selection
 
         chosen = None if state is None else parse_word(State, "state", state)
         age = None if older_than is None else milliseconds("older_than", older_than) / 1000

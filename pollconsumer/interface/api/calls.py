@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
 from pollconsumer.core.errors import NotReplicated, StoreUnreachable
-from pollconsumer.store.patience import COMMAND_TIMEOUT, STEP, SYSTEM_CLOCKS, Clocks, answer_within
+from pollconsumer.store.connecting.patience import COMMAND_TIMEOUT, STEP, SYSTEM_CLOCKS, Clocks, answer_within
 
 if TYPE_CHECKING:
     from pollconsumer.interface.api.call_thread import CallThread

@@ -6,14 +6,14 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from pollconsumer.store.interventions import Interventions
-from pollconsumer.store.selecting import Selecting, by_queue, dead_letters, unreserved
+from pollconsumer.store.reading.selecting import Selecting, by_queue, dead_letters, unreserved
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
 
     from pollconsumer.interface.api.app import PollConsumer
     from pollconsumer.interface.api.handle import Handle
-    from pollconsumer.store.selecting import Chosen, Selection
+    from pollconsumer.store.reading.selecting import Chosen, Selection
 
 
 AT_ONCE = 100

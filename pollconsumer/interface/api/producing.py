@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from pollconsumer.core.message import NewMessage
     from pollconsumer.interface.settings.model import Settings
     from pollconsumer.runtime.handling.hooks import Hooks
-    from pollconsumer.store.inspector import Message
+    from pollconsumer.store.connecting.strict import Strict
+    from pollconsumer.store.connecting.wire import Wire
     from pollconsumer.store.producer import Producer
-    from pollconsumer.store.strict import Strict
-    from pollconsumer.store.wire import Wire
+    from pollconsumer.store.reading.inspector import Message
 
 T = TypeVar("T")
 
@@ -175,7 +175,7 @@ class Producing:
 
 
 def _looking(queue: str | None, message_id: str) -> Callable[[Wire, str], Message]:
-    from pollconsumer.store.inspector import Inspector
+    from pollconsumer.store.reading.inspector import Inspector
 
     return lambda *store: Inspector(*store).message(message_id, queue)
 

@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from pollconsumer.interface.api.app import PollConsumer
+    from pollconsumer.store.connecting.strict import Strict
+    from pollconsumer.store.connecting.wire import Wire
     from pollconsumer.store.recurrences import Occurred, Put
     from pollconsumer.store.standing import RecurrenceStatus
-    from pollconsumer.store.strict import Strict
-    from pollconsumer.store.wire import Wire
 
 
 class AppRecurrences:

@@ -11,9 +11,9 @@ from pollconsumer.interface.cli.opened import opened
 from pollconsumer.interface.cli.types import DUE_TIME, HANDLER_NAME, QUEUE_NAME, RECURRENCE_NAME, Duration, Once
 from pollconsumer.interface.logs import write_error
 from pollconsumer.runtime.messages import LONGEST_DELAY
-from pollconsumer.store.inspector import Inspector
 from pollconsumer.store.interventions import Interventions
-from pollconsumer.store.selecting import Selecting, Selection, unreserved
+from pollconsumer.store.reading.inspector import Inspector
+from pollconsumer.store.reading.selecting import Selecting, Selection, unreserved
 
 
 @click.command()

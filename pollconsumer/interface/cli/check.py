@@ -38,9 +38,9 @@ from pollconsumer.runtime.launch.next_launches import next_launches
 from pollconsumer.runtime.launch.watchdog import Watchdog
 from pollconsumer.runtime.own_files import OwnFiles
 from pollconsumer.runtime.programs.command import Command
-from pollconsumer.store.inspector import Inspector
+from pollconsumer.store.connecting.patience import Budget
 from pollconsumer.store.keyspace import Keys
-from pollconsumer.store.patience import Budget
+from pollconsumer.store.reading.inspector import Inspector
 from pollconsumer.store.rights import LAUNCH, lacking
 from pollconsumer.store.server import now_ms, service_of
 

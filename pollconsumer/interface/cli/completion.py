@@ -20,8 +20,8 @@ from pollconsumer.core.errors import PollConsumerError
 from pollconsumer.interface.cli.launching import settings_of
 from pollconsumer.interface.cli.output import print_lines
 from pollconsumer.interface.store_opener import opener_of
+from pollconsumer.store.connecting.patience import Budget
 from pollconsumer.store.keyspace import Keys
-from pollconsumer.store.patience import Budget
 from pollconsumer.store.server import known_queues
 from pollconsumer.store.standing import Standing
 

@@ -12,7 +12,7 @@ from pollconsumer.interface.logs import write_line
 from pollconsumer.interface.settings.expected import expected_of
 from pollconsumer.runtime.own_files import data_directory
 from pollconsumer.runtime.store_opener import EMBEDDED
-from pollconsumer.store.examining import Examiner
+from pollconsumer.store.reading.examining import Examiner
 
 
 @click.command()

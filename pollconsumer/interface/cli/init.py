@@ -26,7 +26,7 @@ from pollconsumer.interface.settings.environment import SERVICE_LINK
 from pollconsumer.interface.settings.load import environment_in_force, read_settings
 from pollconsumer.interface.settings.model import PREFIX, Settings
 from pollconsumer.runtime.own_files import data_directory
-from pollconsumer.store.several_hosts import several_hosts
+from pollconsumer.store.connecting.several_hosts import several_hosts
 
 LOCAL = ("cron", "systemd")
 WITH_IMAGE = ("kubernetes", "keda", "docker")

@@ -11,7 +11,7 @@ from pollconsumer.core.notation.timespan import format_duration
 from pollconsumer.interface.cli.opened import opened
 from pollconsumer.interface.cli.output import print_json, print_table
 from pollconsumer.interface.cli.types import Once
-from pollconsumer.store.inspector import Inspector
+from pollconsumer.store.reading.inspector import Inspector
 
 NAMES = (
     "launch_id",

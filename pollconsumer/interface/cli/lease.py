@@ -12,8 +12,8 @@ from pollconsumer.core.notation.instants import iso
 from pollconsumer.interface.cli.opened import opened
 from pollconsumer.interface.cli.output import print_json, print_line, print_table
 from pollconsumer.interface.cli.types import Once
-from pollconsumer.store.inspector import Inspector
 from pollconsumer.store.leases import Leases
+from pollconsumer.store.reading.inspector import Inspector
 
 NAMES = ("role", "slot", "queues", "holder", "host", "pid", "fence")
 

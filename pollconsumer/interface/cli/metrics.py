@@ -17,7 +17,7 @@ from pollconsumer.interface.cli.types import Once, Value
 from pollconsumer.interface.metrics.collecting import metrics_of
 from pollconsumer.interface.metrics.exposition import lines_of
 from pollconsumer.interface.metrics.textfile import write_textfile
-from pollconsumer.store.inspector import Inspector
+from pollconsumer.store.reading.inspector import Inspector
 
 LOOPBACK = "127.0.0.1"
 

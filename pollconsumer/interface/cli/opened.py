@@ -8,9 +8,9 @@ from typing import TypeVar
 from pollconsumer.interface.cli.group import current_settings
 from pollconsumer.interface.logs import warn_of_store
 from pollconsumer.interface.store_opener import opener_of, strict_of
-from pollconsumer.store.patience import Budget
+from pollconsumer.store.connecting.patience import Budget
+from pollconsumer.store.connecting.wire import Wire
 from pollconsumer.store.redis_store import RedisStore
-from pollconsumer.store.wire import Wire
 
 T = TypeVar("T")
 

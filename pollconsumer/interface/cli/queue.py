@@ -9,9 +9,9 @@ from pollconsumer.interface.cli.opened import opened
 from pollconsumer.interface.cli.output import print_json
 from pollconsumer.interface.cli.status import as_object, queues_table
 from pollconsumer.interface.cli.types import QUEUE_NAME
-from pollconsumer.store.inspector import Inspector
 from pollconsumer.store.interventions import Interventions
-from pollconsumer.store.selecting import Selecting, Selection, dead_letters, unreserved
+from pollconsumer.store.reading.inspector import Inspector
+from pollconsumer.store.reading.selecting import Selecting, Selection, dead_letters, unreserved
 
 
 @click.group(no_args_is_help=False)

@@ -12,7 +12,7 @@ from pollconsumer.interface.cli.store_moving import export_, import_, reopen
 from pollconsumer.interface.store_opener import opener_of
 from pollconsumer.runtime.embedded.server import EmbeddedServer
 from pollconsumer.runtime.own_files import data_directory
-from pollconsumer.store.patience import Budget
+from pollconsumer.store.connecting.patience import Budget
 from pollconsumer.store.server import TIME
 
 

@@ -21,11 +21,11 @@ from pollconsumer.interface.cli.opened import COMMAND_BUDGET
 from pollconsumer.interface.cli.output import print_json, print_notice, print_table, progress_bar, write_json
 from pollconsumer.interface.store_opener import opener_of
 from pollconsumer.runtime.store_opener import StoreOpener
+from pollconsumer.store.connecting.patience import Budget
 from pollconsumer.store.moving.closing import Closing
 from pollconsumer.store.moving.contents import count_of
 from pollconsumer.store.moving.exporting import export
 from pollconsumer.store.moving.importing import Import
-from pollconsumer.store.patience import Budget
 
 LOOK_EVERY = 0.2
 """Seconds between looks at the leases that are held."""

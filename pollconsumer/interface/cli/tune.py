@@ -21,8 +21,8 @@ from pollconsumer.interface.cli.opened import opened
 from pollconsumer.interface.cli.output import print_json, print_line, print_table
 from pollconsumer.interface.settings.editing import edit_consumer
 from pollconsumer.interface.settings.model import ConsumerSettings
-from pollconsumer.store.inspector import Inspector
 from pollconsumer.store.leases import Leases
+from pollconsumer.store.reading.inspector import Inspector
 
 LAUNCHES_READ = 2_000
 SEED = 1

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 
 from pollconsumer.core.errors import BadData, NotFound
 from pollconsumer.core.message import check_queue
-from pollconsumer.store.inspector import Inspector
+from pollconsumer.store.connecting.wire import Wire
 from pollconsumer.store.interventions import Interventions
+from pollconsumer.store.reading.inspector import Inspector
 from pollconsumer.store.recurrences import Recurrences
-from pollconsumer.store.wire import Wire
 
 
 class Acting:

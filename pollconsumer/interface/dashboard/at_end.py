@@ -12,7 +12,7 @@ from pollconsumer.interface.logs import about, log
 from pollconsumer.interface.settings.model import Settings
 from pollconsumer.interface.store_opener import opener_of
 from pollconsumer.runtime.launch.leaving import LateAct
-from pollconsumer.store.patience import Budget
+from pollconsumer.store.connecting.patience import Budget
 
 PAGES_WITHIN = 1.0
 """Seconds; what is not written by then is left to the next launch."""

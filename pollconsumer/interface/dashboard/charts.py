@@ -13,7 +13,7 @@ from pollconsumer.core.histogram import BOUNDS, Histogram
 from pollconsumer.core.notation.instants import datetime_of
 from pollconsumer.core.notation.timespan import format_duration
 from pollconsumer.interface.dashboard.svg import Box, group, picture
-from pollconsumer.store.excerpts import Completions
+from pollconsumer.store.reading.excerpts import Completions
 
 BARS = 60
 """A minute each."""

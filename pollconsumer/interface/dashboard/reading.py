@@ -16,12 +16,12 @@ from pollconsumer.interface.settings.expected import expected_of
 from pollconsumer.interface.settings.model import Settings
 from pollconsumer.runtime.own_files import data_directory
 from pollconsumer.runtime.store_opener import EMBEDDED
-from pollconsumer.store.examining import Examiner
-from pollconsumer.store.excerpts import Completions, Excerpts
-from pollconsumer.store.inspector import Inspector, Message, Overview, QueueCounts
+from pollconsumer.store.connecting.wire import Wire
+from pollconsumer.store.reading.examining import Examiner
+from pollconsumer.store.reading.excerpts import Completions, Excerpts
+from pollconsumer.store.reading.inspector import Inspector, Message, Overview, QueueCounts
 from pollconsumer.store.recurrences import Occurred, Recurrences
 from pollconsumer.store.standing import RecurrenceStatus
-from pollconsumer.store.wire import Wire
 
 HOUR = 3_600_000
 """In milliseconds: what the pictures show."""

@@ -7,8 +7,8 @@ from typing import Any
 
 from pollconsumer.core.lifecycle import State
 from pollconsumer.interface.metrics.exposition import Metric, Sample, samples_of
-from pollconsumer.store.inspector import Inspector, QueueCounts
-from pollconsumer.store.totals import Spans, Totals
+from pollconsumer.store.reading.inspector import Inspector, QueueCounts
+from pollconsumer.store.reading.totals import Spans, Totals
 
 LAUNCHES_READ = 1000
 

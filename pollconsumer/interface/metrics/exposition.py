@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from pollconsumer.core.notation.text import printable
-from pollconsumer.store.totals import LAST_BUCKET, Spans
+from pollconsumer.store.reading.totals import LAST_BUCKET, Spans
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 Labels = Mapping[str, str]

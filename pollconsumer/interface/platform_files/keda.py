@@ -9,8 +9,8 @@ from pollconsumer.interface.platform_files.installation import File, Installatio
 from pollconsumer.interface.platform_files.kubernetes import DIRECTORY, PROGRAM, pod, secret
 from pollconsumer.interface.platform_files.text import quoted, render
 from pollconsumer.store.cluster.address import server_urls
+from pollconsumer.store.connecting.sentinel import service_of
 from pollconsumer.store.keyspace import Keys
-from pollconsumer.store.sentinel import service_of
 
 READY = ("ready", "ready_by_priority")
 """Keys whose lengths add up to the ready messages of a queue: docs/platforms.md promises them."""

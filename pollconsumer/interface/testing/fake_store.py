@@ -8,7 +8,7 @@ from copy import deepcopy
 from typing import Any
 
 from pollconsumer.interface.testing.fast_socket import as_bytes, connect, new_server
-from pollconsumer.store.connection import Command
+from pollconsumer.store.connecting.connection import Command
 
 
 class FakeStore:

@@ -19,7 +19,7 @@ from fakeredis._core import CommandItem
 from fakeredis._helpers import SimpleError, decode_command_bytes
 from fakeredis._socket._resp import convert_to_resp2
 
-from pollconsumer.store.replies import ErrorReply
+from pollconsumer.store.connecting.replies import ErrorReply
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,11 +7,11 @@ from typing import Any
 
 from pollconsumer.interface.testing.clock import VirtualClock
 from pollconsumer.interface.testing.fake_store import DirectConnection, FakeStore
-from pollconsumer.store.connection import Command, Connection
-from pollconsumer.store.patience import Budget, Patience
+from pollconsumer.store.connecting.connection import Command, Connection
+from pollconsumer.store.connecting.patience import Budget, Patience
+from pollconsumer.store.connecting.wire import Wire
 from pollconsumer.store.redis_store import RedisStore
 from pollconsumer.store.scripts import Scripts
-from pollconsumer.store.wire import Wire
 
 BUDGET = 5.0
 SCRIPTS = Scripts(shebang=False)

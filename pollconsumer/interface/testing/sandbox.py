@@ -39,8 +39,8 @@ from pollconsumer.runtime.launch.held import LaunchPlan
 from pollconsumer.runtime.messages import due_ms
 from pollconsumer.runtime.mover import mover
 from pollconsumer.runtime.programs.notes import Programs
-from pollconsumer.store.inspector import Inspector, Message
 from pollconsumer.store.leases import Group
+from pollconsumer.store.reading.inspector import Inspector, Message
 from pollconsumer.store.redis_store import RedisStore
 from pollconsumer.store.server import service_of
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from pollconsumer.core.errors import PollConsumerError
 from pollconsumer.runtime.handling.shield import Shield
 from pollconsumer.runtime.launch.held import Launch
+from pollconsumer.store.connecting.replies import Unanswered
 from pollconsumer.store.redis_store import RedisStore
-from pollconsumer.store.replies import Unanswered
 from pollconsumer.store.reservations import Reservation
 
 if TYPE_CHECKING:

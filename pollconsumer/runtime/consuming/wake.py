@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from pollconsumer.runtime.handling.executor import Executor
-from pollconsumer.store.replies import Unanswered
-from pollconsumer.store.wire import Wire
+from pollconsumer.store.connecting.replies import Unanswered
+from pollconsumer.store.connecting.wire import Wire
 
 BLOCK = 5.0
 """Seconds for which the server blocks: for so long the connection of a vanished client can swallow a marker."""

@@ -17,7 +17,7 @@ from pathlib import Path
 from pollconsumer.core.errors import CannotCreate, PermissionDenied
 from pollconsumer.core.notation.digests import sha256
 from pollconsumer.runtime.own_files import ELSEWHERE, make_directory, why_not_ours
-from pollconsumer.store.own_descriptors import above_standard
+from pollconsumer.store.connecting.own_descriptors import above_standard
 
 SOCKET, LOCK, LOG, PID = "server.sock", "server.lock", "server.log", "server.pid"
 AOF_DIRECTORY = "appendonlydir"

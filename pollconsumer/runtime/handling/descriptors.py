@@ -10,7 +10,7 @@ import fcntl
 import os
 from contextlib import suppress
 
-from pollconsumer.store.own_descriptors import STANDARD, Opened, above_standard, changing_standard, is_open
+from pollconsumer.store.connecting.own_descriptors import STANDARD, Opened, above_standard, changing_standard, is_open
 
 HIGHEST = 8192
 """Copies get numbers just below this, or just below a lower limit: code that closes all descriptors often stops

@@ -16,7 +16,7 @@ from contextlib import suppress
 from selectors import DefaultSelector
 from typing import Any
 
-from pollconsumer.store.own_descriptors import above_standard
+from pollconsumer.store.connecting.own_descriptors import above_standard
 
 LONGEST_SELECT = 1.0
 """Maximum timeout of a select, in seconds: the descriptor that wakes the loop may have been closed."""

@@ -18,7 +18,7 @@ from pollconsumer.runtime.handling.in_hand import IN_SLOT
 from pollconsumer.runtime.handling.outcome import Outcome
 from pollconsumer.runtime.handling.shield import in_force
 from pollconsumer.runtime.handling.stray_forks import end_stray
-from pollconsumer.store.own_descriptors import STANDARD, Opened, above_standard
+from pollconsumer.store.connecting.own_descriptors import STANDARD, Opened, above_standard
 
 if TYPE_CHECKING:
     from collections.abc import Callable

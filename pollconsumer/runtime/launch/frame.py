@@ -16,7 +16,7 @@ from pollconsumer.runtime.launch.leaving import EXIT_WITHIN
 from pollconsumer.runtime.launch.progress import Progress
 from pollconsumer.runtime.launch.watchdog import EXIT_CODE
 from pollconsumer.runtime.store_opener import StoreOpener
-from pollconsumer.store.patience import Clocks, answer_within
+from pollconsumer.store.connecting.patience import Clocks, answer_within
 
 if TYPE_CHECKING:
     from pollconsumer.runtime.launch.pinging import Pinger

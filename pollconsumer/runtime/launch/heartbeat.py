@@ -22,12 +22,12 @@ from pollconsumer.runtime.launch.keeping import RETRY_EVERY, Tenure, give_back, 
 from pollconsumer.runtime.launch.process import is_stopped
 from pollconsumer.runtime.launch.progress import EMPTIED, Identity, Progress
 from pollconsumer.runtime.launch.signals import SIGNALS
+from pollconsumer.store.connecting.own_descriptors import Opened
+from pollconsumer.store.connecting.patience import SYSTEM_CLOCKS
+from pollconsumer.store.connecting.wire import Wire
 from pollconsumer.store.leases import TRUSTED_FOR, Acquired, Leases
-from pollconsumer.store.own_descriptors import Opened
-from pollconsumer.store.patience import SYSTEM_CLOCKS
 from pollconsumer.store.redis_store import RedisStore
 from pollconsumer.store.reservations import Holder
-from pollconsumer.store.wire import Wire
 
 if TYPE_CHECKING:
     from pollconsumer.runtime.launch.listening import Listening

@@ -9,10 +9,10 @@ from pollconsumer.core.events import Event
 from pollconsumer.core.launcher.detection import UNKNOWN, Found
 from pollconsumer.core.window import Window
 from pollconsumer.runtime.launch.progress import Progress
+from pollconsumer.store.connecting.wire import Wire
 from pollconsumer.store.leases import Leases
 from pollconsumer.store.redis_store import RedisStore
 from pollconsumer.store.reservations import Holder
-from pollconsumer.store.wire import Wire
 
 
 class LaunchPlan(NamedTuple):

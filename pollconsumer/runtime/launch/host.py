@@ -16,7 +16,7 @@ from pollconsumer.runtime.launch.process import all_gone, birth, namespace, star
 from pollconsumer.runtime.launch.progress import Identity, Progress
 from pollconsumer.runtime.launch.signals import CALL, Interruption
 from pollconsumer.runtime.launch.watchdog import Watchdog
-from pollconsumer.store.patience import Clocks, SystemClocks
+from pollconsumer.store.connecting.patience import Clocks, SystemClocks
 
 
 class Host(Clocks, Protocol):

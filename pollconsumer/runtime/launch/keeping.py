@@ -11,8 +11,8 @@ from pollconsumer.core.notation.text import printable
 from pollconsumer.core.window import StopReason
 from pollconsumer.runtime.launch.entries import Held
 from pollconsumer.runtime.launch.progress import EMPTIED, LOST, ROLLED_BACK, Identity, Progress
+from pollconsumer.store.connecting.patience import Clocks
 from pollconsumer.store.leases import RENEW_EVERY, TRUSTED_FOR, Acquired, Leases
-from pollconsumer.store.patience import Clocks
 from pollconsumer.store.redis_store import RedisStore
 from pollconsumer.store.reservations import DeadLetter
 from pollconsumer.store.rollback import went_back

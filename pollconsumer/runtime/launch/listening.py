@@ -16,10 +16,10 @@ from pollconsumer.core.errors import PollConsumerError, shown
 from pollconsumer.core.notation.text import printable
 from pollconsumer.runtime.launch.progress import Progress
 from pollconsumer.runtime.launch.signals import CALL
+from pollconsumer.store.connecting.patience import Budget
+from pollconsumer.store.connecting.replies import Unanswered
+from pollconsumer.store.connecting.wire import Wire
 from pollconsumer.store.keyspace import Keys
-from pollconsumer.store.patience import Budget
-from pollconsumer.store.replies import Unanswered
-from pollconsumer.store.wire import Wire
 
 FIRST_AFTER = 0.5
 """Seconds of a launch's life: what is over before is not worth a connection."""

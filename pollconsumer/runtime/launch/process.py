@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from pollconsumer.core.launcher.detection import Ancestor
-from pollconsumer.store.patience import SYSTEM_CLOCKS
+from pollconsumer.store.connecting.patience import SYSTEM_CLOCKS
 
 MOST_ANCESTORS = 6
 """Enough for a launcher's shell, a wrapper or two, and the launcher."""

@@ -26,11 +26,11 @@ from pollconsumer.runtime.launch.host import Host, ThisProcess
 from pollconsumer.runtime.launch.keeping import Tenure
 from pollconsumer.runtime.launch.progress import EMPTIED, ROLLED_BACK
 from pollconsumer.runtime.store_opener import StoreOpener
+from pollconsumer.store.connecting.patience import Budget
+from pollconsumer.store.connecting.replies import RESTORE
+from pollconsumer.store.connecting.wire import Wire
 from pollconsumer.store.leases import TTL, Acquired, Group, Leases
-from pollconsumer.store.patience import Budget
 from pollconsumer.store.redis_store import RedisStore
-from pollconsumer.store.replies import RESTORE
-from pollconsumer.store.wire import Wire
 
 if TYPE_CHECKING:
     from pollconsumer.runtime.launch.pinging import Pinger

@@ -24,7 +24,7 @@ from pollconsumer.core.notation.digests import sha256
 from pollconsumer.runtime.handling.context import Delivery
 from pollconsumer.runtime.launch.process import birth
 from pollconsumer.runtime.own_files import is_ours, make_directory
-from pollconsumer.store.own_descriptors import above_standard
+from pollconsumer.store.connecting.own_descriptors import above_standard
 
 KILLED_WITHIN = 5.0
 """Seconds for a killed process to exit."""

@@ -7,8 +7,8 @@ from urllib.parse import quote, urlencode
 
 from pollconsumer.core.errors import ConfigurationError
 from pollconsumer.core.notation.redaction import redacted
-from pollconsumer.store.address import address_of
-from pollconsumer.store.several_hosts import several_hosts, take_boolean
+from pollconsumer.store.connecting.address import address_of
+from pollconsumer.store.connecting.several_hosts import several_hosts, take_boolean
 
 
 class Node(NamedTuple):

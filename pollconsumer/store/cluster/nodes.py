@@ -7,11 +7,11 @@ from typing import Any
 
 from hiredis import PushNotification
 
-from pollconsumer.store.address import Address, address_of
-from pollconsumer.store.connection import Command, SocketConnection
-from pollconsumer.store.patience import COMMAND_TIMEOUT, Patience
-from pollconsumer.store.replies import ErrorReply, Unanswered, raise_if_error
-from pollconsumer.store.wire import Wire
+from pollconsumer.store.connecting.address import Address, address_of
+from pollconsumer.store.connecting.connection import Command, SocketConnection
+from pollconsumer.store.connecting.patience import COMMAND_TIMEOUT, Patience
+from pollconsumer.store.connecting.replies import ErrorReply, Unanswered, raise_if_error
+from pollconsumer.store.connecting.wire import Wire
 
 
 class NodeWire(Wire):

@@ -9,7 +9,7 @@ from pollconsumer.core.errors import ConfigurationError
 from pollconsumer.core.notation.redaction import redacted
 from pollconsumer.store.cluster.address import ClusterAddress, Node
 from pollconsumer.store.cluster.slots import SLOTS
-from pollconsumer.store.replies import ErrorReply, Unanswered, raise_if_error
+from pollconsumer.store.connecting.replies import ErrorReply, Unanswered, raise_if_error
 
 COMMAND = ("CLUSTER", "SLOTS")
 _UNKNOWN_HOSTS = ("", "?")

@@ -17,8 +17,8 @@ from pollconsumer.store.cluster.address import Node
 from pollconsumer.store.cluster.nodes import WatchingWire
 from pollconsumer.store.cluster.slots import slot_of
 from pollconsumer.store.cluster.topology import Topology
-from pollconsumer.store.connection import Command
-from pollconsumer.store.replies import ErrorReply, Unanswered, raise_if_error
+from pollconsumer.store.connecting.connection import Command
+from pollconsumer.store.connecting.replies import ErrorReply, Unanswered, raise_if_error
 
 LOOK_EVERY = 1.0
 """Seconds: a node says nothing of a marker that did not exist when its slot moved to another."""

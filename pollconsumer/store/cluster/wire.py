@@ -11,12 +11,12 @@ from pollconsumer.store.cluster.nodes import NodeWire, WatchingWire
 from pollconsumer.store.cluster.slots import key_of, slot_of
 from pollconsumer.store.cluster.topology import COMMAND, Topology
 from pollconsumer.store.cluster.watch import Watch
-from pollconsumer.store.connection import Command, Connection
+from pollconsumer.store.connecting.connection import Command, Connection
+from pollconsumer.store.connecting.patience import Patience
+from pollconsumer.store.connecting.replies import ErrorReply, Unanswered
+from pollconsumer.store.connecting.strict import WAITING, Strict, least
+from pollconsumer.store.connecting.wire import Wire
 from pollconsumer.store.keyspace import Keys
-from pollconsumer.store.patience import Patience
-from pollconsumer.store.replies import ErrorReply, Unanswered
-from pollconsumer.store.strict import WAITING, Strict, least
-from pollconsumer.store.wire import Wire
 
 RIGHTS = ("ASKING", "CLUSTER|SLOTS")
 MOST_REDIRECTIONS = 8

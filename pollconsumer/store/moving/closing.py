@@ -16,12 +16,12 @@ from typing import NamedTuple
 from pollconsumer.core.errors import BadData, NotFound, StoreRefused, StoreUnreachable
 from pollconsumer.core.message import check_queue
 from pollconsumer.core.notation.instants import iso
+from pollconsumer.store.connecting.wire import Wire
 from pollconsumer.store.id_text import id_text
 from pollconsumer.store.keyspace import CLOSED, CONTROL_SUFFIXES, QUEUE_KEYS, Keys
 from pollconsumer.store.leases import GENERATIONS, Leases
 from pollconsumer.store.rights import KEEPER, demand
 from pollconsumer.store.server import now_ms, queue_names
-from pollconsumer.store.wire import Wire
 
 EXPORT, IMPORT = "export", "import"
 NO_LEASE_FOR_MS = 30_000

@@ -13,7 +13,7 @@ from hashlib import blake2b
 from typing import NamedTuple
 
 from pollconsumer.core.errors import StoreRefused
-from pollconsumer.store.wire import Wire
+from pollconsumer.store.connecting.wire import Wire
 
 FEWEST, MOST = 10, 1000
 """Elements asked for at once."""

@@ -10,8 +10,8 @@ from hypothesis.stateful import RuleBasedStateMachine
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.options import decoded
 from pollconsumer.store import rows
-from pollconsumer.store.inspector import Inspector
 from pollconsumer.store.interventions import Interventions
+from pollconsumer.store.reading.inspector import Inspector
 from pollconsumer.store.recurring import Recurring
 from pollconsumer.store.redis_store import RedisStore
 from pollconsumer.store.reservations import Holder, Limits

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from pollconsumer.interface.testing.fake_store import FakeStore
 from pollconsumer.interface.testing.fast_socket import as_bytes
-from pollconsumer.store.connection import Command
-from pollconsumer.store.replies import ErrorReply
+from pollconsumer.store.connecting.connection import Command
+from pollconsumer.store.connecting.replies import ErrorReply
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

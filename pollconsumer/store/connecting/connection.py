@@ -14,9 +14,9 @@ from typing import Any, Protocol
 
 import hiredis
 
-from pollconsumer.store.address import Address
-from pollconsumer.store.own_descriptors import Opened, above_standard
-from pollconsumer.store.replies import ErrorReply
+from pollconsumer.store.connecting.address import Address
+from pollconsumer.store.connecting.own_descriptors import Opened, above_standard
+from pollconsumer.store.connecting.replies import ErrorReply
 
 MOST_BYTES = 64 * 1024
 """Read at once."""
@@ -66,7 +66,7 @@ class SocketConnection:
             opened = self._address.open(timeout)
         try:
             if self._address.tls is not None:
-                from pollconsumer.store.transport import LATE, encrypted
+                from pollconsumer.store.connecting.transport import LATE, encrypted
 
                 opened, self._late = encrypted(opened, self._address), LATE
             opened.setblocking(True)

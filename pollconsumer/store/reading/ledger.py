@@ -6,9 +6,9 @@ from typing import Any
 
 from pollconsumer.core.notation import strict_json
 from pollconsumer.core.notation.instants import LAST_MILLISECOND
+from pollconsumer.store.connecting.wire import Wire
 from pollconsumer.store.id_text import id_text
 from pollconsumer.store.keyspace import Keys
-from pollconsumer.store.wire import Wire
 
 _NUMBERS = ("running_seconds", "handled", "failed", "released", "yielded", "average_seconds", "margin_seconds", "pid")
 _INSTANTS = ("started_ms", "acquired_ms", "ended_ms")

@@ -8,13 +8,13 @@ from typing import NamedTuple
 
 from pollconsumer.core.histogram import Histogram
 from pollconsumer.core.lifecycle import State, Timestamps
+from pollconsumer.store.connecting.wire import Wire
 from pollconsumer.store.histograms import read_histogram
 from pollconsumer.store.id_text import id_text
-from pollconsumer.store.inspector import INDEXES, Inspector, Message, id_in
 from pollconsumer.store.keyspace import FINISHED, QUEUE_KEYS, Keys
+from pollconsumer.store.reading.inspector import INDEXES, Inspector, Message, id_in
 from pollconsumer.store.rows import read_row
 from pollconsumer.store.server import known_queues
-from pollconsumer.store.wire import Wire
 
 SAMPLE = 120
 """Messages that stand for all that a queue completed in a time."""

@@ -12,10 +12,10 @@ from urllib.parse import unquote
 
 from pollconsumer.core.errors import ConfigurationError, PermissionDenied
 from pollconsumer.core.notation.redaction import redacted
-from pollconsumer.store.address import CERTIFICATE, TLS_OPTIONS, Address
-from pollconsumer.store.connection import Command, SocketConnection
-from pollconsumer.store.replies import LOGIN_REFUSED, ErrorReply
-from pollconsumer.store.several_hosts import several_hosts, take_boolean
+from pollconsumer.store.connecting.address import CERTIFICATE, TLS_OPTIONS, Address
+from pollconsumer.store.connecting.connection import Command, SocketConnection
+from pollconsumer.store.connecting.replies import LOGIN_REFUSED, ErrorReply
+from pollconsumer.store.connecting.several_hosts import several_hosts, take_boolean
 
 PORT = 26379
 ANSWER_WITHIN = 0.5

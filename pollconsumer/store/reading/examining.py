@@ -13,13 +13,13 @@ from typing import Any
 from pollconsumer.core.health.facts import Expected, Facts, Queue, Recurring, Server
 from pollconsumer.core.histogram import BOUNDS
 from pollconsumer.store import rows
-from pollconsumer.store.inspector import Inspector, QueueCounts
+from pollconsumer.store.connecting.wire import Wire
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.leases import Leases
+from pollconsumer.store.reading.inspector import Inspector, QueueCounts
 from pollconsumer.store.rights import LAUNCH
 from pollconsumer.store.server import TIME, info_fields, to_ms
 from pollconsumer.store.standing import Standing
-from pollconsumer.store.wire import Wire
 
 LAUNCHES_READ = 1000
 PARKED_LOOKED_AT = 200

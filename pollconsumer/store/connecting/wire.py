@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 from pollconsumer.core.errors import PollConsumerError, StoreUnreachable
 from pollconsumer.core.message import NewMessage
 from pollconsumer.core.notation.redaction import redacted
-from pollconsumer.store.address import address_of
-from pollconsumer.store.connection import Command, Connection, SocketConnection
+from pollconsumer.store.connecting.address import address_of
+from pollconsumer.store.connecting.connection import Command, Connection, SocketConnection
+from pollconsumer.store.connecting.patience import Patience
+from pollconsumer.store.connecting.replies import ErrorReply, Unanswered, raise_if_error
 from pollconsumer.store.keyspace import Keys
-from pollconsumer.store.patience import Patience
-from pollconsumer.store.replies import ErrorReply, Unanswered, raise_if_error
 from pollconsumer.store.scripts import Script, Scripts
 
 if TYPE_CHECKING:
-    from pollconsumer.store.strict import Strict
+    from pollconsumer.store.connecting.strict import Strict
 
 Witness = NewMessage | tuple[str, str | bytes, bool, float]
 """The last message that was acknowledged to a caller: a new one, which was accepted; or queue and id, whether it was
@@ -137,7 +137,7 @@ class Wire:
         """
         try:
             if self.strict is not None and any(command[0] == "EVALSHA" for command in commands):
-                from pollconsumer.store.strict import confirmed  # few launches wait for replicas
+                from pollconsumer.store.connecting.strict import confirmed  # few launches wait for replicas
 
                 return confirmed(self, self.strict, commands, blocking)
             self.send(commands)
@@ -291,7 +291,7 @@ class Wire:
     def _raise_if_refused(self, error: OSError, *, established: bool) -> None:
         """Raise for a permanent failure of TLS."""
         if self._tls is not None:
-            from pollconsumer.store.transport import tls_refusal
+            from pollconsumer.store.connecting.transport import tls_refusal
 
             if refusal := tls_refusal(error, self._tls, established=established):
                 raise refusal from None
@@ -303,7 +303,7 @@ def _connections(url: str) -> tuple[Mapping[str, str] | None, Callable[[], Conne
     """The options of TLS, None without it, and a function that makes connections. ConfigurationError for an invalid
     ``url``."""
     if url.startswith("redis+sentinel:"):
-        from pollconsumer.store.sentinel import Sentinels  # few stores have them
+        from pollconsumer.store.connecting.sentinel import Sentinels  # few stores have them
 
         sentinels = Sentinels(url)
         return sentinels.login.tls, sentinels.connection

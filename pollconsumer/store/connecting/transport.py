@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pollconsumer.core.errors import ConfigurationError
-from pollconsumer.store.address import CERTIFICATE, TLS_FILES, Address
+from pollconsumer.store.connecting.address import CERTIFICATE, TLS_FILES, Address
 
 LATE = (BlockingIOError, ssl.SSLWantReadError)
 """What a socket whose waits the system limits raises at the end of one."""

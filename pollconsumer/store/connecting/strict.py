@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from pollconsumer.store.connecting.patience import STEP, answer_within
+from pollconsumer.store.connecting.replies import Unanswered
 from pollconsumer.store.keyspace import hash_beside
-from pollconsumer.store.patience import STEP, answer_within
-from pollconsumer.store.replies import Unanswered
 
 if TYPE_CHECKING:
-    from pollconsumer.store.connection import Command
-    from pollconsumer.store.wire import Wire
+    from pollconsumer.store.connecting.connection import Command
+    from pollconsumer.store.connecting.wire import Wire
 
 WAITING = ("WAIT", "WAITAOF")
 

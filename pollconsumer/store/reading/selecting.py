@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from pollconsumer.core.lifecycle import State
-from pollconsumer.store.inspector import Inspector, Message
+from pollconsumer.store.connecting.wire import Wire
 from pollconsumer.store.keyspace import Keys
+from pollconsumer.store.reading.inspector import Inspector, Message
 from pollconsumer.store.server import known_queues, now_ms
-from pollconsumer.store.wire import Wire
 
 EVERY = 10**9
 """More messages than a store has."""

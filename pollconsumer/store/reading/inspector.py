@@ -13,13 +13,13 @@ from pollconsumer.core.notation import strict_json
 from pollconsumer.core.options import decoded
 from pollconsumer.core.progress import Progress
 from pollconsumer.store import rows
+from pollconsumer.store.connecting.wire import Wire
 from pollconsumer.store.id_text import id_bytes, id_text
 from pollconsumer.store.keyspace import FINISHED, QUEUE_KEYS, Keys
-from pollconsumer.store.ledger import launches_of, leases_of
+from pollconsumer.store.reading.ledger import launches_of, leases_of
+from pollconsumer.store.reading.totals import Totals, totals_of
 from pollconsumer.store.reports import read_progress
 from pollconsumer.store.server import Load, count_of, known_queues, load_of, now_ms
-from pollconsumer.store.totals import Totals, totals_of
-from pollconsumer.store.wire import Wire
 
 PAGE = 500
 RAW_BYTES = 2000

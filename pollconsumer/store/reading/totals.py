@@ -15,10 +15,10 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from pollconsumer.store.connecting.wire import Wire
 from pollconsumer.store.id_text import id_text
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.server import count_of, known_queues
-from pollconsumer.store.wire import Wire
 
 LAST_BUCKET = 24
 """For spans of 2.3 hours and more."""
