@@ -11,15 +11,15 @@ from math import inf
 
 from pollconsumer.core import durations
 from pollconsumer.core.choices import Loop
-from pollconsumer.core.events import DescriptorsClosed, DescriptorsUsedUp, WindowTooShort
+from pollconsumer.core.events import WindowTooShort
 from pollconsumer.core.queue_order import Turns
-from pollconsumer.core.retry import Yield
 from pollconsumer.core.window import StopReason
 from pollconsumer.runtime.consuming.ahead import Ahead
+from pollconsumer.runtime.consuming.collecting import Collecting
 from pollconsumer.runtime.consuming.contexts import Deliveries
 from pollconsumer.runtime.consuming.exchange import Exchange
 from pollconsumer.runtime.consuming.opening import Opening
-from pollconsumer.runtime.consuming.options import LONGEST_WAIT, ConsumerOptions
+from pollconsumer.runtime.consuming.options import ConsumerOptions
 from pollconsumer.runtime.consuming.pace import HORIZON, MAX_BATCH_MESSAGES, Pace
 from pollconsumer.runtime.consuming.plain import PlainPath
 from pollconsumer.runtime.consuming.predecessors import Predecessors
@@ -31,7 +31,6 @@ from pollconsumer.runtime.handling.executor import Attempt, Executor
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.launch.held import Launch
 from pollconsumer.runtime.launch.process import resident_bytes
-from pollconsumer.runtime.launch.progress import Counts
 from pollconsumer.store.reservations import Reservation
 
 SERVER_LATE = 0.1
@@ -63,8 +62,6 @@ class Consumer:
         turns = Turns(options.queues, options.weights)
         self._exchange = Exchange(launch, self._settling, turns, options.limits, self._batch, reporting)
         predecessors.ahead = self._exchange.reserved
-        self._opening = Opening(launch, handlers, self._settling, context_of, self._settle, options.new_monitors)
-        self._stops = launch.progress.stops
         self._stopping = Stopping(launch, executor, self._exchange, options.queues)
         brief = durations.brief(options, executor.slots)
         self._plain = PlainPath(
@@ -79,6 +76,12 @@ class Consumer:
             horizon=HORIZON,
         )
         self._ahead = Ahead(launch, handlers, executor, self._exchange, brief=brief)
+        self._collecting = Collecting(
+            launch, executor, learned, self._exchange, self._settling, self._stopping, self._ahead, self._pace
+        )
+        self._opening = Opening(
+            launch, handlers, self._settling, context_of, self._collecting.settle, options.new_monitors
+        )
         self._taken = 0
         self._asked: StopReason | None = None
         """The first reason to stop; it may be transient."""
@@ -93,7 +96,7 @@ class Consumer:
         """Handle messages until the window closes. Raises LeaseLost, StoreUnreachable."""
         began = self.clock()
         if self.executor.inline is not None:
-            self._stops.act = self._stopping.interrupt
+            self._launch.progress.stops.act = self._stopping.interrupt
         try:
             reason = self.handle_until_stopped()
         finally:
@@ -122,7 +125,7 @@ class Consumer:
             elif not self.has_time_to_handle():
                 return StopReason.NO_TIME_TO_HANDLE
             elif self.handle_plain():
-                self._collect()
+                self._collecting.collect()
             elif attempt := self.dequeue():
                 self.handle(attempt)
             elif self.options.until_empty and (nothing_left := self.nothing_left()) is not None:
@@ -148,13 +151,14 @@ class Consumer:
         if self._launch.check_lease():
             self._ahead.close()
             self._exchange.clear()  # others may have recovered these, and be handling them
-        if self._stops.any():
-            self._stopping.attend()
+        self._stopping.attend()
         if self._asked is None:
             self._asked = self._reason_to_stop()
         return self._asked
 
     def _reason_to_stop(self) -> StopReason | None:
+        if self._collecting.leaking:
+            return StopReason.DESCRIPTORS
         if self._launch.interrupted():
             return StopReason.INTERRUPTED
         if self._exchange.successor and self._launch.plan.handoff.on_call:
@@ -206,7 +210,7 @@ class Consumer:
         self._exhausted = False
         promoted = not self.options.until_empty
         while self.asked_to_stop() is None and self.has_time_to_handle():
-            self._report()
+            self._collecting.report()
             brought = self._exchange.brought
             if self._exchange.reserve():
                 break
@@ -226,7 +230,7 @@ class Consumer:
         reservation = attempt.reservation
         expected = self._durations.expected(attempt.handler.name)
         if self._settling.since is not None and (expected is None or expected > HORIZON):
-            self._settle()  # outcomes must not wait for a long handler
+            self._collecting.settle()  # outcomes must not wait for a long handler
         if attempt.handler.at_most_once and not self._exchange.begin(reservation):
             return
         self._taken += 1
@@ -235,15 +239,15 @@ class Consumer:
         if self._handling_suspect:
             # Handle a suspected crasher alone, so that no other message is blamed, and with no other reservations,
             # because if the heartbeat dies as well, every reservation is charged.
-            self._await_quiet()
+            self._collecting.await_quiet()
             self._exchange.clear()
         if not self._flight.free():
-            self._settle()
+            self._collecting.settle()
         self._flight.enter(reservation, last=reservation.attempt >= attempt.handler.max_attempts)
         self.executor.start(attempt)
-        self._collect()
+        self._collecting.collect()
         if self._handling_suspect:
-            self._await_quiet()
+            self._collecting.await_quiet()
 
     def idle(self) -> None:
         """Wait for a message, at most idle_time or until the margin begins; while any are in flight, for one of
@@ -258,14 +262,14 @@ class Consumer:
         if self.executor.busy():
             if self._wake.wait(min(self.options.longest_wait, longest, self._exchange.due_in()), self.executor):
                 self._exchange.promote_next()
-            self._collect()
+            self._collecting.collect()
             return
         until = self.window.wait_until(now, longest)
         last = not self.window.has_time(until, SERVER_LATE)
         while not self._exchange and self.asked_to_stop() is None and (left := until - self.clock()) > 0:
             wait, more_in = min(self.options.longest_wait, left), self._exchange.more_in
             soon = min(self._exchange.due_in(), inf if more_in is None else more_in)
-            self._report()
+            self._collecting.report()
             # Timed here where the server, which ends waits late, would outlast the window or a due time.
             if last or soon < wait or self._wake.pending:
                 woken = self._wake.wait(min(left, max(SHORTEST_WAIT, min(soon, wait))))
@@ -282,16 +286,9 @@ class Consumer:
         """Wait for a free slot, so that a reserved message can be started at once. While all are in use, those that
         become free take what is reserved ahead by themselves."""
         self._reserve_ahead()
-        self._await_end()
+        self._collecting.await_end()
         if self.executor.busy() < self.executor.slots:
             self._ahead.close()
-
-    def _await_end(self) -> None:
-        soon = self._settling.since is not None or bool(self._exchange)
-        self.executor.wait(HORIZON if soon else LONGEST_WAIT)
-        if self._stops.any():
-            self._stopping.attend()
-        self._collect()
 
     def _reserve_ahead(self) -> None:
         wanted, margin = self._pace.ahead(), self.margin()
@@ -301,61 +298,19 @@ class Consumer:
             return
         few = wanted // 3
         self._ahead.open(margin, few)
-        if len(self._exchange.reserved) <= few or self._is_late():
-            self._report()
+        if len(self._exchange.reserved) <= few or self._collecting.is_late():
+            self._collecting.report()
             self._exchange.reserve()
             if self._settling.watched:
                 self._settling.call_hooks(())
 
     def finish(self) -> None:
         """Wait for messages in hand, release those not started, settle all."""
-        self._await_quiet()
-        self._report()
+        self._collecting.await_quiet()
+        self._collecting.report()
         self._exchange.give_back()
-        self._report()
+        self._collecting.report()
         self._wake.close()
-
-    def _await_quiet(self) -> None:
-        while self.executor.busy():
-            self._await_end()
-
-    def _collect(self) -> None:
-        for handled in self.executor.finished():
-            attempt = handled.attempt
-            if self.executor.inline is None:
-                self._ahead.seen(handled)
-            if attempt.context is not None:
-                attempt.context.end()
-            if handled.closed:
-                self._launch.emit(DescriptorsClosed(attempt.reservation.name, attempt.reservation.handler))
-            if handled.leaking:
-                self._launch.emit(DescriptorsUsedUp(attempt.reservation.name, attempt.reservation.handler))
-                self._asked = self._asked or StopReason.DESCRIPTORS
-            if isinstance(handled.outcome.error, Yield) and not self._stops.asked(attempt.reservation):
-                self._flight.leave(attempt.reservation)
-                self._exchange.put_off(attempt.reservation)
-            else:
-                self._flight.end(attempt.reservation)
-                self._durations.add(attempt.handler.name, handled.ended - handled.started)
-                self._settling.settle(handled)
-        settling = self._settling
-        if settling.urgent or settling.watched or (self._is_late() and not self._ahead.is_open):
-            self._settle()
-
-    def _is_late(self) -> bool:
-        """Whether an outcome has stayed unsettled for too long."""
-        since = self._settling.since
-        return since is not None and self.clock() - since > HORIZON
-
-    def _settle(self) -> None:
-        self._report()
-        self._settling.call_hooks(self._exchange.settle())
 
     def _batch(self) -> int:
         return 1 if self._handling_suspect else self._pace.batch(len(self._exchange.reserved), self._taken)
-
-    def _report(self) -> None:
-        settling = self._settling
-        average = self._durations.overall.mean or 0.0
-        numbers = (settling.handled, settling.failed, settling.released, settling.yielded)
-        self._launch.progress.count(Counts(*numbers, average, self.margin()))

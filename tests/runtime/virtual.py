@@ -21,7 +21,7 @@ from pollconsumer.core.histogram import Histogram
 from pollconsumer.core.window import StopReason, Window
 from pollconsumer.runtime import consumer
 from pollconsumer.runtime.consumer import Consumer
-from pollconsumer.runtime.consuming import pace
+from pollconsumer.runtime.consuming import collecting, pace
 from pollconsumer.runtime.consuming.options import ConsumerOptions
 from pollconsumer.runtime.handling.executor import Attempt, Handled
 from pollconsumer.runtime.handling.handler import Handler
@@ -47,8 +47,8 @@ TICK = 2.0**-10
 def whole_ticks() -> Iterator[None]:
     """Slices of a wait, and the horizon of a batch, in whole ticks."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(consumer, "LONGEST_WAIT", 0.75)
-        for module in (consumer, pace):
+        patch.setattr(collecting, "LONGEST_WAIT", 0.75)
+        for module in (consumer, collecting, pace):
             patch.setattr(module, "HORIZON", 10 * TICK)
         yield
 

@@ -35,7 +35,10 @@ class Stopping:
         return reservation in self._flight.in_hand()
 
     def attend(self) -> None:
-        """The same, and forget requests about messages that are not here, or no longer."""
+        """Interrupt handlers where a stop is asked for, and forget requests about messages that are not here, or no
+        longer."""
+        if not self._stops.any():
+            return
         self.interrupt()
         here = {(queue, message_id) for queue in self._queues for message_id in self._exchange.held(queue)}
         for named in self._stops.standing() - here:
