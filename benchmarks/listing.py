@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from benchmarks.place import Figure, handler, place, plain_wire, share_one_core, tcp_server
 from pollconsumer.store.redis_store import RedisStore
-from pollconsumer.store.reservations import Holder, Share
+from pollconsumer.store.reservations import Holder
+from pollconsumer.store.steps import Share
 
 if TYPE_CHECKING:
     from pollconsumer.store.connecting.wire import Wire

@@ -20,8 +20,9 @@ from pollconsumer.runtime.consuming.wake import Wake
 from pollconsumer.runtime.launch.held import Launch
 from pollconsumer.runtime.launch.progress import Counts
 from pollconsumer.runtime.upkeep import EVERY, repair, tick
+from pollconsumer.store.limits import Keeping
 from pollconsumer.store.recurring import Recurring
-from pollconsumer.store.reservations import DeadLetter, Keeping
+from pollconsumer.store.reservations import DeadLetter
 
 MARGIN = 0.25
 """Seconds for a mover's exit."""

@@ -11,23 +11,13 @@ from pollconsumer.core.errors import LeaseLost, StoreRefused
 from pollconsumer.store import rows
 from pollconsumer.store.connecting.replies import Unanswered
 from pollconsumer.store.keyspace import QUEUE_KEYS
+from pollconsumer.store.limits import Keeping, Kept
 from pollconsumer.store.occurrences import Previous, read_previous
 from pollconsumer.store.producer import ID_MEMORY_MS, MOST_REMEMBERED, Producer
-from pollconsumer.store.reservations import (
-    DeadLetter,
-    Holder,
-    Keeping,
-    Kept,
-    Promoted,
-    Reservation,
-    Run,
-    Share,
-    Stepped,
-    dead_letters_of,
-    reservations_of,
-)
+from pollconsumer.store.reservations import DeadLetter, Holder, Reservation, dead_letters_of, reservations_of
 from pollconsumer.store.rights import LAUNCH
 from pollconsumer.store.server import known_queues
+from pollconsumer.store.steps import Promoted, Run, Share, Stepped
 
 if TYPE_CHECKING:
     from pollconsumer.store.reports import Reports

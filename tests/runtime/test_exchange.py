@@ -21,7 +21,7 @@ from pollconsumer.runtime.consuming.reporting import Reporting
 from pollconsumer.runtime.consuming.settling import Settling
 from pollconsumer.runtime.launch.held import LaunchPlan
 from pollconsumer.store.leases import Group
-from pollconsumer.store.reservations import Limits
+from pollconsumer.store.limits import Limits
 from tests.conftest import NAMESPACE
 from tests.runtime.test_promoting import MIDNIGHT
 from tests.store.acting import Looking, finish, message

@@ -20,7 +20,7 @@ from tests.runtime.virtual import TICK, Arrival, Arrivals, Clock, Settings, Virt
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from pollconsumer.store.reservations import Stepped
+    from pollconsumer.store.steps import Stepped
 
 Decision = tuple[str | int | float, ...]
 

@@ -30,7 +30,8 @@ from pollconsumer.runtime.launch.held import LaunchPlan
 from pollconsumer.runtime.launch.progress import Progress
 from pollconsumer.store import rows
 from pollconsumer.store.keyspace import Keys
-from pollconsumer.store.reservations import Holder, Promoted, Reservation, Share, Stepped
+from pollconsumer.store.reservations import Holder, Reservation
+from pollconsumer.store.steps import Promoted, Share, Stepped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

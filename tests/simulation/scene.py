@@ -14,7 +14,8 @@ from pollconsumer.store.interventions import Interventions
 from pollconsumer.store.leases import Acquired, Group, Held, Leases
 from pollconsumer.store.recurring import Recurring
 from pollconsumer.store.redis_store import RedisStore
-from pollconsumer.store.reservations import Extra, Holder, Reservation, Run, Settlement, Share
+from pollconsumer.store.reservations import Holder, Reservation
+from pollconsumer.store.steps import Extra, Run, Settlement, Share
 from tests.faults import store_view
 from tests.faults.checker import violations
 from tests.faults.handlers_known import BACKOFF_MS

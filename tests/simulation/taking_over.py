@@ -9,7 +9,8 @@ from pollconsumer.core.errors import BadData, LeaseLost
 from pollconsumer.core.retry import MOST_CRASHES
 from pollconsumer.store import outbox
 from pollconsumer.store.interventions import Interventions
-from pollconsumer.store.reservations import Limits, Share
+from pollconsumer.store.limits import Limits
+from pollconsumer.store.steps import Share
 from tests.simulation.scene import NAMESPACE, QUEUE, Scene
 from tests.store.acting import HOUR, Looking, message
 

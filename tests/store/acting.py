@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 from pollconsumer.core.message import NewMessage, digest_of
 from pollconsumer.store import outbox, rows
-from pollconsumer.store.reservations import Done, Holder, Limits, Reservation, Settlement, Share, Stepped
+from pollconsumer.store.limits import Limits
+from pollconsumer.store.reservations import Holder, Reservation
+from pollconsumer.store.steps import Done, Settlement, Share, Stepped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

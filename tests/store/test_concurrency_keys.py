@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from pollconsumer.store.interventions import Interventions
     from pollconsumer.store.reading.inspector import Inspector
     from pollconsumer.store.redis_store import RedisStore
-    from pollconsumer.store.reservations import Done, Reservation, Settlement
+    from pollconsumer.store.reservations import Reservation
+    from pollconsumer.store.steps import Done, Settlement
 
 ENDS: list[Callable[[Reservation], Settlement | Done]] = [
     lambda r: retry(r, HOUR),

@@ -12,7 +12,7 @@ from pollconsumer.store.histograms import write_histogram
 from pollconsumer.store.interventions import Interventions
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.reading.excerpts import SAMPLE, Completions, Excerpts
-from pollconsumer.store.reservations import Settlement
+from pollconsumer.store.steps import Settlement
 from tests.conftest import NAMESPACE
 from tests.store.acting import HOUR, QUEUE, Launch, message
 from tests.store.servers import server_ms

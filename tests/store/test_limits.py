@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pollconsumer.store.reservations import Limits
+from pollconsumer.store.limits import Limits
 from tests.store.acting import HOUR, QUEUE, Launch, Looking, message, names, release, retry
 from tests.store.servers import server_ms
 

@@ -9,7 +9,7 @@ import pytest
 from pollconsumer.core.errors import LeaseLost
 from pollconsumer.core.progress import Progress
 from pollconsumer.store.reading.inspector import Inspector
-from pollconsumer.store.reservations import Share
+from pollconsumer.store.steps import Share
 from tests.conftest import NAMESPACE
 from tests.store.acting import HOUR, QUEUE, Launch, Looking, die, finish, message, release, retry
 from tests.store.servers import server_ms

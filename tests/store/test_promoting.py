@@ -6,7 +6,8 @@ import pytest
 
 from pollconsumer.core.errors import LeaseLost, StoreRefused
 from pollconsumer.store.redis_store import RedisStore
-from pollconsumer.store.reservations import Holder, Promoted
+from pollconsumer.store.reservations import Holder
+from pollconsumer.store.steps import Promoted
 from tests.store.acting import HOUR, QUEUE, Launch, Looking, message, names
 from tests.store.servers import server_ms, server_us, snapshot
 

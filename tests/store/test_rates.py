@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pollconsumer.store import rows
-from pollconsumer.store.reservations import Limits
+from pollconsumer.store.limits import Limits
 from tests.store.acting import (
     HOUR,
     QUEUE,
@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from pollconsumer.store.interventions import Interventions
     from pollconsumer.store.reading.inspector import Inspector
     from pollconsumer.store.redis_store import RedisStore
-    from pollconsumer.store.reservations import Reservation, Settlement
+    from pollconsumer.store.reservations import Reservation
+    from pollconsumer.store.steps import Settlement
 
 TWO_AN_HOUR = "2/1h"
 

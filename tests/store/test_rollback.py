@@ -13,9 +13,9 @@ from pollconsumer.runtime.messages import new_id
 from pollconsumer.store import rollback
 from pollconsumer.store.interventions import Interventions
 from pollconsumer.store.leases import Acquired, Group, Leases
+from pollconsumer.store.limits import Keeping, Kept
 from pollconsumer.store.producer import Producer
 from pollconsumer.store.redis_store import RedisStore
-from pollconsumer.store.reservations import Keeping, Kept
 from pollconsumer.store.rollback import Rollback
 from pollconsumer.store.suitability import Suitability
 from tests.conftest import NAMESPACE

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from pollconsumer.store.interventions import Interventions
     from pollconsumer.store.reading.inspector import Inspector
     from pollconsumer.store.redis_store import RedisStore
-    from pollconsumer.store.reservations import Reservation, Settlement
+    from pollconsumer.store.reservations import Reservation
+    from pollconsumer.store.steps import Settlement
 
 OUTCOMES = [retry, die, release, park]
 
@@ -454,7 +455,8 @@ def test_the_call_by_which_a_holder_got_its_lease_is_dropped_when_it_announces_i
 
 
 def test_a_step_goes_through_several_queues_in_one_round_trip(store: RedisStore) -> None:
-    from pollconsumer.store.reservations import Holder, Share
+    from pollconsumer.store.reservations import Holder
+    from pollconsumer.store.steps import Share
 
     store.enqueue([message("a", queue="one"), message("b", queue="two")])
     holder = Holder("consumer:one,two:0", "1", "consumer:one,two")
@@ -472,7 +474,7 @@ def test_an_instant_is_reckoned_from_the_reservation_by_the_monotonic_clock(stor
 
 
 def test_a_completed_row_tells_when_its_handler_started_and_ended(store: RedisStore, look: Looking) -> None:
-    from pollconsumer.store.reservations import Share
+    from pollconsumer.store.steps import Share
 
     store.enqueue([message("a")])
     launch = Launch(store)

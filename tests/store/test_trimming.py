@@ -8,7 +8,8 @@ import pytest
 
 from pollconsumer.core.errors import NotFound
 from pollconsumer.store import redis_store
-from pollconsumer.store.reservations import Keeping, Kept, Share
+from pollconsumer.store.limits import Keeping, Kept
+from pollconsumer.store.steps import Share
 from tests.store.acting import HOUR, QUEUE, Launch, Looking, die, message, retry
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from pollconsumer.runtime.launch.leaving import before_exit
 from pollconsumer.runtime.launch.process import ancestors
 from pollconsumer.runtime.launch.run import run_launch
 from pollconsumer.store.leases import Group
-from pollconsumer.store.reservations import Keeping, Kept, Limits
+from pollconsumer.store.limits import Keeping, Kept, Limits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -16,7 +16,9 @@ from pollconsumer.runtime.launch.held import Launch
 from pollconsumer.runtime.upkeep import EVERY, repair, tick
 from pollconsumer.store import outbox
 from pollconsumer.store.id_text import id_text
-from pollconsumer.store.reservations import DeadLetter, Limits, Promoted, Reservation, Share, Stepped
+from pollconsumer.store.limits import Limits
+from pollconsumer.store.reservations import DeadLetter, Reservation
+from pollconsumer.store.steps import Promoted, Share, Stepped
 
 TRIM_EVERY = 500
 PROMOTE_EVERY = 0.01

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from pollconsumer.core.choices import Loop
-from pollconsumer.store.reservations import Keeping, Limits
+from pollconsumer.store.limits import Keeping, Limits
 
 if TYPE_CHECKING:
     from pollconsumer.runtime.consuming.monitors import Monitors

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from pollconsumer.runtime.handling.context import Context
     from pollconsumer.runtime.handling.executor import Inline
     from pollconsumer.runtime.launch.held import Launch
-    from pollconsumer.store.reservations import Done, Lot, Reservation
+    from pollconsumer.store.reservations import Lot, Reservation
+    from pollconsumer.store.steps import Done
 
 
 class PlainPath:

@@ -20,7 +20,8 @@ from pollconsumer.core.retry import Stopped, TimeIsUp, after_failure
 from pollconsumer.runtime.handling.hooks import Crashed
 from pollconsumer.runtime.handling.outcome import describe, text_of, trace
 from pollconsumer.store import outbox, rows
-from pollconsumer.store.reservations import DeadLetter, Settlement, Share
+from pollconsumer.store.reservations import DeadLetter
+from pollconsumer.store.steps import Settlement, Share
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -31,7 +32,8 @@ if TYPE_CHECKING:
     from pollconsumer.runtime.handling.handler import Handler
     from pollconsumer.runtime.handling.hooks import Hooks
     from pollconsumer.runtime.launch.held import Launch
-    from pollconsumer.store.reservations import Done, Extra, Reservation
+    from pollconsumer.store.reservations import Reservation
+    from pollconsumer.store.steps import Done, Extra
 
 PARKED_FOR = 60.0
 """Seconds until a message for an unknown handler is offered again."""

@@ -11,10 +11,11 @@ from pollconsumer.core.lifecycle import State
 from pollconsumer.core.options import decoded
 from pollconsumer.store import rows
 from pollconsumer.store.interventions import Interventions
+from pollconsumer.store.limits import Limits
 from pollconsumer.store.reading.inspector import Inspector
 from pollconsumer.store.recurring import Recurring
 from pollconsumer.store.redis_store import RedisStore
-from pollconsumer.store.reservations import Holder, Limits
+from pollconsumer.store.reservations import Holder
 from tests.conftest import NAMESPACE
 from tests.store.acting import HOUR, QUEUE, Launch, Looking, message, names
 from tests.store.machine.model import LIMITS, Model
@@ -23,7 +24,8 @@ from tests.store.servers import server_ms
 
 if TYPE_CHECKING:
     from pollconsumer.core.message import NewMessage
-    from pollconsumer.store.reservations import Reservation, Stepped
+    from pollconsumer.store.reservations import Reservation
+    from pollconsumer.store.steps import Stepped
     from tests.store.servers import Server
 
 OTHER = "other"

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
     from pollconsumer.core.message import NewMessage
     from pollconsumer.core.progress import Progress
-    from pollconsumer.store.reservations import Limits, Reservation
+    from pollconsumer.store.limits import Limits
+    from pollconsumer.store.reservations import Reservation
 
 LIMITS = {"c1": 1, "c2": 2}
 """Most messages in flight by concurrency key."""

@@ -1,0 +1,177 @@
+"""The arguments and the results of a step: what is settled, and what was reserved and promoted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import chain
+from typing import Any, NamedTuple
+
+from pollconsumer.store import rows
+from pollconsumer.store.reservations import DeadLetter, Reservation
+
+Extra = tuple[int, bytes, bytes]
+"""What a completion leaves in addition to its row: a result, with the ms to keep it before it, and follow-ups; each b""
+for none."""
+
+_NOTHING: Extra = (0, b"", b"")
+
+Done = tuple[Reservation, float, float, Extra | None]
+"""A reservation whose handler has returned, and when it started and ended, on the monotonic clock."""
+
+
+Run = tuple[bytes, bytes, list[bytes]]
+"""The row and the new row of completed messages, and their ids."""
+
+
+class Settlement(NamedTuple):
+    """The settlement of a reservation that is not completed, made by one of the constructors, which define ``ms`` and
+    ``text``."""
+
+    id: bytes
+    row: bytes
+    new_row: bytes
+    kind: str
+    ms: int = 0
+    text: str = ""
+    took: int | str = ""
+    """Milliseconds that its handler took; "" if it was not handled."""
+
+    @classmethod
+    def retrying(cls, reservation: Reservation, started: int, failed: int, *, delay_ms: int, error: str) -> Settlement:
+        row = reservation.row
+        return cls(reservation.id, row, rows.retrying(row, failed), "retry", delay_ms, error, failed - started)
+
+    @classmethod
+    def dead(
+        cls, reservation: Reservation, started: int, failed: int, *, error: str, counted: bool = True
+    ) -> Settlement:
+        """A dead letter; ``counted``: the attempt was made."""
+        row = reservation.row
+        new_row = rows.dead(row if counted else rows.unstarted(row), started, failed)
+        return cls(reservation.id, row, new_row, "dead", 0, error, failed - started if counted else "")
+
+    @classmethod
+    def expired(cls, reservation: Reservation, now: int) -> Settlement:
+        """Uncharged, and not handled."""
+        return cls(reservation.id, reservation.row, rows.expired(reservation.row, now), "expire")
+
+    @classmethod
+    def stopped(cls, reservation: Reservation, started: int, ended: int, *, error: str) -> Settlement:
+        """Cancelled, since a person asked for it while it was in hand."""
+        row = reservation.row
+        return cls(reservation.id, row, rows.stopped(row, started, ended), "cancel", 0, error, ended - started)
+
+    @classmethod
+    def released(cls, reservation: Reservation) -> Settlement:
+        """Uncharged, to the head of the queue."""
+        return cls(reservation.id, reservation.row, rows.released(reservation.row), "release")
+
+    @classmethod
+    def parked(cls, reservation: Reservation, *, offered_in_ms: int, problem: str) -> Settlement:
+        """Uncharged, until a consumer knows its handler."""
+        row = reservation.row
+        return cls(reservation.id, row, rows.parked(row), "park", offered_in_ms, problem)
+
+
+class Share:
+    """One queue's part of a step: settlements, and how many messages to reserve within which limits."""
+
+    __slots__ = ("claim", "completed", "extras", "limits", "occurred", "queue", "runs", "settlements")
+
+    def __init__(self, queue: str, claim: int = 0, limits: str = "") -> None:
+        self.queue, self.claim, self.limits = queue, claim, limits
+        self.completed = 0
+        """How many messages are."""
+        self.runs: list[Run] = []
+        self.extras: list[int | bytes] = []
+        """Of some of those completed: the position, from 1, an `Extra`, and which occurrence it is (b"" for none)."""
+        self.settlements: list[Settlement] = []
+        self.occurred: set[bytes] = set()
+        """The recurrences of which occurrences are completed."""
+
+    def complete(self, done: Iterable[Done]) -> None:
+        """Those of this queue, in the order in which they ended. Hot path: brief messages that were enqueued together
+        differ in nothing but their ids."""
+        last_row, until, ids, number = b"", 0.0, list[bytes](), self.completed
+        for reservation, started, ended, extra in done:
+            row = reservation.row
+            if row is not last_row or ended >= until:
+                lot = reservation.lot
+                at, read_at = lot.reserved_at, lot.read_at
+                started_ms, ended_ms = at + int((started - read_at) * 1000), at + int((ended - read_at) * 1000)
+                # Until a millisecond is over, all that follows starts and ends in it.
+                until = read_at + (ended_ms + 1 - at) / 1000 if started_ms == ended_ms else 0.0
+                last_row, ids = row, []
+                self.runs.append((row, rows.completed(row, started_ms, ended_ms), ids))
+            ids.append(reservation.id)
+            number += 1
+            if extra is not None or reservation.id.endswith(b"Z"):
+                self._add_extra(reservation, number, extra, ended)
+        self.completed = number
+
+    def _add_extra(self, reservation: Reservation, number: int, extra: Extra | None, ended: float) -> None:
+        """What this one leaves, if it is an occurrence or leaves anything else."""
+        occurrence = reservation.occurrence
+        if extra is not None or occurrence is not None:
+            which = b""
+            if occurrence is not None:
+                which = occurrence.completed(reservation.server_ms(ended))
+                self.occurred.add(occurrence.recurrence)
+            self.extras += (number, *(extra or _NOTHING), which)
+
+    def has_outgoing(self) -> bool:
+        """Whether a completion leaves follow-ups."""
+        return any(self.extras[3::5])
+
+    def is_bare(self) -> bool:
+        """Whether all of it is completions that leave and free nothing, as `RedisStore.begin` takes them."""
+        freeing = ~rows.BEGUN & 255
+        return not (self.extras or self.settlements or any(row[rows.FLAGS] & freeing for row, _, _ in self.runs))
+
+    def packed(self) -> list[Any]:
+        """The settlements, for `step.lua`."""
+        packed: list[Any] = [self.completed, len(self.runs), len(self.extras) // 5]
+        for row, new_row, ids in self.runs:
+            packed += (len(ids), row, new_row)
+            packed += ids
+        packed += self.extras
+        packed += chain.from_iterable(self.settlements)
+        return packed
+
+    def ids(self) -> list[bytes]:
+        return [*chain.from_iterable(ids for _, _, ids in self.runs), *(each.id for each in self.settlements)]
+
+
+class Promoted(NamedTuple):
+    """``next_due``: seconds until the next due time, or None. ``recurring``: a recurrence is due now. ``to_repair``:
+    messages are in flight, wait for a place, or are in the outbox, perhaps of a launch that died."""
+
+    moved: int
+    next_due: float | None
+    recurring: bool
+    to_repair: bool
+
+    @classmethod
+    def of(cls, answer: Sequence[int]) -> Promoted:
+        """The answer of `promote.lua`."""
+        moved, next_due, recurring, to_repair = answer
+        return cls(moved, None if next_due < 0 else next_due / 1_000_000, bool(recurring), bool(to_repair))
+
+
+class Stepped(NamedTuple):
+    """``stale``: ids whose reservations were stale. ``successor``: the next launch waits for the lease.
+
+    ``more_in``: seconds until limits allow more, 0 to ask again at once, None if nothing was held back, or if that
+    depends on messages in flight. ``held_back``: nothing was reserved of a queue with ready messages. ``newer``: queues
+    in which messages of a newer version were set aside. ``promoted``: what became of the queues in which due messages
+    were to be promoted, in their order. ``dead_letters``: malformed messages, now dead letters.
+    """
+
+    reserved: list[Reservation]
+    stale: list[bytes]
+    successor: bool
+    more_in: float | None = None
+    held_back: bool = False
+    newer: tuple[str, ...] = ()
+    promoted: Sequence[Promoted] = ()
+    dead_letters: Sequence[DeadLetter] = ()
