@@ -20,8 +20,9 @@ from pollconsumer.runtime.consuming.settling import MAX_RESULT_BYTES
 from pollconsumer.runtime.handling.context import Context, Delivery, Situation
 from pollconsumer.runtime.launch.process import birth
 from pollconsumer.runtime.messages import Defaults
-from pollconsumer.runtime.programs.command import KEPT_BYTES, Command, CommandFailed
+from pollconsumer.runtime.programs.command import Command, CommandFailed
 from pollconsumer.runtime.programs.notes import Programs
+from pollconsumer.runtime.programs.running import KEPT_BYTES
 from tests.site import wait_until
 
 if TYPE_CHECKING:
