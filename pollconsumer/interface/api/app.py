@@ -23,7 +23,7 @@ from pollconsumer.interface.api.registry import registry
 from pollconsumer.interface.api.sending import HandlerFunction
 from pollconsumer.interface.logs import log
 from pollconsumer.interface.settings.model import RecurrenceSettings
-from pollconsumer.interface.settings.rules import check_recurrence
+from pollconsumer.interface.settings.recurrence_rules import check_recurrence
 from pollconsumer.interface.settings.values import parse_timeout, parse_word
 from pollconsumer.runtime.handling.arguments import Arguments
 from pollconsumer.runtime.handling.hooks import Hooks

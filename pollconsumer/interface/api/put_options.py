@@ -14,7 +14,7 @@ from pollconsumer.core.notation.timespan import parse_duration
 from pollconsumer.core.options import check_headers
 from pollconsumer.core.recurrence import LONGEST_CREATOR, LONGEST_NAME, MOST_TIMES, Recurrence
 from pollconsumer.interface.settings.model import RecurrenceSettings
-from pollconsumer.interface.settings.rules import check_rule
+from pollconsumer.interface.settings.recurrence_rules import check_rule
 from pollconsumer.interface.settings.values import parse_word
 from pollconsumer.runtime.messages import due_ms
 

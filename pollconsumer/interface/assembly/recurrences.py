@@ -25,7 +25,7 @@ def load_recurrences(settings: Settings, handlers: Mapping[str, Handler]) -> lis
 
     from pollconsumer.core.notation.timespan import parse_duration
     from pollconsumer.core.recurrence import Recurrence
-    from pollconsumer.interface.settings.rules import check_recurrence
+    from pollconsumer.interface.settings.recurrence_rules import check_recurrence
     from pollconsumer.runtime.messages import Defaults
 
     recurrences = []

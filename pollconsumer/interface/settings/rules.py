@@ -9,17 +9,17 @@ from pathlib import Path
 from typing import Any
 
 from pollconsumer.core.errors import BadData, ConfigurationError, PollConsumerError, UsageError
-from pollconsumer.core.message import check_handler, check_priority, encode_payload
+from pollconsumer.core.message import check_handler
 from pollconsumer.core.notation.redaction import HIDDEN, redacted, site_of
 from pollconsumer.core.notation.timespan import YEAR, parse_duration
 from pollconsumer.core.retry import Backoff
-from pollconsumer.interface.settings.model import PREFIX, CommandSettings, QueueSettings, RecurrenceSettings, Settings
+from pollconsumer.interface.settings.model import PREFIX, CommandSettings, QueueSettings, Settings
+from pollconsumer.interface.settings.recurrence_rules import check_recurrence
 from pollconsumer.interface.settings.values import (
     NAME,
     NAME_RULE,
     check_cron,
     check_store,
-    check_zone,
     parse_keep,
 )
 
@@ -198,84 +198,6 @@ def _problem_of(rate: str) -> str:
     except ValueError as error:
         return str(error)
     return ""
-
-
-def check_recurrence(name: str, recurrence: RecurrenceSettings) -> None:
-    """ValueError for an invalid recurrence."""
-    if not isinstance(name, str) or not NAME.fullmatch(name):
-        raise ValueError(f"its name; {NAME_RULE}")
-    check_rule(recurrence)
-
-
-def check_rule(recurrence: RecurrenceSettings) -> None:
-    """ValueError for an invalid recurrence of whatever name."""
-    try:
-        check_handler(recurrence.handler)
-    except ValueError as error:
-        raise ValueError(f"handler; name the one that its messages are for: {error}") from None
-    if recurrence.queue is not None and not (isinstance(recurrence.queue, str) and NAME.fullmatch(recurrence.queue)):
-        raise ValueError(f"queue; {NAME_RULE}")
-    check_priority(recurrence.priority)
-    if not isinstance(recurrence.enabled, bool):
-        raise ValueError(f"enabled: {recurrence.enabled!r}; true or false")
-    _check_when(recurrence)
-    check_zone(recurrence.timezone)
-    if recurrence.ping is not None:
-        from pollconsumer.core.notation.addresses import check_address
-
-        try:
-            check_address(recurrence.ping)
-        except ValueError as error:
-            raise ValueError(f"ping: {site_of(str(recurrence.ping))}; {error}") from None
-    _check_payload(recurrence.payload)
-
-
-def _check_when(recurrence: RecurrenceSettings) -> None:
-    if (recurrence.cron is None) == (recurrence.every is None):
-        raise ValueError("when; give cron or every, one of them")
-    rules: tuple[tuple[str, str | None, Callable[[str], object]], ...] = (
-        ("cron", recurrence.cron, check_cron),
-        ("every", recurrence.every, _check_period),
-    )
-    for key, text, check in rules:
-        if text is not None:
-            try:
-                if not isinstance(text, str):
-                    raise ValueError("must be text")
-                check(text)
-            except ValueError as error:
-                raise ValueError(f"{key}: {text}; {error}") from None
-
-
-def _check_period(text: str) -> None:
-    from pollconsumer.core.recurrence import LEAST_PERIOD, MOST_PERIOD
-
-    seconds = parse_duration(text)
-    if seconds < LEAST_PERIOD:
-        raise ValueError("must be 1s or more")
-    if seconds > MOST_PERIOD:
-        raise ValueError("must be 1825d or less")
-
-
-def _check_payload(payload: object) -> None:
-    """ValueError, with its place, for a value that is not JSON, such as a TOML date."""
-    if not isinstance(payload, dict):
-        raise ValueError(f"payload: {payload!r}; must be a table")
-    for path, value in _leaves(payload, "payload"):
-        if value is not None and not isinstance(value, str | int | float):
-            raise ValueError(f"{path}: {value}; JSON has no such value, write it as text")
-    encode_payload(payload)
-
-
-def _leaves(value: object, path: str) -> Iterator[tuple[str, object]]:
-    if isinstance(value, dict):
-        for name, part in value.items():
-            yield from _leaves(part, f"{path}.{name}")
-    elif isinstance(value, list | tuple):
-        for at, part in enumerate(value):
-            yield from _leaves(part, f"{path}[{at}]")
-    else:
-        yield path, value
 
 
 def check_command(name: str, command: CommandSettings) -> None:
