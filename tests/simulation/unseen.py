@@ -8,7 +8,7 @@ _NO_PROGRAM = "outside: nothing is put at run time, nor are occurrences looked b
 UNSEEN: dict[str, str] = {
     "rights: rights": _NO_USERS,
     "register: rights before a queue is known": _NO_USERS,
-    "replies: refusal": _NO_USERS,
+    "connecting/replies: refusal": _NO_USERS,
     "redis_store: rights of a launch in a queue": _NO_USERS,
     "producer: rights of a producer in a queue": _NO_USERS,
     "producer: rights of one that waits for replicas": _NO_USERS,
