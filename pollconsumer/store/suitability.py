@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
-from pollconsumer.core.errors import StoreRefused, StoreUnreachable
+from pollconsumer.core.errors import StoreRefused
 from pollconsumer.store.connecting.connection import Command
 from pollconsumer.store.connecting.replies import RESTORE, ErrorReply, Unanswered
 from pollconsumer.store.connecting.wire import Wire
@@ -50,8 +50,8 @@ class Suitability:
         self._asked = [("INFO", section) for section in sections]
 
     def __call__(self, wire: Wire) -> None:
-        """Raises StoreRefused; StoreUnreachable for a closed store; for a replica that, too, or Unanswered if another
-        connection may find the primary."""
+        """Raises StoreRefused; StoreUnreachable for a closed store; Unanswered for a replica: another connection may
+        lead to the primary."""
         # Read the memo first: another process may be the first to see this store in between.
         known = self._memo.read()
         try:
@@ -86,9 +86,7 @@ class Suitability:
         if self._aof and info.get("aof_enabled") != "1":
             raise StoreRefused("strict.aof", "the server keeps no append-only file", "set appendonly yes there")
         if info.get("role") == "slave":
-            if wire.follows:
-                raise Unanswered(f"{wire.place} is a replica", sent=False)
-            raise StoreUnreachable("store is read-only", wire.address, "it is a replica; point at its primary")
+            raise Unanswered(f"{wire.place} is a replica; point at its primary", sent=False)
         wire.replicas = int(info.get("connected_slaves", 0))
         self._check_eviction(info)
         return answers[len(self._asked) :]

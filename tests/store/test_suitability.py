@@ -6,9 +6,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pollconsumer.core.errors import StoreRefused, StoreUnreachable
+from pollconsumer.core.errors import StoreRefused
+from pollconsumer.store.connecting.replies import Unanswered
+from pollconsumer.store.connecting.wire import Wire
+from pollconsumer.store.producer import Enqueued, Producer
 from pollconsumer.store.suitability import Suitability
 from tests.conftest import NAMESPACE
+from tests.store.acting import message
+from tests.store.test_wire import Tries
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -122,5 +127,23 @@ def test_an_eviction_policy_without_a_limit_is_harmless(
 @pytest.mark.usefixtures("configured")
 def test_a_replica_is_not_written_to(look_at: Callable[[Memo], None], valkey: Server) -> None:
     valkey.wire().command("REPLICAOF", "127.0.0.1", "1")
-    with pytest.raises(StoreUnreachable, match="read-only"):
+    with pytest.raises(Unanswered, match="is a replica; point at its primary"):
         look_at(Memo())
+
+
+@pytest.mark.usefixtures("configured")
+def test_a_primary_that_another_replaced_is_waited_for_until_its_address_leads_to_a_primary(valkey: Server) -> None:
+    """As a load balancer's does, some seconds after a failover."""
+    server = valkey.wire()
+
+    class Promoting(Tries):
+        def pause(self, seconds: float) -> None:
+            super().pause(seconds)
+            server.command("REPLICAOF", "NO", "ONE")
+
+    wire = Wire(valkey.url, lambda: Promoting(9), greet=Suitability(NAMESPACE, Memo(), lambda _: None))
+    producer = Producer(wire, NAMESPACE)
+    producer.enqueue([message("before")])
+    server.command("REPLICAOF", "127.0.0.1", "1")
+    assert producer.enqueue([message("after")]) == [Enqueued("after", duplicate=False)]
+    wire.close()

@@ -303,7 +303,7 @@ def test_an_enqueue_whose_every_reply_is_lost_ends_with_the_ids_to_repeat_it_wit
 
 
 def test_an_enqueue_whose_reply_is_lost_is_of_unknown_outcome_where_its_repetition_is_refused(relay: Relay) -> None:
-    """The store was closed in between, or its server is a replica by now."""
+    """The store was closed in between."""
 
     def greet(_: Wire) -> None:
         if relay.lost:
@@ -316,6 +316,16 @@ def test_an_enqueue_whose_reply_is_lost_is_of_unknown_outcome_where_its_repetiti
         store.enqueue([message("accepted")])
     assert caught.value.ids == ["accepted"]
     wire.close()
+
+
+@pytest.mark.parametrize(("first", "carried_out"), [(b":1\r\n", True), (b"-READONLY\r\n", False)])
+def test_a_call_of_which_only_a_part_was_refused_may_have_been_carried_out(first: bytes, carried_out: bool) -> None:
+    """Its server became a replica in between, or it waited for replicas then."""
+    with answering(first + b"-UNBLOCKED\r\n") as url:
+        wire = Wire(url, lambda: Tries(1))
+        with pytest.raises(StoreUnreachable) as caught:
+            wire.all([("INCR", "a"), ("WAIT", 1, 100)])
+        assert caught.value.sent == carried_out
 
 
 def test_an_enqueue_that_never_reached_the_server_is_not_of_unknown_outcome() -> None:

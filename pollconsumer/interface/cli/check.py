@@ -100,7 +100,7 @@ def check(as_json: bool) -> None:
     report: dict[str, Any] = {
         "config": None if settings.config is None else str(settings.config),
         "store": redacted(settings.store),
-        "primary": wire.place if wire.follows else None,
+        "primary": wire.place if settings.store.startswith("redis+sentinel:") else None,
         "namespace": settings.namespace,
         "pings": _pings(settings),
         "group_writable": [str(path) for path in group_writable(settings.config, settings.directory)],

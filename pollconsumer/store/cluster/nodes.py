@@ -17,10 +17,6 @@ from pollconsumer.store.connecting.wire import Wire
 class NodeWire(Wire):
     """Answers that it receives may be errors: who sends to several nodes reads the answers of all of them first."""
 
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        self.follows = True  # once it is a replica, the slots have another node
-
     def _refuse(self, reply: ErrorReply) -> None: ...
 
     def once(self, commands: Sequence[Command], *, blocking: float = 0.0) -> list[Any]:

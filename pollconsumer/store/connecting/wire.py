@@ -47,8 +47,6 @@ class Wire:
         self.scripts = Scripts() if scripts is None else scripts
         self._revive, self._greet, self.strict = revive, greet, strict
         self._tls: Mapping[str, str] | None = None
-        self.follows = url.startswith("redis+sentinel:")
-        """Whether another connection may be to another server."""
         if connect is None:
             self._tls, connect = _connections(url)
         self._make = connect
@@ -179,9 +177,13 @@ class Wire:
         if loading and commands[-1][0] in ("WAIT", "WAITAOF"):
             self.send(commands[-1:])
             answers[-1:] = self._answers(1, timeout)
-        for answer in answers:
-            if isinstance(answer, ErrorReply):
-                self._refuse(answer)
+        refusals = [answer for answer in answers if isinstance(answer, ErrorReply)]
+        try:
+            for refusal in refusals:
+                self._refuse(refusal)
+        except Unanswered as unanswered:
+            unanswered.sent = len(refusals) < len(answers)
+            raise
         return answers
 
     def _refuse(self, reply: ErrorReply) -> None:
