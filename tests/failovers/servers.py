@@ -1,4 +1,4 @@
-"""A primary, two replicas and three Sentinels, on loopback."""
+"""A primary, two replicas and three Sentinels: on loopback, or each pair of them on a host of its own."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import shutil
 import socket
 import subprocess
 import time
+from collections import Counter
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -13,12 +14,15 @@ from pollconsumer.runtime.embedded.start import find_program
 from pollconsumer.store.connecting.address import address_of
 from pollconsumer.store.connecting.connection import SocketConnection
 from pollconsumer.store.connecting.replies import ErrorReply
+from tests.failovers.address import Address
 from tests.faults.proxy import Proxy
 from tests.short_directory import short_directory
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
+
+    from tests.network import Host
 
 SERVICE = "mymaster"
 PATIENCE = 60.0
@@ -31,29 +35,46 @@ LOST: tuple[type[Exception], ...] = (OSError, ErrorReply)
 
 
 class Server:
-    """A process, and the port where others reach it: its own, or that of a proxy before its unix socket."""
+    """A process, and the address where others reach it: its own, that of a proxy before its unix socket, or one of its
+    ``host``, where its unix socket is for this process."""
 
     def __init__(
-        self, directory: Path, options: dict[str, Any], login: str = "", *extra: str, proxied: bool = False
+        self,
+        directory: Path,
+        options: dict[str, Any],
+        login: str = "",
+        *extra: str,
+        proxied: bool = False,
+        host: Host | None = None,
     ) -> None:
         self._directory, self._extra = directory, extra
-        self._options = {"bind": "127.0.0.1", "dir": directory, **options}
-        self._proxy = Proxy(directory / "s") if proxied else None
-        if self._proxy is None:
+        self.socket = directory / "s"
+        self._enter = () if host is None else host.enter
+        self.address = "127.0.0.1" if host is None else host.address
+        self._options = {"bind": self.address, "dir": directory, **options}
+        self._proxy = Proxy(self.socket) if proxied else None
+        if self._proxy is not None:
+            self.port = self._proxy.port
+            self._options |= {"port": 0, "replica-announce-ip": self.address, "replica-announce-port": self.port}
+        else:
             self.port = free_port()
             self._options |= {"port": self.port}
-            self._url = f"redis://{login}127.0.0.1:{self.port}"
+        if proxied or host is not None:
+            self._options |= {"unixsocket": self.socket, "protected-mode": "no"}
+            self._url = f"unix://{login}{self.socket}"
         else:
-            self.port = self._proxy.port
-            self._options |= {"port": 0, "unixsocket": directory / "s"}
-            self._options |= {"replica-announce-ip": "127.0.0.1", "replica-announce-port": self.port}
-            self._url = f"unix://{login}{directory / 's'}"
+            self._url = f"redis://{login}{self.address}:{self.port}"
         self.start()
+
+    @property
+    def place(self) -> str:
+        return f"{self.address}:{self.port}"
 
     def start(self) -> None:
         words = [str(word) for name, value in self._options.items() for word in (f"--{name}", *str(value).split())]
+        words = [*self._enter, find_program(), *self._extra, *words]
         with (self._directory / "log").open("ab") as log:
-            self.process = subprocess.Popen([find_program(), *self._extra, *words], stdout=log, stderr=log)
+            self.process = subprocess.Popen(words, stdout=log, stderr=log)
 
     def ask(self, *command: Any) -> Any:
         """The reply to one command; OSError or ErrorReply."""
@@ -67,6 +88,9 @@ class Server:
     def info(self) -> dict[str, str]:
         lines = self.ask("INFO", "replication").decode().splitlines()
         return dict(line.split(":", 1) for line in lines if ":" in line)
+
+    def is_primary(self) -> bool:
+        return self.info()["role"] == "master"
 
     def kill(self) -> None:
         self.process.kill()
@@ -85,44 +109,63 @@ class Server:
 
 class Trio:
     """``password`` is that of the servers, ``sentinel_password`` that of the Sentinels; ``proxied``: all reach a server
-    through its proxy."""
+    through its proxy. ``hosts``: three, for a server and a Sentinel each. ``options``: further ones of the servers.
+    Not ``watched``: without Sentinels, at an address that leads to the primary."""
 
-    def __init__(self, *, password: str = "", sentinel_password: str = "", proxied: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        password: str = "",
+        sentinel_password: str = "",
+        proxied: bool = False,
+        hosts: Sequence[Host | None] = (None, None, None),
+        options: dict[str, Any] | None = None,
+        watched: bool = True,
+    ) -> None:
         self.directory = short_directory()
         login = f":{password}@" if password else ""
-        options: dict[str, Any] = {
+        common: dict[str, Any] = {
             "save": "''",
             "appendonly": "yes",
             "repl-diskless-sync-delay": 0,
             "repl-ping-replica-period": 1,
             **({"requirepass": password, "masterauth": password} if password else {}),
+            **(options or {}),
         }
         self.servers: list[Server] = []
         self.sentinels: list[Server] = []
+        self._address: Address | None = None
         try:
-            for at in range(3):
-                follows = {"replicaof": f"127.0.0.1 {self.servers[0].port}"} if at else {}
-                self.servers.append(Server(self._directory(f"server{at}"), options | follows, login, proxied=proxied))
+            for at, host in enumerate(hosts):
+                first = self.servers[0] if at else None
+                follows = {} if first is None else {"replicaof": f"{first.address} {first.port}"}
+                directory = self._directory(f"server{at}")
+                self.servers.append(Server(directory, common | follows, login, proxied=proxied, host=host))
             await_true(lambda: _replicas_online(self.servers[0]) == 2)
-            for at in range(3):
-                self.sentinels.append(self._sentinel(at, password, sentinel_password))
+            for at, host in enumerate(hosts if watched else ()):
+                self.sentinels.append(self._sentinel(at, password, sentinel_password, host))
             self.await_ready()
+            if not watched:
+                self._address = Address(self.servers)
         except BaseException:
             self.close()
             raise
-        hosts = ",".join(f"127.0.0.1:{each.port}" for each in self.sentinels)
         asked = f"?sentinel_password={sentinel_password}" if sentinel_password else ""
-        self.url = f"redis+sentinel://{login}{hosts}/{SERVICE}{asked}"
+        self.url = (
+            f"redis+sentinel://{login}{','.join(each.place for each in self.sentinels)}/{SERVICE}{asked}"
+            if self._address is None
+            else f"redis://{login}{self._address.place}/0"
+        )
 
     def _directory(self, name: str) -> Path:
         directory = self.directory / name
         directory.mkdir()
         return directory
 
-    def _sentinel(self, at: int, password: str, own: str) -> Server:
-        directory = self._directory(f"sentinel{at}")
+    def _sentinel(self, at: int, password: str, own: str, host: Host | None) -> Server:
+        directory, first = self._directory(f"sentinel{at}"), self.servers[0]
         lines = [
-            f"sentinel monitor {SERVICE} 127.0.0.1 {self.servers[0].port} 2",
+            f"sentinel monitor {SERVICE} {first.address} {first.port} 2",
             f"sentinel down-after-milliseconds {SERVICE} {DOWN_AFTER}",
             f"sentinel failover-timeout {SERVICE} 3000",
             f"sentinel parallel-syncs {SERVICE} 2",
@@ -131,7 +174,7 @@ class Trio:
         lines += [f"requirepass {own}", f"sentinel sentinel-pass {own}"] if own else []
         path = directory / "sentinel.conf"
         path.write_text("\n".join([*lines, ""]))
-        sentinel = Server(directory, {}, f":{own}@" if own else "", str(path), "--sentinel")
+        sentinel = Server(directory, {}, f":{own}@" if own else "", str(path), "--sentinel", host=host)
         await_true(lambda: sentinel.ask("SENTINEL", "DEBUG", *QUICK) == b"OK")
         return sentinel
 
@@ -139,15 +182,20 @@ class Trio:
         """Until all are of one mind: a primary with two replicas, and Sentinels that know them and each other."""
         await_true(lambda: _replicas_online(self.primary()) == 2)
         for sentinel in self.sentinels:
-            await_true(lambda sentinel=sentinel: _knows_all(sentinel, self.primary().port))  # type: ignore[misc]
+            await_true(lambda sentinel=sentinel: _knows_all(sentinel, self.primary()))  # type: ignore[misc]
 
     def primary(self) -> Server:
-        """That of the first Sentinel that answers."""
+        """That which most Sentinels name; without Sentinels, that which says so. ConnectionError while there is
+        none."""
+        named = Counter[str]()
         for sentinel in self.sentinels:
             with suppress(*LOST):
-                port = _primary_of(sentinel)
-                return next(each for each in self.servers if each.port == port)
-        raise ConnectionError("no Sentinel answers")
+                named[_primary_of(sentinel)] += 1
+        most = [place for place, _ in named.most_common(1)]
+        for each in self.servers:
+            if each.place in most or (not self.sentinels and each.is_primary()):
+                return each
+        raise ConnectionError("there is no primary")
 
     def in_step(self) -> bool:
         """Whether both replicas have all that was written."""
@@ -155,15 +203,17 @@ class Trio:
         replicas = [value for name, value in info.items() if name.startswith("slave")]
         return sum(f"offset={info['master_repl_offset']}," in each for each in replicas) == 2
 
-    def fail_over(self) -> Server:
+    def fail_over(self, *how: str) -> Server:
         """Have a replica promoted. Returns the new primary."""
         before = self.primary()
-        await_true(lambda: self.sentinels[0].ask("SENTINEL", "FAILOVER", SERVICE) == b"OK")
-        await_true(lambda: all(_primary_of(each) != before.port for each in self.sentinels))
-        await_true(lambda: self.primary().info()["role"] == "master")
+        await_true(lambda: self.sentinels[0].ask("SENTINEL", "FAILOVER", SERVICE, *how) == b"OK")
+        await_true(lambda: all(_primary_of(each) != before.place for each in self.sentinels))
+        await_true(lambda: self.primary().is_primary())
         return self.primary()
 
     def close(self) -> None:
+        if self._address is not None:
+            self._address.close()
         for each in (*self.servers, *self.sentinels):
             each.close()
         shutil.rmtree(self.directory)
@@ -173,16 +223,17 @@ def _replicas_online(primary: Server) -> int:
     return sum("state=online" in value for name, value in primary.info().items() if name.startswith("slave"))
 
 
-def _primary_of(sentinel: Server) -> int:
-    return int(sentinel.ask("SENTINEL", "GET-MASTER-ADDR-BY-NAME", SERVICE)[1])
+def _primary_of(sentinel: Server) -> str:
+    host, port = sentinel.ask("SENTINEL", "GET-MASTER-ADDR-BY-NAME", SERVICE)
+    return f"{host.decode()}:{port.decode()}"
 
 
-def _knows_all(sentinel: Server, primary: int) -> bool:
+def _knows_all(sentinel: Server, primary: Server) -> bool:
     found = sentinel.ask("SENTINEL", "MASTER", SERVICE)
     master = dict(zip(found[::2], found[1::2], strict=True))
     replicas = [dict(zip(each[::2], each[1::2], strict=True)) for each in sentinel.ask("SENTINEL", "REPLICAS", SERVICE)]
     return (
-        int(master[b"port"]) == primary
+        _primary_of(sentinel) == primary.place
         and master[b"flags"] == b"master"
         and int(master[b"num-other-sentinels"]) == 2
         and len(replicas) == 2

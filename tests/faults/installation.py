@@ -23,6 +23,8 @@ from tests.short_directory import short_directory
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tests.network import Host
+
 NAMESPACE = "pollconsumer"
 PASSWORD = "canary-7f3a9c"
 
@@ -41,18 +43,24 @@ class Command:
         self._seconds = self._seconds or time.monotonic() - self._started
         return False
 
+    def errors(self) -> str:
+        """What it has printed to stderr so far."""
+        return self._files[1].read_text(errors="replace")
+
     def ran(self) -> Ran:
         """It must have ended."""
         assert not self.is_running()
-        output, errors = (path.read_text(errors="replace") for path in self._files)
-        return Ran(self.arguments, self.process.pid, self._seconds, self.process.returncode, output, errors)
+        output = self._files[0].read_text(errors="replace")
+        return Ran(self.arguments, self.process.pid, self._seconds, self.process.returncode, output, self.errors())
 
 
 class Place:
-    """An installation without its server, which is at ``url``."""
+    """An installation without its server, which is at ``url``; on a ``host`` of a network, or on this machine."""
 
-    def __init__(self, url: str = "") -> None:
+    def __init__(self, url: str = "", host: Host | None = None) -> None:
         self.directory = short_directory()
+        self._enter: tuple[str, ...] = () if host is None else host.enter
+        self._enter_apart: tuple[str, ...] = () if host is None else host.enter_apart
         self.commands: list[Command] = []
         self._number = 0
         self._lock = threading.Lock()
@@ -72,15 +80,18 @@ class Place:
 
     def start(self, *arguments: str) -> Command:
         """Start one of our commands and return at once."""
-        return self.start_python("-m", "tests.faults.entry", *arguments)
+        return self._start(self._enter_apart, "-m", "tests.faults.entry", *arguments)
 
     def start_python(self, *words: str) -> Command:
+        return self._start(self._enter, *words)
+
+    def _start(self, enter: tuple[str, ...], *words: str) -> Command:
         with self._lock:
             self._number += 1
             files = tuple(self.directory / f"{self._number:04}.{kind}" for kind in ("out", "err"))
         with files[0].open("wb") as output, files[1].open("wb") as errors:
             process = subprocess.Popen(
-                [sys.executable, *words],
+                [*enter, sys.executable, *words],
                 cwd=self.directory,
                 env=self.environment,
                 stdin=subprocess.DEVNULL,

@@ -19,7 +19,8 @@ class Proxy:
     """Listens on a port of this host, and passes on to a unix socket. Its methods may be called from any thread."""
 
     def __init__(self, target: Path) -> None:
-        self._target = target
+        self.target = target
+        """Where new connections lead."""
         self._loop = asyncio.new_event_loop()
         self._open: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -80,7 +81,7 @@ class Proxy:
         to_server: asyncio.StreamWriter | None = None
         with suppress(OSError, asyncio.CancelledError):
             if not self.away:
-                from_server, to_server = await asyncio.open_unix_connection(str(self._target))
+                from_server, to_server = await asyncio.open_unix_connection(str(self.target))
                 self._open.add(to_server)
                 requests = asyncio.ensure_future(self._pass(from_client, to_server, replies=False))
                 answers = asyncio.ensure_future(self._pass(from_server, to_client, replies=True))

@@ -1,1 +1,1 @@
-"""``python -m tests.partition``: two hosts, of which the one that holds the lease is frozen, cut off, or gone."""
+"""``python -m tests.partition``: hosts, one more than may work, of which one that holds a lease is harmed."""

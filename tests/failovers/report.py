@@ -1,0 +1,203 @@
+"""What came of a trial: from what its producers and handlers recorded, and how its store ended."""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections import Counter
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
+
+from pollconsumer.store.keyspace import Keys
+from tests.faults import store_view
+from tests.faults.about_launches import (
+    exit_codes_are_those_of_the_contract,
+    fences_rise,
+    no_process_stays,
+    nothing_is_printed_but_warnings,
+)
+from tests.faults.history import History
+from tests.faults.installation import NAMESPACE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from pathlib import Path
+
+    from pollconsumer.store.connecting.wire import Wire
+    from tests.faults.installation import Place
+
+AROUND = 2.0
+"""Seconds before a failover in which a change may have been unreplicated."""
+INVARIANTS = (
+    exit_codes_are_those_of_the_contract, fences_rise, no_process_stays, nothing_is_printed_but_warnings
+)  # fmt: skip
+
+
+class Acknowledged(NamedTuple):
+    """Of a message, to the producer at a place, ``at`` epoch seconds, after so many calls that were in doubt."""
+
+    message: str
+    at: float
+    doubts: int
+    place: int
+
+
+class Call(NamedTuple):
+    """Of the handler, by a launch at a place; ``at`` epoch seconds."""
+
+    message: str
+    at: float
+    fence: int
+    launch: str
+    place: int
+
+
+class Span(NamedTuple):
+    """A failover: epoch seconds. ``cut``: the place that was cut off with the old primary, until ``healed``, and
+    ``promoted`` when another was one; ``told``: its producer has said since that the store went back."""
+
+    since: float
+    until: float
+    cut: int | None = None
+    promoted: float = 0.0
+    healed: float = 0.0
+    told: bool = False
+
+
+class Report(NamedTuple):
+    """``pauses``: by failover, seconds, of acknowledgements and of handlers' starts. ``twice_elsewhere``: not around a
+    failover. ``cut_off``: what was done by places that were cut off, after the promotion."""
+
+    acknowledged: int
+    in_doubt: int
+    lost: list[str]
+    twice: int
+    twice_elsewhere: list[str]
+    enqueueing_paused: list[float]
+    handling_paused: list[float]
+    codes: Counter[str]
+    lines: Counter[str]
+    cut_off: str
+    violations: list[str]
+
+
+def report(places: Sequence[Place], wire: Wire, spans: Sequence[Span]) -> Report:
+    acknowledged = [
+        Acknowledged(message, float(at), int(doubts), number)
+        for number, place in enumerate(places)
+        for message, at, doubts in _lines_of(place.directory / "acknowledged")
+    ]
+    calls = sorted(_all_calls(places), key=lambda call: call.at)
+    times = Counter(call.message for call in calls)
+    again = {message for message, count in times.items() if count > 1}
+    first = {call.message: call.at for call in reversed(calls)}
+    around = {name for name in again if any(span.since - AROUND <= first[name] <= span.until for span in spans)}
+    commands = [command.ran() for place in places for command in place.commands]
+    history = History(
+        commands=[ran for ran in commands if "run" in ran.arguments],
+        leases=store_view.leases(wire, NAMESPACE),
+        strays=[f"{pid}: {' '.join(words)}" for place in places for pid, words in place.processes()],
+    )
+    lost = [each for each in acknowledged if each.message not in times]
+    return Report(
+        acknowledged=len(acknowledged),
+        in_doubt=sum(each.doubts > 0 for each in acknowledged),
+        lost=[each.message for each in lost],
+        twice=len(again),
+        twice_elsewhere=sorted(again - around),
+        enqueueing_paused=list(_pauses(spans, acknowledged, of_each_place=True)),
+        handling_paused=list(_pauses(spans, calls, of_each_place=False)),
+        codes=Counter(f"{'run' if 'run' in ran.arguments else 'producer'} {ran.code}" for ran in commands),
+        lines=Counter(_anonymous(line) for ran in commands for line in ran.errors.splitlines()),
+        cut_off=_while_cut_off(spans, acknowledged, calls) if any(span.cut is not None for span in spans) else "",
+        violations=[
+            *(line for invariant in INVARIANTS for line in invariant(history)),
+            *_fences_of_two(calls),
+            *_stale_kept(wire, calls, again, {lease.fence for lease in history.leases}),
+            *_untold(spans, lost),
+        ],
+    )
+
+
+def _all_calls(places: Iterable[Place]) -> Iterator[Call]:
+    for number, place in enumerate(places):
+        for message, at, fence, launch in _lines_of(place.directory / "calls"):
+            yield Call(message, float(at), int(fence), launch, number)
+
+
+def _lines_of(path: Path) -> list[list[str]]:
+    return [line.split() for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def _pauses(
+    spans: Sequence[Span], instants: Sequence[Acknowledged] | Sequence[Call], *, of_each_place: bool
+) -> Iterator[float]:
+    """The longest around each failover, in seconds, where it was not cut off."""
+    for span in spans:
+        places = {each.place for each in instants} - {span.cut}
+        longest = 0.0
+        for group in [{place} for place in places] if of_each_place else [places]:
+            own = [each.at for each in instants if each.place in group]
+            gaps = [after - before for before, after in pairwise(own) if after >= span.since and before <= span.until]
+            longest = max([longest, *gaps])
+        yield longest
+
+
+def _while_cut_off(spans: Sequence[Span], acknowledged: Sequence[Acknowledged], calls: Sequence[Call]) -> str:
+    within = [
+        sum(each.place == span.cut and span.promoted <= each.at <= span.healed for each in some for span in spans)
+        for some in (acknowledged, calls)
+    ]
+    told = sum(span.told for span in spans)
+    return f"{within[0]} acknowledged and {within[1]} handled there after the promotion; told that it went back: {told}"
+
+
+def _fences_of_two(calls: Sequence[Call]) -> Iterator[str]:
+    launches: dict[int, set[str]] = {}
+    for call in calls:
+        launches.setdefault(call.fence, set()).add(call.launch)
+    for fence, of_fence in launches.items():
+        if len(of_fence) > 1:
+            yield f"fence {fence} was used by {len(of_fence)} launches"
+
+
+def _stale_kept(wire: Wire, calls: Sequence[Call], again: Iterable[str], granted: set[int]) -> Iterator[str]:
+    """Completions under another fence than the highest that the store gave to a launch which began the message."""
+    highest: dict[str, int] = {}
+    for call in calls:
+        if call.fence in granted:
+            highest[call.message] = max(call.fence, highest.get(call.message, 0))
+    for message in again:
+        result = wire.command("HGET", Keys(NAMESPACE).queue("default", "results"), message)
+        kept = int(result.partition(b"\n")[0] or 0) if result else None
+        if kept is not None and kept < highest.get(message, 0):
+            yield f"the completion of {message} under fence {kept} was kept, after one under {highest[message]}"
+
+
+def _untold(spans: Sequence[Span], lost: Sequence[Acknowledged]) -> Iterator[str]:
+    for span in spans:
+        own = [each for each in lost if each.place == span.cut and span.since <= each.at <= span.until]
+        if own and not span.told:
+            yield f"{len(own)} messages were lost by a producer that was cut off and was not told, as {own[0].message}"
+
+
+def _anonymous(line: str) -> str:
+    """Without what differs from time to time, so that lines can be counted."""
+    return re.sub(r"\d+", "N", re.sub(r"(m\d+-\d+)(, m\d+-\d+)*( and \d+ more)?", "IDS", line))
+
+
+def shown(found: Report) -> Iterator[str]:
+    yield (
+        f"{found.acknowledged} acknowledged ({found.in_doubt} after a call in doubt), {len(found.lost)} lost, "
+        f"{found.twice} handled twice, {len(found.twice_elsewhere)} of them not around a failover"
+    )
+    for what, pauses in (("enqueueing", found.enqueueing_paused), ("handling", found.handling_paused)):
+        if pauses:
+            yield f"{what} paused: p50 {statistics.median(pauses):.2f} s, max {max(pauses):.2f} s"
+    if found.cut_off:
+        yield f"places that were cut off: {found.cut_off}"
+    yield f"exit codes: {dict(sorted(found.codes.items()))}"
+    for line, count in found.lines.most_common():
+        yield f"{count} x {line}"
+    for line in found.violations:
+        yield f"VIOLATION: {line}"
