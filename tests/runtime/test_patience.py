@@ -8,25 +8,25 @@ from typing import Any
 import pytest
 
 from pollconsumer.core.window import Window
-from pollconsumer.runtime.launch.frame import WindowPatience
-from pollconsumer.store.connecting.patience import COMMAND_TIMEOUT, STEP, SYSTEM_CLOCKS
+from pollconsumer.runtime.launch.frame import LEAST_FOR_ANSWER, WindowPatience
+from pollconsumer.store.connecting.patience import COMMAND_TIMEOUT, SYSTEM_CLOCKS, Patience
 from pollconsumer.store.connecting.wire import Wire
 from tests.store.relay import answering
 
 
-def patience(left: float, end_budget: float) -> WindowPatience:
+def patience(left: float, grace: float) -> WindowPatience:
     now = time.monotonic()
-    return WindowPatience(lambda: Window(now - 60, now + left), lambda: False, end_budget, SYSTEM_CLOCKS)
+    return WindowPatience(lambda: Window(now - 60, now + left), lambda: False, grace, SYSTEM_CLOCKS)
 
 
 def test_an_answer_may_take_its_time_while_the_window_is_open() -> None:
-    assert patience(30, 1).for_one_answer() == COMMAND_TIMEOUT
+    assert patience(30, 3).for_one_answer() == COMMAND_TIMEOUT
 
 
 def test_an_answer_may_take_what_is_left_after_the_window_and_no_more() -> None:
-    over = patience(-1, 0.5)
-    assert STEP <= over.for_one_answer() <= 0.5
-    assert patience(-1, 0).for_one_answer() == STEP
+    assert 0.0 < patience(-1, 3).for_one_answer() <= 1.0
+    assert patience(-1, 3).for_one_answer(blocking=9.0) <= 1.5
+    assert patience(-4, 3).for_one_answer() == LEAST_FOR_ANSWER
 
 
 class Clock:
@@ -45,7 +45,7 @@ class Clock:
 
 def test_what_is_left_after_the_window_counts_from_its_end_whatever_pause_began_before() -> None:
     clock = Clock()
-    patient = WindowPatience(lambda: Window(0.0, 3.0), lambda: False, 0.5, clock)
+    patient = WindowPatience(lambda: Window(0.0, 3.0), lambda: False, 1.5, clock)
     while patient.left() > 0:
         patient.pause(0.7)
     assert clock.now == pytest.approx(3.5)
@@ -54,13 +54,13 @@ def test_what_is_left_after_the_window_counts_from_its_end_whatever_pause_began_
 def test_a_connection_waits_for_an_answer_as_long_as_its_caller_can() -> None:
     waited: list[float] = []
 
-    class Noting:
+    class Noting(Patience):
         def left(self) -> float:
             return 0.0
 
         def pause(self, seconds: float) -> None: ...
 
-        def for_one_answer(self) -> float:
+        def for_one_answer(self, blocking: float = 0.0) -> float:  # noqa: ARG002  the protocol's
             return 1.5
 
     with answering(b"+PONG\r\n") as url:

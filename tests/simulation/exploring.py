@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import greenlet
 
 from pollconsumer.interface.testing.fake_store import FakeStore
+from pollconsumer.store.connecting.patience import Patience
 from pollconsumer.store.connecting.wire import Wire
 from tests.simulation.installation import SCRIPT_NAMES, SCRIPTS
 
@@ -108,7 +109,7 @@ class Actor:
         return Wire("redis://explored", Endless, connect=lambda: Link(self), scripts=SCRIPTS)
 
 
-class Endless:
+class Endless(Patience):
     """Patience that does not end: the number of faults does."""
 
     def left(self) -> float:
@@ -116,7 +117,7 @@ class Endless:
 
     def pause(self, seconds: float) -> None: ...
 
-    def for_one_answer(self) -> float:
+    def for_one_answer(self, blocking: float = 0.0) -> float:  # noqa: ARG002  the protocol's
         return 1.0
 
 

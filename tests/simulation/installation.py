@@ -81,8 +81,8 @@ class Opener:
         """There is no later process of the same user."""
 
     def for_heartbeat(self, patience: Callable[[], Patience]) -> tuple[Leases, RedisStore, Wire]:
-        wire = self.wire(patience)
-        return Leases(wire, NAMESPACE), RedisStore(wire, NAMESPACE, clocks=self._process), self.wire(patience)
+        wire = self.launch_wire(patience)
+        return Leases(wire, NAMESPACE), RedisStore(wire, NAMESPACE, clocks=self._process), self.bare_wire(patience)
 
 
 class OneSlot:
@@ -139,6 +139,8 @@ class OneSlot:
 
 class Installation:
     """``rules`` and ``queues`` are what its configuration says."""
+
+    opener = Opener
 
     def __init__(
         self,
@@ -226,7 +228,7 @@ class Installation:
         return self._run(process, plan, Group("mover", (), 1), move_for)
 
     def _run(self, process: Process, plan: LaunchPlan, group: Group, work: Callable[[Launch], StopReason]) -> int:
-        opener: Any = Opener(self.server, process)
+        opener: Any = self.opener(self.server, process)
 
         def emit(event: Event) -> None:
             self.world.tell(f"{process.name}: {event}")

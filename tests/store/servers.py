@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pollconsumer.store.connecting.patience import COMMAND_TIMEOUT, Budget
+from pollconsumer.store.connecting.patience import COMMAND_TIMEOUT, Budget, Patience
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pollconsumer.store.connecting.patience import Patience
     from pollconsumer.store.connecting.wire import Wire
 
     MakeWire = Callable[[Callable[[], Patience], Callable[[Wire], None] | None], Wire]
 
 
-class Impatient:
+class Impatient(Patience):
     """Nothing is repeated; each answer may take its time."""
 
     def left(self) -> float:
@@ -23,7 +22,7 @@ class Impatient:
 
     def pause(self, seconds: float) -> None: ...
 
-    def for_one_answer(self) -> float:
+    def for_one_answer(self, blocking: float = 0.0) -> float:  # noqa: ARG002  the protocol's
         return COMMAND_TIMEOUT
 
 

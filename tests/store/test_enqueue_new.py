@@ -13,6 +13,7 @@ from pollconsumer.core.errors import OutcomeUnknown, StoreRefused, StoreUnreacha
 from pollconsumer.core.message import NewMessage
 from pollconsumer.interface.testing.clock import VirtualClock
 from pollconsumer.interface.testing.memory import MemoryOpener
+from pollconsumer.store.connecting.patience import Patience
 from pollconsumer.store.connecting.replies import Unanswered
 from pollconsumer.store.connecting.strict import Strict
 from pollconsumer.store.producer import Enqueued
@@ -210,7 +211,7 @@ def test_a_full_server_refuses_it_with_nothing_changed(valkey: Any) -> None:
         wire.command("CONFIG", "SET", "maxmemory", 0)
 
 
-class Hasty:
+class Hasty(Patience):
     """Gives up at once."""
 
     def left(self) -> float:
@@ -219,7 +220,7 @@ class Hasty:
     def pause(self, seconds: float) -> None:
         raise AssertionError(seconds)
 
-    def for_one_answer(self) -> float:
+    def for_one_answer(self, blocking: float = 0.0) -> float:  # noqa: ARG002  the protocol's
         return 2.0
 
 

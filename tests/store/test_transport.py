@@ -16,7 +16,7 @@ import trustme
 from pollconsumer.core.errors import ConfigurationError, StoreUnreachable
 from pollconsumer.runtime.own_files import OwnFiles
 from pollconsumer.runtime.store_opener import StoreOpener
-from pollconsumer.store.connecting.patience import COMMAND_TIMEOUT, Budget
+from pollconsumer.store.connecting.patience import COMMAND_TIMEOUT, Budget, Patience
 from pollconsumer.store.connecting.wire import Wire
 from pollconsumer.store.doubts import doubts
 from tests.store.encrypted import Encrypted
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from pollconsumer.store.connecting.patience import Patience
     from tests.store.servers import Server
 
     Make = Callable[..., Encrypted]
@@ -60,7 +59,7 @@ def make(valkey: Server, authority: trustme.CA) -> Iterator[Make]:
         each.close()
 
 
-class OneMoreTry:
+class OneMoreTry(Patience):
     def __init__(self) -> None:
         self._tries = 1
 
@@ -71,7 +70,7 @@ class OneMoreTry:
     def pause(self, seconds: float) -> None:
         """It is the number of tries that is looked at."""
 
-    def for_one_answer(self) -> float:
+    def for_one_answer(self, blocking: float = 0.0) -> float:  # noqa: ARG002  the protocol's
         return COMMAND_TIMEOUT
 
 

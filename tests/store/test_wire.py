@@ -23,6 +23,7 @@ from pollconsumer.core.errors import (
 )
 from pollconsumer.store.connecting import patience as module
 from pollconsumer.store.connecting.address import KEPT_ALIVE_EVERY, address_of
+from pollconsumer.store.connecting.patience import Patience
 from pollconsumer.store.connecting.replies import Unanswered
 from pollconsumer.store.connecting.wire import Wire
 from pollconsumer.store.producer import Enqueued
@@ -106,7 +107,7 @@ def test_the_text_of_an_error_stays_on_one_line() -> None:
 # Trying again
 
 
-class Tries:
+class Tries(Patience):
     """Patience for so many tries, whatever the time."""
 
     def __init__(self, tries: int) -> None:
@@ -120,7 +121,7 @@ class Tries:
         assert seconds > 0
         self.pauses += 1
 
-    def for_one_answer(self) -> float:
+    def for_one_answer(self, blocking: float = 0.0) -> float:  # noqa: ARG002  the protocol's
         return module.COMMAND_TIMEOUT
 
 
@@ -370,7 +371,7 @@ def test_a_step_whose_reply_is_lost_twice_reserves_once_all_the_same(
 
 
 class Hasty(Tries):
-    def for_one_answer(self) -> float:
+    def for_one_answer(self, blocking: float = 0.0) -> float:  # noqa: ARG002  the protocol's
         return 0.05
 
 

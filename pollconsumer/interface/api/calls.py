@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
 from pollconsumer.core.errors import NotReplicated, StoreUnreachable
-from pollconsumer.store.connecting.patience import COMMAND_TIMEOUT, STEP, SYSTEM_CLOCKS, Clocks, answer_within
+from pollconsumer.store.connecting.patience import COMMAND_TIMEOUT, STEP, SYSTEM_CLOCKS, Clocks, Patience, answer_within
 
 if TYPE_CHECKING:
     from pollconsumer.interface.api.call_thread import CallThread
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Calls:
+class Calls(Patience):
     """A context manager around each call, and the `Patience` of the one that is under way.
 
     Patience is counted from a call's beginning, so a call that waited for others while the store did not answer them
@@ -74,9 +74,9 @@ class Calls:
     def pause(self, seconds: float) -> None:
         self._clocks.sleep(min(seconds, self.left()))
 
-    def for_one_answer(self) -> float:
+    def for_one_answer(self, blocking: float = 0.0) -> float:
         left = self._until - self._clocks.monotonic()
-        return COMMAND_TIMEOUT if left >= COMMAND_TIMEOUT else answer_within(max(0.0, left))
+        return blocking + (COMMAND_TIMEOUT if left >= COMMAND_TIMEOUT else answer_within(max(0.0, left)))
 
     def _wait(self, began: float) -> None:
         """Take the lock for a call that ``began`` at this instant. StoreUnreachable if its patience ended meanwhile."""

@@ -16,7 +16,7 @@ from pollconsumer.runtime.launch.leaving import EXIT_WITHIN
 from pollconsumer.runtime.launch.progress import Progress
 from pollconsumer.runtime.launch.watchdog import EXIT_CODE
 from pollconsumer.runtime.store_opener import StoreOpener
-from pollconsumer.store.connecting.patience import Clocks, answer_within
+from pollconsumer.store.connecting.patience import Clocks, Patience, answer_within
 
 if TYPE_CHECKING:
     from pollconsumer.runtime.launch.pinging import Pinger
@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 END_BUDGET = 2.0
 """Maximum seconds spent on an unreachable store after the window's end, and a third of the grace at most: an answer
 that is awaited when the window ends may take as long, too."""
+FOR_EXIT = 0.5
+"""Maximum seconds before the hard end from which on no answer is awaited, and a fifth of the grace at most."""
+LEAST_FOR_ANSWER = 0.01
+"""Seconds: the server may be there, and what a handler did until the last moment be settled."""
 
 
 class Frame:
@@ -48,8 +52,7 @@ class Frame:
         self.interruption = host.catch_signals()
         self.progress = Progress()
         self.id = host.new_id()
-        self.end_budget = min(END_BUDGET, plan.grace / 3)
-        self._patience = WindowPatience(lambda: self.window, self.interrupted, self.end_budget, host)
+        self._patience = WindowPatience(lambda: self.window, self.interrupted, plan.grace, host)
 
     def learn(self, punctuality: Punctuality, rule: LauncherRule) -> bool:
         """Set window and margin by what is known of earlier launches and their launcher. Whether the window changes."""
@@ -82,23 +85,26 @@ class Frame:
         return self._patience
 
 
-class WindowPatience:
-    """Retry while the window is open and no signal has come; then for a short time in total, for the launch's end."""
+class WindowPatience(Patience):
+    """Retry while the window is open and no signal has come; then for a short time in total, for the launch's end,
+    which comes before its hard end."""
 
     def __init__(
-        self, window: Callable[[], Window], interrupted: Callable[[], bool], end_budget: float, clocks: Clocks
+        self, window: Callable[[], Window], interrupted: Callable[[], bool], grace: float, clocks: Clocks
     ) -> None:
-        self._window, self._interrupted, self._end_budget, self._clocks = window, interrupted, end_budget, clocks
+        """``grace``: seconds from the window's end to the hard end."""
+        self._window, self._interrupted, self._clocks = window, interrupted, clocks
+        self._end_budget, self._last = min(END_BUDGET, grace / 3), grace - min(FOR_EXIT, grace / 5)
         self._until: float | None = None
 
     def left(self) -> float:
-        now = self._clocks.monotonic()
+        window, now = self._window(), self._clocks.monotonic()
         if self._until is None:
-            left = self._window().left(now)
+            left = window.left(now)
             if left > 0 and not self._interrupted():
                 return left + self._end_budget
             self._until = now + self._end_budget
-        return max(0.0, self._until - now)
+        return max(0.0, min(self._until, window.stop_before + self._last) - now)
 
     def pause(self, seconds: float) -> None:
         left, now = self.left(), self._clocks.monotonic()
@@ -106,6 +112,11 @@ class WindowPatience:
             self._until = now + of_window + self._end_budget  # the short time begins with the window's end
         self._clocks.sleep(min(seconds, left))
 
-    def for_one_answer(self) -> float:
+    def for_one_answer(self, blocking: float = 0.0) -> float:
         """Shorter at the end: a server that does not answer must not keep the launch beyond its grace."""
-        return answer_within(self.left())
+        last = self._window().stop_before + self._last - self._clocks.monotonic()
+        return min(answer_within(self.left()) + blocking, max(LEAST_FOR_ANSWER, last))
+
+    def to_connect(self) -> float:
+        """Once patience is over, a server that did not answer is not waited for again."""
+        return self.for_one_answer() if self.left() > 0 else 0.0

@@ -174,10 +174,9 @@ class HeldLaunch:
         whether it waited.
 
         LeaseLost if another holds it, or the heartbeat is dead; StoreRefused if the store was emptied; StoreUnreachable
-        after the window's end and a little longer: a launch that was suspended beyond its window resumes before its
-        heartbeat has asked the store.
+        when patience is over, a little after the window's end: a launch that was suspended beyond its window resumes
+        before its heartbeat has asked the store.
         """
-        unheard_since: float | None = None
         waited = False
         while self._clocks.boot_time() >= (until := self.progress.trusted_until()):
             if until == EMPTIED:
@@ -188,10 +187,7 @@ class HeldLaunch:
                 raise LeaseLost("lease lost", None, "a newer launch took it, or it was broken; nothing written since")
             if not self._heartbeat.is_alive():
                 raise LeaseLost("lease not renewed", None, GONE)
-            now = self._clocks.monotonic()
-            if self.window.left(now) <= 0:
-                unheard_since = unheard_since or now
-            if self.interrupted() or (unheard_since and now - unheard_since >= self._frame.end_budget):
+            if self.interrupted() or self._frame.patience().left() <= 0:
                 raise StoreUnreachable("lease not renewed", None, "the store did not answer its heartbeat")
             self._clocks.sleep(0.05)
             waited = True

@@ -47,8 +47,13 @@ class Patience(Protocol):
     def pause(self, seconds: float) -> None:
         """Wait before another try."""
 
-    def for_one_answer(self) -> float:
-        """Timeout of one command, in seconds; at most COMMAND_TIMEOUT."""
+    def for_one_answer(self, blocking: float = 0.0) -> float:
+        """Timeout of one command, in seconds; at most COMMAND_TIMEOUT, and ``blocking``: for so long the command blocks
+        itself."""
+
+    def to_connect(self) -> float:
+        """Timeout of a new connection, in seconds; 0 if none is to be made any more."""
+        return self.for_one_answer()
 
 
 def answer_within(left: float) -> float:
@@ -56,7 +61,7 @@ def answer_within(left: float) -> float:
     return COMMAND_TIMEOUT if left >= COMMAND_TIMEOUT else max(STEP, -(-left // STEP) * STEP)
 
 
-class Budget:
+class Budget(Patience):
     """Patience for ``seconds`` from now on, on the monotonic clock."""
 
     def __init__(self, seconds: float, clocks: Clocks = SYSTEM_CLOCKS) -> None:
@@ -68,5 +73,5 @@ class Budget:
     def pause(self, seconds: float) -> None:
         self._clocks.sleep(min(seconds, self.left()))
 
-    def for_one_answer(self) -> float:
-        return answer_within(self.left())
+    def for_one_answer(self, blocking: float = 0.0) -> float:
+        return answer_within(self.left()) + blocking

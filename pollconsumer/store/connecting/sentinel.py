@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import inf
 from typing import NamedTuple
 from urllib.parse import unquote
@@ -14,6 +14,7 @@ from pollconsumer.core.errors import ConfigurationError, PermissionDenied
 from pollconsumer.core.notation.redaction import redacted
 from pollconsumer.store.connecting.address import CERTIFICATE, TLS_OPTIONS, Address
 from pollconsumer.store.connecting.connection import Command, SocketConnection
+from pollconsumer.store.connecting.patience import Patience
 from pollconsumer.store.connecting.replies import LOGIN_REFUSED, ErrorReply
 from pollconsumer.store.connecting.several_hosts import several_hosts, take_boolean
 
@@ -25,8 +26,6 @@ LOOK_EVERY = 1.0
 could be reached accepts writes until it learns of it, ten seconds later, and loses them."""
 LOOK_AGAIN_AFTER = 5.0
 """Seconds until it asks another Sentinel where one did not answer."""
-LEAST = 0.05
-"""Seconds for an answer when those before it have used up the time."""
 KNOWN = "db, username, password, sentinel_username, sentinel_password, ssl, sentinel_ssl, and ssl_... as of rediss://"
 _HOST = r"(\[[0-9A-Fa-f:.]+]|[^:\[\]]+)(?::([0-9]{1,5}))?"
 
@@ -68,8 +67,11 @@ def service_of(url: str) -> Service:
 
 
 def _left(until: float, most: float = inf) -> float:
-    """Seconds until then, for one of several answers: not none, since the next one may answer at once."""
-    return max(LEAST, min(most, until - time.monotonic()))
+    """Seconds until then, for one of several answers. TimeoutError if there are none."""
+    left = until - time.monotonic()
+    if left <= 0:
+        raise TimeoutError("no time left")
+    return min(most, left)
 
 
 def _place(text: str) -> tuple[str, int]:
@@ -86,7 +88,8 @@ def _place(text: str) -> tuple[str, int]:
 
 
 class Sentinels:
-    """Those of a service; the one that answered last is asked first, on a connection that is kept."""
+    """Those of a service; the one that answered last is asked first, on a connection that is kept, and those that did
+    not answer last."""
 
     def __init__(self, url: str) -> None:
         """ConfigurationError if ``url`` is invalid."""
@@ -100,8 +103,8 @@ class Sentinels:
         self._look_at = 0.0
         self.login = self._service.primary
 
-    def connection(self) -> PrimaryConnection:
-        return PrimaryConnection(self)
+    def connection(self, patience: Callable[[], Patience]) -> PrimaryConnection:
+        return PrimaryConnection(self, patience)
 
     def primary(self, timeout: float) -> Address:
         """The address of the primary. ConnectionError if no Sentinel can tell within ``timeout`` seconds;
@@ -109,12 +112,15 @@ class Sentinels:
         until, silent, refused = time.monotonic() + timeout, list[str](), list[str]()
         failure: OSError | None = None
         for sentinel in tuple(self._sentinels):
+            if silent and time.monotonic() >= until:
+                break  # those that are left are asked first the next time
             place = f"{sentinel.host}:{sentinel.port}"
             try:
                 found = self._ask(sentinel, _left(until, ANSWER_WITHIN))
             except OSError as error:
                 silent.append(f"{place}: {error.strerror or error}")
                 failure = error
+                self._put_last(sentinel)
             except ErrorReply as reply:
                 if not str(reply).startswith((*LOGIN_REFUSED, "NOPERM")):
                     raise ConfigurationError("store: no Sentinel", place, f"it says: {reply}") from None
@@ -133,26 +139,32 @@ class Sentinels:
         fix = "no Sentinel knows it: write the name of their line 'sentinel monitor'"
         raise ConfigurationError("store: service", self._service.name, fix)
 
-    def moved_from(self, address: Address) -> bool:
+    def moved_from(self, address: Address, patience: Callable[[], Patience]) -> bool:
         """Whether the primary is known to be another server by now. Mostly returns at once: it asks now and then."""
-        if time.monotonic() < self._look_at:
+        now = time.monotonic()
+        if now < self._look_at:
             return False
         try:
-            found = self._ask(self._sentinels[0], ANSWER_WITHIN)
+            found = self._ask(self._sentinels[0], _left(now + patience().left(), ANSWER_WITHIN))
         except (OSError, ErrorReply):
-            self._sentinels.append(self._sentinels.pop(0))
+            self._put_last(self._sentinels[0])
             self._look_at = time.monotonic() + LOOK_AGAIN_AFTER
             return False
         self._look_at = time.monotonic() + LOOK_EVERY
         return found is not None and (found[0].decode(), int(found[1])) != (address.host, address.port)
 
+    def _put_last(self, sentinel: Address) -> None:
+        self._sentinels.remove(sentinel)
+        self._sentinels.append(sentinel)
+
     def _ask(self, sentinel: Address, timeout: float) -> list[bytes] | None:
+        until = time.monotonic() + timeout
         question = ("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self._service.name)
         connection, self._kept = self._kept, None
         if connection is None or self._pid != os.getpid() or not connection.is_to(sentinel):
             connection = SocketConnection(sentinel)
             connection.connect(timeout)
-        found: list[bytes] | None = connection.ask(question, timeout)
+        found: list[bytes] | None = connection.ask(question, _left(until))
         self._kept, self._pid = connection, os.getpid()
         return found
 
@@ -160,9 +172,9 @@ class Sentinels:
 class PrimaryConnection(SocketConnection):
     """To whichever server is the primary when it is made."""
 
-    def __init__(self, sentinels: Sentinels) -> None:
+    def __init__(self, sentinels: Sentinels, patience: Callable[[], Patience]) -> None:
         super().__init__(sentinels.login)
-        self._sentinels = sentinels
+        self._sentinels, self._patience = sentinels, patience
 
     def connect(self, timeout: float) -> None:
         """Also raises what `Sentinels.primary` does."""
@@ -179,6 +191,6 @@ class PrimaryConnection(SocketConnection):
 
     def send(self, commands: Sequence[Command]) -> None:
         """Also raises ConnectionError once another server is the primary."""
-        if self._sentinels.moved_from(self._address):
+        if self._sentinels.moved_from(self._address, self._patience):
             raise ConnectionError(f"{self.place} is not the primary any more")
         super().send(commands)

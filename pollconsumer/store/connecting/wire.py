@@ -48,7 +48,7 @@ class Wire:
         self._revive, self._greet, self.strict = revive, greet, strict
         self._tls: Mapping[str, str] | None = None
         if connect is None:
-            self._tls, connect = _connections(url)
+            self._tls, connect = _connections(url, self._bearing)
         self._make = connect
         self.over_network = not url.startswith(("unix:", "memory:"))
         self._connection: Connection | None = None
@@ -157,14 +157,13 @@ class Wire:
     def receive(self, commands: Sequence[Command], *, blocking: float = 0.0) -> list[Any]:
         """Answers to what `send` sent; scripts unknown to the server are loaded and run again, before a WAIT at the
         end."""
-        timeout = self._bearing().for_one_answer() + blocking
-        answers = self._answers(len(commands), timeout)
+        answers = self._answers(len(commands), self._bearing().for_one_answer(blocking))
         for answer in answers:
             if isinstance(answer, ErrorReply):
-                return self._loading(commands, answers, timeout)
+                return self._loading(commands, answers, blocking)
         return answers
 
-    def _loading(self, commands: Sequence[Command], answers: list[Any], timeout: float) -> list[Any]:
+    def _loading(self, commands: Sequence[Command], answers: list[Any], blocking: float) -> list[Any]:
         """``answers``, with those of the scripts that the server did not know; raises for another error."""
         loading = False
         for at, answer in enumerate(answers):
@@ -172,11 +171,11 @@ class Wire:
                 loading = True
                 script = next(s for s in self.scripts.values() if s.sha == commands[at][1])
                 self.send([("SCRIPT", "LOAD", script.code), commands[at]])
-                loaded, answers[at] = self._answers(2, timeout)
+                loaded, answers[at] = self._answers(2, self._bearing().for_one_answer(blocking))
                 raise_if_error(loaded)
         if loading and commands[-1][0] in ("WAIT", "WAITAOF"):
             self.send(commands[-1:])
-            answers[-1:] = self._answers(1, timeout)
+            answers[-1:] = self._answers(1, self._bearing().for_one_answer(blocking))
         refusals = [answer for answer in answers if isinstance(answer, ErrorReply)]
         try:
             for refusal in refusals:
@@ -240,9 +239,12 @@ class Wire:
             return self._connect()
 
     def _connect(self) -> Connection:
+        timeout = self._bearing().to_connect()
+        if timeout <= 0:
+            raise Unanswered("no time is left to connect", sent=False)
         connection = self._make()
         try:
-            connection.connect(self._bearing().for_one_answer())
+            connection.connect(timeout)
         except ErrorReply as reply:
             raise_if_error(reply)
         except OSError as error:
@@ -301,13 +303,15 @@ class Wire:
                 raise Unanswered("timed out: is it a port with TLS?", sent=False) from None
 
 
-def _connections(url: str) -> tuple[Mapping[str, str] | None, Callable[[], Connection]]:
+def _connections(
+    url: str, patience: Callable[[], Patience]
+) -> tuple[Mapping[str, str] | None, Callable[[], Connection]]:
     """The options of TLS, None without it, and a function that makes connections. ConfigurationError for an invalid
     ``url``."""
     if url.startswith("redis+sentinel:"):
         from pollconsumer.store.connecting.sentinel import Sentinels  # few stores have them
 
         sentinels = Sentinels(url)
-        return sentinels.login.tls, sentinels.connection
+        return sentinels.login.tls, partial(sentinels.connection, patience)
     address = address_of(url)
     return address.tls, partial(SocketConnection, address)
