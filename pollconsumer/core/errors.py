@@ -9,6 +9,7 @@
     ├── NotFound                    66   no such message, queue, recurrence
     ├── NotCompleted                1    waited for a message that became a dead letter, was cancelled, or expired
     ├── StoreUnreachable            69   for the whole budget of the call
+    │   ├── NodeLost                69   of a cluster; other nodes answer
     │   └── OutcomeUnknown          69   sent, but the reply was lost: repeat it with the same id
     │       └── NotReplicated       69   accepted, but too few replicas have it
     ├── CannotCreate                73   data directory, socket
@@ -97,6 +98,10 @@ class OutcomeUnknown(StoreUnreachable):
     def __init__(self, ids: list[str]) -> None:
         self.ids = ids
         super().__init__("outcome unknown", ", ".join(ids), "repeat the call with the same id: nothing is doubled")
+
+
+class NodeLost(StoreUnreachable):
+    """A node of a cluster does not answer, and the caller has work on others: see `ClusterWire.part`."""
 
 
 class NotReplicated(OutcomeUnknown):

@@ -6,12 +6,14 @@ from contextlib import closing, suppress
 from typing import TYPE_CHECKING
 
 from pollconsumer.core.durations import Durations
-from pollconsumer.core.errors import PermissionDenied, StoreRefused, StoreUnreachable
-from pollconsumer.core.events import MessagesFound, OrphansRecovered, QueueLeftOut, QueueUnknown, QueueUnserved
+from pollconsumer.core.errors import NodeLost, PermissionDenied, StoreRefused, StoreUnreachable
+from pollconsumer.core.events import QueueLeftOut, QueueUnknown, QueueUnserved
 from pollconsumer.runtime.consumer import Consumer
+from pollconsumer.runtime.consuming.away import Away
 from pollconsumer.runtime.consuming.options import ConsumerOptions
 from pollconsumer.runtime.consuming.settling import death_of
 from pollconsumer.runtime.consuming.wake import Wake
+from pollconsumer.runtime.upkeep import announce
 from pollconsumer.store.server import service_of, unknown_queues
 
 if TYPE_CHECKING:
@@ -22,12 +24,9 @@ if TYPE_CHECKING:
     from pollconsumer.core.window import StopReason
     from pollconsumer.runtime.handling.executor import Executor
     from pollconsumer.runtime.handling.handler import Handler
-    from pollconsumer.runtime.launch.held import Launch, LaunchPlan
+    from pollconsumer.runtime.launch.held import Launch
     from pollconsumer.store.redis_store import RedisStore
     from pollconsumer.store.reservations import DeadLetter
-
-LAUNCHED_EVERY = 600.0
-"""Seconds; the assumed maximum time between launches of a consumer, unless its settings say otherwise."""
 
 
 def consume(
@@ -43,15 +42,24 @@ def consume(
         known = {"default", *named, *(each.queue for each in recurrences)}
         if unnamed := [queue for queue in options.queues if queue not in known]:
             report_unknown(store, unnamed, launch.emit)
-        wanted = set(options.queues)
-        options = options._replace(queues=_announce(launch, options.queues))
-        define(store, launch.holder.group, recurrences, launch.emit, wanted - set(options.queues))
-        names = "ready_marker", "schedule_marker"
-        markers = [store.keys.queue(queue, name) for name in names for queue in options.queues]
+        wanted, away = set(options.queues), Away(launch.clock)
+        store.part(options.queues)
+        options = options._replace(queues=_announce(launch, options.queues, away))
+        left_out = wanted.difference(options.queues) | away.queues
+        try:
+            define(store, launch.holder.group, recurrences, launch.emit, left_out)
+        except NodeLost:
+            lost = store.lost(store.queues())
+            define(store, launch.holder.group, recurrences, launch.emit, left_out | lost)
+
+        def markers() -> list[str]:
+            here = [queue for queue in options.queues if queue not in away.queues]
+            return [store.keys.queue(queue, name) for name in ("ready_marker", "schedule_marker") for queue in here]
+
         durations = Durations(launch.leases.learned(launch.holder.group, handlers))
         try:
-            wake = Wake(launch.bare_wire(), lambda: markers)
-            reason = Consumer(options, launch, handlers, executor, durations, wake).run()
+            wake = Wake(launch.bare_wire(), markers)
+            reason = Consumer(options, launch, handlers, executor, durations, wake, away).run()
             if elsewhere := sorted(named - wanted):
                 report_unserved(store, elsewhere, handlers, launch.emit)
             return reason
@@ -81,42 +89,28 @@ def report_unserved(
                 emit(QueueUnserved(queue, names, service.ready))
 
 
-def served_for(plan: LaunchPlan) -> float:
-    """Seconds from a launch's start within which another of its group can be expected: twice its timeout, or the time
-    between launches by its schedule, and twenty minutes at least."""
-    between = 0.0
-    if plan.next_launches is not None:
-        next_launch, the_one_after = plan.next_launches
-        between = max(next_launch, the_one_after - next_launch)
-    return 2 * max(LAUNCHED_EVERY, plan.timeout, between)
-
-
-def _announce(launch: Launch, queues: Sequence[str]) -> tuple[str, ...]:
-    """Those of ``queues`` that can be served. StoreRefused if none can."""
+def _announce(launch: Launch, queues: Sequence[str], away: Away) -> tuple[str, ...]:
+    """Those of ``queues`` that can be served, with those whose node of a cluster is lost, which are also ``away`` for
+    now. StoreRefused if none can."""
 
     def emit_death(dead_letter: DeadLetter) -> None:
         launch.emit(death_of(dead_letter))
 
-    store, served, refused = launch.store, list[str](), dict[str, StoreRefused]()
+    refused = dict[str, StoreRefused]()
     for queue in queues:
+        if queue in away.queues:
+            continue
         try:
-            recovered = store.announce(
-                launch.holder, queue, served_for=served_for(launch.plan), on_dead_letter=emit_death
-            )
-            found = store.audit(queue)
+            announce(launch, queue, emit_death)
+        except NodeLost:
+            away.add({queue, *launch.store.lost(queues)})
         except StoreRefused as error:
             refused[queue] = error
-            continue
-        served.append(queue)
-        if recovered:
-            launch.emit(OrphansRecovered(queue, recovered))
-        if found:
-            launch.emit(MessagesFound(queue, found))
-    if refused and not served:
+    if len(refused) == len(queues):
         raise next(iter(refused.values()))
     for queue, reason in refused.items():
         launch.emit(QueueLeftOut(queue, str(reason)))
-    return tuple(served)
+    return tuple(queue for queue in queues if queue not in refused)
 
 
 def define(
@@ -128,8 +122,8 @@ def define(
 ) -> None:
     """Register the recurrences of a launch's modules and configuration, and remove those that are no longer defined.
 
-    ``owner`` is the launch's group. Imported lazily: most launches define no recurrences. The keys of the queues
-    ``left_out`` are unusable.
+    ``owner`` is the launch's group. Imported lazily: most launches define no recurrences. The queues ``left_out`` have
+    unusable keys, or their node of a cluster is lost: a later launch does it there.
     """
     if not recurrences and not store.owns_recurrences(owner):
         return
@@ -139,5 +133,5 @@ def define(
     if recurrences:
         store.own_recurrences(owner, queues)
     Recurring(store.wire, store.keys.namespace).define(owner, sorted(queues), recurrences, emit)
-    if not recurrences:
+    if not recurrences and not left_out:
         store.disown_recurrences(owner)  # last: if a launch dies before, the next one does it

@@ -12,9 +12,10 @@ from contextlib import contextmanager
 from types import MappingProxyType
 from typing import NamedTuple
 
-from pollconsumer.core.errors import LeaseLost, PermissionDenied, PollConsumerError, StoreUnreachable
+from pollconsumer.core.errors import LeaseLost, NodeLost, PermissionDenied, PollConsumerError, StoreUnreachable
 from pollconsumer.core.events import MessagesFound, QueueLeftOut
 from pollconsumer.core.window import StopReason
+from pollconsumer.runtime.consuming.away import LOST, Away
 from pollconsumer.runtime.consuming.settling import death_of
 from pollconsumer.runtime.consuming.wake import Wake
 from pollconsumer.runtime.launch.held import Launch
@@ -46,6 +47,7 @@ class Mover:
         self._store, self._holder, self._emit = launch.store, launch.holder, launch.emit
         self._announced: set[str] = set()
         self._left_out: dict[str, PollConsumerError] = {}
+        self._away = Away(self.clock)
         self._maintained = self._looked = float("-inf")
         self._queues: list[str] = []
         self._moved = 0
@@ -53,7 +55,8 @@ class Mover:
         """As of the last promotion."""
 
     def run(self) -> StopReason:
-        """Move until the window closes. Raises LeaseLost, StoreUnreachable; StoreRefused if no queue is usable."""
+        """Move until the window closes. Raises LeaseLost; StoreUnreachable, at the end if a queue's node is lost; and
+        StoreRefused if no queue is usable."""
         while self.window.has_time(self.clock(), self.options.margin):
             self._launch.check_lease()
             if self._launch.interrupted():
@@ -64,6 +67,8 @@ class Mover:
             self.maintain()
             if not moved:
                 self.idle(next_due)
+        if self._away:
+            raise StoreUnreachable("queues unreachable", ", ".join(sorted(self._away.queues)), LOST)
         return StopReason.NO_TIME_TO_IDLE
 
     def promote(self) -> tuple[int, float | None]:
@@ -113,26 +118,35 @@ class Mover:
         return self._queues
 
     def _usable_queues(self) -> list[str]:
-        """Announces our fence to each new one before anything is moved there."""
+        """Announces our fence to each new one before anything is moved there, and to each whose node was lost."""
         queues = self._store.queues()
+        self._store.part(queues)
+        if self._away and self._away.is_time_to_look():
+            began = self.clock()
+            self._away.queues &= self._store.lost(queues)
+            self._away.looked(began)
         for queue in queues:
-            if queue not in self._announced and queue not in self._left_out:
+            if queue not in self._announced and queue not in self._left_out and queue not in self._away.queues:
                 with self._leaving_out(queue):
                     self._store.announce(self._holder, queue, on_dead_letter=self._emit_death)
                     if found := self._store.audit(queue):
                         self._emit(MessagesFound(queue, found))
                     self._recurring.try_again(self._holder, queue)
                     self._announced.add(queue)
-        usable = [queue for queue in queues if queue not in self._left_out]
-        if queues and not usable:
+        usable = [queue for queue in queues if queue not in self._left_out and queue not in self._away.queues]
+        if queues and not usable and not self._away:
             raise self._left_out[queues[0]]
         return usable
 
     @contextmanager
     def _leaving_out(self, queue: str) -> Iterator[None]:
-        """Skip a queue with foreign or corrupt keys for this launch."""
+        """Skip a queue with foreign or corrupt keys for this launch, and those of a lost node while it is."""
         try:
             yield
+        except NodeLost:
+            self._away.add({queue, *self._store.lost(self._store.queues())})
+            self._announced -= self._away.queues
+            self._looked = float("-inf")
         except (LeaseLost, PermissionDenied, StoreUnreachable):
             raise
         except PollConsumerError as error:

@@ -1,16 +1,40 @@
-"""What a launch does for queues besides handling: recurrences at their instants, and repairs."""
+"""What a launch does for queues besides handling: its announcement, recurrences at their instants, and repairs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from pollconsumer.core.events import ConflictDropped, OrphansRecovered
-from pollconsumer.runtime.launch.held import Launch
+from pollconsumer.core.events import ConflictDropped, MessagesFound, OrphansRecovered
+from pollconsumer.runtime.launch.held import Launch, LaunchPlan
 from pollconsumer.store import outbox
 from pollconsumer.store.reservations import DeadLetter
 
 EVERY = 1.0
 """Seconds between repairs."""
+LAUNCHED_EVERY = 600.0
+"""Seconds; the assumed maximum time between launches of a consumer, unless its settings say otherwise."""
+
+
+def served_for(plan: LaunchPlan) -> float:
+    """Seconds from a launch's start within which another of its group can be expected: twice its timeout, or the time
+    between launches by its schedule, and twenty minutes at least."""
+    between = 0.0
+    if plan.next_launches is not None:
+        next_launch, the_one_after = plan.next_launches
+        between = max(next_launch, the_one_after - next_launch)
+    return 2 * max(LAUNCHED_EVERY, plan.timeout, between)
+
+
+def announce(launch: Launch, queue: str, on_dead_letter: Callable[[DeadLetter], object]) -> None:
+    """Take ``queue`` from earlier launches, before a message of it is handled: recover orphans, and repair it."""
+    recovered = launch.store.announce(
+        launch.holder, queue, served_for=served_for(launch.plan), on_dead_letter=on_dead_letter
+    )
+    found = launch.store.audit(queue)
+    if recovered:
+        launch.emit(OrphansRecovered(queue, recovered))
+    if found:
+        launch.emit(MessagesFound(queue, found))
 
 
 def tick(launch: Launch, queue: str) -> int:

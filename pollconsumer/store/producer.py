@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pollconsumer.core.errors import Conflict, NotReplicated, OutcomeUnknown, StoreUnreachable
+from pollconsumer.core.errors import Conflict, NodeLost, NotReplicated, OutcomeUnknown, StoreUnreachable
 from pollconsumer.core.message import NO_OPTIONS, OPTIONS, Alike, NewMessage
 from pollconsumer.store import rows
 from pollconsumer.store.connecting.patience import SYSTEM_CLOCKS, Clocks
@@ -198,6 +198,8 @@ class Producer:
 
         try:
             return self.wire.all(commands, mend=bound, blocking=within)
+        except NodeLost:  # of a launch that sends what an outbox has
+            raise
         except StoreUnreachable as error:
             if error.sent:
                 raise OutcomeUnknown(_ids_of(trip())) from None

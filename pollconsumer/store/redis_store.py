@@ -145,7 +145,8 @@ class RedisStore(Producer):
         blocking read is sent with the steps, so that a wake-up costs one round trip. A reservation lasts at most
         ``lasts_ms``. After a lost
         reply, reservations other than those to ``keep`` are released, and the step is repeated: a row that already has
-        its new value counts as settled. LeaseLost if a newer launch has announced itself.
+        its new value counts as settled. LeaseLost if a newer launch has announced itself. After NodeLost each share may
+        have been carried out: `give_back` comes before it is sent again.
         """
         script = self.wire.scripts["step"]
         fence6 = rows.pack6(int(holder.fence))
@@ -176,6 +177,7 @@ class RedisStore(Producer):
                 answers = self.wire.once(commands)
         except Unanswered:
             self.wire.close()
+            self.wire.part(commands)
             answers = self._step_again(holder, shares, commands, keep)
         read_at = now()
         del answers[: len(reporting)]
@@ -208,12 +210,32 @@ class RedisStore(Producer):
         keep: Callable[[str], Iterable[bytes]],
     ) -> list[Any]:
         def give_back() -> None:
-            for share in shares:
-                if share.claim:
-                    self.unreserve(holder, share.queue, [*keep(share.queue), *share.ids()])
+            self.give_back(holder, shares, keep)
 
         give_back()
         return self.wire.all(commands, mend=give_back)
+
+    def give_back(
+        self, holder: Holder, shares: Sequence[Share], keep: Callable[[str], Iterable[bytes]] = lambda _: ()
+    ) -> None:
+        """Release what an unanswered step may have reserved: all but what is to ``keep``, and what it settles."""
+        for share in shares:
+            if share.claim:
+                self.unreserve(holder, share.queue, [*keep(share.queue), *share.ids()])
+
+    def part(self, queues: Iterable[str]) -> None:
+        """From now on NodeLost is raised where only some of ``queues`` have lost their node of a cluster, and not the
+        leases: the caller goes on with the others."""
+        self.wire.apart = [*map(self._sign, queues)]
+
+    def lost(self, queues: Iterable[str]) -> set[str]:
+        """Those of ``queues`` whose node of a cluster is lost, while that with the leases is not."""
+        signs = {self._sign(queue): queue for queue in queues}
+        lost = self.wire.lost(signs)
+        return {queue for sign, queue in signs.items() if sign in lost}
+
+    def _sign(self, queue: str) -> str:
+        return self.keys.queue(queue, "ready")
 
     def unreserve(
         self,
@@ -271,13 +293,13 @@ class RedisStore(Producer):
 
     def last_checkpoint(self, reservation: Reservation) -> bytes | None:
         key = self.keys.queue(reservation.queue, "checkpoints")
-        state: bytes | None = self.wire.command("HGET", key, reservation.id)
+        state: bytes | None = self.wire.all([("HGET", key, reservation.id)], parting=False)[0]
         return state
 
     def previous(self, queue: str, recurrences: Iterable[bytes]) -> list[Previous | None]:
         """The last occurrence of each that was completed."""
         fields = [name + b":previous" for name in recurrences]
-        found = self.wire.command("HMGET", self.keys.queue(queue, "recurrence_counters"), *fields)
+        (found,) = self.wire.all([("HMGET", self.keys.queue(queue, "recurrence_counters"), *fields)], parting=False)
         return [read_previous(each) for each in found]
 
     def offer_places(self, queue: str) -> int:

@@ -25,10 +25,17 @@ class TestedWire(ClusterWire):
     """Commands without a key, which only tests send, go to all nodes."""
 
     def all(
-        self, commands: Sequence[Command], *, mend: Callable[[], object] | None = None, blocking: float = 0.0
+        self,
+        commands: Sequence[Command],
+        *,
+        mend: Callable[[], object] | None = None,
+        blocking: float = 0.0,
+        parting: bool = True,
     ) -> list[Any]:
         if not commands or commands[0][0] not in OF_ALL_NODES:
-            return super().all([TIME] if commands == [("PING",)] else commands, mend=mend, blocking=blocking)
+            return super().all(
+                [TIME] if commands == [("PING",)] else commands, mend=mend, blocking=blocking, parting=parting
+            )
         super().all([TIME])  # learns the nodes
         answers = [self._node(node).all(commands)[0] for node in self._topology.primaries()]
         return [[each for answer in answers for each in answer]] if commands[0][0] == "KEYS" else [answers[0]]

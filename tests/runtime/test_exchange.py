@@ -14,6 +14,7 @@ from pollconsumer.interface.testing.clock import VirtualClock
 from pollconsumer.interface.testing.launches import SandboxLaunch
 from pollconsumer.interface.testing.memory import MemoryOpener
 from pollconsumer.runtime.consuming import reporting
+from pollconsumer.runtime.consuming.away import Away
 from pollconsumer.runtime.consuming.contexts import Deliveries
 from pollconsumer.runtime.consuming.exchange import Exchange
 from pollconsumer.runtime.consuming.predecessors import Predecessors
@@ -45,7 +46,7 @@ class Exchanging:
         context_of = Deliveries(launch, {}, nullcontext(), self.reporting, self.predecessors).context_of
         self.settling = Settling(launch, context_of, {}, self.predecessors)
         turns = Turns(QUEUES, {})
-        self.exchange = Exchange(launch, self.settling, turns, limits or {}, lambda: 1, self.reporting)
+        self.exchange = Exchange(launch, self.settling, turns, limits or {}, lambda: 1, self.reporting, Away(clock))
         for queue in QUEUES:
             launch.store.announce(launch.holder, queue)
 

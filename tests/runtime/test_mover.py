@@ -12,6 +12,8 @@ from pollconsumer.core.window import Window
 from pollconsumer.runtime.mover import MARGIN, Mover, MoverOptions
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pollconsumer.runtime.consuming.wake import Wake
     from pollconsumer.runtime.launch.held import Launch
 
@@ -53,6 +55,8 @@ class Queues:
     def queues(self) -> list[str]:
         self.asked += 1
         return []
+
+    def part(self, _: Sequence[str]) -> None: ...
 
 
 def test_the_set_of_queues_is_read_once_a_second_and_when_woken() -> None:

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pollconsumer.core.choices import HandOff
-from pollconsumer.runtime.consumer_role import report_unknown, report_unserved, served_for
+from pollconsumer.runtime.consumer_role import report_unknown, report_unserved
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.launch.held import LaunchPlan
+from pollconsumer.runtime.upkeep import served_for
 from pollconsumer.store.interventions import Interventions
 from pollconsumer.store.server import Service, service_of, unknown_queues
 from tests.conftest import NAMESPACE

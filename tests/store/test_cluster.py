@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pollconsumer.core.errors import ConfigurationError, PollConsumerError, StoreUnreachable
+from pollconsumer.core.errors import ConfigurationError, NodeLost, PollConsumerError, StoreUnreachable
 from pollconsumer.store.cluster.address import ClusterAddress, Node, server_urls
 from pollconsumer.store.cluster.slots import slot_of
 from pollconsumer.store.cluster.topology import Topology
@@ -267,3 +268,74 @@ def test_a_url_that_cannot_be_meant_is_refused(url: str, problem: str) -> None:
         server_urls(url)
     with pytest.raises(ConfigurationError, match=problem):
         ClusterAddress(url)
+
+
+def lost_connection(_: list[bytes]) -> bytes:
+    return b""
+
+
+def test_keys_are_lost_whose_node_is_away_says_nothing_or_does_not_serve_them(
+    two: list[ScriptedNode], connect: Callable[..., ClusterWire]
+) -> None:
+    wire, silent = connect(two[0]), threading.Event()
+    assert wire.lost([LOW, HIGH]) == set()
+    for answer in (lost_connection, lambda _: b"-CLUSTERDOWN\r\n", lambda _: b":2\r\n" * silent.wait(60)):
+        two[1].answer = answer
+        assert wire.lost([LOW, HIGH]) == {HIGH}
+        assert wire.command("GET", LOW) == 1
+    silent.set()
+    two[1].answer = numbered(2)
+    assert wire.lost([LOW, HIGH]) == set()
+
+
+def test_a_key_that_has_moved_is_not_lost(two: list[ScriptedNode], connect: Callable[..., ClusterWire]) -> None:
+    two[1].answer = lambda _: b"-MOVED %d :%d\r\n" % (slot_of(HIGH), two[0].port)
+    assert connect(two[0]).lost([LOW, HIGH]) == set()
+
+
+def test_no_key_is_lost_apart_from_others_if_the_node_with_the_leases_is(
+    two: list[ScriptedNode], connect: Callable[..., ClusterWire]
+) -> None:
+    wire = connect(two[1])
+    two[0].answer = lost_connection
+    assert wire.lost([LOW, HIGH]) == wire.lost([HIGH]) == set()
+
+
+def test_a_call_that_needs_a_lost_node_fails_at_once_for_a_caller_with_work_on_others(
+    two: list[ScriptedNode], connect: Callable[..., ClusterWire]
+) -> None:
+    wire = connect(two[0], lambda: Budget(3600))
+    wire.apart = [LOW, HIGH]
+    two[1].answer = lost_connection
+    with pytest.raises(NodeLost):
+        wire.all([("GET", LOW), ("GET", HIGH)])
+    assert wire.command("GET", LOW) == 1
+
+
+@pytest.mark.parametrize(
+    ("apart", "lost", "parting"),
+    [([], 1, True), ([HIGH], 1, True), ([LOW, HIGH], 0, True), ([LOW, HIGH], 1, False)],
+    ids=["nobody asked", "all are lost", "the leases are lost", "not by this call"],
+)
+def test_other_calls_wait_for_a_lost_node(
+    two: list[ScriptedNode], connect: Callable[..., ClusterWire], apart: list[str], lost: int, *, parting: bool
+) -> None:
+    wire = connect(two[1 - lost], Twice)
+    wire.apart = apart
+    two[lost].answer = lost_connection
+    with pytest.raises(StoreUnreachable) as unreachable:
+        wire.all([("GET", HIGH if lost else LOW)], parting=parting)
+    assert type(unreachable.value) is StoreUnreachable
+
+
+class Twice(Impatient):
+    """One repetition."""
+
+    def __init__(self) -> None:
+        self.tries = 1.0
+
+    def left(self) -> float:
+        return self.tries
+
+    def pause(self, seconds: float) -> None:  # noqa: ARG002  as of any patience
+        self.tries = 0.0

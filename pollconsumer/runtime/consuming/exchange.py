@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from math import inf
 from threading import Lock
 
+from pollconsumer.core.errors import NodeLost, StoreUnreachable
 from pollconsumer.core.events import ConflictDropped, NewerMessagesFound, ReservationsLost
 from pollconsumer.core.queue_order import Turns
+from pollconsumer.runtime.consuming.away import LOST, Away
 from pollconsumer.runtime.consuming.reporting import Reporting
 from pollconsumer.runtime.consuming.settling import Settling
 from pollconsumer.runtime.launch.held import Launch
-from pollconsumer.runtime.upkeep import EVERY, repair, tick
+from pollconsumer.runtime.upkeep import EVERY, announce, repair, tick
 from pollconsumer.store import outbox
 from pollconsumer.store.id_text import id_text
 from pollconsumer.store.limits import Limits
@@ -36,8 +38,9 @@ class Exchange:
         limits: Mapping[str, Limits],
         batch: Callable[[], int],
         reporting: Reporting,
+        away: Away,
     ) -> None:
-        self._reporting = reporting
+        self._reporting, self.away = reporting, away
         self._launch, self._settling, self._turns, self._batch = launch, settling, turns, batch
         self._store, self._flight, self._emit = launch.store, launch.progress.flight, launch.emit
         self._limits = {queue: limits[queue].packed() for queue in limits}
@@ -78,8 +81,11 @@ class Exchange:
     def reserve(self) -> bool:
         """Promote what is due, and settle outcomes; reserve as many messages as are expected to fit, from the first
         queue that has any."""
+        self._look()
         shares, self.more_in, self.held_back = self._settling.take(), None, False
         for queue in self._turns.order():
+            if queue in self.away.queues:
+                continue
             share = shares.pop(queue, None) or Share(queue)
             self._claim(share)
             stepped = self._send([share, *shares.values()], promoting=self._to_promote())
@@ -95,9 +101,10 @@ class Exchange:
 
         Promotes afterwards, if there was none: a message that wakes an idle launch must not wait for that.
         """
+        self._look()
         self.settle()  # outcomes must not wait
         self.more_in, self.held_back = None, False
-        shares = [Share(queue) for queue in self._turns.queues]
+        shares = [Share(queue) for queue in self._turns.queues if queue not in self.away.queues]
         for share in shares:
             self._claim(share)
         stepped = self._send(shares, wait)
@@ -117,14 +124,23 @@ class Exchange:
 
     def begin(self, reservation: Reservation) -> bool:
         """Record, before it is handled, that it is handled at most once; settle outcomes. False if the reservation is
-        stale."""
+        stale, or waits for a lost node."""
         shares = self._settling.take()
         share = shares.pop(reservation.queue, None) or Share(reservation.queue)
         # Where limits hold, a completion makes room, and wakes another launch: only a step looks at that.
         if shares or not share.is_bare() or reservation.queue in self._limits:
             self._send([share, *shares.values()])
             share = Share(reservation.queue)
-        stale = self._store.begin(self._launch.holder, reservation, share.runs)
+        while reservation.queue not in self.away.queues:
+            try:
+                stale = self._store.begin(self._launch.holder, reservation, share.runs)
+                break
+            except NodeLost:
+                self._leave()
+        else:
+            self.away.keep([share])
+            self.away.reserved.append(reservation)
+            return False
         self._flight.settled()
         self._settled([share], stale)
         return reservation.id not in stale
@@ -138,7 +154,9 @@ class Exchange:
         self._repaired = launch.clock()
         live = launch.leases.live_fences()
         for queue in queues:
-            self.brought += repair(launch, queue, live, self._add_dead_letter)
+            if queue not in self.away.queues:
+                with self._leaving():
+                    self.brought += repair(launch, queue, live, self._add_dead_letter)
 
     def repair_now(self) -> None:
         self.repair(self._turns.queues)
@@ -149,13 +167,18 @@ class Exchange:
         self.settle()
 
     def give_back(self) -> None:
-        """Release reservations that were not started, then those put off; settle all."""
+        """Release reservations that were not started, then those put off; settle all. StoreUnreachable if a queue's
+        node is lost to the end."""
         self._release_reserved()
         while self._put_off:
             self._settling.put_back(self._put_off.pop())
         self.settle()
+        if self.away:
+            self._await_lost()
         for queue in self._turns.queues:
-            self._store.trim(queue)
+            self._trim(queue)
+        if self.away:
+            raise StoreUnreachable("queues unreachable", ", ".join(sorted(self.away.queues)), LOST)
 
     def _release_reserved(self) -> None:
         while self.reserved:
@@ -170,22 +193,32 @@ class Exchange:
 
     def _send(self, shares: list[Share], wait: float = 0.0, promoting: Sequence[str] = ()) -> Stepped:
         launch = self._launch
+        if self.away:
+            shares, promoting = self._without_lost(shares), [each for each in promoting if each not in self.away.queues]
+            if not shares and not promoting:
+                return Stepped([], [], successor=False)
         for share in shares:
             share.limits = self._limits.get(share.queue, "")  # without a claim, too: what is settled makes room
         sent = launch.clock()
         lasts_ms = int((launch.window.left(sent) + launch.plan.grace) * 1000)
         # Handlers go on while a step waits: their reports would wait with it, and newer ones be stored before them.
-        with nullcontext() if wait else self._reporting.carried() as reports:
-            stepped = self._store.step(
-                launch.holder,
-                shares,
-                lasts_ms=lasts_ms,
-                now=launch.clock,
-                wait=wait,
-                promoting=promoting,
-                reports=reports,
-                keep=self.held,
-            )
+        try:
+            with nullcontext() if wait else self._reporting.carried() as reports:
+                if reports and self.away:  # the next one replaces it
+                    reports = {queue: each for queue, each in reports.items() if queue not in self.away.queues}
+                stepped = self._store.step(
+                    launch.holder,
+                    shares,
+                    lasts_ms=lasts_ms,
+                    now=launch.clock,
+                    wait=wait,
+                    promoting=promoting,
+                    reports=reports,
+                    keep=self.held,
+                )
+        except NodeLost:
+            self._leave()
+            return self._send_again(shares, promoting)
         if promoting:
             self._looked = launch.clock()
             # From when it was sent, since the next one will take as long to the server.
@@ -216,16 +249,18 @@ class Exchange:
         for share in shares:
             self._untrimmed += share.completed
             if share.has_outgoing():
-                self.brought += outbox.send(self._store, share.queue, self._tell_conflict)
+                with self._leaving():  # a repair sends it later
+                    self.brought += outbox.send(self._store, share.queue, self._tell_conflict)
         if self._untrimmed >= TRIM_EVERY:
             self._untrimmed = 0
             for share in shares:
-                self._store.trim(share.queue)
+                self._trim(share.queue)
 
     def _look_after(self, promoted: Mapping[str, Promoted]) -> None:
         for queue, each in promoted.items():
             if each.recurring:
-                self.brought += tick(self._launch, queue)
+                with self._leaving():
+                    self.brought += tick(self._launch, queue)
         to_repair = [queue for queue, each in promoted.items() if each.to_repair]
         if to_repair and self._looked - self._repaired >= EVERY:
             self.repair(to_repair)
@@ -236,5 +271,73 @@ class Exchange:
     def held(self, queue: str) -> set[bytes]:
         """Ids of what is reserved, in hand or not settled."""
         with self.passing:
-            held = {reservation.id for reservation in (*self.reserved, *self._put_off) if reservation.queue == queue}
+            reserved = (*self.reserved, *self.away.reserved, *self._put_off)
+            held = {reservation.id for reservation in reserved if reservation.queue == queue}
             return held.union(self._flight.ids(queue))
+
+    def _trim(self, queue: str) -> None:
+        if queue not in self.away.queues:
+            with self._leaving():
+                self._store.trim(queue)
+
+    @contextmanager
+    def _leaving(self) -> Iterator[None]:
+        """Go on without queues whose node is lost."""
+        try:
+            yield
+        except NodeLost:
+            self._leave()
+
+    def _leave(self) -> None:
+        self.away.add(self._store.lost(self._turns.queues))
+        with self.passing:
+            self.away.hold(self.reserved)
+
+    def _without_lost(self, shares: Sequence[Share]) -> list[Share]:
+        """``shares``, but for those whose outcomes wait for a lost node."""
+        others = self.away.keep(shares)
+        self._settling.waiting = self.away.unsettled()
+        return others
+
+    def _send_again(self, shares: Sequence[Share], promoting: Sequence[str]) -> Stepped:
+        """What was not answered, to the nodes that are left."""
+        shares = self._without_lost(shares)
+        with self._leaving():
+            self._store.give_back(self._launch.holder, shares, self.held)
+            return self._send(shares, promoting=promoting)
+        return self._send_again(shares, promoting)
+
+    def _look(self) -> None:
+        """Go on with queues whose node, or its replica, is there again."""
+        if not self.away or not self.away.is_time_to_look():
+            return
+        began = self._launch.clock()
+        lost = self._store.lost(self._turns.queues)
+        for queue in sorted(self.away.queues - lost):
+            with self._leaving():
+                self._go_on_with(queue)
+        self.away.looked(began)
+
+    def _go_on_with(self, queue: str) -> None:
+        """Announce it again, since a replica may not know of the announcement; settle what has waited."""
+        announce(self._launch, queue, self._add_dead_letter)
+        kept = self.away.kept_of(queue)
+        settling = [each for share in kept for each in share.ids()]
+        self._store.unreserve(self._launch.holder, queue, [*self.held(queue), *settling])
+        with self.passing:
+            self.away.come_back(queue, self.reserved)
+        self._settling.waiting = self.away.unsettled()
+        if kept:
+            self._send(kept)
+
+    def _await_lost(self) -> None:
+        """At the end: settle what waits for lost nodes, as long as patience lasts."""
+        self._store.part(())
+        lost = self._store.lost(self._turns.queues)
+        try:
+            for queue in sorted(self.away.queues):
+                if queue not in lost or (self.away.has_outcomes(queue) and not self.successor):
+                    self._go_on_with(queue)
+        except StoreUnreachable:
+            return
+        self.clear()

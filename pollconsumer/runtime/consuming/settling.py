@@ -63,6 +63,8 @@ class Settling:
         unknown whether the message, handled at most once, was handled."""
         self._watched: list[tuple[bytes, Callable[[], None]]] = []
         """Calls of hooks, by message, for after the store has accepted the settlement."""
+        self.waiting: set[bytes] = set()
+        """Of those taken, ids of messages that wait for a lost node: their hooks wait, too."""
         self.handled = self.failed = self.released = self.yielded = 0
 
     def settle(self, handled: Handled) -> None:
@@ -234,7 +236,9 @@ class Settling:
         """Call the hooks of what was settled, except for ``stale`` reservations."""
         watched, self._watched = self._watched, []
         for message_id, tell in watched:
-            if message_id not in stale:
+            if message_id in self.waiting:
+                self._watched.append((message_id, tell))
+            elif message_id not in stale:
                 tell()
 
     def precedes(self, reservation: Reservation) -> bool:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
+from pollconsumer.core.errors import NodeLost
 from pollconsumer.store.cluster.address import Node
 from pollconsumer.store.cluster.nodes import NodeWire, WatchingWire
 from pollconsumer.store.cluster.slots import key_of, slot_of
 from pollconsumer.store.cluster.topology import COMMAND, Topology
 from pollconsumer.store.cluster.watch import Watch
 from pollconsumer.store.connecting.connection import Command, Connection
-from pollconsumer.store.connecting.patience import Patience
-from pollconsumer.store.connecting.replies import ErrorReply, Unanswered
+from pollconsumer.store.connecting.patience import Budget, Patience
+from pollconsumer.store.connecting.replies import ErrorReply, Unanswered, raise_if_error
 from pollconsumer.store.connecting.strict import WAITING, Strict, least
 from pollconsumer.store.connecting.wire import Wire
 from pollconsumer.store.keyspace import Keys
@@ -21,6 +23,8 @@ from pollconsumer.store.keyspace import Keys
 RIGHTS = ("ASKING", "CLUSTER|SLOTS")
 MOST_REDIRECTIONS = 8
 """Of one call: a slot that moves has two nodes, and each may be replaced by its replica."""
+LOST_AFTER = 0.5
+"""Seconds within which all nodes that are asked whether they are lost must have answered."""
 Part = tuple[Node, list[int]]
 """A node, and the places of the commands that go to it."""
 
@@ -108,6 +112,63 @@ class ClusterWire(Wire):
         self.command("TIME")  # after that the nodes are known
         home = self._topology.owner(slot_of(self._home))
         return [self._node(node) for node in sorted(self._topology.primaries(), key=lambda node: node != home)]
+
+    def lost(self, keys: Collection[str]) -> set[str]:
+        outer, self._call = self._call, Budget(LOST_AFTER)
+        try:
+            silent = self._silent({*keys, self._home})
+        except BaseException:
+            self._abandon()
+            raise
+        finally:
+            self._call = outer
+        return set() if self._home in silent else silent
+
+    def part(self, commands: Sequence[Command]) -> None:
+        if not self.apart:
+            return
+        needed = {key for command in commands if isinstance(key := key_of(command, self._home), str)}
+        lost = self.lost({*self.apart, *needed})
+        if lost & needed and not lost.issuperset(self.apart):
+            raise NodeLost("store unreachable", self.address, "a node of it is lost")
+
+    def _silent(self, keys: Collection[str]) -> set[str]:
+        """Those of ``keys`` whose node does not answer, or does not serve them."""
+        parts: dict[Node, list[str]] = {}
+        silent = set[str]()
+        with suppress(Unanswered):  # the nodes are then those that were known
+            self._topology.refresh(self._ask)
+        for key in keys:
+            try:
+                parts.setdefault(self._topology.owner(slot_of(key)), []).append(key)
+            except Unanswered:
+                silent.add(key)
+        for node, of_node in parts.items():
+            try:
+                self._node(node).send([("EXISTS", key) for key in of_node])
+                self._sent.append((node, []))
+            except Unanswered:
+                silent.update(of_node)
+        while self._sent:
+            node, of_node = self._sent[0][0], parts[self._sent[0][0]]
+            try:
+                answers = self._nodes[node].receive([("EXISTS", key) for key in of_node])
+            except Unanswered as unanswered:
+                answers = [ErrorReply(f"CLUSTERDOWN {unanswered}")] * len(of_node)
+            del self._sent[0]
+            silent.update(key for key, answer in zip(of_node, answers, strict=True) if not self._serves(node, answer))
+        return silent
+
+    def _serves(self, node: Node, answer: Any) -> bool:
+        """Whether ``node``, by its ``answer``, has a key, or knows who has."""
+        moved = self._topology.redirection(answer, node) if isinstance(answer, ErrorReply) else None
+        if moved is not None:
+            return True
+        try:
+            raise_if_error(answer)
+        except Unanswered:
+            return False
+        return True
 
     def close(self) -> None:
         for node in self._nodes.values():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -69,6 +69,8 @@ class Wire:
         self.mark = self.greatest = 0
         """The store's mark as it was last seen, and the greatest one that is known: see ``rollback.py``."""
         self.witness: Witness | None = None
+        self.apart: Sequence[str] = ()
+        """A key of each queue that is not to wait for the node of another: see `part`."""
 
     def _bearing(self) -> Patience:
         return self._call or self.patience()
@@ -93,12 +95,17 @@ class Wire:
         return ("EVALSHA", script.sha, len(keys), *keys, *args)
 
     def all(
-        self, commands: Sequence[Command], *, mend: Callable[[], object] | None = None, blocking: float = 0.0
+        self,
+        commands: Sequence[Command],
+        *,
+        mend: Callable[[], object] | None = None,
+        blocking: float = 0.0,
+        parting: bool = True,
     ) -> list[Any]:
         """The answers to commands sent in one write, repeated until patience ends; then StoreUnreachable.
 
         One of them may block for ``blocking`` seconds. ``mend`` is called before each repetition, to undo what the last
-        call may have done.
+        call may have done. Without ``parting``, a lost node of a cluster is waited for, whatever is `apart`.
         """
         outer = self._call
         patience = self._call = outer or self.patience()
@@ -119,6 +126,8 @@ class Wire:
                         error = StoreUnreachable("store unreachable", self.address, f"it says: {unanswered}")
                         error.sent = sent
                         raise error from None
+                    if parting:
+                        self.part(commands)
                 except StoreUnreachable as error:
                     error.sent = error.sent or sent
                     raise
@@ -212,6 +221,14 @@ class Wire:
     def servers(self) -> Sequence[Wire]:
         """Connections to every server that has some of the keys."""
         return [self]
+
+    def lost(self, keys: Collection[str]) -> set[str]:  # noqa: ARG002  all of them are on one server
+        """Those of ``keys`` whose node of a cluster does not answer, while that with the leases does."""
+        return set()
+
+    def part(self, commands: Sequence[Command]) -> None:
+        """Called after they were not answered. NodeLost, on a cluster, if some of them need a node that is lost, while
+        the leases and some of the keys that are `apart` are on others."""
 
     def fileno(self) -> int | None:
         """The descriptor to wait on, or None."""

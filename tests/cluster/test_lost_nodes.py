@@ -1,0 +1,100 @@
+"""Launches, movers and commands while a node of a real cluster is lost, and no replica takes its place."""
+
+from __future__ import annotations
+
+import json
+import signal
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pollconsumer.store.cluster.slots import slot_of
+from pollconsumer.store.keyspace import Keys
+from tests.cluster.nodes import Cluster
+from tests.site import Site
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.cluster.nodes import NodeProcess
+
+QUEUES = ("mail", "images", "reports", "billing", "sync", "search")
+WINDOW = "12s"
+
+
+class Parted:
+    """An installation on three nodes, of which one that has queues, and no leases, is ``victim``."""
+
+    def __init__(self) -> None:
+        self.cluster = Cluster(3, 0, "--cluster-require-full-coverage", "no")
+        queues = json.dumps(QUEUES)
+        self.site = Site(f'store = "{self.cluster.url}"\n[consumer]\nqueues = {queues}\nestimated_duration = "10ms"\n')
+        keys = Keys("pollconsumer")
+        self.owners = {queue: self.cluster.owner(slot_of(keys.queue(queue, "ready"))) for queue in QUEUES}
+        home = self.cluster.owner(slot_of(keys.control("fences")))
+        self.victim: NodeProcess = next(node for node in self.owners.values() if node.port != home.port)
+        self.lost = sorted(queue for queue, node in self.owners.items() if node.port == self.victim.port)
+        self.left = [queue for queue in QUEUES if queue not in self.lost]
+
+    def enqueue(self, queue: str, *options: str) -> None:
+        self.site.enqueue("record", "--queue", queue, *options, name=queue)
+
+    def lose(self) -> None:
+        self.victim.process.send_signal(signal.SIGSTOP)
+
+    def find(self) -> None:
+        self.victim.process.send_signal(signal.SIGCONT)
+
+    def close(self) -> None:
+        self.site.close()
+        self.cluster.close()
+
+
+@pytest.fixture
+def parted() -> Iterator[Parted]:
+    parted = Parted()
+    yield parted
+    parted.close()
+
+
+def test_a_launch_serves_the_queues_of_other_nodes_and_says_at_its_end_which_it_could_not(parted: Parted) -> None:
+    for queue in QUEUES:
+        parted.enqueue(queue)
+    parted.lose()
+    done = parted.site.command("run", "--timeout", WINDOW)
+    assert sorted(parted.site.notes()) == sorted(parted.left)
+    assert done.returncode == 69
+    assert f"pollconsumer: error: queues unreachable: {', '.join(parted.lost)}; their node" in done.stderr
+    parted.find()
+    assert parted.site.drain().returncode == 0
+    assert sorted(parted.site.notes()) == sorted(QUEUES)
+
+
+def test_a_launch_goes_on_with_the_queues_of_a_node_that_is_lost_for_a_while(parted: Parted) -> None:
+    for queue in QUEUES:
+        parted.enqueue(queue)
+    launch = parted.site.start("run", "--timeout", "60s")
+    for queue in QUEUES:
+        parted.site.await_note(queue)
+    parted.lose()
+    parted.enqueue(parted.left[0])
+    parted.site.await_note(parted.left[0], times=2)
+    parted.find()
+    for queue in parted.lost:
+        parted.enqueue(queue)
+        parted.site.await_note(queue, times=2)
+    launch.send_signal(signal.SIGTERM)
+    _, errors = launch.communicate()
+    assert (launch.returncode, errors) == (0, "")
+
+
+def test_a_mover_serves_the_queues_of_other_nodes(parted: Parted) -> None:
+    for queue in QUEUES:
+        parted.enqueue(queue, "--in", "10ms")
+    parted.lose()
+    done = parted.site.command("move", "--timeout", WINDOW)
+    assert done.returncode == 69
+    assert f"queues unreachable: {', '.join(parted.lost)}; " in done.stderr
+    parted.find()
+    ready = {each["name"]: each["ready"] for each in parted.site.json("status")["queues"]}
+    assert ready == {queue: int(queue in parted.left) for queue in QUEUES}

@@ -1,0 +1,241 @@
+"""What a launch does for its other queues while a node of a cluster is lost, and for those of the node afterwards."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pollconsumer.core.errors import NodeLost, StoreUnreachable
+from pollconsumer.core.progress import Progress
+from pollconsumer.runtime.consuming.away import LONGER_THAN_LOOKS, LOOK_EVERY
+from pollconsumer.store.connecting.replies import Unanswered
+from tests.runtime.test_exchange import Exchanging
+from tests.store.acting import Looking, message
+from tests.store.servers import Impatient
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Sequence
+
+    from pollconsumer.store.connecting.connection import Command
+    from pollconsumer.store.connecting.wire import Wire
+    from pollconsumer.store.reservations import Holder
+
+
+class Nodes:
+    """Has a store in memory seem to have a node for each queue, of which some are ``lost``: these do not answer and,
+    if they are ``deaf``, do not carry out commands."""
+
+    def __init__(self, wire: Wire, patch: pytest.MonkeyPatch) -> None:
+        self.lost: set[str] = set()
+        self.deaf = True
+        self._once = wire.once
+        patch.setattr(wire, "once", self._answer)
+        patch.setattr(wire, "part", lambda commands: self._part(wire, commands))
+        patch.setattr(wire, "lost", self._lost)
+
+    def _answer(self, commands: Sequence[Command], **options: Any) -> list[Any]:
+        if not self._needed(commands):
+            return self._once(commands, **options)
+        if heard := [each for each in commands if not (self.deaf and self._needed([each]))]:
+            self._once(heard)
+        raise Unanswered("a node is lost", sent=True)
+
+    def _part(self, wire: Wire, commands: Sequence[Command]) -> None:
+        if wire.apart and self._needed(commands):
+            raise NodeLost("a node is lost")
+
+    def _lost(self, keys: Collection[str]) -> set[str]:
+        return {key for key in keys if any(f":{queue}}}" in key for queue in self.lost)}
+
+    def _needed(self, commands: Sequence[Command]) -> set[str]:
+        return self._lost([part for command in commands for part in command if isinstance(part, str)])
+
+
+class Parted(Exchanging):
+    """An exchange whose queues, mail and other, are on different nodes."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        super().__init__()
+        self.nodes = Nodes(self.launch.store.wire, patch)
+        self.launch.store.part(("mail", "other"))
+
+    def lose(self, *queues: str) -> None:
+        self.nodes.lost = {*queues}
+
+    def find(self) -> None:
+        """The node is there again, and it is time to look."""
+        self.nodes.lost = set()
+        self.clock.now_ms += int(1000 * LOOK_EVERY)
+
+    def enqueue(self, name: str, queue: str) -> None:
+        self.opener.store().enqueue([message(name, queue=queue)])
+
+    def look(self, queue: str = "mail") -> Looking:
+        return Looking(self.opener.store(), queue)
+
+    def next(self) -> str | None:
+        """The next message that is reserved."""
+        self.exchange.reserve()
+        reservation = self.exchange.next()
+        return None if reservation is None else reservation.id.decode()
+
+
+@pytest.fixture
+def parted(monkeypatch: pytest.MonkeyPatch) -> Iterator[Parted]:
+    parted = Parted(monkeypatch)
+    yield parted
+    parted.opener.close()
+
+
+def test_the_queues_of_other_nodes_are_served_while_one_is_lost(parted: Parted) -> None:
+    parted.lose("mail")
+    for name in ("a", "b"):
+        parted.enqueue(name, "other")
+    assert [parted.next(), parted.next()] == ["a", "b"]
+    parted.enqueue("c", "other")
+    parted.exchange.reserve_when_woken(0.01)
+    reserved = parted.exchange.next()
+    assert reserved is not None
+    assert reserved.id == b"c"
+
+
+def test_what_a_lost_node_reserved_without_a_word_is_handed_out_once_it_is_there_again(parted: Parted) -> None:
+    parted.enqueue("a", "mail")
+    parted.nodes.deaf = False
+    parted.lose("mail")
+    assert parted.next() is None
+    assert parted.look().ranked("in_flight") == ["a"]
+    parted.find()
+    parted.exchange.reserve()
+    reserved = parted.exchange.next()
+    assert reserved is not None
+    assert (reserved.id, reserved.attempt) == (b"a", 1)
+    assert parted.next() is None
+
+
+def test_what_was_reserved_and_not_started_waits_for_its_node(parted: Parted) -> None:
+    parted.enqueue("a", "mail")
+    parted.exchange.reserve()
+    parted.lose("mail")
+    parted.enqueue("b", "other")
+    parted.exchange.promote_next()
+    parted.exchange.reserve()
+    assert [each.id for each in parted.exchange.reserved] == [b"b"]
+    assert parted.exchange.held("mail") == {b"a"}
+    parted.find()
+    parted.exchange.reserve()
+    assert [each.id for each in parted.exchange.reserved] == [b"b", b"a"]
+    assert parted.look().ranked("in_flight") == ["a"]
+
+
+def test_outcomes_wait_for_their_node_and_those_of_others_do_not(parted: Parted) -> None:
+    mail, other = parted.reserve("a"), parted.reserve("b", "other")
+    parted.complete(mail)
+    parted.complete(other)
+    parted.lose("mail")
+    parted.exchange.settle()
+    parted.complete(parted.reserve("c", "other"))
+    parted.exchange.settle()
+    assert (parted.look().finished(), parted.look("other").finished()) == ([], ["b", "c"])
+    parted.find()
+    parted.exchange.reserve()
+    assert parted.look().finished() == ["a"]
+    assert parted.exchange.held("mail") == set()
+
+
+def test_hooks_wait_for_what_waits_for_a_lost_node(parted: Parted) -> None:
+    told: list[str] = []
+    reserved = {"a": parted.reserve("a"), "b": parted.reserve("b", "other")}
+    for name, reservation in reserved.items():
+        parted.settling.expire(reservation, 1)
+        parted.settling._watch(reservation, lambda name=name: told.append(name))  # type: ignore[misc]  # noqa: SLF001
+    parted.lose("mail")
+    parted.settling.call_hooks(parted.exchange.settle())
+    assert told == ["b"]
+    parted.find()
+    parted.exchange.reserve()
+    parted.settling.call_hooks(())
+    assert told == ["b", "a"]
+
+
+def test_a_message_handled_at_most_once_is_begun_when_its_node_is_there_again(parted: Parted) -> None:
+    once = parted.reserve("once")
+    parted.lose("mail")
+    assert not parted.exchange.begin(once)
+    assert parted.exchange.next() is None
+    parted.find()
+    parted.exchange.reserve()
+    assert parted.exchange.next() is once
+    assert parted.exchange.begin(once)
+    assert parted.look().ranked("in_flight") == ["once"]
+
+
+def test_reports_of_a_lost_node_do_not_hold_up_steps_of_others(parted: Parted) -> None:
+    mail = parted.reserve("a")
+    parted.lose("mail")
+    assert parted.next() is None
+    parted.reporting.report(mail, Progress(1))
+    parted.enqueue("b", "other")
+    assert parted.next() == "b"
+
+
+def test_a_node_that_is_slow_to_say_nothing_is_looked_at_rarely(
+    parted: Parted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parted.lose("mail")
+    assert parted.next() is None
+    looks: list[float] = []
+
+    def lost(keys: Collection[str]) -> set[str]:
+        looks.append(parted.clock())
+        parted.clock.now_ms += int(1000 * 1.0)
+        return {key for key in keys if "mail" in key}
+
+    monkeypatch.setattr(parted.launch.store.wire, "lost", lost)
+    for _ in range(40):
+        parted.clock.now_ms += int(1000 * 0.5)
+        parted.exchange.reserve()
+    assert len(looks) > 1
+    assert min(after - before for before, after in pairwise(looks)) >= 1.0 + LONGER_THAN_LOOKS
+
+
+def test_a_launch_ends_with_an_error_that_names_the_queues_of_a_node_that_stays_away(parted: Parted) -> None:
+    parted.lose("mail")
+    parted.enqueue("b", "other")
+    parted.exchange.reserve()
+    with pytest.raises(StoreUnreachable, match="queues unreachable: mail; their node of the cluster is lost"):
+        parted.exchange.give_back()
+    assert parted.look("other").listed("ready") == ["b"]
+
+
+def test_outcomes_that_wait_for_a_node_are_settled_at_the_end_if_it_is_there_again(parted: Parted) -> None:
+    parted.complete(parted.reserve("a"))
+    parted.lose("mail")
+    parted.exchange.settle()
+    parted.nodes.lost = set()
+    parted.exchange.give_back()
+    assert parted.look().finished() == ["a"]
+
+
+@pytest.mark.parametrize("successor", [False, True])
+def test_the_end_waits_for_a_node_that_outcomes_wait_for_unless_a_successor_waits(
+    parted: Parted, monkeypatch: pytest.MonkeyPatch, *, successor: bool
+) -> None:
+    parted.complete(parted.reserve("a"))
+    parted.lose("mail")
+    parted.exchange.settle()
+    parted.exchange.successor = successor
+    store, asked = parted.launch.store, list[str]()
+    announce = store.announce
+
+    def noting(holder: Holder, queue: str, **options: Any) -> int:
+        asked.append(queue)
+        return announce(holder, queue, **options)
+
+    monkeypatch.setattr(store, "announce", noting)
+    monkeypatch.setattr(store.wire, "patience", Impatient)
+    with pytest.raises(StoreUnreachable, match="queues unreachable"):
+        parted.exchange.give_back()
+    assert asked == ([] if successor else ["mail"])
