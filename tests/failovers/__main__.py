@@ -49,7 +49,7 @@ def _fails(kind: str, strict: str, times: int) -> bool:
         for line in shown(report):
             print(f"  {line}", flush=True)
     finally:
-        if bad:
+        if bad and trial.places:
             print(f"  kept: {', '.join(str(place.directory) for place in trial.places)}")
         trial.close(keep=bad)
     return bad

@@ -20,7 +20,7 @@ from tests.faults.history import History
 from tests.faults.installation import NAMESPACE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
     from pathlib import Path
 
     from pollconsumer.store.connecting.wire import Wire
@@ -112,9 +112,9 @@ def report(places: Sequence[Place], wire: Wire, spans: Sequence[Span]) -> Report
         cut_off=_while_cut_off(spans, acknowledged, calls) if any(span.cut is not None for span in spans) else "",
         violations=[
             *(line for invariant in INVARIANTS for line in invariant(history)),
-            *_fences_of_two(calls),
-            *_stale_kept(wire, calls, again, {lease.fence for lease in history.leases}),
-            *_untold(spans, lost),
+            *fences_of_two(calls),
+            *stale_kept(_kept(wire, again), calls, {lease.fence for lease in history.leases}),
+            *untold(spans, lost),
         ],
     )
 
@@ -152,7 +152,7 @@ def _while_cut_off(spans: Sequence[Span], acknowledged: Sequence[Acknowledged], 
     return f"{within[0]} acknowledged and {within[1]} handled there after the promotion; told that it went back: {told}"
 
 
-def _fences_of_two(calls: Sequence[Call]) -> Iterator[str]:
+def fences_of_two(calls: Sequence[Call]) -> Iterator[str]:
     launches: dict[int, set[str]] = {}
     for call in calls:
         launches.setdefault(call.fence, set()).add(call.launch)
@@ -161,24 +161,32 @@ def _fences_of_two(calls: Sequence[Call]) -> Iterator[str]:
             yield f"fence {fence} was used by {len(of_fence)} launches"
 
 
-def _stale_kept(wire: Wire, calls: Sequence[Call], again: Iterable[str], granted: set[int]) -> Iterator[str]:
-    """Completions under another fence than the highest that the store gave to a launch which began the message."""
+def stale_kept(kept: Mapping[str, int], calls: Sequence[Call], granted: Set[int]) -> Iterator[str]:
+    """Completions under a fence below one that the store granted to another launch which began the same message.
+    ``kept``: the fence of each completion that the store has."""
     highest: dict[str, int] = {}
     for call in calls:
         if call.fence in granted:
             highest[call.message] = max(call.fence, highest.get(call.message, 0))
-    for message in again:
-        result = wire.command("HGET", Keys(NAMESPACE).queue("default", "results"), message)
-        kept = int(result.partition(b"\n")[0] or 0) if result else None
-        if kept is not None and kept < highest.get(message, 0):
-            yield f"the completion of {message} under fence {kept} was kept, after one under {highest[message]}"
+    for message, fence in kept.items():
+        if fence < highest.get(message, 0):
+            yield f"the completion of {message} under fence {fence} was kept, after one under {highest[message]}"
 
 
-def _untold(spans: Sequence[Span], lost: Sequence[Acknowledged]) -> Iterator[str]:
+def untold(spans: Sequence[Span], lost: Sequence[Acknowledged]) -> Iterator[str]:
     for span in spans:
         own = [each for each in lost if each.place == span.cut and span.since <= each.at <= span.until]
         if own and not span.told:
             yield f"{len(own)} messages were lost by a producer that was cut off and was not told, as {own[0].message}"
+
+
+def _kept(wire: Wire, messages: Iterable[str]) -> dict[str, int]:
+    """The results of those that the store remembers: the fences under which they were completed."""
+    key, kept = Keys(NAMESPACE).queue("default", "results"), dict[str, int]()
+    for message in messages:
+        if result := wire.command("HGET", key, message):
+            kept[message] = int(result.partition(b"\n")[0])
+    return kept
 
 
 def _anonymous(line: str) -> str:

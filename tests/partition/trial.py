@@ -180,12 +180,12 @@ class Trial:
             "accepted": len(self.accepted),
             "lost": sum(result is None for result in kept.values()),
             "handled_again": len(again),
-            "begun_under_a_stale_fence": _stale(lines, self._places()),
+            "begun_under_a_stale_fence": stale(lines, self._places()),
             "stale_completions_kept": sum(
                 (result := kept[name]) is not None and int(result.partition(b"\n")[0] or 0) != fences[name][-1]
                 for name in again
             ),
-            "longest_with_more_than_may_work_seconds": round(_longest_with_more(lines, self._instances), 3),
+            "longest_with_more_than_may_work_seconds": round(longest_with_more(lines, self._instances), 3),
             "taken_over_seconds": {
                 fault: {"median": round(median(seconds), 1), "most": round(max(seconds), 1)}
                 for fault, seconds in self.taken_over.items()
@@ -201,7 +201,7 @@ def _said(texts: Iterator[str]) -> Counter[str]:
     return Counter(line for text in texts for line in text.splitlines() if line.startswith("pollconsumer: "))
 
 
-def _stale(lines: list[Line], places: dict[int, str]) -> int:
+def stale(lines: list[Line], places: dict[int, str]) -> int:
     """How many executions began after one under a higher fence of the same place."""
     highest, stale = dict[str, int](), 0
     for line in lines:
@@ -212,7 +212,7 @@ def _stale(lines: list[Line], places: dict[int, str]) -> int:
     return stale
 
 
-def _longest_with_more(lines: list[Line], instances: int) -> float:
+def longest_with_more(lines: list[Line], instances: int) -> float:
     """How long, at most, more launches than ``instances`` were handling at the same time, without a pause."""
     ended = {(line["id"], line["fence"]) for line in lines if line["what"] == "end"}
     handling, since, longest = Counter[int](), None, 0.0

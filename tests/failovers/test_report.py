@@ -1,0 +1,32 @@
+"""What a trial of failovers takes for a broken promise."""
+
+from __future__ import annotations
+
+from tests.failovers.report import Acknowledged, Call, Span, fences_of_two, stale_kept, untold
+
+
+def call(message: str, fence: int, launch: str = "one") -> Call:
+    return Call(message, 0.0, fence, launch, 0)
+
+
+def test_a_fence_that_two_launches_used_is_one() -> None:
+    calls = [call("a", 1), call("b", 1), call("c", 2, "two")]
+    assert not [*fences_of_two(calls)]
+    assert [*fences_of_two([*calls, call("d", 2, "three")])] == ["fence 2 was used by 2 launches"]
+
+
+def test_a_completion_under_a_fence_that_the_store_has_superseded_is_one() -> None:
+    calls = [call("a", 1), call("a", 2), call("b", 1), call("b", 3)]
+    granted = {1, 2}  # the third was granted by a primary that was cut off, to which nobody listens any more
+    assert not [*stale_kept({"a": 2, "b": 1}, calls, granted)]
+    assert [*stale_kept({"a": 1, "b": 1}, calls, granted)] == [
+        "the completion of a under fence 1 was kept, after one under 2"
+    ]
+
+
+def test_a_loss_of_which_the_producer_that_was_cut_off_was_not_told_is_one() -> None:
+    span = Span(since=1.0, until=9.0, cut=2)
+    lost = [Acknowledged("a", 5.0, 0, 2)]
+    assert [*untold([span], lost)] == ["1 messages were lost by a producer that was cut off and was not told, as a"]
+    assert not [*untold([span._replace(told=True)], lost)]
+    assert not [*untold([span], [lost[0]._replace(place=1)])]
