@@ -28,9 +28,10 @@ SERVICE = "mymaster"
 PATIENCE = 60.0
 DOWN_AFTER = 500
 """Milliseconds without an answer after which a Sentinel takes the primary for dead."""
-QUICK = ("publish-period", 500, "info-period", 200, "ping-period", 100, "ask-period", 100)
+QUICK = ("publish-period", 500, "info-period", 200, "ping-period", 250, "ask-period", 100)
 """Milliseconds, of what Sentinels do each second, or each few. A replica that has become a primary is turned back by
-the others after four times the first, unless the one that promotes it has seen that within a second."""
+the others after four times the first, unless the one that promotes it has seen that within a second. None is
+promoted that has said nothing of itself for five times the third, and they ask for that once a second then."""
 LOST: tuple[type[Exception], ...] = (OSError, ErrorReply)
 
 
