@@ -90,7 +90,9 @@ class StoreOpener:
         self.namespace = namespace
         self.memo = StoreMemo(address, namespace, files)
         self._strict, self._refuse_rollback = strict, refuse_rollback
-        self._rollback = Rollback(namespace, self.memo, tell or warn, refuse=refuse_rollback)
+        self._rollback = Rollback(
+            namespace, self.memo, tell or warn, refuse=refuse_rollback, confirmed=strict is not None
+        )
         self._greet = Suitability(
             namespace, self.memo, warn, aof=strict is not None and strict.aof, rollback=self._rollback
         )

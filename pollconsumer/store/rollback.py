@@ -47,9 +47,14 @@ class MarkMemo(Protocol):
 class Rollback:
     """What one process does about it."""
 
-    def __init__(self, namespace: str, memo: MarkMemo, warn: Callable[[str], None], *, refuse: bool) -> None:
-        """``refuse``: raise WentBack, here and in later processes, instead of a warning."""
+    def __init__(
+        self, namespace: str, memo: MarkMemo, warn: Callable[[str], None], *, refuse: bool, confirmed: bool = False
+    ) -> None:
+        """``refuse``: raise WentBack, here and in later processes, instead of a warning. ``confirmed``: what is written
+        waits for replicas, so only that counts as reached. What is merely read may not be there yet: if it is lost,
+        nothing that was acknowledged is."""
         self._keys, self._memo, self._warn, self._refuse = Keys(namespace), memo, warn, refuse
+        self._confirmed = confirmed
         self._marks: Marks | None = None
 
     def look(self, wire: Wire, found: bytes | None) -> None:
@@ -57,7 +62,8 @@ class Rollback:
         marks = self._marks or self._remembered()
         seen = max(marks.seen, wire.mark)
         mark = count_of(found)
-        self._marks = Marks(mark, max(marks.greatest, wire.greatest, mark))
+        reached = min(seen, mark) if self._confirmed else mark
+        self._marks = Marks(reached, max(marks.greatest, wire.greatest, mark))
         wire.mark, wire.greatest = self._marks
         if mark < seen:
             line = went_back(seen, mark)

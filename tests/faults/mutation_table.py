@@ -243,6 +243,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     _lua("parts/marks", "the mark rises", "math.max(before + 1, now_ms(), known + 1)", "math.max(before, known + 1)"),
     _python("leases", "a renewal that finds less than was seen", "if before < seen else None", "if False else None"),
     _python("rollback", "a connection that finds less than was seen", "if mark < seen:", "if False:"),
+    _python("rollback", "what was merely read", "min(seen, mark) if self._confirmed else mark", "mark"),
     _python("connecting/sentinel", "a replica is not written to", 'if role != b"master":', "if False:"),
     _python(
         "connecting/sentinel", "a primary that was replaced is left", "if self._sentinels.moved_from(", "if not bool("

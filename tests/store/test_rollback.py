@@ -50,14 +50,14 @@ class Marks:
 class Host:
     """Processes of one user: what they remember, and what they print."""
 
-    def __init__(self, server: Server, *, refuse: bool = False) -> None:
+    def __init__(self, server: Server, *, refuse: bool = False, confirmed: bool = False) -> None:
         self.marks, self.said = Marks(), list[str]()
-        self._server, self._refuse, self._memo = server, refuse, Memo()
+        self._server, self._refuse, self._confirmed, self._memo = server, refuse, confirmed, Memo()
         self.wire().command("PING")  # the store is known here
 
     def wire(self) -> Wire:
         """That of a new process."""
-        noticing = Rollback(NAMESPACE, self.marks, self.said.append, refuse=self._refuse)
+        noticing = Rollback(NAMESPACE, self.marks, self.said.append, refuse=self._refuse, confirmed=self._confirmed)
         self.note = noticing.note
         return self._server.wire(greet=Suitability(NAMESPACE, self._memo, self.said.append, rollback=noticing))
 
@@ -170,6 +170,38 @@ def test_a_connection_that_is_made_anew_compares_with_what_its_process_has_seen(
     wire = leases._wire  # noqa: SLF001  that of the store
     wire.close()
     wire.command("PING")
+    assert len(host.said) == 1
+
+
+def test_where_writers_wait_for_replicas_what_was_merely_read_is_no_loss(
+    valkey: Server, going_back: Callable[[], Callable[[], None]]
+) -> None:
+    """Its writer may not have been told of it: a promoted replica lacks it then, and nothing that was acknowledged."""
+    host = Host(valkey, confirmed=True)
+    bring_back = going_back()
+    take(Leases(valkey.wire(), NAMESPACE))
+    wire = host.wire()
+    wire.command("PING")
+    bring_back()
+    wire.close()
+    for each in (wire, host.wire()):
+        each.command("PING")
+    assert host.said == []
+
+
+def test_where_writers_wait_for_replicas_what_they_were_told_of_is_missed_once(
+    valkey: Server, going_back: Callable[[], Callable[[], None]]
+) -> None:
+    host = Host(valkey, confirmed=True)
+    leases = host.leases()
+    wire = leases._wire  # noqa: SLF001  that of the store
+    bring_back = going_back()
+    take(leases)
+    host.note(wire)
+    bring_back()
+    wire.close()
+    for each in (wire, host.wire()):
+        each.command("PING")
     assert len(host.said) == 1
 
 
