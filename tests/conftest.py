@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import signal
@@ -41,6 +42,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 # How long an example takes says more about the machine than about the code.
 settings.register_profile("pollconsumer", deadline=None, max_examples=60)
+settings.register_profile("checks", deadline=None, max_examples=30)
 settings.register_profile("long", deadline=None, max_examples=1000)
 settings.load_profile("pollconsumer")
 
@@ -71,6 +73,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         (waiting if waits else others).append(item)
     ends = [len(others) * part // parts for part in range(parts + 1)]
     items[:] = [item for part in range(parts) for item in (*waiting[part::parts], *others[ends[part] : ends[part + 1]])]
+
+
+def pytest_collection_finish() -> None:
+    """What was collected stays to the end: no collection of garbage need look at it again."""
+    gc.freeze()
 
 
 RUNS.watch()

@@ -19,6 +19,8 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
+import warnings
 from importlib import import_module
 from pathlib import Path
 from pkgutil import walk_packages
@@ -42,8 +44,8 @@ LEFT_OUT = (
 class Fork:
     """A command that runs, with what tests ask of a `subprocess.Popen`. Its input is empty."""
 
-    def __init__(self, arguments: tuple[str, ...], channel: socket.socket, output: int, errors: int) -> None:
-        self.args = ["-m", "pollconsumer", *arguments]
+    def __init__(self, words: tuple[str, ...], channel: socket.socket, output: int, errors: int) -> None:
+        self.args = words
         self.returncode: int | None = None
         self._channel = channel
         self._printed = {output: b"", errors: b""}
@@ -108,34 +110,37 @@ class Fork:
 
 
 class Forks:
-    """Starts commands. The process to fork from starts with the first and ends with `close`."""
+    """Starts commands. The process to fork from starts with the first and ends with `close`; it imports our modules and
+    ``modules``."""
 
-    def __init__(self) -> None:
+    def __init__(self, *modules: str) -> None:
+        self._modules = modules
         self._process: subprocess.Popen[bytes] | None = None
         self._requests: socket.socket | None = None
         self._lock = threading.Lock()
 
     def start(
         self,
-        arguments: tuple[str, ...],
+        words: tuple[str, ...],
         directory: Path,
         environment: Mapping[str, str],
         constants: Mapping[str, float],
     ) -> Fork:
-        """``constants``: what our modules have instead, wherever they hold one of that name."""
+        """``words``: ``-m pollconsumer`` and its arguments, or ``-c`` and a program, of which warnings are errors.
+        ``constants``: what our modules have instead, wherever they hold one of that name."""
         channel, theirs = socket.socketpair()
         (output, output_end), (errors, errors_end) = os.pipe(), os.pipe()
         with self._lock:
             if self._requests is None:
                 self._requests, served = socket.socketpair()
                 with served:
-                    self._process = _start(served)
+                    self._process = _start(served, self._modules)
             socket.send_fds(self._requests, [b"."], [theirs.fileno(), output_end, errors_end])
         for descriptor in (theirs.detach(), output_end, errors_end):
             os.close(descriptor)
-        channel.sendall(json.dumps([arguments, str(directory), environment, constants]).encode())
+        channel.sendall(json.dumps([words, str(directory), environment, constants]).encode())
         channel.shutdown(socket.SHUT_WR)
-        return Fork(arguments, channel, output, errors)
+        return Fork(words, channel, output, errors)
 
     def close(self) -> None:
         if self._requests is not None and self._process is not None:
@@ -143,9 +148,9 @@ class Forks:
             self._process.communicate()
 
 
-def _start(requests: socket.socket) -> subprocess.Popen[bytes]:
+def _start(requests: socket.socket, modules: tuple[str, ...]) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        [sys.executable, "-m", __name__],
+        [sys.executable, "-m", __name__, *modules],
         cwd=Path(__file__).parents[1],
         env={"PATH": os.defpath},  # as in a Site: what an interpreter reads at its start is the same
         start_new_session=True,
@@ -158,6 +163,8 @@ def _start(requests: socket.socket) -> subprocess.Popen[bytes]:
 def _serve() -> None:
     """Fork for each request; tell who made it the process's number, and its exit code in the end."""
     _import_modules()
+    for module in sys.argv[1:]:
+        import_module(module)
     gc.freeze()
     requests = socket.socket(fileno=0)
     ended, wake = os.pipe()
@@ -212,7 +219,7 @@ def _become(channel: int, output: int, errors: int) -> NoReturn:
     from pollconsumer import __main__ as command
 
     with socket.socket(fileno=channel) as connection, connection.makefile("rb") as request:
-        arguments, directory, environment, constants = json.load(request)
+        (kind, what, *arguments), directory, environment, constants = json.load(request)
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     os.setsid()
@@ -226,8 +233,24 @@ def _become(channel: int, output: int, errors: int) -> NoReturn:
     os.environ.clear()
     os.environ.update(environment)
     sys.path[0] = directory
+    if kind == "-c":
+        _run(what)
     sys.argv = [command.__file__, *arguments]
     command.main()
+
+
+def _run(program: str) -> NoReturn:
+    """As ``python -W error -c`` does."""
+    warnings.simplefilter("error")
+    code = 1
+    try:
+        exec(program, {"__name__": "__main__"})
+        sys.stdout.flush()
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(code)
 
 
 FORKS = Forks()

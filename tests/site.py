@@ -37,7 +37,7 @@ PATIENCE = 90.0
 """Seconds after which what a test waits for is taken not to happen."""
 
 HANDLERS = '''
-import os, re, sys, threading, time
+import os, sys, threading, time
 from pathlib import Path
 from pollconsumer import Backoff, Fatal, PollConsumer, RetryIn
 
@@ -68,15 +68,22 @@ def meet(name: str) -> None:
     note(name)
 
 @app.handler
-def spin() -> None:
-    note("spin")
+def hang() -> None:
+    note("hang")
     while True:
-        pass
+        time.sleep(0.01)
+
+def keep_interpreter() -> None:
+    """Hold its lock for good, without the processor: wait for a mutex that this thread has."""
+    import ctypes  # which few need
+    mutex = ctypes.create_string_buffer(128)
+    for _ in range(2):
+        ctypes.PyDLL(None).pthread_mutex_lock(mutex)
 
 @app.handler
-def backtrack() -> None:
-    note("backtrack")
-    re.match(r"(a+)+$", "a" * 60 + "b")
+def hang_with_the_lock() -> None:
+    note("hang_with_the_lock")
+    keep_interpreter()
 
 @app.handler(max_attempts=3, retry=Backoff(first="10ms", factor=1, most="10ms"))
 def fail(name: str, times: int) -> None:
@@ -113,6 +120,8 @@ class Site:
     """Commands are forked, but where the environment says something to the interpreter. ``forks_launches``: whether
     those are, too, that import the user's modules. Otherwise they are started as users start them."""
 
+    forks = FORKS
+
     def __init__(self, settings: str = "", *, forks_launches: bool = True) -> None:
         self.constants: dict[str, float] = {}
         """Of our modules, as forked commands have them."""
@@ -142,7 +151,10 @@ class Site:
         environment = self.environment | environment
         if self._from_the_start & {*arguments} or any(name.startswith("PYTHON") for name in environment):
             return self.start_program([sys.executable, "-m", "pollconsumer", *arguments], **environment)
-        process = FORKS.start(arguments, self.directory, environment, self.constants)
+        return self._fork("-m", "pollconsumer", *arguments, environment=environment)
+
+    def _fork(self, *words: str, environment: dict[str, str]) -> Fork:
+        process = self.forks.start(words, self.directory, environment, self.constants)
         self._processes.append(process)
         return process
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 from textwrap import dedent
 from typing import TYPE_CHECKING, Any
 
 import django
 import pytest
 
+from tests.forks import Forks
 from tests.site import Site
 
 if TYPE_CHECKING:
@@ -93,7 +93,13 @@ async def fetch(name):
 """
 
 
+MODULES = ("backend", "checks", "handling", "site")
+FORKS = Forks("django.db.backends.sqlite3.base", *(f"pollconsumer.django.{module}" for module in MODULES))
+
+
 class DjangoSite(Site):
+    forks = FORKS
+
     def __init__(self) -> None:
         super().__init__()
         self.environment["DJANGO_SETTINGS_MODULE"] = "website"
@@ -113,13 +119,14 @@ class DjangoSite(Site):
 
     def program(self, text: str, **environment: str) -> Any:
         """What ``text`` prints as JSON, a program of the site, such as a view."""
-        script = f"import django; django.setup()\nimport json\nfrom shop.tasks import *\n{dedent(text)}"
-        process = self.start_program([sys.executable, "-W", "error", "-c", script], **environment)
-        output, errors = process.communicate(timeout=60)
-        self._processes.remove(process)
-        assert process.returncode == 0, errors
-        assert errors == ""
-        return json.loads(output) if output else None
+        return self.plain_program(f"from shop.tasks import *\n{dedent(text)}", **environment)
+
+    def plain_program(self, text: str, **environment: str) -> Any:
+        """One that imports no task."""
+        script = f"import django; django.setup()\nimport json\n{dedent(text)}"
+        done = self._completed(self._fork("-c", script, environment=self.environment | environment))
+        assert (done.returncode, done.stderr) == (0, "")
+        return json.loads(done.stdout) if done.stdout else None
 
     def result(self, message_id: str) -> Any:
         """The result of a task, as another process of the site finds it."""
@@ -139,6 +146,12 @@ class DjangoSite(Site):
             }}))
             """
         )
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _django_forks() -> Iterator[None]:
+    yield
+    FORKS.close()
 
 
 @pytest.fixture

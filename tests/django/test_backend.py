@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-from textwrap import dedent
 from typing import TYPE_CHECKING
 
 from tests.django.conftest import FRAMEWORK
@@ -301,16 +297,7 @@ def test_system_checks_name_what_is_wrong_in_tasks_and_how_to_mend_it(django_sit
         """,
     )
     django_site.write("shop/tasks.py", "import nowhere\n")
-    script = "import django; django.setup()\nimport json\n" + dedent(program)
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        cwd=django_site.directory,
-        env=django_site.environment,
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    found = json.loads(done.stdout)
+    found = django_site.plain_program(program)
     assert {each[0] for each in found} == {
         f"pollconsumer.{number}" for number in ("E001", "E002", "E003", "E004", "E005", "W001")
     }

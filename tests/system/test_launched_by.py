@@ -134,9 +134,9 @@ def test_a_webjob_prints_now_and_then_as_azure_kills_a_silent_one_and_nothing_el
 
 
 def test_a_webjob_prints_while_a_handler_holds_the_gil(site: Site) -> None:
-    site.enqueue("backtrack")
+    site.enqueue("hang_with_the_lock")
     launch = site.start_program([sys.executable, "-c", SOON_STILL_RUNNING], WEBJOBS_RUN_ID="202611220959")
-    site.await_note("backtrack")
+    site.await_note("hang_with_the_lock")
     assert launch.stdout is not None
     os.read(launch.stdout.fileno(), 65536)  # what was printed during imports
     for _ in range(3):

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.ends_with(1, 7)
 
 HOOKED = """
-import itertools, os, sys, time
+import os, sys, time
 from pollconsumer import Backoff, PollConsumer
 from pollconsumer.runtime.handling import hooks
 
@@ -49,7 +49,7 @@ def misbehave(how):
             except BaseException:
                 pass
     elif how == "hold the interpreter":
-        sum(itertools.repeat(0))
+        keep_interpreter()
     elif how == "raise":
         raise ValueError("of the hook")
     elif how == "exit":
