@@ -15,7 +15,7 @@ from typing import NamedTuple
 from pollconsumer.core.errors import LeaseLost, NodeLost, PermissionDenied, PollConsumerError, StoreUnreachable
 from pollconsumer.core.events import MessagesFound, QueueLeftOut
 from pollconsumer.core.window import StopReason
-from pollconsumer.runtime.consuming.away import LOST, Away
+from pollconsumer.runtime.consuming.away import Away
 from pollconsumer.runtime.consuming.settling import death_of
 from pollconsumer.runtime.consuming.wake import Wake
 from pollconsumer.runtime.launch.held import Launch
@@ -24,6 +24,7 @@ from pollconsumer.runtime.upkeep import EVERY, repair, tick
 from pollconsumer.store.limits import Keeping
 from pollconsumer.store.recurring import Recurring
 from pollconsumer.store.reservations import DeadLetter
+from pollconsumer.store.server import unreachable
 
 MARGIN = 0.25
 """Seconds for a mover's exit."""
@@ -68,7 +69,7 @@ class Mover:
             if not moved:
                 self.idle(next_due)
         if self._away:
-            raise StoreUnreachable("queues unreachable", ", ".join(sorted(self._away.queues)), LOST)
+            raise unreachable(self._away.queues)
         return StopReason.NO_TIME_TO_IDLE
 
     def promote(self) -> tuple[int, float | None]:

@@ -16,7 +16,7 @@ from pollconsumer.store.occurrences import Previous, read_previous
 from pollconsumer.store.producer import ID_MEMORY_MS, MOST_REMEMBERED, Producer
 from pollconsumer.store.reservations import DeadLetter, Holder, Reservation, dead_letters_of, reservations_of
 from pollconsumer.store.rights import LAUNCH
-from pollconsumer.store.server import known_queues
+from pollconsumer.store.server import known_queues, lost_queues
 from pollconsumer.store.steps import Promoted, Run, Share, Stepped
 
 if TYPE_CHECKING:
@@ -226,16 +226,11 @@ class RedisStore(Producer):
     def part(self, queues: Iterable[str]) -> None:
         """From now on NodeLost is raised where only some of ``queues`` have lost their node of a cluster, and not the
         leases: the caller goes on with the others."""
-        self.wire.apart = [*map(self._sign, queues)]
+        self.wire.apart = [self.keys.queue(queue, "ready") for queue in queues]
 
     def lost(self, queues: Iterable[str]) -> set[str]:
         """Those of ``queues`` whose node of a cluster is lost, while that with the leases is not."""
-        signs = {self._sign(queue): queue for queue in queues}
-        lost = self.wire.lost(signs)
-        return {queue for sign, queue in signs.items() if sign in lost}
-
-    def _sign(self, queue: str) -> str:
-        return self.keys.queue(queue, "ready")
+        return lost_queues(self.wire, self.keys, queues)
 
     def unreserve(
         self,

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
-from pollconsumer.core.errors import BadData
+from pollconsumer.core.errors import BadData, StoreUnreachable
 from pollconsumer.core.lifecycle import durations_of
 from pollconsumer.core.message import check_queue
 from pollconsumer.store.connecting.wire import Wire
@@ -44,6 +44,26 @@ def info_fields(sections: Sequence[bytes]) -> dict[str, str]:
 def known_queues(wire: Wire, keys: Keys) -> list[str]:
     """Every queue that ever had a message or a consumer, sorted, without corrupt names."""
     return queue_names(wire.command("SMEMBERS", keys.control("queues")))
+
+
+def lost_queues(wire: Wire, keys: Keys, queues: Iterable[str]) -> set[str]:
+    """Those of ``queues`` whose node of a cluster is lost, while that with the leases is not."""
+    signs = {keys.queue(queue, "ready"): queue for queue in queues}
+    lost = wire.lost(signs)
+    return {queue for sign, queue in signs.items() if sign in lost}
+
+
+def readable_queues(wire: Wire, keys: Keys) -> list[str]:
+    """The `known_queues`; where ``wire.skips_lost``, without those whose node of a cluster is lost."""
+    queues = known_queues(wire, keys)
+    wire.unread = lost_queues(wire, keys, queues) if wire.skips_lost else set()
+    return [queue for queue in queues if queue not in wire.unread]
+
+
+def unreachable(queues: Iterable[str]) -> StoreUnreachable:
+    """The error for ``queues`` whose node is lost."""
+    fix = "their node of the cluster is lost, and no replica took its place"
+    return StoreUnreachable("queues unreachable", ", ".join(sorted(queues)), fix)
 
 
 def queue_names(stored: Iterable[bytes]) -> list[str]:

@@ -18,7 +18,7 @@ from pollconsumer.store.id_text import id_bytes, id_text
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.occurrences import Previous, read_previous
 from pollconsumer.store.rows import read_row
-from pollconsumer.store.server import count_of, known_queues
+from pollconsumer.store.server import count_of, readable_queues, unreachable
 
 PAGE = 1000
 """Recurrences that are read at once, about."""
@@ -67,7 +67,7 @@ class Standing:
     def standing(self, emit: Callable[[Event], None]) -> Iterator[RecurrenceStatus]:
         """Every recurrence, queue by queue, a page at a time, each page by name. One that is put or removed meanwhile
         may be missed; one may come twice. Queues with unusable keys are left out."""
-        for queue in known_queues(self._wire, self._keys):
+        for queue in readable_queues(self._wire, self._keys):
             try:
                 for page in self._pages(queue):
                     yield from page
@@ -87,7 +87,7 @@ class Standing:
         """Those that may be in want of a launch: all that launches define, a page at a time; and of those that are set
         aside as unreadable, ``most`` of each queue, the earliest first. Those put at run time, which may be very many,
         are read only if they are set aside. Queues with unusable keys are left out."""
-        for queue in known_queues(self._wire, self._keys):
+        for queue in readable_queues(self._wire, self._keys):
             with suppress(StoreRefused):
                 for names in self._fields(queue, "recurrence_owners"):
                     yield from self.read({queue: names})
@@ -106,7 +106,7 @@ class Standing:
     def names(self, beginning: str) -> Iterator[str]:
         """Those that begin so, queue by queue, a page at a time; one may come twice."""
         pattern = re.sub(r"([*?\[\]\\])", r"\\\1", beginning) + "*"
-        for queue in known_queues(self._wire, self._keys):
+        for queue in readable_queues(self._wire, self._keys):
             for found in self._fields(queue, "recurrences", "MATCH", pattern):
                 yield from map(id_text, found)
 
@@ -116,7 +116,7 @@ class Standing:
 
     def _named(self, name: str) -> list[RecurrenceStatus]:
         """In every usable queue: a look-up by name does not concern the others. NotFound if there is none."""
-        queues = known_queues(self._wire, self._keys)
+        queues = readable_queues(self._wire, self._keys)
         try:
             found = self.read({queue: [id_bytes(name)] for queue in queues})
         except StoreRefused:
@@ -124,6 +124,8 @@ class Standing:
             for queue in queues:
                 with suppress(StoreRefused):
                     found += self.read({queue: [id_bytes(name)]})
+        if not found and self._wire.unread:
+            raise unreachable(self._wire.unread)
         if not found:
             raise NotFound("no such recurrence", name, "recurrences list shows those that there are")
         return found

@@ -57,6 +57,17 @@ def parted() -> Iterator[Parted]:
     parted.close()
 
 
+@pytest.fixture(scope="module")
+def parted_for_commands() -> Iterator[Parted]:
+    """A message in each queue, and the node lost."""
+    parted = Parted()
+    for queue in QUEUES:
+        parted.enqueue(queue)
+    parted.lose()
+    yield parted
+    parted.close()
+
+
 def test_a_launch_serves_the_queues_of_other_nodes_and_says_at_its_end_which_it_could_not(parted: Parted) -> None:
     for queue in QUEUES:
         parted.enqueue(queue)
@@ -86,6 +97,32 @@ def test_a_launch_goes_on_with_the_queues_of_a_node_that_is_lost_for_a_while(par
     launch.send_signal(signal.SIGTERM)
     _, errors = launch.communicate()
     assert (launch.returncode, errors) == (0, "")
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["status", "list", "queue list", "dead list", "recurrences list", "metrics", "doctor", "dashboard --static pages"],
+)
+def test_a_command_shows_what_can_be_read_and_then_names_the_queues_of_a_lost_node(
+    parted_for_commands: Parted, command: str
+) -> None:
+    parted = parted_for_commands
+    done = parted.site.command(*command.split())
+    fix = "their node of the cluster is lost, and no replica took its place"
+    assert done.returncode == 69
+    assert done.stderr == f"pollconsumer: error: queues unreachable: {', '.join(parted.lost)}; {fix}\n"
+    if command in ("status", "list", "queue list"):
+        assert all(queue in done.stdout for queue in parted.left)
+    if "--static" not in command and command != "metrics":
+        read = json.loads(parted.site.command(*command.split(), "--json").stdout)
+        if command == "status":
+            assert (read["unreachable"], [each["name"] for each in read["queues"]]) == (
+                parted.lost,
+                sorted(parted.left),
+            )
+        if command == "doctor":
+            assert not read["well"]
+            assert "node_lost" in {each["name"] for each in read["findings"]}
 
 
 def test_a_mover_serves_the_queues_of_other_nodes(parted: Parted) -> None:

@@ -57,6 +57,14 @@ def names(found: Facts) -> list[str]:
     return [finding.name for finding in findings_of(found)]
 
 
+def test_lost_nodes_of_a_cluster_are_found_with_the_queues_that_wait_for_them() -> None:
+    parted = facts()._replace(lost=["redis://h2:6379"], unreachable=["mail", "sync"])
+    assert [str(each) for each in findings_of(parted)] == [
+        "nodes of the cluster lost: redis://h2:6379; start them, or replicas of them; queues wait for them: mail, sync"
+    ]
+    assert names(parted._replace(unreachable=[])) == ["node_lost"]
+
+
 def test_nothing_is_found_where_all_is_well() -> None:
     assert findings_of(facts()) == []
     assert findings_of(facts(queues=(), ledger=())) == []

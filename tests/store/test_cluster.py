@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pollconsumer.core.errors import ConfigurationError, NodeLost, PollConsumerError, StoreUnreachable
+from pollconsumer.store.cluster import liveness
 from pollconsumer.store.cluster.address import ClusterAddress, Node, server_urls
 from pollconsumer.store.cluster.slots import slot_of
 from pollconsumer.store.cluster.topology import Topology
@@ -275,8 +276,9 @@ def lost_connection(_: list[bytes]) -> bytes:
 
 
 def test_keys_are_lost_whose_node_is_away_says_nothing_or_does_not_serve_them(
-    two: list[ScriptedNode], connect: Callable[..., ClusterWire]
+    two: list[ScriptedNode], connect: Callable[..., ClusterWire], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(liveness, "SILENT_FOR", 0.0)
     wire, silent = connect(two[0]), threading.Event()
     assert wire.lost([LOW, HIGH]) == set()
     for answer in (lost_connection, lambda _: b"-CLUSTERDOWN\r\n", lambda _: b":2\r\n" * silent.wait(60)):
@@ -286,6 +288,19 @@ def test_keys_are_lost_whose_node_is_away_says_nothing_or_does_not_serve_them(
     silent.set()
     two[1].answer = numbered(2)
     assert wire.lost([LOW, HIGH]) == set()
+
+
+def test_a_node_that_did_not_answer_is_not_asked_again_at_once(
+    two: list[ScriptedNode], connect: Callable[..., ClusterWire], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(liveness, "SILENT_FOR", 3600.0)
+    wire = connect(two[0])
+    two[1].answer = lost_connection
+    assert wire.lost([HIGH]) == {HIGH}
+    asked = len(two[1].seen)
+    assert wire.lost([HIGH]) == {HIGH}
+    assert [server.address for server in wire.lost_servers()] == [f"redis://127.0.0.1:{two[1].port}"]
+    assert len(two[1].seen) == asked > 0
 
 
 def test_a_key_that_has_moved_is_not_lost(two: list[ScriptedNode], connect: Callable[..., ClusterWire]) -> None:

@@ -86,7 +86,7 @@ class Facts(NamedTuple):
     """``now``: in epoch ms of the server's clock. ``recurrences``: those that launches define, and some of those that
     these could not read. ``launches``: the ledger's entries, newest first. ``slowest``: by group of launches, the
     longest remembered duration of each handler. ``others``: the nodes of a cluster but ``server``, which has the
-    leases."""
+    leases, and those that are ``lost``, by their addresses. ``unreachable``: the queues of these."""
 
     now: int
     server: Server
@@ -96,3 +96,5 @@ class Facts(NamedTuple):
     slowest: Mapping[str, Mapping[str, float]]
     expected: Expected
     others: Sequence[Server] = ()
+    lost: Sequence[str] = ()
+    unreachable: Sequence[str] = ()

@@ -13,13 +13,21 @@ from pollconsumer.core.health.of_server import of_server
 
 def findings_of(facts: Facts) -> list[Finding]:
     groups = groups_of(facts.launches, facts.now)
-    found = [each for server in (facts.server, *facts.others) for each in _of_server(server, facts.expected)]
+    found = [*_of_lost(facts)]
+    found += [each for server in (facts.server, *facts.others) for each in _of_server(server, facts.expected)]
     found += [*of_queues(facts, groups), *of_launches(facts, groups)]
     if facts.server.lacking and all(group.absent for group in groups):
         lacking = " ".join(each.lower() for each in facts.server.lacking)
         fix = "grant them (docs/store.md): a launch of this user cannot start"
         found.append(Finding("rights", None, "rights of a launch missing", lacking, fix))
     return found
+
+
+def _of_lost(facts: Facts) -> Iterator[Finding]:
+    if facts.lost:
+        waiting = f"; queues wait for them: {', '.join(facts.unreachable)}" if facts.unreachable else ""
+        fix = f"start them, or replicas of them{waiting}"
+        yield Finding("node_lost", None, "nodes of the cluster lost", ", ".join(facts.lost), fix)
 
 
 def _of_server(server: Server, expected: Expected) -> Iterator[Finding]:

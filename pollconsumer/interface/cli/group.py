@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -17,6 +17,9 @@ from pollconsumer.interface.cli.flags import COMMON
 from pollconsumer.interface.cli.launching import set_verbosity, settings_of
 from pollconsumer.interface.cli.types import Once, declared, type_of
 from pollconsumer.interface.settings.model import VERSION, Settings
+
+if TYPE_CHECKING:
+    from pollconsumer.store.connecting.wire import Wire
 
 COMMANDS = {
     "run": ("run:run", "One bounded launch of the consumer."),
@@ -104,6 +107,12 @@ def current_settings() -> Settings:
     return settings_of(given["config"], given["store"], given["namespace"])
 
 
+def wires_of_command() -> list[Wire]:
+    """Connections that the running command has opened."""
+    wires: list[Wire] = click.get_current_context().find_root().meta.setdefault("pollconsumer.wires", [])
+    return wires
+
+
 def invoke(arguments: Sequence[str]) -> int:
     if instruction := os.environ.get("_POLLCONSUMER_COMPLETE"):
         from pollconsumer.interface.cli.completion import complete
@@ -112,6 +121,10 @@ def invoke(arguments: Sequence[str]) -> int:
     try:
         with group.make_context("pollconsumer", [*arguments]) as context:
             code = group.invoke(context)
+            if unread := {queue for wire in wires_of_command() for queue in wire.unread}:
+                from pollconsumer.store.server import unreachable  # of a cluster
+
+                raise unreachable(unread)
     except click.exceptions.Exit as end:
         return end.exit_code
     except click.ClickException as error:

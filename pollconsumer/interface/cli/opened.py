@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from pollconsumer.interface.cli.group import current_settings
+from pollconsumer.interface.cli.group import current_settings, wires_of_command
 from pollconsumer.interface.logs import warn_of_store
 from pollconsumer.interface.store_opener import opener_of, strict_of
 from pollconsumer.store.connecting.patience import Budget
@@ -19,9 +19,13 @@ COMMAND_BUDGET = 5.0
 
 
 def opened(kind: Callable[[Wire, str], T], warn: Callable[[str], None] = warn_of_store) -> T:
-    """One of the store's classes, for the store and namespace of the settings."""
+    """One of the store's classes, for the store and namespace of the settings. What is read of all queues leaves out
+    those whose node of a cluster is lost; the command then ends with an error that names them."""
     settings = current_settings()
-    return kind(opener_of(settings, warn=warn).wire(lambda: Budget(COMMAND_BUDGET)), settings.namespace)
+    wire = opener_of(settings, warn=warn).wire(lambda: Budget(COMMAND_BUDGET))
+    wire.skips_lost = True
+    wires_of_command().append(wire)
+    return kind(wire, settings.namespace)
 
 
 def redis_store() -> RedisStore:

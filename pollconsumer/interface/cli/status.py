@@ -165,6 +165,7 @@ def _as_json(overview: Overview) -> dict[str, Any]:
         "overdue": overview.overdue,
         "mover_seen_seconds_ago": overview.mover_seen_seconds_ago,
         "leases": leases_as_json(overview.leases, ("role", "slot", "queues", "holder", "fence")),
+        "unreachable": overview.unreachable,
     }
 
 
@@ -194,6 +195,9 @@ def _print_overview(overview: Overview, launches: list[dict[str, Any]]) -> None:
         ago = "never seen" if seen is None else f"last seen {format_duration(seen)} ago"
         print_line()
         print_line(f"{overview.overdue} overdue: no mover runs ({ago}); launch 'pollconsumer move' every minute")
+    if overview.unreachable:
+        print_line()
+        print_line(f"not shown, since their node of the cluster is lost: {', '.join(overview.unreachable)}")
     if overview.leases:
         print_line()
         shown = [

@@ -51,6 +51,7 @@ def _write(settings: Settings, directory: Path, problems: list[str]) -> None:
         from pollconsumer.interface.dashboard.reading import reading_of
 
         wire = opener_of(settings).bare_wire(lambda: Budget(PAGES_WITHIN))
+        wire.skips_lost = True
         try:
             write_pages(reading_of(settings, wire), directory)
         finally:

@@ -7,7 +7,7 @@ from typing import Any
 
 from pollconsumer.core.lifecycle import State
 from pollconsumer.interface.metrics.exposition import Metric, Sample, samples_of
-from pollconsumer.store.reading.inspector import Inspector, QueueCounts
+from pollconsumer.store.reading.inspector import Inspector, Overview, QueueCounts
 from pollconsumer.store.reading.totals import Spans, Totals
 
 LAUNCHES_READ = 1000
@@ -21,6 +21,7 @@ def metrics_of(inspector: Inspector) -> list[Metric]:
     return [
         *_of_totals(totals),
         *_of_queues(overview.queues),
+        _of_lost(overview),
         Metric("lease_held", "gauge", "1 while a launch of that role holds a lease.", held),
         *_of_launches(launches),
     ]
@@ -68,6 +69,12 @@ def _of_queues(queues: Sequence[QueueCounts]) -> list[Metric]:
         of_each("queue_paused", "1 while the queue hands out nothing.", [float(each.paused) for each in queues]),
         of_each("scale_out", "Messages ready and overdue, and seconds that the oldest ready one waits.", wanted),
     ]
+
+
+def _of_lost(overview: Overview) -> Metric:
+    samples = [Sample({"queue": each.name}, 0) for each in overview.queues]
+    samples += [Sample({"queue": name}, 1) for name in overview.unreachable]
+    return Metric("queue_unreachable", "gauge", "1 while the queue's node of a cluster is lost.", samples)
 
 
 def _of_launches(launches: Sequence[Mapping[str, Any]]) -> list[Metric]:

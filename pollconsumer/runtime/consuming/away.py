@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from pollconsumer.store.reservations import Reservation
     from pollconsumer.store.steps import Share
 
-LOST = "their node of the cluster is lost, and no replica took its place"
 LOOK_EVERY = 0.5
 """Seconds between two looks at whether their node is there again."""
 LONGER_THAN_LOOKS = 5

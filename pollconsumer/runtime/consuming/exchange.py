@@ -11,7 +11,7 @@ from threading import Lock
 from pollconsumer.core.errors import NodeLost, StoreUnreachable
 from pollconsumer.core.events import ConflictDropped, NewerMessagesFound, ReservationsLost
 from pollconsumer.core.queue_order import Turns
-from pollconsumer.runtime.consuming.away import LOST, Away
+from pollconsumer.runtime.consuming.away import Away
 from pollconsumer.runtime.consuming.reporting import Reporting
 from pollconsumer.runtime.consuming.settling import Settling
 from pollconsumer.runtime.launch.held import Launch
@@ -20,6 +20,7 @@ from pollconsumer.store import outbox
 from pollconsumer.store.id_text import id_text
 from pollconsumer.store.limits import Limits
 from pollconsumer.store.reservations import DeadLetter, Reservation
+from pollconsumer.store.server import unreachable
 from pollconsumer.store.steps import Promoted, Share, Stepped
 
 TRIM_EVERY = 500
@@ -178,7 +179,7 @@ class Exchange:
         for queue in self._turns.queues:
             self._trim(queue)
         if self.away:
-            raise StoreUnreachable("queues unreachable", ", ".join(sorted(self.away.queues)), LOST)
+            raise unreachable(self.away.queues)
 
     def _release_reserved(self) -> None:
         while self.reserved:

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import Any
 
 from pollconsumer.core.errors import NodeLost
 from pollconsumer.store.cluster.address import Node
+from pollconsumer.store.cluster.liveness import Liveness
 from pollconsumer.store.cluster.nodes import NodeWire, WatchingWire
 from pollconsumer.store.cluster.slots import key_of, slot_of
 from pollconsumer.store.cluster.topology import COMMAND, Topology
 from pollconsumer.store.cluster.watch import Watch
 from pollconsumer.store.connecting.connection import Command, Connection
-from pollconsumer.store.connecting.patience import Budget, Patience
-from pollconsumer.store.connecting.replies import ErrorReply, Unanswered, raise_if_error
+from pollconsumer.store.connecting.patience import Patience
+from pollconsumer.store.connecting.replies import ErrorReply, Unanswered
 from pollconsumer.store.connecting.strict import WAITING, Strict, least
 from pollconsumer.store.connecting.wire import Wire
 from pollconsumer.store.keyspace import Keys
@@ -23,8 +23,6 @@ from pollconsumer.store.keyspace import Keys
 RIGHTS = ("ASKING", "CLUSTER|SLOTS")
 MOST_REDIRECTIONS = 8
 """Of one call: a slot that moves has two nodes, and each may be replaced by its replica."""
-LOST_AFTER = 0.5
-"""Seconds within which all nodes that are asked whether they are lost must have answered."""
 Part = tuple[Node, list[int]]
 """A node, and the places of the commands that go to it."""
 
@@ -50,6 +48,7 @@ class ClusterWire(Wire):
         super().__init__(url, patience, greet=greet, connect=_none, strict=strict)
         self.rights = RIGHTS
         self._topology, self._home = topology, home
+        self._liveness = Liveness(topology)
         self._nodes: dict[Node, NodeWire] = {}
         self._watch = Watch(topology, lambda node: WatchingWire(topology.address.url_of(node), self._bearing))
         self._commands: list[Command] = []
@@ -113,15 +112,11 @@ class ClusterWire(Wire):
         home = self._topology.owner(slot_of(self._home))
         return [self._node(node) for node in sorted(self._topology.primaries(), key=lambda node: node != home)]
 
+    def lost_servers(self) -> list[Wire]:
+        return [self._node(node) for node in self._liveness.silent_nodes()]
+
     def lost(self, keys: Collection[str]) -> set[str]:
-        outer, self._call = self._call, Budget(LOST_AFTER)
-        try:
-            silent = self._silent({*keys, self._home})
-        except BaseException:
-            self._abandon()
-            raise
-        finally:
-            self._call = outer
+        silent = self._liveness.silent_keys({*keys, self._home})
         return set() if self._home in silent else silent
 
     def part(self, commands: Sequence[Command]) -> None:
@@ -131,44 +126,6 @@ class ClusterWire(Wire):
         lost = self.lost({*self.apart, *needed})
         if lost & needed and not lost.issuperset(self.apart):
             raise NodeLost("store unreachable", self.address, "a node of it is lost")
-
-    def _silent(self, keys: Collection[str]) -> set[str]:
-        """Those of ``keys`` whose node does not answer, or does not serve them."""
-        parts: dict[Node, list[str]] = {}
-        silent = set[str]()
-        with suppress(Unanswered):  # the nodes are then those that were known
-            self._topology.refresh(self._ask)
-        for key in keys:
-            try:
-                parts.setdefault(self._topology.owner(slot_of(key)), []).append(key)
-            except Unanswered:
-                silent.add(key)
-        for node, of_node in parts.items():
-            try:
-                self._node(node).send([("EXISTS", key) for key in of_node])
-                self._sent.append((node, []))
-            except Unanswered:
-                silent.update(of_node)
-        while self._sent:
-            node, of_node = self._sent[0][0], parts[self._sent[0][0]]
-            try:
-                answers = self._nodes[node].receive([("EXISTS", key) for key in of_node])
-            except Unanswered as unanswered:
-                answers = [ErrorReply(f"CLUSTERDOWN {unanswered}")] * len(of_node)
-            del self._sent[0]
-            silent.update(key for key, answer in zip(of_node, answers, strict=True) if not self._serves(node, answer))
-        return silent
-
-    def _serves(self, node: Node, answer: Any) -> bool:
-        """Whether ``node``, by its ``answer``, has a key, or knows who has."""
-        moved = self._topology.redirection(answer, node) if isinstance(answer, ErrorReply) else None
-        if moved is not None:
-            return True
-        try:
-            raise_if_error(answer)
-        except Unanswered:
-            return False
-        return True
 
     def close(self) -> None:
         for node in self._nodes.values():

@@ -69,6 +69,9 @@ class Wire:
         self.mark = self.greatest = 0
         """The store's mark as it was last seen, and the greatest one that is known: see ``rollback.py``."""
         self.witness: Witness | None = None
+        self.skips_lost = False
+        """Whether `readable_queues` leaves out queues whose node of a cluster is lost; these are then ``unread``."""
+        self.unread: set[str] = set()
         self.apart: Sequence[str] = ()
         """A key of each queue that is not to wait for the node of another: see `part`."""
 
@@ -221,6 +224,10 @@ class Wire:
     def servers(self) -> Sequence[Wire]:
         """Connections to every server that has some of the keys."""
         return [self]
+
+    def lost_servers(self) -> Sequence[Wire]:
+        """Those of the nodes of a cluster that do not answer."""
+        return []
 
     def lost(self, keys: Collection[str]) -> set[str]:  # noqa: ARG002  all of them are on one server
         """Those of ``keys`` whose node of a cluster does not answer, while that with the leases does."""

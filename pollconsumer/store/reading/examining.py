@@ -42,19 +42,24 @@ class Examiner:
     def facts(self, expected: Expected, data: Path | None = None) -> Facts:
         """``data``: the directory of the embedded server, None for another. Errors as of every read."""
         home, *others = self._wire.servers()
+        lost = self._wire.lost_servers()
+        others = [each for each in others if each not in lost]
+        overview = self._inspector.overview()
         now, server = self._server(home, data)
         launches = self._inspector.launches(LAUNCHES_READ)
         groups = {launch["lineage"].rpartition(":")[0] for launch in launches if launch.get("lineage")}
         doubtful = self._recurring.doubtful(UNREADABLE_READ)
         return Facts(
             now=now,
-            server=self._with_rights(server)._replace(place=home.place if others else ""),
-            queues=[self._queue(counts, now) for counts in self._inspector.overview().queues],
+            server=self._with_rights(server)._replace(place=home.place if others or lost else ""),
+            queues=[self._queue(counts, now) for counts in overview.queues],
             recurrences=[Recurring(each.name, each.queue, each.owners, each.error) for each in doubtful],
             launches=launches,
             slowest={group: self._slowest(group) for group in groups},
             expected=expected,
             others=[self._server(other, None)[1]._replace(place=other.place) for other in others],
+            lost=[each.address for each in lost],
+            unreachable=overview.unreachable,
         )
 
     def _with_rights(self, server: Server) -> Server:

@@ -14,7 +14,7 @@ from pollconsumer.store.id_text import id_text
 from pollconsumer.store.keyspace import FINISHED, QUEUE_KEYS, Keys
 from pollconsumer.store.reading.inspector import INDEXES, Inspector, Message, id_in
 from pollconsumer.store.rows import read_row
-from pollconsumer.store.server import known_queues
+from pollconsumer.store.server import readable_queues
 
 SAMPLE = 120
 """Messages that stand for all that a queue completed in a time."""
@@ -50,7 +50,7 @@ class Excerpts:
         """At most ``count`` messages after the first ``skip`` ones, of that queue or of all: ended ones newest first,
         others in their order, in flight by the end of their reservation."""
         found: list[tuple[float, str, bytes]] = []
-        for name in [queue] if queue else known_queues(self._wire, self._keys):
+        for name in [queue] if queue else readable_queues(self._wire, self._keys):
             found += [(at, name, each) for at, each in self._entries(name, state, count, skip)]
         if state is not State.READY:  # whose ranks compare within a queue
             found.sort(key=lambda entry: entry[0], reverse=state.has_ended)
@@ -76,7 +76,7 @@ class Excerpts:
 
     def next_recurrences(self, count: int) -> dict[str, Sequence[bytes]]:
         """The names of those with the next instants, at most ``count``, by queue."""
-        queues = known_queues(self._wire, self._keys)
+        queues = readable_queues(self._wire, self._keys)
         asked = [("ZRANGE", self._keys.queue(name, "next_instants"), 0, count - 1, "WITHSCORES") for name in queues]
         found = []
         for queue, answer in zip(queues, self._wire.all(asked) if asked else [], strict=True):

@@ -19,7 +19,7 @@ from pollconsumer.store.keyspace import FINISHED, QUEUE_KEYS, Keys
 from pollconsumer.store.reading.ledger import launches_of, leases_of
 from pollconsumer.store.reading.totals import Totals, totals_of
 from pollconsumer.store.reports import read_progress
-from pollconsumer.store.server import Load, count_of, known_queues, load_of, now_ms
+from pollconsumer.store.server import Load, count_of, known_queues, load_of, now_ms, readable_queues, unreachable
 
 PAGE = 500
 RAW_BYTES = 2000
@@ -106,6 +106,8 @@ class Overview(NamedTuple):
     overdue: int
     mover_seen_seconds_ago: float | None
     leases: list[dict[str, Any]]
+    unreachable: list[str]
+    """Queues that are not shown: their node of a cluster is lost."""
 
 
 class Inspector:
@@ -114,7 +116,8 @@ class Inspector:
         self._keys = Keys(namespace)
 
     def queues(self) -> list[str]:
-        return known_queues(self._wire, self._keys)
+        """Those that can be read."""
+        return readable_queues(self._wire, self._keys)
 
     def now(self) -> int:
         """The server's clock, in epoch ms."""
@@ -122,17 +125,21 @@ class Inspector:
 
     def counts(self, queue: str) -> QueueCounts:
         """Raises NotFound for the queue."""
-        self._refuse_unknown(queue, self.queues())
+        self._refuse_unknown(queue)
         return self._count(queue, self.now())
 
     def message(self, message_id: str, queue: str | None = None) -> Message:
-        """In that queue, or in the one that has it. NotFound if there is none, UsageError if two queues have one."""
+        """In that queue, or in the one that has it. NotFound if there is none, UsageError if two queues have one;
+        StoreUnreachable if there is none in those that can be read."""
         having = self._having(message_id) if queue is None else [queue]
         if len(having) > 1:
             raise UsageError("message id", message_id, f"queues {' and '.join(having)} have one each: give --queue")
         for name in having:
             for message in self._messages(name, [id_bytes(message_id)]):
+                self._wire.unread = set()  # whatever else there is
                 return message
+        if self._wire.unread:
+            raise unreachable(self._wire.unread)
         where = "list shows those that are kept" if queue is None else f"queue {queue} has none of that id"
         raise NotFound("no such message", message_id, where)
 
@@ -159,15 +166,15 @@ class Inspector:
         seen = self._wire.command("HGET", control("seen"), "mover")
         held = any(lease["role"] == "mover" for lease in leases)
         ago = 0.0 if held else _seconds_since(seen, now)
-        return Overview(now, queues, sum(queue.overdue for queue in queues), ago, leases)
+        overdue, unread = sum(queue.overdue for queue in queues), sorted(self._wire.unread)
+        return Overview(now, queues, overdue, ago, leases, unread)
 
     def messages(self, state: State | None, queue: str | None, limit: int) -> Iterator[Message]:
         """At most ``limit`` messages, oldest in their state first, a page at a time. Raises NotFound for the queue."""
-        known = self.queues()
         if queue is not None:
-            self._refuse_unknown(queue, known)
+            self._refuse_unknown(queue)
         left = limit
-        for name in [queue] if queue else known:
+        for name in [queue] if queue else self.queues():
             for index in INDEXES if state is None else [state]:
                 for key, page in self._ids(name, index):
                     for message in self._messages(name, page, index):
@@ -193,8 +200,8 @@ class Inspector:
     def leases(self) -> list[dict[str, Any]]:
         return leases_of(self._wire, self._keys)
 
-    def _refuse_unknown(self, queue: str, known: Sequence[str]) -> None:
-        if queue not in known:
+    def _refuse_unknown(self, queue: str) -> None:
+        if queue not in (known := known_queues(self._wire, self._keys)):
             raise NotFound("no such queue", queue, f"queues are: {', '.join(known) or 'none yet'}")
 
     def _count(self, queue: str, now: int) -> QueueCounts:

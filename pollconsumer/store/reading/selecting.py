@@ -9,7 +9,7 @@ from pollconsumer.core.lifecycle import State
 from pollconsumer.store.connecting.wire import Wire
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.reading.inspector import Inspector, Message
-from pollconsumer.store.server import known_queues, now_ms
+from pollconsumer.store.server import now_ms, readable_queues
 
 EVERY = 10**9
 """More messages than a store has."""
@@ -56,7 +56,7 @@ class Selecting:
 
     def _holders(self, key: str, queue: str | None) -> Iterator[Message]:
         """The messages that hold a unique key, at most one in a queue."""
-        queues = known_queues(self._wire, self._keys) if queue is None else [queue]
+        queues = readable_queues(self._wire, self._keys) if queue is None else [queue]
         commands = [("HGET", self._keys.queue(each, "unique_keys"), key) for each in queues]
         held = self._wire.all(commands) if commands else []
         for name, holder in zip(queues, held, strict=True):

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pollconsumer.store.connecting.wire import Wire
 from pollconsumer.store.id_text import id_text
 from pollconsumer.store.keyspace import Keys
-from pollconsumer.store.server import count_of, known_queues
+from pollconsumer.store.server import count_of, readable_queues
 
 LAST_BUCKET = 24
 """For spans of 2.3 hours and more."""
@@ -80,13 +80,15 @@ def _is_place(bucket: str) -> bool:
 
 
 def totals_of(wire: Wire, keys: Keys) -> Totals:
-    """Without those whose name is corrupt."""
-    queues = known_queues(wire, keys)
+    """Without those whose name is corrupt, and those of queues that cannot be read."""
+    queues = readable_queues(wire, keys)
     commands = [("HGETALL", keys.queue(queue, "totals")) for queue in queues]
     launches, *settled = wire.all([("HGETALL", keys.control("totals")), *commands])
     found = Totals()
     for queue, fields in zip(queues, settled, strict=True):
         found.add(queue, fields)
+    if wire.unread:
+        found.durations.clear()  # which must not fall: they are those of all queues
     for name, text in zip(launches[::2], launches[1::2], strict=True):
         match id_text(name).split("\n"):
             case ["launches", role, reason]:

@@ -1,0 +1,96 @@
+"""Which keys of a cluster can be reached: a question to each node, on connections of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from contextlib import ExitStack, closing, suppress
+from time import monotonic
+from typing import Any
+
+from pollconsumer.store.cluster.address import Node
+from pollconsumer.store.cluster.nodes import NodeWire
+from pollconsumer.store.cluster.slots import slot_of
+from pollconsumer.store.cluster.topology import COMMAND, Topology
+from pollconsumer.store.connecting.patience import Budget
+from pollconsumer.store.connecting.replies import ErrorReply, Unanswered, raise_if_error
+
+ANSWER_WITHIN = 0.5
+"""Seconds."""
+SILENT_FOR = 0.4
+"""Seconds for which a node that did not answer is not asked again."""
+
+
+class Liveness:
+    def __init__(self, topology: Topology) -> None:
+        self._topology = topology
+        self._silent_until: dict[Node, float] = {}
+
+    def silent_keys(self, keys: Collection[str]) -> set[str]:
+        """Those of ``keys`` whose node does not answer, or does not serve them."""
+        self._refresh()
+        parts: dict[Node, list[str]] = {}
+        silent = set[str]()
+        for key in keys:
+            try:
+                parts.setdefault(self._topology.owner(slot_of(key)), []).append(key)
+            except Unanswered:
+                silent.add(key)
+        for node, answers in self._answers(parts).items():
+            silent.update(
+                key for key, answer in zip(parts[node], answers, strict=True) if not self._serves(node, answer)
+            )
+        return silent
+
+    def silent_nodes(self) -> list[Node]:
+        """Those with slots that do not answer."""
+        self._refresh()
+        asked = {node: [""] for node in self._topology.primaries()}
+        return [node for node, (answer,) in self._answers(asked).items() if not self._serves(node, answer)]
+
+    def _refresh(self) -> None:
+        """While nodes are silent, replicas may take their places."""
+        if self._topology.doubtful or self._silent_until:
+            with suppress(Unanswered):  # the nodes are then those that were known
+                self._topology.refresh(self._slots)
+
+    def _slots(self, node: Node) -> Any:
+        with closing(self._connect(node)) as wire:
+            wire.send([COMMAND])
+            return wire.receive([COMMAND])[0]
+
+    def _answers(self, parts: Mapping[Node, Collection[str]]) -> dict[Node, list[Any]]:
+        """To a question about each key, or the error for which there is none; asks all nodes before it reads."""
+        answers = {node: [_NO_ANSWER] * len(keys) for node, keys in parts.items()}
+        due = [node for node in parts if monotonic() >= self._silent_until.get(node, 0.0)]
+        commands = {node: [("EXISTS", key) for key in parts[node]] for node in due}
+        with ExitStack() as stack:
+            wires: dict[Node, NodeWire] = {}
+            for node in due:
+                with suppress(Unanswered):
+                    wire = stack.enter_context(closing(self._connect(node)))
+                    wire.send(commands[node])
+                    wires[node] = wire
+            for node, wire in wires.items():
+                with suppress(Unanswered):
+                    answers[node] = wire.receive(commands[node])
+        for node in due:
+            self._silent_until.pop(node, None)
+            if _NO_ANSWER in answers[node]:
+                self._silent_until[node] = monotonic() + SILENT_FOR
+        return answers
+
+    def _serves(self, node: Node, answer: Any) -> bool:
+        """Whether ``node``, by its ``answer``, has a key, or knows who has."""
+        if isinstance(answer, ErrorReply) and self._topology.redirection(answer, node) is not None:
+            return True
+        try:
+            raise_if_error(answer)
+        except Unanswered:
+            return False
+        return True
+
+    def _connect(self, node: Node) -> NodeWire:
+        return NodeWire(self._topology.address.url_of(node), lambda: Budget(ANSWER_WITHIN))
+
+
+_NO_ANSWER = ErrorReply("CLUSTERDOWN no answer")
