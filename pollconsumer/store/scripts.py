@@ -1,12 +1,14 @@
 """The Lua scripts, one file per operation. A header binds KEYS to words, and names the parts that the script NEEDS.
 
-A line ``-- PART name`` is replaced by the text of that part, ``-- EXPECT words`` by a read of each key by a command of
-its type: Redis does not roll back a failed script, so a key of another type must end it before anything has changed.
+A line ``-- PART name`` is replaced by the text of that part, which never stands in a loop, since the functions that it
+calls are made there. ``-- EXPECT words`` is replaced by a read of each key by a command of its type: Redis does not
+roll back a failed script, so a key of another type must end it before anything has changed.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from functools import cache, cached_property
 from pathlib import Path
 from typing import NamedTuple
@@ -22,6 +24,8 @@ _EXPECT = re.compile(r"-- EXPECT (.+)")
 _CONSTANTS = re.compile(r"\nlocal ([A-Z][A-Z0-9_]*(?:, [A-Z][A-Z0-9_]*)*) = ([^\n]*?)(?:  --.*)?(?=\n)")
 _NAME = re.compile(r"([A-Z][A-Z0-9_]+)\b")
 _FUNCTION = re.compile(r"\nlocal function (\w+).*?\nend(?=\n)", re.DOTALL)
+_BEGIN, _END = "\1", "\2"
+_MARK = re.compile(f"([{_BEGIN}{_END}])")
 _COMMENT = re.compile(r"\n *--(?! (?:KEYS|NEEDS|PART|EXPECT) ).*")
 
 _SIZE = {"list": "LLEN", "hash": "HLEN", "zset": "ZCARD"}
@@ -51,8 +55,8 @@ class Script:
         bound = ", ".join(f"KEYS[{i + 1}]" for i in range(len(self.keys)))
         binding = f"local {', '.join(self.keys)} = {bound} " if self.keys else ""
         needed, _, code = _compiled(source)
-        functions = _called([piece for part in needed.values() for piece in part.pieces], code)
-        self.code = (flags + binding + functions + code).encode()
+        placed = _placed([piece for part in needed.values() for piece in part.pieces], code)
+        self.code = (flags + binding + placed).encode()
         self.sha = sha1(self.code).encode()
 
     @cached_property
@@ -90,14 +94,50 @@ def expecting(source: str) -> str:
     )
 
 
-def _called(pieces: list[tuple[str, str]], code: str) -> str:
-    """``pieces`` without the functions that ``code`` does not reach: a script makes each of its functions in every
-    call."""
-    functions = ""
+class _Block:
+    """A script, or a part that is inserted in it: text and inserted parts, and the functions before it."""
+
+    def __init__(self, outer: _Block | None) -> None:
+        self.outer, self.functions = outer, ""
+        self.content: list[str | _Block] = []
+        self.text = ""
+
+    def __str__(self) -> str:
+        return self.functions + "".join(map(str, self.content))
+
+    def has(self, call: str) -> bool:
+        return call in self.text or call in self.functions
+
+    def is_in_any(self, blocks: Iterable[_Block]) -> bool:
+        return self.outer is not None and (self.outer in blocks or self.outer.is_in_any(blocks))
+
+
+def _placed(pieces: list[tuple[str, str]], marked: str) -> str:
+    """The code with its ``pieces``, but for functions that it does not reach. A function that only inserted parts call
+    stands at the beginning of each of them, all others before the code: a script makes those of a block whenever it
+    enters it, at some 0.3 µs each."""
+    block = root = _Block(None)
+    inner = list[_Block]()
+    for text in _MARK.split(marked):
+        if text == _BEGIN:
+            inner.append(_Block(block))
+            block.content.append(inner[-1])
+            block = inner[-1]
+        elif text == _END:
+            block = block.outer or root
+        else:
+            block.content.append(text)
+            block.text += text
     for name, text in reversed(pieces):  # each calls only those before it
-        if not name or f"{name}(" in code or f"{name}(" in functions:
-            functions = text + functions
-    return functions
+        call = f"{name}("
+        if not name or root.has(call):
+            root.functions = text + root.functions
+        else:
+            calling = [block for block in inner if block.has(call)]
+            for block in calling:
+                if not block.is_in_any(calling):
+                    block.functions = text + block.functions
+    return str(root)
 
 
 def _header(source: str, what: str) -> list[str]:
@@ -105,8 +145,8 @@ def _header(source: str, what: str) -> list[str]:
 
 
 def _with_parts(name: str) -> str:
-    """A file with the parts that are inserted in it, and in these."""
-    return _PART.sub(lambda found: _with_parts(f"parts/{found[1]}"), _read(name))
+    """A file with the parts that are inserted in it, and in these, between marks."""
+    return _PART.sub(lambda found: _BEGIN + _with_parts(f"parts/{found[1]}") + _END, _read(name))
 
 
 def _read(name: str) -> str:

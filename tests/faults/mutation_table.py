@@ -54,7 +54,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "parts/settle", "what is stale is not counted", "'complete', count - before,", "'complete', tonumber(ARGV[at]),"
     ),
     _lua("parts/settle", "row compare, completed", "if found_rows[i] == row then", "if found_rows[i] then"),
-    _lua("parts/settle", "row compare, settled otherwise", "if held == ARGV[at + 1] then", "if held then"),
+    _lua("parts/settle_otherwise", "row compare, settled otherwise", "if held == ARGV[at + 1] then", "if held then"),
     _lua("begin", "row compare", "if found_rows[i] == row then", "if found_rows[i] then"),
     _lua("begin", "a repeated beginning is not stale", "elseif found_rows[i] ~= new_row then", "else"),
     _lua(
@@ -64,7 +64,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "if true then stale",
     ),
     _lua(
-        "parts/settle",
+        "parts/settle_otherwise",
         "a repeated failure is not stale",
         "elseif not held or sub(held, 1, NEXT_ATTEMPT - 1) ~= sub(row, 1, NEXT_ATTEMPT - 1) then",
         "else",
@@ -82,14 +82,14 @@ MUTATIONS: tuple[Mutation, ...] = (
     # One place for each message
     _lua("parts/settle", "completed leaves flight", "    redis.call('ZREM', in_flight, unpack(gone))\n", ""),
     _lua(
-        "parts/settle",
+        "parts/settle_otherwise",
         "settled leaves flight",
         "    settled = true\n    redis.call('ZREM', in_flight, id)\n",
         "    settled = true\n",
     ),
     _lua("begin", "completed leaves flight", "if #gone > 0 then redis.call('ZREM', in_flight, unpack(gone)) end\n", ""),
-    _lua("parts/reserve", "state of what is popped", "state_of(row) ~= 'ready' or has_flag", "has_flag"),
-    _lua("parts/reserve", "id popped twice", "if seen[id] or row and", "if row and"),
+    _lua("parts/reserve_unusual", "state of what is popped", "state_of(row) ~= 'ready' or has_flag", "has_flag"),
+    _lua("parts/reserve_unusual", "id popped twice", "if seen[id] or row and", "if row and"),
     _lua("promote", "removed from the schedule", "  redis.call('ZREM', schedule, unpack(ids))\n", ""),
     _lua(
         "promote",
@@ -135,11 +135,16 @@ MUTATIONS: tuple[Mutation, ...] = (
         _lua(name, "records of a newer version", "if newer(record) then return 'newer' end", "")
         for name in ("cancel", "reschedule")
     ),
-    _lua("parts/reserve", "records of a newer version", "elseif newer(found_records[i]) then", "elseif false then"),
-    _lua("audit", "records of a newer version", "if not newer(record) and put_in_place", "if put_in_place"),
-    _lua("parts/settle", "expired frees its keys", "kind == 'dead' or kind == 'expire'", "kind == 'dead'"),
     _lua(
-        "parts/settle",
+        "parts/reserve_unusual",
+        "records of a newer version",
+        "elseif newer(found_records[i]) then",
+        "elseif false then",
+    ),
+    _lua("audit", "records of a newer version", "if not newer(record) and put_in_place", "if put_in_place"),
+    _lua("parts/settle_otherwise", "expired frees its keys", "kind == 'dead' or kind == 'expire'", "kind == 'dead'"),
+    _lua(
+        "parts/settle_otherwise",
         "expired drops a large record",
         "      if has_flag(byte(row, FLAGS), LARGE) then dropped[#dropped + 1] = id end\n      if has_flag(byte(row",
         "      if has_flag(byte(row",
@@ -154,8 +159,13 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     _lua("trim", "what is kept", "if sub(entry, 1, 6) >= horizon then break end", ""),
     # Limits
-    _lua("parts/reserve", "places of a concurrency key", "has_place = taken[key] < limits_of[i]", "has_place = true"),
-    _lua("parts/settle", "places given back", "    free_places(freed)\n", ""),
+    _lua(
+        "parts/reserve_unusual",
+        "places of a concurrency key",
+        "has_place = taken[key] < limits_of[i]",
+        "has_place = true",
+    ),
+    _lua("parts/let_go", "places given back", "    free_places(freed)\n", ""),
     _lua("parts/reserve", "pause", " and redis.call('EXISTS', paused) == 0", ""),
     _lua("parts/limits", "most in flight", "tonumber(most) - redis.call('ZCARD', in_flight)", "tonumber(most)"),
     _lua("parts/reserve", "quota counted", "if sixtieth then", "if false then"),
@@ -173,8 +183,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     _lua("parts/rates", "ledgers forgotten", "if #lapsed > 0 then redis.call('HDEL', rates, unpack(lapsed)) end", ""),
     _lua("parts/refunds", "charges taken back", "if sub(held, at, at + 5) == uncharged[2 * i] then", "if false then"),
     _lua("unreserve", "charges taken back", "if #uncharged > 0 and redis.call('EXISTS', rates) == 1", "if false"),
-    _lua("parts/settle", "charges taken back", "if #uncharged > 0 and redis.call('EXISTS', rates) == 1", "if false"),
-    _lua("parts/reserve", "a place given up", "standing = standing + offer_places(given_up[i])", ""),
+    _lua("parts/let_go", "charges taken back", "if #uncharged > 0 and redis.call('EXISTS', rates) == 1", "if false"),
+    _lua("parts/reserve", "a place given up", "standing = standing + offer(given_up[i])", ""),
     *(
         _lua(name, "booked no longer", "without_flag(without_flag(byte(row, FLAGS), WAITING), BOOKED)", _STILL_BOOKED)
         for name in ("cancel", "reschedule")
@@ -220,7 +230,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     _lua("enqueue", "unique key in the store", " or holder_of(key, now)", ""),
     _lua("enqueue", "unique key in the batch", "holder = keys[key] or ", "holder = "),
     _lua("redrive", "unique key of another", "if record and (not holder or holder == id) then", "if record then"),
-    _lua("parts/settle", "unique key freed at the end", "if #unique > 0 then free_keys(unique) end", ""),
+    _lua("parts/let_go", "unique key freed at the end", "if #unique > 0 then free_keys(unique) end", ""),
     _lua(
         "parts/unique_keys",
         "what has ended holds no key",

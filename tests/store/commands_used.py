@@ -32,15 +32,13 @@ def code_of(script: str) -> str:
     """A script, the parts that are inserted in it, and the functions of parts that any of these call; no comments."""
     parts = "".join(path.read_text("utf-8") for path in (LUA / "parts").glob("*.lua"))
     functions = {found[1]: found[0] for found in _FUNCTION.finditer(parts)}
-    text = (LUA / f"{script}.lua").read_text("utf-8")
-    inserted = [
-        (LUA / "parts" / f"{part}.lua").read_text("utf-8")
-        for part in re.findall(r"^-- PART (\w+)$", text, re.MULTILINE)
-    ]
-    pending, looked_at = [text, *inserted], set[str]()
+    pending, looked_at = [(LUA / f"{script}.lua").read_text("utf-8")], set[str]()
     code = ""
     while pending:
-        text = re.sub(r"--.*", "", expecting(pending.pop()))
+        text = pending.pop()
+        inserted = re.findall(r"^-- PART (\w+)$", text, re.MULTILINE)
+        pending += [(LUA / "parts" / f"{part}.lua").read_text("utf-8") for part in inserted]
+        text = re.sub(r"--.*", "", expecting(text))
         code += text
         called = (functions.keys() & set(re.findall(r"\b(\w+)\(", text))) - looked_at
         looked_at |= called

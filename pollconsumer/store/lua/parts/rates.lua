@@ -69,7 +69,7 @@ local function last_place(ledger)
 end
 
 -- Move a message into the schedule, if it must wait. Returns whether it must. One that waited has been booked before.
-local function waits_for_rate(id, row, record)
+waits_for_rate = function(id, row, record)
   local ledger, waited = ledger_of(record), has_flag(byte(row, FLAGS), BOOKED)
   if not ledger then return false end
   if #ledger.handed / 6 + (waited and 0 or #ledger.booked / 6) < ledger.most then return false end
@@ -90,7 +90,7 @@ local function waits_for_rate(id, row, record)
 end
 
 -- Charge a message that is handed out. Returns its row.
-local function charged(row, record)
+charged = function(row, record)
   local ledger, waited = ledger_of(record), has_flag(byte(row, FLAGS), BOOKED)
   if ledger then
     ledger.handed = ledger.handed .. stamp
@@ -100,7 +100,7 @@ local function charged(row, record)
 end
 
 -- Of fields, those looked at are twice as many as the new ones; what does not count any more is forgotten.
-local function keep_ledgers()
+keep_ledgers = function()
   local kept = {}
   for field, ledger in pairs(ledgers) do
     local last, last_booked = sub(ledger.handed, -6), sub(ledger.booked, -6)

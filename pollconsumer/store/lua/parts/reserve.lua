@@ -13,56 +13,9 @@ local new_rows, flight = {}, {0, LONG}
 local seen = {}  -- ids popped
 local hard_end = now + tonumber(ARGV[4])
 
--- The tick at which a message of priority 0 became ready; 0 for a duplicate.
-local function tick_of(id)
-  local row = redis.call('HGET', rows, id)
-  if row then return well_formed(row) and state_of(row) == 'ready' and number6(row, ENQUEUED) * TICKS or 0 end
-  local record = readable(redis.call('HGET', records, id))
-  return record and number6(record, RECORD_SCHEDULED) * TICKS or 0
-end
-
--- Merges the list of priority 0 with the sorted set of others, unless the set is empty.
 local function pop(count)
   if ranked == 0 then return redis.call('LPOP', ready, count) or {} end
-  local ids = {}
-  while #ids < count do
-    local wanted_still, popped = count - #ids, nil
-    local score = tonumber(redis.call('ZRANGE', ready_by_priority, 0, 0, 'WITHSCORES')[2])
-    local first = redis.call('LINDEX', ready, 0)
-    local tick = first and tick_of(first)
-    if first and (not score or tick <= score) then
-      local run = math.min(wanted_still, redis.call('LLEN', ready))
-      local last_tick = score and tick_of(redis.call('LINDEX', ready, run - 1))
-      local whole_run = not score or last_tick > 0 and last_tick <= score
-      popped = redis.call('LPOP', ready, whole_run and run or 1)
-    elseif score then
-      local below = first and '(' .. decimal(tick) or '+inf'
-      popped = redis.call('ZRANGEBYSCORE', ready_by_priority, '-inf', below, 'LIMIT', 0, wanted_still)
-      redis.call('ZREM', ready_by_priority, unpack(popped))
-    else
-      break
-    end
-    for i = 1, #popped do ids[#ids + 1] = popped[i] end
-  end
-  return ids
-end
-
-local function make_dead(id, row, record, problem)
-  row = row or record and fresh_row(record) or '\0\0\128\0\0\0\0\0' .. string.rep(NEVER, 9)
-  local flags = byte(row, FLAGS)
-  if has_flag(flags, PARKED) then
-    redis.call('SREM', parked, id)
-    flags = flags - PARKED
-  end
-  if record and has_flag(flags, UNIQUE) then free_keys({id, record}) end
-  row = set(row, FLAGS, char(flags) .. 'd', STARTED, NEVER, ENDED, be6(now))
-  problem = 'malformed: ' .. problem
-  redis.call('HSET', rows, id, row)
-  redis.call('HSET', errors, id, problem)
-  redis.call('ZADD', dead_letters, now, id)
-  count_settled(row, 'dead', 1)
-  local at = #malformed
-  malformed[at + 1], malformed[at + 2], malformed[at + 3] = id, row, problem
+-- PART pop_by_priority
 end
 
 -- Hard ends are a millisecond apart, to return messages in that order. A row is returned once for those that follow each
@@ -75,18 +28,6 @@ local function hand_out(id, row, record)
   flight[2 * count + 1], flight[2 * count + 2] = hard_end + count - 1, id
   reserved[3 * count - 2], reserved[3 * count - 1], reserved[3 * count] = id, row == last_row and '' or row, record
   last_row = row
-end
-
--- Back into the schedule, unchanged, for a newer version.
-local function set_newer_aside(ids)
-  local head = redis.call('ZRANGE', schedule, 0, 0, 'WITHSCORES')[2]
-  local entries = {}
-  for i = 1, #ids do
-    entries[2 * i - 1], entries[2 * i] = due_score(now + ASIDE_MS), ids[i]
-  end
-  redis.call('ZADD', schedule, unpack(entries))
-  newer_ones = newer_ones + #ids
-  if not head or (now + ASIDE_MS) * 1000 < tonumber(head) then wake(schedule_marker) end
 end
 
 -- Rows of messages with small records that are reserved for the first time, by what their records say before the payload,
@@ -131,37 +72,15 @@ local function later_row(row)
   return later_rows[head] .. sub(row, ENDED)
 end
 
--- By concurrency key, the places taken, read for all messages of a batch at once; the keys of which any is taken.
-local taken, taking = {}, {}
-
--- From the first message with a key on. Returns limits and keys by position; those of a corrupt record are not used.
-local function count_places(found_records, first)
-  local limits_of, keys_of, keys = {}, {}, {}
-  for i = first, #found_records do
-    local most, key = concurrency(found_records[i])
-    limits_of[i], keys_of[i] = most, key
-    if key and not taken[key] then keys[#keys + 1], taken[key] = key, 0 end
-  end
-  if #keys > 0 then
-    local counts = redis.call('HMGET', places_taken, unpack(keys))
-    for i = 1, #keys do taken[keys[i]] = tonumber(counts[i] or 0) or 0 end
-  end
-  return limits_of, keys_of
-end
-
-local function open_rates()
--- PART rates
-  return waits_for_rate, charged, keep_ledgers
-end
-
+-- By concurrency key, the places taken, read for all messages of a batch at once; the keys of which any is taken; those with
+-- a place that was offered to a message which must wait for its rate.
+local taken, taking, given_up = {}, {}, {}
+local offer = nil  -- offers places; once one is given up
 local waits_for_rate, charged, keep_ledgers = nil, nil, nil  -- once a message has a rate
-local given_up = {}  -- concurrency keys with a place that was offered to a message which must wait for its rate
 
 -- Returns whether any of `ids` could not be reserved: another may take its place.
 local function reserve_popped(ids)
-  local duplicates, passed_over = 0, false
-  local waiting_rows, entries, number, newer_ids = {}, {}, nil, {}
-  local limits_of, keys_of = nil, nil  -- by position, see count_places
+  local passed_over, look_at, put_aside = false, nil, nil  -- functions once a message is unusual
   local found_rows = redis.call('HMGET', rows, unpack(ids))
   local found_records = redis.call('HMGET', records, unpack(ids))
   for i = 1, #ids do
@@ -183,76 +102,15 @@ local function reserve_popped(ids)
     elseif ends and row and byte(row, FLAGS) < PARKED and byte(record, RECORD_FLAGS) < PARKED and not seen[id]
       and state_of(row) == 'ready' then
       hand_out(id, later_row(row), record)  -- the same after a due time, or an attempt
-    elseif seen[id] or row and (state_of(row) ~= 'ready' or has_flag(byte(row, FLAGS), WAITING)) then
-      duplicates, passed_over = duplicates + 1, true
-    elseif newer(found_records[i]) then
-      if row and in_line(row) then duplicates = duplicates + 1 end
-      newer_ids[#newer_ids + 1] = id
-      passed_over = true
-    elseif found_rows[i] and not row then
-      make_dead(id, nil, record, 'its row cannot be read')
-      passed_over = true
-    elseif not record then
-      if not found_rows[i] and not found_records[i] and tonumber(redis.call('HGET', counters, DUPLICATES) or 0) > duplicates then
-        duplicates = duplicates + 1
-      else
-        if row and in_line(row) then duplicates = duplicates + 1 end
-        make_dead(id, row, nil, found_records[i] and 'its record cannot be read' or 'its record is missing')
-      end
-      passed_over = true
     else
-      local has_place = true
-      if row and has_flag(byte(row, FLAGS), PARKED) then
-        redis.call('SREM', parked, id)
-        row = set(row, FLAGS, char(byte(row, FLAGS) - PARKED))
+      if not look_at then
+-- PART reserve_unusual
       end
-      local key
-      if has_flag(byte(record, RECORD_FLAGS), CONCURRENCY) then
-        if not keys_of then limits_of, keys_of = count_places(found_records, i) end
-        key = keys_of[i]
-      end
-      local was_in_line = key and row and in_line(row)
-      if was_in_line then duplicates = duplicates + 1 end
-      local rated, rate_allows = has_flag(byte(record, RECORD_FLAGS), RATE), true
-      if rated then
-        if not charged then waits_for_rate, charged, keep_ledgers = open_rates() end
-        rate_allows = not waits_for_rate(id, row or fresh_row(record), record)
-      end
-      if not rate_allows then
-        has_place = false
-        if was_in_line then
-          redis.call('ZREM', waiting_for_place, line_entry(id, row, key))
-          given_up[#given_up + 1] = key
-        end
-      elseif key then
-        has_place = taken[key] < limits_of[i]
-        if not has_place then
-          number = (number or FIRST_NUMBER + redis.call('HINCRBY', counters, 'stood in line', #ids) - #ids) + 1
-          waiting_rows[#waiting_rows + 1] = id
-          entries[#entries + 1] = 0
-          waiting_rows[#waiting_rows + 1], entries[#entries + 1] = waiting_row(id, row or fresh_row(record), key, number)
-        else
-          taken[key], taking[key] = taken[key] + 1, true
-          if was_in_line then redis.call('ZREM', waiting_for_place, line_entry(id, row, key)) end
-        end
-      end
-      if not has_place then
-        passed_over = true
-      else
-        if rated then row = charged(row or fresh_row(record), record) end
-        hand_out(id, row and later_row(row) or first_row(record, ends, handler_begins), record)
-      end
+      look_at(i, id, row, record, ends, handler_begins)
     end
     seen[id] = true
   end
-  if #waiting_rows > 0 then
-    redis.call('HSET', rows, unpack(waiting_rows))
-    redis.call('ZADD', waiting_for_place, unpack(entries))
-  end
-  if #newer_ids > 0 then set_newer_aside(newer_ids) end
-  -- A repeated id that another program pushed was never counted.
-  local counted = duplicates > 0 and tonumber(redis.call('HGET', counters, DUPLICATES) or 0) or 0
-  if counted > 0 then redis.call('HINCRBY', counters, DUPLICATES, -math.min(duplicates, counted)) end
+  if put_aside then put_aside() end
   return passed_over
 end
 
@@ -273,7 +131,7 @@ if count > 0 then
 end
 if keep_ledgers then keep_ledgers() end
 standing = standing - looked
-for i = 1, #given_up do standing = standing + offer_places(given_up[i]) end
+for i = 1, #given_up do standing = standing + offer(given_up[i]) end
 -- Without ids there are no duplicates: another count is corrupt.
 local duplicates = count == 0 and tonumber(redis.call('HGET', counters, DUPLICATES) or 0) or 0
 if duplicates ~= 0 and standing == 0 then

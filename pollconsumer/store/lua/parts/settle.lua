@@ -80,73 +80,9 @@ if completions > 0 then
 end
 
 local released, uncharged = {}, {}  -- uncharged: see refunds.lua
-for at = others, #ARGV, 7 do
-  local id, row, kind, ms, text = ARGV[at], ARGV[at + 2], ARGV[at + 3], tonumber(ARGV[at + 4]), ARGV[at + 5]
-  local held = redis.call('HGET', rows, id)
-  if held == ARGV[at + 1] then
-    settled = true
-    redis.call('ZREM', in_flight, id)
-    if text ~= '' then redis.call('HSET', errors, id, text) end
-    local stopped = was_to_stop(id) or kind == 'cancel'
-    if not stopped and (kind == 'release' or kind == 'park' or kind == 'expire') then
-      uncharged[#uncharged + 1], uncharged[#uncharged + 2] = id, six(held, RESERVED)
-    end
-    if byte(row, FLAGS) > 0 and (stopped or kind ~= 'release') then
-      keyed[#keyed + 1], has_ended[id] = id, stopped or kind == 'dead' or kind == 'expire'
-    end
-    count_settled(held, stopped and 'cancel' or kind, 1, tonumber(ARGV[at + 6]))
-    if stopped then
-      cancel_stopped(id, row, now)
-      if has_flag(byte(row, FLAGS), LARGE) then dropped[#dropped + 1] = id end
-    elseif kind == 'expire' then
-      redis.call('RPUSH', expired, sub(row, ENDED, SCHEDULED - 1) .. id)
-      redis.call('HSET', rows, id, row)
-      if has_flag(byte(row, FLAGS), LARGE) then dropped[#dropped + 1] = id end
-      if has_flag(byte(row, FLAGS), CHECKPOINT) then redis.call('HDEL', checkpoints, id) end
-    elseif kind == 'dead' then
-      redis.call('HSET', rows, id, row)
-      redis.call('ZADD', dead_letters, number6(row, ENDED), id)
-    elseif kind == 'release' then
-      released[#released + 1], released[#released + 2] = id, row
-    else
-      local due = now + ms
-      local head = redis.call('ZRANGE', schedule, 0, 0, 'WITHSCORES')[2]
-      redis.call('HSET', rows, id, set(row, NEXT_ATTEMPT, be6(due)))
-      redis.call('ZADD', schedule, due_score(due), id)
-      if kind == 'park' then redis.call('SADD', parked, id) end
-      if not head or due * 1000 < tonumber(head) then wake(schedule_marker) end
-    end
-  elseif not held or sub(held, 1, NEXT_ATTEMPT - 1) ~= sub(row, 1, NEXT_ATTEMPT - 1) then
-    stale[#stale + 1] = id
-  end
+if others <= #ARGV then
+-- PART settle_otherwise
 end
-
-if #uncharged > 0 and redis.call('EXISTS', rates) == 1 then
--- PART refunds
+if #uncharged > 0 or #keyed > 0 or #released > 0 then
+-- PART let_go
 end
-if #keyed > 0 then
-  local found, unique, freed = redis.call('HMGET', records, unpack(keyed)), {}, {}
-  for i = 1, #keyed do
-    local id, record = keyed[i], readable(found[i])
-    if record then
-      local flags, _, key = byte(record, RECORD_FLAGS)
-      if has_ended[id] and has_flag(flags, UNIQUE) then unique[#unique + 1], unique[#unique + 2] = id, record end
-      if has_flag(flags, CONCURRENCY) then
-        _, key = concurrency(record)
-        freed[#freed + 1] = key
-      end
-    end
-  end
-  if #unique > 0 then free_keys(unique) end
-  if #freed > 0 then
-    free_places(freed)
-    -- After all are freed, in the order of the line.
-    local offered = redis.call('ZCARD', waiting_for_place) > 0 and {}
-    for i = offered and #freed or 0, 1, -1 do
-      if not offered[freed[i]] then offer_places(freed[i]) end
-      offered[freed[i]] = true
-    end
-  end
-  if #dropped > 0 then redis.call('HDEL', records, unpack(dropped)) end
-end
-for i = 1, #released, 2 do return_to_queue(released[i], released[i + 1]) end

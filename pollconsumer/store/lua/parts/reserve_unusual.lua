@@ -1,0 +1,126 @@
+-- In a step, what to do with a popped message that has a key or a rate, or that cannot be handed out.
+
+local duplicates, waiting_rows, entries, number, newer_ids = 0, {}, {}, nil, {}
+local limits_of, keys_of = nil, nil  -- by position, see count_places
+
+local function make_dead(id, row, record, problem)
+  row = row or record and fresh_row(record) or '\0\0\128\0\0\0\0\0' .. string.rep(NEVER, 9)
+  local flags = byte(row, FLAGS)
+  if has_flag(flags, PARKED) then
+    redis.call('SREM', parked, id)
+    flags = flags - PARKED
+  end
+  if record and has_flag(flags, UNIQUE) then free_keys({id, record}) end
+  row = set(row, FLAGS, char(flags) .. 'd', STARTED, NEVER, ENDED, be6(now))
+  problem = 'malformed: ' .. problem
+  redis.call('HSET', rows, id, row)
+  redis.call('HSET', errors, id, problem)
+  redis.call('ZADD', dead_letters, now, id)
+  count_settled(row, 'dead', 1)
+  local at = #malformed
+  malformed[at + 1], malformed[at + 2], malformed[at + 3] = id, row, problem
+end
+
+-- Back into the schedule, unchanged, for a newer version.
+local function set_newer_aside(ids)
+  local head = redis.call('ZRANGE', schedule, 0, 0, 'WITHSCORES')[2]
+  local entries = {}
+  for i = 1, #ids do
+    entries[2 * i - 1], entries[2 * i] = due_score(now + ASIDE_MS), ids[i]
+  end
+  redis.call('ZADD', schedule, unpack(entries))
+  newer_ones = newer_ones + #ids
+  if not head or (now + ASIDE_MS) * 1000 < tonumber(head) then wake(schedule_marker) end
+end
+
+-- From the first message with a key on. Returns limits and keys by position; those of a corrupt record are not used.
+local function count_places(found_records, first)
+  local limits_of, keys_of, keys = {}, {}, {}
+  for i = first, #found_records do
+    local most, key = concurrency(found_records[i])
+    limits_of[i], keys_of[i] = most, key
+    if key and not taken[key] then keys[#keys + 1], taken[key] = key, 0 end
+  end
+  if #keys > 0 then
+    local counts = redis.call('HMGET', places_taken, unpack(keys))
+    for i = 1, #keys do taken[keys[i]] = tonumber(counts[i] or 0) or 0 end
+  end
+  return limits_of, keys_of
+end
+
+look_at = function(i, id, row, record, ends, handler_begins)
+  if seen[id] or row and (state_of(row) ~= 'ready' or has_flag(byte(row, FLAGS), WAITING)) then
+    duplicates, passed_over = duplicates + 1, true
+  elseif newer(found_records[i]) then
+    if row and in_line(row) then duplicates = duplicates + 1 end
+    newer_ids[#newer_ids + 1] = id
+    passed_over = true
+  elseif found_rows[i] and not row then
+    make_dead(id, nil, record, 'its row cannot be read')
+    passed_over = true
+  elseif not record then
+    if not found_rows[i] and not found_records[i] and tonumber(redis.call('HGET', counters, DUPLICATES) or 0) > duplicates then
+      duplicates = duplicates + 1
+    else
+      if row and in_line(row) then duplicates = duplicates + 1 end
+      make_dead(id, row, nil, found_records[i] and 'its record cannot be read' or 'its record is missing')
+    end
+    passed_over = true
+  else
+    local has_place = true
+    if row and has_flag(byte(row, FLAGS), PARKED) then
+      redis.call('SREM', parked, id)
+      row = set(row, FLAGS, char(byte(row, FLAGS) - PARKED))
+    end
+    local key
+    if has_flag(byte(record, RECORD_FLAGS), CONCURRENCY) then
+      if not keys_of then limits_of, keys_of = count_places(found_records, i) end
+      key = keys_of[i]
+    end
+    local was_in_line = key and row and in_line(row)
+    if was_in_line then duplicates = duplicates + 1 end
+    local rated, rate_allows = has_flag(byte(record, RECORD_FLAGS), RATE), true
+    if rated then
+      if not charged then
+-- PART rates
+      end
+      rate_allows = not waits_for_rate(id, row or fresh_row(record), record)
+    end
+    if not rate_allows then
+      has_place = false
+      if was_in_line then
+        redis.call('ZREM', waiting_for_place, line_entry(id, row, key))
+        given_up[#given_up + 1] = key
+        offer = offer or function(free) return offer_places(free) end
+      end
+    elseif key then
+      has_place = taken[key] < limits_of[i]
+      if not has_place then
+        number = (number or FIRST_NUMBER + redis.call('HINCRBY', counters, 'stood in line', #ids) - #ids) + 1
+        waiting_rows[#waiting_rows + 1] = id
+        entries[#entries + 1] = 0
+        waiting_rows[#waiting_rows + 1], entries[#entries + 1] = waiting_row(id, row or fresh_row(record), key, number)
+      else
+        taken[key], taking[key] = taken[key] + 1, true
+        if was_in_line then redis.call('ZREM', waiting_for_place, line_entry(id, row, key)) end
+      end
+    end
+    if not has_place then
+      passed_over = true
+    else
+      if rated then row = charged(row or fresh_row(record), record) end
+      hand_out(id, row and later_row(row) or first_row(record, ends, handler_begins), record)
+    end
+  end
+end
+
+put_aside = function()
+  if #waiting_rows > 0 then
+    redis.call('HSET', rows, unpack(waiting_rows))
+    redis.call('ZADD', waiting_for_place, unpack(entries))
+  end
+  if #newer_ids > 0 then set_newer_aside(newer_ids) end
+  -- A repeated id that another program pushed was never counted.
+  local counted = duplicates > 0 and tonumber(redis.call('HGET', counters, DUPLICATES) or 0) or 0
+  if counted > 0 then redis.call('HINCRBY', counters, DUPLICATES, -math.min(duplicates, counted)) end
+end
