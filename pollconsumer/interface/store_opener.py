@@ -9,9 +9,11 @@ from pollconsumer.interface.logs import tell_of_store, warn_of_store
 from pollconsumer.interface.settings.model import Settings
 from pollconsumer.runtime.own_files import OwnFiles
 from pollconsumer.runtime.store_opener import EMBEDDED, StoreOpener
+from pollconsumer.store.producer import Producer
 
 if TYPE_CHECKING:
     from pollconsumer.store.connecting.strict import Strict
+    from pollconsumer.store.connecting.wire import Wire
 
 
 def strict_of(settings: Settings) -> Strict | None:
@@ -21,6 +23,16 @@ def strict_of(settings: Settings) -> Strict | None:
     from pollconsumer.store.connecting.strict import Strict  # few settings ask for it
 
     return Strict(settings.strict.replicas, settings.strict.within, settings.strict.aof)
+
+
+def producer_of(settings: Settings, wire: Wire) -> Producer:
+    """Enqueues as the settings say."""
+    strict = strict_of(settings)
+    if strict is None:
+        return Producer(wire, settings.namespace)
+    from pollconsumer.store.strict_producer import StrictProducer
+
+    return StrictProducer(wire, settings.namespace, strict)
 
 
 def opener_of(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, repeat
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from pollconsumer.core.errors import Conflict, NodeLost, NotReplicated, OutcomeUnknown, StoreUnreachable
+from pollconsumer.core.errors import Conflict, NodeLost, OutcomeUnknown, StoreUnreachable
 from pollconsumer.core.message import NO_OPTIONS, OPTIONS, Alike, NewMessage
 from pollconsumer.store import rows
 from pollconsumer.store.connecting.patience import SYSTEM_CLOCKS, Clocks
@@ -15,9 +15,6 @@ from pollconsumer.store.connecting.wire import Wire
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.rights import PRODUCER
 from pollconsumer.store.server import TIME, to_ms
-
-if TYPE_CHECKING:
-    from pollconsumer.store.connecting.strict import Strict
 
 Trip = list[list[NewMessage]]
 """Batches, each for one queue, sent in one write."""
@@ -51,12 +48,10 @@ class Origin(NamedTuple):
 
 
 class Producer:
-    """``strict`` for messages that must survive the promotion of a replica."""
+    rights = PRODUCER
 
-    def __init__(
-        self, wire: Wire, namespace: str, strict: Strict | None = None, clocks: Clocks = SYSTEM_CLOCKS
-    ) -> None:
-        self.wire, self._strict, self._clocks = wire, strict, clocks
+    def __init__(self, wire: Wire, namespace: str, clocks: Clocks = SYSTEM_CLOCKS) -> None:
+        self.wire, self._clocks = wire, clocks
         self.keys = Keys(namespace)
         self._registered: set[str] = set()
         self._heads: dict[str, tuple[Any, ...]] = {}
@@ -68,7 +63,7 @@ class Producer:
         The first of a queue goes the general way, which looks at the types of all keys. Of any, only the first try is
         made so, since a repetition may find the id.
         """
-        if message[OPTIONS] != NO_OPTIONS or self._strict is not None:
+        if message[OPTIONS] != NO_OPTIONS:
             return self.enqueue([message])[0]
         head = self._heads.get(message.queue)
         if head is None:
@@ -97,11 +92,7 @@ class Producer:
     def enqueue_alike(self, messages: Alike) -> Iterable[tuple[str, bool]]:
         """`enqueue` them: id, and whether it is a duplicate, of each. Hot path: as `enqueue_one`, in one round trip."""
         batches = [messages[at : at + ENQUEUE_BATCH] for at in range(0, len(messages), ENQUEUE_BATCH)]
-        if (
-            not 0 < len(batches) <= ENQUEUE_BATCHES
-            or self._strict is not None
-            or sum(map(len, messages.payloads)) > ENQUEUE_BYTES
-        ):
+        if not 0 < len(batches) <= ENQUEUE_BATCHES or sum(map(len, messages.payloads)) > ENQUEUE_BYTES:
             return self.enqueue(messages)
         self.register(messages.queue)
         script, record = self.wire.scripts["enqueue_alike"], rows.new_record(messages[0]._replace(payload=b""))
@@ -145,7 +136,7 @@ class Producer:
     ) -> list[Enqueued]:
         """What the answer of `enqueue.lua` for a batch says. Raises what `enqueue_batches` does."""
         if held == 0:
-            raise OutcomeUnknown(_ids_of(trip))
+            raise OutcomeUnknown(ids_of(trip))
         if isinstance(held, int):
             conflicting = batch[held - 1].id
             error = Conflict("message id", conflicting, "it has another handler or payload: choose another id")
@@ -162,17 +153,7 @@ class Producer:
 
     def _send(self, trip: Trip, origin: Origin | None, done: int) -> list[Any]:
         """Answers of one round trip, after ``done`` messages of the same call."""
-        commands = self._commands(trip, origin, done, "")
-        if (strict := self._strict) is None:
-            return self._call(commands, lambda: trip, origin, done)
-        awaiting = strict.awaiting(self.wire.replicas, [self.keys.queue(batch[0].queue, "counters") for batch in trip])
-        answers = self._call(commands + awaiting, lambda: trip, origin, done, awaiting, strict.within)
-        if awaiting and (problem := strict.shortfall(answers[-1], self.wire.replicas)):
-            self.wire.close()  # the server may not be the primary any more
-            accepted = [entry for entry, held in zip(trip, answers, strict=False) if isinstance(held, list)]
-            if accepted:
-                raise NotReplicated(_ids_of(accepted), problem)
-        return answers[: len(trip)]
+        return self._call(self._commands(trip, origin, done, ""), lambda: trip, origin, done)
 
     def _call(
         self,
@@ -202,7 +183,7 @@ class Producer:
             raise
         except StoreUnreachable as error:
             if error.sent:
-                raise OutcomeUnknown(_ids_of(trip())) from None
+                raise OutcomeUnknown(ids_of(trip())) from None
             raise
 
     def _commands(self, trip: Trip, origin: Origin | None, done: int, bound: str) -> list[tuple[Any, ...]]:
@@ -217,17 +198,17 @@ class Producer:
     def register(self, queue: str, rights: str | None = None) -> None:
         """Make the queue known to the mover, before its first message.
 
-        PermissionDenied if any of ``rights``, by default a producer's, is missing.
+        PermissionDenied if any of ``rights``, by default ours, is missing.
         """
         if queue not in self._registered:
-            rights = rights or (PRODUCER if self._strict is None else f"{PRODUCER} {self._strict.right}")
+            rights = rights or self.rights
             keys = [self.keys.control("queues"), self.keys.control("queues_marker")]
             args = [queue, self.keys.queue(queue, "rows"), *rights.split(), *self.wire.rights]
             refuse_without(self.wire.call("register", keys, args))
             self._registered.add(queue)
 
 
-def _ids_of(trip: Trip) -> list[str]:
+def ids_of(trip: Trip) -> list[str]:
     return [message.id for batch in trip for message in batch]
 
 

@@ -429,7 +429,12 @@ MUTATIONS: tuple[Mutation, ...] = (
     _python("connecting/replies", "refusal", "    if lacking:", "    if False:"),
     _python("redis_store", "rights of a launch in a queue", "self.register(queue, LAUNCH)", "self.register(queue)"),
     _python("producer", "rights of a producer in a queue", '"rows"), *rights.split(), *self.wire.rights]', '"rows")]'),
-    _python("producer", "rights of one that waits for replicas", 'f"{PRODUCER} {self._strict.right}"', "PRODUCER"),
+    _python(
+        "strict_producer",
+        "rights of one that waits for replicas",
+        'f"{Producer.rights} {strict.right}"',
+        "Producer.rights",
+    ),
     _python("leases", "rights of a launch", "            demand(self._wire, LAUNCH if", "            str(LAUNCH if"),
     _python(
         "connecting/strict",

@@ -91,6 +91,7 @@ NEAREST = {
     "settle_otherwise": ["rates", "settling", "expiry", "concurrency_keys"],
     "step": ["settling"],
     "strict": ["replicas"],
+    "strict_producer": ["replicas", "rights"],
     "removal": ["too_late"],
     "trim": ["trimming", "id_memory"],
     "trigger": ["putting"],

@@ -12,15 +12,16 @@ from pollconsumer.core.errors import OutcomeUnknown, StoreRefused
 from pollconsumer.core.message import Alike, NewMessage
 from pollconsumer.interface.api.app import PollConsumer
 from pollconsumer.store.connecting.strict import Strict
-from pollconsumer.store.producer import ENQUEUE_BYTES, Enqueued
+from pollconsumer.store.producer import ENQUEUE_BYTES, Enqueued, Producer
 from pollconsumer.store.redis_store import RedisStore
+from pollconsumer.store.strict_producer import StrictProducer
 from tests.conftest import NAMESPACE
 from tests.store.acting import QUEUE, Launch, Looking, message, names
 from tests.store.servers import snapshot
-from tests.store.test_enqueue_new import STEPS, Hasty, History, losing_replies, scripts_sent
+from tests.store.test_enqueue_new import STEPS, AllHaveIt, Hasty, History, losing_replies, scripts_sent
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 SHORT = "enqueue_alike"
 
@@ -33,7 +34,7 @@ def three_of(new: NewMessage) -> Alike:
     return Alike(new.queue, new.handler, [f"{new.id}-{n}" for n in range(3)], [new.payload] * 3)
 
 
-def enqueued(store: RedisStore, messages: Alike) -> list[Enqueued]:
+def enqueued(store: Producer, messages: Alike) -> list[Enqueued]:
     return [Enqueued(*pair) for pair in store.enqueue_alike(messages)]
 
 
@@ -42,15 +43,20 @@ def accepted(messages: Sequence[NewMessage]) -> list[Enqueued]:
 
 
 @given(st.lists(STEPS, max_size=15))
-def test_the_same_history_leaves_the_same_store_by_both_ways(steps: list[tuple[str, dict[str, Any]]]) -> None:
-    short = History(lambda store, new: enqueued(store, three_of(new)))
-    long = History(lambda store, new: store.enqueue(list(three_of(new))))
-    for history in (short, long):
+def test_the_same_history_leaves_the_same_store_by_each_way(steps: list[tuple[str, dict[str, Any]]]) -> None:
+    def short_of(store: Producer) -> Callable[[NewMessage], object]:
+        return lambda new: enqueued(store, three_of(new))
+
+    long = History(lambda store: lambda new: store.enqueue(list(three_of(new))))
+    short = History(short_of)
+    strict = History(lambda store: short_of(StrictProducer(store.wire, NAMESPACE, Strict(None, 0.5))))
+    for history in (long, short, strict):
         for n, step in enumerate(steps):
             history.take(n, *step)
-    assert short.told == long.told
-    assert snapshot(short.store.wire) == snapshot(long.store.wire)
-    for history in (short, long):
+    for history in (short, strict):
+        assert history.told == long.told
+        assert snapshot(history.store.wire) == snapshot(long.store.wire)
+    for history in (long, short, strict):
         history.opener.close()
 
 
@@ -78,12 +84,16 @@ def test_no_message_too_many_or_too_large_ones_take_the_long_way(
     assert look.listed("ready") == messages.ids
 
 
-def test_messages_that_replicas_must_have_take_the_long_way(wire: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = RedisStore(wire, NAMESPACE, Strict(None, 0.5))
+@pytest.mark.parametrize(("replicas", "way"), [(0, SHORT), (1, "enqueue")])
+def test_messages_that_a_replica_must_have_take_the_long_way(
+    wire: Any, monkeypatch: pytest.MonkeyPatch, replicas: int, way: str
+) -> None:
+    store = StrictProducer(wire, NAMESPACE, AllHaveIt(None, 0.5))
     store.enqueue([message("first")])
+    wire.replicas = replicas  # as it would be greeted
     sent = scripts_sent(store, monkeypatch)
     assert enqueued(store, alike(2)) == accepted(alike(2))
-    assert sent == ["enqueue"]
+    assert sent == [way]
 
 
 def test_an_id_that_the_queue_has_is_a_duplicate_and_the_others_are_accepted(store: RedisStore, look: Looking) -> None:

@@ -16,8 +16,9 @@ from pollconsumer.interface.testing.memory import MemoryOpener
 from pollconsumer.store.connecting.patience import Patience
 from pollconsumer.store.connecting.replies import Unanswered
 from pollconsumer.store.connecting.strict import Strict
-from pollconsumer.store.producer import Enqueued
+from pollconsumer.store.producer import Enqueued, Producer
 from pollconsumer.store.redis_store import RedisStore
+from pollconsumer.store.strict_producer import StrictProducer
 from tests.conftest import NAMESPACE
 from tests.store.acting import HOUR, QUEUE, Launch, Looking, message, names, retry
 from tests.store.servers import snapshot
@@ -26,6 +27,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 SHORT = "enqueue_new"
+
+
+class AllHaveIt(Strict):
+    """Whoever is asked."""
+
+    def shortfall(self, answer: Any, connected: int) -> str:  # noqa: ARG002  the overridden one's
+        return ""
+
+
 OPTIONS: list[dict[str, Any]] = [
     {},
     {"payload": b"x" * 2000},
@@ -45,19 +55,20 @@ STEPS: st.SearchStrategy[tuple[str, dict[str, Any]]] = st.one_of(
 
 
 class History:
-    """What happens in one store; each message is enqueued with ``way``."""
+    """What happens in one store; each message is enqueued with ``way`` of it."""
 
-    def __init__(self, way: Callable[[RedisStore, NewMessage], object]) -> None:
-        self.way, self.clock = way, VirtualClock(datetime(2026, 1, 1, tzinfo=UTC))
+    def __init__(self, way: Callable[[RedisStore], Callable[[NewMessage], object]]) -> None:
+        self.clock = VirtualClock(datetime(2026, 1, 1, tzinfo=UTC))
         self.opener = MemoryOpener(NAMESPACE, self.clock)
         self.store = self.opener.store()
+        self.way = way(self.store)
         self.launch = Launch(self.store)
         self.told: list[Any] = []
 
     def take(self, n: int, name: str, options: dict[str, Any]) -> None:
         self.clock.now_ms += 7
         if name == "enqueue":
-            self.told.append(self.way(self.store, message(f"m{n}", **options)))
+            self.told.append(self.way(message(f"m{n}", **options)))
         elif name == "wait":
             self.clock.now_ms += HOUR
         elif name == "wake":
@@ -74,19 +85,22 @@ class History:
 
 
 @given(st.lists(STEPS, max_size=25))
-def test_the_same_history_leaves_the_same_store_by_both_ways(steps: list[tuple[str, dict[str, Any]]]) -> None:
-    short = History(lambda store, new: store.enqueue_one(new))
-    long = History(lambda store, new: store.enqueue([new])[0])
-    for history in (short, long):
+def test_the_same_history_leaves_the_same_store_by_each_way(steps: list[tuple[str, dict[str, Any]]]) -> None:
+    """That of a producer that would wait for replicas is the short one: there are none."""
+    long = History(lambda store: lambda new: store.enqueue([new])[0])
+    short = History(lambda store: store.enqueue_one)
+    strict = History(lambda store: StrictProducer(store.wire, NAMESPACE, Strict(None, 0.5)).enqueue_one)
+    for history in (long, short, strict):
         for n, step in enumerate(steps):
             history.take(n, *step)
-    assert short.told == long.told
-    assert snapshot(short.store.wire) == snapshot(long.store.wire)
-    for history in (short, long):
+    for history in (short, strict):
+        assert history.told == long.told
+        assert snapshot(history.store.wire) == snapshot(long.store.wire)
+    for history in (long, short, strict):
         history.opener.close()
 
 
-def scripts_sent(store: RedisStore, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def scripts_sent(store: Producer, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Names of those sent from now on."""
     sent: list[str] = []
     once = store.wire.once
@@ -112,12 +126,16 @@ def test_only_a_message_without_options_takes_the_short_way(
     assert sent == [SHORT if plain else "enqueue"]
 
 
-def test_a_message_that_replicas_must_have_takes_the_long_way(wire: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = RedisStore(wire, NAMESPACE, Strict(None, 0.5))
-    store.enqueue([message("first")])
+@pytest.mark.parametrize(("replicas", "way"), [(0, SHORT), (1, "enqueue")])
+def test_a_message_that_a_replica_must_have_takes_the_long_way(
+    wire: Any, monkeypatch: pytest.MonkeyPatch, replicas: int, way: str
+) -> None:
+    store = StrictProducer(wire, NAMESPACE, AllHaveIt(None, 0.5))
+    store.enqueue_one(message("first"))
+    wire.replicas = replicas  # as it would be greeted
     sent = scripts_sent(store, monkeypatch)
     store.enqueue_one(message("a"))
-    assert sent == ["enqueue"]
+    assert sent == [way]
 
 
 def test_an_id_that_the_queue_has_is_a_duplicate_and_changes_nothing(store: RedisStore) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from pollconsumer.core.errors import Conflict, NotReplicated, OutcomeUnknown, StoreRefused, StoreUnreachable
+from pollconsumer.core.message import Alike
 from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.runtime.embedded.start import find_program
 from pollconsumer.store.connecting.connection import Command
@@ -23,6 +24,7 @@ from pollconsumer.store.connecting.wire import Wire
 from pollconsumer.store.leases import Acquired, Group, Leases
 from pollconsumer.store.recurrences import Recurrences
 from pollconsumer.store.redis_store import RedisStore
+from pollconsumer.store.strict_producer import StrictProducer
 from pollconsumer.store.suitability import Suitability
 from tests.conftest import NAMESPACE
 from tests.short_directory import short_directory
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pollconsumer.store.connecting.patience import Patience
+    from pollconsumer.store.producer import Producer
 
 PATIENCE = 30.0
 SHORT = Strict(None, 0.05)
@@ -68,8 +71,8 @@ class Pair:
         """A launch's store, with patience for so many tries of each call."""
         return RedisStore(self.wire(strict=strict, patience=lambda: Tries(tries)), NAMESPACE)
 
-    def store(self, replicas: int | None = None, within: float = 10.0) -> RedisStore:
-        return RedisStore(self.wire(), NAMESPACE, Strict(replicas, within))
+    def store(self, replicas: int | None = None, within: float = 10.0) -> StrictProducer:
+        return StrictProducer(self.wire(), NAMESPACE, Strict(replicas, within))
 
     @contextmanager
     def replica_stopped(self) -> Iterator[None]:
@@ -193,6 +196,28 @@ def test_an_occurrence_that_is_triggered_is_waited_for_as_well(pair: Pair) -> No
     assert names(Launch(RedisStore(wire, NAMESPACE)).reserve(9)) == triggered
 
 
+@pytest.mark.parametrize(
+    "enqueue",
+    [
+        lambda store: store.enqueue([message("a")]),
+        lambda store: store.enqueue_one(message("a")),
+        lambda store: store.enqueue_alike(Alike(QUEUE, "handler", ["a"], [b"{}"])),
+    ],
+    ids=["general", "one", "alike"],
+)
+def test_a_server_with_replicas_is_waited_for_by_a_call_that_came_to_it_from_one_without(
+    pair: Pair, enqueue: Callable[[Producer], object]
+) -> None:
+    store = pair.store(within=1.0)
+    store.enqueue([message("first")])
+    store.enqueue_one(message("second"))
+    store.wire.replicas = 0  # as on a server without
+    store.wire.close()
+    with pair.replica_stopped(), pytest.raises(NotReplicated) as caught:
+        enqueue(store)
+    assert caught.value.ids == ["a"]
+
+
 def test_a_server_without_replicas_is_not_waited_for_unless_told(pair: Pair) -> None:
     pair.wire(pair.url("replica"), greeted=False).command("REPLICAOF", "NO", "ONE")
     primary = pair.wire(greeted=False)
@@ -302,14 +327,14 @@ def appending(pair: Pair) -> Iterator[Callable[[str], None]]:
 def test_what_is_in_the_append_only_file_of_both_is_acknowledged(pair: Pair, appending: Callable[[str], None]) -> None:
     appending("always")
     strict = Strict(1, 10.0, aof=True)
-    RedisStore(pair.wire(strict=None), NAMESPACE, strict).enqueue([message("a")])
+    StrictProducer(pair.wire(strict=None), NAMESPACE, strict).enqueue([message("a")])
     launch = Launch(pair.launch(strict))
     assert launch.complete(*launch.reserve()).stale == []
 
 
 def test_what_is_not_in_the_file_in_time_is_in_doubt(pair: Pair, appending: Callable[[str], None]) -> None:
     appending("no")
-    store = RedisStore(pair.wire(), NAMESPACE, Strict(None, 0.01, aof=True))
+    store = StrictProducer(pair.wire(), NAMESPACE, Strict(None, 0.01, aof=True))
     with pytest.raises(NotReplicated, match=r"accepted, but .*append-only file within 0\.01s|only 0 of 1 replicas"):
         store.enqueue([message("a")])
 

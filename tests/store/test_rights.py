@@ -21,6 +21,7 @@ from pollconsumer.store.moving.closing import Closing
 from pollconsumer.store.reading.inspector import Inspector
 from pollconsumer.store.recurring import Recurring
 from pollconsumer.store.redis_store import RedisStore
+from pollconsumer.store.strict_producer import StrictProducer
 from pollconsumer.store.suitability import Suitability
 from tests.conftest import NAMESPACE
 from tests.store.acting import QUEUE, Launch, die, message, names
@@ -244,7 +245,7 @@ def test_a_person_without_a_right_to_the_last_write_makes_none(
 def test_a_producer_that_waits_for_replicas_is_refused_without_the_right_to(users: Users) -> None:
     before = users.seen()
     with pytest.raises(PermissionDenied, match=r"\+wait"):
-        RedisStore(users.wire("producer"), NAMESPACE, Strict(None, 0.5)).enqueue([message("a")])
+        StrictProducer(users.wire("producer"), NAMESPACE, Strict(None, 0.5)).enqueue([message("a")])
     assert users.seen() == before
 
 

@@ -157,12 +157,11 @@ class Producing:
         if registry.stand_in is not None:
             return registry.stand_in.store_of(self)
         if self._store is None:
-            from pollconsumer.interface.store_opener import opener_of, strict_of
-            from pollconsumer.store.producer import Producer
+            from pollconsumer.interface.store_opener import opener_of, producer_of
 
             settings = self._settings()
             wire = opener_of(settings).wire(lambda: self._calls)
-            self._store = Producer(wire, settings.namespace, strict_of(settings))
+            self._store = producer_of(settings, wire)
             self._calls.begin_anew()  # imports and settings are no part of it
         return self._store
 

@@ -27,12 +27,11 @@ from pollconsumer.core.options import MOST_ATTEMPTS
 from pollconsumer.interface.assembly.own_defaults import OwnDefaults
 from pollconsumer.interface.cli import discard
 from pollconsumer.interface.cli.group import current_settings
-from pollconsumer.interface.cli.opened import redis_store
+from pollconsumer.interface.cli.opened import producer
 from pollconsumer.interface.cli.output import is_terminal, print_lines, print_notice, progress_bar
 from pollconsumer.interface.cli.types import DUE_TIME, HANDLER_NAME, QUEUE_NAME, Duration, Once
 from pollconsumer.runtime.messages import LONGEST_DELAY, SendOptions, milliseconds, new_message
-from pollconsumer.store.producer import Enqueued
-from pollconsumer.store.redis_store import RedisStore
+from pollconsumer.store.producer import Enqueued, Producer
 
 BULK = 1000
 """Lines per batch."""
@@ -106,7 +105,7 @@ def enqueue(
     if options["at"] is not None:
         options["at"] = datetime_of(options["at"])
     message = _new_message(handler, given_payload, options, OwnDefaults(current_settings()))
-    Report(as_json).show(redis_store().enqueue([message]))
+    Report(as_json).show(producer().enqueue([message]))
 
 
 def _new_message(
@@ -142,7 +141,7 @@ def parse_object(what: str, text: str) -> dict[str, Any]:
 
 def _enqueue_lines(source: str, skip: int, report: Report) -> None:
     """Enqueue the lines before a refused one; the error gives their number, and how to continue."""
-    store, own_defaults = redis_store(), OwnDefaults(current_settings())
+    store, own_defaults = producer(), OwnDefaults(current_settings())
     with _opened(source) as file, progress_bar(size := _size_of(file), shown=report.shows_progress) as bar:
         given = ((number, line) for number, line in enumerate(file, 1) if number > skip and line.strip())
         while part := list(islice(given, BULK)):
@@ -161,7 +160,7 @@ def _enqueue_lines(source: str, skip: int, report: Report) -> None:
             bar.update(len(part) if size is None else file.tell() - bar.pos)
 
 
-def _enqueue_batch(store: RedisStore, messages: list[NewMessage], lines: list[int], report: Report) -> None:
+def _enqueue_batch(store: Producer, messages: list[NewMessage], lines: list[int], report: Report) -> None:
     before = report.accepted
     try:
         for enqueued in store.enqueue_batches(messages):

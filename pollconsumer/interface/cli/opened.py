@@ -7,10 +7,10 @@ from typing import TypeVar
 
 from pollconsumer.interface.cli.group import current_settings, wires_of_command
 from pollconsumer.interface.logs import warn_of_store
-from pollconsumer.interface.store_opener import opener_of, strict_of
+from pollconsumer.interface.store_opener import opener_of, producer_of
 from pollconsumer.store.connecting.patience import Budget
 from pollconsumer.store.connecting.wire import Wire
-from pollconsumer.store.redis_store import RedisStore
+from pollconsumer.store.producer import Producer
 
 T = TypeVar("T")
 
@@ -28,5 +28,5 @@ def opened(kind: Callable[[Wire, str], T], warn: Callable[[str], None] = warn_of
     return kind(wire, settings.namespace)
 
 
-def redis_store() -> RedisStore:
-    return opened(lambda wire, namespace: RedisStore(wire, namespace, strict_of(current_settings())))
+def producer() -> Producer:
+    return opened(lambda wire, _: producer_of(current_settings(), wire))

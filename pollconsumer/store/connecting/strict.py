@@ -31,16 +31,19 @@ class Strict(NamedTuple):
         """The command that it needs in addition to those of a role."""
         return WAITING[self.aof]
 
+    def waits(self, connected: int) -> bool:
+        """Whether there is anything to wait for, on a server with ``connected`` replicas."""
+        return self.aof or bool(self._wanted(connected))
+
     def awaiting(self, connected: int, keys: Iterable[str]) -> list[Command]:
         """The end of a round trip that waits, on a server with ``connected`` replicas; empty if it need not. ``keys``:
         one of each slot that was written to.
 
         It waits for what its connection wrote last; a repeated change may have been written by another.
         """
-        wanted = self._wanted(connected)
-        if not wanted and not self.aof:
+        if not self.waits(connected):
             return []
-        ms = max(1, round(self.within * 1000))
+        wanted, ms = self._wanted(connected), max(1, round(self.within * 1000))
         waiting = ("WAITAOF", 1, wanted, ms) if self.aof else ("WAIT", wanted, ms)
         marked = dict.fromkeys(map(hash_beside, keys))
         return [*(("HSET", each, "replicated", 1) for each in marked), waiting]
