@@ -107,6 +107,14 @@ class Installed(Installation):
         return process
 
 
+def test_it_says_what_it_waited_for_and_not_that_it_waited_no_longer() -> None:
+    installation = Installed(2.0)
+    installation.enqueue(0.02, 200)
+    installation.launched("run", "without replicas", 0.3)
+    (line,) = [line for line in installation.world.trace if "store unreachable" in line]
+    assert "it says: only 0 of 1 replicas had it within" in line
+
+
 @pytest.mark.parametrize("role", ["run", "move"])
 @pytest.mark.parametrize("how", ["cut off", "frozen", "without replicas"])
 @pytest.mark.parametrize("grace", GRACES)

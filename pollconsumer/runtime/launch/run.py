@@ -80,10 +80,10 @@ def run_launch(
         else:
             held.work(work)
     finally:
+        go_on()
         if held is None or held.released:
             heartbeat.stop()
         # Otherwise the store did not answer: the heartbeat retries the release.
-        go_on()
 
 
 def _take_lease(frame: Frame, group: Group, heartbeat: Heartbeat) -> HeldLaunch | None:

@@ -30,6 +30,13 @@ class Unanswered(Exception):
         self.sent = sent
 
 
+class OutOfTime(Unanswered):
+    """No connection was made, since its caller has waited for long enough."""
+
+    def __init__(self) -> None:
+        super().__init__("no time", sent=False)
+
+
 def raise_if_error(answer: Any) -> None:
     """Raise the exception for an error reply, by its prefix."""
     if not isinstance(answer, ErrorReply):

@@ -13,7 +13,7 @@ from pollconsumer.core.notation.redaction import redacted
 from pollconsumer.store.connecting.address import address_of
 from pollconsumer.store.connecting.connection import Command, Connection, SocketConnection
 from pollconsumer.store.connecting.patience import Patience
-from pollconsumer.store.connecting.replies import ErrorReply, Unanswered, raise_if_error
+from pollconsumer.store.connecting.replies import ErrorReply, OutOfTime, Unanswered, raise_if_error
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.scripts import Script, Scripts
 
@@ -62,6 +62,8 @@ class Wire:
         """The patience of the call that is under way, which may need several answers."""
         self.repeated = False
         """Whether the last call was sent more than once."""
+        self._problem = "no time is left to connect"
+        """Why there was no answer, the last time."""
         self.rights: tuple[str, ...] = ()
         """Those that it needs beside its caller's."""
         self.replicas = 0
@@ -152,7 +154,12 @@ class Wire:
                 return confirmed(self, self.strict, commands, blocking)
             self.send(commands)
             return self.receive(commands, blocking=blocking)
-        except (PollConsumerError, Unanswered):
+        except OutOfTime:
+            raise Unanswered(self._problem, sent=False) from None
+        except Unanswered as unanswered:
+            self._problem = str(unanswered)
+            raise
+        except PollConsumerError:
             raise
         except BaseException:
             self._abandon()
@@ -265,7 +272,7 @@ class Wire:
     def _connect(self) -> Connection:
         timeout = self._bearing().to_connect()
         if timeout <= 0:
-            raise Unanswered("no time is left to connect", sent=False)
+            raise OutOfTime
         connection = self._make()
         try:
             connection.connect(timeout)
