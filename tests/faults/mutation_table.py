@@ -166,7 +166,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "has_place = true",
     ),
     _lua("parts/let_go", "places given back", "    free_places(freed)\n", ""),
-    _lua("parts/reserve", "pause", " and redis.call('EXISTS', paused) == 0", ""),
+    _lua("step", "pause", " and redis.call('EXISTS', paused) == 0", ""),
     _lua("parts/limits", "most in flight", "tonumber(most) - redis.call('ZCARD', in_flight)", "tonumber(most)"),
     _lua("parts/reserve", "quota counted", "if sixtieth then", "if false then"),
     _lua("parts/rates", "most of a rate", "< ledger.most then return false end", "< 9999 then return false end"),

@@ -89,7 +89,7 @@ NEAREST = {
     "set_aside": ["recurring"],
     "settle": ["rates", "settling", "expiry", "putting", "concurrency_keys", "unique_keys", "id_memory"],
     "settle_otherwise": ["rates", "settling", "expiry", "concurrency_keys"],
-    "step": ["settling"],
+    "step": ["settling", "limits"],
     "strict": ["replicas"],
     "strict_producer": ["replicas", "rights"],
     "removal": ["too_late"],

@@ -49,8 +49,21 @@ local count, reserved, malformed, newer_ones = 0, {}, {}, 0  -- malformed: new d
 local awake, more_in, held_back = false, -1, 0
 local ranked = redis.call('ZCARD', ready_by_priority)
 local standing = redis.call('LLEN', ready) + ranked
-if claim > 0 then
+local more = wanted > 0 and standing > 0 and redis.call('EXISTS', paused) == 0
+if more then
 -- PART reserve
+end
+if claim > 0 then
+  -- Without ids there are no duplicates: another count is corrupt.
+  local duplicates = count == 0 and tonumber(redis.call('HGET', counters, DUPLICATES) or 0) or 0
+  if duplicates ~= 0 and standing == 0 then
+    redis.call('HDEL', counters, DUPLICATES)
+    duplicates = 0
+  end
+  awake = count > 0 or more
+  more_in = left - count <= 0 and left_in or more and count == 0 and 0 or -1
+  -- None could be reserved: is nothing ready, or does a limit, a pause or a concurrency key hold messages back?
+  if count == 0 and standing + redis.call('ZCARD', waiting_for_place) > duplicates then held_back = 1 end
 end
 
 write_totals()

@@ -114,7 +114,7 @@ local function reserve_popped(ids)
   return passed_over
 end
 
-local more, looked = wanted > 0 and standing > 0 and redis.call('EXISTS', paused) == 0, 0
+local looked = 0
 while more and looked < MOST_LOOKED_AT do
   local ids = pop(wanted - count)
   looked = looked + #ids
@@ -132,13 +132,3 @@ end
 if keep_ledgers then keep_ledgers() end
 standing = standing - looked
 for i = 1, #given_up do standing = standing + offer(given_up[i]) end
--- Without ids there are no duplicates: another count is corrupt.
-local duplicates = count == 0 and tonumber(redis.call('HGET', counters, DUPLICATES) or 0) or 0
-if duplicates ~= 0 and standing == 0 then
-  redis.call('HDEL', counters, DUPLICATES)
-  duplicates = 0
-end
-awake = count > 0 or more
-more_in = left - count <= 0 and left_in or more and count == 0 and 0 or -1
--- None could be reserved: is nothing ready, or does a limit, a pause or a concurrency key hold messages back?
-if count == 0 and standing + redis.call('ZCARD', waiting_for_place) > duplicates then held_back = 1 end
