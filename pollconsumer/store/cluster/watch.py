@@ -1,7 +1,8 @@
 """Waits for markers of several slots at once.
 
 A blocking read takes keys of one slot. So each node is asked, over one connection, to say when one of its markers is
-written; whoever is told takes the marker by a command.
+written; whoever is told takes the marker by a command. When a slot moves to another node, nothing is said of a marker
+that does not exist, but of a key beside it that does.
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ from pollconsumer.store.cluster.slots import slot_of
 from pollconsumer.store.cluster.topology import Topology
 from pollconsumer.store.connecting.connection import Command
 from pollconsumer.store.connecting.replies import ErrorReply, Unanswered, raise_if_error
+from pollconsumer.store.keyspace import kept_beside
 
 LOOK_EVERY = 1.0
-"""Seconds: a node says nothing of a marker that did not exist when its slot moved to another."""
+"""Seconds, whatever the nodes say."""
 UNSURE = 0.05
 """Seconds until the next look, while a slot moves."""
 
@@ -31,6 +33,8 @@ class Watch:
         self._topology, self._connect = topology, connect
         self._wires: dict[Node, WatchingWire] = {}
         self._watched: set[bytes] = set()
+        self._beside: set[bytes] = set()
+        """Watched, too: a key in each of their slots."""
         self._written: set[bytes] = set()
         self._until = self._look_at = 0.0
         self._selector: DefaultSelector | None = None
@@ -43,10 +47,10 @@ class Watch:
             self._pid = os.getpid()
         now = monotonic()
         if now >= self._look_at:
-            self._watched.clear()
+            self._forget()
             self._look_at = now + LOOK_EVERY
         self._until = min(now + seconds, self._look_at)
-        self._look([marker for marker in map(str.encode, markers) if marker not in self._watched])
+        self._look({*map(str.encode, markers)} - self._watched)
 
     def readable(self, timeout: float) -> bool:
         """Whether one is written within so many seconds, or time is over."""
@@ -73,14 +77,18 @@ class Watch:
             self._selector.close()
         self._selector = None
         self._wires.clear()
-        self._watched.clear()
+        self._forget()
         self._written.clear()
 
-    def _look(self, markers: Sequence[bytes]) -> None:
+    def _look(self, markers: set[bytes]) -> None:
         """Read them, so that their nodes say when they are written."""
         reads: dict[Node, list[Command]] = {}
         for slot, of_slot in groupby(sorted(markers, key=slot_of), slot_of):
-            reads.setdefault(self._topology.owner(slot), []).append(("EXISTS", *of_slot))
+            first, *others = of_slot
+            commands = reads.setdefault(self._topology.owner(slot), [])
+            commands.append(("EXISTS", first, *others))
+            if (beside := kept_beside(first)) not in self._beside:
+                commands.append(("EXISTS", beside))
         for node, commands in reads.items():
             self._send(node, commands)
         for node, commands in reads.items():
@@ -88,19 +96,28 @@ class Watch:
             answers = wire.receive(commands)
             self._note(wire.written(receiving=False))  # before these were read again
             for command, answer in zip(commands, answers, strict=True):
-                markers_read = command[1:]
+                read = command[1:]
                 if isinstance(answer, ErrorReply):
                     self._learn(answer, node)
-                    continue
-                self._watched.update(markers_read)
-                if answer:
-                    self._note(markers_read)
+                elif read[0] not in markers:
+                    self._beside.update(read)
+                else:
+                    self._watched.update(read)
+                    if answer:
+                        self._note(read)
             self._note(wire.written())
 
     def _note(self, keys: Iterable[bytes] | None) -> None:
         written = self._watched.copy() if keys is None else self._watched.intersection(keys)
         self._watched -= written
         self._written |= written
+        if keys is None or not self._beside.isdisjoint(keys):  # a slot may have moved: read all of them again
+            self._forget()
+            self._until = 0.0
+
+    def _forget(self) -> None:
+        self._watched.clear()
+        self._beside.clear()
 
     def _learn(self, error: ErrorReply, node: Node) -> None:
         self._until = min(self._until, monotonic() + UNSURE)
