@@ -106,9 +106,24 @@ class StoreOpener:
         """A connection that checks the server before its first use."""
         return self._connection(patience, revive=self._revive, greet=self._greet)
 
+    def persons_wire(self, patience: Callable[[], Patience]) -> Wire:
+        """As `wire`; where it is asked for, what a script changed is an error until replicas have it."""
+        strict: Strict | None = None
+        if self._strict is not None:
+            from pollconsumer.store.connecting.strict import ByPeople
+
+            strict = ByPeople(*self._strict)
+        return self._connection(patience, revive=self._revive, greet=self._greet, strict=strict)
+
     def keeper_wire(self, patience: Callable[[], Patience]) -> Wire:
-        """A connection to a store that may be closed, or another one than that which is known here."""
-        return self._connection(patience, revive=self._revive, greet=self._greet.check_server)
+        """As `persons_wire`, to a store that may be closed, or another one than that which is known here. Replicas may
+        take as long as patience lasts, since much is written at once."""
+        strict: Strict | None = None
+        if self._strict is not None:
+            from pollconsumer.store.connecting.strict import ByKeepers
+
+            strict = ByKeepers(*self._strict._replace(within=max(patience().left(), self._strict.within)))
+        return self._connection(patience, revive=self._revive, greet=self._greet.check_server, strict=strict)
 
     def launch_wire(self, patience: Callable[[], Patience]) -> Wire:
         """As `wire`; what a script changed counts as unanswered until replicas have it, where that is asked for."""

@@ -87,8 +87,7 @@ class Leases:
         """
         control = self._keys.control
         if not self._allowed:
-            strict = self._wire.strict
-            demand(self._wire, LAUNCH if strict is None else f"{LAUNCH} {strict.right}", control("fences"))
+            demand(self._wire, LAUNCH, control("fences"))
             self._allowed = True
         lineages = [f"{group.name}:{slot}" for slot in range(group.slots)]
         keys = [

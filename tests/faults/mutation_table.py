@@ -435,18 +435,19 @@ MUTATIONS: tuple[Mutation, ...] = (
         'f"{Producer.rights} {strict.right}"',
         "Producer.rights",
     ),
-    _python("leases", "rights of a launch", "            demand(self._wire, LAUNCH if", "            str(LAUNCH if"),
+    _python("leases", "rights of a launch", "            demand(self._wire, LAUNCH, ", "            str(LAUNCH + "),
+    _python("connecting/wire", "rights of one that waits", "= () if strict is None else (strict.right,)", "= ()"),
     _python(
         "connecting/strict",
         "confirmation of what a launch changed",
-        "        raise Unanswered(problem, sent=True)\n",
+        "        raise strict.unconfirmed(problem)\n",
         "",
     ),
     _python(
         "connecting/strict",
         "what a lost connection wrote",
-        "for each in marked), waiting]",
-        "for each in ()), waiting]",
+        "*dict.fromkeys(map(self.marking, keys)), waiting]",
+        "waiting]",
     ),
     _python("leases", "rights to break", '        demand(self._wire, OPERATOR, control("fences"))\n', ""),
     _python(

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
-import signal
-import socket
-import subprocess
 import time
-from contextlib import closing, contextmanager
+from contextlib import closing
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -15,7 +11,6 @@ import pytest
 from pollconsumer.core.errors import Conflict, NotReplicated, OutcomeUnknown, StoreRefused, StoreUnreachable
 from pollconsumer.core.message import Alike
 from pollconsumer.core.recurrence import Recurrence
-from pollconsumer.runtime.embedded.start import find_program
 from pollconsumer.store.connecting.connection import Command
 from pollconsumer.store.connecting.patience import Budget
 from pollconsumer.store.connecting.replies import Unanswered
@@ -24,99 +19,28 @@ from pollconsumer.store.connecting.wire import Wire
 from pollconsumer.store.leases import Acquired, Group, Leases
 from pollconsumer.store.recurrences import Recurrences
 from pollconsumer.store.redis_store import RedisStore
+from pollconsumer.store.scripts import Scripts
 from pollconsumer.store.strict_producer import StrictProducer
-from pollconsumer.store.suitability import Suitability
 from tests.conftest import NAMESPACE
-from tests.short_directory import short_directory
 from tests.store.acting import QUEUE, Launch, chosen, message, names
-from tests.store.test_suitability import Memo
-from tests.store.test_wire import Tries
+from tests.store.replicated import Pair, Servers, started
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
 
-    from pollconsumer.store.connecting.patience import Patience
     from pollconsumer.store.producer import Producer
 
-PATIENCE = 30.0
 SHORT = Strict(None, 0.05)
 
 
-class Pair:
-    """A primary and its replica, each on a unix socket; the replica reaches the primary at a port of loopback."""
-
-    def __init__(self, directory: Path, port: int, processes: list[subprocess.Popen[bytes]]) -> None:
-        self.directory, self._port, self._processes = directory, port, processes
-        self._wires: list[Wire] = []
-
-    def url(self, which: str = "primary") -> str:
-        return f"unix://{self.directory / which}"
-
-    def wire(
-        self,
-        url: str | None = None,
-        *,
-        greeted: bool = True,
-        strict: Strict | None = None,
-        patience: Callable[[], Patience] = lambda: Budget(PATIENCE),
-    ) -> Wire:
-        aof = strict is not None and strict.aof
-        greet = Suitability(NAMESPACE, Memo(), lambda _: None, aof=aof) if greeted else None
-        wire = Wire(url or self.url(), patience, greet=greet, strict=strict)
-        self._wires.append(wire)
-        return wire
-
-    def launch(self, strict: Strict, tries: int = 1_000_000) -> RedisStore:
-        """A launch's store, with patience for so many tries of each call."""
-        return RedisStore(self.wire(strict=strict, patience=lambda: Tries(tries)), NAMESPACE)
-
-    def store(self, replicas: int | None = None, within: float = 10.0) -> StrictProducer:
-        return StrictProducer(self.wire(), NAMESPACE, Strict(replicas, within))
-
-    @contextmanager
-    def replica_stopped(self) -> Iterator[None]:
-        self._processes[1].send_signal(signal.SIGSTOP)
-        try:
-            yield
-        finally:
-            self._processes[1].send_signal(signal.SIGCONT)
-
-    def connect(self) -> None:
-        """Until the replica follows."""
-        self.wire(self.url("replica"), greeted=False).command("REPLICAOF", "127.0.0.1", self._port)
-        primary = self.wire(greeted=False)
-        until = time.monotonic() + PATIENCE
-        while b"state=online" not in primary.command("INFO", "replication"):
-            assert time.monotonic() < until
-            time.sleep(0.01)
-
-    def close(self) -> None:
-        for wire in self._wires:
-            wire.close()
-
-
 @pytest.fixture(scope="module")
-def servers() -> Iterator[tuple[Path, int, list[subprocess.Popen[bytes]]]]:
-    directory = short_directory()
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    processes = []
-    for name, listens in (("primary", port), ("replica", 0)):
-        options = ["--port", str(listens), "--bind", "127.0.0.1", "--unixsocket", str(directory / name), "--save", ""]
-        options += ["--dir", str(directory), "--repl-diskless-sync-delay", "0", "--repl-ping-replica-period", "1"]
-        options += ["--dbfilename", f"{name}.rdb"]
-        processes.append(subprocess.Popen([find_program(), *options], stdout=subprocess.DEVNULL))
-    yield directory, port, processes
-    for process in processes:
-        process.kill()
-        process.wait()
-    shutil.rmtree(directory)
+def servers() -> Iterator[Servers]:
+    with started() as servers:
+        yield servers
 
 
 @pytest.fixture
-def pair(servers: tuple[Path, int, list[subprocess.Popen[bytes]]]) -> Iterator[Pair]:
+def pair(servers: Servers) -> Iterator[Pair]:
     pair = Pair(*servers)
     pair.connect()
     yield pair
@@ -341,6 +265,7 @@ def test_what_is_not_in_the_file_in_time_is_in_doubt(pair: Pair, appending: Call
 
 def test_a_caller_whose_patience_ends_waits_no_longer_for_replicas_than_for_an_answer() -> None:
     class Ending:
+        scripts = Scripts()
         replicas = 1
         strict = Strict(1, within=5.0)
         waited: tuple[Any, ...] = ()

@@ -22,11 +22,16 @@ def opened(kind: Callable[[Wire, str], T], warn: Callable[[str], None] = warn_of
     """One of the store's classes, for the store and namespace of the settings. What is read of all queues leaves out
     those whose node of a cluster is lost; the command then ends with an error that names them."""
     settings = current_settings()
-    wire = opener_of(settings, warn=warn).wire(lambda: Budget(COMMAND_BUDGET))
+    wire = opener_of(settings, warn=warn).persons_wire(_patience)
     wire.skips_lost = True
     wires_of_command().append(wire)
     return kind(wire, settings.namespace)
 
 
 def producer() -> Producer:
-    return opened(lambda wire, _: producer_of(current_settings(), wire))
+    settings = current_settings()
+    return producer_of(settings, opener_of(settings).wire(_patience))
+
+
+def _patience() -> Budget:
+    return Budget(COMMAND_BUDGET)

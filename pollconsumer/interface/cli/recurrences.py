@@ -14,14 +14,12 @@ from pollconsumer.core.notation.redaction import site_of
 from pollconsumer.core.notation.timespan import format_duration
 from pollconsumer.core.recurrence import Recurrence, zone_of
 from pollconsumer.interface.cli.enqueue import Report
-from pollconsumer.interface.cli.group import current_settings
 from pollconsumer.interface.cli.kinds import Text
 from pollconsumer.interface.cli.opened import opened
 from pollconsumer.interface.cli.output import json_text, print_json, print_json_array, print_table
 from pollconsumer.interface.cli.recurrences_add import add
 from pollconsumer.interface.cli.types import DUE_TIME, RECURRENCE_NAME, Once, Value
 from pollconsumer.interface.event_log import listener
-from pollconsumer.interface.store_opener import strict_of
 from pollconsumer.store.producer import Enqueued
 from pollconsumer.store.recurrences import Occurred, Recurrences
 from pollconsumer.store.standing import RecurrenceStatus, readable
@@ -122,7 +120,7 @@ def remove(name: str) -> None:
 def trigger(name: str, as_json: bool) -> None:
     """Enqueue an extra occurrence now, and print its id."""
     store = opened(Recurrences)
-    Report(as_json).show([Enqueued(store.trigger(store.find(name), strict_of(current_settings())), False)])
+    Report(as_json).show([Enqueued(store.trigger(store.find(name)), False)])
 
 
 @recurrences.command()

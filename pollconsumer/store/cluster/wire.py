@@ -46,7 +46,7 @@ class ClusterWire(Wire):
     ) -> None:
         """``greet`` checks each new connection to a node; the node with the key ``home`` tells the time."""
         super().__init__(url, patience, greet=greet, connect=_none, strict=strict)
-        self.rights = RIGHTS
+        self.rights = (*RIGHTS, *self.rights)
         self._topology, self._home = topology, home
         self._liveness = Liveness(topology)
         self._nodes: dict[Node, NodeWire] = {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from pollconsumer.core.errors import StoreUnreachable
 from pollconsumer.store.connecting.patience import STEP, answer_within
 from pollconsumer.store.connecting.replies import Unanswered
 from pollconsumer.store.keyspace import hash_beside
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
     from pollconsumer.store.connecting.wire import Wire
 
 WAITING = ("WAIT", "WAITAOF")
+MARKER = "replicated"
+PREPARING = ("rights", "register")
+"""Scripts that are not waited for: each precedes a change, which is confirmed with all before it."""
 
 
 class Strict(NamedTuple):
@@ -45,8 +49,11 @@ class Strict(NamedTuple):
             return []
         wanted, ms = self._wanted(connected), max(1, round(self.within * 1000))
         waiting = ("WAITAOF", 1, wanted, ms) if self.aof else ("WAIT", wanted, ms)
-        marked = dict.fromkeys(map(hash_beside, keys))
-        return [*(("HSET", each, "replicated", 1) for each in marked), waiting]
+        return [*dict.fromkeys(map(self.marking, keys)), waiting]
+
+    def marking(self, key: str) -> Command:
+        """Writes something in the slot of ``key``."""
+        return "HSET", hash_beside(key), "replicated", 1
 
     def shortfall(self, answer: Any, connected: int) -> str:
         """What is missing, by the ``answer`` to the last command of `awaiting`; empty if nothing is."""
@@ -56,26 +63,44 @@ class Strict(NamedTuple):
             return f"only {having} of {wanted} replicas had it within {self.within:.3g}s"
         return "" if local else f"it was not in the append-only file within {self.within:.3g}s"
 
+    def unconfirmed(self, problem: str) -> Exception:
+        """What is raised for a change that is not confirmed in time. Unanswered: it is to be repeated on another
+        connection, as after a lost answer."""
+        return Unanswered(problem, sent=True)
+
     def _wanted(self, connected: int) -> int:
         return min(1, connected) if self.replicas is None else self.replicas
 
 
-def confirmed(wire: Wire, strict: Strict, commands: Sequence[Command], blocking: float) -> list[Any]:
-    """The answers to ``commands``, which changed something, once that is confirmed.
+class ByPeople(Strict):
+    """What a person changes, who decides whether to repeat it."""
 
-    Unanswered if it is not in time: it is to be repeated on another connection, as after a lost answer.
-    """
-    keys = [command[3] for command in commands if command[0] == "EVALSHA"]
+    def unconfirmed(self, problem: str) -> Exception:
+        fix = "it stays so, unless a replica without it is promoted: look before you repeat it"
+        return StoreUnreachable(f"changed, but {problem}", None, fix)
+
+
+class ByKeepers(ByPeople):
+    """What is changed while a store may be closed: it has a note in place of each hash."""
+
+    def marking(self, key: str) -> Command:
+        return "SET", f"{key.partition('}')[0]}}}:{MARKER}", 1, "PX", 1000
+
+
+def confirmed(wire: Wire, strict: Strict, commands: Sequence[Command], blocking: float) -> list[Any]:
+    """The answers to ``commands``, once what their scripts changed is confirmed; else `Strict.unconfirmed`."""
+    preparing = {wire.scripts[name].sha for name in PREPARING}
+    keys = [command[3] for command in commands if command[0] == "EVALSHA" and command[1] not in preparing]
     left = wire.patience().left()
     # A server that does not know the scripts, as a new primary, has them loaded, and is waited for twice.
     strict = strict._replace(within=min(strict.within, max(STEP, left / 2)))
-    waited = [*commands, *strict.awaiting(wire.connected_replicas(), keys)]
+    waited = [*commands, *(strict.awaiting(wire.connected_replicas(), keys) if keys else ())]
     wire.send(waited)
     beyond = max(0.0, left - answer_within(left))  # what the timeout of an answer leaves of the patience
     answers = wire.receive(waited, blocking=blocking + min(strict.within, beyond))
     if len(waited) > len(commands) and (problem := strict.shortfall(answers[-1], wire.replicas)):
-        wire.close()
-        raise Unanswered(problem, sent=True)
+        wire.close()  # the server may not be the primary any more
+        raise strict.unconfirmed(problem)
     return answers[: len(commands)]
 
 

@@ -16,6 +16,7 @@ from typing import NamedTuple
 from pollconsumer.core.errors import BadData, NotFound, StoreRefused, StoreUnreachable
 from pollconsumer.core.message import check_queue
 from pollconsumer.core.notation.instants import iso
+from pollconsumer.store.connecting.strict import MARKER
 from pollconsumer.store.connecting.wire import Wire
 from pollconsumer.store.id_text import id_text
 from pollconsumer.store.keyspace import CLOSED, CONTROL_SUFFIXES, QUEUE_KEYS, Keys
@@ -32,9 +33,9 @@ CONTROL = (
 )  # fmt: skip
 """Keys of the namespace that a closed store has notes for, whether they were there or not."""
 _PASSING = ("lease:", "next:", "baton:", f"{CONTROL_SUFFIXES['successor_waits']}:")
-_PASSING_OF_QUEUES = tuple(f"{QUEUE_KEYS[word].suffix}:" for word in ("successor_waits", "stop_marker"))
+_PASSING_OF_QUEUES = (*(f"{QUEUE_KEYS[word].suffix}:" for word in ("successor_waits", "stop_marker")), MARKER)
 """Beginnings of keys that mean nothing once no lease is held."""
-_OWN = ("closing", "imported")
+_OWN = ("closing", "imported", MARKER)
 SCANNED = 1000
 
 

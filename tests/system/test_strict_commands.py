@@ -1,0 +1,77 @@
+"""What people change waits for replicas where ``durability = "strict"``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.store.replicated import Pair, Servers, started
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.site import Site
+
+UNCONFIRMED = "changed, but only 0 of 1 replicas had it within"
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[Servers]:
+    with started() as servers:
+        yield servers
+
+
+@pytest.fixture
+def pair(servers: Servers, site: Site) -> Iterator[Pair]:
+    pair = Pair(*servers)
+    pair.connect()
+    site.environment |= {"POLLCONSUMER_STORE": pair.url(), "POLLCONSUMER_DURABILITY": "strict"}
+    yield pair
+    pair.wire(greeted=False).command("FLUSHALL")
+    pair.close()
+
+
+def refused(site: Site, *command: str) -> None:
+    ran = site.command(*command, POLLCONSUMER_STRICT__WITHIN="50ms")
+    assert ran.returncode == 69, ran.stderr
+    assert UNCONFIRMED in ran.stderr
+    assert ran.stderr.count("\n") == 1
+    assert ran.stdout == ""
+
+
+def test_what_is_changed_by_a_command_and_not_confirmed_is_an_error_and_stays(pair: Pair, site: Site) -> None:
+    for name in ("one", "two", "three"):
+        site.command("enqueue", "record", "{}", "--id", name)
+    site.command("recurrences", "add", "each", "record", "--every", "1h")
+    with pair.replica_stopped():
+        refused(site, "queue", "pause", "default")
+        refused(site, "cancel", "one")
+        refused(site, "cancel", "--handler", "record", "--yes")
+        refused(site, "recurrences", "pause", "each")
+        refused(site, "recurrences", "add", "other", "record", "--every", "1h")
+        refused(site, "recurrences", "trigger", "other")
+        refused(site, "recurrences", "remove", "other")
+        for reading in (["status"], ["list"], ["recurrences", "list"], ["launches"]):
+            assert site.command(*reading).returncode == 0
+    for again in (["queue", "pause", "default"], ["cancel", "one"], ["recurrences", "pause", "each"]):
+        assert site.command(*again).returncode == 0
+    assert "cancelled" in site.command("status", "two").stdout
+
+
+def test_an_import_does_not_say_that_all_is_there_before_replicas_have_it(pair: Pair, site: Site) -> None:
+    export = str(site.directory / "export")
+    site.command("enqueue", "record", "{}", "--id", "one")
+    with pair.replica_stopped():
+        ran = site.command("store", "export", export)
+        assert ran.returncode == 69
+        assert UNCONFIRMED in ran.stderr
+    assert site.command("store", "export", export).returncode == 0
+    pair.wire(greeted=False).command("FLUSHALL")
+    with pair.replica_stopped():
+        ran = site.command("store", "import", export)
+    assert ran.returncode == 69
+    assert UNCONFIRMED in ran.stderr
+    assert "imported" not in ran.stdout + ran.stderr
+    assert site.command("store", "import", export).returncode == 0
+    assert "one" in site.command("list").stdout
