@@ -62,7 +62,7 @@ def readable_queues(wire: Wire, keys: Keys) -> list[str]:
 
 def unreachable(queues: Iterable[str]) -> StoreUnreachable:
     """The error for ``queues`` whose node is lost."""
-    fix = "their node of the cluster is lost, and no replica took its place"
+    fix = "their node of the cluster is lost, and no replica has taken its place"
     return StoreUnreachable("queues unreachable", ", ".join(sorted(queues)), fix)
 
 

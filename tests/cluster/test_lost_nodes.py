@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from pollconsumer.store.cluster.slots import slot_of
 from pollconsumer.store.keyspace import Keys
 from tests.cluster.nodes import Cluster
-from tests.site import Site
+from tests.site import Site, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,14 +28,14 @@ class Parted:
 
     def __init__(self) -> None:
         self.cluster = Cluster(3, 0, "--cluster-require-full-coverage", "no")
-        queues = json.dumps(QUEUES)
-        self.site = Site(f'store = "{self.cluster.url}"\n[consumer]\nqueues = {queues}\nestimated_duration = "10ms"\n')
         keys = Keys("pollconsumer")
         self.owners = {queue: self.cluster.owner(slot_of(keys.queue(queue, "ready"))) for queue in QUEUES}
         home = self.cluster.owner(slot_of(keys.control("fences")))
         self.victim: NodeProcess = next(node for node in self.owners.values() if node.port != home.port)
         self.lost = sorted(queue for queue, node in self.owners.items() if node.port == self.victim.port)
         self.left = [queue for queue in QUEUES if queue not in self.lost]
+        queues = json.dumps([*self.lost, *self.left])
+        self.site = Site(f'store = "{self.cluster.url}"\n[consumer]\nqueues = {queues}\nestimated_duration = "10ms"\n')
 
     def enqueue(self, queue: str, *options: str) -> None:
         self.site.enqueue("record", "--queue", queue, *options, name=queue)
@@ -99,6 +100,20 @@ def test_a_launch_goes_on_with_the_queues_of_a_node_that_is_lost_for_a_while(par
     assert (launch.returncode, errors) == (0, "")
 
 
+def test_what_a_launch_had_in_hand_when_it_died_is_given_back_to_the_queues_of_other_nodes(parted: Parted) -> None:
+    queue = parted.left[0]
+    held = parted.site.enqueue("hold", "--queue", queue, name="a")
+    launch = parted.site.start("run", "--timeout", "60s")
+    parted.site.await_note("begin a")
+    heartbeat = parted.site.heartbeat_of(launch.pid)
+    parted.lose()
+    launch.kill()
+    launch.communicate()
+    wait_until(lambda: not Path(f"/proc/{heartbeat}").exists(), "the end of the heartbeat")
+    assert parted.site.state(held) == "ready"
+    assert parted.site.json("lease", "show") == []
+
+
 @pytest.mark.parametrize(
     "command",
     ["status", "list", "queue list", "dead list", "recurrences list", "metrics", "doctor", "dashboard --static pages"],
@@ -108,7 +123,7 @@ def test_a_command_shows_what_can_be_read_and_then_names_the_queues_of_a_lost_no
 ) -> None:
     parted = parted_for_commands
     done = parted.site.command(*command.split())
-    fix = "their node of the cluster is lost, and no replica took its place"
+    fix = "their node of the cluster is lost, and no replica has taken its place"
     assert done.returncode == 69
     assert done.stderr == f"pollconsumer: error: queues unreachable: {', '.join(parted.lost)}; {fix}\n"
     if command in ("status", "list", "queue list"):

@@ -335,22 +335,9 @@ def test_a_call_that_needs_a_lost_node_fails_at_once_for_a_caller_with_work_on_o
 def test_other_calls_wait_for_a_lost_node(
     two: list[ScriptedNode], connect: Callable[..., ClusterWire], apart: list[str], lost: int, *, parting: bool
 ) -> None:
-    wire = connect(two[1 - lost], Twice)
+    wire = connect(two[1 - lost], Impatient)
     wire.apart = apart
     two[lost].answer = lost_connection
     with pytest.raises(StoreUnreachable) as unreachable:
         wire.all([("GET", HIGH if lost else LOW)], parting=parting)
     assert type(unreachable.value) is StoreUnreachable
-
-
-class Twice(Impatient):
-    """One repetition."""
-
-    def __init__(self) -> None:
-        self.tries = 1.0
-
-    def left(self) -> float:
-        return self.tries
-
-    def pause(self, seconds: float) -> None:  # noqa: ARG002  as of any patience
-        self.tries = 0.0
