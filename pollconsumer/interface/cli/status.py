@@ -61,15 +61,15 @@ def status(message_id: str | None, queue: str | None, watch: bool, as_json: bool
                 print_line()
             print_message(describe(message) | {"checkpoint": checkpoint}, as_json=as_json)
         return
-    _show_overview(as_json)
+    reading = opened(Inspector)
+    _show_overview(reading, as_json)
     while watch:
         time.sleep(OVERVIEW_EVERY)
-        _show_overview(as_json, again=True)
+        _show_overview(reading, as_json, again=True)
 
 
-def _show_overview(as_json: bool, *, again: bool = False) -> None:
+def _show_overview(reading: Inspector, as_json: bool, *, again: bool = False) -> None:
     """``again``: in place of the one before."""
-    reading = opened(Inspector)
     overview, launches = reading.overview(), reading.launches(LAUNCHES_SHOWN)
     if as_json:
         print_json(_as_json(overview) | {"launches": [launch_as_json(entry) for entry in launches]})
