@@ -1,20 +1,29 @@
-"""Two short runs under faults, at one time: every invariant holds after each."""
+"""Short runs under faults: every invariant holds after each."""
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
+import pytest
 
 from tests.faults.mixed import run
+from tests.leaving_out import long
 
-FAULTS = {
-    1: ["kill launch", "lose replies", "kill isolated process", "kill server", "suspend launch", "endless script"],
-    5: ["kill launch and heartbeat", "reset connections", "full memory", "terminate launch", "suspend heartbeat"],
-}
-"""By seed: 1 has launches of one slot, 5 two groups of launches of four slots."""
+ONE_SLOT, FOUR_SLOTS = 1, 5
+"""Seeds: of the second, there are two groups of launches."""
 MESSAGES = 25
 
 
-def test_every_promise_holds_under_faults() -> None:
-    with ThreadPoolExecutor() as pool:
-        reports = list(pool.map(lambda seed: run(seed, MESSAGES, FAULTS[seed]), FAULTS))
-    assert [report for report in reports if report.violations] == []
+@pytest.mark.parametrize(
+    ("seed", "faults"),
+    [
+        (
+            ONE_SLOT,
+            ["kill launch", "lose replies", "kill isolated process", "kill server", "suspend launch", "endless script"],
+        ),
+        long(
+            FOUR_SLOTS,
+            ["kill launch and heartbeat", "reset connections", "full memory", "terminate launch", "suspend heartbeat"],
+        ),
+    ],
+)
+def test_every_promise_holds_under_faults(seed: int, faults: list[str]) -> None:
+    assert run(seed, MESSAGES, faults).violations == []

@@ -28,6 +28,7 @@ from pollconsumer.runtime.handling.timeouts import limited
 from pollconsumer.runtime.launch.held import LaunchPlan
 from pollconsumer.store.leases import Group
 from tests.conftest import NAMESPACE
+from tests.leaving_out import long
 from tests.runtime.test_promoting import MIDNIGHT, OPTIONS
 from tests.store.acting import Launch, Looking, message
 from tests.store.servers import snapshot
@@ -248,7 +249,7 @@ def test_both_paths_leave_the_same(history: History) -> None:
     assert Launched(history, quickly=True).left == Launched(history, quickly=False).left
 
 
-@pytest.mark.parametrize("act", ["", "result", "no JSON"])
+@pytest.mark.parametrize("act", ["", long("result"), long("no JSON")])
 @pytest.mark.parametrize("handler", HANDLERS)
 def test_most_of_many_messages_take_the_quick_path(handler: str, act: str) -> None:
     launched = Launched(History([Sent(act, handler)] * 150), quickly=True)

@@ -20,6 +20,7 @@ from pollconsumer.runtime.consuming.options import ConsumerOptions
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.messages import new_message
 from pollconsumer.store.redis_store import RedisStore
+from tests.leaving_out import long
 from tests.simulation.installation import NAMESPACE, QUEUES, Installation, OneSlot, Opener
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ class Quarters(Installation):
         }
 
 
-@pytest.mark.parametrize("handoff", HandOff)
+@pytest.mark.parametrize("handoff", [HandOff.DEADLINE, long(HandOff.BATON)])
 def test_due_messages_retries_and_recurrences_are_on_time_within_windows_of_a_quarter(handoff: HandOff) -> None:
     """What comes due between two windows is begun with the next one, and no occurrence is left out."""
     quarters = Quarters(handoff)

@@ -15,6 +15,7 @@ from pollconsumer.core.forecast.rules import Rules
 from pollconsumer.core.launcher.detection import UNKNOWN
 from pollconsumer.core.launcher.observing import TIMES
 from pollconsumer.interface.testing.simulation.world import World
+from tests.leaving_out import long
 from tests.simulation import table
 from tests.simulation.measuring import Measured
 
@@ -37,10 +38,10 @@ def forecast(name: str, rules: Rules) -> Figures:
 @pytest.mark.parametrize(
     ("name", "handoff"),
     [
-        ("debian-cron", HandOff.DEADLINE),
         ("debian-cron", HandOff.BATON),
         ("busybox", HandOff.DEADLINE),
-        ("systemd", HandOff.BATON),
+        long("debian-cron", HandOff.DEADLINE),
+        long("systemd", HandOff.BATON),
     ],
 )
 def test_a_forecast_has_the_figures_of_the_simulation(name: str, handoff: HandOff) -> None:
@@ -52,7 +53,7 @@ def test_a_forecast_has_the_figures_of_the_simulation(name: str, handoff: HandOf
     assert one.latency.p50 == pytest.approx(other.latency.p50, rel=0.1, abs=0.01)
 
 
-@pytest.mark.parametrize("name", ["supercronic", "flock"])
+@pytest.mark.parametrize("name", ["flock", long("supercronic")])
 def test_a_launcher_that_nothing_names_is_known_by_the_ticks_that_it_drops(name: str) -> None:
     """A launch with a baton is alive at one tick or two, until three such launches have shown what that costs: without
     that, seven ticks of fifteen would be dropped."""

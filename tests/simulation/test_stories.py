@@ -9,12 +9,13 @@ from functools import partial
 import pytest
 
 from pollconsumer.interface.testing.simulation.world import World
+from tests.leaving_out import long
 from tests.simulation import installation
 from tests.simulation.many import Tally, stories
 from tests.simulation.story import tell
 
 
-@pytest.mark.parametrize("seed", range(1, 6))
+@pytest.mark.parametrize("seed", [1, 2, 3, *map(long, range(4, 11))])
 def test_every_promise_holds_in_simulated_minutes_of_faults(seed: int) -> None:
     report = tell(seed)
     assert report.violations == []

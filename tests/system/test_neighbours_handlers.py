@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.leaving_out import long
 from tests.site import Site
 
 if TYPE_CHECKING:
@@ -216,7 +217,7 @@ def is_output(number):
 def nap(name: str, beside: bool) -> None:
     # Beside the one that misbehaves, to its end and that of what it does to the process.
     if beside:
-        assert closed.wait(30)
+        assert closed.wait(90)
         while not is_output(1):
             time.sleep(0.005)
     print("printed", flush=True)
@@ -224,7 +225,7 @@ def nap(name: str, beside: bool) -> None:
 """
 
 
-@pytest.mark.parametrize("concurrency", ["1", "4"])
+@pytest.mark.parametrize("concurrency", ["1", long("4")])
 @pytest.mark.parametrize("how", ["hang", "raise", "exit", "interrupt", "fork", "close", "close low"])
 def test_messages_beside_and_behind_a_handler_that_misbehaves_are_handled_once(
     site: Site, how: str, concurrency: str

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pollconsumer import PollConsumer
+from tests.leaving_out import long
 from tests.site import Site, wait_until
 
 if TYPE_CHECKING:
@@ -108,13 +109,13 @@ def begin(site: Site, handler: str, *options: str, **payload: Any) -> tuple[str,
     return message, launch
 
 
-@pytest.mark.parametrize("concurrency", ["1", "2"])
+@pytest.mark.parametrize("concurrency", ["1", long("2")])
 @pytest.mark.parametrize("handler", ["sleeps", "untimed", "awaits", "isolated", "once", "program"])
 def test_a_handler_that_does_not_end_by_itself_is_interrupted(site: Site, handler: str, concurrency: str) -> None:
     message, launch = begin(site, handler, "--concurrency", concurrency)
     assert site.command("cancel", "--running", message).returncode == 0
     assert site.command("cancel", "--running", message).returncode in (0, 65)  # again, or too late for that
-    assert launch.wait(60) == 0
+    assert launch.wait(90) == 0
     status = site.json("status", message)
     assert status["state"] == "cancelled"
     assert status["last_error"].startswith("stopped on request")
@@ -146,7 +147,7 @@ def test_a_handler_that_asks_learns_of_it_and_decides(
     message, launch = begin(site, "heeds", "--concurrency", concurrency, how=how)
     assert site.command("cancel", "--running", message).returncode == 0
     site.await_note("asked True True")
-    assert launch.wait(60) == 0
+    assert launch.wait(90) == 0
     assert (site.state(message), site.json("status", message)["last_error"]) == (state, error)
 
 
@@ -156,7 +157,7 @@ def test_a_handler_that_swallows_the_interruption_goes_on_and_status_says_so(sit
     wait_until(lambda: "swallows" in site.command("status", message).stdout, "status says so")
     site.await_note("swallowed", 2)  # and again
     site.open_gate()
-    assert launch.wait(60) == 0
+    assert launch.wait(90) == 0
     assert site.state(message) == "completed"
     assert "too late" in site.command("status", message).stdout
 
@@ -169,7 +170,7 @@ def test_a_message_that_waits_behind_the_one_in_hand_is_cancelled_when_its_turn_
     for message in behind[:2]:
         assert site.command("cancel", "--running", message).returncode == 0
     site.open_gate()
-    assert launch.wait(60) == 0
+    assert launch.wait(90) == 0
     assert [site.state(each) for each in (first, *behind)] == ["completed", "cancelled", "cancelled", "completed"]
     assert [note for note in site.notes() if note.startswith("quick")] == ["quick 2"]
 
@@ -184,7 +185,7 @@ def test_a_launch_that_dies_before_it_could_stop_the_message_leaves_that_to_the_
     if not heartbeat:
         os.kill(site.heartbeat_of(launch.pid), signal.SIGKILL)
     os.kill(launch.pid, signal.SIGKILL)
-    launch.wait(60)
+    launch.wait(90)
     site.drain()
     assert site.state(message) == "cancelled"
     assert site.notes().count("begun") == 1
@@ -213,6 +214,6 @@ def test_python_asks_for_the_end_of_a_message(site: Site, monkeypatch: pytest.Mo
     monkeypatch.chdir(site.directory)
     handle = PollConsumer().message(message)
     handle.stop()
-    assert launch.wait(60) == 0
+    assert launch.wait(90) == 0
     assert handle.state == "cancelled"
     assert (handle.status().stop_asked_at, handle.status().last_error) == (None, "stopped on request")
