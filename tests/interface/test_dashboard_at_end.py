@@ -67,7 +67,7 @@ def test_without_the_extra_it_is_a_warning(site: Site) -> None:
     process = site.start_program(
         [sys.executable, "-c", f"{script}from pollconsumer.__main__ import main; main()"], **STATIC
     )
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=90)
     assert process.returncode == 0
     assert "pip install 'pollconsumer[dashboard]'" in errors
 
@@ -76,7 +76,7 @@ def test_what_takes_too_long_is_left_to_the_next_launch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     go_on = threading.Event()
-    monkeypatch.setattr(files, "write_pages", lambda *_: go_on.wait(60))
+    monkeypatch.setattr(files, "write_pages", lambda *_: go_on.wait(90))
     monkeypatch.setattr(at_end, "PAGES_WITHIN", 0.01)
     wait = at_end.write_at_end(replace(Settings(), store="redis://nowhere.invalid", directory=tmp_path), "pages")
     wait(lambda: 60.0)
@@ -88,5 +88,5 @@ def test_nothing_of_it_is_imported_where_it_is_not_asked_for(site: Site) -> None
     names = "[name for name in sys.modules if 'jinja2' in name or 'dashboard' in name or 'starlette' in name]"
     script = f"import atexit, sys; atexit.register(lambda: print({names})); sys.argv[1:] = ['run', '--until-empty']; "
     process = site.start_program([sys.executable, "-c", f"{script}from pollconsumer.__main__ import main; main()"])
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=90)
     assert output == "[]\n"

@@ -39,7 +39,7 @@ def test_it_prints_its_address_serves_it_and_ends_quietly_at_a_signal(site: Site
         page = Document(answer.read().decode())
     assert "1 handled" in page.text
     process.send_signal(end)
-    output, errors = process.communicate(timeout=60)
+    output, errors = process.communicate(timeout=90)
     assert (process.returncode, output, errors) == (0, "", "")
 
 
@@ -52,7 +52,7 @@ def test_with_actions_the_address_has_a_token_that_changes_with_each_start(site:
         with pytest.raises(urllib.error.HTTPError, match="403"):
             urllib.request.urlopen(bare)
         process.terminate()
-        process.communicate(timeout=60)
+        process.communicate(timeout=90)
     assert len(tokens) == 2
     assert all(len(token) > 20 for token in tokens)
 
@@ -67,7 +67,7 @@ def test_a_token_of_the_environment_is_needed_and_not_printed(site: Site) -> Non
     with opener.open(f"{address}?token=of-the-environment") as answer:
         assert answer.status == 200
     process.terminate()
-    process.communicate(timeout=60)
+    process.communicate(timeout=90)
     short = site.command("dashboard", POLLCONSUMER_DASHBOARD__TOKEN="short")
     assert short.returncode == 78
     assert "POLLCONSUMER_DASHBOARD__TOKEN: ***; must be 16 or more" in short.stderr
@@ -106,7 +106,7 @@ def test_pages_are_written_without_a_word_and_without_a_web_server(site: Site) -
     script = "import sys; sys.modules['starlette'] = sys.modules['uvicorn'] = None; "
     script += "sys.argv[1:] = ['dashboard', '--static', 'p']; from pollconsumer.__main__ import main; main()"
     process = site.start_program([sys.executable, "-c", script])
-    output, errors = process.communicate(timeout=60)
+    output, errors = process.communicate(timeout=90)
     assert (process.returncode, output, errors) == (0, "", "")
     page = Document((site.directory / "p" / "index.html").read_text())
     assert "never again" in page.text

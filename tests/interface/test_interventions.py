@@ -80,7 +80,7 @@ def test_the_overview_is_watched_on_a_terminal_until_it_is_interrupted(site: Sit
     assert clears
     assert "default" in first
     watching.send_signal(signal.SIGINT)
-    assert watching.wait(60) == 130
+    assert watching.wait(90) == 130
     os.close(ours)
 
 
@@ -129,7 +129,7 @@ def test_what_is_reserved_or_ended_can_be_neither_cancelled_nor_rescheduled(site
         assert (refused.returncode, refused.stderr.count("\n")) == (65, 1)
         assert "reserved" in refused.stderr
     site.open_gate()
-    assert launch.wait(30) == 0
+    assert launch.wait(90) == 0
     refused = site.command("cancel", message)
     assert refused.returncode == 65
     assert "completed" in refused.stderr
@@ -271,7 +271,7 @@ def test_a_paused_queue_hands_out_nothing_until_it_is_resumed(site: Site) -> Non
     launch = site.start("run", "--idle-time", "50s", "--max-messages", "1")
     site.await_holder(launch.pid)
     assert site.command("queue", "resume", "default").returncode == 0
-    assert launch.wait(30) == 0
+    assert launch.wait(90) == 0
     assert site.notes() == ["a"]
 
 

@@ -138,7 +138,7 @@ def test_metrics_are_served_as_they_are_at_each_request_until_a_signal(site: Sit
         get("/etc/passwd")
     refused.value.close()
     serving.send_signal(by)
-    output, errors = serving.communicate(timeout=30)
+    output, errors = serving.communicate(timeout=90)
     assert (serving.returncode, output, errors) == (0, "", "")
 
 
@@ -162,5 +162,5 @@ def test_a_store_that_is_down_is_told_to_whoever_asks(site: Site) -> None:
     assert re.match(r"store unreachable: .*\n\Z", refused.value.read().decode())
     refused.value.close()
     serving.terminate()
-    serving.communicate(timeout=30)
+    serving.communicate(timeout=90)
     assert serving.returncode == 0

@@ -160,7 +160,7 @@ class Waiter:
         clock.read.clear()
         self._thread = threading.Thread(target=self._call)
         self._thread.start()
-        assert clock.read.wait(30)  # it has begun
+        assert clock.read.wait(90)  # it has begun
 
     def _call(self) -> None:
         try:
@@ -170,7 +170,7 @@ class Waiter:
             self.error = error
 
     def join(self) -> Waiter:
-        self._thread.join(30)
+        self._thread.join(90)
         assert not self._thread.is_alive()
         return self
 

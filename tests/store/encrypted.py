@@ -37,7 +37,7 @@ class Encrypted:
                 each.shutdown(socket.SHUT_RDWR)
             each.close()
         for thread in self._threads:
-            thread.join(10)
+            thread.join(90)
 
     def _start(self, work: object, *arguments: object) -> None:
         thread = threading.Thread(target=work, args=arguments)  # type: ignore[arg-type]  # a method of ours

@@ -47,9 +47,9 @@ class Listening:
         """Once the connections to it are closed."""
         with socket.socket(self._socket.family) as last:
             last.connect(self._address)
-        self._accepting.join(10)
+        self._accepting.join(90)
         for thread in self._threads:
-            thread.join(10)
+            thread.join(90)
         self._socket.close()
         shutil.rmtree(self._directory)
 
@@ -101,7 +101,7 @@ class Relay:
     def deliver(self) -> None:
         """Returns when the server has answered, or has refused the connection."""
         self._delivering.set()
-        assert self._delivered.wait(10)
+        assert self._delivered.wait(60)
 
     def _pass_on(self, connection: socket.socket) -> None:
         with socket.socket(socket.AF_UNIX) as server:

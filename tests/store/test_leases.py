@@ -181,7 +181,7 @@ def test_a_waiting_successor_is_woken_by_the_release(valkey: Server) -> None:
     while b"blocked_clients:1" not in wire.command("INFO", "clients"):
         pass
     give_back(leases, holder)
-    successor.join(20)
+    successor.join(90)
     assert not successor.is_alive()
 
 

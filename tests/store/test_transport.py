@@ -164,7 +164,7 @@ def test_a_port_that_speaks_no_tls_is_refused(answer: bytes) -> None:
         thread = threading.Thread(target=serve)
         thread.start()
         text = refusal(f"rediss://localhost:{listening.getsockname()[1]}")
-        thread.join(10)
+        thread.join(90)
     assert text == "store: TLS: wrong version number; the port speaks no TLS: use redis://, or the port that does"
 
 
@@ -185,7 +185,7 @@ def test_a_server_that_hangs_up_in_the_middle_may_be_starting_and_is_tried_again
         with pytest.raises(StoreUnreachable):
             ping(f"rediss://localhost:{listening.getsockname()[1]}", OneMoreTry)
         listening.shutdown(socket.SHUT_RDWR)
-        thread.join(10)
+        thread.join(90)
     assert len(accepted) == 2
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+from itertools import chain, repeat
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -371,8 +372,21 @@ def test_a_step_whose_reply_is_lost_twice_reserves_once_all_the_same(
 
 
 class Hasty(Tries):
-    def for_one_answer(self, blocking: float = 0.0) -> float:  # noqa: ARG002  the protocol's
-        return 0.05
+    """The first answer is given up soon; later ones may take their time."""
+
+    soon = True
+
+    def for_one_answer(self, blocking: float = 0.0) -> float:
+        soon, self.soon = self.soon, False
+        return 0.05 if soon else super().for_one_answer(blocking)
+
+
+def connected(url: str, *opening: str, tries: int) -> Wire:
+    """By the command ``opening``; of the next one, the first answer is given up soon."""
+    patiences = chain([Tries(9), Hasty(tries)], repeat(Tries(9)))
+    wire = Wire(url, lambda: next(patiences))
+    wire.command(*opening)
+    return wire
 
 
 @pytest.fixture
@@ -383,7 +397,7 @@ def slow_network(valkey: Server) -> Iterator[Relay]:
 
 
 def test_a_request_that_arrives_after_it_was_given_up_is_not_carried_out(slow_network: Relay, valkey: Server) -> None:
-    wire = Wire(slow_network.url, lambda: Hasty(9))
+    wire = connected(slow_network.url, "PING", tries=9)
     slow_network.delay_request_with(b"RPUSH")
     assert wire.command("RPUSH", "list", "repeated") == 1
     slow_network.deliver()
@@ -392,7 +406,7 @@ def test_a_request_that_arrives_after_it_was_given_up_is_not_carried_out(slow_ne
 
 
 def test_one_given_up_in_the_last_call_is_not_carried_out_after_the_next(slow_network: Relay, valkey: Server) -> None:
-    wire = Wire(slow_network.url, lambda: Hasty(0))
+    wire = connected(slow_network.url, "PING", tries=0)
     slow_network.delay_request_with(b"RPUSH")
     with pytest.raises(StoreUnreachable):
         wire.command("RPUSH", "list", "late")
@@ -406,11 +420,12 @@ def test_a_user_without_the_right_to_close_connections_repeats_all_the_same(
     slow_network: Relay, valkey: Server
 ) -> None:
     valkey.wire().command("ACL", "SETUSER", "limited", "on", ">secret", "~list", "-@all", "+rpush")
-    wire = Wire(slow_network.url.replace("redis://", "redis://limited:secret@"), lambda: Hasty(9))
+    url = slow_network.url.replace("redis://", "redis://limited:secret@")
+    wire = connected(url, "RPUSH", "list", "first", tries=9)
     slow_network.delay_request_with(b"RPUSH")
-    assert wire.command("RPUSH", "list", "repeated") == 1
+    assert wire.command("RPUSH", "list", "repeated") == 2
     slow_network.deliver()
-    assert valkey.wire().command("LLEN", "list") == 2
+    assert valkey.wire().command("LLEN", "list") == 3
     wire.close()
     valkey.wire().command("ACL", "DELUSER", "limited")
 

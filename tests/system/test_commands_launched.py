@@ -185,7 +185,7 @@ def test_slots_run_programs_at_the_same_time(site: Site) -> None:
     for name in names:
         site.await_note(f"begin {name}")
     site.open_gate()
-    assert launch.wait(30) == 0
+    assert launch.wait(90) == 0
     assert sorted(note for note in site.notes() if note.startswith("end")) == [f"end {name}" for name in names]
 
 
@@ -202,7 +202,7 @@ def test_a_signal_lets_the_program_in_hand_finish(site: Site) -> None:
     site.await_note("pid a")
     launch.terminate()
     site.open_gate()
-    assert launch.wait(30) == 0
+    assert launch.wait(90) == 0
     assert site.notes() == ["begin a", "pid a", "end a"]
     assert site.state(message) == "completed"
 
@@ -216,7 +216,7 @@ def test_the_program_of_a_killed_launch_ends_before_its_message_is_handled_again
     successor = site.start("run", "--until-empty")
     site.await_note("pid a", 2)
     site.open_gate()
-    assert successor.wait(30) == 0
+    assert successor.wait(90) == 0
     assert site.notes() == ["begin a", "pid a"] * 2 + ["end a"]
     assert site.json("status", message)["attempts"] == 2
 
@@ -235,7 +235,7 @@ def test_a_survivor_of_launch_and_heartbeat_is_reported_and_killed_by_the_next_l
     site.await_note("pid a", 2)
     assert birth(survivor) is None
     site.open_gate()
-    _, errors = successor.communicate(timeout=30)
+    _, errors = successor.communicate(timeout=90)
     assert f"warning: program of message {message} still running: pid {survivor}; killed" in errors
     assert site.notes() == ["begin a", "pid a"] * 2 + ["end a"]
     assert site.state(message) == "completed"
@@ -290,7 +290,7 @@ def test_no_program_survives_the_loss_of_the_lease(site: Site) -> None:
     launch = site.start("run", "--concurrency", "2")
     site.await_note("pid a")
     assert site.command("lease", "break", "--yes").returncode == 0
-    assert launch.wait(30) == 75
+    assert launch.wait(90) == 75
     wait_until(lambda: is_gone(site, "a"), "the program's end")
 
 

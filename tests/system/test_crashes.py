@@ -99,7 +99,7 @@ def test_a_neighbour_of_a_message_that_kills_its_process_is_completed(site: Site
     poison = site.enqueue("leave", how="die")
     neighbour = site.enqueue("hold", name="a")
     launch = site.start("run", "--until-empty", "--concurrency", "2")
-    launch.wait(30)
+    launch.wait(90)
     site.open_gate()
     for _ in range(4):
         site.drain("--concurrency", "2")

@@ -272,7 +272,7 @@ def test_a_check_whose_process_is_killed_is_run_again_and_logged_once(monitor: M
     monitor.await_results(["slow"], 2, ok=True)
     for process in (launch, mover):
         process.terminate()
-        assert process.wait(30) == 0
+        assert process.wait(90) == 0
     rows = list(monitor.results("slow"))
     again = site.json("status", id_of("slow", epoch_ms(rows[0])))
     assert (again["state"], again["attempts"]) == ("completed", 2)

@@ -120,7 +120,7 @@ launch.run_launch = run_launch
 @pytest.mark.ends_with(1, traceback=True)
 def test_a_bug_of_ours_is_1_with_its_traceback_and_ends_the_process_all_the_same(site: Site) -> None:
     launch = patched(site, BUG, "run")
-    _, errors = launch.communicate(timeout=30)
+    _, errors = launch.communicate(timeout=90)
     assert launch.returncode == 1
     assert errors.rstrip().endswith("RuntimeError: ours")
 
@@ -201,7 +201,7 @@ def test_a_standard_stream_that_is_closed_when_lines_are_enqueued_does_no_harm(
     (site.directory / "lines").write_text('{"handler": "record", "payload": {"name": "a"}}\n')
     script = f"exec '{sys.executable}' -m pollconsumer enqueue {arguments}"
     process = site.start_program(["sh", "-c", script])
-    errors = process.communicate(timeout=30)[1]
+    errors = process.communicate(timeout=90)[1]
     assert process.returncode == code
     assert "Traceback" not in errors
     assert len(site.json("list")) == (code == 0)
@@ -211,9 +211,9 @@ def test_a_standard_stream_that_is_closed_when_lines_are_enqueued_does_no_harm(
 def test_a_reader_who_left_changes_no_code(site: Site, command: str) -> None:
     read_end, write_end = os.pipe()
     os.close(read_end)
-    options = SHORT if command != "status" else []
-    options = [*options, "--until-empty"] if command == "run" else options
-    words = [sys.executable, "-m", "pollconsumer", command, *(options if command != "move" else ["--timeout", "1s"])]
+    site.command("store", "start")
+    options = {"run": ["--until-empty"], "move": ["--timeout", "2s"]}.get(command, [])
+    words = [sys.executable, "-m", "pollconsumer", command, *options]
     done = subprocess.run(words, cwd=site.directory, env=site.environment, stdout=write_end, stderr=2, check=False)
     os.close(write_end)
     assert done.returncode == 0
@@ -228,7 +228,7 @@ def test_a_heartbeat_that_dies_while_modules_are_imported_costs_one_line_and_no_
     site.await_note("importing")
     os.kill(site.heartbeat_of(launch.pid), signal.SIGKILL)
     site.open_gate()
-    _, errors = launch.communicate(timeout=30)
+    _, errors = launch.communicate(timeout=90)
     assert launch.returncode == 75
     assert errors == "pollconsumer: error: lease not renewed; the heartbeat process is gone; the next launch goes on\n"
     assert site.json("lease", "show") == []
@@ -242,7 +242,7 @@ def test_a_store_that_is_emptied_under_a_launch_is_named_as_the_reason(site: Sit
     site.await_holder(launch.pid)
     with Redis(unix_socket_path=site.json("store", "path")["socket"]) as client:
         client.flushall()
-    _, errors = launch.communicate(timeout=30)
+    _, errors = launch.communicate(timeout=90)
     assert launch.returncode == 78
     assert errors == (
         "pollconsumer: error: store emptied while it was used; "
@@ -270,7 +270,7 @@ IMPATIENT = "from pollconsumer.interface.cli import check; check.IMPORT_WITHIN =
 def test_a_module_whose_import_hangs_ends_check(site: Site) -> None:
     add(site, "\nthreading.Event().wait()\n")
     check = patched(site, IMPATIENT, "check")
-    _, errors = check.communicate(timeout=30)
+    _, errors = check.communicate(timeout=90)
     assert check.returncode == 124
     assert errors.startswith("pollconsumer: error: handlers: handlers: import exceeded 0.5s; its stacks follow\n")
     assert "handlers.py" in errors
@@ -306,6 +306,6 @@ def test_a_launch_whose_starter_blocked_its_signals_ends_handlers_in_time_and_st
     launch = site.start_program([sys.executable, "-c", block, "-m", "pollconsumer", "run", "--timeout", "60s"])
     site.await_note("next")
     launch.send_signal(signal.SIGTERM)
-    launch.communicate(timeout=30)
+    launch.communicate(timeout=90)
     assert launch.returncode == 0
     assert site.state(slow) == "dead"

@@ -165,7 +165,7 @@ def run_with_few_descriptors(site: Site, *options: str) -> subprocess.CompletedP
     )
     command = [sys.executable, "-c", limit, "-m", "pollconsumer", "run", "--until-empty", *options]
     launch = site.start_program(command)
-    output, errors = launch.communicate(timeout=60)
+    output, errors = launch.communicate(timeout=90)
     return subprocess.CompletedProcess(command, launch.returncode, output, errors)
 
 
@@ -235,7 +235,7 @@ def test_a_process_that_a_handler_forked_and_that_returns_ends_there(
         site.enqueue("record", name=name)
     again = site.enqueue(handler)
     launch = site.start("run", "--until-empty", "--concurrency", concurrency)
-    assert launch.communicate(timeout=30) == ("", "")  # nobody holds them any more
+    assert launch.communicate(timeout=90) == ("", "")  # nobody holds them any more
     assert sorted(note for note in site.notes() if len(note) == 1) == ["a", "b"]
     assert sum(note.startswith("child") for note in site.notes()) == 2
     assert [site.json("status", message)["result"] for message in (split, again)] == ["parent"] * 2
@@ -349,7 +349,7 @@ def test_what_a_launch_could_not_settle_is_offered_again_with_its_attempt_charge
     site.await_note("begin a")
     os.kill(site.json("store", "status")["pid"], signal.SIGKILL)
     site.open_gate()
-    assert launch.wait(30) == 69
+    assert launch.wait(90) == 69
     assert site.command("store", "start").returncode == 0
     wait_until(lambda: site.state(message) == "ready", "the heartbeat's goodbye")
     assert site.json("status", message)["attempts"] == 1

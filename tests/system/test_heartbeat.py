@@ -54,7 +54,7 @@ def add(site: Site, code: str) -> None:
 
 def end_of(launch: Launch) -> str:
     """What a launch printed, when nobody holds its output any more."""
-    return launch.communicate(timeout=60)[1]
+    return launch.communicate(timeout=90)[1]
 
 
 def test_a_launch_killed_before_it_announced_itself_leaves_no_heartbeat(site: Site) -> None:
@@ -111,7 +111,7 @@ def test_the_ledger_says_how_a_launch_ended_that_was_suspended_until_its_lease_w
     site.await_note("begin a", 2)
     wait_until(lambda: time.monotonic() > over, "the end of the first")
     first.send_signal(signal.SIGCONT)
-    first.communicate(timeout=60)
+    first.communicate(timeout=90)
     assert [entry["stop_reason"] for entry in site.json("launches")] == [None, "watchdog"]
     assert [lease["pid"] for lease in site.json("lease", "show")] == [second.pid]
 

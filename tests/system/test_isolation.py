@@ -219,7 +219,7 @@ def test_slots_have_a_process_each(site: Site) -> None:
     wait_until(lambda: len(site.notes()) == 2, "two at a time")
     assert len(set(site.notes())) == 2
     site.open_gate()
-    assert launch.wait(30) == 0
+    assert launch.wait(90) == 0
     assert [site.state(message) for message in messages] == ["completed", "completed"]
 
 
@@ -278,7 +278,7 @@ def test_a_launch_that_is_told_to_stop_finishes_what_is_in_hand(site: Site, conc
     if cancelled:
         site.await_note("cancelled")
     site.open_gate()
-    assert launch.wait(30) == 0
+    assert launch.wait(90) == 0
     assert site.state(message) == "completed"
     assert cancelled is None or site.state(cancelled) == "completed"
     await_end(pid)

@@ -30,7 +30,7 @@ LAUNCH = [sys.executable, "-m", "pollconsumer", "run", "--until-empty"]
 
 @pytest.mark.skipif(which("flock") is None, reason="no flock")
 def test_a_launch_sees_the_lock_that_started_it_and_check_shows_it_to_a_person(site: Site) -> None:
-    assert site.start_program(["flock", "-n", str(site.directory / "lock"), *LAUNCH]).wait(60) == 0
+    assert site.start_program(["flock", "-n", str(site.directory / "lock"), *LAUNCH]).wait(90) == 0
     entry = site.json("launches")[0]
     assert (entry["platform"], entry["launcher"]) == ("flock", "drop")
     consumer = site.json("check")["consumer"]
@@ -108,7 +108,7 @@ def test_a_launch_ends_when_the_shutdown_file_of_azure_appears(site: Site, role:
     launch = site.start(role, "--timeout", "10m", WEBJOBS_SHUTDOWN_FILE=str(file))
     site.await_holder(launch.pid)
     file.touch()
-    assert launch.wait(60) == 0
+    assert launch.wait(90) == 0
     assert site.json("launches")[0]["stop_reason"] == "interrupted"
 
 
@@ -129,7 +129,7 @@ def test_a_webjob_prints_now_and_then_as_azure_kills_a_silent_one_and_nothing_el
     site.json("status")  # takes a while
     time.sleep(1)
     site.open_gate()
-    output, errors = launch.communicate(timeout=60)
+    output, errors = launch.communicate(timeout=90)
     assert (output.splitlines()[:1], errors) == (lines, "")
 
 

@@ -31,7 +31,7 @@ def says(name: str) -> None:
 
 @app.handler
 def meets(name: str) -> None:
-    together.wait(30)
+    together.wait(90)
     log.warning("careful, %s", name)
 
 together = threading.Barrier(2)

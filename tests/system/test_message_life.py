@@ -114,7 +114,7 @@ def test_a_result_is_kept_and_waited_for(site: Site, app: PollConsumer) -> None:
         handle.wait("10ms")
     consumer = threading.Thread(target=site.drain)
     consumer.start()
-    assert handle.wait(30) == {"doubled": 42}
+    assert handle.wait(90) == {"doubled": 42}
     consumer.join()
     assert shown(site, handle.id)["result"] == {"doubled": 42}
     assert "result" in site.command("status", handle.id).stdout
@@ -147,9 +147,9 @@ def test_waiting_tells_how_a_message_ended_otherwise(site: Site, app: PollConsum
     site.command("cancel", cancelled.id)
     site.drain()
     with pytest.raises(NotCompleted, match="dead: Fatal: never again"):
-        dead.wait(30)
+        dead.wait(90)
     with pytest.raises(NotCompleted) as ended:
-        cancelled.wait(30)
+        cancelled.wait(90)
     assert ended.value.state == "cancelled"
 
 
@@ -260,7 +260,7 @@ def test_a_handler_is_told_that_the_launch_should_stop(site: Site) -> None:
     launch = site.start("run")
     wait_until(lambda: site.notes() == ["waiting"], "handler")
     launch.send_signal(signal.SIGTERM)
-    assert launch.wait(30) == 0
+    assert launch.wait(90) == 0
     assert site.notes()[-1] == "cancelled with True"
 
 
@@ -276,7 +276,7 @@ def test_messages_with_one_concurrency_key_are_handled_one_at_a_time(site: Site)
     (site.directory / "gate").touch()
     wait_until(lambda: "end 2" in site.notes(), "the last of them")
     launch.terminate()
-    assert launch.wait(30) == 0
+    assert launch.wait(90) == 0
     assert [note for note in site.notes() if "free" not in note] == [
         f"{what} {n}" for n in range(3) for what in ("begin", "end")
     ]
@@ -347,7 +347,7 @@ def test_a_queue_keeps_as_many_messages_that_have_ended_as_its_settings_say(site
 
     wait_until(lambda: kept() == (2, 1), "forgetting")
     launch.send_signal(signal.SIGTERM)
-    launch.communicate(timeout=60)
+    launch.communicate(timeout=90)
     assert launch.returncode == 0
 
 

@@ -61,7 +61,7 @@ def move_until_it_enqueued(site: Site, **environment: str) -> tuple[int | None, 
     mover = site.start("move", "--timeout", "60s", **environment)
     wait_until(lambda: enqueued(site) >= before + 2, "an occurrence of the good one")
     mover.terminate()
-    _, errors = mover.communicate(timeout=30)
+    _, errors = mover.communicate(timeout=90)
     return mover.returncode, errors.splitlines()
 
 
@@ -166,7 +166,7 @@ def test_a_recurrence_whose_handler_is_unknown_costs_the_others_nothing(site: Si
     launch = site.start("run", "--timeout", "60s")
     site.await_note("good", 3)
     launch.terminate()
-    _, errors = launch.communicate(timeout=30)
+    _, errors = launch.communicate(timeout=90)
     assert launch.returncode == 0
     assert [line for line in errors.splitlines() if "unknown handler: nobody" in line] == errors.splitlines()
     assert errors.count("\n") == 1

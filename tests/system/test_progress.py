@@ -81,7 +81,7 @@ def test_the_last_report_shows_while_the_handler_goes_on_and_after_it_has_ended(
     assert shown in listed
     assert shown in site.command("status", message).stdout
     site.open_gate()
-    assert launch.wait(60) == 0
+    assert launch.wait(90) == 0
     assert (site.state(message), progress(site, message)) == ("completed", [2000, 2000, ""])
 
 

@@ -154,5 +154,5 @@ def test_nothing_of_it_is_imported_where_no_recurrence_has_one(site: Site) -> No
     )
     script = f"import atexit, sys; atexit.register(lambda: print({names})); sys.argv[1:] = ['run', '--until-empty']; "
     process = site.start_program([sys.executable, "-c", f"{script}from pollconsumer.__main__ import main; main()"])
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=90)
     assert (output, site.notes()) == ("[]\n", ["a"])
