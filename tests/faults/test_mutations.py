@@ -12,6 +12,7 @@ from tests.faults.covering_table import COVERING
 from tests.faults.mutation_table import MUTATIONS, Mutation
 from tests.faults.mutations import ROOT, edited, nearest
 from tests.faults.promises import PROMISES
+from tests.simulation.unseen import UNSEEN
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -59,3 +60,7 @@ def test_of_guards_that_cover_each_other_each_alone_is_enough_and_none_is_not(
         others = [GUARDS[name] for name in guards if name != kept]
         assert trial.keeps(PROMISES[promise], others), kept
     assert not trial.keeps(PROMISES[promise], [GUARDS[name] for name in guards])
+
+
+def test_what_the_simulation_does_not_miss_is_a_guard() -> None:
+    assert UNSEEN.keys() <= {each.name for each in MUTATIONS}

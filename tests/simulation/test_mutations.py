@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from tests.faults.mutation_table import MUTATIONS
 from tests.simulation.mutations import caught, without_cover
-from tests.simulation.unseen import UNSEEN
 
 NAMED = {each.name: each for each in MUTATIONS}
 
@@ -20,7 +19,3 @@ def test_what_covers_a_guard_is_taken_out_with_it() -> None:
     [wider] = without_cover(NAMED["checkpoint: fence compare"])
     assert wider.name == "checkpoint: row compare"
     assert wider.edits == (*edits, *NAMED["checkpoint: row compare"].edits)
-
-
-def test_what_is_not_seen_is_a_guard() -> None:
-    assert UNSEEN.keys() <= NAMED.keys()

@@ -11,7 +11,7 @@ UNSEEN: dict[str, str] = {
     "connecting/replies: refusal": _NO_USERS,
     "redis_store: rights of a launch in a queue": _NO_USERS,
     "producer: rights of a producer in a queue": _NO_USERS,
-    "producer: rights of one that waits for replicas": _NO_USERS,
+    "strict_producer: rights of one that waits for replicas": _NO_USERS,
     "leases: rights of a launch": _NO_USERS,
     "leases: rights to break": _NO_USERS,
     "interventions: rights": _NO_USERS,
