@@ -316,6 +316,21 @@ def test_no_key_is_lost_apart_from_others_if_the_node_with_the_leases_is(
     assert wire.lost([LOW, HIGH]) == wire.lost([HIGH]) == set()
 
 
+def test_who_has_no_time_left_asks_no_node(two: list[ScriptedNode], connect: Callable[..., ClusterWire]) -> None:
+    assert connect(two[0], OutOfPatience).lost([LOW, HIGH]) == set()
+    assert not two[0].seen + two[1].seen
+
+
+class OutOfPatience(Impatient):
+    def to_connect(self) -> float:
+        return 0.0
+
+
+def test_a_call_without_time_says_so(two: list[ScriptedNode], connect: Callable[..., ClusterWire]) -> None:
+    with pytest.raises(StoreUnreachable, match="no time is left to connect"):
+        connect(two[0], OutOfPatience).command("GET", LOW)
+
+
 def test_a_call_that_needs_a_lost_node_fails_at_once_for_a_caller_with_work_on_others(
     two: list[ScriptedNode], connect: Callable[..., ClusterWire]
 ) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import NamedTuple, Protocol
 
-from pollconsumer.core.errors import LeaseLost, NodeLost, PollConsumerError, StoreRefused, StoreUnreachable, shown
+from pollconsumer.core.errors import LeaseLost, PollConsumerError, StoreRefused, StoreUnreachable, shown
 from pollconsumer.core.notation.text import printable
 from pollconsumer.core.window import StopReason
 from pollconsumer.runtime.launch.entries import Held
@@ -99,17 +99,16 @@ def give_back(
         progress.end(*((StopReason.WATCHDOG, 1) if struck else (StopReason.DIED, -1)))
     entry = identity.entry(acquired, tenure.waited, held, progress)
     until = max(tenure.hard_end, clocks.monotonic() + RELEASE_BUDGET)
-    store.part(identity.queues)
     while clocks.monotonic() < until:
         try:
-            for queue in identity.queues:
+            lost = store.lost(identity.queues)  # the next launch recovers these
+            for queue in [each for each in identity.queues if each not in lost]:
                 here = [message for message in left_behind if message.queue == queue]
                 in_hand = [message.id for message in here if not message.ended and not message.last]
                 ended = [message.id for message in here if message.ended and not message.last]
                 spent = [message.id for message in here if message.last]
-                # Another launch recovers the queue, or this one had skipped it or not announced itself there yet; where
-                # its node of a cluster is lost, the next one recovers it.
-                with suppress(LeaseLost, StoreRefused, NodeLost):
+                # Another launch recovers the queue, or this one had skipped it or not announced itself there yet.
+                with suppress(LeaseLost, StoreRefused):
                     store.give_up(acquired.holder, queue, in_hand, ended, spent, on_dead_letter=print_death)
             leases.release(acquired.holder, identity.role, identity.launch, entry)
             return

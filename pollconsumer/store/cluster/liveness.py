@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack, closing, suppress
 from time import monotonic
 from typing import Any
@@ -11,18 +11,18 @@ from pollconsumer.store.cluster.address import Node
 from pollconsumer.store.cluster.nodes import NodeWire
 from pollconsumer.store.cluster.slots import slot_of
 from pollconsumer.store.cluster.topology import COMMAND, Topology
-from pollconsumer.store.connecting.patience import Budget
-from pollconsumer.store.connecting.replies import ErrorReply, Unanswered, raise_if_error
+from pollconsumer.store.connecting.patience import Budget, Patience
+from pollconsumer.store.connecting.replies import ErrorReply, OutOfTime, Unanswered, raise_if_error
 
 ANSWER_WITHIN = 0.5
-"""Seconds."""
+"""Seconds, or for as long as the caller may still wait."""
 SILENT_FOR = 0.4
 """Seconds for which a node that did not answer is not asked again."""
 
 
 class Liveness:
-    def __init__(self, topology: Topology) -> None:
-        self._topology = topology
+    def __init__(self, topology: Topology, patience: Callable[[], Patience]) -> None:
+        self._topology, self._patience = topology, patience
         self._silent_until: dict[Node, float] = {}
 
     def silent_keys(self, keys: Collection[str]) -> set[str]:
@@ -90,7 +90,11 @@ class Liveness:
         return True
 
     def _connect(self, node: Node) -> NodeWire:
-        return NodeWire(self._topology.address.url_of(node), lambda: Budget(ANSWER_WITHIN))
+        """OutOfTime once the caller makes no connections any more."""
+        within = min(ANSWER_WITHIN, self._patience().to_connect())
+        if within <= 0:
+            raise OutOfTime
+        return NodeWire(self._topology.address.url_of(node), lambda: Budget(within))
 
 
 _NO_ANSWER = ErrorReply("CLUSTERDOWN no answer")

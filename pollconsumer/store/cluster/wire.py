@@ -15,7 +15,7 @@ from pollconsumer.store.cluster.topology import COMMAND, Topology
 from pollconsumer.store.cluster.watch import Watch
 from pollconsumer.store.connecting.connection import Command, Connection
 from pollconsumer.store.connecting.patience import Patience
-from pollconsumer.store.connecting.replies import ErrorReply, Unanswered
+from pollconsumer.store.connecting.replies import ErrorReply, OutOfTime, Unanswered
 from pollconsumer.store.connecting.strict import WAITING, Strict, least
 from pollconsumer.store.connecting.wire import Wire
 from pollconsumer.store.keyspace import Keys
@@ -48,7 +48,7 @@ class ClusterWire(Wire):
         super().__init__(url, patience, greet=greet, connect=_none, strict=strict)
         self.rights = (*RIGHTS, *self.rights)
         self._topology, self._home = topology, home
-        self._liveness = Liveness(topology)
+        self._liveness = Liveness(topology, self._bearing)
         self._nodes: dict[Node, NodeWire] = {}
         self._watch = Watch(topology, lambda node: WatchingWire(topology.address.url_of(node), self._bearing))
         self._commands: list[Command] = []
@@ -165,6 +165,8 @@ class ClusterWire(Wire):
         for node, places in parts:
             try:
                 self._node(node).send([self._commands[at] for at in places])
+            except OutOfTime:
+                raise
             except Unanswered as unanswered:
                 raise Unanswered(str(unanswered), sent=unanswered.sent or bool(self._sent)) from None
             self._sent.append((node, places))

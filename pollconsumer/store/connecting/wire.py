@@ -127,12 +127,12 @@ class Wire:
                     self.close()
                     self.repeated = True
                     sent = sent or unanswered.sent
-                    if parting:
-                        self.part(commands)
                     if patience.left() <= 0:
                         error = StoreUnreachable("store unreachable", self.address, f"it says: {unanswered}")
                         error.sent = sent
                         raise error from None
+                    if parting:
+                        self.part(commands)
                 except StoreUnreachable as error:
                     error.sent = error.sent or sent
                     raise
