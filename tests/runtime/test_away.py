@@ -201,6 +201,24 @@ def test_a_node_that_is_slow_to_say_nothing_is_looked_at_rarely(
     assert min(after - before for before, after in pairwise(looks)) >= 1.0 + LONGER_THAN_LOOKS
 
 
+def test_a_launch_that_has_lost_all_of_its_nodes_waits_for_them(
+    parted: Parted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wire, raising = parted.launch.store.wire, [NodeLost("a node is lost")]
+
+    def part(_: Sequence[Command]) -> None:
+        if raising:
+            raise raising.pop()
+
+    monkeypatch.setattr(wire, "part", part)
+    monkeypatch.setattr(wire, "patience", Impatient)
+    parted.lose("mail", "other")
+    with pytest.raises(StoreUnreachable) as unreachable:
+        parted.exchange.reserve()
+    assert type(unreachable.value) is StoreUnreachable
+    assert not parted.exchange.away
+
+
 def test_a_launch_ends_with_an_error_that_names_the_queues_of_a_node_that_stays_away(parted: Parted) -> None:
     parted.lose("mail")
     parted.enqueue("b", "other")

@@ -290,7 +290,10 @@ class Exchange:
             self._leave()
 
     def _leave(self) -> None:
-        self.away.add(self._store.lost(self._turns.queues))
+        """Unless all are lost by now: the next call then waits for them, as for a single server."""
+        lost = self._store.lost(self._turns.queues) | self.away.queues
+        if not lost.issuperset(self._turns.queues):
+            self.away.add(lost)
         with self.passing:
             self.away.hold(self.reserved)
 
