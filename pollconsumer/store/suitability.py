@@ -73,8 +73,13 @@ class Suitability:
     def _check(self, wire: Wire, *reads: Command) -> list[Any]:
         """Returns what it answers to these, sent in the same write: an error where another node of a cluster has the
         key."""
-        answers = wire.once([*self._asked, *reads])
+        try:
+            answers = wire.once([*self._asked, *reads])
+        except StoreRefused:  # for a command that a Sentinel lacks
+            _refuse_sentinel(wire, info_fields(wire.once(self._asked[:1])))
+            raise
         info = info_fields(answers[: len(self._asked)])
+        _refuse_sentinel(wire, info)
         version = info.get("redis_version", "0.0")
         numbers = tuple(int(part) for part in version.split(".")[:2])
         if numbers < OLDEST:
@@ -114,6 +119,12 @@ class Suitability:
         if held != known:
             found = "empty" if held is None else "another one"
             raise StoreRefused("store replaced", f"{wire.address} is {found}", RESTORE)
+
+
+def _refuse_sentinel(wire: Wire, info: dict[str, str]) -> None:
+    if "sentinel" in (info.get("redis_mode"), info.get("server_mode")):
+        fix = f"write redis+sentinel://{wire.place}/SERVICE, with the name in its line 'sentinel monitor'"
+        raise StoreRefused("store is a Sentinel", wire.place, fix)
 
 
 def count_replicas(wire: Wire) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import trustme
 
-from pollconsumer.core.errors import ConfigurationError, PermissionDenied, StoreUnreachable
+from pollconsumer.core.errors import ConfigurationError, PermissionDenied, StoreRefused, StoreUnreachable
 from pollconsumer.interface.settings.values import check_store
 from pollconsumer.store.connecting import sentinel
 from pollconsumer.store.connecting.patience import Budget
@@ -144,6 +144,46 @@ def test_servers_and_sentinels_may_be_encrypted(encrypted: str, valkey: Server, 
                 before.close()
     finally:
         primary.close()
+
+
+def test_tls_that_only_one_end_expects_is_a_mistake_of_configuration(trio: Trio) -> None:
+    """Of a password that was given as well, nobody is told."""
+    certificate = trustme.CA().issue_cert("127.0.0.1")
+    encrypted = Encrypted("unix:///nowhere", certificate)
+    place = f"127.0.0.1:{encrypted.port}"
+    try:
+        for given in ("", "?sentinel_password=another"):
+            with pytest.raises(ConfigurationError, match=f"store: TLS: Sentinel {place} speaks it; give ssl=true"):
+                wire_to(place, options=given).command("PING")
+    finally:
+        encrypted.close()
+    port = trio.sentinels[0].port
+    for options in ("?ssl=true", "?sentinel_ssl=true"):
+        with pytest.raises(ConfigurationError, match=f"Sentinel 127.0.0.1:{port}: TLS: .*the port speaks no TLS"):
+            wire_to(f"127.0.0.1:{port}", options=options).command("PING")
+
+
+def test_one_that_hangs_up_is_tried_again_and_one_of_several_with_tls_is_left_out(trio: Trio) -> None:
+    with answering(b"", over_network=True) as url, pytest.raises(StoreUnreachable):
+        wire_to(url).command("PING")
+    encrypted = Encrypted("unix:///nowhere", trustme.CA().issue_cert("127.0.0.1"))
+    try:
+        wire = Wire(trio.url.replace("@127", f"@127.0.0.1:{encrypted.port},127"), lambda: Budget(PATIENCE))
+        assert wire.command("PING") == b"PONG"
+    finally:
+        encrypted.close()
+
+
+@pytest.mark.parametrize("check", [Suitability.__call__, Suitability.check_server])
+def test_a_url_of_a_server_that_leads_to_a_sentinel_says_so(
+    check: Callable[[Suitability, Wire], None], trio: Trio
+) -> None:
+    suitability = Suitability(NAMESPACE, Memo(), lambda _: None)
+    wire = Wire(f"redis://:another@127.0.0.1:{trio.sentinels[0].port}", Impatient)
+    with pytest.raises(StoreRefused) as caught:
+        check(suitability, wire)
+    place = f"127.0.0.1:{trio.sentinels[0].port}"
+    assert str(caught.value).startswith(f"store is a Sentinel: {place}; write redis+sentinel://{place}/SERVICE")
 
 
 def test_a_reply_that_says_that_the_primary_is_none_any_more_is_repeated_elsewhere() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import socket
+import ssl
 import subprocess
 import sys
 import threading
@@ -16,10 +17,14 @@ import trustme
 from pollconsumer.core.errors import ConfigurationError, StoreUnreachable
 from pollconsumer.runtime.own_files import OwnFiles
 from pollconsumer.runtime.store_opener import StoreOpener
+from pollconsumer.store.connecting.address import address_of
+from pollconsumer.store.connecting.connection import SocketConnection
 from pollconsumer.store.connecting.patience import COMMAND_TIMEOUT, Budget, Patience
+from pollconsumer.store.connecting.transport import tls_refusal
 from pollconsumer.store.connecting.wire import Wire
 from pollconsumer.store.doubts import doubts
 from tests.store.encrypted import Encrypted
+from tests.store.relay import Listening
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -165,7 +170,31 @@ def test_a_port_that_speaks_no_tls_is_refused(answer: bytes) -> None:
         thread.start()
         text = refusal(f"rediss://localhost:{listening.getsockname()[1]}")
         thread.join(90)
-    assert text == "store: TLS: wrong version number; the port speaks no TLS: use redis://, or the port that does"
+    assert (
+        text
+        == "store: TLS: wrong version number; the port speaks no TLS: name one that does, or leave TLS out of the URL"
+    )
+
+
+def test_a_server_without_tls_that_waits_for_the_end_of_a_command_is_refused() -> None:
+    """As each server does that takes a handshake for one."""
+    asked: list[bytes] = []
+
+    def serve(connection: socket.socket) -> None:
+        while line := connection.recv(65536):
+            asked.append(line)
+            if line == b"PING\r\n":
+                connection.sendall(b"-NOAUTH Authentication required.\r\n")
+
+    listening = Listening(serve, over_network=True)
+    try:
+        address = address_of(listening.url.replace("redis:", "rediss:"))
+        with pytest.raises(ssl.SSLError) as caught:
+            SocketConnection(address).connect(0.2)
+        assert "speaks no TLS" in str(tls_refusal(caught.value, {}, established=False))
+    finally:
+        listening.close()
+    assert asked[1:] == [b"PING\r\n"]
 
 
 def test_a_server_that_hangs_up_in_the_middle_may_be_starting_and_is_tried_again() -> None:

@@ -131,13 +131,31 @@ class Sentinels:
                     self._sentinels.insert(0, sentinel)
                     self._look_at = time.monotonic() + LOOK_EVERY
                     return self.login._replace(host=found[0].decode(), port=int(found[1]))
-        if silent:
+        if silent and failure is not None:
+            self._refuse_wrong_tls(self._sentinels[-1], failure)
             raise ConnectionError(f"no Sentinel knows the primary; {', '.join(silent)}") from failure
         if refused:
             fix = "check sentinel_username and sentinel_password of the store's URL"
             raise PermissionDenied("authentication failed: Sentinel", refused[0], fix)
         fix = "no Sentinel knows it: write the name of their line 'sentinel monitor'"
         raise ConfigurationError("store: service", self._service.name, fix)
+
+    @staticmethod
+    def _refuse_wrong_tls(sentinel: Address, failure: OSError) -> None:
+        """Raise ConfigurationError if ``failure`` is one of TLS that no repetition can help, or if the port has TLS and
+        the URL says nothing of it."""
+        hung_up = isinstance(failure, ConnectionResetError)
+        if sentinel.tls is None and not hung_up:
+            return
+        from pollconsumer.store.connecting.transport import speaks_tls, tls_refusal
+
+        place = f"Sentinel {sentinel.host}:{sentinel.port}"
+        if sentinel.tls is not None:
+            if refusal := tls_refusal(failure, sentinel.tls, established=False):
+                raise ConfigurationError(f"store: {place}: {str(refusal).removeprefix('store: ')}")
+        elif speaks_tls(sentinel):
+            fix = "give ssl=true, or sentinel_ssl=true if the servers have none"
+            raise ConfigurationError("store: TLS", f"{place} speaks it", fix)
 
     def moved_from(self, address: Address, patience: Callable[[], Patience]) -> bool:
         """Whether the primary is known to be another server by now. Mostly returns at once: it asks now and then."""

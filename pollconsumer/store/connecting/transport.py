@@ -13,6 +13,9 @@ from pollconsumer.store.connecting.address import CERTIFICATE, TLS_FILES, Addres
 
 LATE = (BlockingIOError, ssl.SSLWantReadError)
 """What a socket whose waits the system limits raises at the end of one."""
+NO_TLS = "WRONG_VERSION_NUMBER"
+PROBED_WITHIN = 0.5
+"""Seconds for the answer to a question that is asked to name a mistake."""
 _REQUIREMENTS = {"none": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
 _EXPIRED, _NOT_YET_VALID, _OTHER_NAME, _OTHER_ADDRESS = 10, 9, 62, 64
 _FIXES = {
@@ -39,7 +42,14 @@ def encrypted(opened: socket.socket, address: Address) -> socket.socket:
         context.load_verify_locations(options.get("ssl_ca_certs"), options.get("ssl_ca_path"))
     if "ssl_ciphers" in options:
         context.set_ciphers(options["ssl_ciphers"])
-    return context.wrap_socket(opened, server_hostname=address.host)
+    try:
+        return context.wrap_socket(opened, server_hostname=address.host)
+    except TimeoutError:  # a server that takes a handshake for a command waits for its end
+        if not _speaks_plainly(address):
+            raise
+        refusal = ssl.SSLError()
+        refusal.reason = NO_TLS
+        raise refusal from None
 
 
 def tls_refusal(error: BaseException, options: Mapping[str, Any], *, established: bool) -> ConfigurationError | None:
@@ -61,10 +71,33 @@ def tls_refusal(error: BaseException, options: Mapping[str, Any], *, established
         reason = failure.reason or str(failure)
         if "CERTIFICATE_REQUIRED" in reason or "HANDSHAKE_FAILURE" in reason:
             return _refused(reason, "the server wants a certificate of ours: ssl_certfile=FILE, ssl_keyfile=FILE")
-        if reason in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST"):
-            return _refused(reason, "the port speaks no TLS: use redis://, or the port that does")
+        if reason in (NO_TLS, "RECORD_LAYER_FAILURE", "HTTP_REQUEST"):
+            return _refused(reason, "the port speaks no TLS: name one that does, or leave TLS out of the URL")
         return _refused(reason, f"check {', '.join(name for name in TLS_FILES if name in options) or 'ssl_ca_certs'}")
     return None if failure is None or established else _unreadable(options, failure)
+
+
+def speaks_tls(address: Address) -> bool:
+    """Whether a port that hung up, as on whoever does not encrypt, speaks TLS; False if it does not answer."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    try:
+        with address.open(PROBED_WITHIN) as opened, context.wrap_socket(opened, server_hostname=address.host):
+            return True
+    except ssl.SSLError as error:
+        return "ALERT" in (error.reason or "")  # it wants a certificate, or another protocol
+    except OSError:
+        return False
+
+
+def _speaks_plainly(address: Address) -> bool:
+    """Whether a port answers whoever does not encrypt."""
+    try:
+        with address.open(PROBED_WITHIN) as opened:
+            opened.sendall(b"PING\r\n")
+            return opened.recv(1) in (b"+", b"-")
+    except OSError:
+        return False
 
 
 def _unreadable(options: Mapping[str, Any], failure: BaseException) -> ConfigurationError:
