@@ -114,8 +114,12 @@ class WindowPatience(Patience):
 
     def for_one_answer(self, blocking: float = 0.0) -> float:
         """Shorter at the end: a server that does not answer must not keep the launch beyond its grace."""
+        left = self.left()
+        timeout = answer_within(left) + blocking
+        if timeout <= left:
+            return timeout
         last = self._window().stop_before + self._last - self._clocks.monotonic()
-        return min(answer_within(self.left()) + blocking, max(LEAST_FOR_ANSWER, last))
+        return min(timeout, max(LEAST_FOR_ANSWER, last))
 
     def to_connect(self) -> float:
         """Once patience is over, a server that did not answer is not waited for again."""
