@@ -83,7 +83,7 @@ def check(as_json: bool) -> None:
     files = OnlyRead(settings.state_files().directories)
     state = files.place()
     recurrences = load_recurrences(settings, handlers)
-    wire = opener_of(settings, files).wire(lambda: Budget(REACH_BUDGET))
+    wire = opener_of(settings, files).persons_wire(lambda: Budget(REACH_BUDGET))
     now_ms(wire)
     now = datetime.now().astimezone()
     queues = served_queues(settings, handlers)
