@@ -53,7 +53,7 @@ class Strict(NamedTuple):
 
     def marking(self, key: str) -> Command:
         """Writes something in the slot of ``key``."""
-        return "HSET", hash_beside(key), "replicated", 1
+        return "HSET", hash_beside(key), MARKER, 1
 
     def shortfall(self, answer: Any, connected: int) -> str:
         """What is missing, by the ``answer`` to the last command of `awaiting`; empty if nothing is."""
