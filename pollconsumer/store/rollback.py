@@ -57,9 +57,14 @@ class Rollback:
         self._confirmed = confirmed
         self._marks: Marks | None = None
 
-    def look(self, wire: Wire, found: bytes | None) -> None:
+    def remembered(self) -> str:
+        """What earlier processes have seen; empty once this one has looked. To be read before the store is asked, since
+        a launch that ends meanwhile writes down a mark that the store had not reached then."""
+        return "" if self._marks else self._memo.read_marks()
+
+    def look(self, wire: Wire, found: bytes | None, remembered: str) -> None:
         """Called on each new connection, with the mark that was ``found``. Raises WentBack."""
-        marks = self._marks or self._remembered()
+        marks = self._marks or self._read(remembered)
         seen = max(marks.seen, wire.mark)
         mark = count_of(found)
         reached = min(seen, mark) if self._confirmed else mark
@@ -91,8 +96,8 @@ class Rollback:
             self._memo.write_marks(f"{self._marks.seen} {self._marks.greatest}")
         self._warn(line)
 
-    def _remembered(self) -> Marks:
-        text = self._memo.read_marks()
+    @staticmethod
+    def _read(text: str) -> Marks:
         if text.startswith(_REFUSED):
             raise WentBack(text.removeprefix(_REFUSED), None, ACCEPT)
         numbers = [count_of(word.encode()) for word in text.split()]

@@ -52,8 +52,8 @@ class Suitability:
     def __call__(self, wire: Wire) -> None:
         """Raises StoreRefused; StoreUnreachable for a closed store; Unanswered for a replica: another connection may
         lead to the primary."""
-        # Read the memo first: another process may be the first to see this store in between.
-        known = self._memo.read()
+        # Read what is remembered first: another process may be the first to see this store in between.
+        known, seen = self._memo.read(), self._rollback.remembered() if self._rollback is not None else ""
         try:
             held, *mark = self._check(wire, ("GET", self._key), *self._mark)
         except StoreRefused:  # a closed store has a note in place of each key
@@ -64,7 +64,7 @@ class Suitability:
             return
         self._recognise(wire, known, held.decode() if held else None)
         if self._rollback is not None:
-            self._rollback.look(wire, *mark)
+            self._rollback.look(wire, mark[0], seen)
 
     def check_server(self, wire: Wire) -> None:
         """Without looking at which store it is, or whether it is closed."""

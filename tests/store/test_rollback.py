@@ -173,6 +173,18 @@ def test_a_connection_that_is_made_anew_compares_with_what_its_process_has_seen(
     assert len(host.said) == 1
 
 
+def test_a_mark_that_another_launch_leaves_behind_meanwhile_is_no_loss(valkey: Server) -> None:
+    class Meanwhile(Marks):
+        def read_marks(self) -> str:
+            fence = take(Leases(valkey.wire(), NAMESPACE), new_id()).fence
+            return f"{fence} {fence}"
+
+    host = Host(valkey)
+    host.marks = Meanwhile()
+    host.wire().command("PING")
+    assert host.said == []
+
+
 def test_where_writers_wait_for_replicas_what_was_merely_read_is_no_loss(
     valkey: Server, going_back: Callable[[], Callable[[], None]]
 ) -> None:
