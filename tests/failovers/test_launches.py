@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+import pytest
+
 from pollconsumer.store.connecting.patience import Budget
 from pollconsumer.store.connecting.wire import Wire
 from pollconsumer.store.producer import Producer
+from tests.failovers import kinds
 from tests.failovers.servers import Trio, await_true
 from tests.store.acting import message
 
@@ -17,8 +20,9 @@ if TYPE_CHECKING:
 NAMESPACE = "pollconsumer"
 
 
-def test_it_settles_on_the_new_primary_and_goes_on(site: Site) -> None:
-    trio = Trio()
+@pytest.mark.parametrize("watched", [True, False], ids=["with Sentinels", "at an address that leads to the primary"])
+def test_it_settles_on_the_new_primary_and_goes_on(watched: bool, site: Site) -> None:
+    trio = Trio(proxied=not watched, watched=watched)
     try:
         first = message("first", handler="hold", queue="default", payload=b'{"name":"first"}')
         others = [
@@ -27,12 +31,14 @@ def test_it_settles_on_the_new_primary_and_goes_on(site: Site) -> None:
         ]
         Producer(Wire(trio.url, lambda: Budget(30.0)), NAMESPACE).enqueue([first, *others])
         checked = json.loads(site.command("check", "--json", POLLCONSUMER_STORE=trio.url).stdout)
-        assert checked["primary"] == f"127.0.0.1:{trio.primary().port}"
+        assert checked["primary"] == (trio.primary().place if watched else None)
         launch = site.start("run", "--until-empty", "--timeout", "1h", POLLCONSUMER_STORE=trio.url)
         site.await_note("begin first")
         await_true(trio.in_step)
-        trio.primary().kill()
-        await_true(lambda: trio.primary().info()["role"] == "master")
+        if watched:
+            kinds.replaced(trio, lambda: trio.primary().kill())
+        else:
+            kinds.unwatched(trio)
         site.open_gate()
         assert launch.wait(60) == 0
         assert sorted(site.notes()) == ["0", "1", "2", "3", "4", "begin first", "end first"]
