@@ -49,8 +49,8 @@ def _fails(kind: str, strict: str, times: int) -> bool:
         for line in shown(report):
             print(f"  {line}", flush=True)
     finally:
-        if bad and trial.places:
-            print(f"  kept: {', '.join(str(place.directory) for place in trial.places)}")
+        if bad and (kept := trial.directories()):
+            print(f"  kept: {', '.join(map(str, kept))}")
         trial.close(keep=bad)
     return bad
 

@@ -217,12 +217,14 @@ class Trio:
         await_true(lambda: self.primary().is_primary())
         return self.primary()
 
-    def close(self) -> None:
+    def close(self, *, keep: bool = False) -> None:
+        """End everything; ``keep`` the directory, with logs."""
         if self._address is not None:
             self._address.close()
         for each in (*self.servers, *self.sentinels):
             each.close()
-        shutil.rmtree(self.directory)
+        if not keep:
+            shutil.rmtree(self.directory)
 
 
 def _replicas_online(primary: Server) -> int:

@@ -16,6 +16,8 @@ from tests.faults.platform import Platform
 from tests.network import Host, Network
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.faults.installation import Command
 
 CONFIGURATION = """
@@ -108,11 +110,16 @@ class Trial:
             place.configure(CONFIGURATION.format(durability=durability, strict=strict), "handlers.py", of=__file__)
         return self._trio
 
+    def directories(self) -> list[Path]:
+        """Of the servers, and of each place."""
+        trio = [] if self._trio is None else [self._trio.directory]
+        return [*trio, *(place.directory for place in self.places)]
+
     def close(self, *, keep: bool) -> None:
         for place in self.places:
             place.close(keep=keep)
         if self._trio is not None:
-            self._trio.close()
+            self._trio.close(keep=keep)
         if self._network is not None:
             self._network.remove()
 

@@ -34,7 +34,7 @@ ENQUEUE_EVERY = 0.15
 """Seconds, for each launch that works at a time."""
 SETTLING = 8.0
 """Seconds after a host is back."""
-LONGEST = 60.0
+LONGEST = 180.0
 """Seconds until another host must have taken over."""
 
 Line = dict[str, Any]
