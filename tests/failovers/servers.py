@@ -103,7 +103,7 @@ class Server:
         self._proxy.silent = cut_off
 
     def close(self) -> None:
-        self.kill()
+        """Once it is killed."""
         if self._proxy is not None:
             self._proxy.close()
 
@@ -219,9 +219,12 @@ class Trio:
 
     def close(self, *, keep: bool = False) -> None:
         """End everything; ``keep`` the directory, with logs."""
+        processes = (*self.servers, *self.sentinels)
+        for each in processes:
+            each.kill()  # all of them, before a proxy that they would connect to again is closed
         if self._address is not None:
             self._address.close()
-        for each in (*self.servers, *self.sentinels):
+        for each in processes:
             each.close()
         if not keep:
             shutil.rmtree(self.directory)

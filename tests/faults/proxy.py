@@ -23,7 +23,6 @@ class Proxy:
         """Where new connections lead."""
         self._loop = asyncio.new_event_loop()
         self._open: set[asyncio.StreamWriter] = set()
-        self._tasks: set[asyncio.Task[None]] = set()
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # asyncio leaves that of accepted ones
         self.port: int = self._listener.getsockname()[1]
@@ -67,16 +66,14 @@ class Proxy:
         self._loop.run_forever()
         server.close()
         self._abort()
-        for task in self._tasks:
+        tasks = asyncio.all_tasks(self._loop)
+        for task in tasks:
             task.cancel()
-        self._loop.run_until_complete(asyncio.gather(*self._tasks, return_exceptions=True))
+        self._loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
         self._loop.run_until_complete(asyncio.sleep(0))
         self._loop.close()
 
     async def _serve(self, from_client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._tasks.add(task)
         self._open.add(to_client)
         to_server: asyncio.StreamWriter | None = None
         with suppress(OSError, asyncio.CancelledError):
@@ -94,7 +91,6 @@ class Proxy:
             if writer is not None:
                 self._open.discard(writer)
                 writer.transport.abort()
-        self._tasks.discard(task)
 
     async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, replies: bool) -> None:
         while data := await reader.read(CHUNK):
