@@ -244,6 +244,13 @@ def test_a_broken_lease_is_not_revived_and_the_successor_is_woken(leases: Leases
     assert int(take(leases, "two").fence) > int(holder.fence)
 
 
+def test_a_lease_that_was_given_back_is_not_revived(leases: Leases) -> None:
+    holder = take(leases, "one")
+    assert give_back(leases, holder)
+    assert not renew(leases, holder)
+    assert int(take(leases, "two").fence) > int(holder.fence)
+
+
 def test_a_launch_whose_lease_was_broken_before_it_asked_again_is_listed_once(leases: Leases, wire: Wire) -> None:
     first = take(leases, "one")
     leases.break_(first.lineage, first.fence)
