@@ -223,7 +223,7 @@ class Consumer:
                 self._exhausted = True
                 break
         if self._settling.watched:
-            self._settling.call_hooks(())
+            self._settling.call_hooks()
             if not self.has_time_to_handle():
                 return None
         return self._exchange.next()
@@ -282,7 +282,7 @@ class Consumer:
             else:
                 self._exchange.reserve_when_woken(wait)
         if self._settling.watched:
-            self._settling.call_hooks(())
+            self._settling.call_hooks()
 
     def await_slot(self) -> None:
         """Wait for a free slot, so that a reserved message can be started at once. While all are in use, those that
@@ -304,7 +304,7 @@ class Consumer:
             self._collecting.report()
             self._exchange.reserve()
             if self._settling.watched:
-                self._settling.call_hooks(())
+                self._settling.call_hooks()
 
     def finish(self) -> None:
         """Wait for messages in hand, release those not started, settle all."""

@@ -152,11 +152,12 @@ def test_hooks_wait_for_what_waits_for_a_lost_node(parted: Parted) -> None:
         parted.settling.expire(reservation, 1)
         parted.settling._watch(reservation, lambda name=name: told.append(name))  # type: ignore[misc]  # noqa: SLF001
     parted.lose("mail")
-    parted.settling.call_hooks(parted.exchange.settle())
+    parted.exchange.settle()
+    parted.settling.call_hooks()
     assert told == ["b"]
     parted.find()
     parted.exchange.reserve()
-    parted.settling.call_hooks(())
+    parted.settling.call_hooks()
     assert told == ["b", "a"]
 
 

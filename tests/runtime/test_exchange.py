@@ -20,6 +20,8 @@ from pollconsumer.runtime.consuming.exchange import Exchange
 from pollconsumer.runtime.consuming.predecessors import Predecessors
 from pollconsumer.runtime.consuming.reporting import Reporting
 from pollconsumer.runtime.consuming.settling import Settling
+from pollconsumer.runtime.handling.handler import Handler
+from pollconsumer.runtime.handling.hooks import Hooks
 from pollconsumer.runtime.launch.held import LaunchPlan
 from pollconsumer.store.leases import Group
 from pollconsumer.store.limits import Limits
@@ -92,6 +94,22 @@ def test_all_outcomes_are_settled_as_a_message_begins(exchanging: Exchanging, ha
     assert bool(mail.hash("unique_keys")) is ("keyed" not in handled)
     assert exchanging.launch.progress.flight.left_behind() == []
     assert exchanging.settling.since is None
+
+
+@pytest.mark.parametrize("stale", [False, True])
+def test_a_dead_letter_that_is_settled_as_others_are_reserved_is_told_unless_its_reservation_was_stale(
+    exchanging: Exchanging, stale: bool
+) -> None:
+    told: list[str] = []
+    hooks = Hooks(told.append)
+    hooks.on_dead.append(lambda context, _: told.append(context.id))
+    reservation = exchanging.reserve("a")
+    exchanging.settling.dead_letter(reservation, Handler("handler", lambda *_: None, hooks=hooks), ValueError("no"), 1)
+    if stale:
+        exchanging.launch.store.wire.command("HDEL", exchanging.look().key("rows"), "a")
+    exchanging.exchange.reserve()
+    exchanging.settling.call_hooks()
+    assert told == ([] if stale else ["a"])
 
 
 def test_room_that_a_completion_makes_as_a_message_begins_wakes_who_waits_for_it() -> None:

@@ -85,7 +85,8 @@ class Collecting:
 
     def settle(self) -> None:
         self.report()
-        self._settling.call_hooks(self._exchange.settle())
+        self._exchange.settle()
+        self._settling.call_hooks()
 
     def report(self) -> None:
         """Count for the ledger what was handled until now."""

@@ -114,14 +114,11 @@ class Exchange:
         if not stepped.reserved:
             self._send([], promoting=self._turns.queues)
 
-    def settle(self) -> list[bytes]:
-        """Settle outcomes without reserving. Returns ids of stale reservations."""
-        shares = self._settling.take()
-        if not shares:
-            return []
-        stale = self._send(list(shares.values())).stale
-        self._flight.settled()
-        return stale
+    def settle(self) -> None:
+        """Settle outcomes without reserving."""
+        if shares := self._settling.take():
+            self._send([*shares.values()])
+            self._flight.settled()
 
     def begin(self, reservation: Reservation) -> bool:
         """Record, before it is handled, that it is handled at most once; settle outcomes. False if the reservation is
@@ -246,6 +243,7 @@ class Exchange:
 
     def _settled(self, shares: list[Share], stale: list[bytes]) -> None:
         if stale:
+            self._settling.pass_over(stale)
             self._emit(ReservationsLost(tuple(map(id_text, stale))))
         for share in shares:
             self._untrimmed += share.completed

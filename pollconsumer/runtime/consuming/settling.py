@@ -232,13 +232,17 @@ class Settling:
         """Whether hooks wait for the settlement."""
         return bool(self._watched)
 
-    def call_hooks(self, stale: Collection[bytes]) -> None:
-        """Call the hooks of what was settled, except for ``stale`` reservations."""
+    def pass_over(self, stale: Collection[bytes]) -> None:
+        """Call no hook of ``stale`` reservations."""
+        self._watched = [each for each in self._watched if each[0] not in stale]
+
+    def call_hooks(self) -> None:
+        """Call those of what was settled."""
         watched, self._watched = self._watched, []
         for message_id, tell in watched:
             if message_id in self.waiting:
                 self._watched.append((message_id, tell))
-            elif message_id not in stale:
+            else:
                 tell()
 
     def precedes(self, reservation: Reservation) -> bool:
