@@ -100,7 +100,7 @@ NEAREST = {
     "undefine": ["recurring"],
     "unique_keys": ["unique_keys"],
     "unreserve": ["rates", "recovering", "wire", "at_most_once"],
-    "wire": ["wire", "sentinel", "cluster"],
+    "wire": ["wire", "sentinel", "cluster", "rights"],
     "withdraw": ["leases"],
 }
 """The files of tests/store that are likely to notice, by the script or module that something is taken out of."""

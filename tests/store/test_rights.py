@@ -13,7 +13,7 @@ from pollconsumer.core.errors import PermissionDenied
 from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.store import rights
 from pollconsumer.store.connecting.patience import Budget
-from pollconsumer.store.connecting.strict import WAITING, Strict
+from pollconsumer.store.connecting.strict import WAITING, ByPeople, Strict
 from pollconsumer.store.connecting.wire import Wire
 from pollconsumer.store.interventions import Interventions
 from pollconsumer.store.leases import Group, Leases
@@ -126,14 +126,14 @@ class Users:
         self._wires: list[Wire] = []
         self._names: list[str] = []
 
-    def wire(self, role: str, *, without: str | None = None) -> Wire:
+    def wire(self, role: str, *, without: str | None = None, strict: Strict | None = None) -> Wire:
         name = f"{role}-{secrets.token_hex(4)}"
         granted = [f"+{command.lower()}" for command in ("EVALSHA", *ROLES[role]) if command != without]
         keys = (f"~{{{NAMESPACE}}}:*", f"~{{{NAMESPACE}:*}}:*")
         self._admin.command("ACL", "SETUSER", name, "on", ">secret", "resetchannels", *keys, "-@all", *granted)
         self._names.append(name)
         url = self._server.url.replace("unix://", f"unix://{name}:secret@")
-        wire = Wire(url, lambda: Budget(1), greet=Suitability(NAMESPACE, Memo(), lambda _: None))
+        wire = Wire(url, lambda: Budget(1), greet=Suitability(NAMESPACE, Memo(), lambda _: None), strict=strict)
         self._wires.append(wire)
         return wire
 
@@ -246,6 +246,30 @@ def test_a_producer_that_waits_for_replicas_is_refused_without_the_right_to(user
     before = users.seen()
     with pytest.raises(PermissionDenied, match=r"\+wait"):
         StrictProducer(users.wire("producer"), NAMESPACE, Strict(None, 0.5)).enqueue([message("a")])
+    assert users.seen() == before
+
+
+@pytest.mark.parametrize(
+    ("role", "strict", "do"),
+    [
+        (
+            "launch",
+            Strict(None, 0.5),
+            lambda wire: Leases(wire, NAMESPACE).acquire(Group("mover", (), 1), "one", "{}", "{}"),
+        ),
+        (
+            "operator",
+            ByPeople(None, 0.5, aof=True),
+            lambda wire: Interventions(wire, NAMESPACE).pause("q", paused=True),
+        ),
+    ],
+)
+def test_a_launch_and_a_person_whose_changes_wait_are_refused_without_the_right_to(
+    users: Users, role: str, strict: Strict, do: Callable[[Wire], object]
+) -> None:
+    before = users.seen()
+    with pytest.raises(PermissionDenied, match=rf"\+{strict.right.lower()}"):
+        do(users.wire(role, strict=strict))
     assert users.seen() == before
 
 
