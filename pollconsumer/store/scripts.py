@@ -25,7 +25,6 @@ _CONSTANTS = re.compile(r"\nlocal ([A-Z][A-Z0-9_]*(?:, [A-Z][A-Z0-9_]*)*) = ([^\
 _NAME = re.compile(r"([A-Z][A-Z0-9_]+)\b")
 _FUNCTION = re.compile(r"\nlocal function (\w+).*?\nend(?=\n)", re.DOTALL)
 _BEGIN, _END = "\1", "\2"
-_MARK = re.compile(f"([{_BEGIN}{_END}])")
 _COMMENT = re.compile(r"\n *--(?! (?:KEYS|NEEDS|PART|EXPECT) ).*")
 
 _SIZE = {"list": "LLEN", "hash": "HLEN", "zset": "ZCARD"}
@@ -97,13 +96,16 @@ def expecting(source: str) -> str:
 class _Block:
     """A script, or a part that is inserted in it: text and inserted parts, and the functions before it."""
 
-    def __init__(self, outer: _Block | None) -> None:
-        self.outer, self.functions = outer, ""
-        self.content: list[str | _Block] = []
-        self.text = ""
+    def __init__(self, outer: _Block | None, text: str) -> None:
+        self.outer, self.functions, self.text = outer, "", text
+        self.content: list[str | _Block] = [text]
 
     def __str__(self) -> str:
         return self.functions + "".join(map(str, self.content))
+
+    def add(self, text: str) -> None:
+        self.content.append(text)
+        self.text += text
 
     def has(self, call: str) -> bool:
         return call in self.text or call in self.functions
@@ -116,18 +118,17 @@ def _placed(pieces: list[tuple[str, str]], marked: str) -> str:
     """The code with its ``pieces``, but for functions that it does not reach. A function that only inserted parts call
     stands at the beginning of each of them, all others before the code: a script makes those of a block whenever it
     enters it, at some 0.3 µs each."""
-    block = root = _Block(None)
+    first, *others = marked.split(_BEGIN)
+    block = root = _Block(None, first)
     inner = list[_Block]()
-    for text in _MARK.split(marked):
-        if text == _BEGIN:
-            inner.append(_Block(block))
-            block.content.append(inner[-1])
-            block = inner[-1]
-        elif text == _END:
+    for other in others:
+        text, *after = other.split(_END)
+        inner.append(_Block(block, text))
+        block.content.append(inner[-1])
+        block = inner[-1]
+        for text in after:
             block = block.outer or root
-        else:
-            block.content.append(text)
-            block.text += text
+            block.add(text)
     for name, text in reversed(pieces):  # each calls only those before it
         call = f"{name}("
         if not name or root.has(call):
