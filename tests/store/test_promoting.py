@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pollconsumer.core.errors import LeaseLost, StoreRefused
+from pollconsumer.store.interventions import Interventions
 from pollconsumer.store.redis_store import RedisStore
 from pollconsumer.store.reservations import Holder
 from pollconsumer.store.steps import Promoted
@@ -30,6 +31,17 @@ def schedule(store: RedisStore, look: Looking, due: dict[str, int], priority: in
     store.enqueue([message(name, delay=HOUR, priority=priority) for name in due])
     for name, ago in due.items():
         store.wire.command("ZADD", look.key("schedule"), now - ago, name)
+
+
+def test_a_due_time_is_shown_as_the_millisecond_that_it_is_in_since_a_message_may_be_ready_within_it(
+    store: RedisStore, look: Looking, person: Interventions
+) -> None:
+    due = server_ms(store.wire) + HOUR
+    store.enqueue([message("a", due=due + 0.75), message("b", delay=HOUR), message("c", delay=HOUR)])
+    person.reschedule(QUEUE, "c", delay=2 * HOUR)
+    assert look.row("a").timestamps.due_at == due
+    for name in ("a", "b", "c"):
+        assert look.row(name).timestamps.due_at == int(look.score("schedule", name) or 0) // 1000
 
 
 def test_what_is_not_due_stays_and_the_mover_learns_when_it_will_be(

@@ -108,7 +108,8 @@ local function put_in_place(id, row, record)
     make_ready_again(id, row, record)
   elseif state == 'scheduled' then
     if redis.call('ZSCORE', schedule, id) then return false end
-    redis.call('ZADD', schedule, due_score(math.max(number6(row, DUE), number6(row, NEXT_ATTEMPT))), id)
+    -- A row has the millisecond of the due time: at its end that is over.
+    redis.call('ZADD', schedule, due_score(math.max(number6(row, DUE), number6(row, NEXT_ATTEMPT)) + 1), id)
     wake(schedule_marker)
   elseif state == 'reserved' then
     if redis.call('ZSCORE', in_flight, id) then return false end

@@ -19,7 +19,7 @@ if sub(ARGV[2], 1, 1) == '+' then due = exactly + due end
 if due <= exactly and state == 'ready' then return '' end
 -- EXPECT ready ready_marker schedule_marker counters ready_by_priority waiting_for_place
 remove(ARGV[1], row, record, state)
-row = set(row, FLAGS, char(without_flag(without_flag(byte(row, FLAGS), WAITING), BOOKED)), NUMBER_IN_LINE, NEVER, DUE, be6(math.ceil(due)))
+row = set(row, FLAGS, char(without_flag(without_flag(byte(row, FLAGS), WAITING), BOOKED)), NUMBER_IN_LINE, NEVER, DUE, be6(floor(due)))
 -- After a failed attempt, the due time is that of the next attempt.
 local next_attempt = six(row, NEXT_ATTEMPT) ~= NEVER and six(row, DUE) or NEVER
 if due <= exactly then
