@@ -117,7 +117,7 @@ class _Block:
 def _placed(pieces: list[tuple[str, str]], marked: str) -> str:
     """The code with its ``pieces``, but for functions that it does not reach. A function that only inserted parts call
     stands at the beginning of each of them, all others before the code: a script makes those of a block whenever it
-    enters it, at some 0.3 µs each."""
+    enters it, at some 0.3 µs for each function."""
     first, *others = marked.split(_BEGIN)
     block = root = _Block(None, first)
     inner = list[_Block]()

@@ -76,7 +76,7 @@ class LaunchingHost(Host):
         self.kill()
 
     def recover(self) -> None:
-        """From whatever was done to it."""
+        """End what `freeze`, `cut` or `vanish` began: it runs, and others reach it."""
         self.thaw()
         self.heal()
         with self._lock:

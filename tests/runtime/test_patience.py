@@ -60,7 +60,7 @@ def test_a_connection_waits_for_an_answer_as_long_as_its_caller_can() -> None:
 
         def pause(self, seconds: float) -> None: ...
 
-        def for_one_answer(self, blocking: float = 0.0) -> float:  # noqa: ARG002  the protocol's
+        def for_one_answer(self, blocking: float = 0.0) -> float:  # noqa: ARG002  the protocol has it
             return 1.5
 
     with answering(b"+PONG\r\n") as url:

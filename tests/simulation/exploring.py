@@ -117,7 +117,7 @@ class Endless(Patience):
 
     def pause(self, seconds: float) -> None: ...
 
-    def for_one_answer(self, blocking: float = 0.0) -> float:  # noqa: ARG002  the protocol's
+    def for_one_answer(self, blocking: float = 0.0) -> float:  # noqa: ARG002  the protocol has it
         return 1.0
 
 
@@ -131,7 +131,7 @@ class Link:
         self._replies: deque[Any] = deque()
         self._client = self._stage.next_client()
 
-    def connect(self, timeout: float) -> None:  # noqa: ARG002  the protocol's
+    def connect(self, timeout: float) -> None:  # noqa: ARG002  the protocol has it
         if any(each.actor is self._actor for each in self._stage.delayed):
             self._actor.wait()
 
@@ -151,10 +151,10 @@ class Link:
         self._actor.saw.append(repr(replies))
         self._replies.extend(replies)
 
-    def read(self, timeout: float) -> Any:  # noqa: ARG002  the protocol's
+    def read(self, timeout: float) -> Any:  # noqa: ARG002  the protocol has it
         return self._replies.popleft()
 
-    def readable(self, timeout: float) -> bool:  # noqa: ARG002  the protocol's
+    def readable(self, timeout: float) -> bool:  # noqa: ARG002  the protocol has it
         return bool(self._replies)
 
     def fileno(self) -> None: ...

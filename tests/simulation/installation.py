@@ -131,7 +131,7 @@ class OneSlot:
     def wake(self) -> None:
         """Nobody waits."""
 
-    def wait(self, seconds: float, descriptor: int | None = None) -> None:  # noqa: ARG002  the protocol's
+    def wait(self, seconds: float, descriptor: int | None = None) -> None:  # noqa: ARG002  the protocol has it
         raise AssertionError("nothing runs beside the loop")
 
     def close(self) -> None: ...

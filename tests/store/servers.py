@@ -22,7 +22,7 @@ class Impatient(Patience):
 
     def pause(self, seconds: float) -> None: ...
 
-    def for_one_answer(self, blocking: float = 0.0) -> float:  # noqa: ARG002  the protocol's
+    def for_one_answer(self, blocking: float = 0.0) -> float:  # noqa: ARG002  the protocol has it
         return COMMAND_TIMEOUT
 
 

@@ -238,7 +238,7 @@ class Hasty(Patience):
     def pause(self, seconds: float) -> None:
         raise AssertionError(seconds)
 
-    def for_one_answer(self, blocking: float = 0.0) -> float:  # noqa: ARG002  the protocol's
+    def for_one_answer(self, blocking: float = 0.0) -> float:  # noqa: ARG002  the protocol has it
         return 2.0
 
 

@@ -75,7 +75,7 @@ class OneMoreTry(Patience):
     def pause(self, seconds: float) -> None:
         """It is the number of tries that is looked at."""
 
-    def for_one_answer(self, blocking: float = 0.0) -> float:  # noqa: ARG002  the protocol's
+    def for_one_answer(self, blocking: float = 0.0) -> float:  # noqa: ARG002  the protocol has it
         return COMMAND_TIMEOUT
 
 

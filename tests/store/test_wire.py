@@ -122,7 +122,7 @@ class Tries(Patience):
         assert seconds > 0
         self.pauses += 1
 
-    def for_one_answer(self, blocking: float = 0.0) -> float:  # noqa: ARG002  the protocol's
+    def for_one_answer(self, blocking: float = 0.0) -> float:  # noqa: ARG002  the protocol has it
         return module.COMMAND_TIMEOUT
 
 

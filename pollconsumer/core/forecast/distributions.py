@@ -34,7 +34,7 @@ def draw(distribution: Distribution, chance: Chance) -> float:
 class Constant(NamedTuple):
     mean: float
 
-    def quantile(self, share: float) -> float:  # noqa: ARG002  the protocol's
+    def quantile(self, share: float) -> float:  # noqa: ARG002  the protocol has it
         return self.mean
 
 

@@ -54,7 +54,7 @@ class _Timed:
     def __init__(self, offset: float = 0.0) -> None:
         self.offset = offset
 
-    def ended(self, now: float, launches: Sequence[Launched]) -> Decision:  # noqa: ARG002  the protocol's
+    def ended(self, now: float, launches: Sequence[Launched]) -> Decision:  # noqa: ARG002  the protocol has it
         return Decision()
 
 
@@ -65,7 +65,7 @@ class CronDaemon(_Timed):
     MADE_UP_FOR = 5
     APART = 10.0
 
-    def look(self, now: float, ticks: Sequence[float], launches: Sequence[Launched]) -> Decision:  # noqa: ARG002  the protocol's
+    def look(self, now: float, ticks: Sequence[float], launches: Sequence[Launched]) -> Decision:  # noqa: ARG002  the protocol has it
         starts = len(ticks) if len(ticks) <= self.MADE_UP_FOR else 1
         return Decision(tuple(now + self.APART * n for n in range(starts)), dropped=len(ticks) - starts)
 
@@ -127,7 +127,7 @@ class _CronJob(_Timed):
 
 
 class Allow(_CronJob):
-    def look(self, now: float, ticks: Sequence[float], launches: Sequence[Launched]) -> Decision:  # noqa: ARG002  the protocol's
+    def look(self, now: float, ticks: Sequence[float], launches: Sequence[Launched]) -> Decision:  # noqa: ARG002  the protocol has it
         return self._latest(now, ticks)
 
 
@@ -179,7 +179,7 @@ class CloudRun(_Timed):
         super().__init__(offset)
         self._chance, self._duplicates = chance, duplicates
 
-    def look(self, now: float, ticks: Sequence[float], launches: Sequence[Launched]) -> Decision:  # noqa: ARG002  the protocol's
+    def look(self, now: float, ticks: Sequence[float], launches: Sequence[Launched]) -> Decision:  # noqa: ARG002  the protocol has it
         starts = 2 if self._chance.random() < self._duplicates else 1
         return Decision((now,) * starts, dropped=len(ticks) - 1)
 

@@ -74,10 +74,10 @@ class DirectConnection:
     def send(self, commands: Sequence[Command]) -> None:
         self._replies.extend(self._store.execute(command) for command in commands)
 
-    def read(self, timeout: float) -> Any:  # noqa: ARG002  the protocol's
+    def read(self, timeout: float) -> Any:  # noqa: ARG002  the protocol has it
         return self._replies.popleft()
 
-    def readable(self, timeout: float) -> bool:  # noqa: ARG002  the protocol's
+    def readable(self, timeout: float) -> bool:  # noqa: ARG002  the protocol has it
         return bool(self._replies)
 
     def fileno(self) -> None: ...

@@ -20,7 +20,7 @@ refusing, has each look wait for it."""
 
 
 class Away:
-    """Mostly empty."""
+    """Empty, unless the store is a cluster that has lost a node."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -65,7 +65,7 @@ class Away:
         return kept
 
     def come_back(self, queue: str, reserved: deque[Reservation]) -> None:
-        """Its messages are among those ``reserved`` again; outcomes are the caller's."""
+        """Add its messages to those ``reserved`` again. The caller settles what `kept_of` returned before."""
         self.queues.discard(queue)
         self._shares = [share for share in self._shares if share.queue != queue]
         reserved += [each for each in self.reserved if each.queue == queue]

@@ -84,7 +84,7 @@ class InlineExecutor:
     def relay(self, take: Callable[[Handled], Attempt | None]) -> None:
         """There is no slot beside the caller."""
 
-    def wait(self, seconds: float, descriptor: int | None = None) -> None:  # noqa: ARG002  the protocol's
+    def wait(self, seconds: float, descriptor: int | None = None) -> None:  # noqa: ARG002  the protocol has it
         raise AssertionError("there is nothing to wait for")
 
     def wake(self) -> None:

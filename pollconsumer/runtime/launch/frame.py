@@ -27,7 +27,7 @@ that is awaited when the window ends may take as long, too."""
 FOR_EXIT = 0.5
 """Maximum seconds before the hard end from which on no answer is awaited, and a fifth of the grace at most."""
 LEAST_FOR_ANSWER = 0.01
-"""Seconds: the server may be there, and what a handler did until the last moment be settled."""
+"""Least seconds for an answer, so that a server that is there can settle what was handled last."""
 
 
 class Frame:

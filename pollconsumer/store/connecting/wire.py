@@ -110,7 +110,7 @@ class Wire:
         """The answers to commands sent in one write, repeated until patience ends; then StoreUnreachable.
 
         One of them may block for ``blocking`` seconds. ``mend`` is called before each repetition, to undo what the last
-        call may have done. Without ``parting``, a lost node of a cluster is waited for, whatever is `apart`.
+        call may have done. ``parting``: raise NodeLost where `part` does; otherwise wait for a lost node of a cluster.
         """
         outer = self._call
         patience = self._call = outer or self.patience()

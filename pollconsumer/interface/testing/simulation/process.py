@@ -137,7 +137,7 @@ class Process:
     def at_exit(self, act: Callable[[], None]) -> None:
         self._last_acts.append(act)
 
-    def identity(self, launch: str, role: str, queues: tuple[str, ...], heartbeat: Heartbeat) -> Identity:  # noqa: ARG002  the protocol's
+    def identity(self, launch: str, role: str, queues: tuple[str, ...], heartbeat: Heartbeat) -> Identity:  # noqa: ARG002  the protocol has it
         return Identity(launch, role, queues, self.machine.name, self._number % 30000)
 
     def catch_signals(self) -> Interruption:

@@ -203,7 +203,7 @@ class Link:
     def fileno(self) -> int:
         return self.client
 
-    def connect(self, timeout: float) -> None:  # noqa: ARG002  the protocol's
+    def connect(self, timeout: float) -> None:  # noqa: ARG002  the protocol has it
         self._process.sleep(self.server.network.latency(self.stream) * 2)
         if not self.server.up:
             raise ConnectionRefusedError("connection refused")
