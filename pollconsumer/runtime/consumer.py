@@ -6,7 +6,7 @@ recursion: idling is a blocking wait, messages are reserved and settled in batch
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from math import inf
 
 from pollconsumer.core import durations
@@ -15,7 +15,6 @@ from pollconsumer.core.events import WindowTooShort
 from pollconsumer.core.queue_order import Turns
 from pollconsumer.core.window import StopReason
 from pollconsumer.runtime.consuming.ahead import Ahead
-from pollconsumer.runtime.consuming.away import Away
 from pollconsumer.runtime.consuming.collecting import Collecting
 from pollconsumer.runtime.consuming.contexts import Deliveries
 from pollconsumer.runtime.consuming.exchange import Exchange
@@ -50,7 +49,7 @@ class Consumer:
         executor: Executor,
         learned: durations.Durations,
         wake: Wake,
-        away: Away,
+        exchange: Callable[..., Exchange] = Exchange,
     ) -> None:
         self.options, self.window, self.clock, self.executor = options, launch.window, launch.clock, executor
         self._launch, self._durations, self._wake = launch, learned, wake
@@ -62,7 +61,7 @@ class Consumer:
         self._settling = Settling(launch, context_of, handlers, predecessors)
         self._pace = Pace(options, launch, executor, learned)
         turns = Turns(options.queues, options.weights)
-        self._exchange = Exchange(launch, self._settling, turns, options.limits, self._batch, reporting, away)
+        self._exchange = exchange(launch, self._settling, turns, options.limits, self._batch, reporting)
         predecessors.ahead = self._exchange.reserved
         self._stopping = Stopping(launch, executor, self._exchange, options.queues)
         brief = durations.brief(options, executor.slots)
@@ -176,7 +175,7 @@ class Consumer:
     def nothing_left(self) -> StopReason | None:
         """EMPTY if no message is ready, due, in hand or in an outbox, HELD_BACK if all ready ones are held back; only
         after ``linger`` of it, and not while that is unknown of a queue whose node is lost."""
-        if self.executor.busy() or not self._exhausted or self._exchange.away:
+        if self.executor.busy() or not self._exhausted or self._exchange.lacks_queues():
             return None
         brought = self._exchange.brought
         self._exchange.repair_now()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing, suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pollconsumer.core.durations import Durations
@@ -10,6 +11,7 @@ from pollconsumer.core.errors import NodeLost, PermissionDenied, StoreRefused, S
 from pollconsumer.core.events import QueueLeftOut, QueueUnknown, QueueUnserved
 from pollconsumer.runtime.consumer import Consumer
 from pollconsumer.runtime.consuming.away import Away
+from pollconsumer.runtime.consuming.exchange import Exchange
 from pollconsumer.runtime.consuming.options import ConsumerOptions
 from pollconsumer.runtime.consuming.settling import death_of
 from pollconsumer.runtime.consuming.wake import Wake
@@ -59,12 +61,20 @@ def consume(
         durations = Durations(launch.leases.learned(launch.holder.group, handlers))
         try:
             wake = Wake(launch.bare_wire(), markers)
-            reason = Consumer(options, launch, handlers, executor, durations, wake, away).run()
+            reason = Consumer(options, launch, handlers, executor, durations, wake, _exchange_of(store, away)).run()
             if elsewhere := sorted(named - wanted):
                 report_unserved(store, elsewhere, handlers, launch.emit)
             return reason
         finally:
             launch.leases.learn(launch.holder.group, durations.measured)
+
+
+def _exchange_of(store: RedisStore, away: Away) -> Callable[..., Exchange]:
+    if not store.wire.of_cluster:
+        return Exchange
+    from pollconsumer.runtime.consuming.cluster_exchange import ClusterExchange  # few stores are one
+
+    return partial(ClusterExchange, away=away)
 
 
 def report_unknown(store: RedisStore, queues: Sequence[str], emit: Callable[[Event], None]) -> None:

@@ -9,7 +9,8 @@ import pytest
 
 from pollconsumer.core.errors import NodeLost, StoreUnreachable
 from pollconsumer.core.progress import Progress
-from pollconsumer.runtime.consuming.away import LONGER_THAN_LOOKS, LOOK_EVERY
+from pollconsumer.runtime.consuming.away import LONGER_THAN_LOOKS, LOOK_EVERY, Away
+from pollconsumer.runtime.consuming.cluster_exchange import ClusterExchange
 from pollconsumer.store.connecting.replies import Unanswered
 from tests.runtime.test_exchange import Exchanging
 from tests.store.acting import Looking, message
@@ -57,7 +58,7 @@ class Parted(Exchanging):
     """An exchange whose queues, mail and other, are on different nodes."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
-        super().__init__()
+        super().__init__(exchange=lambda launch, *rest: ClusterExchange(launch, *rest, away=Away(launch.clock)))
         self.nodes = Nodes(self.launch.store.wire, patch)
         self.launch.store.part(("mail", "other"))
 
@@ -217,7 +218,7 @@ def test_a_launch_that_has_lost_all_of_its_nodes_waits_for_them(
     with pytest.raises(StoreUnreachable) as unreachable:
         parted.exchange.reserve()
     assert type(unreachable.value) is StoreUnreachable
-    assert not parted.exchange.away
+    assert not parted.exchange.lacks_queues()
 
 
 def test_a_launch_ends_with_an_error_that_names_the_queues_of_a_node_that_stays_away(parted: Parted) -> None:

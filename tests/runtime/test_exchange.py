@@ -14,7 +14,6 @@ from pollconsumer.interface.testing.clock import VirtualClock
 from pollconsumer.interface.testing.launches import SandboxLaunch
 from pollconsumer.interface.testing.memory import MemoryOpener
 from pollconsumer.runtime.consuming import reporting
-from pollconsumer.runtime.consuming.away import Away
 from pollconsumer.runtime.consuming.contexts import Deliveries
 from pollconsumer.runtime.consuming.exchange import Exchange
 from pollconsumer.runtime.consuming.predecessors import Predecessors
@@ -30,7 +29,7 @@ from tests.runtime.test_promoting import MIDNIGHT
 from tests.store.acting import Looking, finish, message
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from pollconsumer.store.reservations import Reservation
 
@@ -38,7 +37,9 @@ QUEUES = ("mail", "other")
 
 
 class Exchanging:
-    def __init__(self, limits: Mapping[str, Limits] | None = None) -> None:
+    def __init__(
+        self, limits: Mapping[str, Limits] | None = None, exchange: Callable[..., Exchange] = Exchange
+    ) -> None:
         self.clock = clock = VirtualClock(MIDNIGHT)
         self.opener = MemoryOpener(NAMESPACE, clock)
         group, plan = Group("consumer", QUEUES, 1), LaunchPlan(60.0, 10.0)
@@ -48,7 +49,7 @@ class Exchanging:
         context_of = Deliveries(launch, {}, nullcontext(), self.reporting, self.predecessors).context_of
         self.settling = Settling(launch, context_of, {}, self.predecessors)
         turns = Turns(QUEUES, {})
-        self.exchange = Exchange(launch, self.settling, turns, limits or {}, lambda: 1, self.reporting, Away(clock))
+        self.exchange = exchange(launch, self.settling, turns, limits or {}, lambda: 1, self.reporting)
         for queue in QUEUES:
             launch.store.announce(launch.holder, queue)
 

@@ -22,7 +22,6 @@ from pollconsumer.core.window import StopReason, Window
 from pollconsumer.runtime import consumer
 from pollconsumer.runtime.consumer import Consumer
 from pollconsumer.runtime.consuming import collecting, pace
-from pollconsumer.runtime.consuming.away import Away
 from pollconsumer.runtime.consuming.options import ConsumerOptions
 from pollconsumer.runtime.handling.executor import Attempt, Handled
 from pollconsumer.runtime.handling.handler import Handler
@@ -331,7 +330,6 @@ class VirtualLaunch:
             InlineExecutor(self.clock) if inline else cast("Any", self.slots),
             Durations(learned),
             cast("Any", VirtualWake(self.store, None if inline else self.slots)),
-            Away(self.clock),
         )
 
     def chance(self) -> float:

@@ -1,27 +1,31 @@
-"""A launch's exchange with the store: settles outcomes and reserves the next messages, in one round trip."""
+"""A launch's exchange with the store: settles outcomes and reserves the next messages, in one round trip.
+
+What the loss of a node of a cluster changes is in `cluster_exchange.py`.
+"""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from math import inf
 from threading import Lock
+from typing import TYPE_CHECKING
 
-from pollconsumer.core.errors import NodeLost, StoreUnreachable
 from pollconsumer.core.events import ConflictDropped, NewerMessagesFound, ReservationsLost
 from pollconsumer.core.queue_order import Turns
-from pollconsumer.runtime.consuming.away import Away
 from pollconsumer.runtime.consuming.reporting import Reporting
 from pollconsumer.runtime.consuming.settling import Settling
 from pollconsumer.runtime.launch.held import Launch
-from pollconsumer.runtime.upkeep import EVERY, announce, repair, tick
+from pollconsumer.runtime.upkeep import EVERY, repair, tick
 from pollconsumer.store import outbox
 from pollconsumer.store.id_text import id_text
 from pollconsumer.store.limits import Limits
 from pollconsumer.store.reservations import DeadLetter, Reservation
-from pollconsumer.store.server import unreachable
 from pollconsumer.store.steps import Promoted, Share, Stepped
+
+if TYPE_CHECKING:
+    from pollconsumer.store.reports import Reports
 
 TRIM_EVERY = 500
 PROMOTE_EVERY = 0.01
@@ -39,10 +43,9 @@ class Exchange:
         limits: Mapping[str, Limits],
         batch: Callable[[], int],
         reporting: Reporting,
-        away: Away,
     ) -> None:
-        self._reporting, self.away = reporting, away
         self._launch, self._settling, self._turns, self._batch = launch, settling, turns, batch
+        self._reporting = reporting
         self._store, self._flight, self._emit = launch.store, launch.progress.flight, launch.emit
         self._limits = {queue: limits[queue].packed() for queue in limits}
         self.reserved: deque[Reservation] = deque()
@@ -71,6 +74,14 @@ class Exchange:
         """Whether any was."""
         return bool(self.reserved)
 
+    def queues(self) -> Sequence[str]:
+        """Ours that can be served now: all, while no node of a cluster is lost."""
+        return self._turns.queues
+
+    def lacks_queues(self) -> bool:
+        """Whether some of ours cannot be served now."""
+        return len(self.queues()) < len(self._turns.queues)
+
     def due_in(self) -> float:
         """Seconds until a message or a recurrence of our queues is due; infinity if none is known."""
         return max(0.0, self._due_at - self._launch.clock())
@@ -82,10 +93,9 @@ class Exchange:
     def reserve(self) -> bool:
         """Promote what is due, and settle outcomes; reserve as many messages as are expected to fit, from the first
         queue that has any."""
-        self._look()
         shares, self.more_in, self.held_back = self._settling.take(), None, False
         for queue in self._turns.order():
-            if queue in self.away.queues:
+            if queue not in self.queues():
                 continue
             share = shares.pop(queue, None) or Share(queue)
             self._claim(share)
@@ -102,10 +112,9 @@ class Exchange:
 
         Promotes afterwards, if there was none: a message that wakes an idle launch must not wait for that.
         """
-        self._look()
         self.settle()  # outcomes must not wait
         self.more_in, self.held_back = None, False
-        shares = [Share(queue) for queue in self._turns.queues if queue not in self.away.queues]
+        shares = [Share(queue) for queue in self.queues()]
         for share in shares:
             self._claim(share)
         stepped = self._send(shares, wait)
@@ -129,16 +138,10 @@ class Exchange:
         if shares or not share.is_bare() or reservation.queue in self._limits:
             self._send([share, *shares.values()])
             share = Share(reservation.queue)
-        while reservation.queue not in self.away.queues:
-            try:
-                stale = self._store.begin(self._launch.holder, reservation, share.runs)
-                break
-            except NodeLost:
-                self._leave()
-        else:
-            self.away.keep([share])
-            self.away.reserved.append(reservation)
-            return False
+        return self._begin(reservation, share)
+
+    def _begin(self, reservation: Reservation, share: Share) -> bool:
+        stale = self._store.begin(self._launch.holder, reservation, share.runs)
         self._flight.settled()
         self._settled([share], stale)
         return reservation.id not in stale
@@ -152,12 +155,13 @@ class Exchange:
         self._repaired = launch.clock()
         live = launch.leases.live_fences()
         for queue in queues:
-            if queue not in self.away.queues:
-                with self._leaving():
-                    self.brought += repair(launch, queue, live, self._add_dead_letter)
+            self._repair(queue, live)
 
     def repair_now(self) -> None:
         self.repair(self._turns.queues)
+
+    def _repair(self, queue: str, live_fences: list[bytes]) -> None:
+        self.brought += repair(self._launch, queue, live_fences, self._add_dead_letter)
 
     def clear(self) -> None:
         """Release reservations that were not started; settle these, and outcomes."""
@@ -165,18 +169,16 @@ class Exchange:
         self.settle()
 
     def give_back(self) -> None:
-        """Release reservations that were not started, then those put off; settle all. StoreUnreachable if a queue's
-        node is lost to the end."""
+        """Release reservations that were not started, then those put off; settle all."""
+        self._give_back()
+        for queue in self.queues():
+            self._trim(queue)
+
+    def _give_back(self) -> None:
         self._release_reserved()
         while self._put_off:
             self._settling.put_back(self._put_off.pop())
         self.settle()
-        if self.away:
-            self._await_lost()
-        for queue in self._turns.queues:
-            self._trim(queue)
-        if self.away:
-            raise unreachable(self.away.queues)
 
     def _release_reserved(self) -> None:
         while self.reserved:
@@ -191,32 +193,12 @@ class Exchange:
 
     def _send(self, shares: list[Share], wait: float = 0.0, promoting: Sequence[str] = ()) -> Stepped:
         launch = self._launch
-        if self.away:
-            shares, promoting = self._without_lost(shares), [each for each in promoting if each not in self.away.queues]
-            if not shares and not promoting:
-                return Stepped([], [], successor=False)
         for share in shares:
             share.limits = self._limits.get(share.queue, "")  # without a claim, too: what is settled makes room
         sent = launch.clock()
-        lasts_ms = int((launch.window.left(sent) + launch.plan.grace) * 1000)
         # Handlers go on while a step waits: their reports would wait with it, and newer ones be stored before them.
-        try:
-            with nullcontext() if wait else self._reporting.carried() as reports:
-                if reports and self.away:  # the next one replaces it
-                    reports = {queue: each for queue, each in reports.items() if queue not in self.away.queues}
-                stepped = self._store.step(
-                    launch.holder,
-                    shares,
-                    lasts_ms=lasts_ms,
-                    now=launch.clock,
-                    wait=wait,
-                    promoting=promoting,
-                    reports=reports,
-                    keep=self.held,
-                )
-        except NodeLost:
-            self._leave()
-            return self._send_again(shares, promoting)
+        with nullcontext() if wait else self._reporting.carried() as reports:
+            stepped = self._step(shares, wait, promoting, reports, sent)
         if promoting:
             self._looked = launch.clock()
             # From when it was sent, since the next one will take as long to the server.
@@ -237,6 +219,21 @@ class Exchange:
         self._settled(shares, stepped.stale)
         return stepped
 
+    def _step(
+        self, shares: list[Share], wait: float, promoting: Sequence[str], reports: Reports | None, now: float
+    ) -> Stepped:
+        launch = self._launch
+        return self._store.step(
+            launch.holder,
+            shares,
+            lasts_ms=int((launch.window.left(now) + launch.plan.grace) * 1000),
+            now=launch.clock,
+            wait=wait,
+            promoting=promoting,
+            reports=reports,
+            keep=self.held,
+        )
+
     def _add_dead_letter(self, dead_letter: DeadLetter) -> None:
         message, problem = dead_letter
         self._settling.add_dead_letter(message, problem)
@@ -248,8 +245,7 @@ class Exchange:
         for share in shares:
             self._untrimmed += share.completed
             if share.has_outgoing():
-                with self._leaving():  # a repair sends it later
-                    self.brought += outbox.send(self._store, share.queue, self._tell_conflict)
+                self._send_outgoing(share.queue)
         if self._untrimmed >= TRIM_EVERY:
             self._untrimmed = 0
             for share in shares:
@@ -258,11 +254,19 @@ class Exchange:
     def _look_after(self, promoted: Mapping[str, Promoted]) -> None:
         for queue, each in promoted.items():
             if each.recurring:
-                with self._leaving():
-                    self.brought += tick(self._launch, queue)
+                self._tick(queue)
         to_repair = [queue for queue, each in promoted.items() if each.to_repair]
         if to_repair and self._looked - self._repaired >= EVERY:
             self.repair(to_repair)
+
+    def _send_outgoing(self, queue: str) -> None:
+        self.brought += outbox.send(self._store, queue, self._tell_conflict)
+
+    def _tick(self, queue: str) -> None:
+        self.brought += tick(self._launch, queue)
+
+    def _trim(self, queue: str) -> None:
+        self._store.trim(queue)
 
     def _tell_conflict(self, message_id: str, queue: str) -> None:
         self._emit(ConflictDropped(message_id, queue))
@@ -270,76 +274,8 @@ class Exchange:
     def held(self, queue: str) -> set[bytes]:
         """Ids of what is reserved, in hand or not settled."""
         with self.passing:
-            reserved = (*self.reserved, *self.away.reserved, *self._put_off)
-            held = {reservation.id for reservation in reserved if reservation.queue == queue}
+            held = {reservation.id for reservation in self._unstarted() if reservation.queue == queue}
             return held.union(self._flight.ids(queue))
 
-    def _trim(self, queue: str) -> None:
-        if queue not in self.away.queues:
-            with self._leaving():
-                self._store.trim(queue)
-
-    @contextmanager
-    def _leaving(self) -> Iterator[None]:
-        """Go on without queues whose node is lost."""
-        try:
-            yield
-        except NodeLost:
-            self._leave()
-
-    def _leave(self) -> None:
-        """Unless all are lost by now: the next call then waits for them, as for a single server."""
-        lost = self._store.lost(self._turns.queues) | self.away.queues
-        if not lost.issuperset(self._turns.queues):
-            self.away.add(lost)
-        with self.passing:
-            self.away.hold(self.reserved)
-
-    def _without_lost(self, shares: Sequence[Share]) -> list[Share]:
-        """``shares``, but for those whose outcomes wait for a lost node."""
-        others = self.away.keep(shares)
-        self._settling.waiting = self.away.unsettled()
-        return others
-
-    def _send_again(self, shares: Sequence[Share], promoting: Sequence[str]) -> Stepped:
-        """What was not answered, to the nodes that are left."""
-        shares = self._without_lost(shares)
-        with self._leaving():
-            self._store.give_back(self._launch.holder, shares, self.held)
-            return self._send(shares, promoting=promoting)
-        return self._send_again(shares, promoting)
-
-    def _look(self) -> None:
-        """Go on with queues whose node, or its replica, is there again."""
-        if not self.away or not self.away.is_time_to_look():
-            return
-        began = self._launch.clock()
-        lost = self._store.lost(self._turns.queues)
-        for queue in sorted(self.away.queues - lost):
-            with self._leaving():
-                self._go_on_with(queue)
-        self.away.looked(began)
-
-    def _go_on_with(self, queue: str) -> None:
-        """Announce it again, since a replica may not know of the announcement; settle what has waited."""
-        announce(self._launch, queue, self._add_dead_letter)
-        kept = self.away.kept_of(queue)
-        settling = [each for share in kept for each in share.ids()]
-        self._store.unreserve(self._launch.holder, queue, [*self.held(queue), *settling])
-        with self.passing:
-            self.away.come_back(queue, self.reserved)
-        self._settling.waiting = self.away.unsettled()
-        if kept:
-            self._send(kept)
-
-    def _await_lost(self) -> None:
-        """At the end: settle what waits for lost nodes, as long as patience lasts."""
-        self._store.part(())
-        lost = self._store.lost(self._turns.queues)
-        try:
-            for queue in sorted(self.away.queues):
-                if queue not in lost or (self.away.has_outcomes(queue) and not self.successor):
-                    self._go_on_with(queue)
-        except StoreUnreachable:
-            return
-        self.clear()
+    def _unstarted(self) -> Iterable[Reservation]:
+        return *self.reserved, *self._put_off

@@ -34,6 +34,8 @@ class ClusterWire(Wire):
     serves no slots for now, makes the whole call Unanswered, as the loss of a single server does.
     """
 
+    of_cluster = True
+
     def __init__(
         self,
         url: str,

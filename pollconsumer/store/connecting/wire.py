@@ -28,6 +28,8 @@ completed, or else accepted, and when, on the monotonic clock."""
 class Wire:
     """A connection that is made lazily, and made again after a loss or in a child process."""
 
+    of_cluster = False
+
     def __init__(
         self,
         url: str,
