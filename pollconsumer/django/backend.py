@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from pollconsumer.core.message import NewMessage
     from pollconsumer.django.framework import Task
     from pollconsumer.interface.settings.model import Settings
-    from pollconsumer.store.reading.inspector import Message
+    from pollconsumer.store.reading.messages import Message
 
 OF_PRODUCERS = ("config", "store", "namespace", "patience")
 

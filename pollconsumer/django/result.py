@@ -17,7 +17,7 @@ from pollconsumer.django.framework import TASK_MAX_PRIORITY, InvalidTask, Task, 
 
 if TYPE_CHECKING:
     from pollconsumer.runtime.handling.context import Context
-    from pollconsumer.store.reading.inspector import Message
+    from pollconsumer.store.reading.messages import Message
 
 STATUSES: dict[State, Any] = {
     State.SCHEDULED: TaskResultStatus.READY,

@@ -16,7 +16,7 @@ from pollconsumer.store.standing import RecurrenceStatus, Standing, readable
 
 if TYPE_CHECKING:
     from pollconsumer.store.connecting.strict import Strict
-    from pollconsumer.store.reading.inspector import Message
+    from pollconsumer.store.reading.messages import Message
 
 PUT_BATCH, AT_ONCE = 50, 500
 """Recurrences in a script, about a millisecond of the server; in a round trip."""

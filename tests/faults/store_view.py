@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from pollconsumer.store.connecting.wire import Wire
-    from pollconsumer.store.reading.inspector import Message
+    from pollconsumer.store.reading.messages import Message
 
 INDEXES = {
     "schedule": 0,

@@ -202,13 +202,13 @@ def test_all_dead_letters_are_redriven(site: Site) -> None:
 def test_an_iteration_reads_each_page_when_it_comes_to_it(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inspector, "PAGE", 3)
     read = list[int]()
-    those = inspector.Inspector._messages  # noqa: SLF001  what reads a page
+    those = inspector.Inspector.those
 
     def counting(self: inspector.Inspector, queue: str, ids: list[bytes], index: object = None) -> object:
         read.append(len(ids))
         return those(self, queue, ids, index)  # type: ignore[arg-type]  # as it came
 
-    monkeypatch.setattr(inspector.Inspector, "_messages", counting)
+    monkeypatch.setattr(inspector.Inspector, "those", counting)
     site.work.enqueue_many([{"n": n} for n in range(9)])
     messages = iter(site.app.messages(state="ready"))
     next(messages)

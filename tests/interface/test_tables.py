@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pollconsumer.interface.cli import output
 from pollconsumer.interface.cli.list import print_messages
 from pollconsumer.interface.cli.table import FOLDED, columns, lay_out
-from pollconsumer.store.reading.inspector import Message
+from pollconsumer.store.reading.messages import Message
 from pollconsumer.store.rows import BLANK, read_row
 
 if TYPE_CHECKING:

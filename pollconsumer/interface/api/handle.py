@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from pollconsumer.core.progress import Progress
     from pollconsumer.interface.api.producing import Producing
-    from pollconsumer.store.reading.inspector import Message
+    from pollconsumer.store.reading.messages import Message
 
 R = TypeVar("R", covariant=True)
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pollconsumer.store.connecting.strict import Strict
     from pollconsumer.store.connecting.wire import Wire
     from pollconsumer.store.producer import Producer
-    from pollconsumer.store.reading.inspector import Message
+    from pollconsumer.store.reading.messages import Message
 
 T = TypeVar("T")
 

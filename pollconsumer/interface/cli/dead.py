@@ -14,7 +14,8 @@ from pollconsumer.interface.cli.opened import opened
 from pollconsumer.interface.cli.status import describe, print_message
 from pollconsumer.interface.cli.types import HANDLER_NAME, QUEUE_NAME, Once
 from pollconsumer.store.interventions import Interventions
-from pollconsumer.store.reading.inspector import Inspector, Message
+from pollconsumer.store.reading.inspector import Inspector
+from pollconsumer.store.reading.messages import Message
 from pollconsumer.store.reading.selecting import Chosen, Selecting, Selection, dead_letters
 
 WHY_LEFT = "no record, or another message has the unique key"

@@ -13,7 +13,7 @@ from pollconsumer.interface.cli.opened import opened
 from pollconsumer.interface.cli.output import print_json_array, print_table
 from pollconsumer.interface.cli.status import describe
 from pollconsumer.interface.cli.types import HANDLER_NAME, QUEUE_NAME, RECURRENCE_NAME, Once
-from pollconsumer.store.reading.inspector import Message
+from pollconsumer.store.reading.messages import Message
 from pollconsumer.store.reading.selecting import Selecting, Selection
 
 PAGE = 500

@@ -28,7 +28,8 @@ from pollconsumer.interface.cli.output import (
     print_table,
 )
 from pollconsumer.interface.cli.types import QUEUE_NAME, Once
-from pollconsumer.store.reading.inspector import Inspector, Message, Overview, QueueCounts
+from pollconsumer.store.reading.inspector import Inspector, Overview, QueueCounts
+from pollconsumer.store.reading.messages import Message
 
 LAUNCHES_SHOWN = 5
 LOOK_EVERY = 0.5

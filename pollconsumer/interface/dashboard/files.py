@@ -15,7 +15,7 @@ from pollconsumer.core.lifecycle import State
 from pollconsumer.interface.dashboard import links
 from pollconsumer.interface.dashboard.pages import Pages, static_file
 from pollconsumer.interface.dashboard.reading import Front, OfMessage, Reading
-from pollconsumer.store.reading.inspector import Message
+from pollconsumer.store.reading.messages import Message
 
 LIST = ".pollconsumer-pages"
 """The names of the files that were written last, one a line: no other file of the directory is replaced or removed."""

@@ -26,7 +26,7 @@ from pollconsumer.interface.dashboard.reading import (
     OfQueue,
     OfRecurrence,
 )
-from pollconsumer.store.reading.inspector import Message
+from pollconsumer.store.reading.messages import Message
 
 TEMPLATES = Path(__file__).with_name("templates")
 BRIEF, LONGEST = 160, 64 << 10

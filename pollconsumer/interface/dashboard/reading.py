@@ -19,7 +19,8 @@ from pollconsumer.runtime.store_opener import EMBEDDED
 from pollconsumer.store.connecting.wire import Wire
 from pollconsumer.store.reading.examining import Examiner
 from pollconsumer.store.reading.excerpts import Completions, Excerpts
-from pollconsumer.store.reading.inspector import Inspector, Message, Overview, QueueCounts
+from pollconsumer.store.reading.inspector import Inspector, Overview, QueueCounts
+from pollconsumer.store.reading.messages import Message
 from pollconsumer.store.recurrences import Occurred, Recurrences
 from pollconsumer.store.standing import RecurrenceStatus
 

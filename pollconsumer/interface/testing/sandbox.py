@@ -40,7 +40,8 @@ from pollconsumer.runtime.messages import due_ms
 from pollconsumer.runtime.mover import mover
 from pollconsumer.runtime.programs.notes import Programs
 from pollconsumer.store.leases import Group
-from pollconsumer.store.reading.inspector import Inspector, Message
+from pollconsumer.store.reading.inspector import Inspector
+from pollconsumer.store.reading.messages import Message
 from pollconsumer.store.redis_store import RedisStore
 from pollconsumer.store.server import service_of
 

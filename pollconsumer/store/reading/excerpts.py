@@ -12,7 +12,8 @@ from pollconsumer.store.connecting.wire import Wire
 from pollconsumer.store.histograms import read_histogram
 from pollconsumer.store.id_text import id_text
 from pollconsumer.store.keyspace import FINISHED, QUEUE_KEYS, Keys
-from pollconsumer.store.reading.inspector import INDEXES, Inspector, Message, id_in
+from pollconsumer.store.reading.inspector import INDEXES, Inspector, id_in
+from pollconsumer.store.reading.messages import Message
 from pollconsumer.store.rows import read_row
 from pollconsumer.store.server import readable_queues
 

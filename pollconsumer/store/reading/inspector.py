@@ -2,82 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from pollconsumer.core.errors import NotFound, UsageError
-from pollconsumer.core.lifecycle import State, Timestamps, durations_of, state_of
+from pollconsumer.core.lifecycle import State
 from pollconsumer.core.message import Malformed, decode_payload
-from pollconsumer.core.notation import strict_json
-from pollconsumer.core.options import decoded
-from pollconsumer.core.progress import Progress
-from pollconsumer.store import rows
 from pollconsumer.store.connecting.wire import Wire
-from pollconsumer.store.id_text import id_bytes, id_text
+from pollconsumer.store.id_text import id_bytes
 from pollconsumer.store.keyspace import FINISHED, QUEUE_KEYS, Keys
 from pollconsumer.store.reading.ledger import launches_of, leases_of
+from pollconsumer.store.reading.messages import Message, read_messages
 from pollconsumer.store.reading.totals import Totals, totals_of
-from pollconsumer.store.reports import read_progress
 from pollconsumer.store.server import Load, count_of, known_queues, load_of, now_ms, readable_queues, unreachable
 
 PAGE = 500
-RAW_BYTES = 2000
 HEADS = 10
 """Entries at the head of a queue that are searched for the oldest ready message: some may have been cancelled."""
-
-
-class Message(NamedTuple):
-    """``payload`` is None if it is malformed, of a newer version, or was dropped with a finished message."""
-
-    id: str
-    queue: str
-    row: rows.Row
-    payload: dict[str, Any] | None
-    last_error: str | None
-    raw: str | None = None
-    """The stored bytes of a malformed payload."""
-    traceback: str | None = None
-    result: Any = None
-    headers: Mapping[str, str] = MappingProxyType({})
-    progress: Progress | None = None
-    expires_at: int | None = None
-    """In epoch ms; None for never, or if its large record was dropped."""
-    stop_asked_at: int | None = None
-    """When a person asked for its end while it was in hand, in epoch ms of the server's clock."""
-    found: State | None = None
-    """The index in which it was found, if its row does not say: it is of a newer version, or nothing is stored of
-    it."""
-
-    @property
-    def handler(self) -> str:
-        return self.row.handler
-
-    @property
-    def attempts(self) -> int:
-        """So far, including one in progress."""
-        return self.row.attempts
-
-    @property
-    def priority(self) -> int:
-        return self.row.priority
-
-    @property
-    def generation(self) -> int:
-        """The number of redrives."""
-        return self.row.generation
-
-    @property
-    def timestamps(self) -> Timestamps:
-        return self.row.timestamps
-
-    @property
-    def state(self) -> State:
-        return self.found or state_of(self.row.timestamps)
-
-    @property
-    def durations(self) -> dict[str, float | None]:
-        return durations_of(self.row.timestamps)
 
 
 class QueueCounts(NamedTuple):
@@ -135,7 +76,7 @@ class Inspector:
         if len(having) > 1:
             raise UsageError("message id", message_id, f"queues {' and '.join(having)} have one each: give --queue")
         for name in having:
-            for message in self._messages(name, [id_bytes(message_id)]):
+            for message in self.those(name, [id_bytes(message_id)]):
                 self._wire.unread = set()  # whatever else there is
                 return message
         if self._wire.unread:
@@ -177,7 +118,7 @@ class Inspector:
         for name in [queue] if queue else self.queues():
             for index in INDEXES if state is None else [state]:
                 for key, page in self._ids(name, index):
-                    for message in self._messages(name, page, index):
+                    for message in self.those(name, page, index):
                         # A message that is offered a place is both in the ready list and in line.
                         if message.state is not index or message.row.waiting != (key == "waiting_for_place"):
                             continue
@@ -186,9 +127,10 @@ class Inspector:
                         left -= 1
                         yield message
 
-    def those(self, queue: str, ids: Sequence[bytes]) -> Iterator[Message]:
-        """Those of ``ids``, as they are stored, that the queue has."""
-        return self._messages(queue, ids)
+    def those(self, queue: str, ids: Sequence[bytes], index: State | None = None) -> Iterator[Message]:
+        """Those of ``ids``, as they are stored, that the queue has; with ``index``, where they were found, see
+        `read_messages`."""
+        return read_messages(self._wire, self._keys, queue, ids, index)
 
     def launches(self, limit: int) -> list[dict[str, Any]]:
         return launches_of(self._wire, self._keys, limit)
@@ -225,7 +167,7 @@ class Inspector:
             "ranked_heads": ("ZRANGE", key(queue, "ready_by_priority"), 0, 0),
         }
         found = dict(zip(commands, self._wire.all([*commands.values()]), strict=True))
-        first = self._messages(queue, [*found["heads"], *found["ranked_heads"]])
+        first = self.those(queue, [*found["heads"], *found["ranked_heads"]])
         ages = [m.row.timestamps.enqueued_at for m in first if m.state is State.READY]
         since = [at for at in ages if at is not None]
         as_found = ("reserved", "scheduled", "completed", "dead", "cancelled", "expired", "parked", "overdue")
@@ -239,53 +181,6 @@ class Inspector:
             load=load_of(self._wire, self._keys, queue, now),
         )
 
-    def _messages(self, queue: str, ids: Sequence[bytes], index: State | None = None) -> Iterator[Message]:
-        """Those of ``ids`` that the queue knows; with ``index``, where they were found, also ids without row and
-        record, except in the ready list, where the next step drops them."""
-        if not ids:
-            return
-        key = self._keys.queue
-        found = self._wire.all([("HMGET", key(queue, name), *ids) for name in _PARTS])
-        for stored_id, row, record, error, result, reported, stop in zip(ids, *found, strict=True):
-            message_id = id_text(stored_id)
-            if record is None and row is None:
-                if index in (None, State.READY):
-                    continue
-                yield Message(
-                    message_id, queue, rows.read_row(rows.BLANK), None, "nothing is stored of it", found=index
-                )
-                continue
-            if record is not None and rows.is_newer(record):
-                yield self._newer(queue, stored_id, row or rows.BLANK, index)
-                continue
-            payload = raw = expires_at = None
-            headers: Mapping[str, str] = {}
-            if record is not None:
-                _, stored, options, expires = rows.content(record)
-                expires_at = expires or None
-                try:
-                    headers = decoded(options).headers
-                    payload = decode_payload(stored)
-                except Malformed:
-                    raw = repr((options + stored)[:RAW_BYTES])
-            read = rows.read_row(row, record) if row is not None else rows.read_record(record)
-            problem, _, traced = (
-                error.decode("utf-8", "replace").partition(rows.TRACE_FOLLOWS) if error else ("", "", "")
-            )
-            said, found = (problem or None, raw, traced or None), _read_result(result)
-            asked_at = None if stop is None else int.from_bytes(stop, "big")
-            told = read_progress(reported), expires_at, asked_at
-            yield Message(message_id, queue, read, payload, *said, found, headers, *told)
-
-    def _newer(self, queue: str, stored_id: bytes, row: bytes, index: State | None) -> Message:
-        """A message of which only the row is readable, if any. While it is set aside, its row is out of date."""
-        read = rows.read_row(row)
-        found = state_of(read.timestamps)
-        if found in (State.SCHEDULED, State.READY):
-            aside = self._wire.command("ZSCORE", self._keys.queue(queue, "schedule"), stored_id) is not None
-            found = index or (State.SCHEDULED if aside else State.READY)
-        return Message(id_text(stored_id), queue, read, None, "written by a newer pollconsumer", found=found)
-
     def _ids(self, queue: str, state: State) -> Iterator[tuple[str, list[bytes]]]:
         """Pages of an index's ids, with its key; ids that move concurrently may be missed or repeated."""
         for name in INDEXES[state]:
@@ -297,8 +192,6 @@ class Inspector:
                 yield name, [id_in(name, entry) for entry in entries]
                 first += len(entries)
 
-
-_PARTS = ("rows", "records", "errors", "results", "progress", "stops")
 
 INDEXES: dict[State, list[str]] = {
     State.SCHEDULED: ["schedule"],
@@ -321,11 +214,3 @@ def id_in(key: str, entry: bytes) -> bytes:
 def _seconds_since(instant: bytes | None, now: int) -> float | None:
     """Since an instant in epoch ms; None if it is corrupt."""
     return max(0, now - int(instant)) / 1000 if instant is not None and instant.isdigit() else None
-
-
-def _read_result(stored: bytes | None) -> Any:
-    """A result; None if it is corrupt."""
-    try:
-        return None if stored is None else strict_json.parse(stored)
-    except ValueError:
-        return None

@@ -8,7 +8,8 @@ from typing import NamedTuple
 from pollconsumer.core.lifecycle import State
 from pollconsumer.store.connecting.wire import Wire
 from pollconsumer.store.keyspace import Keys
-from pollconsumer.store.reading.inspector import Inspector, Message
+from pollconsumer.store.reading.inspector import Inspector
+from pollconsumer.store.reading.messages import Message
 from pollconsumer.store.server import now_ms, readable_queues
 
 EVERY = 10**9
