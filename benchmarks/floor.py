@@ -98,7 +98,9 @@ def _consume(bare: Bare, wire: Wire, messages: int) -> list[Figure]:
     clock, decode = time.monotonic, decoder.scan_once
     began, cpu, server = time.perf_counter(), time.process_time(), server_seconds(wire)
     while handled < messages or completed:
-        at, _, _, claims, *_ = bare.call((*head, completed, len(runs), 0, *itertools.chain.from_iterable(runs)))
+        at, _, _, claims, *_ = bare.call(
+            (*head, completed, sum(map(len, runs)), 0, *itertools.chain.from_iterable(runs))
+        )
         read_at, runs, completed, last, row = clock(), [], len(claims) // 3, None, b""
         for i in range(0, len(claims), 3):
             row = claims[i + 1] or row

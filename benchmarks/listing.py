@@ -67,7 +67,7 @@ def _complete(wire: Wire, count: int) -> None:
         while reserved := store.step(holder, [share], lasts_ms=60_000, now=time.monotonic).reserved:
             share = Share("default", 500)
             now = time.monotonic()
-            share.complete((reservation, now, now, None) for reservation in reserved)
+            share.complete([(reservation, now, now, None) for reservation in reserved])
 
 
 def _spent(code: str, *words: str) -> tuple[float, float]:

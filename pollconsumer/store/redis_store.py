@@ -255,7 +255,7 @@ class RedisStore(Producer):
             holder.lineage,
             holder.fence,
             *begins,
-            *chain.from_iterable((name, old, new) for old, new, ids in completed for name in ids),
+            *chain.from_iterable((name, old, new) for old, new, ids, _ in completed for name in ids),
         ]
         stale: list[bytes] = self.wire.run("begin", self.keys, reservation.queue, args)
         if reservation.id not in stale:

@@ -39,6 +39,8 @@ class Reservation:
 
     __slots__ = ("handler", "id", "lot", "payload", "row")
 
+    keys: rows.Keys = (b"", b"")
+
     def __init__(self, lot: Lot, id: bytes, payload: bytes) -> None:  # noqa: A002  a field
         self.lot, self.id, self.payload, self.row, self.handler = lot, id, payload, lot.row, lot.handler
 
@@ -118,18 +120,35 @@ class Reservation:
         return lot.reserved_at + int((monotonic - lot.read_at) * 1000)
 
 
+class KeyedReservation(Reservation):
+    """One that holds a unique key, a place of a concurrency key, or both."""
+
+    __slots__ = ("keys",)
+
+    def __init__(self, lot: Lot, id: bytes, payload: bytes, keys: rows.Keys) -> None:  # noqa: A002
+        Reservation.__init__(self, lot, id, payload)
+        self.keys = keys
+
+
 def reservations_of(queue: str, reply: Sequence[bytes], reserved_at: int, read_at: float) -> list[Reservation]:
     """Those in a step's reply: id, row and record of each, the row empty if it is the same as the last."""
     reservations = []
     lot, last_row, head, size = None, b"", b"", 0
+    flags, rest, keys = 0, b"", None  # of the last record that differed: its flags, what is between keys and payload
     for name, row, record in zip(reply[::3], reply[1::3], reply[2::3], strict=True):
         if row or lot is None or not record.startswith(head):
-            handler, payload, options, expires = rows.content(record)
-            size = len(record) - len(payload)
-            last_row, head = row or last_row, record[:size]
-            if row or lot is None or (handler, options, expires) != (lot.handler, lot.options, lot.expires):
-                lot = Lot(queue, last_row, handler, options, expires, reserved_at, read_at)
-        reservations.append(Reservation(lot, name, record[size:]))
+            at, keys = rows.keys_in(record)
+            if row or lot is None or record[1] != flags or not record.startswith(rest, at):
+                handler, payload, options, expires = rows.content(record)
+                flags, rest, last_row = record[1], record[at : len(record) - len(payload)], row or last_row
+                if row or lot is None or (handler, options, expires) != (lot.handler, lot.options, lot.expires):
+                    lot = Lot(queue, last_row, handler, options, expires, reserved_at, read_at)
+            size = at + len(rest)
+            head = record[:size]
+        if keys is None:
+            reservations.append(Reservation(lot, name, record[size:]))
+        else:
+            reservations.append(KeyedReservation(lot, name, record[size:], keys))
     return reservations
 
 

@@ -16,6 +16,7 @@ NEVER = bytes(6)
 TRACE_FOLLOWS = "\0"
 """Separates a stored error from its traceback."""
 LARGE, UNIQUE_KEY, PARKED, CONCURRENCY_KEY, WAITING, BEGUN, CHECKPOINT, BOOKED = 1, 2, 4, 8, 16, 32, 64, 128
+KEYED = UNIQUE_KEY | CONCURRENCY_KEY
 SPENT = 255
 """The CRASHES of a message without an attempt left."""
 FLAGS, ENDING, PRIORITY, ATTEMPTS, CRASHES, GENERATION, FENCE = 0, 1, 2, 4, 6, 7, 8
@@ -104,6 +105,20 @@ def content(record: bytes) -> tuple[str, bytes, bytes, int]:
             options = record[begin:at]
     handler, _, payload = record[at:].partition(b"\n")
     return handler.decode("utf-8", "replace"), payload, options, expires
+
+
+Keys = tuple[bytes, bytes]
+"""A message's unique key and its concurrency key; each b"" for none."""
+
+
+def keys_in(record: bytes) -> tuple[int, Keys | None]:
+    """Where the keys of a readable record end, and they, if it has any."""
+    at = _RECORD_HEADER + record[10]
+    unique_key = record[_RECORD_HEADER:at]
+    if record[1] & CONCURRENCY_KEY:
+        begin, at = at + 2, at + 2 + record[at + 1]
+        return at, (unique_key, record[begin:at])
+    return at, (unique_key, b"") if unique_key else None
 
 
 def attempts(row: bytes) -> int:

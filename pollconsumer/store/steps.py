@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import chain
+from itertools import chain, islice
 from typing import Any, NamedTuple
 
 from pollconsumer.store import rows
@@ -19,8 +19,9 @@ Done = tuple[Reservation, float, float, Extra | None]
 """A reservation whose handler has returned, and when it started and ended, on the monotonic clock."""
 
 
-Run = tuple[bytes, bytes, list[bytes]]
-"""The row and the new row of completed messages, and their ids."""
+Run = tuple[bytes, bytes, list[bytes], list[bytes]]
+"""The row and the new row of completed messages, their ids, and their unique keys and concurrency keys, where the flags
+of the row say that they have any."""
 
 
 class Settlement(NamedTuple):
@@ -89,10 +90,10 @@ class Share:
         self.occurred: set[bytes] = set()
         """The recurrences of which occurrences are completed."""
 
-    def complete(self, done: Iterable[Done]) -> None:
+    def complete(self, done: Sequence[Done]) -> None:
         """Those of this queue, in the order in which they ended. Hot path: brief messages that were enqueued together
         differ in nothing but their ids."""
-        last_row, until, ids, number = b"", 0.0, list[bytes](), self.completed
+        last_row, until, ids, number, flags, runs_before = b"", 0.0, list[bytes](), self.completed, 0, len(self.runs)
         for reservation, started, ended, extra in done:
             row = reservation.row
             if row is not last_row or ended >= until:
@@ -101,13 +102,15 @@ class Share:
                 started_ms, ended_ms = at + int((started - read_at) * 1000), at + int((ended - read_at) * 1000)
                 # Until a millisecond is over, all that follows starts and ends in it.
                 until = read_at + (ended_ms + 1 - at) / 1000 if started_ms == ended_ms else 0.0
-                last_row, ids = row, []
-                self.runs.append((row, rows.completed(row, started_ms, ended_ms), ids))
+                last_row, ids, flags = row, [], flags | row[rows.FLAGS]
+                self.runs.append((row, rows.completed(row, started_ms, ended_ms), ids, []))
             ids.append(reservation.id)
             number += 1
             if extra is not None or reservation.id.endswith(b"Z"):
                 self._add_extra(reservation, number, extra, ended)
         self.completed = number
+        if flags & rows.KEYED:
+            self._add_keys([reservation for reservation, *_ in done], self.runs[runs_before:])
 
     def _add_extra(self, reservation: Reservation, number: int, extra: Extra | None, ended: float) -> None:
         """What this one leaves, if it is an occurrence or leaves anything else."""
@@ -119,6 +122,15 @@ class Share:
                 self.occurred.add(occurrence.recurrence)
             self.extras += (number, *(extra or _NOTHING), which)
 
+    def _add_keys(self, reservations: Iterable[Reservation], runs: Iterable[Run]) -> None:
+        held = iter([reservation.keys for reservation in reservations])
+        for row, _, ids, keys in runs:
+            unique, concurrency = zip(*islice(held, len(ids)), strict=True)
+            if row[rows.FLAGS] & rows.UNIQUE_KEY:
+                keys += unique
+            if row[rows.FLAGS] & rows.CONCURRENCY_KEY:
+                keys += concurrency
+
     def has_outgoing(self) -> bool:
         """Whether a completion leaves follow-ups."""
         return any(self.extras[3::5])
@@ -126,20 +138,22 @@ class Share:
     def is_bare(self) -> bool:
         """Whether all of it is completions that leave and free nothing, as `RedisStore.begin` takes them."""
         freeing = ~rows.BEGUN & 255
-        return not (self.extras or self.settlements or any(row[rows.FLAGS] & freeing for row, _, _ in self.runs))
+        return not (self.extras or self.settlements or any(row[rows.FLAGS] & freeing for row, *_ in self.runs))
 
     def packed(self) -> list[Any]:
         """The settlements, for `step.lua`."""
-        packed: list[Any] = [self.completed, len(self.runs), len(self.extras) // 5]
-        for row, new_row, ids in self.runs:
+        packed: list[Any] = [self.completed, 0, len(self.extras) // 5]
+        for row, new_row, ids, keys in self.runs:
             packed += (len(ids), row, new_row)
             packed += ids
+            packed += keys
+        packed[1] = len(packed) - 3
         packed += self.extras
         packed += chain.from_iterable(self.settlements)
         return packed
 
     def ids(self) -> list[bytes]:
-        return [*chain.from_iterable(ids for _, _, ids in self.runs), *(each.id for each in self.settlements)]
+        return [*chain.from_iterable(ids for _, _, ids, _ in self.runs), *(each.id for each in self.settlements)]
 
 
 class Promoted(NamedTuple):

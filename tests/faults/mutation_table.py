@@ -165,7 +165,12 @@ MUTATIONS: tuple[Mutation, ...] = (
         "has_place = taken[key] < limits_of[i]",
         "has_place = true",
     ),
-    _lua("parts/let_go", "places given back", "    free_places(freed)\n", ""),
+    _lua("parts/reserve", "places of a concurrency key", "(not key or taken[key] < limits_of[i]) and ", ""),
+    _lua("parts/let_go", "places given back", "if taken[key] > 0 then taken[key] = taken[key] - 1 end", ""),
+    _lua("parts/let_go", "places given back to those in line", "  free_places(freed)\n", ""),
+    _lua(
+        "parts/write_places", "places written", "if at > 0 then redis.call('HSET', places_taken, unpack(left)) end", ""
+    ),
     _lua("step", "pause", " and redis.call('EXISTS', paused) == 0", ""),
     _lua("parts/limits", "most in flight", "tonumber(most) - redis.call('ZCARD', in_flight)", "tonumber(most)"),
     _lua("parts/reserve", "quota counted", "if sixtieth then", "if false then"),
@@ -184,7 +189,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     _lua("parts/refunds", "charges taken back", "if sub(held, at, at + 5) == uncharged[2 * i] then", "if false then"),
     _lua("unreserve", "charges taken back", "if #uncharged > 0 and redis.call('EXISTS', rates) == 1", "if false"),
     _lua("parts/let_go", "charges taken back", "if #uncharged > 0 and redis.call('EXISTS', rates) == 1", "if false"),
-    _lua("parts/reserve", "a place given up", "standing = standing + offer(given_up[i])", ""),
+    _lua("parts/write_places", "a place given up", "standing = standing + offer_places(given_up[i])", ""),
     *(
         _lua(name, "booked no longer", "without_flag(without_flag(byte(row, FLAGS), WAITING), BOOKED)", _STILL_BOOKED)
         for name in ("cancel", "reschedule")
@@ -230,7 +235,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     _lua("enqueue", "unique key in the store", " or holder_of(key, now)", ""),
     _lua("enqueue", "unique key in the batch", "holder = keys[key] or ", "holder = "),
     _lua("redrive", "unique key of another", "if record and (not holder or holder == id) then", "if record then"),
-    _lua("parts/let_go", "unique key freed at the end", "if #unique > 0 then free_keys(unique) end", ""),
+    _lua("parts/let_go", "unique key freed at the end", "if #unique > 0 then free_keys(holders, unique) end", ""),
     _lua(
         "parts/unique_keys",
         "what has ended holds no key",
@@ -243,8 +248,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     _lua(
         "parts/unique_keys",
         "freed by its holder alone",
-        "if held[i] and (held[i] == id or sub(held[i], 1, #id + 1) == id .. '\\n') then",
-        "if held[i] then",
+        "if holder and (holder == id or sub(holder, 1, #id + 1) == id .. '\\n') then",
+        "if holder then",
     ),
     # Leases
     _lua("acquire", "held by another", "if not sign or dead[sign] then", "if true then"),

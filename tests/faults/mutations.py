@@ -79,7 +79,7 @@ NEAREST = {
     "reservations": ["recovering", "expiry"],
     "rates": ["rates"],
     "refunds": ["rates"],
-    "reserve": ["rates", "settling", "limits"],
+    "reserve": ["rates", "settling", "limits", "concurrency_keys"],
     "reserve_unusual": ["rates", "settling", "limits", "concurrency_keys", "newer_versions", "foreign_ids"],
     "retire": ["recovering"],
     "replies": ["rights"],
@@ -102,6 +102,7 @@ NEAREST = {
     "unreserve": ["rates", "recovering", "wire", "at_most_once"],
     "wire": ["wire", "sentinel", "cluster", "rights"],
     "withdraw": ["leases"],
+    "write_places": ["concurrency_keys", "rates"],
 }
 """The files of tests/store that are likely to notice, by the script or module that something is taken out of."""
 

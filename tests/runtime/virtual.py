@@ -138,7 +138,7 @@ class VirtualStore:
         assert reports is None
         promoted = [Promoted(0, None, recurring=False, to_repair=False) for _ in promoting]
         for share in shares:
-            for _, new_row, ids in share.runs:
+            for _, new_row, ids, _ in share.runs:
                 for name in ids:
                     self._settle(name, "completed", new_row)
             for settlement in share.settlements:

@@ -85,7 +85,7 @@ class Launch:
         limits: Limits | None = None,
     ) -> Stepped:
         share = Share(self.queue, claim, limits.packed() if limits else "")
-        share.complete(finish(r) for r in completed)
+        share.complete([finish(r) for r in completed])
         for each in settled:
             if isinstance(each, Settlement):
                 share.settlements.append(each)
@@ -105,7 +105,7 @@ class Launch:
     def begin(self, reservation: Reservation, *completed: Reservation) -> list[bytes]:
         """Returns ids of stale reservations."""
         share = Share(self.queue)
-        share.complete(finish(r) for r in completed)
+        share.complete([finish(r) for r in completed])
         return self.store.begin(self.holder, reservation, share.runs)
 
 

@@ -200,13 +200,56 @@ def test_offering_over_and_over_offers_nothing_anew(store: RedisStore, look: Loo
     assert names(launch.reserve(9)) == ["c", "d"]
 
 
+def test_a_step_that_frees_and_takes_places_of_many_keys_leaves_their_numbers(store: RedisStore, look: Looking) -> None:
+    """Whatever else it writes to keep the server from searching a list."""
+    store.enqueue([message(f"m{n}", concurrency=f"k{n % 40}", limit=2) for n in range(100)])
+    launch = Launch(store)
+    reserved = launch.reserve(50)
+    assert look.hash("places_taken") == {f"k{n}": b"2" if n < 10 else b"1" for n in range(40)}
+    reserved = launch.step(completed=reserved, claim=45).reserved
+    assert look.hash("places_taken") == {f"k{n % 40}": b"2" if n in range(50, 55) else b"1" for n in range(50, 90)}
+    launch.complete(*reserved)
+    assert look.hash("places_taken") == {}
+
+
+def test_a_stale_completion_gives_back_no_place(store: RedisStore, look: Looking) -> None:
+    store.enqueue(keyed("a", "b", "c", limit=3))
+    launch = Launch(store)
+    reserved = launch.reserve(9)
+    launch.settle(release(reserved[1]))
+    assert names(launch.reserve(9)) == ["b"]
+    assert launch.complete(*reserved).stale == [b"b"]
+    assert look.hash("places_taken") == {"k": b"1"}
+
+
+def test_what_is_completed_gives_back_its_place_even_if_its_record_is_missing(store: RedisStore, look: Looking) -> None:
+    store.enqueue(keyed("a", "b"))
+    launch = Launch(store)
+    reserved = launch.reserve(9)
+    store.wire.command("HDEL", look.key("records"), "a")
+    launch.complete(*reserved)
+    assert names(launch.reserve(9)) == ["b"]
+
+
+@pytest.mark.parametrize("counted", ["none", "-3", ""])
+def test_a_number_of_places_that_is_none_counts_anew(store: RedisStore, look: Looking, counted: str) -> None:
+    store.enqueue(keyed("a", "b"))
+    store.wire.command("HSET", look.key("places_taken"), "k", counted)
+    launch = Launch(store)
+    for name in ["a", "b"]:
+        reserved = launch.reserve()
+        assert names(reserved) == [name]
+        launch.complete(*reserved)
+    assert look.hash("places_taken") == {}
+
+
 @pytest.mark.parametrize("counted", [b"7", None])
 def test_counts_that_went_wrong_are_healed(store: RedisStore, look: Looking, counted: bytes | None) -> None:
     store.enqueue(keyed("a", "b", "c") + keyed("p", "q", "r", key="2", limit=2))
     launch = Launch(store)
     reserved = launch.reserve(9)
     store.wire.command("HDEL", look.key("records"), "a")
-    launch.complete(*reserved[:1])
+    launch.settle(die(reserved[0]))
     assert look.hash("places_taken") == {"k": b"1", "2": b"2"}  # nobody could tell which key it was that had one less
     look.take_marker()
     if counted is None:

@@ -67,6 +67,21 @@ def test_options_that_somebody_else_wrote_are_malformed(stored: bytes) -> None:
         decoded(stored)
 
 
+@pytest.mark.parametrize("cut", range(18))
+@pytest.mark.parametrize("keys", [{"key": "k"}, {"concurrency": "c"}, {"key": "k", "concurrency": "c"}])
+def test_a_record_with_keys_that_was_cut_short_harms_no_other(
+    store: RedisStore, look: Looking, cut: int, keys: dict[str, str]
+) -> None:
+    every = [message(name, limit=9, **keys | ({"key": name} if "key" in keys else {})) for name in "abc"]  # type: ignore[arg-type]
+    store.enqueue(every)
+    store.wire.command("HSET", look.key("records"), "b", look.hash("records")["b"][:cut])
+    launch = Launch(store)
+    launch.complete(*launch.reserve(9))
+    assert look.ranked("dead_letters") == ["b"]
+    assert look.finished() == ["a", "c"]
+    assert look.hash("places_taken") == {}
+
+
 @pytest.mark.parametrize("cut", range(10, 24))
 def test_a_record_that_was_cut_short_harms_no_other(store: RedisStore, look: Looking, cut: int) -> None:
     store.enqueue([chosen("a")._replace(headers=HEADERS), message("b")])

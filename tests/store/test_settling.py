@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ from tests.store.servers import server_ms, snapshot
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pollconsumer.core.message import NewMessage
     from pollconsumer.store.interventions import Interventions
     from pollconsumer.store.reading.inspector import Inspector
     from pollconsumer.store.redis_store import RedisStore
@@ -74,7 +76,12 @@ KINDS: list[dict[str, Any]] = [
     {"payload": b'{"c":"\\n"}'},
     {"key": "k"},
     {"key": "a key\nhandler\n"},
-    {"concurrency": "c", "limit": 9},
+    {"concurrency": "c", "limit": 99},
+    {"concurrency": "another key\nhandler\n", "limit": 99},
+    {"key": "k", "concurrency": "c", "limit": 99, "handler": "another"},
+    {"key": "k", "headers": {"a": "b"}},
+    {"key": "k", "payload": b'{"b":"%b"}' % (b"b" * 2000)},
+    {"concurrency": "c", "limit": 99, "rate_key": "r", "rate": "99/1h"},
     {"priority": 2},
     {"digest": "00" * 8},
     {"digest": "0a" * 8},
@@ -82,10 +89,8 @@ KINDS: list[dict[str, Any]] = [
 RETRIED = "retried"
 
 
-@given(st.lists(st.sampled_from([*KINDS, RETRIED]), min_size=1, max_size=12))
-def test_each_of_those_reserved_at_once_is_as_it_was_enqueued(kinds: list[dict[str, Any] | str]) -> None:
-    opener = MemoryOpener(NAMESPACE, VirtualClock(datetime(2026, 1, 1, tzinfo=UTC)))
-    store = opener.store()
+def having(store: RedisStore, kinds: list[dict[str, Any] | str]) -> tuple[Launch, list[NewMessage]]:
+    """A launch, and a ready message of each kind."""
     launch, look = Launch(store), Looking(store)
     options: list[dict[str, Any]] = [{} if isinstance(kind, str) else kind for kind in kinds]
     every = [
@@ -99,14 +104,35 @@ def test_each_of_those_reserved_at_once_is_as_it_was_enqueued(kinds: list[dict[s
             store.wire.command("LPUSH", look.key("ready"), each.id)
             launch.settle(*(retry(first) for first in launch.reserve()))
             store.promote(launch.holder, QUEUE, 9)
-    reserved = {each.name: each for each in launch.reserve(99)}
+    return launch, every
+
+
+@given(st.lists(st.sampled_from([*KINDS, RETRIED]), min_size=1, max_size=12))
+def test_each_of_those_reserved_at_once_is_as_it_was_enqueued_and_as_if_it_were_reserved_alone(
+    kinds: list[dict[str, Any] | str],
+) -> None:
+    opener = MemoryOpener(NAMESPACE, VirtualClock(datetime(2026, 1, 1, tzinfo=UTC)))
+    store = opener.store()
+    launch, every = having(store, kinds)
+    reserved, look = {each.name: each for each in launch.reserve(99)}, Looking(store)
     assert reserved.keys() == {each.id for each in every}
     for each, kind in zip(every, kinds, strict=True):
         found = reserved[each.id]
         assert (found.handler, found.payload) == (each.handler, each.payload)
+        assert found.keys == (each.key.encode(), each.concurrency_key.encode())
         assert found.row == store.wire.command("HGET", look.key("rows"), each.id)
         assert found.attempt == 1 + (kind == RETRIED)
         assert rows.read_row(found.row).priority == each.priority
+    in_flight = Counter(each.concurrency_key for each in every if each.concurrency_key)
+    assert look.hash("places_taken") == {key: b"%d" % number for key, number in in_flight.items()}
+    launch.complete(*reserved.values())
+    assert look.hash("unique_keys") == look.hash("places_taken") == {}
+    opener.close()
+
+    opener = MemoryOpener(NAMESPACE, VirtualClock(datetime(2026, 1, 1, tzinfo=UTC)))
+    launch, _ = having(opener.store(), kinds)
+    alone = {one.name: one.row for _ in kinds for one in launch.reserve()}
+    assert alone == {name: one.row for name, one in reserved.items()}
     opener.close()
 
 

@@ -20,7 +20,7 @@ if has_flag(flags, PARKED) then
   redis.call('SREM', parked, ARGV[1])
   flags = flags - PARKED
 end
-if has_flag(flags, UNIQUE) and record then free_keys({ARGV[1], record}) end
+if has_flag(flags, UNIQUE) and record then free_keys({ARGV[1]}, {unique_key(record)}) end
 if has_flag(flags, LARGE) then redis.call('HDEL', records, ARGV[1]) end
 if has_flag(flags, CHECKPOINT) then redis.call('HDEL', checkpoints, ARGV[1]) end
 redis.call('HSET', rows, ARGV[1], set(row, FLAGS, char(flags) .. 'x', STARTED, NEVER, ENDED, stamp))

@@ -31,7 +31,7 @@ end
 
 local function skip(id, row)
   local record = has_flag(byte(row, FLAGS), UNIQUE) and record_of(id)
-  if record then free_keys({id, record}) end
+  if record then free_keys({id}, {unique_key(record)}) end
   local _, key = concurrency(has_flag(byte(row, FLAGS), CONCURRENCY) and record_of(id))
   if key then
     free_places({key})

@@ -2,12 +2,13 @@
 -- KEYS records rows ready ready_by_priority schedule in_flight completed dead_letters errors unique_keys counters announced
 -- KEYS ready_marker schedule_marker parked paused places_taken waiting_for_place handed_out outbox results result_ends
 -- KEYS checkpoints recurrence_counters expired stops cancelled rates totals successor_waits
--- NEEDS fences stops
+-- NEEDS fences stops place_counts
 -- ARGV lineage, fence, fence in 6 bytes, ms that a reservation lasts at most, messages to reserve, the queue's limits ('',
 --   or five optional numbers: most in flight, most handed out in a period, its ms, a rate: most with a rate key handed out in
---   a period, its ms), messages completed, in how many runs,
+--   a period, its ms), messages completed, how many arguments their runs have,
 --   how many messages have a result, follow-ups, or are occurrences;
---   for each run: its messages, their row as reserved, their new row, their ids;
+--   for each run: its messages, their row as reserved, their new row, their ids, their unique keys and their concurrency
+--     keys, if its flags say that they have any;
 --   for each of these: its position above, from 1, ms to keep the result, the result, follow-ups, its instant, its end, each
 --     in six bytes, and the name of its recurrence (each '' for none);
 --   for each settled otherwise: id, row as reserved, new row, kind, ms, text, ms that its handler took ('' if it
@@ -33,7 +34,7 @@ local now = now_ms()
 
 local settled, stale = false, {}  -- whether anything was; ids whose reservation was no longer the caller's
 local completions = tonumber(ARGV[7])
-local extras = 10 + completions + 3 * ARGV[8]  -- where results and follow-ups begin
+local extras = 10 + ARGV[8]  -- where results and follow-ups begin
 local others = extras + 5 * ARGV[9]  -- where those begin that are settled otherwise
 if #ARGV > 9 then
 -- PART settle
@@ -52,6 +53,9 @@ local standing = redis.call('LLEN', ready) + ranked
 local more = wanted > 0 and standing > 0 and redis.call('EXISTS', paused) == 0
 if more then
 -- PART reserve
+end
+if #counted > 0 then
+-- PART write_places
 end
 if claim > 0 then
   -- Without ids there are no duplicates: another count is corrupt.

@@ -72,34 +72,46 @@ local function later_row(row)
   return later_rows[head] .. sub(row, ENDED)
 end
 
--- By concurrency key, the places taken, read for all messages of a batch at once; the keys of which any is taken; those with
--- a place that was offered to a message which must wait for its rate.
-local taken, taking, given_up = {}, {}, {}
-local offer = nil  -- offers places; once one is given up
 local waits_for_rate, charged, keep_ledgers = nil, nil, nil  -- once a message has a rate
 
 -- Returns whether any of `ids` could not be reserved: another may take its place.
 local function reserve_popped(ids)
   local passed_over, look_at, put_aside = false, nil, nil  -- functions once a message is unusual
+  local keyed, keys_of, limits_of = nil, nil, nil  -- once a message has a key: rows, concurrency keys and limits by position
   local found_rows = redis.call('HMGET', rows, unpack(ids))
   local found_records = redis.call('HMGET', records, unpack(ids))
   for i = 1, #ids do
-    local id, row, record, ends, handler_begins = ids[i], nil, nil, nil, nil
-    local head = not found_rows[i] and head_of(found_records[i])
-    local known = head and not seen[id] and rows_by_head[head]
-    if not known then
-      row = well_formed(found_rows[i])
-      record, ends, handler_begins = readable(found_records[i])
+    local id, row, record, ends, handler_begins, head, known, flags = ids[i], nil, nil, nil, nil, nil, nil, nil
+    if not (keyed and keyed[i]) then
+      head = not found_rows[i] and head_of(found_records[i])
+      known = head and not seen[id] and rows_by_head[head]
+      if not known then
+        row = found_rows[i] and well_formed(found_rows[i])
+        record, ends, handler_begins = readable(found_records[i])
+        flags = ends and byte(record, RECORD_FLAGS)
+        if flags and not keyed and flags % RECORD_ALONE > LARGE then
+-- PART reserve_keyed
+        end
+      end
+    end
+    if keyed and keyed[i] then
+      local key = keys_of[i]
+      known = not seen[id] and (not key or taken[key] < limits_of[i]) and keyed[i]
+      if known and key then taken[key] = taken[key] + 1 end
+      if not known and not ends then
+        record, ends, handler_begins = readable(found_records[i])
+        flags = byte(record, RECORD_FLAGS)
+      end
     end
     if known then
       -- Hot path: never reserved before, and like one that was reserved in this step.
       hand_out(id, known, found_records[i])
-    elseif ends and not found_rows[i] and byte(record, RECORD_FLAGS) < PARKED and not seen[id] then
+    elseif ends and not found_rows[i] and flags < PARKED and not seen[id] then
       row = first_row(record, ends, handler_begins)
       head = head and handler_begins == RECORD_UNIQUE_KEY + 1 and head  -- it has no concurrency key
       if head then rows_by_head[head] = row end
       hand_out(id, row, record)
-    elseif ends and row and byte(row, FLAGS) < PARKED and byte(record, RECORD_FLAGS) < PARKED and not seen[id]
+    elseif ends and row and byte(row, FLAGS) < PARKED and flags < PARKED and not seen[id]
       and state_of(row) == 'ready' then
       hand_out(id, later_row(row), record)  -- the same after a due time, or an attempt
     else
@@ -124,11 +136,7 @@ if count > 0 then
   redis.call('HSET', rows, unpack(new_rows))
   redis.call('ZADD', in_flight, unpack(flight, count > FEW and 1 or 3))
   if count > FEW then redis.call('ZREM', in_flight, LONG) end
-  local places = {}
-  for key in pairs(taking) do places[#places + 1], places[#places + 2] = key, taken[key] end
-  if #places > 0 then redis.call('HSET', places_taken, unpack(places)) end
   if sixtieth then redis.call('HINCRBY', handed_out, decimal(floor(now / sixtieth)), count) end
 end
 if keep_ledgers then keep_ledgers() end
 standing = standing - looked
-for i = 1, #given_up do standing = standing + offer(given_up[i]) end

@@ -1,7 +1,6 @@
 -- In a step, what to do with a popped message that has a key or a rate, or that cannot be handed out.
 
 local duplicates, waiting_rows, entries, number, newer_ids = 0, {}, {}, nil, {}
-local limits_of, keys_of = nil, nil  -- by position, see count_places
 
 local function make_dead(id, row, record, problem)
   row = row or record and fresh_row(record) or '\0\0\128\0\0\0\0\0' .. string.rep(NEVER, 9)
@@ -10,7 +9,7 @@ local function make_dead(id, row, record, problem)
     redis.call('SREM', parked, id)
     flags = flags - PARKED
   end
-  if record and has_flag(flags, UNIQUE) then free_keys({id, record}) end
+  if record and has_flag(flags, UNIQUE) then free_keys({id}, {unique_key(record)}) end
   row = set(row, FLAGS, char(flags) .. 'd', STARTED, NEVER, ENDED, be6(now))
   problem = 'malformed: ' .. problem
   redis.call('HSET', rows, id, row)
@@ -31,21 +30,6 @@ local function set_newer_aside(ids)
   redis.call('ZADD', schedule, unpack(entries))
   newer_ones = newer_ones + #ids
   if not head or (now + ASIDE_MS) * 1000 < tonumber(head) then wake(schedule_marker) end
-end
-
--- From the first message with a key on. Returns limits and keys by position; those of a corrupt record are not used.
-local function count_places(found_records, first)
-  local limits_of, keys_of, keys = {}, {}, {}
-  for i = first, #found_records do
-    local most, key = concurrency(found_records[i])
-    limits_of[i], keys_of[i] = most, key
-    if key and not taken[key] then keys[#keys + 1], taken[key] = key, 0 end
-  end
-  if #keys > 0 then
-    local counts = redis.call('HMGET', places_taken, unpack(keys))
-    for i = 1, #keys do taken[keys[i]] = tonumber(counts[i] or 0) or 0 end
-  end
-  return limits_of, keys_of
 end
 
 look_at = function(i, id, row, record, ends, handler_begins)
@@ -72,11 +56,7 @@ look_at = function(i, id, row, record, ends, handler_begins)
       redis.call('SREM', parked, id)
       row = set(row, FLAGS, char(byte(row, FLAGS) - PARKED))
     end
-    local key
-    if has_flag(byte(record, RECORD_FLAGS), CONCURRENCY) then
-      if not keys_of then limits_of, keys_of = count_places(found_records, i) end
-      key = keys_of[i]
-    end
+    local key = keys_of and keys_of[i]
     local was_in_line = key and row and in_line(row)
     if was_in_line then duplicates = duplicates + 1 end
     local rated, rate_allows = has_flag(byte(record, RECORD_FLAGS), RATE), true
@@ -91,7 +71,6 @@ look_at = function(i, id, row, record, ends, handler_begins)
       if was_in_line then
         redis.call('ZREM', waiting_for_place, line_entry(id, row, key))
         given_up[#given_up + 1] = key
-        offer = offer or function(free) return offer_places(free) end
       end
     elseif key then
       has_place = taken[key] < limits_of[i]
@@ -101,7 +80,7 @@ look_at = function(i, id, row, record, ends, handler_begins)
         entries[#entries + 1] = 0
         waiting_rows[#waiting_rows + 1], entries[#entries + 1] = waiting_row(id, row or fresh_row(record), key, number)
       else
-        taken[key], taking[key] = taken[key] + 1, true
+        taken[key] = taken[key] + 1
         if was_in_line then redis.call('ZREM', waiting_for_place, line_entry(id, row, key)) end
       end
     end

@@ -1,25 +1,38 @@
 -- The first part of a step: settle. Its ARGV are a step's.
 
--- Settled messages with keys to free: ids; by id, whether the unique key is free, too.
-local keyed, has_ended = {}, {}
-local dropped = {}  -- ids whose large record is dropped
+-- What is freed: unique keys, with the ids of those that held them, and concurrency keys. Ids whose large record is dropped.
+local holders, unique, freed, dropped = {}, {}, {}, {}
 
 -- Hot path: completions. Those with keys, a result or follow-ups cost more, and leave the others as quick.
 if completions > 0 then
-  local ids, runs, at = {}, {}, 10  -- runs: where each begins
+  local argv, ids, runs, at, i = ARGV, {}, {}, 10, 0  -- runs: where each begins
   while at < extras do
     runs[#runs + 1] = at
-    local after = at + 3 + ARGV[at]
-    for i = at + 3, after - 1 do ids[#ids + 1] = ARGV[i] end
-    at = after
+    local size, flags = tonumber(argv[at]), byte(argv[at + 2], FLAGS)
+    for k = at + 3, at + 2 + size do
+      i = i + 1
+      ids[i] = argv[k]
+    end
+    at = at + 3 + size
+    if flags > 0 then
+      if has_flag(flags, UNIQUE) then at = at + size end
+      if has_flag(flags, CONCURRENCY) then at = at + size end
+    end
   end
   local found_rows = redis.call('HMGET', rows, unpack(ids))
-  local new_rows, gone, ended, refused, i, count = {}, {}, {}, {}, 0, 0
+  local new_rows, gone, ended, refused, count, held, places = {}, {}, {}, {}, 0, 0, 0
+  i = 0
   for r = 1, #runs do
     at = runs[r]
-    local row, new_row = ARGV[at + 1], ARGV[at + 2]
+    local row, new_row = argv[at + 1], argv[at + 2]
     local before, stamp, flags = count, sub(new_row, ENDED, SCHEDULED - 1), byte(new_row, FLAGS)
-    for _ = 1, ARGV[at] do
+    local size, key_at, place_at, large, checkpoint = tonumber(argv[at]), nil, nil, nil, nil
+    if flags > 0 then
+      key_at = has_flag(flags, UNIQUE) and at + 2 + size
+      place_at = has_flag(flags, CONCURRENCY) and (key_at or at + 2) + size
+      large, checkpoint = has_flag(flags, LARGE), has_flag(flags, CHECKPOINT)
+    end
+    for k = 1, size do
       i = i + 1
       local id = ids[i]
       if found_rows[i] == row then
@@ -28,9 +41,16 @@ if completions > 0 then
         gone[count] = id
         ended[count] = stamp .. id
         if flags > 0 then
-          keyed[#keyed + 1], has_ended[id] = id, true
-          if has_flag(flags, LARGE) then dropped[#dropped + 1] = id end
-          if has_flag(flags, CHECKPOINT) then redis.call('HDEL', checkpoints, id) end
+          if key_at then
+            held = held + 1
+            holders[held], unique[held] = id, argv[key_at + k]
+          end
+          if place_at then
+            places = places + 1
+            freed[places] = argv[place_at + k]
+          end
+          if large then dropped[#dropped + 1] = id end
+          if checkpoint then redis.call('HDEL', checkpoints, id) end
         end
       else
         refused[i] = true
@@ -83,6 +103,6 @@ local released, uncharged = {}, {}  -- uncharged: see refunds.lua
 if others <= #ARGV then
 -- PART settle_otherwise
 end
-if #uncharged > 0 or #keyed > 0 or #released > 0 then
+if #uncharged + #unique + #freed + #dropped + #released > 0 then
 -- PART let_go
 end

@@ -1,5 +1,7 @@
 -- Settle messages that are not completed, in a step.
 
+local keyed, has_ended = {}, {}  -- those with a key: ids; by id, whether the unique key is free, too
+
 for at = others, #ARGV, 7 do
   local id, row, kind, ms, text = ARGV[at], ARGV[at + 2], ARGV[at + 3], tonumber(ARGV[at + 4]), ARGV[at + 5]
   local held = redis.call('HGET', rows, id)
@@ -39,4 +41,13 @@ for at = others, #ARGV, 7 do
   elseif not held or sub(held, 1, NEXT_ATTEMPT - 1) ~= sub(row, 1, NEXT_ATTEMPT - 1) then
     stale[#stale + 1] = id
   end
+end
+local found = #keyed > 0 and redis.call('HMGET', records, unpack(keyed))
+for i = 1, #keyed do
+  local record = readable(found[i])
+  if record and has_ended[keyed[i]] and has_flag(byte(record, RECORD_FLAGS), UNIQUE) then
+    holders[#holders + 1], unique[#unique + 1] = keyed[i], unique_key(record)
+  end
+  local _, key = concurrency(record)
+  freed[#freed + 1] = key
 end

@@ -21,7 +21,7 @@ local function stops_here(id, row, now, freed)
   if not was_to_stop(id) then return false end
   local flags = byte(row, FLAGS)
   local record = (has_flag(flags, UNIQUE) or has_flag(flags, CONCURRENCY)) and readable(redis.call('HGET', records, id))
-  if record and has_flag(flags, UNIQUE) then free_keys({id, record}) end
+  if record and has_flag(flags, UNIQUE) then free_keys({id}, {unique_key(record)}) end
   local _, key = concurrency(record)
   if key then
     free_places({key})

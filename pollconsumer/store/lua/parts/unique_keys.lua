@@ -5,16 +5,17 @@ local function unique_key(record)
   return sub(record, RECORD_UNIQUE_KEY + 1, RECORD_UNIQUE_KEY + byte(record, RECORD_UNIQUE_KEY))
 end
 
--- Free the keys of messages, given by id and record: those that others do not hold by now.
-local function free_keys(messages)
-  local keys, free = {}, {}
-  for i = 2, #messages, 2 do keys[i / 2] = unique_key(messages[i]) end
-  local held = redis.call('HMGET', unique_keys, unpack(keys))
+-- Free the keys of messages: those that others do not hold by now.
+local function free_keys(ids, keys)
+  local held, free, count = redis.call('HMGET', unique_keys, unpack(keys)), {}, 0
   for i = 1, #keys do
-    local id = messages[2 * i - 1]
-    if held[i] and (held[i] == id or sub(held[i], 1, #id + 1) == id .. '\n') then free[#free + 1] = keys[i] end
+    local id, holder = ids[i], held[i]
+    if holder and (holder == id or sub(holder, 1, #id + 1) == id .. '\n') then
+      count = count + 1
+      free[count] = keys[i]
+    end
   end
-  if #free > 0 then redis.call('HDEL', unique_keys, unpack(free)) end
+  if count > 0 then redis.call('HDEL', unique_keys, unpack(free)) end
 end
 
 -- The unfinished message that holds a key.
