@@ -199,9 +199,9 @@ def server_seconds(wire: Wire) -> float:
 
 def plain_wire(url: str) -> Wire:
     from pollconsumer.store.connecting.patience import Budget
-    from pollconsumer.store.connecting.wire import Wire
+    from pollconsumer.store.connecting.server_wire import ServerWire
 
-    return Wire(url, lambda: Budget(10.0))
+    return ServerWire(url, lambda: Budget(10.0))
 
 
 def at(values: Sequence[float], share: float) -> float:

@@ -20,6 +20,7 @@ from pollconsumer.interface.api.registry import registry
 from pollconsumer.interface.testing.fake_store import DirectConnection, FakeStore
 from pollconsumer.interface.testing.memory import SCRIPTS
 from pollconsumer.runtime.embedded.start import find_program
+from pollconsumer.store.connecting.server_wire import ServerWire
 from pollconsumer.store.connecting.wire import Wire
 from pollconsumer.store.leases import Leases
 from pollconsumer.store.reading.inspector import Inspector
@@ -118,8 +119,8 @@ def real_server() -> Iterator[Server]:
     with subprocess.Popen([find_program(), *options], stdout=subprocess.DEVNULL) as process:
         try:
             url = f"unix://{socket}"
-            _await(Wire(url, Impatient))
-            yield Server(lambda patience, greet: Wire(url, patience, greet=greet), url=url, pid=process.pid)
+            _await(ServerWire(url, Impatient))
+            yield Server(lambda patience, greet: ServerWire(url, patience, greet=greet), url=url, pid=process.pid)
         finally:
             process.kill()
     shutil.rmtree(directory)
@@ -185,7 +186,7 @@ def server(request: pytest.FixtureRequest) -> Iterator[Server]:
 def in_memory() -> Server:
     data = FakeStore(time.time)
     return Server(
-        lambda patience, greet: Wire(
+        lambda patience, greet: ServerWire(
             "redis://in-memory", patience, greet=greet, connect=lambda: DirectConnection(data), scripts=SCRIPTS
         )
     )

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from pollconsumer.core.errors import PollConsumerError, StoreUnreachable
 from pollconsumer.runtime.embedded.directory import SOCKET
 from pollconsumer.runtime.embedded.server import EmbeddedServer
-from pollconsumer.store.connecting.wire import Wire
+from pollconsumer.store.connecting.server_wire import ServerWire
 from pollconsumer.store.reading.inspector import Inspector
 from tests.forks import FORKS, Fork
 from tests.short_directory import short_directory
@@ -248,7 +248,7 @@ class Site:
 
     def holders(self) -> set[int]:
         """Processes that hold a lease of the embedded server, as `lease show` lists them, read without a command."""
-        wire = Wire(f"unix://{self.socket}", Impatient)
+        wire = ServerWire(f"unix://{self.socket}", Impatient)
         try:
             return {lease["pid"] for lease in Inspector(wire, "pollconsumer").leases()}
         except StoreUnreachable:

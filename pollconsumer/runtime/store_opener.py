@@ -11,6 +11,7 @@ from pollconsumer.core.notation.digests import sha256
 from pollconsumer.runtime.embedded.server import EmbeddedServer
 from pollconsumer.runtime.own_files import OwnFiles, data_directory
 from pollconsumer.store.connecting.patience import Patience
+from pollconsumer.store.connecting.server_wire import ServerWire
 from pollconsumer.store.connecting.wire import Wire
 from pollconsumer.store.leases import Leases
 from pollconsumer.store.redis_store import RedisStore
@@ -143,7 +144,7 @@ class StoreOpener:
     ) -> Wire:
         if self._of_cluster is not None:
             return self._of_cluster(patience, greet=greet, strict=strict)
-        return Wire(self._url, patience, revive=revive, greet=greet, strict=strict)
+        return ServerWire(self._url, patience, revive=revive, greet=greet, strict=strict)
 
     def note(self, wire: Wire) -> None:
         """Remember across processes how far the store was, at the end of a launch."""

@@ -16,7 +16,7 @@ from pollconsumer.runtime.embedded.start import find_program
 from pollconsumer.store.cluster.slots import SLOTS
 from pollconsumer.store.connecting.patience import Budget
 from pollconsumer.store.connecting.replies import Unanswered
-from pollconsumer.store.connecting.wire import Wire
+from pollconsumer.store.connecting.server_wire import ServerWire
 from tests.short_directory import short_directory
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class NodeProcess:
 
     def ask(self, *command: Any) -> Any:
         """PollConsumerError if there is no answer, or an error."""
-        wire = Wire(f"redis://127.0.0.1:{self.port}", lambda: Budget(5))
+        wire = ServerWire(f"redis://127.0.0.1:{self.port}", lambda: Budget(5))
         try:
             return wire.command(*command)
         finally:

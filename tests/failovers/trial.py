@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from pollconsumer.store.connecting.patience import Budget
+from pollconsumer.store.connecting.server_wire import ServerWire
 from pollconsumer.store.connecting.wire import Wire
 from pollconsumer.store.reading.inspector import Inspector
 from tests.failovers import kinds
@@ -85,7 +86,7 @@ class Trial:
         for command in (*self._producers, *launches):
             command.process.wait(60)
         until = time.monotonic() + LONGEST_DRAIN
-        wire = Wire(f"unix://{trio.primary().socket}", lambda: Budget(30.0))
+        wire = ServerWire(f"unix://{trio.primary().socket}", lambda: Budget(30.0))
         while _left(wire) and time.monotonic() < until:
             self.places[0].run("-q", "run", "--until-empty")
         found = report(self.places, wire, spans)

@@ -264,7 +264,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "connecting/sentinel", "a primary that was replaced is left", "if self._sentinels.moved_from(", "if not bool("
     ),
     _python(
-        "connecting/wire",
+        "connecting/server_wire",
         "clients of another server are left alone",
         "self._abandoned.get(self.place, ())",
         "sum(self._abandoned.values(), [])",

@@ -86,6 +86,7 @@ NEAREST = {
     "rights": ["rights"],
     "rollback": ["rollback"],
     "sentinel": ["sentinel"],
+    "server_wire": ["sentinel", "wire"],
     "set_aside": ["recurring"],
     "settle": ["rates", "settling", "expiry", "putting", "concurrency_keys", "unique_keys", "id_memory"],
     "settle_otherwise": ["rates", "settling", "expiry", "concurrency_keys"],
@@ -100,7 +101,7 @@ NEAREST = {
     "undefine": ["recurring"],
     "unique_keys": ["unique_keys"],
     "unreserve": ["rates", "recovering", "wire", "at_most_once"],
-    "wire": ["wire", "sentinel", "cluster", "rights"],
+    "wire": ["cluster", "rights"],
     "withdraw": ["leases"],
     "write_places": ["concurrency_keys", "rates"],
 }

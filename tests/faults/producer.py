@@ -17,7 +17,7 @@ from pollconsumer import OutcomeUnknown, PollConsumer, StoreUnreachable
 from pollconsumer.core.errors import BadData, NotFound
 from pollconsumer.interface.settings.load import load_settings
 from pollconsumer.store.connecting.patience import Budget
-from pollconsumer.store.connecting.wire import Wire
+from pollconsumer.store.connecting.server_wire import ServerWire
 from pollconsumer.store.interventions import Interventions
 from tests.faults.drawing import drawn_options
 from tests.faults.recording import append, digest, now
@@ -37,7 +37,7 @@ class Producer:
         self._log = directory / LOG.format(seed)
         settings = load_settings(directory / "config.toml")
         self._app = PollConsumer()
-        self._person = Interventions(Wire(settings.store, lambda: Budget(5)), settings.namespace)
+        self._person = Interventions(ServerWire(settings.store, lambda: Budget(5)), settings.namespace)
         self._sent: list[tuple[str, str]] = []
 
     def run(self, count: int, pace: float) -> None:

@@ -12,6 +12,7 @@ from redis import Redis, exceptions
 
 from pollconsumer.runtime.embedded.start import find_program
 from pollconsumer.store.connecting.patience import Budget
+from pollconsumer.store.connecting.server_wire import ServerWire
 from pollconsumer.store.connecting.wire import Wire
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ class Server:
 
     def wire(self) -> Wire:
         """As the store's readers want it. To be closed by the caller."""
-        return Wire(f"unix://{self.socket}?password={self._password}", lambda: Budget(10))
+        return ServerWire(f"unix://{self.socket}?password={self._password}", lambda: Budget(10))
 
     def await_ready(self) -> None:
         until = time.monotonic() + PATIENCE

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pollconsumer import PollConsumer
 from pollconsumer.interface.api.calls import Calls
-from pollconsumer.store.connecting.wire import Wire
+from pollconsumer.store.connecting.server_wire import ServerWire
 from pollconsumer.store.producer import Producer
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def application(clock: Clock, patience: float, connect: Callable[[], Connection]
     """One on a store that needs no greeting, which knows its queue."""
     app = PollConsumer()
     calls = Calls(patience, clock)
-    wire = Wire("memory:", lambda: calls, connect=connect)
+    wire = ServerWire("memory:", lambda: calls, connect=connect)
     store = Producer(wire, "tests", clocks=clock)
     vars(store)["_registered"].add("default")
     vars(app).update(_calls=calls, _store=store)

@@ -11,6 +11,7 @@ import pytest
 from pollconsumer.core.message import encode_payload
 from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.interface.dashboard.guard import HEADERS
+from pollconsumer.store.connecting.server_wire import ServerWire
 from pollconsumer.store.connecting.wire import Wire
 from pollconsumer.store.recurring import Recurring
 from pollconsumer.store.redis_store import RedisStore
@@ -143,7 +144,7 @@ def test_a_payload_that_is_none_and_one_that_is_huge_are_shown_in_part(wire: Wir
     assert len(client.get("/queue?name=mail").content) < 20_000
 
 
-class Counting(Wire):
+class Counting(ServerWire):
     """Counts the commands that it sends, and the bytes that come back."""
 
     commands = answered = 0
@@ -216,7 +217,7 @@ def test_a_message_id_that_two_queues_have_asks_for_the_queue(wire: Wire) -> Non
 
 
 def test_a_store_that_is_away_is_a_page_not_a_crash(wire: Wire) -> None:
-    answer = browser(Wire("unix:///nonexistent/socket", Impatient)).get("/")
+    answer = browser(ServerWire("unix:///nonexistent/socket", Impatient)).get("/")
     assert answer.status_code == 503
     assert "store unreachable" in Document(answer.text).text
     del wire

@@ -17,6 +17,7 @@ from pollconsumer.core.choices import LauncherRule
 from pollconsumer.core.forecast.figures import Spread
 from pollconsumer.core.window import OUR_OWN
 from pollconsumer.store.connecting.patience import Budget
+from pollconsumer.store.connecting.server_wire import ServerWire
 from pollconsumer.store.connecting.wire import Wire
 from pollconsumer.store.reading.inspector import Inspector
 from tests.cron.place import Place, Unfit, enter, replaced
@@ -126,7 +127,7 @@ def _result(place: Place, row: Row, launching: Launching, due: list[float], left
 
 
 def _wire(place: Place) -> Wire:
-    return Wire(f"unix://{place.directory}/.local/share/pollconsumer/server.sock", lambda: Budget(5))
+    return ServerWire(f"unix://{place.directory}/.local/share/pollconsumer/server.sock", lambda: Budget(5))
 
 
 def as_json(found: Figures) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import pytest
 from pollconsumer.core.window import Window
 from pollconsumer.runtime.launch.frame import LEAST_FOR_ANSWER, WindowPatience
 from pollconsumer.store.connecting.patience import COMMAND_TIMEOUT, SYSTEM_CLOCKS, Patience
-from pollconsumer.store.connecting.wire import Wire
+from pollconsumer.store.connecting.server_wire import ServerWire
 from tests.store.relay import answering
 
 
@@ -64,7 +64,7 @@ def test_a_connection_waits_for_an_answer_as_long_as_its_caller_can() -> None:
             return 1.5
 
     with answering(b"+PONG\r\n") as url:
-        wire = Wire(url, Noting)
+        wire = ServerWire(url, Noting)
         wire.send([("PING",)])
         connection: Any = wire._connection  # noqa: SLF001  what is waited for shows nowhere else
         read = connection.read

@@ -16,6 +16,7 @@ import greenlet
 
 from pollconsumer.interface.testing.fake_store import FakeStore
 from pollconsumer.store.connecting.patience import Patience
+from pollconsumer.store.connecting.server_wire import ServerWire
 from pollconsumer.store.connecting.wire import Wire
 from tests.simulation.installation import SCRIPT_NAMES, SCRIPTS
 
@@ -106,7 +107,7 @@ class Actor:
         return fate
 
     def wire(self) -> Wire:
-        return Wire("redis://explored", Endless, connect=lambda: Link(self), scripts=SCRIPTS)
+        return ServerWire("redis://explored", Endless, connect=lambda: Link(self), scripts=SCRIPTS)
 
 
 class Endless(Patience):

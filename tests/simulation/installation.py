@@ -29,6 +29,7 @@ from pollconsumer.runtime.launch.held import LaunchPlan
 from pollconsumer.runtime.launch.run import run_launch
 from pollconsumer.runtime.mover import MoverOptions, move
 from pollconsumer.store.connecting.patience import Budget
+from pollconsumer.store.connecting.server_wire import ServerWire
 from pollconsumer.store.connecting.wire import Wire
 from pollconsumer.store.leases import Group, Leases
 from pollconsumer.store.redis_store import RedisStore
@@ -73,7 +74,9 @@ class Opener:
 
     def wire(self, patience: Callable[[], Patience] | None = None) -> Wire:
         patience = patience or (lambda: Budget(5.0, self._process))
-        return Wire("redis://simulated", patience, connect=lambda: Link(self._server, self._process), scripts=SCRIPTS)
+        return ServerWire(
+            "redis://simulated", patience, connect=lambda: Link(self._server, self._process), scripts=SCRIPTS
+        )
 
     bare_wire = launch_wire = wire
 

@@ -9,6 +9,7 @@ from pollconsumer.core.errors import BadData, LeaseLost, NotFound, OutcomeUnknow
 from pollconsumer.interface.testing.fake_store import DirectConnection
 from pollconsumer.store import outbox
 from pollconsumer.store.connecting.patience import Budget
+from pollconsumer.store.connecting.server_wire import ServerWire
 from pollconsumer.store.connecting.wire import Wire
 from pollconsumer.store.interventions import Interventions
 from pollconsumer.store.leases import Acquired, Group, Held, Leases
@@ -56,7 +57,7 @@ class Scene:
 
     def _wire(self) -> Wire:
         connect = lambda: DirectConnection(self.stage.store)  # noqa: E731  one expression
-        return Wire("memory:", lambda: Budget(5.0), connect=connect, scripts=SCRIPTS)
+        return ServerWire("memory:", lambda: Budget(5.0), connect=connect, scripts=SCRIPTS)
 
     # What stands before
 

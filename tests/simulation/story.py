@@ -13,6 +13,7 @@ from pollconsumer.core.forecast.launchers import Kudu, Outage
 from pollconsumer.core.forecast.platforms import PLATFORMS
 from pollconsumer.interface.testing.fake_store import DirectConnection
 from pollconsumer.store.connecting.patience import Budget
+from pollconsumer.store.connecting.server_wire import ServerWire
 from pollconsumer.store.connecting.wire import Wire
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.reading.inspector import Inspector
@@ -105,7 +106,7 @@ def tell(
     ]
     operator = Operator(installation, faults // 3, busy, happens)
     people = [*(each.process for each in producers), operator.process]
-    wire = Wire(
+    wire = ServerWire(
         "memory:", lambda: Budget(5.0), connect=lambda: DirectConnection(installation.server.store), scripts=SCRIPTS
     )
     found: list[str] = []

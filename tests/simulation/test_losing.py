@@ -9,6 +9,7 @@ from pollconsumer.interface.testing.fake_store import DirectConnection
 from pollconsumer.interface.testing.simulation.process import Process
 from pollconsumer.runtime.messages import new_message
 from pollconsumer.store.connecting.patience import Budget
+from pollconsumer.store.connecting.server_wire import ServerWire
 from pollconsumer.store.connecting.wire import Wire
 from pollconsumer.store.redis_store import RedisStore
 from tests.faults import store_view
@@ -48,7 +49,7 @@ def installation() -> Installation:
 
 def outside(installation: Installation) -> Wire:
     store = installation.server.store
-    return Wire("memory:", lambda: Budget(5.0), connect=lambda: DirectConnection(store), scripts=SCRIPTS)
+    return ServerWire("memory:", lambda: Budget(5.0), connect=lambda: DirectConnection(store), scripts=SCRIPTS)
 
 
 def judged(installation: Installation) -> list[str]:

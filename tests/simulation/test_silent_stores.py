@@ -12,6 +12,7 @@ from pollconsumer.interface.testing.fake_store import DirectConnection
 from pollconsumer.interface.testing.simulation.server import Link, SimulatedServer
 from pollconsumer.runtime.messages import new_message
 from pollconsumer.store.connecting.patience import Budget
+from pollconsumer.store.connecting.server_wire import ServerWire
 from pollconsumer.store.connecting.strict import Strict
 from pollconsumer.store.connecting.wire import Wire
 from pollconsumer.store.redis_store import RedisStore
@@ -77,7 +78,7 @@ class StrictOpener(Opener):
     def _connected(self, patience: Callable[[], Patience] | None, strict: Strict | None) -> Wire:
         patience = patience or (lambda: Budget(5.0, self._process))
         connect = partial(Connection, self._server, self._process)
-        return Wire("redis://simulated", patience, connect=connect, scripts=SCRIPTS, strict=strict)
+        return ServerWire("redis://simulated", patience, connect=connect, scripts=SCRIPTS, strict=strict)
 
 
 class Installed(Installation):
@@ -93,7 +94,7 @@ class Installed(Installation):
         self.server: FallingSilent = FallingSilent(self.world, self.network, SCRIPT_NAMES)
 
     def enqueue(self, lasts: float, count: int) -> None:
-        wire = Wire(
+        wire = ServerWire(
             "memory:", lambda: Budget(5.0), connect=lambda: DirectConnection(self.server.store), scripts=SCRIPTS
         )
         payload = {"seconds": lasts, "fails": 0}

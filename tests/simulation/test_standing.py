@@ -9,7 +9,7 @@ import pytest
 from pollconsumer.core.forecast.distributions import Exponential
 from pollconsumer.interface.testing.fake_store import DirectConnection
 from pollconsumer.store.connecting.patience import Budget
-from pollconsumer.store.connecting.wire import Wire
+from pollconsumer.store.connecting.server_wire import ServerWire
 from pollconsumer.store.keyspace import Keys
 from tests.simulation.installation import NAMESPACE, SCRIPTS, Installation
 from tests.simulation.producing import Producer
@@ -40,7 +40,7 @@ def test_what_is_wrong_in_the_store_is_found_at_once(command: tuple[Any, ...], p
     Producer(installation, "p0", 40, 0.5, Exponential(0.1), lambda _: True)
     installation.world.run_until(60.0)
     store = installation.server.store
-    wire = Wire("memory:", lambda: Budget(5.0), connect=lambda: DirectConnection(store), scripts=SCRIPTS)
+    wire = ServerWire("memory:", lambda: Budget(5.0), connect=lambda: DirectConnection(store), scripts=SCRIPTS)
     assert standing(installation, wire) == []
     assert not isinstance(store.execute(command), Exception)
     assert any(problem in line for line in standing(installation, wire))
@@ -54,7 +54,7 @@ class Holds:
 def test_two_launches_that_trust_one_lease_are_found() -> None:
     installation = Installation(3)
     store = installation.server.store
-    wire = Wire("memory:", lambda: Budget(5.0), connect=lambda: DirectConnection(store), scripts=SCRIPTS)
+    wire = ServerWire("memory:", lambda: Budget(5.0), connect=lambda: DirectConnection(store), scripts=SCRIPTS)
     holds: Any = Holds()
     installation.working = [(installation.launch("run"), holds), (installation.launch("move"), holds)]
     assert standing(installation, wire) == []

@@ -30,7 +30,7 @@ from pollconsumer.core.tuning.facts import Facts, launches_of, lineage_to_tune
 from pollconsumer.core.tuning.proposal import Proposal, propose
 from pollconsumer.interface.testing.fake_store import DirectConnection
 from pollconsumer.store.connecting.patience import Budget
-from pollconsumer.store.connecting.wire import Wire
+from pollconsumer.store.connecting.server_wire import ServerWire
 from pollconsumer.store.leases import Leases
 from pollconsumer.store.reading.inspector import Inspector
 from tests.simulation.installation import NAMESPACE, SCRIPTS
@@ -73,7 +73,7 @@ def recorded(seed: int, platform: Platform, workload: Workload | Bursts, rules: 
 def proposal_for(installation: Measured, platform: Platform, rules: Rules) -> Proposal:
     """From its ledger and histograms, as `tune` reads them."""
     store = installation.server.store
-    wire = Wire("memory:", lambda: Budget(5.0), connect=lambda: DirectConnection(store), scripts=SCRIPTS)
+    wire = ServerWire("memory:", lambda: Budget(5.0), connect=lambda: DirectConnection(store), scripts=SCRIPTS)
     entries = Inspector(wire, NAMESPACE).launches(5_000)
     lineage = lineage_to_tune(entries, ())
     assert lineage is not None

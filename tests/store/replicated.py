@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from pollconsumer.runtime.embedded.start import find_program
 from pollconsumer.store.connecting.patience import Budget
+from pollconsumer.store.connecting.server_wire import ServerWire
 from pollconsumer.store.connecting.strict import Strict
 from pollconsumer.store.connecting.wire import Wire
 from pollconsumer.store.redis_store import RedisStore
@@ -53,7 +54,7 @@ class Pair:
     ) -> Wire:
         aof = strict is not None and strict.aof
         greet = Suitability(NAMESPACE, Memo(), lambda _: None, aof=aof) if greeted else None
-        wire = Wire(url or self.url(), patience, greet=greet, strict=strict)
+        wire = ServerWire(url or self.url(), patience, greet=greet, strict=strict)
         self._wires.append(wire)
         return wire
 

@@ -11,6 +11,7 @@ from pollconsumer.core.health.facts import Expected, Facts, Recurring
 from pollconsumer.core.histogram import BOUNDS, Histogram
 from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.store.connecting.patience import Budget
+from pollconsumer.store.connecting.server_wire import ServerWire
 from pollconsumer.store.connecting.wire import Wire
 from pollconsumer.store.leases import Acquired, Group, Leases
 from pollconsumer.store.reading.examining import UNREADABLE_READ, Examiner
@@ -139,7 +140,7 @@ def test_rights_of_a_launch_that_the_user_lacks_are_named(valkey: Server, right:
     wire = valkey.wire()
     wire.command("ACL", "SETUSER", "some", "on", ">secret", "~*", "+@all", f"-{right}")
     try:
-        user = Wire(valkey.url.replace("unix://", "unix://some:secret@"), lambda: Budget(1))
+        user = ServerWire(valkey.url.replace("unix://", "unix://some:secret@"), lambda: Budget(1))
         assert examined(user).server.lacking == (right.upper(),)
         user.close()
     finally:

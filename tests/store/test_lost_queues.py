@@ -9,7 +9,7 @@ import pytest
 from pollconsumer.core.errors import NotFound, StoreUnreachable
 from pollconsumer.core.lifecycle import State
 from pollconsumer.interface.metrics.collecting import metrics_of
-from pollconsumer.store.connecting.wire import Wire
+from pollconsumer.store.connecting.server_wire import ServerWire
 from pollconsumer.store.reading.excerpts import Excerpts
 from pollconsumer.store.reading.selecting import Selecting, Selection
 from pollconsumer.store.recurrences import Recurrences
@@ -19,6 +19,7 @@ from tests.store.acting import Launch, message
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
+    from pollconsumer.store.connecting.wire import Wire
     from pollconsumer.store.reading.inspector import Inspector
     from pollconsumer.store.redis_store import RedisStore
 
@@ -29,7 +30,7 @@ LEFT, LOST = "left", "lost"
 def parted(store: RedisStore, wire: Wire, monkeypatch: pytest.MonkeyPatch) -> Wire:
     """A message in each of two queues, the node of one of which seems lost."""
     store.enqueue([message(queue, queue=queue) for queue in (LEFT, LOST)])
-    monkeypatch.setattr(Wire, "lost", lambda _, keys: _lost(keys))
+    monkeypatch.setattr(ServerWire, "lost", lambda _, keys: _lost(keys))
     wire.skips_lost = True
     return wire
 

@@ -14,6 +14,7 @@ from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.store.connecting.connection import Command
 from pollconsumer.store.connecting.patience import Budget
 from pollconsumer.store.connecting.replies import Unanswered
+from pollconsumer.store.connecting.server_wire import ServerWire
 from pollconsumer.store.connecting.strict import Strict, confirmed
 from pollconsumer.store.connecting.wire import Wire
 from pollconsumer.store.leases import Acquired, Group, Leases
@@ -211,7 +212,7 @@ def test_without_a_replica_a_launch_waits_for_none_unless_told(pair: Pair) -> No
         Launch(pair.launch(Strict(1, 0.01), tries=1), fence=2)
 
 
-class Noting(Wire):
+class Noting(ServerWire):
     sent: Sequence[Command] = ()
 
     def send(self, commands: Sequence[Command]) -> None:

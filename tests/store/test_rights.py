@@ -13,6 +13,7 @@ from pollconsumer.core.errors import PermissionDenied
 from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.store import rights
 from pollconsumer.store.connecting.patience import Budget
+from pollconsumer.store.connecting.server_wire import ServerWire
 from pollconsumer.store.connecting.strict import WAITING, ByPeople, Strict
 from pollconsumer.store.connecting.wire import Wire
 from pollconsumer.store.interventions import Interventions
@@ -133,7 +134,7 @@ class Users:
         self._admin.command("ACL", "SETUSER", name, "on", ">secret", "resetchannels", *keys, "-@all", *granted)
         self._names.append(name)
         url = self._server.url.replace("unix://", f"unix://{name}:secret@")
-        wire = Wire(url, lambda: Budget(1), greet=Suitability(NAMESPACE, Memo(), lambda _: None), strict=strict)
+        wire = ServerWire(url, lambda: Budget(1), greet=Suitability(NAMESPACE, Memo(), lambda _: None), strict=strict)
         self._wires.append(wire)
         return wire
 

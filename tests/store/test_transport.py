@@ -20,8 +20,8 @@ from pollconsumer.runtime.store_opener import StoreOpener
 from pollconsumer.store.connecting.address import address_of
 from pollconsumer.store.connecting.connection import SocketConnection
 from pollconsumer.store.connecting.patience import COMMAND_TIMEOUT, Budget, Patience
+from pollconsumer.store.connecting.server_wire import ServerWire
 from pollconsumer.store.connecting.transport import tls_refusal
-from pollconsumer.store.connecting.wire import Wire
 from pollconsumer.store.doubts import doubts
 from tests.store.encrypted import Encrypted
 from tests.store.relay import Listening
@@ -80,7 +80,7 @@ class OneMoreTry(Patience):
 
 
 def ping(url: str, patience: Callable[[], Patience] = lambda: Budget(LONG)) -> object:
-    wire = Wire(url, patience)
+    wire = ServerWire(url, patience)
     try:
         return wire.command("PING")
     finally:

@@ -10,7 +10,7 @@ import pytest
 
 from pollconsumer.core.histogram import Histogram
 from pollconsumer.store.connecting.patience import Budget
-from pollconsumer.store.connecting.wire import Wire
+from pollconsumer.store.connecting.server_wire import ServerWire
 from pollconsumer.store.leases import Leases
 from tests.site import PATIENCE, Site
 
@@ -54,7 +54,7 @@ def learn(site: Site, handler: str) -> None:
     assert site.command("store", "start").returncode == 0
     remembered = Histogram(0.01, {0: 100})
     group = "consumer:" + ",".join(sorted(site.json("check")["queues"]))
-    wire = Wire(f"unix://{site.json('store', 'path')['socket']}", lambda: Budget(PATIENCE))
+    wire = ServerWire(f"unix://{site.json('store', 'path')['socket']}", lambda: Budget(PATIENCE))
     Leases(wire, "pollconsumer").learn(group, {handler: remembered})
     wire.close()
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pollconsumer.store.connecting.patience import Budget
+from pollconsumer.store.connecting.server_wire import ServerWire
 from pollconsumer.store.connecting.wire import Wire
 from pollconsumer.store.leases import Acquired, Group, Held, Leases
 from pollconsumer.store.server import info_fields
@@ -65,7 +66,7 @@ def hosts(site: Site) -> Hosts:
 @pytest.fixture
 def wire(site: Site) -> Wire:
     site.command("store", "start")
-    return Wire(f"unix://{site.socket}", lambda: Budget(10))
+    return ServerWire(f"unix://{site.socket}", lambda: Budget(10))
 
 
 @pytest.mark.ends_with(1)

@@ -9,6 +9,7 @@ from pollconsumer.interface.testing.clock import VirtualClock
 from pollconsumer.interface.testing.fake_store import DirectConnection, FakeStore
 from pollconsumer.store.connecting.connection import Command, Connection
 from pollconsumer.store.connecting.patience import Budget, Patience
+from pollconsumer.store.connecting.server_wire import ServerWire
 from pollconsumer.store.connecting.wire import Wire
 from pollconsumer.store.redis_store import RedisStore
 from pollconsumer.store.scripts import Scripts
@@ -42,7 +43,7 @@ class MemoryOpener:
         return DirectConnection(self._store)
 
 
-class VirtualWire(Wire):
+class VirtualWire(ServerWire):
     """A connection whose blocking command polls while virtual time passes."""
 
     def __init__(

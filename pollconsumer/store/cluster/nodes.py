@@ -11,10 +11,11 @@ from pollconsumer.store.connecting.address import Address, address_of
 from pollconsumer.store.connecting.connection import Command, SocketConnection
 from pollconsumer.store.connecting.patience import COMMAND_TIMEOUT, Patience
 from pollconsumer.store.connecting.replies import ErrorReply, Unanswered, raise_if_error
+from pollconsumer.store.connecting.server_wire import ServerWire
 from pollconsumer.store.connecting.wire import Wire
 
 
-class NodeWire(Wire):
+class NodeWire(ServerWire):
     """Answers that it receives may be errors: who sends to several nodes reads the answers of all of them first."""
 
     def _refuse(self, reply: ErrorReply) -> None: ...

@@ -13,7 +13,7 @@ from pollconsumer.store.cluster.nodes import NodeWire, WatchingWire
 from pollconsumer.store.cluster.slots import key_of, slot_of
 from pollconsumer.store.cluster.topology import COMMAND, Topology
 from pollconsumer.store.cluster.watch import Watch
-from pollconsumer.store.connecting.connection import Command, Connection
+from pollconsumer.store.connecting.connection import Command
 from pollconsumer.store.connecting.patience import Patience
 from pollconsumer.store.connecting.replies import ErrorReply, OutOfTime, Unanswered
 from pollconsumer.store.connecting.strict import WAITING, Strict, least
@@ -47,7 +47,7 @@ class ClusterWire(Wire):
         strict: Strict | None = None,
     ) -> None:
         """``greet`` checks each new connection to a node; the node with the key ``home`` tells the time."""
-        super().__init__(url, patience, greet=greet, connect=_none, strict=strict)
+        super().__init__(url, patience, greet=greet, strict=strict)
         self.rights = (*RIGHTS, *self.rights)
         self._topology, self._home = topology, home
         self._liveness = Liveness(topology, self._bearing)
@@ -259,7 +259,3 @@ class ClusterWire(Wire):
 def connecting(url: str, namespace: str) -> Callable[..., ClusterWire]:
     """What makes connections to a cluster, given a patience. ConfigurationError if ``url`` is invalid."""
     return partial(ClusterWire, url, Topology(url), Keys(namespace).control("fences"))
-
-
-def _none() -> Connection:
-    raise NotImplementedError("each node has a connection of its own")
