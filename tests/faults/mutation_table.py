@@ -432,7 +432,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     _lua("parts/rights", "rights", "if not (known and allowed) then", "if false then"),
     _lua("register", "rights before a queue is known", "if #lacking == 0 and", "if"),
     _python("connecting/replies", "refusal", "    if lacking:", "    if False:"),
-    _python("redis_store", "rights of a launch in a queue", "self.register(queue, LAUNCH)", "self.register(queue)"),
+    _python("upkeep", "rights of a launch in a queue", "self.register(queue, LAUNCH)", "self.register(queue)"),
     _python("producer", "rights of a producer in a queue", '"rows"), *rights.split(), *self.wire.rights]', '"rows")]'),
     _python(
         "strict_producer",
@@ -464,7 +464,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         '        demand(self._wire, rights, self._keys.queue(standing.queue, "recurrences"))\n',
         "        pass\n",
     ),
-    _python("redis_store", "types of a queue's keys", "        self._check_types(queue)\n", ""),
+    _python("upkeep", "types of a queue's keys", "        self._check_types(queue)\n", ""),
     # Between scripts
     _python(
         "recurring",

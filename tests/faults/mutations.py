@@ -69,7 +69,7 @@ NEAREST = {
     "recurrences": ["recurring", "putting", "rights"],
     "recurring": ["recurring"],
     "producer": ["wire", "id_memory", "rights"],
-    "redis_store": ["wire", "recovering", "id_memory", "rights"],
+    "redis_store": ["wire", "recovering"],
     "redrive": ["too_late", "unique_keys"],
     "register": ["rights"],
     "release": ["leases", "totals"],
@@ -102,6 +102,7 @@ NEAREST = {
     "unique_keys": ["unique_keys"],
     "unreserve": ["rates", "recovering", "wire", "at_most_once"],
     "wire": ["cluster", "rights"],
+    "upkeep": ["rights", "foreign_data"],
     "withdraw": ["leases"],
     "write_places": ["concurrency_keys", "rates"],
 }

@@ -9,7 +9,8 @@ from pollconsumer.store import outbox
 from pollconsumer.store.interventions import Interventions
 from pollconsumer.store.producer import ID_MEMORY_MS, MOST_REMEMBERED
 from pollconsumer.store.reading.inspector import Inspector
-from pollconsumer.store.redis_store import KEEP_FINISHED, KEEP_FINISHED_MS, TRIM_BATCH, RedisStore
+from pollconsumer.store.redis_store import RedisStore
+from pollconsumer.store.upkeep import KEEP_FINISHED, KEEP_FINISHED_MS, TRIM_BATCH
 from tests.faults import store_view
 from tests.simulation.scene import MOVERS, NAMESPACE, QUEUE, Scene
 from tests.store.acting import Looking, chosen, message

@@ -83,7 +83,7 @@ def test_it_ends_with_the_message(
 def test_trimming_leaves_none_behind(
     store: RedisStore, launch: Launch, look: Looking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pollconsumer.store.redis_store.KEEP_FINISHED", 0)
+    monkeypatch.setattr("pollconsumer.store.upkeep.KEEP_FINISHED", 0)
     launch.complete(*launch.reserve())
     store.wire.command("HSET", look.key("checkpoints"), "a", "stray")
     store.trim(QUEUE)

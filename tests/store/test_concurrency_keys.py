@@ -265,7 +265,7 @@ def test_counts_that_went_wrong_are_healed(store: RedisStore, look: Looking, cou
 def test_with_too_many_in_flight_the_counts_are_trusted(
     store: RedisStore, look: Looking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pollconsumer.store.redis_store.MOST_COUNTED", 1)
+    monkeypatch.setattr("pollconsumer.store.upkeep.MOST_COUNTED", 1)
     store.enqueue(keyed("a", "b", "c", limit=2))
     Launch(store).reserve(9)
     store.wire.command("HSET", look.key("places_taken"), "k", 1)
@@ -276,7 +276,7 @@ def test_with_too_many_in_flight_the_counts_are_trusted(
 def test_more_keys_than_one_call_looks_at_are_all_healed(
     store: RedisStore, look: Looking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pollconsumer.store.redis_store.MOST_LINES", 3)
+    monkeypatch.setattr("pollconsumer.store.upkeep.MOST_LINES", 3)
     for n in range(10):
         store.enqueue(keyed(f"{n}a", f"{n}b", key=f"k{n}"))
     Launch(store).reserve(99)

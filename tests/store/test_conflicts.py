@@ -9,7 +9,7 @@ import pytest
 from pollconsumer.core.errors import Conflict
 from pollconsumer.core.message import digest_of
 from pollconsumer.runtime.messages import new_message
-from pollconsumer.store import outbox, producer, redis_store
+from pollconsumer.store import outbox, producer, upkeep
 from pollconsumer.store.producer import Enqueued
 from tests.store.acting import QUEUE, Launch, Looking, chosen, die, finish, message, send_and_die
 from tests.store.servers import server_ms, snapshot
@@ -54,7 +54,7 @@ def test_a_payload_is_the_same_in_whichever_order_it_gives_its_names(store: Redi
 def test_a_conflict_is_seen_whatever_became_of_the_first_message(
     store: RedisStore, person: Interventions, monkeypatch: pytest.MonkeyPatch, payload: bytes, end: str
 ) -> None:
-    monkeypatch.setattr(redis_store, "KEEP_FINISHED", 0)
+    monkeypatch.setattr(upkeep, "KEEP_FINISHED", 0)
     store.enqueue([chosen("a", payload)])
     launch = Launch(store)
     if end == "cancel":

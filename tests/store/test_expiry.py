@@ -8,7 +8,7 @@ import pytest
 
 from pollconsumer.core.errors import BadData
 from pollconsumer.core.lifecycle import State
-from pollconsumer.store import outbox, redis_store
+from pollconsumer.store import outbox, upkeep
 from tests.store.acting import HOUR, QUEUE, Launch, Looking, chosen, expire, finish, message, names, retry
 from tests.store.servers import server_ms
 
@@ -105,7 +105,7 @@ def test_its_end_is_settled_once_and_not_when_another_launch_has_it(store: Redis
 def test_it_is_forgotten_as_a_cancelled_one_and_its_id_remembered(
     store: RedisStore, look: Looking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(redis_store, "KEEP_FINISHED", 1)
+    monkeypatch.setattr(upkeep, "KEEP_FINISHED", 1)
     store.enqueue([chosen("a"), chosen("b")])
     launch = Launch(store)
     launch.settle(*map(expire, launch.reserve(2)))

@@ -8,7 +8,7 @@ import pytest
 
 from pollconsumer.core.errors import StoreRefused
 from pollconsumer.core.histogram import Histogram
-from pollconsumer.store import redis_store
+from pollconsumer.store import upkeep
 from pollconsumer.store.leases import Acquired, Group
 from pollconsumer.store.reservations import Holder
 from tests.conftest import NAMESPACE
@@ -126,7 +126,7 @@ def test_an_instant_at_which_the_mover_was_seen_that_is_none_counts_as_never(ins
 def test_a_beginning_of_the_memory_of_ids_that_is_none_is_replaced(
     store: RedisStore, wire: Wire, monkeypatch: pytest.MonkeyPatch, garbage: str
 ) -> None:
-    monkeypatch.setattr(redis_store, "KEEP_FINISHED", 0)
+    monkeypatch.setattr(upkeep, "KEEP_FINISHED", 0)
     store.enqueue([message("a")])
     launch = Launch(store)
     launch.complete(*launch.reserve(1))

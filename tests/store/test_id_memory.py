@@ -8,7 +8,7 @@ import pytest
 
 from pollconsumer.core.errors import OutcomeUnknown
 from pollconsumer.core.recurrence import Recurrence
-from pollconsumer.store import outbox, producer, redis_store, rows
+from pollconsumer.store import outbox, producer, rows, upkeep
 from pollconsumer.store.connecting.patience import SystemClocks
 from pollconsumer.store.connecting.replies import Unanswered
 from pollconsumer.store.occurrences import id_of, record_of
@@ -31,7 +31,7 @@ OTHERS = 50
 
 @pytest.fixture(autouse=True)
 def _keep_few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(redis_store, "KEEP_FINISHED", 2)
+    monkeypatch.setattr(upkeep, "KEEP_FINISHED", 2)
 
 
 def complete(store: RedisStore, count: int) -> None:
@@ -117,7 +117,7 @@ def test_scheduled_messages_are_remembered_from_their_end(store: RedisStore, loo
 def test_cancelled_messages_and_purged_dead_letters_are_remembered(
     store: RedisStore, person: Interventions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(redis_store, "KEEP_FINISHED", 0)
+    monkeypatch.setattr(upkeep, "KEEP_FINISHED", 0)
     store.enqueue([message("cancelled"), message("dead")])
     person.cancel(QUEUE, "cancelled")
     launch = Launch(store)
@@ -229,8 +229,8 @@ def test_an_occurrence_whose_id_is_remembered_is_not_enqueued_when_its_instant_c
 def test_more_ids_than_are_remembered_at_most_shorten_the_time(
     store: RedisStore, look: Looking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(redis_store, "MOST_REMEMBERED", 20)
-    monkeypatch.setattr(redis_store, "TRIM_BATCH", 10)
+    monkeypatch.setattr(upkeep, "MOST_REMEMBERED", 20)
+    monkeypatch.setattr(upkeep, "TRIM_BATCH", 10)
     for n in range(100):
         store.enqueue([message(f"m{n}")])
         complete(store, 1)

@@ -41,7 +41,7 @@ def test_a_result_is_kept_for_its_time_and_forgotten_then(
 
 
 def test_a_result_outlives_its_message(store: RedisStore, look: Looking, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pollconsumer.store.redis_store.KEEP_FINISHED", 0)
+    monkeypatch.setattr("pollconsumer.store.upkeep.KEEP_FINISHED", 0)
     complete_with(store, result="1")
     assert store.trim(QUEUE) == 1
     assert look.hash("results") == {"parent": b"1"}
@@ -53,7 +53,7 @@ def test_a_result_is_not_that_of_a_later_message_with_the_same_id(
     complete_with(store, result="1")
     assert store.enqueue([message("parent"), message("other")])[0].duplicate
     assert inspector.message("parent").result == 1
-    monkeypatch.setattr("pollconsumer.store.redis_store.KEEP_FINISHED", 0)
+    monkeypatch.setattr("pollconsumer.store.upkeep.KEEP_FINISHED", 0)
     store.trim(QUEUE)
     look.forget_ids()
     assert not store.enqueue([message("parent")])[0].duplicate

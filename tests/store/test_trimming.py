@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pollconsumer.core.errors import NotFound
-from pollconsumer.store import redis_store
+from pollconsumer.store import upkeep
 from pollconsumer.store.limits import Keeping, Kept
 from pollconsumer.store.steps import Share
 from tests.store.acting import HOUR, QUEUE, Launch, Looking, die, message, retry
@@ -36,7 +36,7 @@ def look(store: RedisStore) -> Looking:
 def test_the_oldest_beyond_the_number_kept_are_forgotten(
     store: RedisStore, look: Looking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(redis_store, "KEEP_FINISHED", 2)
+    monkeypatch.setattr(upkeep, "KEEP_FINISHED", 2)
     finish(store, dict.fromkeys(["a", "b", "c", "d"], 0))
     assert store.trim(QUEUE) == 2
     assert look.finished() == ["c", "d"]
@@ -47,15 +47,15 @@ def test_the_oldest_beyond_the_number_kept_are_forgotten(
 def test_what_is_older_than_the_age_kept_is_forgotten(
     store: RedisStore, look: Looking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(redis_store, "KEEP_FINISHED_MS", 2 * HOUR)
+    monkeypatch.setattr(upkeep, "KEEP_FINISHED_MS", 2 * HOUR)
     finish(store, {"a": 4 * HOUR, "b": 3 * HOUR, "c": HOUR, "d": 0})
     assert store.trim(QUEUE) == 2
     assert look.finished() == ["c", "d"]
 
 
 def test_one_call_forgets_a_bounded_number(store: RedisStore, look: Looking, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(redis_store, "KEEP_FINISHED", 0)
-    monkeypatch.setattr(redis_store, "TRIM_BATCH", 2)
+    monkeypatch.setattr(upkeep, "KEEP_FINISHED", 0)
+    monkeypatch.setattr(upkeep, "TRIM_BATCH", 2)
     finish(store, dict.fromkeys(["a", "b", "c"], 0))
     assert [store.trim(QUEUE) for _ in range(3)] == [2, 1, 0]
     assert look.hash("rows") == {}
@@ -64,7 +64,7 @@ def test_one_call_forgets_a_bounded_number(store: RedisStore, look: Looking, mon
 def test_a_forgotten_message_leaves_no_trace_and_its_neighbours_theirs(
     store: RedisStore, look: Looking, inspector: Inspector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(redis_store, "KEEP_FINISHED", 0)
+    monkeypatch.setattr(upkeep, "KEEP_FINISHED", 0)
     store.enqueue([message("tried"), message("dead"), message("waiting", delay=HOUR)])
     launch = Launch(store)
     tried, dead = launch.reserve(2)
