@@ -17,8 +17,9 @@ from pollconsumer.core.forecast.rules import Rules
 from pollconsumer.core.launcher.detection import UNKNOWN, given_launcher
 from pollconsumer.core.retry import Backoff, Fatal, Yield
 from pollconsumer.interface.testing.simulation.children import around
+from pollconsumer.interface.testing.simulation.network import Link, Network
 from pollconsumer.interface.testing.simulation.process import Machine, Process
-from pollconsumer.interface.testing.simulation.server import BEGINS, Link, Network, SimulatedServer
+from pollconsumer.interface.testing.simulation.server import BEGINS, SimulatedServer
 from pollconsumer.interface.testing.simulation.slots import Slots
 from pollconsumer.interface.testing.simulation.world import World
 from pollconsumer.runtime.consumer_role import consume

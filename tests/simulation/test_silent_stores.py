@@ -9,7 +9,8 @@ import pytest
 
 from pollconsumer.core.errors import StoreUnreachable
 from pollconsumer.interface.testing.fake_store import DirectConnection
-from pollconsumer.interface.testing.simulation.server import Link, SimulatedServer
+from pollconsumer.interface.testing.simulation.network import Link
+from pollconsumer.interface.testing.simulation.server import SimulatedServer
 from pollconsumer.runtime.messages import new_message
 from pollconsumer.store.connecting.patience import Budget
 from pollconsumer.store.connecting.server_wire import ServerWire

@@ -16,7 +16,7 @@ from pollconsumer.store.leases import TRUSTED_FOR
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from pollconsumer.interface.testing.simulation.server import Link
+    from pollconsumer.interface.testing.simulation.network import Link
     from pollconsumer.interface.testing.simulation.world import Actor, World
     from pollconsumer.runtime.launch.heartbeat import Heartbeat, OpenStore
     from pollconsumer.runtime.launch.keeping import Tenure
