@@ -6,7 +6,7 @@ import os
 import shlex
 import time
 from contextlib import contextmanager, suppress
-from datetime import datetime, timedelta
+from datetime import datetime
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
@@ -14,27 +14,21 @@ import click
 
 from pollconsumer.core.choices import LauncherRule
 from pollconsumer.core.errors import ConfigurationError, PermissionDenied, shown
-from pollconsumer.core.launcher.detection import UNKNOWN, given_launcher, recorded_launcher
-from pollconsumer.core.launcher.observing import Observed, read_observed
-from pollconsumer.core.launcher.past import past_launch
-from pollconsumer.core.launcher.punctuality import allowance, learned
-from pollconsumer.core.notation.instants import iso
 from pollconsumer.core.notation.redaction import redacted, site_of
 from pollconsumer.core.notation.timespan import format_duration
-from pollconsumer.core.window import predict_stop
 from pollconsumer.interface.api.registry import registry
 from pollconsumer.interface.assembly.handlers import load_handlers
-from pollconsumer.interface.assembly.launches import launcher_of, served_queues
+from pollconsumer.interface.assembly.launches import served_queues
 from pollconsumer.interface.assembly.rates import described, rates_of
 from pollconsumer.interface.assembly.recurrences import load_recurrences
 from pollconsumer.interface.cli.group import current_settings
+from pollconsumer.interface.cli.next_window import described_window, next_window
 from pollconsumer.interface.cli.output import print_json, print_table
 from pollconsumer.interface.logs import log
 from pollconsumer.interface.settings.load import django_site
 from pollconsumer.interface.settings.model import NO_STATE
 from pollconsumer.interface.settings.writable import group_writable
 from pollconsumer.interface.store_opener import opener_of
-from pollconsumer.runtime.launch.next_launches import next_launches
 from pollconsumer.runtime.launch.watchdog import Watchdog
 from pollconsumer.runtime.own_files import OwnFiles
 from pollconsumer.runtime.programs.command import Command
@@ -48,18 +42,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from pollconsumer.core.recurrence import Recurrence
-    from pollconsumer.interface.settings.model import ConsumerSettings, MoverSettings, Settings
+    from pollconsumer.interface.settings.model import Settings
     from pollconsumer.runtime.handling.handler import Handler
     from pollconsumer.store.server import Service
 
-LAUNCHES_SHOWN = 5
 LAUNCHES_LEARNED_FROM = 100
 REACH_BUDGET = 5.0
-OBSERVED = {
-    LauncherRule.PARALLEL: "seen to start another beside a launch that was alive at the tick, {} times",
-    LauncherRule.QUEUE: "seen to start the next launch when one that was alive at the tick had ended, {} times",
-    LauncherRule.DROP: "seen to start nothing at a tick at which a launch was alive, {} times",
-}
 IMPORT_WITHIN = 20.0
 """Timeout of importing the user's modules, in seconds."""
 
@@ -94,7 +82,7 @@ def check(as_json: bool) -> None:
     past: list[dict[str, Any]] = []
     with suppress(PermissionDenied):  # a producer may not read the ledger
         past = Inspector(wire, settings.namespace).launches(LAUNCHES_LEARNED_FROM)
-    consumer = _window(settings.consumer, now, [each for each in past if each["queues"] == sorted(queues)])
+    consumer = next_window(settings.consumer, now, [each for each in past if each["queues"] == sorted(queues)])
     movers = [each for each in past if each["role"] == "mover"]
     longest = consumer["window_seconds"] + settings.consumer.grace
     report: dict[str, Any] = {
@@ -114,7 +102,7 @@ def check(as_json: bool) -> None:
         "queues_served_elsewhere": [queue for queue in unserved if service[queue].lately],
         "arguments_not_checked": unchecked,
         "consumer": consumer,
-        "mover": _window(settings.mover, now, movers),
+        "mover": next_window(settings.mover, now, movers),
     }
     if as_json:
         print_json(report)
@@ -207,67 +195,6 @@ def _command(handler: Handler, settings: Settings, longest: float) -> dict[str, 
     }
 
 
-def _window(role: ConsumerSettings | MoverSettings, now: datetime, past: list[dict[str, Any]]) -> dict[str, Any]:
-    """The window of a launch that the platform starts next, or now without a schedule. ``past``: earlier ones, newest
-    first, which show what launches them: here it is a person."""
-    launches: list[str] = []
-    start, ahead, moment = now, None, now
-    if role.schedule:
-        for _ in range(LAUNCHES_SHOWN):
-            moment += timedelta(seconds=next_launches(role.schedule, moment)[0])
-            launches.append(_iso(moment))
-        start = datetime.fromisoformat(launches[0])
-        ahead = next_launches(role.schedule, start)
-    known = (recorded_launcher(each["platform"], each["launcher"]) for each in past if each["platform"])
-    found = launcher_of(role)
-    found = found if found.platform else given_launcher(role.launcher, next(known, found))
-    observed = Observed()
-    if found == UNKNOWN and role.launcher is LauncherRule.AUTO and past:
-        observed = read_observed(past[0].get("observed"))
-        found = found._replace(rule=observed.decides)
-    launches_before = [past_launch(each) for each in past]
-    punctuality = learned(launches_before, found.rule)
-    late, margin = allowance(found, punctuality, role.min_margin)
-    handoff = found.rule.handoff(role.handoff)
-    begin = 0.0 if ahead is None else punctuality.offset
-    stop = predict_stop(begin, role.timeout, ahead, handoff, late)
-    window = stop - begin
-    return {
-        "launcher": found.rule,
-        "platform": found.platform or None,
-        "observed": {"rule": observed.rule, "times": observed.times} if observed.times else None,
-        "launch_offset_seconds": punctuality.offset
-        if any(each.offset is not None for each in launches_before)
-        else None,
-        "exit_seconds": punctuality.exit if any(each.exit is not None for each in launches_before) else None,
-        "margin_seconds": min(margin, window / 2) if role.min_margin is None else margin,
-        "schedule": role.schedule,
-        "next_launches": launches,
-        "window_seconds": window,
-        "stop_before": _iso(start + timedelta(seconds=stop)),
-        "hard_end": _iso(start + timedelta(seconds=stop + role.grace)),
-    }
-
-
-def _launcher(window: dict[str, Any]) -> str:
-    found = window["platform"] or "none found, or no launch yet"
-    if seen := window["observed"]:
-        found = OBSERVED[seen["rule"]].format(seen["times"])
-    text = f"{window['launcher']} ({found}), least margin {format_duration(window['margin_seconds'])}"
-    if window["launch_offset_seconds"] is not None:
-        text += f", starts {max(0.0, window['launch_offset_seconds']):.1f}s after its time"
-    return text if window["exit_seconds"] is None else f"{text}, exits within {window['exit_seconds']:.1f}s"
-
-
-def _iso(moment: datetime) -> str:
-    return iso(round(moment.timestamp() * 1000))
-
-
-def _local(moment: str) -> str:
-    """An instant of the report by the clock of this machine."""
-    return datetime.fromisoformat(moment).astimezone().isoformat(timespec="seconds")
-
-
 def _print(
     report: dict[str, Any], settings: Settings, not_served: list[str], unchecked: dict[str, str], longest: float
 ) -> None:
@@ -299,13 +226,5 @@ def _print(
     rows += [("not served here", problem) for problem in not_served]
     rows += [("not checked", f"{parameter}: {reason}") for parameter, reason in unchecked.items()]
     for role in ("consumer", "mover"):
-        window = report[role]
-        launches = "  ".join(map(_local, window["next_launches"])) or "no schedule set: timeout alone bounds the window"
-        rows += [
-            (f"{role} launcher", _launcher(window)),
-            (f"{role} window", format_duration(window["window_seconds"])),
-            (f"{role} launches", launches),
-            (f"{role} stop before", _local(window["stop_before"])),
-            (f"{role} hard end", _local(window["hard_end"])),
-        ]
+        rows += [(f"{role} {name}", value) for name, value in described_window(report[role])]
     print_table(("config", str(settings.config or "none, defaults")), rows)

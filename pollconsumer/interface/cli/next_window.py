@@ -1,0 +1,100 @@
+"""A role's next launches for ``pollconsumer check``: when they start, what launches them, how long their window is."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from pollconsumer.core.choices import LauncherRule
+from pollconsumer.core.launcher.detection import UNKNOWN, given_launcher, recorded_launcher
+from pollconsumer.core.launcher.observing import Observed, read_observed
+from pollconsumer.core.launcher.past import past_launch
+from pollconsumer.core.launcher.punctuality import allowance, learned
+from pollconsumer.core.notation.instants import iso
+from pollconsumer.core.notation.timespan import format_duration
+from pollconsumer.core.window import predict_stop
+from pollconsumer.interface.assembly.launches import launcher_of
+from pollconsumer.runtime.launch.next_launches import next_launches
+
+if TYPE_CHECKING:
+    from pollconsumer.interface.settings.model import ConsumerSettings, MoverSettings
+
+LAUNCHES_SHOWN = 5
+OBSERVED = {
+    LauncherRule.PARALLEL: "seen to start another beside a launch that was alive at the tick, {} times",
+    LauncherRule.QUEUE: "seen to start the next launch when one that was alive at the tick had ended, {} times",
+    LauncherRule.DROP: "seen to start nothing at a tick at which a launch was alive, {} times",
+}
+
+
+def next_window(role: ConsumerSettings | MoverSettings, now: datetime, past: list[dict[str, Any]]) -> dict[str, Any]:
+    """The window of a launch that the platform starts next, or now without a schedule. ``past``: earlier ones, newest
+    first, which show what launches them: here it is a person."""
+    launches: list[str] = []
+    start, ahead, moment = now, None, now
+    if role.schedule:
+        for _ in range(LAUNCHES_SHOWN):
+            moment += timedelta(seconds=next_launches(role.schedule, moment)[0])
+            launches.append(_iso(moment))
+        start = datetime.fromisoformat(launches[0])
+        ahead = next_launches(role.schedule, start)
+    known = (recorded_launcher(each["platform"], each["launcher"]) for each in past if each["platform"])
+    found = launcher_of(role)
+    found = found if found.platform else given_launcher(role.launcher, next(known, found))
+    observed = Observed()
+    if found == UNKNOWN and role.launcher is LauncherRule.AUTO and past:
+        observed = read_observed(past[0].get("observed"))
+        found = found._replace(rule=observed.decides)
+    launches_before = [past_launch(each) for each in past]
+    punctuality = learned(launches_before, found.rule)
+    late, margin = allowance(found, punctuality, role.min_margin)
+    handoff = found.rule.handoff(role.handoff)
+    begin = 0.0 if ahead is None else punctuality.offset
+    stop = predict_stop(begin, role.timeout, ahead, handoff, late)
+    window = stop - begin
+    return {
+        "launcher": found.rule,
+        "platform": found.platform or None,
+        "observed": {"rule": observed.rule, "times": observed.times} if observed.times else None,
+        "launch_offset_seconds": punctuality.offset
+        if any(each.offset is not None for each in launches_before)
+        else None,
+        "exit_seconds": punctuality.exit if any(each.exit is not None for each in launches_before) else None,
+        "margin_seconds": min(margin, window / 2) if role.min_margin is None else margin,
+        "schedule": role.schedule,
+        "next_launches": launches,
+        "window_seconds": window,
+        "stop_before": _iso(start + timedelta(seconds=stop)),
+        "hard_end": _iso(start + timedelta(seconds=stop + role.grace)),
+    }
+
+
+def described_window(window: dict[str, Any]) -> list[tuple[str, str]]:
+    """What `next_window` returned, for people."""
+    launches = "  ".join(map(_local, window["next_launches"])) or "no schedule set: timeout alone bounds the window"
+    return [
+        ("launcher", _launcher(window)),
+        ("window", format_duration(window["window_seconds"])),
+        ("launches", launches),
+        ("stop before", _local(window["stop_before"])),
+        ("hard end", _local(window["hard_end"])),
+    ]
+
+
+def _launcher(window: dict[str, Any]) -> str:
+    found = window["platform"] or "none found, or no launch yet"
+    if seen := window["observed"]:
+        found = OBSERVED[seen["rule"]].format(seen["times"])
+    text = f"{window['launcher']} ({found}), least margin {format_duration(window['margin_seconds'])}"
+    if window["launch_offset_seconds"] is not None:
+        text += f", starts {max(0.0, window['launch_offset_seconds']):.1f}s after its time"
+    return text if window["exit_seconds"] is None else f"{text}, exits within {window['exit_seconds']:.1f}s"
+
+
+def _iso(moment: datetime) -> str:
+    return iso(round(moment.timestamp() * 1000))
+
+
+def _local(moment: str) -> str:
+    """An instant of the report by the clock of this machine."""
+    return datetime.fromisoformat(moment).astimezone().isoformat(timespec="seconds")
