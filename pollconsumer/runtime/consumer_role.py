@@ -10,7 +10,6 @@ from pollconsumer.core.durations import Durations
 from pollconsumer.core.errors import NodeLost, PermissionDenied, StoreRefused, StoreUnreachable
 from pollconsumer.core.events import QueueLeftOut, QueueUnknown, QueueUnserved
 from pollconsumer.runtime.consumer import Consumer
-from pollconsumer.runtime.consuming.away import Away
 from pollconsumer.runtime.consuming.exchange import Exchange
 from pollconsumer.runtime.consuming.options import ConsumerOptions
 from pollconsumer.runtime.consuming.settling import death_of
@@ -44,24 +43,24 @@ def consume(
         known = {"default", *named, *(each.queue for each in recurrences)}
         if unnamed := [queue for queue in options.queues if queue not in known]:
             report_unknown(store, unnamed, launch.emit)
-        wanted, away = set(options.queues), Away(launch.clock)
+        wanted, lost = set(options.queues), set[str]()
         store.part(options.queues)
-        options = options._replace(queues=_announce(launch, options.queues, away))
-        left_out = wanted.difference(options.queues) | away.queues
+        options = options._replace(queues=_announce(launch, options.queues, lost))
+        left_out = wanted.difference(options.queues) | lost
         try:
             define(store, launch.holder.group, recurrences, launch.emit, left_out)
         except NodeLost:
-            lost = store.lost(store.queues())
-            define(store, launch.holder.group, recurrences, launch.emit, left_out | lost)
+            left_out |= store.lost(store.queues())
+            define(store, launch.holder.group, recurrences, launch.emit, left_out)
 
         def markers() -> list[str]:
-            here = [queue for queue in options.queues if queue not in away.queues]
+            here = [queue for queue in options.queues if queue not in lost]
             return [store.keys.queue(queue, name) for name in ("ready_marker", "schedule_marker") for queue in here]
 
         durations = Durations(launch.leases.learned(launch.holder.group, handlers))
         try:
             wake = Wake(launch.bare_wire(), markers)
-            reason = Consumer(options, launch, handlers, executor, durations, wake, _exchange_of(store, away)).run()
+            reason = Consumer(options, launch, handlers, executor, durations, wake, _exchange_of(launch, lost)).run()
             if elsewhere := sorted(named - wanted):
                 report_unserved(store, elsewhere, handlers, launch.emit)
             return reason
@@ -69,12 +68,14 @@ def consume(
             launch.leases.learn(launch.holder.group, durations.measured)
 
 
-def _exchange_of(store: RedisStore, away: Away) -> Callable[..., Exchange]:
-    if not store.wire.of_cluster:
+def _exchange_of(launch: Launch, lost: set[str]) -> Callable[..., Exchange]:
+    """``lost``: see `_announce`. A cluster's keeps it up to date."""
+    if not launch.store.wire.of_cluster:
         return Exchange
-    from pollconsumer.runtime.consuming.cluster_exchange import ClusterExchange  # few stores are one
+    from pollconsumer.runtime.consuming.away import Away  # few stores are one
+    from pollconsumer.runtime.consuming.cluster_exchange import ClusterExchange
 
-    return partial(ClusterExchange, away=away)
+    return partial(ClusterExchange, away=Away(launch.clock, lost))
 
 
 def report_unknown(store: RedisStore, queues: Sequence[str], emit: Callable[[Event], None]) -> None:
@@ -99,21 +100,21 @@ def report_unserved(
                 emit(QueueUnserved(queue, names, service.ready))
 
 
-def _announce(launch: Launch, queues: Sequence[str], away: Away) -> tuple[str, ...]:
-    """Those of ``queues`` that can be served, with those whose node of a cluster is lost, which are also ``away`` for
-    now. StoreRefused if none can."""
+def _announce(launch: Launch, queues: Sequence[str], lost: set[str]) -> tuple[str, ...]:
+    """Those of ``queues`` that can be served, with those whose node of a cluster is lost, which are added to ``lost``.
+    StoreRefused if none can."""
 
     def emit_death(dead_letter: DeadLetter) -> None:
         launch.emit(death_of(dead_letter))
 
     refused = dict[str, StoreRefused]()
     for queue in queues:
-        if queue in away.queues:
+        if queue in lost:
             continue
         try:
             announce(launch, queue, emit_death)
         except NodeLost:
-            away.add({queue, *launch.store.lost(queues)})
+            lost |= {queue, *launch.store.lost(queues)}
         except StoreRefused as error:
             refused[queue] = error
     if len(refused) == len(queues):

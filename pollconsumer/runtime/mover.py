@@ -48,7 +48,7 @@ class Mover:
         self._store, self._holder, self._emit = launch.store, launch.holder, launch.emit
         self._announced: set[str] = set()
         self._left_out: dict[str, PollConsumerError] = {}
-        self._away = Away(self.clock)
+        self._away = Away(self.clock, set())
         self._maintained = self._looked = float("-inf")
         self._queues: list[str] = []
         self._moved = 0

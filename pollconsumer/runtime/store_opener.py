@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, NoReturn
 
 from pollconsumer.core.errors import CannotCreate
 from pollconsumer.core.notation.digests import sha256
-from pollconsumer.runtime.embedded.server import EmbeddedServer
 from pollconsumer.runtime.own_files import OwnFiles, data_directory
 from pollconsumer.store.connecting.patience import Patience
 from pollconsumer.store.connecting.server_wire import ServerWire
@@ -19,6 +18,7 @@ from pollconsumer.store.rollback import Rollback
 from pollconsumer.store.suitability import Suitability, count_replicas
 
 if TYPE_CHECKING:
+    from pollconsumer.runtime.embedded.server import EmbeddedServer
     from pollconsumer.store.connecting.strict import Strict
 
 EMBEDDED = "embedded"
@@ -79,6 +79,8 @@ class StoreOpener:
         self._url = store
         address = store
         if store == EMBEDDED:
+            from pollconsumer.runtime.embedded.server import EmbeddedServer  # a user's server needs none of it
+
             server = EmbeddedServer(data_directory())
             self._url, address = server.url, str(server.directory)
             self._revive = partial(_revive, server, durability, warn)

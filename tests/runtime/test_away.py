@@ -58,7 +58,7 @@ class Parted(Exchanging):
     """An exchange whose queues, mail and other, are on different nodes."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
-        super().__init__(exchange=lambda launch, *rest: ClusterExchange(launch, *rest, away=Away(launch.clock)))
+        super().__init__(exchange=lambda launch, *rest: ClusterExchange(launch, *rest, away=Away(launch.clock, set())))
         self.nodes = Nodes(self.launch.store.wire, patch)
         self.launch.store.part(("mail", "other"))
 

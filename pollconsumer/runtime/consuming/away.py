@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from math import inf
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -22,13 +21,13 @@ refusing, has each look wait for it."""
 class Away:
     """Empty, unless the store is a cluster that has lost a node."""
 
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
-        self.queues: set[str] = set()
+    def __init__(self, clock: Callable[[], float], queues: set[str]) -> None:
+        """``queues``: those that are lost by now. It is changed."""
+        self._clock, self.queues = clock, queues
         self.reserved: list[Reservation] = []
         """Of these queues, in their order, and not started."""
         self._shares: list[Share] = []
-        self._look_at = -inf
+        self._look_at = clock() + LOOK_EVERY
 
     def __bool__(self) -> bool:
         """Whether any are."""
