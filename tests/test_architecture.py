@@ -14,7 +14,7 @@ from itertools import pairwise
 import pytest
 
 from pollconsumer.core.lifecycle import State, Timestamps
-from pollconsumer.interface.cli.enqueue import enqueue
+from pollconsumer.interface.cli.messages.enqueue import enqueue
 from pollconsumer.runtime.consumer import Consumer
 from pollconsumer.runtime.messages import SendOptions
 from pollconsumer.store import rows

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pollconsumer.interface.cli import dashboard
+from pollconsumer.interface.cli.watching import dashboard
 from tests.interface.pages import Document
 
 if TYPE_CHECKING:

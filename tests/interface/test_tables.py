@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pollconsumer.interface.cli import output
-from pollconsumer.interface.cli.list import print_messages
+from pollconsumer.interface.cli.messages.list import print_messages
 from pollconsumer.interface.cli.table import FOLDED, columns, lay_out
 from pollconsumer.store.reading.messages import Message
 from pollconsumer.store.rows import BLANK, read_row
@@ -91,7 +91,7 @@ def test_only_a_terminal_limits_the_width(capsys: pytest.CaptureFixture[str], mo
 def test_a_list_is_printed_a_page_at_a_time_under_one_header(
     count: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pollconsumer.interface.cli.list.PAGE", 2)
+    monkeypatch.setattr("pollconsumer.interface.cli.messages.list.PAGE", 2)
     row = read_row(BLANK)
     print_messages((Message(f"m{n}", "mail", row, {}, None) for n in range(count)), as_json=False)
     header, *lines = capsys.readouterr().out.splitlines()

@@ -224,7 +224,7 @@ def test_commands_print_through_one_place_only() -> None:
     """A command that printed by itself could forget to escape."""
     banned = {"echo", "secho", "echo_via_pager", "confirm", "prompt", "progressbar", "style", "write", "writelines"}
     found = []
-    for path in Path(cli.__file__).parent.glob("*.py"):
+    for path in Path(cli.__file__).parent.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())) if path.name != "output.py" else ():
             if isinstance(node, ast.Call):
                 name = getattr(node.func, "attr", getattr(node.func, "id", ""))

@@ -264,7 +264,7 @@ def test_fences_in_which_somebody_else_wrote_are_78(site: Site) -> None:
 
 # Modules of the user
 
-IMPATIENT = "from pollconsumer.interface.cli import check; check.IMPORT_WITHIN = 0.5"
+IMPATIENT = "from pollconsumer.interface.cli.installing import check; check.IMPORT_WITHIN = 0.5"
 
 
 def test_a_module_whose_import_hangs_ends_check(site: Site) -> None:

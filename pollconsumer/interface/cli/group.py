@@ -24,23 +24,26 @@ if TYPE_CHECKING:
 COMMANDS = {
     "run": ("run:run", "One bounded launch of the consumer."),
     "move": ("move:move", "One bounded launch of the mover."),
-    "enqueue": ("enqueue:enqueue", "Enqueue a message, or one a line."),
-    "status": ("status:status", "State of a message, or of queues, schedule, leases."),
-    "list": ("list:list_", "Messages by state."),
-    "cancel": ("cancel:cancel", "End messages that are not reserved yet."),
-    "reschedule": ("cancel:reschedule", "Give such a message another due time."),
-    "dead": ("dead:dead", "Dead letters: list, show, redrive, purge."),
-    "recurrences": ("recurrences:recurrences", "Recurring messages: list, next, pause, resume, trigger, remove."),
-    "queue": ("queue:queue", "Queues: list, pause, resume, purge."),
-    "launches": ("launches:launches", "The ledger of launches, newest first."),
-    "lease": ("lease:lease", "Who holds a lease; break it."),
-    "check": ("check:check", "Validate configuration and handlers, show the window."),
-    "metrics": ("metrics:metrics", "Metrics as Prometheus text: print, write or serve them."),
-    "doctor": ("doctor:doctor", "Check the running system; exit with 1 if something is wrong."),
-    "dashboard": ("dashboard:dashboard", "Web pages about the installation, served or as files."),
-    "tune": ("tune:tune", "Propose settings, from recorded launches simulated again."),
-    "store": ("store:store", "The embedded server; moving a store: export, import."),
-    "init": ("init:init", "Files by which a platform launches this configuration."),
+    "enqueue": ("messages.enqueue:enqueue", "Enqueue a message, or one a line."),
+    "status": ("watching.status:status", "State of a message, or of queues, schedule, leases."),
+    "list": ("messages.list:list_", "Messages by state."),
+    "cancel": ("messages.cancel:cancel", "End messages that are not reserved yet."),
+    "reschedule": ("messages.cancel:reschedule", "Give such a message another due time."),
+    "dead": ("messages.dead:dead", "Dead letters: list, show, redrive, purge."),
+    "recurrences": (
+        "messages.recurrences:recurrences",
+        "Recurring messages: list, next, pause, resume, trigger, remove.",
+    ),
+    "queue": ("messages.queue:queue", "Queues: list, pause, resume, purge."),
+    "launches": ("watching.launches:launches", "The ledger of launches, newest first."),
+    "lease": ("watching.lease:lease", "Who holds a lease; break it."),
+    "check": ("installing.check:check", "Validate configuration and handlers, show the window."),
+    "metrics": ("watching.metrics:metrics", "Metrics as Prometheus text: print, write or serve them."),
+    "doctor": ("watching.doctor:doctor", "Check the running system; exit with 1 if something is wrong."),
+    "dashboard": ("watching.dashboard:dashboard", "Web pages about the installation, served or as files."),
+    "tune": ("watching.tune:tune", "Propose settings, from recorded launches simulated again."),
+    "store": ("installing.store:store", "The embedded server; moving a store: export, import."),
+    "init": ("installing.init:init", "Files by which a platform launches this configuration."),
     "completion": ("completion:completion", "Completion for bash, zsh or fish."),
 }
 """Command → module in this package, attribute, and help in the list of commands."""
@@ -50,7 +53,7 @@ class Commands(click.Group):
     """Imports the module of a command lazily."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  # click's signature
-        return [*COMMANDS]  # not list(): a module of this package has that name
+        return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002  # click's signature
         if cmd_name not in COMMANDS:

@@ -22,7 +22,7 @@ from pollconsumer.interface.assembly.launches import served_queues
 from pollconsumer.interface.assembly.rates import described, rates_of
 from pollconsumer.interface.assembly.recurrences import load_recurrences
 from pollconsumer.interface.cli.group import current_settings
-from pollconsumer.interface.cli.next_window import described_window, next_window
+from pollconsumer.interface.cli.installing.next_window import described_window, next_window
 from pollconsumer.interface.cli.output import print_json, print_table
 from pollconsumer.interface.logs import log
 from pollconsumer.interface.settings.load import django_site

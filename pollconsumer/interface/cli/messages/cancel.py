@@ -6,7 +6,7 @@ import click
 
 from pollconsumer.core.errors import BadData, NotFound, PollConsumerError, UsageError
 from pollconsumer.core.notation.instants import ceil_ms
-from pollconsumer.interface.cli.chosen import each_queue, report, would
+from pollconsumer.interface.cli.messages.chosen import each_queue, report, would
 from pollconsumer.interface.cli.opened import opened
 from pollconsumer.interface.cli.types import DUE_TIME, HANDLER_NAME, QUEUE_NAME, RECURRENCE_NAME, Duration, Once
 from pollconsumer.interface.logs import write_error

@@ -13,11 +13,11 @@ from pollconsumer.core.notation.instants import datetime_of, epoch_ms, iso
 from pollconsumer.core.notation.redaction import site_of
 from pollconsumer.core.notation.timespan import format_duration
 from pollconsumer.core.recurrence import Recurrence, zone_of
-from pollconsumer.interface.cli.enqueue import Report
 from pollconsumer.interface.cli.kinds import Text
+from pollconsumer.interface.cli.messages.enqueue import Report
+from pollconsumer.interface.cli.messages.recurrences_add import add
 from pollconsumer.interface.cli.opened import opened
 from pollconsumer.interface.cli.output import json_text, print_json, print_json_array, print_table
-from pollconsumer.interface.cli.recurrences_add import add
 from pollconsumer.interface.cli.types import DUE_TIME, RECURRENCE_NAME, Once, Value
 from pollconsumer.interface.event_log import listener
 from pollconsumer.store.producer import Enqueued

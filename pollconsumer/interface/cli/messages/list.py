@@ -11,8 +11,8 @@ from pollconsumer.core.lifecycle import State
 from pollconsumer.core.notation.instants import iso
 from pollconsumer.interface.cli.opened import opened
 from pollconsumer.interface.cli.output import print_json_array, print_table
-from pollconsumer.interface.cli.status import describe
 from pollconsumer.interface.cli.types import HANDLER_NAME, QUEUE_NAME, RECURRENCE_NAME, Once
+from pollconsumer.interface.cli.watching.status import describe
 from pollconsumer.store.reading.messages import Message
 from pollconsumer.store.reading.selecting import Selecting, Selection
 

@@ -6,9 +6,9 @@ import click
 
 from pollconsumer.core.notation.timespan import format_duration
 from pollconsumer.interface.cli.group import current_settings
+from pollconsumer.interface.cli.installing.store_moving import export_, import_, reopen
 from pollconsumer.interface.cli.opened import COMMAND_BUDGET
 from pollconsumer.interface.cli.output import print_json, print_line, print_table
-from pollconsumer.interface.cli.store_moving import export_, import_, reopen
 from pollconsumer.interface.store_opener import opener_of
 from pollconsumer.runtime.embedded.server import EmbeddedServer
 from pollconsumer.runtime.own_files import data_directory

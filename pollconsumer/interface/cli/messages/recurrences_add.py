@@ -13,9 +13,9 @@ from pollconsumer.core.message import MAX_PRIORITY
 from pollconsumer.core.notation.instants import datetime_of
 from pollconsumer.interface.api.put_options import new_put
 from pollconsumer.interface.assembly.own_defaults import OwnDefaults
-from pollconsumer.interface.cli.enqueue import HEADER, as_mapping, payload_of
 from pollconsumer.interface.cli.group import current_settings
 from pollconsumer.interface.cli.kinds import Text
+from pollconsumer.interface.cli.messages.enqueue import HEADER, as_mapping, payload_of
 from pollconsumer.interface.cli.opened import opened
 from pollconsumer.interface.cli.types import CRON, DUE_TIME, HANDLER_NAME, QUEUE_NAME, Duration, Once, Value
 from pollconsumer.runtime.messages import Defaults

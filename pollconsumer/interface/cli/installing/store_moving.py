@@ -15,8 +15,8 @@ from typing import Any, BinaryIO
 import click
 
 from pollconsumer.core.errors import BadData, CannotCreate, UsageError
-from pollconsumer.interface.cli.enqueue import refuse_closed_input
 from pollconsumer.interface.cli.group import current_settings
+from pollconsumer.interface.cli.messages.enqueue import refuse_closed_input
 from pollconsumer.interface.cli.opened import COMMAND_BUDGET
 from pollconsumer.interface.cli.output import print_json, print_notice, print_table, progress_bar, write_json
 from pollconsumer.interface.store_opener import opener_of

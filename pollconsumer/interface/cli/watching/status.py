@@ -15,8 +15,6 @@ from pollconsumer.core.lifecycle import State
 from pollconsumer.core.notation.instants import iso
 from pollconsumer.core.notation.timespan import format_duration
 from pollconsumer.core.progress import Progress
-from pollconsumer.interface.cli.launches import launch_as_json, ledger_table
-from pollconsumer.interface.cli.lease import leases_as_json, leases_table
 from pollconsumer.interface.cli.opened import opened
 from pollconsumer.interface.cli.output import (
     clear_terminal,
@@ -28,6 +26,8 @@ from pollconsumer.interface.cli.output import (
     print_table,
 )
 from pollconsumer.interface.cli.types import QUEUE_NAME, Once
+from pollconsumer.interface.cli.watching.launches import launch_as_json, ledger_table
+from pollconsumer.interface.cli.watching.lease import leases_as_json, leases_table
 from pollconsumer.store.reading.inspector import Inspector, Overview, QueueCounts
 from pollconsumer.store.reading.messages import Message
 

@@ -8,11 +8,11 @@ import click
 
 from pollconsumer.core.errors import NotFound, UsageError
 from pollconsumer.core.lifecycle import State
-from pollconsumer.interface.cli.chosen import each_queue, report
-from pollconsumer.interface.cli.list import print_messages
+from pollconsumer.interface.cli.messages.chosen import each_queue, report
+from pollconsumer.interface.cli.messages.list import print_messages
 from pollconsumer.interface.cli.opened import opened
-from pollconsumer.interface.cli.status import describe, print_message
 from pollconsumer.interface.cli.types import HANDLER_NAME, QUEUE_NAME, Once
+from pollconsumer.interface.cli.watching.status import describe, print_message
 from pollconsumer.store.interventions import Interventions
 from pollconsumer.store.reading.inspector import Inspector
 from pollconsumer.store.reading.messages import Message

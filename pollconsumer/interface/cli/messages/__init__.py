@@ -1,0 +1,1 @@
+"""Commands for messages, their queues and recurrences."""

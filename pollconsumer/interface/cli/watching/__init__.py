@@ -1,0 +1,1 @@
+"""Commands that show what goes on, and what is wrong."""
