@@ -48,8 +48,11 @@ QUEUE_KEYS = {
     "handed_out": Key("h", "hash", "sixtieth of the quota's period → messages handed out"),
     "rates": Key("j", "hash", "rate and rate key → instants of messages handed out, and booked for waiting ones"),
     "outbox": Key("o", "list", "follow-ups to other queues, not sent yet"),
-    "results": Key("v", "hash", "id → result"),
-    "result_ends": Key("vx", "zset", "ids by the time at which their result is forgotten"),
+    "results": Key("v", "hash", "id → result; id and a line feed → in how many runs it is left"),
+    "result_runs": Key(
+        "vr", "zset", "instant of settlement, and ids, by the time at which their results are forgotten"
+    ),
+    "result_ends": Key("vx", "zset", "of an earlier version: ids by the time at which their result is forgotten"),
     "checkpoints": Key("y", "hash", "id → checkpoint"),
     "progress": Key("yp", "hash", "id → instant, and how far its handler has come"),
     "stops": Key("kz", "hash", "id → instant at which a person asked a message in hand to stop"),

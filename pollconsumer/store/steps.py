@@ -13,8 +13,6 @@ Extra = tuple[int, bytes, bytes]
 """What a completion leaves in addition to its row: a result, with the ms to keep it before it, and follow-ups; each b""
 for none."""
 
-_NOTHING: Extra = (0, b"", b"")
-
 Done = tuple[Reservation, float, float, Extra | None]
 """A reservation whose handler has returned, and when it started and ended, on the monotonic clock."""
 
@@ -22,6 +20,10 @@ Done = tuple[Reservation, float, float, Extra | None]
 Run = tuple[bytes, bytes, list[bytes], list[bytes]]
 """The row and the new row of completed messages, their ids, and their unique keys and concurrency keys, where the flags
 of the row say that they have any."""
+
+Left = tuple[int, int, bytes, bytes, list[bytes]]
+"""What completed messages leave: the position of the first among those completed, from 1; the ms to keep their results;
+its follow-ups, and which occurrence it is, each b"" for none; their results, of none or of so many in a row."""
 
 
 class Settlement(NamedTuple):
@@ -77,15 +79,14 @@ class Settlement(NamedTuple):
 class Share:
     """One queue's part of a step: settlements, and how many messages to reserve within which limits."""
 
-    __slots__ = ("claim", "completed", "extras", "limits", "occurred", "queue", "runs", "settlements")
+    __slots__ = ("claim", "completed", "left", "limits", "occurred", "queue", "runs", "settlements")
 
     def __init__(self, queue: str, claim: int = 0, limits: str = "") -> None:
         self.queue, self.claim, self.limits = queue, claim, limits
         self.completed = 0
         """How many messages are."""
         self.runs: list[Run] = []
-        self.extras: list[int | bytes] = []
-        """Of some of those completed: the position, from 1, an `Extra`, and which occurrence it is (b"" for none)."""
+        self.left: list[Left] = []
         self.settlements: list[Settlement] = []
         self.occurred: set[bytes] = set()
         """The recurrences of which occurrences are completed."""
@@ -94,6 +95,10 @@ class Share:
         """Those of this queue, in the order in which they ended. Hot path: brief messages that were enqueued together
         differ in nothing but their ids."""
         last_row, until, ids, number, flags, runs_before = b"", 0.0, list[bytes](), self.completed, 0, len(self.runs)
+        kept_ms, following, results = -1, 0, ids  # the run of results that the next one may join
+        if self.left:
+            first, kept_ms, outgoing, which, results = self.left[-1]
+            following = 0 if outgoing or which else first + len(results)
         for reservation, started, ended, extra in done:
             row = reservation.row
             if row is not last_row or ended >= until:
@@ -104,23 +109,33 @@ class Share:
                 until = read_at + (ended_ms + 1 - at) / 1000 if started_ms == ended_ms else 0.0
                 last_row, ids, flags = row, [], flags | row[rows.FLAGS]
                 self.runs.append((row, rows.completed(row, started_ms, ended_ms), ids, []))
-            ids.append(reservation.id)
+            name = reservation.id
+            ids.append(name)
             number += 1
-            if extra is not None or reservation.id.endswith(b"Z"):
-                self._add_extra(reservation, number, extra, ended)
+            if name.endswith(b"Z"):
+                self._leave(reservation, number, extra, ended)
+            elif extra is not None:
+                ms, result, outgoing = extra
+                if number != following or ms != kept_ms or outgoing:
+                    kept_ms, results = ms, self._leave(reservation, number, extra, ended)
+                else:
+                    results.append(result)
+                following = 0 if outgoing else number + 1
         self.completed = number
         if flags & rows.KEYED:
             self._add_keys([reservation for reservation, *_ in done], self.runs[runs_before:])
 
-    def _add_extra(self, reservation: Reservation, number: int, extra: Extra | None, ended: float) -> None:
-        """What this one leaves, if it is an occurrence or leaves anything else."""
-        occurrence = reservation.occurrence
-        if extra is not None or occurrence is not None:
-            which = b""
-            if occurrence is not None:
-                which = occurrence.completed(reservation.server_ms(ended))
-                self.occurred.add(occurrence.recurrence)
-            self.extras += (number, *(extra or _NOTHING), which)
+    def _leave(self, reservation: Reservation, number: int, extra: Extra | None, ended: float) -> list[bytes]:
+        """What this one leaves, if it is an occurrence or leaves anything else. Returns a list of its result."""
+        occurrence, which = reservation.occurrence, b""
+        if occurrence is not None:
+            which = occurrence.completed(reservation.server_ms(ended))
+            self.occurred.add(occurrence.recurrence)
+        ms, result, outgoing = extra or (0, b"", b"")
+        results = [result] if result else []
+        if which or extra is not None:
+            self.left.append((number, ms, outgoing, which, results))
+        return results
 
     def _add_keys(self, reservations: Iterable[Reservation], runs: Iterable[Run]) -> None:
         held = iter([reservation.keys for reservation in reservations])
@@ -133,22 +148,25 @@ class Share:
 
     def has_outgoing(self) -> bool:
         """Whether a completion leaves follow-ups."""
-        return any(self.extras[3::5])
+        return any(outgoing for _, _, outgoing, *_ in self.left)
 
     def is_bare(self) -> bool:
         """Whether all of it is completions that leave and free nothing, as `RedisStore.begin` takes them."""
         freeing = ~rows.BEGUN & 255
-        return not (self.extras or self.settlements or any(row[rows.FLAGS] & freeing for row, *_ in self.runs))
+        return not (self.left or self.settlements or any(row[rows.FLAGS] & freeing for row, *_ in self.runs))
 
     def packed(self) -> list[Any]:
         """The settlements, for `step.lua`."""
-        packed: list[Any] = [self.completed, 0, len(self.extras) // 5]
+        packed: list[Any] = [self.completed, 0, 0]
         for row, new_row, ids, keys in self.runs:
             packed += (len(ids), row, new_row)
             packed += ids
             packed += keys
         packed[1] = len(packed) - 3
-        packed += self.extras
+        for first, ms, outgoing, which, results in self.left:
+            packed += (first, len(results), ms, outgoing, which)
+            packed += results
+        packed[2] = len(packed) - 3 - packed[1]
         packed += chain.from_iterable(self.settlements)
         return packed
 

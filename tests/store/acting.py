@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -181,6 +182,17 @@ class Looking:
     def finished(self, name: str = "completed") -> list[str]:
         """Without the time of their end, which stands before each."""
         return [entry[6:].decode() for entry in self._wire.command("LRANGE", self.key(name), 0, -1)]
+
+    def runs_of_results(self, until: float = math.inf) -> list[list[str]]:
+        """Ids whose results are forgotten ``until`` an instant in epoch ms, next first; without the instant of their
+        settlement, which stands before each run."""
+        runs = self._wire.command("ZRANGEBYSCORE", self.key("result_runs"), "-inf", until)
+        return [run[6:].decode().split("\n") for run in runs]
+
+    def time_passes_for_results(self, runs: int = 1) -> None:
+        """It is over for those of the next few runs."""
+        for run in self._wire.command("ZRANGE", self.key("result_runs"), 0, runs - 1) if runs else ():
+            self._wire.command("ZADD", self.key("result_runs"), 1, run)
 
     def hash(self, name: str) -> dict[str, bytes]:
         found = self._wire.command("HGETALL", self.key(name))

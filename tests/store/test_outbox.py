@@ -34,9 +34,9 @@ def test_a_result_is_kept_for_its_time_and_forgotten_then(
     assert inspector.message("parent").result == {"n": 1}
     assert store.trim(QUEUE) == 0
     assert look.hash("results") == {"parent": b'{"n":1}'}
-    store.wire.command("ZADD", look.key("result_ends"), 1, "parent")
+    look.time_passes_for_results()
     store.trim(QUEUE)
-    assert (look.hash("results"), look.ranked("result_ends")) == ({}, [])
+    assert (look.hash("results"), look.runs_of_results()) == ({}, [])
     assert inspector.message("parent").result is None
 
 
@@ -58,6 +58,67 @@ def test_a_result_is_not_that_of_a_later_message_with_the_same_id(
     look.forget_ids()
     assert not store.enqueue([message("parent")])[0].duplicate
     assert inspector.message("parent").result is None
+
+
+def completed_again(store: RedisStore, look: Looking, result: str) -> None:
+    """A message with the id of one that is forgotten, and that was completed in another millisecond."""
+    store.trim(QUEUE)
+    look.forget_ids()
+    before = server_ms(store.wire)
+    while server_ms(store.wire) == before:
+        pass
+    complete_with(store, result=result)
+
+
+def test_a_result_outlives_the_time_of_that_of_an_earlier_message_with_the_same_id(
+    store: RedisStore, look: Looking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pollconsumer.store.upkeep.KEEP_FINISHED", 0)
+    for result in "123":
+        completed_again(store, look, result)
+    assert look.runs_of_results() == [["parent"]] * 3
+    for _ in range(2):
+        look.time_passes_for_results()
+        store.trim(QUEUE)
+        assert look.hash("results")["parent"] == b"3"
+    look.time_passes_for_results()
+    store.trim(QUEUE)
+    assert (look.hash("results"), look.runs_of_results()) == ({}, [])
+
+
+def test_results_with_the_same_id_are_forgotten_when_the_time_of_all_is_over(
+    store: RedisStore, look: Looking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pollconsumer.store.upkeep.KEEP_FINISHED", 0)
+    for result in "123":
+        completed_again(store, look, result)
+    look.time_passes_for_results(3)
+    store.trim(QUEUE)
+    assert (look.hash("results"), look.runs_of_results()) == ({}, [])
+
+
+def test_what_is_trimmed_at_once_has_a_limit_and_each_result_its_turn(store: RedisStore, look: Looking) -> None:
+    store.enqueue([message(f"m{n:02}") for n in range(90)])
+    launch = Launch(store)
+    reserved = launch.reserve(90)
+    launch.settle(*(finish(each, "1") for each in reserved[:30]))
+    for each in reserved[30:]:  # each is a run
+        launch.settle(finish(each, "1"))
+    look.time_passes_for_results(61)
+    limits = [40, 1, 1, 90, "", "", ""]
+    left = [len(look.hash("results"))]
+    while left[-1]:
+        store.wire.run("trim", store.keys, QUEUE, limits)
+        left.append(len(look.hash("results")))
+    assert left == [90, 50, 10, 0]
+
+
+def test_results_that_an_earlier_version_listed_one_by_one_are_forgotten(store: RedisStore, look: Looking) -> None:
+    complete_with(store, result="1")
+    store.wire.command("DEL", look.key("result_runs"))
+    store.wire.command("ZADD", look.key("result_ends"), 1, "parent")
+    store.trim(QUEUE)
+    assert (look.hash("results"), look.ranked("result_ends")) == ({}, [])
 
 
 def test_settling_again_after_a_lost_reply_sends_nothing_twice(store: RedisStore, look: Looking) -> None:

@@ -411,6 +411,22 @@ def test_triggering_enqueues_an_occurrence_beside_those_of_the_rule(act: Acting)
     assert [each.message.id for each in act.recurring.history(standing, 9)] == [message_id]
 
 
+def test_an_occurrence_that_is_made_again_has_no_result_of_the_forgotten_one(
+    act: Acting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pollconsumer.store.upkeep.KEEP_FINISHED", 0)
+    act.put(CHECK)
+    instant = act.look.score("next_instants", NAME) or 0
+    act.tick()
+    act.handle("1")
+    assert act.look.hash("results") == {id_of(NAME, instant): b"1"}
+    act.store.trim(QUEUE)
+    act.look.forget_ids()
+    act.store.wire.command("ZADD", act.look.key("next_instants"), instant, NAME)
+    assert act.tick() == 1
+    assert id_of(NAME, instant) not in act.look.hash("results")
+
+
 def test_removing_forgets_all_of_it(act: Acting) -> None:
     before = set(act.snapshot())
     act.put(replace(CHECK, times=1))

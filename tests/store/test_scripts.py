@@ -12,8 +12,8 @@ from pollconsumer.store.scripts import Scripts
 from tests.store.commands_used import LUA, scripts
 
 KNOWN = (
-    "and break do else elseif end false for function if in ipairs local math nil not or pairs pcall "
-    "redis return select string table then tonumber tostring true unpack while KEYS ARGV"
+    "and break do else elseif end false for function if in ipairs local math nil not or pairs pcall repeat "
+    "redis return select string table then tonumber tostring true unpack until while KEYS ARGV"
 )
 DECLARED = re.compile(
     r"local function (\w+)\(([^)]*)\)|local ([\w, ]+?)(?= =|\n|$)|for ([\w, ]+?) (?:=|in)|function ?\(([^)]*)\)"

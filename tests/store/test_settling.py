@@ -156,6 +156,17 @@ def test_each_of_those_completed_at_once_has_its_own_instants_result_and_follow_
     assert look.ranked("in_flight") == []
 
 
+def test_results_of_messages_in_a_row_are_one_run_unless_they_are_kept_for_another_time(
+    store: RedisStore, look: Looking
+) -> None:
+    store.enqueue([message(f"m{n}") for n in range(8)])
+    launch = Launch(store)
+    outcomes = [("1", HOUR), ("2", HOUR), ("", HOUR), ("4", HOUR), ("5", 2 * HOUR), ("6", 2 * HOUR), ("7", HOUR)]
+    launch.settle(*(finish(each, *outcome) for each, outcome in zip(launch.reserve(7), outcomes, strict=True)))
+    assert look.runs_of_results() == [["m0", "m1"], ["m3"], ["m6"], ["m4", "m5"]]
+    assert look.hash("results") == {f"m{n}": b"%d" % (n + 1) for n in (0, 1, 3, 4, 5, 6)}
+
+
 def test_one_of_those_completed_at_once_that_is_no_longer_the_callers_leaves_the_others_as_they_are(
     store: RedisStore, look: Looking
 ) -> None:
@@ -378,7 +389,7 @@ def test_a_result_is_kept_with_its_own_message_and_none_of_a_stale_one(store: Re
     stepped = launch.step(completed=[a], settled=[finish(b, '"of b"'), retry(c, HOUR), finish(d, '"of d"', HOUR)])
     assert stepped.stale == [b"b"]
     assert look.hash("results") == {"d": b'"of d"'}
-    assert look.ranked("result_ends") == ["d"]
+    assert look.runs_of_results() == [["d"]]
     assert look.finished() == ["a", "d"]
     launch.settle(finish(d, '"of d"', HOUR))
     assert look.hash("results") == {"d": b'"of d"'}

@@ -92,10 +92,9 @@ class Settling:
         """What its completion leaves, if anything."""
         kept_for_ms = int(handler.result_ttl * 1000)
         encoded = b"" if result is None or kept_for_ms <= 0 else self._encoded(reservation, result)
-        outgoing = b""
         if context is not None and context.enqueued:
-            outgoing = outbox.pack(context.enqueued, reservation.server_ms(ended))
-        return (kept_for_ms, encoded, outgoing) if encoded or outgoing else None
+            return kept_for_ms, encoded, outbox.pack(context.enqueued, reservation.server_ms(ended))
+        return (kept_for_ms, encoded, b"") if encoded else None
 
     def _encoded(self, reservation: Reservation, result: Any) -> bytes:
         """The result as JSON; empty if it cannot be kept."""

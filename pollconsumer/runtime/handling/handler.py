@@ -13,7 +13,7 @@ from pollconsumer.runtime.drafts import BeforeEnqueue
 from pollconsumer.runtime.handling.arguments import Arguments
 from pollconsumer.runtime.handling.context import Context
 from pollconsumer.runtime.handling.hooks import Hooks, Run, hooked, hooked_coroutine
-from pollconsumer.runtime.handling.outcome import DONE, Outcome
+from pollconsumer.runtime.handling.outcome import DONE, Outcome, made
 from pollconsumer.runtime.messages import Defaults
 
 MAX_ATTEMPTS = 5
@@ -69,7 +69,7 @@ class Handler(NamedTuple):
             if result is None:
                 return DONE
             if not iscoroutine(result):
-                return Outcome(result=result)
+                return made((None, result))
             if self.asynchronous:
                 return _on_loop(self, result)
             result.close()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,6 +24,8 @@ class Outcome(NamedTuple):
 
 DONE = Outcome()
 """It returned None, as most do."""
+made: Callable[[tuple[BaseException | None, Any]], Outcome] = partial(tuple.__new__, Outcome)
+"""`Outcome` of its fields, in a quarter of the time."""
 
 
 def trace(error: BaseException) -> str:

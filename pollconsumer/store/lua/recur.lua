@@ -1,6 +1,6 @@
 -- Enqueue occurrences of a recurrence and set when it is due next, atomically.
 -- KEYS records rows ready ready_by_priority counters recurrences next_instants recurrence_counters announced
--- KEYS ready_marker id_memory id_memory_before recurrences_unreadable recurrences_ended
+-- KEYS ready_marker id_memory id_memory_before recurrences_unreadable recurrences_ended results
 -- NEEDS fences occurrences recurrences
 -- ARGV lineage, fence, name, instant that was due, next instant ('' for none), occurrences skipped,
 --   1 when none may be enqueued while the one before is unfinished, most that it yields in all ('' for no limit);

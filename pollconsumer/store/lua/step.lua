@@ -1,16 +1,16 @@
 -- Settle handled messages and reserve the next ones, in one round trip.
 -- KEYS records rows ready ready_by_priority schedule in_flight completed dead_letters errors unique_keys counters announced
--- KEYS ready_marker schedule_marker parked paused places_taken waiting_for_place handed_out outbox results result_ends
+-- KEYS ready_marker schedule_marker parked paused places_taken waiting_for_place handed_out outbox results result_runs
 -- KEYS checkpoints recurrence_counters expired stops cancelled rates totals successor_waits
 -- NEEDS fences stops place_counts
 -- ARGV lineage, fence, fence in 6 bytes, ms that a reservation lasts at most, messages to reserve, the queue's limits ('',
 --   or five optional numbers: most in flight, most handed out in a period, its ms, a rate: most with a rate key handed out in
---   a period, its ms), messages completed, how many arguments their runs have,
---   how many messages have a result, follow-ups, or are occurrences;
+--   a period, its ms), messages completed, how many arguments their runs have, how many say what they leave;
 --   for each run: its messages, their row as reserved, their new row, their ids, their unique keys and their concurrency
 --     keys, if its flags say that they have any;
---   for each of these: its position above, from 1, ms to keep the result, the result, follow-ups, its instant, its end, each
---     in six bytes, and the name of its recurrence (each '' for none);
+--   for each run of messages with results, and for each message with follow-ups, and each occurrence: the position above of
+--     the first, from 1, how many results, ms to keep them; of the first, follow-ups, and its instant, its end, each in six
+--     bytes, and the name of its recurrence (each '' for none); the results;
 --   for each settled otherwise: id, row as reserved, new row, kind, ms, text, ms that its handler took ('' if it
 --     was not handled)
 --     (kinds: retry and park, with delay and error; dead, and cancel, with its error; expire; release, to the head, before
@@ -34,8 +34,8 @@ local now = now_ms()
 
 local settled, stale = false, {}  -- whether anything was; ids whose reservation was no longer the caller's
 local completions = tonumber(ARGV[7])
-local extras = 10 + ARGV[8]  -- where results and follow-ups begin
-local others = extras + 5 * ARGV[9]  -- where those begin that are settled otherwise
+local extras = 10 + ARGV[8]  -- where what they leave begins
+local others = extras + ARGV[9]  -- where those begin that are settled otherwise
 if #ARGV > 9 then
 -- PART settle
 end

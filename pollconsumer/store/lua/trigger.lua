@@ -1,6 +1,6 @@
 -- Enqueue an occurrence of a recurrence now, beside those that its rule yields.
 -- KEYS records rows ready ready_by_priority counters recurrences recurrence_counters ready_marker id_memory
--- KEYS id_memory_before
+-- KEYS id_memory_before results
 -- NEEDS occurrences
 -- ARGV name, id, instant, record less scheduled
 -- Returns 1; 0 when there is no recurrence of that name; -1 when there was such an occurrence

@@ -1,11 +1,12 @@
 -- Forget completed, cancelled, expired and dead messages beyond the limits, oldest first; and expired results.
--- KEYS records rows completed cancelled expired dead_letters errors checkpoints progress results result_ends counters
--- KEYS id_memory id_memory_before stops
+-- KEYS records rows completed cancelled expired dead_letters errors checkpoints progress results result_runs result_ends
+-- KEYS counters id_memory id_memory_before stops
 -- NEEDS id_memory
 -- ARGV most of each kind to forget now, ms to remember their ids at least, most ids per generation; messages to keep at most
 --   of each kind, ms to keep them at most; the same of dead ones (each '' for no limit)
 -- Returns messages forgotten
 
+local PAGE = 25  -- runs of results that are read at once, each of up to hundreds of ids
 local now, most, forgotten = now_ms(), tonumber(ARGV[1]), 0
 
 local function forget(ids)
@@ -45,9 +46,33 @@ if number or ms then
   forget(ids)
   if #ids > 0 then redis.call('ZREM', dead_letters, unpack(ids)) end
 end
+
+-- Runs of results, and what an earlier version listed one by one.
 local lapsed = redis.call('ZRANGEBYSCORE', result_ends, '-inf', now, 'LIMIT', 0, most)
+if #lapsed > 0 then redis.call('ZREM', result_ends, unpack(lapsed)) end
+repeat
+  local runs, taken = redis.call('ZRANGEBYSCORE', result_runs, '-inf', now, 'LIMIT', 0, PAGE), {}
+  for i = 1, #runs do
+    if #lapsed >= most then break end
+    taken[i] = runs[i]
+    for id in string.gmatch(sub(runs[i], 7), '[^\n]+') do lapsed[#lapsed + 1] = id end
+  end
+  if #taken > 0 then redis.call('ZREM', result_runs, unpack(taken)) end
+until #taken < PAGE
 if #lapsed > 0 then
-  redis.call('ZREM', result_ends, unpack(lapsed))
-  redis.call('HDEL', results, unpack(lapsed))
+  local marks, left, gone = {}, {}, {}
+  for i = 1, #lapsed do marks[i] = lapsed[i] .. '\n' end
+  local found = redis.call('HMGET', results, unpack(marks))
+  for i = 1, #lapsed do
+    local id, mark = lapsed[i], marks[i]
+    local count = left[id] or tonumber(found[i] or 0) or 0
+    if count == 0 then
+      gone[#gone + 1] = id
+    else  -- its result was dropped before, or is a later one
+      left[id] = count - 1
+      if count == 1 then redis.call('HDEL', results, mark) else redis.call('HSET', results, mark, count - 1) end
+    end
+  end
+  if #gone > 0 then redis.call('HDEL', results, unpack(gone)) end
 end
 return forgotten

@@ -135,12 +135,22 @@ class Intervening(Handling):
         assert snapshot(self.wire) == before
 
     @precondition(lambda self: self.model.having(State.COMPLETED, State.CANCELLED, State.EXPIRED, State.DEAD))
-    @rule(keep=st.integers(0, 2), keep_dead=st.sampled_from([None, None, 0, 1]), most=FEW, old_ids_too=st.booleans())
-    def trim(self, keep: int, keep_dead: int | None, most: int, old_ids_too: bool) -> None:
+    @rule(
+        keep=st.integers(0, 2),
+        keep_dead=st.sampled_from([None, None, 0, 1]),
+        most=FEW,
+        old_ids_too=st.booleans(),
+        lapsing=st.sampled_from([0, 0, 1, 2]),
+    )
+    def trim(self, keep: int, keep_dead: int | None, most: int, old_ids_too: bool, lapsing: int) -> None:
         finished = [self.look.finished(ended) for ended in FINISHED]
         if old_ids_too:
             self.look.time_passes_for_ids(ID_MEMORY_MS)
             self.model.forget_old_ids()
+        self.look.time_passes_for_results(lapsing)
+        lapsed: list[str] = []
+        for run in self.look.runs_of_results(until=1):
+            lapsed += run if len(lapsed) < most else ()
         limits = [most, ID_MEMORY_MS, MOST_REMEMBERED, keep, 100 * HOUR, "" if keep_dead is None else keep_dead, ""]
         surplus = [name for names in finished for name in names[: min(most, max(0, len(names) - keep))]]
         dead = self.look.ranked("dead_letters")
@@ -148,3 +158,5 @@ class Intervening(Handling):
         assert self.wire.run("trim", self.store.keys, QUEUE, limits) == len(surplus)
         for name in surplus:
             self.model.forget(name)
+        for name in lapsed:
+            self.model.forget_result(name)

@@ -123,5 +123,9 @@ class Invariants(Intervening):
 
     @invariant()
     def results_are_those_of_the_last_that_finished(self) -> None:
-        assert self.look.hash("results") == {name: result.encode() for name, result in self.model.results.items()}
+        dropped = {f"{name}\n": b"%d" % count for name, count in (+self.model.dropped).items()}
+        found = {name: result.encode() for name, result in self.model.results.items()}
+        assert self.look.hash("results") == found | dropped
+        listed = Counter(name for run in self.look.runs_of_results() for name in run)
+        assert listed == Counter(self.model.results.keys()) + self.model.dropped
         assert int(self.look.hash("counters").get("skipped", 0)) == self.model.skipped

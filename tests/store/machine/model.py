@@ -69,6 +69,8 @@ class Model:
     keys: dict[str, tuple[str, float]] = field(default_factory=dict)
     """Unique keys: holder, and hours until it is none."""
     results: dict[str, str] = field(default_factory=dict)
+    dropped: Counter[str] = field(default_factory=Counter)
+    """Results of forgotten messages, whose ids were used again before the results' time was over."""
     young: dict[str, str] = field(default_factory=dict)
     """Ids that are forgotten, with their digests; those that were forgotten a while ago are old."""
     old: dict[str, str] = field(default_factory=dict)
@@ -141,6 +143,18 @@ class Model:
 
     # What happens
 
+    def drop_result(self, name: str) -> None:
+        """Another message has its id."""
+        if self.results.pop(name, None) is not None:
+            self.dropped[name] += 1
+
+    def forget_result(self, name: str) -> None:
+        """The time of a result of a message of that name is over."""
+        if self.dropped[name]:
+            self.dropped[name] -= 1
+        else:
+            del self.results[name]
+
     def script(self) -> None:
         """A script begins."""
         self._back = 0
@@ -153,7 +167,7 @@ class Model:
         held = Held(message.id, State.SCHEDULED, message.priority, message.key, message.concurrency_key)
         held.digest, held.headers, held.rate_key = message.digest, message.headers, message.rate_key
         self.messages[message.id] = held
-        self.results.pop(message.id, None)
+        self.drop_result(message.id)
         if message.key:
             self.keys[message.key] = (message.id, message.key_lifetime / HOUR or float("inf"))
         if message.due and message.due > soon:

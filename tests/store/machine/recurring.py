@@ -278,6 +278,7 @@ class Recurring(Base):
         assert occurrence is not None
         standing.last = message_id
         standing.instants.append(occurrence.instant)
+        self.model.drop_result(message_id)
         held = self.model.messages[message_id] = Held(message_id, State.READY, standing.recurrence.priority)
         self.model.make_ready(held)
 

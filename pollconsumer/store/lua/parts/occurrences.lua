@@ -1,4 +1,4 @@
--- NEEDS ready markers
+-- NEEDS ready markers results
 -- Occurrences: messages that recurrences yield.
 
 -- Instants of occurrences that are kept of each recurrence: so many, for so long, in six bytes each.
@@ -12,6 +12,7 @@ local function occur(id, instant, record, now)
   local row = fresh_row(record)
   redis.call('HSET', records, id, record)
   redis.call('HSET', rows, id, set(row, DUE, be6(instant)))
+  drop_result(id)
   make_ready(id, priority_of(row), now)
   return true
 end

@@ -67,35 +67,8 @@ if completions > 0 then
     redis.call('ZREM', in_flight, unpack(gone))
     settled = true
   end
-  local kept, kept_until, kept_ms, until_then
-  for at = extras, others - 1, 5 do
-    local i, text, follow_ups = tonumber(ARGV[at]), ARGV[at + 2], ARGV[at + 3]
-    if not refused[i] then
-      if text ~= '' then
-        if not kept then kept, kept_until = {}, {} end
-        kept[#kept + 1], kept[#kept + 2] = ids[i], text
-        if ARGV[at + 1] ~= kept_ms then kept_ms, until_then = ARGV[at + 1], decimal(now + ARGV[at + 1]) end
-        kept_until[#kept_until + 1], kept_until[#kept_until + 2] = until_then, ids[i]
-      end
-      if follow_ups ~= '' then
-        -- Numbers rise, even if a failing server lost the last ones.
-        local number = math.max(tonumber(redis.call('HGET', counters, 'sent on') or 0) + 1, now * 1000)
-        redis.call('HSET', counters, 'sent on', decimal(number))
-        redis.call('RPUSH', outbox, decimal(number) .. '\n' .. follow_ups)
-      end
-      -- The last occurrence that was completed, unless its recurrence was removed meanwhile.
-      local instants, name = sub(ARGV[at + 4], 1, 12), sub(ARGV[at + 4], 13)
-      if instants ~= '' and redis.call('HEXISTS', recurrence_counters, name .. ':last') == 1 then
-        local held = redis.call('HGET', recurrence_counters, name .. ':previous')
-        if not held or sub(held, 1, 6) <= sub(instants, 1, 6) then
-          redis.call('HSET', recurrence_counters, name .. ':previous', instants .. text)
-        end
-      end
-    end
-  end
-  if kept then
-    redis.call('HSET', results, unpack(kept))
-    redis.call('ZADD', result_ends, unpack(kept_until))
+  if others > extras then
+-- PART leave
   end
 end
 
