@@ -64,8 +64,6 @@ class RedisStore(Upkeep):
         its new value counts as settled. LeaseLost if a newer launch has announced itself. After NodeLost each share may
         have been carried out: `give_back` comes before it is sent again.
         """
-        script = self.wire.scripts["step"]
-        fence6 = rows.pack6(int(holder.fence))
         promote = self.wire.scripts["promote"]
         commands: list[tuple[Any, ...]] = [
             self.wire.script(
@@ -75,11 +73,7 @@ class RedisStore(Upkeep):
         ]
         reporting = self._reporting(holder, reports)
         commands[:0] = reporting
-        for share in shares:
-            args = [holder.lineage, holder.fence, fence6, lasts_ms, share.claim, share.limits, *share.packed()]
-            keys = self.keys.of_script(script, share.queue)
-            keys[-1] += f":{holder.group}"  # successor_waits
-            commands.append(self.wire.script(script, keys, args))
+        commands += (self._step_of(holder, share, lasts_ms) for share in shares)
         try:
             if wait > 0:
                 markers = [
@@ -102,8 +96,13 @@ class RedisStore(Upkeep):
         stale: list[bytes] = []
         successor, held_back, more_in = False, False, None
         newer: list[str] = []
+        unusual: list[str] = []
         dead_letters: list[DeadLetter] = []
-        for share, (at, gone, waiting, claims, wait_ms, left, set_aside, dead) in zip(shares, answers, strict=True):
+        for share, answer in zip(shares, answers, strict=True):
+            if answer == 0:
+                unusual.append(share.queue)
+                continue
+            at, gone, waiting, claims, wait_ms, left, set_aside, dead = answer
             stale += gone
             if share.runs and (last := share.runs[-1][2][-1]) not in gone:
                 self.wire.witness = share.queue, last, True, self._clocks.monotonic()
@@ -116,7 +115,18 @@ class RedisStore(Upkeep):
             if dead:
                 dead_letters += dead_letters_of(share.queue, dead)
             reserved += reservations_of(share.queue, claims, at, read_at)
-        return Stepped(reserved, stale, successor, more_in, held_back, tuple(newer), promoted, dead_letters)
+        return Stepped(
+            reserved, stale, successor, more_in, held_back, tuple(newer), promoted, dead_letters, tuple(unusual)
+        )
+
+    def _step_of(self, holder: Holder, share: Share, lasts_ms: int) -> tuple[Any, ...]:
+        script = self.wire.scripts["reserve_one" if share.plain else "step"]
+        args = [holder.lineage, holder.fence, rows.pack6(int(holder.fence)), lasts_ms]
+        if not share.plain:
+            args += [share.claim, share.limits, *share.packed()]
+        keys = self.keys.of_script(script, share.queue)
+        keys[-1] += f":{holder.group}"  # successor_waits
+        return self.wire.script(script, keys, args)
 
     def _step_again(
         self,

@@ -79,10 +79,12 @@ class Settlement(NamedTuple):
 class Share:
     """One queue's part of a step: settlements, and how many messages to reserve within which limits."""
 
-    __slots__ = ("claim", "completed", "left", "limits", "occurred", "queue", "runs", "settlements")
+    __slots__ = ("claim", "completed", "left", "limits", "occurred", "plain", "queue", "runs", "settlements")
 
     def __init__(self, queue: str, claim: int = 0, limits: str = "") -> None:
         self.queue, self.claim, self.limits = queue, claim, limits
+        self.plain = False
+        """Whether to reserve one message only, if it is plain: see `reserve_one.lua`."""
         self.completed = 0
         """How many messages are."""
         self.runs: list[Run] = []
@@ -196,7 +198,8 @@ class Stepped(NamedTuple):
     ``more_in``: seconds until limits allow more, 0 to ask again at once, None if nothing was held back, or if that
     depends on messages in flight. ``held_back``: nothing was reserved of a queue with ready messages. ``newer``: queues
     in which messages of a newer version were set aside. ``promoted``: what became of the queues in which due messages
-    were to be promoted, in their order. ``dead_letters``: malformed messages, now dead letters.
+    were to be promoted, in their order. ``dead_letters``: malformed messages, now dead letters. ``unusual``: queues of
+    which a plain message was wanted, and is not next.
     """
 
     reserved: list[Reservation]
@@ -207,3 +210,4 @@ class Stepped(NamedTuple):
     newer: tuple[str, ...] = ()
     promoted: Sequence[Promoted] = ()
     dead_letters: Sequence[DeadLetter] = ()
+    unusual: tuple[str, ...] = ()

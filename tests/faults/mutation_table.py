@@ -48,7 +48,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     # What a stale launch may not do
     *(
         _lua(name, "fence compare", _FENCE, _NO_FENCE)
-        for name in ("step", "begin", "promote", "unreserve", "checkpoint", "recur")
+        for name in ("step", "reserve_one", "begin", "promote", "unreserve", "checkpoint", "recur")
     ),
     _lua(
         "parts/settle", "what is stale is not counted", "'complete', count - before,", "'complete', tonumber(ARGV[at]),"
@@ -189,6 +189,10 @@ MUTATIONS: tuple[Mutation, ...] = (
     _lua("parts/refunds", "charges taken back", "if sub(held, at, at + 5) == uncharged[2 * i] then", "if false then"),
     _lua("unreserve", "charges taken back", "if #uncharged > 0 and redis.call('EXISTS', rates) == 1", "if false"),
     _lua("parts/let_go", "charges taken back", "if #uncharged > 0 and redis.call('EXISTS', rates) == 1", "if false"),
+    _lua("reserve_one", "one with a row is not new", " or redis.call('HEXISTS', rows, id) == 1", ""),
+    _lua("reserve_one", "paused", "'EXISTS', paused, ready_by", "'EXISTS', ready_by"),
+    _lua("reserve_one", "priorities before others", "'EXISTS', paused, ready_by_priority", "'EXISTS', paused"),
+    _lua("reserve_one", "another is woken for what is left", "  if next_ids[2] then wake(ready_marker) end\n", ""),
     _lua("parts/write_places", "a place given up", "standing = standing + offer_places(given_up[i])", ""),
     *(
         _lua(name, "booked no longer", "without_flag(without_flag(byte(row, FLAGS), WAITING), BOOKED)", _STILL_BOOKED)

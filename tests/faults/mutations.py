@@ -77,6 +77,7 @@ NEAREST = {
     "totals": ["totals"],
     "renew": ["leases"],
     "reschedule": ["rates", "too_late", "newer_versions"],
+    "reserve_one": ["reserve_one"],
     "reservations": ["recovering", "expiry"],
     "rates": ["rates"],
     "refunds": ["rates"],

@@ -27,6 +27,7 @@ from pollconsumer.store.limits import Limits
 from tests.conftest import NAMESPACE
 from tests.runtime.test_promoting import MIDNIGHT
 from tests.store.acting import Looking, finish, message
+from tests.store.test_enqueue_new import scripts_sent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -135,3 +136,29 @@ def test_a_step_that_waits_for_messages_leaves_the_reports_of_handlers_that_go_o
     assert exchanging.exchange.next() is not None
     with exchanging.reporting.carried() as reports:
         assert reports == {"mail": {going_on.id: Progress(1)}}
+
+
+def test_an_idle_launch_takes_the_short_way_but_for_ten_seconds_after_an_unusual_message(
+    exchanging: Exchanging, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent = scripts_sent(exchanging.launch.store, monkeypatch)
+    ways = []
+    for n, (priority, pause) in enumerate([(0, 0), (1, 0), (1, 9_900), (0, 100), (0, 0)]):
+        exchanging.launch.store.enqueue([message(f"m{n}", priority=priority)])
+        sent.clear()
+        exchanging.exchange.reserve_when_woken(60.0)
+        assert exchanging.exchange.next() is not None
+        ways.append([name for name in sent if name != "promote"])
+        exchanging.clock.now_ms += pause
+    # The other queue has no message; and a virtual wire passes on what follows a blocking command as a call of its own.
+    short, both, long = ["reserve_one"] * 4, [*["reserve_one"] * 4, "step"], ["step", "reserve_one"] * 2
+    assert ways == [short, both, long, long, short]
+
+
+def test_an_idle_launch_reserves_from_a_limited_queue_within_its_limits() -> None:
+    exchanging = Exchanging({"mail": Limits(max_in_flight=1)})
+    exchanging.reserve("first")
+    exchanging.launch.store.enqueue([message("second")])
+    exchanging.exchange.reserve_when_woken(60.0)
+    assert exchanging.exchange.next() is None
+    exchanging.opener.close()

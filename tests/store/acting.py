@@ -84,8 +84,10 @@ class Launch:
         wait: float = 0.0,
         lasts_ms: int = HOUR,
         limits: Limits | None = None,
+        plain: bool = False,
     ) -> Stepped:
         share = Share(self.queue, claim, limits.packed() if limits else "")
+        share.plain = plain
         share.complete([finish(r) for r in completed])
         for each in settled:
             if isinstance(each, Settlement):

@@ -46,8 +46,8 @@ SCRIPTS = {
     "launch": {
         "acquire", "announce", "audit", "begin", "checkpoint", "define", "due", "learn", "nudge", "offer",
         "progress",
-        "promote", "recover", "recur", "release", "renew", "retire", "set_aside", "step", "trim", "try_again",
-        "unreserve", "withdraw",
+        "promote", "recover", "recur", "release", "renew", "retire", "reserve_one", "set_aside",
+        "step", "trim", "try_again", "unreserve", "withdraw",
     },
     "operator": {
         "break", "cancel", "hold", "pause", "purge", "put", "redrive", "reschedule", "stop", "trigger", "undefine",

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 TRIM_EVERY = 500
 PROMOTE_EVERY = 0.01
 """Seconds for which an earlier due time, scheduled while the launch is busy, may stay unknown to it."""
+UNUSUAL_FOR = 10.0
+"""Seconds for which a queue's messages are expected not to be plain, after one that was not: to learn it costs a round
+trip."""
 
 
 class Exchange:
@@ -55,6 +58,7 @@ class Exchange:
         self._put_off: list[Reservation] = []
         self._untrimmed = 0
         self._newer: set[str] = set()
+        self._unusual_until: dict[str, float] = {}
         self.successor = False
         """Whether the next launch waits for the lease."""
         self.more_in: float | None = None
@@ -115,12 +119,24 @@ class Exchange:
         self.settle()  # outcomes must not wait
         self.more_in, self.held_back = None, False
         shares = [Share(queue) for queue in self.queues()]
+        now = self._launch.clock()
         for share in shares:
             self._claim(share)
+            share.plain = (
+                share.claim > 0
+                and share.queue not in self._limits
+                and now >= self._unusual_until.get(share.queue, -inf)
+            )
         stepped = self._send(shares, wait)
-        for reservation in stepped.reserved:
+        if stepped.unusual:
+            shares = [share for share in shares if share.queue in stepped.unusual]
+            for share in shares:
+                share.plain = False
+                self._unusual_until[share.queue] = self._launch.clock() + UNUSUAL_FOR
+            self._send(shares)
+        for reservation in self.reserved:
             self._turns.served(reservation.queue, 1)
-        if not stepped.reserved:
+        if not self.reserved:
             self._send([], promoting=self._turns.queues)
 
     def settle(self) -> None:

@@ -63,6 +63,13 @@ class Handling(Producing):
         self.model.script()
         self.reserved(most, self.step(claim=most, wait=30.0))
 
+    @precondition(lambda self: self.limits is None)
+    @rule()
+    def reserve_when_idle(self) -> None:
+        self.model.script()
+        stepped = self.step(plain=True)
+        self.reserved(1, self.step(claim=1) if stepped.unusual else stepped)
+
     @precondition(lambda self: self.in_hand())
     @rule(data=st.data(), most=st.integers(0, 2))
     def settle(self, data: st.DataObject, most: int) -> None:
