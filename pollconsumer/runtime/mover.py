@@ -19,7 +19,7 @@ from pollconsumer.runtime.consuming.away import Away
 from pollconsumer.runtime.consuming.settling import death_of
 from pollconsumer.runtime.consuming.wake import Wake
 from pollconsumer.runtime.launch.held import Launch
-from pollconsumer.runtime.launch.progress import Counts
+from pollconsumer.runtime.launch.shared_memory.progress import Counts
 from pollconsumer.runtime.upkeep import EVERY, repair, tick
 from pollconsumer.store.limits import Keeping
 from pollconsumer.store.recurring import Recurring

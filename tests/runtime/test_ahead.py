@@ -21,8 +21,8 @@ from pollconsumer.runtime.handling.executor import Attempt, Handled
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.handling.outcome import DONE
 from pollconsumer.runtime.handling.thread_executor import ThreadExecutor
-from pollconsumer.runtime.launch.flight import Flight
-from pollconsumer.runtime.launch.progress import Progress
+from pollconsumer.runtime.launch.shared_memory.flight import Flight
+from pollconsumer.runtime.launch.shared_memory.progress import Progress
 from pollconsumer.store import rows
 from pollconsumer.store.reservations import Lot, Reservation
 from tests.runtime.virtual import TICK, Arrival, Settings, VirtualLaunch, whole_ticks

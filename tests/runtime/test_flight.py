@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pollconsumer.core.window import StopReason
-from pollconsumer.runtime.launch import entries
-from pollconsumer.runtime.launch.entries import Held
-from pollconsumer.runtime.launch.flight import Flight
-from pollconsumer.runtime.launch.progress import Counts, Progress
-from pollconsumer.runtime.launch.series import Series
+from pollconsumer.runtime.launch.shared_memory import entries
+from pollconsumer.runtime.launch.shared_memory.entries import Held
+from pollconsumer.runtime.launch.shared_memory.flight import Flight
+from pollconsumer.runtime.launch.shared_memory.progress import Counts, Progress
+from pollconsumer.runtime.launch.shared_memory.series import Series
 from pollconsumer.store.reservations import Lot, Reservation
 
 if TYPE_CHECKING:

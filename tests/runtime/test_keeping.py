@@ -8,7 +8,7 @@ import pytest
 
 from pollconsumer.core.errors import WentBack
 from pollconsumer.runtime.launch.keeping import Tenure, keep
-from pollconsumer.runtime.launch.progress import ROLLED_BACK, Identity, Progress
+from pollconsumer.runtime.launch.shared_memory.progress import ROLLED_BACK, Identity, Progress
 from pollconsumer.runtime.own_files import OwnFiles
 from pollconsumer.runtime.store_opener import StoreOpener
 from pollconsumer.store.connecting.patience import SYSTEM_CLOCKS

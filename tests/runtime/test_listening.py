@@ -10,7 +10,7 @@ import pytest
 
 from pollconsumer.runtime.launch import listening
 from pollconsumer.runtime.launch.listening import Listening
-from pollconsumer.runtime.launch.progress import Progress
+from pollconsumer.runtime.launch.shared_memory.progress import Progress
 from pollconsumer.runtime.launch.signals import CALL
 from pollconsumer.store import rows
 from pollconsumer.store.connecting.replies import Unanswered

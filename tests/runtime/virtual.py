@@ -27,7 +27,7 @@ from pollconsumer.runtime.handling.executor import Attempt, Handled
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.handling.inline_executor import InlineExecutor
 from pollconsumer.runtime.launch.held import LaunchPlan
-from pollconsumer.runtime.launch.progress import Progress
+from pollconsumer.runtime.launch.shared_memory.progress import Progress
 from pollconsumer.store import rows
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.reservations import Holder, Reservation

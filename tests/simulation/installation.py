@@ -49,8 +49,8 @@ if TYPE_CHECKING:
     from pollconsumer.runtime.handling.context import Context
     from pollconsumer.runtime.handling.executor import Attempt
     from pollconsumer.runtime.handling.outcome import Outcome
-    from pollconsumer.runtime.launch.flight import Flight
     from pollconsumer.runtime.launch.held import Launch
+    from pollconsumer.runtime.launch.shared_memory.flight import Flight
     from pollconsumer.store.connecting.patience import Patience
 
 NAMESPACE = "simulated"

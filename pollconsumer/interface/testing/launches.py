@@ -16,9 +16,9 @@ from pollconsumer.runtime.handling.arguments import BadArguments
 from pollconsumer.runtime.handling.executor import Handled
 from pollconsumer.runtime.handling.inline_executor import InlineExecutor
 from pollconsumer.runtime.launch.held import LaunchPlan
-from pollconsumer.runtime.launch.progress import Identity, Progress
 from pollconsumer.runtime.launch.run import Work
-from pollconsumer.runtime.launch.stops import Stops
+from pollconsumer.runtime.launch.shared_memory.progress import Identity, Progress
+from pollconsumer.runtime.launch.shared_memory.stops import Stops
 from pollconsumer.store.leases import Acquired, Group, Leases
 from pollconsumer.store.redis_store import RedisStore
 from pollconsumer.store.reservations import Reservation

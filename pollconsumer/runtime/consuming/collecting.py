@@ -8,7 +8,7 @@ from pollconsumer.core.events import DescriptorsClosed, DescriptorsUsedUp
 from pollconsumer.core.retry import Yield
 from pollconsumer.runtime.consuming.options import LONGEST_WAIT
 from pollconsumer.runtime.consuming.pace import HORIZON
-from pollconsumer.runtime.launch.progress import Counts
+from pollconsumer.runtime.launch.shared_memory.progress import Counts
 
 if TYPE_CHECKING:
     from pollconsumer.core.durations import Durations

@@ -17,7 +17,7 @@ from pollconsumer.core.message import Malformed, decode_payload
 from pollconsumer.runtime.handling.executor import NONE, Attempt, Handled
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.handling.outcome import DONE
-from pollconsumer.runtime.launch import entries
+from pollconsumer.runtime.launch.shared_memory import entries
 from pollconsumer.store import rows
 
 if TYPE_CHECKING:

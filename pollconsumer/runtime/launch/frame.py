@@ -13,7 +13,7 @@ from pollconsumer.runtime.launch.held import LaunchPlan
 from pollconsumer.runtime.launch.host import Host
 from pollconsumer.runtime.launch.keeping import while_what
 from pollconsumer.runtime.launch.leaving import EXIT_WITHIN
-from pollconsumer.runtime.launch.progress import Progress
+from pollconsumer.runtime.launch.shared_memory.progress import Progress
 from pollconsumer.runtime.launch.watchdog import EXIT_CODE
 from pollconsumer.runtime.store_opener import StoreOpener
 from pollconsumer.store.connecting.patience import Clocks, Patience, answer_within

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Protocol
 from pollconsumer.core.errors import LeaseLost
 from pollconsumer.runtime.launch.keeping import RETRY_EVERY, Tenure, give_back, keep
 from pollconsumer.runtime.launch.process import is_stopped
-from pollconsumer.runtime.launch.progress import EMPTIED, Identity, Progress
+from pollconsumer.runtime.launch.shared_memory.progress import EMPTIED, Identity, Progress
 from pollconsumer.runtime.launch.signals import SIGNALS
 from pollconsumer.store.connecting.own_descriptors import Opened
 from pollconsumer.store.connecting.patience import SYSTEM_CLOCKS

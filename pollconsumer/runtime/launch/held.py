@@ -8,7 +8,7 @@ from pollconsumer.core.choices import HandOff
 from pollconsumer.core.events import Event
 from pollconsumer.core.launcher.detection import UNKNOWN, Found
 from pollconsumer.core.window import Window
-from pollconsumer.runtime.launch.progress import Progress
+from pollconsumer.runtime.launch.shared_memory.progress import Progress
 from pollconsumer.store.connecting.wire import Wire
 from pollconsumer.store.leases import Leases
 from pollconsumer.store.redis_store import RedisStore

@@ -13,7 +13,7 @@ from typing import Protocol
 from pollconsumer.runtime.launch.heartbeat import ForkedHeartbeat, Heartbeat, OpenStore
 from pollconsumer.runtime.launch.leaving import LateAct, at_the_end, before_exit, leave_by
 from pollconsumer.runtime.launch.process import all_gone, birth, namespace, started_at
-from pollconsumer.runtime.launch.progress import Identity, Progress
+from pollconsumer.runtime.launch.shared_memory.progress import Identity, Progress
 from pollconsumer.runtime.launch.signals import CALL, Interruption
 from pollconsumer.runtime.launch.watchdog import Watchdog
 from pollconsumer.store.connecting.patience import Clocks, SystemClocks

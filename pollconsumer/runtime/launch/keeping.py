@@ -9,8 +9,8 @@ from typing import NamedTuple, Protocol
 from pollconsumer.core.errors import LeaseLost, PollConsumerError, StoreRefused, StoreUnreachable, shown
 from pollconsumer.core.notation.text import printable
 from pollconsumer.core.window import StopReason
-from pollconsumer.runtime.launch.entries import Held
-from pollconsumer.runtime.launch.progress import EMPTIED, LOST, ROLLED_BACK, Identity, Progress
+from pollconsumer.runtime.launch.shared_memory.entries import Held
+from pollconsumer.runtime.launch.shared_memory.progress import EMPTIED, LOST, ROLLED_BACK, Identity, Progress
 from pollconsumer.store.connecting.patience import Clocks
 from pollconsumer.store.leases import RENEW_EVERY, TRUSTED_FOR, Acquired, Leases
 from pollconsumer.store.redis_store import RedisStore

@@ -14,7 +14,7 @@ from contextlib import suppress
 
 from pollconsumer.core.errors import PollConsumerError, shown
 from pollconsumer.core.notation.text import printable
-from pollconsumer.runtime.launch.progress import Progress
+from pollconsumer.runtime.launch.shared_memory.progress import Progress
 from pollconsumer.runtime.launch.signals import CALL
 from pollconsumer.store.connecting.patience import Budget
 from pollconsumer.store.connecting.replies import Unanswered

@@ -24,7 +24,7 @@ from pollconsumer.runtime.launch.heartbeat import GONE, Heartbeat
 from pollconsumer.runtime.launch.held import Launch, LaunchPlan
 from pollconsumer.runtime.launch.host import Host, ThisProcess
 from pollconsumer.runtime.launch.keeping import Tenure
-from pollconsumer.runtime.launch.progress import EMPTIED, ROLLED_BACK
+from pollconsumer.runtime.launch.shared_memory.progress import EMPTIED, ROLLED_BACK
 from pollconsumer.runtime.store_opener import StoreOpener
 from pollconsumer.store.connecting.patience import Budget
 from pollconsumer.store.connecting.replies import RESTORE

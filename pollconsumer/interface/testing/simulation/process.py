@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pollconsumer.core.errors import LeaseLost, PollConsumerError
 from pollconsumer.runtime.launch.heartbeat import GONE
 from pollconsumer.runtime.launch.keeping import give_back, keep
-from pollconsumer.runtime.launch.progress import EMPTIED, Identity
+from pollconsumer.runtime.launch.shared_memory.progress import EMPTIED, Identity
 from pollconsumer.runtime.launch.signals import Interruption
 from pollconsumer.runtime.launch.watchdog import EXIT_CODE
 from pollconsumer.store.leases import TRUSTED_FOR
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pollconsumer.runtime.launch.heartbeat import Heartbeat, OpenStore
     from pollconsumer.runtime.launch.keeping import Tenure
     from pollconsumer.runtime.launch.leaving import LateAct
-    from pollconsumer.runtime.launch.progress import Progress
+    from pollconsumer.runtime.launch.shared_memory.progress import Progress
 
 KILLED = -9
 TINY = 1e-9

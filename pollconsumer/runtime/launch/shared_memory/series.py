@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pollconsumer.runtime.launch import entries
+from pollconsumer.runtime.launch.shared_memory import entries
 
 if TYPE_CHECKING:
     import mmap

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 from pollconsumer.core.launcher.observing import Observed
 from pollconsumer.core.window import StopReason
-from pollconsumer.runtime.launch.flight import Flight
-from pollconsumer.runtime.launch.stops import Stops
+from pollconsumer.runtime.launch.shared_memory.flight import Flight
+from pollconsumer.runtime.launch.shared_memory.stops import Stops
 from pollconsumer.store.leases import Acquired
 
 _COUNTS = struct.Struct("qqqqdd")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pollconsumer.runtime.launch import entries
-from pollconsumer.runtime.launch.series import Series
+from pollconsumer.runtime.launch.shared_memory import entries
+from pollconsumer.runtime.launch.shared_memory.series import Series
 
 if TYPE_CHECKING:
     import mmap
