@@ -11,7 +11,6 @@ from math import inf
 
 from pollconsumer.core import durations
 from pollconsumer.core.choices import Loop
-from pollconsumer.core.events import WindowTooShort
 from pollconsumer.core.queue_order import Turns
 from pollconsumer.core.window import StopReason
 from pollconsumer.runtime.consuming.ahead import Ahead
@@ -107,17 +106,9 @@ class Consumer:
             and self.clock() - began < NEVER_ANY_TIME_WITHIN
             and not self._launch.waited
         ):
-            self._warn_unless_late(self.window.left(began))
+            self._pace.warn_unless_late(self.window.left(began))
         self.finish()
         return reason
-
-    def _warn_unless_late(self, left: float) -> None:
-        """Report that the window is too short, unless only this launch came late for it, as one that a person starts
-        just before the next tick."""
-        plan = self._launch.plan
-        whole = max(left, min(plan.timeout, left + (plan.launched_ago or 0.0)))
-        if self.margin() >= whole:
-            self._launch.emit(WindowTooShort(self.margin(), whole))
 
     def handle_until_stopped(self) -> StopReason:
         while (reason := self.asked_to_stop()) is None:
