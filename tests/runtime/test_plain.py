@@ -182,9 +182,8 @@ class Launched:
     def _handle(self, payload: dict[str, Any], context: Context | None) -> Any:
         act = payload["act"]
         unsettled = [name for queue in QUEUES for name in Looking(self.store, queue).ranked("in_flight")]
-        self.acts.append(
-            (f"{act} {payload['n']}, context: {context is not None}, unsettled: {unsettled}", self.clock())
-        )
+        given = f"context: {context is not None}, loop: {asyncio._get_running_loop() is not None}"  # noqa: SLF001  raises nothing
+        self.acts.append((f"{act} {payload['n']}, {given}, unsettled: {unsettled}", self.clock()))
         self.clock.now_ms += payload["takes"]
         self.table.leaks = act == "leak"
         if act == "stop":

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import threading
 import time
 from contextvars import ContextVar
@@ -14,6 +16,8 @@ from hypothesis import strategies as st
 
 from pollconsumer.core.retry import HandlerTimeout
 from pollconsumer.runtime.handling.event_loop import EventLoop
+from pollconsumer.runtime.handling.handler import Handler
+from pollconsumer.runtime.handling.inline_executor import InlineExecutor
 from pollconsumer.runtime.handling.quick_loop import QuickLoop
 
 if TYPE_CHECKING:
@@ -98,16 +102,21 @@ class Trace:
             self.seen.append("generator closed")
 
 
-def traced(messages: list[list[str]], timeout: float | None, *, quickly: bool) -> list[Any]:
+def traced(messages: list[list[str]], timeout: float | None, *, quickly: bool, staying: bool = False) -> list[Any]:
     """What each message's handler saw, and its outcome."""
     trace = Trace()
     with pytest.MonkeyPatch.context() as patch:
         if not quickly:
-            patch.setattr(QuickLoop, "turned", lambda *_: False)
+            patch.setattr(QuickLoop, "alone", QuickLoop.create_task)
         loop = EventLoop(thread=False)
+        if staying:
+            loop.stay()
         for n, acts in enumerate(messages):
             outcome = loop.handle(trace.handle(n, acts), timeout)
-            trace.note(n, type(outcome.error), outcome.result)
+            trace.seen.append((n, type(outcome.error), outcome.result))
+            assert staying or asyncio._get_running_loop() is None  # noqa: SLF001  as above
+        loop.rest()
+        trace.note("after all")
         loop.close()
     return trace.seen
 
@@ -115,16 +124,63 @@ def traced(messages: list[list[str]], timeout: float | None, *, quickly: bool) -
 @pytest.mark.parametrize("timeout", [None, 30.0])
 @given(messages=st.lists(st.lists(st.sampled_from(ACTS), max_size=3), max_size=6))
 def test_the_same_handlers_see_the_same(messages: list[list[str]], timeout: float | None) -> None:
-    assert traced(messages, timeout, quickly=True) == traced(messages, timeout, quickly=False)
+    in_turns = traced(messages, timeout, quickly=False)
+    assert traced(messages, timeout, quickly=True) == in_turns
+    assert traced(messages, timeout, quickly=True, staying=True) == in_turns
 
 
 def test_a_coroutine_that_awaits_nothing_has_no_turn_of_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     loop, trace = EventLoop(thread=False), Trace()
-    monkeypatch.setattr(QuickLoop, "run_until_complete", None)
+    monkeypatch.setattr(QuickLoop, "turn_until", None)
     for timeout in (None, 30.0):
         assert loop.handle(trace.handle(1, ["nothing", "context"]), timeout).result == 1
     monkeypatch.undo()
     loop.close()
+
+
+@pytest.mark.parametrize("staying", [False, True])
+def test_a_signal_handler_of_the_loop_is_called_though_handlers_await_nothing(staying: bool) -> None:
+    loop, called = EventLoop(thread=False), list[int]()
+
+    async def listen() -> None:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, called.append, 1)
+
+    async def send() -> None:
+        os.kill(os.getpid(), signal.SIGUSR1)
+
+    async def nothing() -> None:
+        pass
+
+    if staying:
+        loop.stay()
+    for handler in (listen, send, nothing):
+        loop.handle(handler(), None)
+    assert called == [1]
+    loop.close()
+
+
+def test_a_loop_that_stays_and_whose_descriptors_a_handler_closes_is_replaced_before_the_next() -> None:
+    executor = InlineExecutor()
+
+    async def close() -> int:
+        loop: Any = asyncio.get_running_loop()
+        for each in (loop._selector, loop._ssock, loop._csock):  # noqa: SLF001  # they have no public names
+            os.close(each.fileno())
+        return 1
+
+    async def answer() -> int:
+        await asyncio.sleep(0)
+        return 2
+
+    def handled(function: Any) -> Any:
+        outcome = executor.turn(Handler("it", lambda _, __: function(), asynchronous=True), {})
+        executor.checked(outcome.error)
+        return outcome.result
+
+    assert handled(answer) == 2
+    executor.stay()
+    assert [handled(function) for function in (answer, close, answer, answer)] == [2, 1, 2, 2]
+    executor.close()
 
 
 def test_a_handler_that_stops_the_loop_harms_neither_itself_nor_the_next() -> None:

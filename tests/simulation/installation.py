@@ -113,6 +113,11 @@ class OneSlot:
     def turn(self, handler: Handler, payload: dict[str, Any], context: Context | None = None) -> Outcome:
         return handler.handle(payload, context)
 
+    def stay(self) -> None:
+        """No loop of another message is its own."""
+
+    rest = stay
+
     def checked(self, _error: BaseException | None) -> tuple[bool, bool]:
         return False, False
 

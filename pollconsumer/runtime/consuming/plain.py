@@ -58,6 +58,13 @@ class PlainPath:
 
     def handle(self, reserved: deque[Reservation], most: int, margin: float) -> int:
         """Handle the first of ``reserved``, at most so many, while ``margin`` seconds are left. Returns how many."""
+        try:
+            return self._handle(reserved, most, margin)
+        finally:
+            if self._inline is not None:
+                self._inline.rest()
+
+    def _handle(self, reserved: deque[Reservation], most: int, margin: float) -> int:
         launch, inline, series, horizon = self._launch, self._inline, self._launch.progress.flight.series, self._horizon
         clock, is_trusted, interrupted = launch.clock, launch.lease_is_trusted, launch.interrupted
         settling, stop_before, since = self._settling, launch.window.stop_before, self._settling.since
@@ -161,6 +168,8 @@ class PlainPath:
                 head = flight.head(lot.handler, lot.queue, length, last=last)
             line.append(reservation)
             texts.append(head + message_id)
+        if all(way.handler.asynchronous for way in ways.values()):
+            inline.stay()
         flight.series.lay(line, texts)
         return line
 

@@ -16,11 +16,12 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from pollconsumer.core.retry import HandlerTimeout, Stopped
-from pollconsumer.runtime.handling.outcome import DONE, Outcome
+from pollconsumer.runtime.handling.outcome import DONE, Outcome, made
 from pollconsumer.runtime.handling.quick_loop import QuickLoop, new_loop
 from pollconsumer.runtime.handling.timeouts import REPEAT, VERDICTS
 
 End = Callable[[Outcome], None]
+TaskOf = Callable[[Coroutine[Any, Any, Any]], asyncio.Task[Any]]
 
 END_WITHIN = 1.0
 """Seconds for cancelled tasks to finish when the loop is closed."""
@@ -38,8 +39,9 @@ class EventLoop:
         self._given: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._begun: dict[_Limited, End] = {}
         self._started: dict[object, _Limited] = {}
-        self._handling: _Handling | None = None
-        """In this thread, the last one."""
+        self._task: asyncio.Task[Any] | None = None
+        self._limited: _Limited | None = None
+        """In this thread, the last one, and its timeout, if it has any."""
         self._thread: threading.Thread | None = None
         self._closing = False
         if thread:
@@ -48,16 +50,17 @@ class EventLoop:
 
     def handle(self, coroutine: Coroutine[Any, Any, Any], timeout: float | None) -> Outcome:
         """Run a handler's coroutine in this thread, with a timeout in seconds."""
-        handling = _Handling(self._loop, coroutine) if timeout is None else _Limited(self._loop, coroutine, timeout)
-        self._handling = handling
-        task = handling.task
+        loop = self._loop
+        limited = None if timeout is None else _Limited(loop, loop.alone, coroutine, timeout)
+        task = self._task = loop.alone(coroutine) if limited is None else limited.task
+        self._limited = limited
         intruder: BaseException | None = None
-        turned = self._loop.turned
         while True:
             try:
-                if not turned(task):
-                    handling.arm()
-                    self._loop.turn_until(task)
+                if not loop.turned(task):
+                    if limited is not None:
+                        limited.arm()
+                    loop.turn_until(task)
             except OSError:
                 self._replace()
                 break
@@ -67,15 +70,28 @@ class EventLoop:
                 task.cancel()
             if task.done():
                 break
-        outcome = handling.outcome()
+        outcome = _outcome_of(task, coroutine) if limited is None else limited.outcome()
         return Outcome(intruder) if intruder is not None and outcome.error is not None else outcome
 
     def stop(self, key: object, seconds: float) -> None:
         """Cancel the handler that was started with ``key``, or that runs in this thread, after so many seconds. From
         any thread, or a signal handler."""
-        handling = self._handling if self._thread is None else self._started.get(key)
-        if handling is not None:
-            self._loop.call_soon_threadsafe(handling.hasten, seconds)
+        limited = self._limited if self._thread is None else self._started.get(key)
+        if limited is not None:
+            self._loop.call_soon_threadsafe(limited.hasten, seconds)
+        elif self._task is not None:
+            self._loop.call_soon_threadsafe(_cancel_within, self._task, seconds)
+
+    def stay(self) -> None:
+        """Handle one after the other, without anything in between that must not run within a loop, until `rest`."""
+        self._loop.stays = True
+
+    def rest(self) -> None:
+        """Let others run in this thread again. A loop whose descriptors were closed is replaced."""
+        try:
+            self._loop.rest()
+        except OSError:
+            self._replace()
 
     def start(
         self, key: object, begin: Callable[[], Coroutine[Any, Any, Any]], timeout: float | None, end: End
@@ -84,7 +100,7 @@ class EventLoop:
 
         def start() -> None:
             try:
-                handling = _Limited(self._loop, begin(), timeout)
+                handling = _Limited(self._loop, self._loop.create_task, begin(), timeout)
                 handling.arm()
             except BaseException as error:  # invalid arguments
                 end(Outcome(error))
@@ -108,6 +124,8 @@ class EventLoop:
             end(handling.outcome())
 
     def _replace(self) -> None:
+        with suppress(OSError):
+            self._loop.rest()
         _BROKEN.append(self._loop)
         self._loop = new_loop()
 
@@ -165,56 +183,59 @@ def restart_timeout() -> None:
         handling.restart()
 
 
-class _Handling:
-    """The task of a handler's coroutine."""
+def _cancel_within(task: asyncio.Task[Any], seconds: float) -> None:
+    """Cancel it after so many seconds from now."""
+    task.get_loop().call_later(seconds, _cancel, task)
 
-    __slots__ = ("_coroutine", "task")
 
-    def __init__(self, loop: QuickLoop, coroutine: Coroutine[Any, Any, Any]) -> None:
-        self._coroutine = coroutine
-        self.task = loop.task_of(coroutine)
+def _cancel(task: asyncio.Task[Any]) -> None:
+    if not task.done():
+        task.cancel()
+        _cancel_within(task, REPEAT)  # it may swallow the cancellation
 
-    def arm(self) -> None:
-        """From now on the loop turns."""
 
-    def hasten(self, seconds: float) -> None:
-        """Cancel it after so many seconds from now, if not before."""
-        self.task.get_loop().call_later(seconds, self._cancel)
-
-    def _cancel(self) -> None:
-        if not self.task.done():
-            self.task.cancel()
-            self.hasten(REPEAT)  # it may swallow the cancellation
-
-    def outcome(self) -> Outcome:
-        task = self.task
+def _outcome_of(task: asyncio.Task[Any], coroutine: Coroutine[Any, Any, Any]) -> Outcome:
+    """That of the handler whose ``coroutine`` it runs; it has ended, unless its loop is broken."""
+    try:
+        result = task.result()
+    except BaseException as error:
         if not task.done():
             task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001  # as asyncio.gather does: we say it
             with suppress(BaseException):  # its cleanup may need the loop, or raise
-                self._coroutine.close()
+                coroutine.close()
             return Outcome(OSError(errno.EBADF, "descriptors of the event loop were closed; no handler may do that"))
         if task.cancelled():
-            self._coroutine.close()  # it may not even have begun
-        try:
-            result = task.result()
-        except BaseException as error:
-            return Outcome(error)
-        return DONE if result is None else Outcome(result=result)
+            coroutine.close()  # it may not even have begun
+        return Outcome(error)
+    return DONE if result is None else made((None, result))
 
 
-class _Limited(_Handling):
-    """With a timeout in seconds, if there is one. In the loop's thread, where contexts are those of earlier ones, all
-    are."""
+class _Limited:
+    """A task of a handler's coroutine, with a timeout in seconds, if there is one. In the loop's thread, where contexts
+    are those of earlier ones, all are."""
 
-    __slots__ = ("_armed", "_due", "_fired", "_hastened", "_limited", "_loop", "_timeout", "_timer")
+    __slots__ = (
+        "_armed",
+        "_coroutine",
+        "_due",
+        "_fired",
+        "_hastened",
+        "_limited",
+        "_loop",
+        "_timeout",
+        "_timer",
+        "task",
+    )
 
-    def __init__(self, loop: QuickLoop, coroutine: Coroutine[Any, Any, Any], timeout: float | None) -> None:
+    def __init__(
+        self, loop: QuickLoop, task_of: TaskOf, coroutine: Coroutine[Any, Any, Any], timeout: float | None
+    ) -> None:
         self._loop, self._timeout = loop, timeout
         self._timer: asyncio.TimerHandle | None = None
         self._armed = self._fired = self._hastened = False
         self._due: float | None = None
         self._coroutine = coroutine
-        self._limited = self.task = loop.task_of(self.run())
+        self._limited = self.task = task_of(self.run())
 
     async def run(self) -> Outcome:
         _handling.set(self)
@@ -222,7 +243,7 @@ class _Limited(_Handling):
             self.restart()
         try:
             result = await self._coroutine
-            return DONE if result is None else Outcome(result=result)
+            return DONE if result is None else made((None, result))
         except BaseException as error:
             return Outcome(error)
         finally:
@@ -237,6 +258,7 @@ class _Limited(_Handling):
             self.arm()
 
     def hasten(self, seconds: float) -> None:
+        """Cancel it after so many seconds from now, if not before."""
         due = self._loop.time() + seconds
         if not self.task.done() and (self._due is None or due < self._due):
             self._hastened, self._due = True, due
@@ -256,7 +278,7 @@ class _Limited(_Handling):
         self._timer = self._loop.call_later(REPEAT, self._stop, task)  # it may swallow the cancellation
 
     def outcome(self) -> Outcome:
-        outcome = super().outcome()
+        outcome = _outcome_of(self.task, self._coroutine)
         if isinstance(outcome.result, Outcome):  # of `run`
             outcome = outcome.result
         if not self._fired or isinstance(outcome.error, VERDICTS):

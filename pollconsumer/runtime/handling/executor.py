@@ -51,6 +51,11 @@ class Inline(Protocol):
     def turn(self, handler: Handler, payload: dict[str, Any], context: Context | None = None) -> Outcome:
         """Run an asynchronous handler."""
 
+    def stay(self) -> None:
+        """Until `rest`, all that this thread runs are asynchronous handlers: their loop may stay the running one."""
+
+    def rest(self) -> None: ...
+
     def checked(self, error: BaseException | None) -> tuple[bool, bool]:
         """To be called after each of them, with what it raised. Returns `Handled.closed` and `Handled.leaking`."""
 

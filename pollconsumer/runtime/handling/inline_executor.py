@@ -61,15 +61,27 @@ class InlineExecutor:
                 from pollconsumer.runtime.handling.event_loop import EventLoop
 
                 self._loop = EventLoop(thread=False)
-            coroutine = handler.begin(payload, context)
+            timeout = handler.timeout
+            coroutine = handler.run(payload, context) if timeout is None else handler.begin(payload, context)
         except BaseException as error:
             return Outcome(error)
-        return self._loop.handle(coroutine, handler.timeout)
+        return self._loop.handle(coroutine, timeout)
+
+    def stay(self) -> None:
+        if self._loop is not None:
+            self._loop.stay()
+
+    def rest(self) -> None:
+        if self._loop is not None:
+            self._loop.rest()
 
     def checked(self, error: BaseException | None) -> tuple[bool, bool]:
         if os.getpid() != self._pid:
             end_stray(self._pid, error)
-        return NONE if self._table.looks_unchanged() else self._table.checked()
+        if self._table.looks_unchanged():
+            return NONE
+        self.rest()
+        return self._table.checked()
 
     def add(self, handled: Handled) -> None:
         self._finished.append(handled)

@@ -11,8 +11,9 @@ import select
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sized
 from contextlib import suppress
+from contextvars import Context
 from selectors import DefaultSelector
 from typing import Any
 
@@ -33,11 +34,15 @@ _EPOLL: Any = getattr(select, "epoll", ())
 class _Selector(DefaultSelector):
     """Its waits are exact to a fraction of a millisecond. Those of epoll are whole milliseconds, rounded up."""
 
+    _fd_to_key: Sized  # of its base class, in all versions
+
     def __init__(self) -> None:
         super().__init__()
         system: Any = getattr(self, "_selector", None)
         self.pending: Callable[[int], Any] = system.poll if isinstance(system, _EPOLL) else self.select
         """A look at what is pending: `select` makes three calls of it."""
+        self.descriptors: Sized = self._fd_to_key
+        """Those that it watches: the length of `get_map` takes a call."""
 
     def select(self, timeout: float | None = None) -> Any:
         timeout = LONGEST_SELECT if timeout is None else min(timeout, LONGEST_SELECT)
@@ -59,43 +64,88 @@ class QuickLoop(asyncio.SelectorEventLoop):
     _asyncgen_finalizer_hook: Any
     _task_factory: Any
     _closed: bool
+    _debug: bool
+    _signal_handlers: dict[int, asyncio.Handle]
 
     def __init__(self, selector: _Selector) -> None:
         super().__init__(selector)
-        self._watched, self._map = selector, selector.get_map()
+        self._watched, self._descriptors = selector, selector.descriptors
+        self._hooks = self._asyncgen_firstiter_hook, self._asyncgen_finalizer_hook
+        self._step: tuple[Callable[[], object], Context] | None = None
+        """The first one of a task, not run yet."""
+        self._kept: Any = self._keep
+        self._before: Any = None
+        """The thread's hooks, while this is its running loop for `turned`."""
+        self.stays = False
+        """Whether it stays that until `rest`, for the next one."""
 
-    def task_of(self, coroutine: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        """As `create_task`, which looks at more, unless a handler has set a factory of tasks."""
-        if self._task_factory is None and not self._closed:
+    def alone(self, coroutine: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """As `create_task`. If nothing else can be due, `turned` runs its first step."""
+        if (
+            self._ready
+            or self._scheduled
+            or len(self._descriptors) != 1  # it watches a descriptor beside the one that wakes it
+            or self._task_factory is not None
+            or self._closed
+            or self._signal_handlers
+            or self._debug
+        ):
+            return self.create_task(coroutine)
+        self.call_soon = self._kept  # type: ignore[method-assign]  # what a task calls when it is made
+        try:
             return asyncio.Task(coroutine, loop=self)
-        return self.create_task(coroutine)
+        finally:
+            del self.call_soon
+
+    def _keep(self, callback: Callable[..., object], *args: Any, context: Context | None = None) -> Any:
+        if args or context is None or self._step is not None:  # called by a signal handler, or a finalizer
+            return super().call_soon(callback, *args, context=context)
+        self._step = callback, context
+        return None
 
     def turned(self, task: asyncio.Task[Any]) -> bool:
-        """Run the one step that is ready, as a turn would. True if that was all: no turn would do more.
+        """Run the first step of one that is ``alone``, as a turn would. True if that was all: no turn would do more.
 
         False if there is or was more to do, for which the loop must run until ``task`` is done. Raises what that does:
         OSError if descriptors of the loop were closed.
         """
-        if len(self._ready) != 1 or self._scheduled or len(self._map) != 1 or self.get_debug():
-            return False  # it has a timer, or watches a descriptor beside the one that wakes it
-        hooks = sys.get_asyncgen_hooks()
-        self._thread_id = threading.get_ident()
-        sys.set_asyncgen_hooks(self._asyncgen_firstiter_hook, self._asyncgen_finalizer_hook)
-        asyncio._set_running_loop(self)  # noqa: SLF001  exported for loops
+        if self._step is None:
+            return False
+        (step, context), self._step = self._step, None
+        if self._before is None:
+            self._before = sys.get_asyncgen_hooks()
+            self._thread_id = threading.get_ident()
+            sys.set_asyncgen_hooks(*self._hooks)
+            asyncio._set_running_loop(self)  # noqa: SLF001  exported for loops
         try:
-            self._ready.popleft()._run()  # noqa: SLF001  what a turn calls
+            context.run(step)
         finally:
-            self._thread_id = None
-            asyncio._set_running_loop(None)  # noqa: SLF001  as above
-            sys.set_asyncgen_hooks(*hooks)
+            if not self.stays:
+                self._leave()
         if self._stopping:  # by the handler
             self._stopping = False
             return task.done()
-        return not (self._ready or self._scheduled or len(self._map) != 1 or self._watched.pending(0))
+        if self._ready or self._scheduled or self._signal_handlers or len(self._descriptors) != 1:
+            return False
+        return self.stays or not self._watched.pending(0)
+
+    def rest(self) -> None:
+        """It stays no longer. Raises OSError if descriptors of it were closed."""
+        self.stays = False
+        self._leave()
+        self._watched.pending(0)
+
+    def _leave(self) -> None:
+        before, self._before = self._before, None
+        if before is not None:
+            self._thread_id = None
+            asyncio._set_running_loop(None)  # noqa: SLF001  as above
+            sys.set_asyncgen_hooks(*before)
 
     def turn_until(self, task: asyncio.Task[Any]) -> None:
         """Turn until it is done, or something stops the loop: the handler, or what an earlier message left there.
         Raises as ``turned``, and SystemExit and KeyboardInterrupt of any task."""
+        self._leave()
         task.add_done_callback(self._stop_with)
         try:
             self.run_forever()
