@@ -8,6 +8,7 @@ from typing import NamedTuple
 from pollconsumer.store import rows
 from pollconsumer.store.id_text import id_text
 from pollconsumer.store.occurrences import Occurrence, occurrence_of
+from pollconsumer.store.rows import CONCURRENCY_KEY, KEYED, RECORD_KEYS
 
 
 class Holder(NamedTuple):
@@ -39,7 +40,7 @@ class Reservation:
 
     __slots__ = ("handler", "id", "lot", "payload", "row")
 
-    keys: rows.Keys = (b"", b"")
+    unique_key = concurrency_key = b""
 
     def __init__(self, lot: Lot, id: bytes, payload: bytes) -> None:  # noqa: A002  a field
         self.lot, self.id, self.payload, self.row, self.handler = lot, id, payload, lot.row, lot.handler
@@ -121,34 +122,37 @@ class Reservation:
 
 
 class KeyedReservation(Reservation):
-    """One that holds a unique key, a place of a concurrency key, or both."""
+    """A reservation of a message with a unique key, a concurrency key, or both."""
 
-    __slots__ = ("keys",)
-
-    def __init__(self, lot: Lot, id: bytes, payload: bytes, keys: rows.Keys) -> None:  # noqa: A002
-        Reservation.__init__(self, lot, id, payload)
-        self.keys = keys
+    __slots__ = ("concurrency_key", "unique_key")
 
 
 def reservations_of(queue: str, reply: Sequence[bytes], reserved_at: int, read_at: float) -> list[Reservation]:
     """Those in a step's reply: id, row and record of each, the row empty if it is the same as the last."""
-    reservations = []
-    lot, last_row, head, size = None, b"", b"", 0
-    flags, rest, keys = 0, b"", None  # of the last record that differed: its flags, what is between keys and payload
+    reservations: list[Reservation] = []
+    lot, last_row, size = None, b"", 0
+    head = b"\n"  # of the last record without keys; none begins so
+    # Of the last record that differed in more than keys: its flags, and what it has between these and its payload.
+    flags, rest, rest_size = 0, b"", 0
     for name, row, record in zip(reply[::3], reply[1::3], reply[2::3], strict=True):
         if row or lot is None or not record.startswith(head):
-            at, keys = rows.keys_in(record)
-            if row or lot is None or record[1] != flags or not record.startswith(rest, at):
+            at = keys_end = RECORD_KEYS + record[10]
+            if record[1] & CONCURRENCY_KEY:
+                keys_end += 2 + record[at + 1]
+            if row or lot is None or record[1] != flags or not record.startswith(rest, keys_end):
                 handler, payload, options, expires = rows.content(record)
-                flags, rest, last_row = record[1], record[at : len(record) - len(payload)], row or last_row
+                size = len(record) - len(payload)
+                flags, rest, rest_size, last_row = record[1], record[keys_end:size], size - keys_end, row or last_row
                 if row or lot is None or (handler, options, expires) != (lot.handler, lot.options, lot.expires):
                     lot = Lot(queue, last_row, handler, options, expires, reserved_at, read_at)
-            size = at + len(rest)
+            size = keys_end + rest_size
+            if flags & KEYED:
+                keyed = KeyedReservation(lot, name, record[size:])
+                keyed.unique_key, keyed.concurrency_key = record[RECORD_KEYS:at], record[at + 2 : keys_end]
+                reservations.append(keyed)
+                continue
             head = record[:size]
-        if keys is None:
-            reservations.append(Reservation(lot, name, record[size:]))
-        else:
-            reservations.append(KeyedReservation(lot, name, record[size:], keys))
+        reservations.append(Reservation(lot, name, record[size:]))
     return reservations
 
 

@@ -26,7 +26,7 @@ BLANK = b"\0\0\x80".ljust(HANDLER, b"\0")
 """Shown for a message without a row."""
 _READY_AT_ONCE = NEVER + b"%b" + 2 * NEVER
 """From DUE to NEXT_ATTEMPT, given the instant at which it was accepted."""
-_RECORD_HEADER = 11
+RECORD_KEYS = 11
 _RATE, _EXPIRY, _DIGEST, _OPTIONS, DIGEST_BYTES = 16, 32, 64, 128, 8
 """Flags of records alone, and the size of a digest."""
 _HEAD = struct.Struct(">cBHB")
@@ -79,7 +79,7 @@ def _rate(rate: str, key: bytes) -> bytes:
 
 def bare_record(row: bytes) -> bytes:
     """A record that has only the handler's name."""
-    return b"A".ljust(_RECORD_HEADER, b"\0") + _handler_in(row) + b"\n"
+    return b"A".ljust(RECORD_KEYS, b"\0") + _handler_in(row) + b"\n"
 
 
 def _handler_in(row: bytes) -> bytes:
@@ -89,9 +89,9 @@ def _handler_in(row: bytes) -> bytes:
 
 def content(record: bytes) -> tuple[str, bytes, bytes, int]:
     """Handler name, payload, encoded options, and expiry of a record: in epoch ms, 0 for never."""
-    at, options, expires = _RECORD_HEADER, b"", 0
+    at, options, expires = RECORD_KEYS, b"", 0
     if record[1:2] != b"\0":  # most have neither key
-        at += record[10] if len(record) >= _RECORD_HEADER else 0
+        at += record[10] if len(record) >= RECORD_KEYS else 0
         if len(record) > at + 1 and record[1] & CONCURRENCY_KEY:
             at += 2 + record[at + 1]
         if len(record) > at + 8 and record[1] & _RATE:
@@ -105,20 +105,6 @@ def content(record: bytes) -> tuple[str, bytes, bytes, int]:
             options = record[begin:at]
     handler, _, payload = record[at:].partition(b"\n")
     return handler.decode("utf-8", "replace"), payload, options, expires
-
-
-Keys = tuple[bytes, bytes]
-"""A message's unique key and its concurrency key; each b"" for none."""
-
-
-def keys_in(record: bytes) -> tuple[int, Keys | None]:
-    """Where the keys of a readable record end, and they, if it has any."""
-    at = _RECORD_HEADER + record[10]
-    unique_key = record[_RECORD_HEADER:at]
-    if record[1] & CONCURRENCY_KEY:
-        begin, at = at + 2, at + 2 + record[at + 1]
-        return at, (unique_key, record[begin:at])
-    return at, (unique_key, b"") if unique_key else None
 
 
 def attempts(row: bytes) -> int:
@@ -257,7 +243,7 @@ def read_row(row: bytes, record: bytes | None = None) -> Row:
 
 def read_record(record: bytes) -> Row:
     """The row of a message that has only a record: ready, never reserved."""
-    record = record.ljust(_RECORD_HEADER, b"\0")
+    record = record.ljust(RECORD_KEYS, b"\0")
     accepted = int.from_bytes(record[4:10], "big")
     handler, *_ = content(record)
     priority = (record[2] << 8 | record[3]) - 32768

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import chain, islice
+from itertools import chain
 from typing import Any, NamedTuple
 
 from pollconsumer.store import rows
@@ -125,7 +125,7 @@ class Share:
                 following = 0 if outgoing else number + 1
         self.completed = number
         if flags & rows.KEYED:
-            self._add_keys([reservation for reservation, *_ in done], self.runs[runs_before:])
+            self._add_keys(done, self.runs[runs_before:])
 
     def _leave(self, reservation: Reservation, number: int, extra: Extra | None, ended: float) -> list[bytes]:
         """What this one leaves, if it is an occurrence or leaves anything else. Returns a list of its result."""
@@ -139,14 +139,14 @@ class Share:
             self.left.append((number, ms, outgoing, which, results))
         return results
 
-    def _add_keys(self, reservations: Iterable[Reservation], runs: Iterable[Run]) -> None:
-        held = iter([reservation.keys for reservation in reservations])
+    def _add_keys(self, done: Sequence[Done], runs: Iterable[Run]) -> None:
+        at = 0
         for row, _, ids, keys in runs:
-            unique, concurrency = zip(*islice(held, len(ids)), strict=True)
+            of_run, at = done[at : at + len(ids)], at + len(ids)
             if row[rows.FLAGS] & rows.UNIQUE_KEY:
-                keys += unique
+                keys += [each[0].unique_key for each in of_run]
             if row[rows.FLAGS] & rows.CONCURRENCY_KEY:
-                keys += concurrency
+                keys += [each[0].concurrency_key for each in of_run]
 
     def has_outgoing(self) -> bool:
         """Whether a completion leaves follow-ups."""

@@ -162,14 +162,14 @@ MUTATIONS: tuple[Mutation, ...] = (
     _lua(
         "parts/reserve_unusual",
         "places of a concurrency key",
-        "has_place = taken[key] < limits_of[i]",
+        "has_place = taken[key] < concurrency(record)",
         "has_place = true",
     ),
-    _lua("parts/reserve", "places of a concurrency key", "(not key or taken[key] < limits_of[i]) and ", ""),
-    _lua("parts/let_go", "places given back", "if taken[key] > 0 then taken[key] = taken[key] - 1 end", ""),
-    _lua("parts/let_go", "places given back to those in line", "  free_places(freed)\n", ""),
+    _lua("parts/reserve", "places of a concurrency key", "(not key or taken[key] < like[2]) and ", ""),
+    _lua("parts/settle", "places given back", "taken[key] = (number or 0) - 1", "taken[key] = number or 0"),
+    _lua("parts/let_go", "places given back to those in line", "  count_places()\n  write_places()\n", ""),
     _lua(
-        "parts/write_places", "places written", "if at > 0 then redis.call('HSET', places_taken, unpack(left)) end", ""
+        "parts/place_counts", "places written", "if at > 0 then redis.call('HSET', places_taken, unpack(left)) end", ""
     ),
     _lua("step", "pause", " and redis.call('EXISTS', paused) == 0", ""),
     _lua("parts/limits", "most in flight", "tonumber(most) - redis.call('ZCARD', in_flight)", "tonumber(most)"),

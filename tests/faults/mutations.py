@@ -106,6 +106,7 @@ NEAREST = {
     "unreserve": ["rates", "recovering", "wire", "at_most_once"],
     "wire": ["cluster", "rights"],
     "upkeep": ["rights", "foreign_data"],
+    "place_counts": ["concurrency_keys"],
     "withdraw": ["leases"],
     "write_places": ["concurrency_keys", "rates"],
 }

@@ -119,7 +119,7 @@ def test_each_of_those_reserved_at_once_is_as_it_was_enqueued_and_as_if_it_were_
     for each, kind in zip(every, kinds, strict=True):
         found = reserved[each.id]
         assert (found.handler, found.payload) == (each.handler, each.payload)
-        assert found.keys == (each.key.encode(), each.concurrency_key.encode())
+        assert (found.unique_key, found.concurrency_key) == (each.key.encode(), each.concurrency_key.encode())
         assert found.row == store.wire.command("HGET", look.key("rows"), each.id)
         assert found.attempt == 1 + (kind == RETRIED)
         assert rows.read_row(found.row).priority == each.priority

@@ -34,7 +34,7 @@ local function skip(id, row)
   if record then free_keys({id}, {unique_key(record)}) end
   local _, key = concurrency(has_flag(byte(row, FLAGS), CONCURRENCY) and record_of(id))
   if key then
-    free_places({key})
+    free_place(key)
     freed[#freed + 1] = key
   end
   redis.call('HSET', rows, id, set(row, ENDING, 'd', ENDED, be6(now)))
@@ -52,7 +52,7 @@ for i = #order, 1, -1 do
   if not row then
     -- The step that pops it handles the missing row.
     local _, key = concurrency(record_of(id))
-    if key then free_places({key}) end
+    if key then free_place(key) end
     redis.call('ZREM', in_flight, id)
     redis.call('LPUSH', ready, id)
     orphans[#orphans + 1] = id

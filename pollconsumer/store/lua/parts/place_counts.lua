@@ -1,28 +1,47 @@
--- NEEDS places
+-- NEEDS places lists
 -- Places of concurrency keys that a step frees and takes: read once for each key, and written once, if their number differs.
 
-local counted, stored, taken = {}, {}, {}  -- keys; places taken by key, before the step and now
+-- Keys, and the places taken before the step; how many keys were read; by key, the places taken now. Of a key that was not read:
+-- how many more than before.
+local counted, stored, known_keys, taken = {}, {}, 0, {}
 local given_up = {}  -- keys with a place that was offered to a message which must wait for its rate
 
--- Read the numbers of `keys`, in which a key may repeat.
-local function count_places(keys)
-  local unknown, count = {}, 0
-  for i = 1, #keys do
-    local key = keys[i]
-    if not stored[key] then
-      count = count + 1
-      unknown[count], stored[key] = key, 0
-    end
-  end
-  if count == 0 then return end
-  local found, numbers, before = redis.call('HMGET', places_taken, unpack(unknown)), {[false] = 0}, #counted
-  for i = 1, count do
-    local text, key = found[i], unknown[i]
+-- Read the numbers of keys that were not read before.
+local function count_places()
+  if known_keys == #counted then return end
+  local found, numbers = redis.call('HMGET', places_taken, unpack(counted, known_keys + 1)), {[false] = 0}
+  for i = 1, #found do
+    local text, key = found[i], counted[known_keys + i]
     local number = numbers[text]
     if not number then
       number = tonumber(text) or 0
       numbers[text] = number
     end
-    stored[key], taken[key], counted[before + i] = number, number, key
+    stored[known_keys + i] = number
+    number = number + taken[key]
+    taken[key] = number > 0 and number or 0
   end
+  known_keys = #counted
+end
+
+local function write_places()
+  local left, none, at = {}, {}, 0
+  for i = 1, known_keys do
+    local key = counted[i]
+    local number = taken[key]
+    if number ~= stored[i] then
+      if number > 0 then
+        left[at + 1], left[at + 2] = key, number
+        at = at + 2
+      else
+        none[#none + 1] = key
+      end
+    end
+  end
+  if at > 2 * FEW then
+    left[at + 1], left[at + 2] = LONG, 1
+    none[#none + 1] = LONG
+  end
+  if at > 0 then redis.call('HSET', places_taken, unpack(left)) end
+  if #none > 0 then redis.call('HDEL', places_taken, unpack(none)) end
 end

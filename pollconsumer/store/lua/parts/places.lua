@@ -64,28 +64,16 @@ local function offer_places(key)
   return offered
 end
 
--- Free a place of each of `freed`, in which a key may repeat.
-local function free_places(freed)
-  local keys, count = {}, {}
-  for i = 1, #freed do
-    local key = freed[i]
-    if not count[key] then keys[#keys + 1] = key end
-    count[key] = (count[key] or 0) + 1
-  end
-  local taken, left, none = redis.call('HMGET', places_taken, unpack(keys)), {}, {}
-  for i = 1, #keys do
-    local still = (tonumber(taken[i]) or 0) - count[keys[i]]
-    if still > 0 then left[#left + 1], left[#left + 2] = keys[i], still else none[#none + 1] = keys[i] end
-  end
-  if #left > 0 then redis.call('HSET', places_taken, unpack(left)) end
-  if #none > 0 then redis.call('HDEL', places_taken, unpack(none)) end
+local function free_place(key)
+  local left = (tonumber(redis.call('HGET', places_taken, key)) or 0) - 1
+  if left > 0 then redis.call('HSET', places_taken, key, left) else redis.call('HDEL', places_taken, key) end
 end
 
 -- Return a message from being in flight, with its new row.
 local function return_to_queue(id, row)
   local _, key = concurrency(has_flag(byte(row, FLAGS), CONCURRENCY) and readable(redis.call('HGET', records, id)))
   if key then
-    free_places({key})
+    free_place(key)
     local number = FIRST_NUMBER - redis.call('HINCRBY', counters, 'stood in line', 1)
     local stands, entry = waiting_row(id, row, key, number)
     redis.call('HSET', rows, id, stands)

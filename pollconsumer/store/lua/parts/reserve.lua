@@ -4,11 +4,6 @@
 local MOST_LOOKED_AT = 100
 local ASIDE_MS = 60000
 
--- A sorted set of up to 128 short members is a list, which each insertion searches from its beginning. A long one, added
--- first and removed at once, makes it a skip list until it is empty. It pays from some twenty on.
-local LONG = 'longer than a server would keep in a list: see zset-max-listpack-value'
-local FEW = 16
-
 local new_rows, flight = {}, {0, LONG}
 local seen = {}  -- ids popped
 local hard_end = now + tonumber(ARGV[4])
@@ -77,12 +72,13 @@ local waits_for_rate, charged, keep_ledgers = nil, nil, nil  -- once a message h
 -- Returns whether any of `ids` could not be reserved: another may take its place.
 local function reserve_popped(ids)
   local passed_over, look_at, put_aside = false, nil, nil  -- functions once a message is unusual
-  local keyed, keys_of, limits_of = nil, nil, nil  -- once a message has a key: rows, concurrency keys and limits by position
+  local keyed, keys_of = nil, nil  -- once a message has a key: rows with limits, and concurrency keys, by position
   local found_rows = redis.call('HMGET', rows, unpack(ids))
   local found_records = redis.call('HMGET', records, unpack(ids))
   for i = 1, #ids do
     local id, row, record, ends, handler_begins, head, known, flags = ids[i], nil, nil, nil, nil, nil, nil, nil
-    if not (keyed and keyed[i]) then
+    local like = keyed and keyed[i]
+    if not like then
       head = not found_rows[i] and head_of(found_records[i])
       known = head and not seen[id] and rows_by_head[head]
       if not known then
@@ -91,12 +87,13 @@ local function reserve_popped(ids)
         flags = ends and byte(record, RECORD_FLAGS)
         if flags and not keyed and flags % RECORD_ALONE > LARGE then
 -- PART reserve_keyed
+          like = keyed[i]
         end
       end
     end
-    if keyed and keyed[i] then
+    if like then
       local key = keys_of[i]
-      known = not seen[id] and (not key or taken[key] < limits_of[i]) and keyed[i]
+      known = not seen[id] and (not key or taken[key] < like[2]) and like[1]
       if known and key then taken[key] = taken[key] + 1 end
       if not known and not ends then
         record, ends, handler_begins = readable(found_records[i])

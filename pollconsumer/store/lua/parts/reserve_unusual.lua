@@ -73,7 +73,7 @@ look_at = function(i, id, row, record, ends, handler_begins)
         given_up[#given_up + 1] = key
       end
     elseif key then
-      has_place = taken[key] < limits_of[i]
+      has_place = taken[key] < concurrency(record)
       if not has_place then
         number = (number or FIRST_NUMBER + redis.call('HINCRBY', counters, 'stood in line', #ids) - #ids) + 1
         waiting_rows[#waiting_rows + 1] = id

@@ -1,7 +1,7 @@
 -- The first part of a step: settle. Its ARGV are a step's.
 
--- What is freed: unique keys, with the ids of those that held them, and concurrency keys. Ids whose large record is dropped.
-local holders, unique, freed, dropped = {}, {}, {}, {}
+-- Unique keys that are freed, and the ids of their holders. Ids whose large record is dropped.
+local holders, unique, dropped = {}, {}, {}
 
 -- Hot path: completions. Those with keys, a result or follow-ups cost more, and leave the others as quick.
 if completions > 0 then
@@ -20,7 +20,7 @@ if completions > 0 then
     end
   end
   local found_rows = redis.call('HMGET', rows, unpack(ids))
-  local new_rows, gone, ended, refused, count, held, places = {}, {}, {}, {}, 0, 0, 0
+  local new_rows, gone, ended, refused, count, held = {}, {}, {}, {}, 0, 0
   i = 0
   for r = 1, #runs do
     at = runs[r]
@@ -46,8 +46,10 @@ if completions > 0 then
             holders[held], unique[held] = id, argv[key_at + k]
           end
           if place_at then
-            places = places + 1
-            freed[places] = argv[place_at + k]
+            local key = argv[place_at + k]
+            local number = taken[key]
+            if not number then counted[#counted + 1] = key end
+            taken[key] = (number or 0) - 1
           end
           if large then dropped[#dropped + 1] = id end
           if checkpoint then redis.call('HDEL', checkpoints, id) end
@@ -76,6 +78,6 @@ local released, uncharged = {}, {}  -- uncharged: see refunds.lua
 if others <= #ARGV then
 -- PART settle_otherwise
 end
-if #uncharged + #unique + #freed + #dropped + #released > 0 then
+if #uncharged + #unique + #counted + #dropped + #released > 0 then
 -- PART let_go
 end

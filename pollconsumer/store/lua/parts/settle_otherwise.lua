@@ -49,5 +49,6 @@ for i = 1, #keyed do
     holders[#holders + 1], unique[#unique + 1] = keyed[i], unique_key(record)
   end
   local _, key = concurrency(record)
-  freed[#freed + 1] = key
+  if key and not taken[key] then counted[#counted + 1] = key end
+  if key then taken[key] = (taken[key] or 0) - 1 end
 end

@@ -24,7 +24,7 @@ local function stops_here(id, row, now, freed)
   if record and has_flag(flags, UNIQUE) then free_keys({id}, {unique_key(record)}) end
   local _, key = concurrency(record)
   if key then
-    free_places({key})
+    free_place(key)
     freed[#freed + 1] = key
   end
   if has_flag(flags, LARGE) then redis.call('HDEL', records, id) end
