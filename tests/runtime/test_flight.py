@@ -12,7 +12,7 @@ from pollconsumer.runtime.launch.shared_memory import entries
 from pollconsumer.runtime.launch.shared_memory.entries import Held
 from pollconsumer.runtime.launch.shared_memory.flight import Flight
 from pollconsumer.runtime.launch.shared_memory.progress import Counts, Progress
-from pollconsumer.runtime.launch.shared_memory.series import Series
+from pollconsumer.runtime.launch.shared_memory.series import BEGUN, Series
 from pollconsumer.store.reservations import Lot, Reservation
 
 if TYPE_CHECKING:
@@ -94,6 +94,11 @@ def lay(flight: Flight, *names: str, last: bool = False) -> list[Reservation]:
     return laid
 
 
+def begin(flight: Flight) -> None:
+    """The next one of the series."""
+    flight.series.counts[BEGUN] += 1
+
+
 def left_behind(flight: Flight) -> str:
     """Ids; of those that have ended in capitals."""
     return "".join(each.id.decode().upper() if each.ended else each.id.decode() for each in flight.left_behind())
@@ -103,10 +108,10 @@ def test_of_a_series_what_has_begun_stays_until_it_is_settled() -> None:
     flight = Progress().flight
     first, second, _ = lay(flight, "a", "b", "c")
     assert left_behind(flight) == ""
-    flight.series.begin()
+    begin(flight)
     assert (left_behind(flight), flight.the_one()) == ("a", first)
     flight.series.end()
-    flight.series.begin()
+    begin(flight)
     assert (left_behind(flight), flight.in_hand(), flight.ids("mail")) == ("Ab", [second], {b"a", b"b"})
     flight.settled()
     assert (left_behind(flight), flight.ids("mail"), flight.ids("other")) == ("b", {b"b"}, set())
@@ -119,11 +124,11 @@ def test_of_a_series_what_has_begun_stays_until_it_is_settled() -> None:
 def test_what_follows_in_a_series_leaves_alone_what_is_not_settled() -> None:
     flight = Progress().flight
     lay(flight, "a", "b", "c")
-    flight.series.begin()
+    begin(flight)
     flight.series.end()
     flight.enter(reservation(b"x"), last=False)
     lay(flight, "d", "e", last=True)
-    flight.series.begin()
+    begin(flight)
     assert left_behind(flight) == "xAd"
     assert [each.last for each in flight.left_behind()] == [False, False, True]
     assert {each.id for each in flight.in_hand()} == {b"x", b"d"}
@@ -133,11 +138,11 @@ def test_what_follows_in_a_series_leaves_alone_what_is_not_settled() -> None:
 def test_what_leaves_a_series_makes_room_for_what_follows() -> None:
     flight = Progress().flight
     first, *_ = lay(flight, "a", "b")
-    flight.series.begin()
+    begin(flight)
     flight.leave(first)
     assert left_behind(flight) == ""
     [other] = lay(flight, "c")
-    flight.series.begin()
+    begin(flight)
     assert (left_behind(flight), flight.the_one()) == ("c", other)
 
 
@@ -148,7 +153,7 @@ def test_a_series_has_every_place_again_once_all_of_it_is_settled() -> None:
         laid = [Reservation(Lot("q" * 255, bytes(62), "h" * 255, b"", 0, 0, 0.0), b"i" * 255, b"{}")] * room
         series.lay(laid, [entries.head("h" * 255, "q" * 255, 255, last=False) + b"i" * 255] * room)
         for _ in range(room):
-            series.begin()
+            series.counts[BEGUN] += 1
             series.end()
         assert room == Series.MOST
         assert series.room() == 0

@@ -175,7 +175,7 @@ class Installation:
         """Launches that hold a lease, and those that were killed while they did."""
         self.broken_at = -1e9
         """When somebody broke a lease the last time."""
-        self._begun: dict[tuple[Process, str], Reservation] = {}
+        self._flights: dict[Process, Flight] = {}
         """The last one of each message that a launch began to handle, for handlers that are told nothing of it."""
         self.messages: list[str] = []
         """Ids that producers have sent."""
@@ -224,7 +224,7 @@ class Installation:
             rules.overrun_target,
         )
         executor = OneSlot(process) if rules.slots == 1 else Slots(process, rules.slots)
-        self._note_begun(process, launch.progress.flight)
+        self._flights[process] = launch.progress.flight
         return consume(launch, options, around(process, self.handlers(process)), [], executor)
 
     def _move(self, process: Process) -> int:
@@ -260,22 +260,6 @@ class Installation:
 
     # Handlers
 
-    def _note_begun(self, process: Process, flight: Flight) -> None:
-        enter, begin = flight.enter, flight.series.begin
-
-        def enter_and_note(reservation: Reservation, *, last: bool) -> None:
-            self._begun[process, reservation.name] = reservation
-            enter(reservation, last=last)
-
-        def begin_and_note() -> None:
-            begin()
-            [reservation] = flight.series.in_hand()
-            self._begun[process, reservation.name] = reservation
-
-        # Each path of a launch calls one of these before a handler.
-        flight.enter = enter_and_note  # type: ignore[method-assign]
-        flight.series.begin = begin_and_note  # type: ignore[method-assign]
-
     def handlers(self, process: Process) -> dict[str, Handler]:
         soon = Backoff(first="50ms", factor=1, most="50ms", jitter=0)
 
@@ -289,7 +273,8 @@ class Installation:
             return Handler(name, run, takes_context=True, max_attempts=attempts, retry=soon, **options)
 
         def run_bare(payload: dict[str, Any], _: Context | None) -> Any:
-            reservation = self._begun[process, payload["id"]]
+            in_hand = self._flights[process].in_hand()
+            reservation = next(each for each in in_hand if each.name == payload["id"])
             return self._execute(process, reservation, payload, partial(behave, process, reservation, payload))
 
         return {

@@ -18,6 +18,7 @@ from pollconsumer.runtime.handling.executor import NONE, Attempt, Handled
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.handling.outcome import DONE
 from pollconsumer.runtime.launch.shared_memory import entries
+from pollconsumer.runtime.launch.shared_memory.series import BEGUN, ENDED
 from pollconsumer.store import rows
 
 if TYPE_CHECKING:
@@ -75,7 +76,9 @@ class PlainPath:
         lot, queue, handled = None, "", 0
         once = False  # whether the last one is handled at most once and not settled
         now = clock()
-        for reservation in self._line_up(reserved, min(most, series.room()), inline, ways):
+        line, counts = self._line_up(reserved, min(most, series.room()), inline, ways), series.counts
+        begun = counts[BEGUN]
+        for reservation in line:
             if not (is_trusted() and not interrupted() and now + margin < stop_before):
                 break
             if reservation.lot is not lot:
@@ -108,7 +111,7 @@ class PlainPath:
                 once = False
                 if not self._exchange.begin(reservation):
                     break
-            series.begin()
+            counts[BEGUN] = begun = begun + 1
             started = clock()
             outcome = way.handle(payload, context)
             error = None if outcome is DONE else outcome.error
@@ -119,7 +122,7 @@ class PlainPath:
                 attempt = Attempt(reservation, way.handler, payload, context)
                 inline.add(Handled(attempt, started, ended, outcome, *damages))
                 break
-            series.end()
+            counts[ENDED] = begun
             way.lasted.append(ended - started)
             if context is not None:
                 context.end()
