@@ -105,7 +105,7 @@ NEAREST = {
     "unique_keys": ["unique_keys"],
     "unreserve": ["rates", "recovering", "wire", "at_most_once"],
     "wire": ["cluster", "rights"],
-    "upkeep": ["rights", "foreign_data"],
+    "upkeep": ["recovering", "rights"],
     "place_counts": ["concurrency_keys"],
     "withdraw": ["leases"],
     "write_places": ["concurrency_keys", "rates"],
