@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pollconsumer.core.errors import ConfigurationError
-from pollconsumer.runtime.drafts import Draft
 from pollconsumer.runtime.handling.context import Context
 from pollconsumer.runtime.handling.hooks import Hooks
+
+if TYPE_CHECKING:
+    from pollconsumer.runtime.drafts import Draft
 
 H = TypeVar("H", bound="Callable[..., object]")
 Before = TypeVar("Before", bound="Callable[[Context], object]")

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 from pollconsumer.core.errors import BadData, UsageError
 from pollconsumer.core.message import NewMessage, encode_payload
 from pollconsumer.core.notation.instants import datetime_of
-from pollconsumer.runtime.drafts import BeforeEnqueue, drafted
 from pollconsumer.runtime.handling.shield import Shield
 from pollconsumer.runtime.messages import Defaults, SendOptions, new_message
 
 if TYPE_CHECKING:
     from pollconsumer.core.progress import Progress
+    from pollconsumer.runtime.drafts import BeforeEnqueue
 
 MOST_ENQUEUED, MOST_BYTES = 1000, 16 * 1024**2
 """Limits per completion, so that its script does not block the server for long."""
@@ -211,6 +211,8 @@ class Context:
             options["headers"] = {**self.headers, **(options.get("headers") or {})}
         message = defaults.rated(new_message(handler, payload or {}, **options))
         if self._situation.before_enqueue:
+            from pollconsumer.runtime.drafts import drafted
+
             message = drafted(message, self._situation.before_enqueue)
         if self._settled and self._situation.send is not None:
             with Shield():

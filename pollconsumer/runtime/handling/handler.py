@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from inspect import iscoroutine
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pollconsumer.core.notation.timespan import DAY
 from pollconsumer.core.retry import Backoff, RetryPolicy
-from pollconsumer.runtime.drafts import BeforeEnqueue
 from pollconsumer.runtime.handling.arguments import Arguments
 from pollconsumer.runtime.handling.context import Context
 from pollconsumer.runtime.handling.hooks import Hooks, Run, hooked, hooked_coroutine
 from pollconsumer.runtime.handling.outcome import DONE, Outcome, made
 from pollconsumer.runtime.messages import Defaults
+
+if TYPE_CHECKING:
+    from pollconsumer.runtime.drafts import BeforeEnqueue
 
 MAX_ATTEMPTS = 5
 RESULT_TTL = DAY

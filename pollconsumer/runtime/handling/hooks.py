@@ -10,12 +10,14 @@ import os
 from collections.abc import Callable, Coroutine
 from contextvars import copy_context
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pollconsumer.runtime.drafts import BeforeEnqueue
 from pollconsumer.runtime.handling.context import Context
 from pollconsumer.runtime.handling.outcome import describe
 from pollconsumer.runtime.handling.stray_forks import end_stray
+
+if TYPE_CHECKING:
+    from pollconsumer.runtime.drafts import BeforeEnqueue
 
 Run = Callable[[dict[str, Any], Context | None], Any]
 RunAsync = Callable[[dict[str, Any], Context | None], Coroutine[Any, Any, Any]]
