@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from pollconsumer.core.errors import LeaseLost
 from pollconsumer.store import rows
+from pollconsumer.store.connecting.patience import SYSTEM_CLOCKS, Clocks
 from pollconsumer.store.connecting.replies import Unanswered
 from pollconsumer.store.occurrences import Previous, read_previous
 from pollconsumer.store.reservations import DeadLetter, Holder, Reservation, dead_letters_of, reservations_of
@@ -16,6 +16,7 @@ from pollconsumer.store.steps import Promoted, Run, Share, Stepped
 from pollconsumer.store.upkeep import Upkeep
 
 if TYPE_CHECKING:
+    from pollconsumer.store.connecting.wire import Wire
     from pollconsumer.store.reports import Reports
 
 PROMOTE_BATCH = 250
@@ -23,6 +24,11 @@ PROMOTE_BATCH = 250
 
 
 class RedisStore(Upkeep):
+    def __init__(self, wire: Wire, namespace: str, clocks: Clocks = SYSTEM_CLOCKS) -> None:
+        super().__init__(wire, namespace, clocks)
+        self._beginnings: dict[tuple[str, Holder], tuple[Any, ...]] = {}
+        """The command that begins a message, without its arguments."""
+
     def give_up(
         self,
         holder: Holder,
@@ -175,17 +181,20 @@ class RedisStore(Upkeep):
     def begin(self, holder: Holder, reservation: Reservation, completed: Iterable[Run]) -> list[bytes]:
         """Record that a message is handled at most once, before it is, and settle those ``completed`` before it, which
         leave and free nothing. Returns ids of stale reservations. LeaseLost if a newer launch has announced itself."""
-        row = rows.begun(reservation.row)
-        begins = (reservation.id, reservation.row, row)
-        args = [
-            holder.lineage,
-            holder.fence,
-            *begins,
-            *chain.from_iterable((name, old, new) for old, new, ids, _ in completed for name in ids),
-        ]
-        stale: list[bytes] = self.wire.run("begin", self.keys, reservation.queue, args)
-        if reservation.id not in stale:
-            reservation.row = row
+        queue, name, row, begun = reservation.queue, reservation.id, reservation.row, rows.begun(reservation.row)
+        head = self._beginnings.get((queue, holder))
+        if head is None:
+            script = self.wire.scripts["begin"]
+            args = [holder.lineage, holder.fence]
+            head = self.wire.script(script, self.keys.of_script(script, queue), args)
+            self._beginnings[queue, holder] = head
+        command = (*head, name, row, begun)
+        for old, new, ids, _ in completed:
+            for each in ids:
+                command += (each, old, new)
+        stale: list[bytes] = self.wire.all([command])[0]
+        if name not in stale:
+            reservation.row = begun
         return stale
 
     def checkpoint(

@@ -9,6 +9,9 @@ from typing import Any, NamedTuple
 from pollconsumer.store import rows
 from pollconsumer.store.reservations import DeadLetter, Reservation
 
+_FREEING = ~rows.BEGUN & 255
+"""The flags of rows whose completion frees or drops something."""
+
 Extra = tuple[int, bytes, bytes]
 """What a completion leaves in addition to its row: a result, with the ms to keep it before it, and follow-ups; each b""
 for none."""
@@ -93,6 +96,18 @@ class Share:
         self.occurred: set[bytes] = set()
         """The recurrences of which occurrences are completed."""
 
+    @classmethod
+    def of_one(cls, done: Done) -> Share | None:
+        """One completion, if it leaves and frees nothing: `complete` takes twice as long. None otherwise."""
+        reservation, started, ended, extra = done
+        row, name = reservation.row, reservation.id
+        if extra is not None or row[rows.FLAGS] & _FREEING or name.endswith(b"Z"):
+            return None
+        share = cls(reservation.queue)
+        new_row = rows.completed(row, reservation.server_ms(started), reservation.server_ms(ended))
+        share.runs, share.completed = [(row, new_row, [name], [])], 1
+        return share
+
     def complete(self, done: Sequence[Done]) -> None:
         """Those of this queue, in the order in which they ended. Hot path: brief messages that were enqueued together
         differ in nothing but their ids."""
@@ -154,8 +169,7 @@ class Share:
 
     def is_bare(self) -> bool:
         """Whether all of it is completions that leave and free nothing, as `RedisStore.begin` takes them."""
-        freeing = ~rows.BEGUN & 255
-        return not (self.left or self.settlements or any(row[rows.FLAGS] & freeing for row, *_ in self.runs))
+        return not (self.left or self.settlements or any(row[rows.FLAGS] & _FREEING for row, *_ in self.runs))
 
     def packed(self) -> list[Any]:
         """The settlements, for `step.lua`."""

@@ -8,14 +8,18 @@ import pytest
 
 from pollconsumer.core.errors import LeaseLost
 from pollconsumer.core.lifecycle import State
-from tests.store.acting import QUEUE, Launch, Looking, message, names, release, retry
+from pollconsumer.store import rows
+from pollconsumer.store.reservations import Reservation
+from pollconsumer.store.steps import Share
+from tests.store.acting import HOUR, QUEUE, Launch, Looking, message, names, release, retry
 from tests.store.servers import snapshot
 
 if TYPE_CHECKING:
     from pollconsumer.store.interventions import Interventions
     from pollconsumer.store.reading.inspector import Inspector
     from pollconsumer.store.redis_store import RedisStore
-    from pollconsumer.store.reservations import DeadLetter, Reservation
+    from pollconsumer.store.reservations import DeadLetter
+    from pollconsumer.store.steps import Done
 
 
 def begun(launch: Launch) -> Reservation:
@@ -60,6 +64,25 @@ def test_those_before_it_are_completed_in_the_same_round_trip(store: RedisStore,
     assert before == a.row
     assert launch.complete(a, b, c).stale == []
     assert look.finished() == ["a", "c", "b"]
+
+
+def test_one_completion_alone_is_what_it_is_among_others(store: RedisStore) -> None:
+    store.enqueue([message("a"), message("b", key="key"), message("c")])
+    launch = Launch(store)
+    a, b, c = launch.reserve(3)
+    launch.begin(a)
+    bare: list[Done] = [(a, 0.0, 0.001, None), (c, 0.001, 1.5, None)]
+    for done in bare:
+        share = Share(QUEUE)
+        share.complete([done])
+        alone = Share.of_one(done)
+        assert alone is not None
+        assert (alone.packed(), alone.queue) == (share.packed(), QUEUE)
+        assert alone.is_bare()
+    occurrence = Reservation.alone(QUEUE, b"x@2026-01-01T00:00:00Z", a.row, rows.bare_record(a.row))
+    others: list[Done] = [(b, 0.0, 0.0, None), (c, 0.0, 0.0, (HOUR, b"1", b"")), (occurrence, 0.0, 0.0, None)]
+    for done in others:
+        assert Share.of_one(done) is None
 
 
 def test_one_before_it_that_was_taken_over_is_reported_and_does_not_keep_it_from_beginning(

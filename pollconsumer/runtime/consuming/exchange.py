@@ -26,6 +26,7 @@ from pollconsumer.store.steps import Promoted, Share, Stepped
 
 if TYPE_CHECKING:
     from pollconsumer.store.reports import Reports
+    from pollconsumer.store.steps import Done
 
 TRIM_EVERY = 500
 PROMOTE_EVERY = 0.01
@@ -145,9 +146,16 @@ class Exchange:
             self._send([*shares.values()])
             self._flight.settled()
 
-    def begin(self, reservation: Reservation) -> bool:
-        """Record, before it is handled, that it is handled at most once; settle outcomes. False if the reservation is
-        stale, or waits for a lost node."""
+    def begin(self, reservation: Reservation, done: Sequence[Done] = ()) -> bool:
+        """Record, before it is handled, that it is handled at most once; settle outcomes, those of its queue that are
+        ``done`` last. False if the reservation is stale, or waits for a lost node."""
+        if len(done) == 1 and reservation.queue not in self._limits and self._settling.is_empty():  # hot path
+            alone = Share.of_one(done[0])
+            if alone is not None:
+                self._settling.handled += 1
+                return self._begin(reservation, alone)
+        if done:
+            self._settling.complete(done)
         shares = self._settling.take()
         share = shares.pop(reservation.queue, None) or Share(reservation.queue)
         # Where limits hold, a completion makes room, and wakes another launch: only a step looks at that.
@@ -159,7 +167,8 @@ class Exchange:
     def _begin(self, reservation: Reservation, share: Share) -> bool:
         stale = self._store.begin(self._launch.holder, reservation, share.runs)
         self._flight.settled()
-        self._settled([share], stale)
+        self._tell_stale(stale)
+        self._completed([share])
         return reservation.id not in stale
 
     def put_off(self, reservation: Reservation) -> None:
@@ -255,13 +264,20 @@ class Exchange:
         self._settling.add_dead_letter(message, problem)
 
     def _settled(self, shares: list[Share], stale: list[bytes]) -> None:
+        self._tell_stale(stale)
+        for share in shares:
+            if share.has_outgoing():
+                self._send_outgoing(share.queue)
+        self._completed(shares)
+
+    def _tell_stale(self, stale: list[bytes]) -> None:
         if stale:
             self._settling.pass_over(stale)
             self._emit(ReservationsLost(tuple(map(id_text, stale))))
+
+    def _completed(self, shares: list[Share]) -> None:
         for share in shares:
             self._untrimmed += share.completed
-            if share.has_outgoing():
-                self._send_outgoing(share.queue)
         if self._untrimmed >= TRIM_EVERY:
             self._untrimmed = 0
             for share in shares:

@@ -105,11 +105,8 @@ class PlainPath:
                 context = self._context_of(reservation)
             del reserved[0]
             if way.at_most_once:
-                if done:
-                    settling.complete(done)
-                    done = []
-                once = False
-                if not self._exchange.begin(reservation):
+                before, done, once = done, [], False
+                if not self._exchange.begin(reservation, before):
                     break
             counts[BEGUN] = begun = begun + 1
             started = clock()

@@ -16,7 +16,7 @@ from pollconsumer.runtime.launch.leaving import EXIT_WITHIN
 from pollconsumer.runtime.launch.shared_memory.progress import Progress
 from pollconsumer.runtime.launch.watchdog import EXIT_CODE
 from pollconsumer.runtime.store_opener import StoreOpener
-from pollconsumer.store.connecting.patience import Clocks, Patience, answer_within
+from pollconsumer.store.connecting.patience import COMMAND_TIMEOUT, Clocks, Patience, answer_within
 
 if TYPE_CHECKING:
     from pollconsumer.runtime.launch.pinging import Pinger
@@ -114,6 +114,9 @@ class WindowPatience(Patience):
 
     def for_one_answer(self, blocking: float = 0.0) -> float:
         """Shorter at the end: a server that does not answer must not keep the launch beyond its grace."""
+        is_open = self._until is None and not self._interrupted()
+        if is_open and blocking == 0 and self._clocks.monotonic() + COMMAND_TIMEOUT < self._window().stop_before:
+            return COMMAND_TIMEOUT  # hot path: long before the end
         left = self.left()
         timeout = answer_within(left) + blocking
         if timeout <= left:

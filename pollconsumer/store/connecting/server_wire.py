@@ -174,6 +174,8 @@ class ServerWire(Wire):
         if connection is None:
             raise Unanswered("connection lost", sent=True)
         try:
+            if count == 1:
+                return [connection.read(timeout)]
             return [connection.read(timeout) for _ in range(count)]
         except OSError as error:
             self._abandon()
