@@ -130,23 +130,24 @@ class KeyedReservation(Reservation):
 def reservations_of(queue: str, reply: Sequence[bytes], reserved_at: int, read_at: float) -> list[Reservation]:
     """Those in a step's reply: id, row and record of each, the row empty if it is the same as the last."""
     reservations: list[Reservation] = []
-    lot, last_row, size = None, b"", 0
-    head = b"\n"  # of the last record without keys; none begins so
-    # Of the last record that differed in more than keys: its flags, and what it has between these and its payload.
-    flags, rest, rest_size = 0, b"", 0
+    # Of the record before: whether it has keys; what it has until its payload, if it has none.
+    with_keys, head, size = True, b"", 0
+    # Of the last one that differed in more than keys: its flags, what it has between these and its payload, its lot.
+    flags, rest, rest_size, common, last_row = -1, b"", 0, None, b""
     for name, row, record in zip(reply[::3], reply[1::3], reply[2::3], strict=True):
-        if row or lot is None or not record.startswith(head):
+        if row or with_keys or not record.startswith(head):
             at = keys_end = RECORD_KEYS + record[10]
             if record[1] & CONCURRENCY_KEY:
                 keys_end += 2 + record[at + 1]
-            if row or lot is None or record[1] != flags or not record.startswith(rest, keys_end):
-                handler, payload, options, expires = rows.content(record)
-                size = len(record) - len(payload)
-                flags, rest, rest_size, last_row = record[1], record[keys_end:size], size - keys_end, row or last_row
-                if row or lot is None or (handler, options, expires) != (lot.handler, lot.options, lot.expires):
-                    lot = Lot(queue, last_row, handler, options, expires, reserved_at, read_at)
             size = keys_end + rest_size
-            if flags & KEYED:
+            if row or record[1] != flags or record[keys_end:size] != rest:
+                handler, payload, options, expires = rows.content(record)
+                size, flags, last_row = len(record) - len(payload), record[1], row or last_row
+                rest, rest_size, with_keys = record[keys_end:size], size - keys_end, flags & KEYED > 0
+                if row or common != (handler, options, expires):
+                    common = handler, options, expires
+                    lot = Lot(queue, last_row, handler, options, expires, reserved_at, read_at)
+            if with_keys:
                 keyed = KeyedReservation(lot, name, record[size:])
                 keyed.unique_key, keyed.concurrency_key = record[RECORD_KEYS:at], record[at + 2 : keys_end]
                 reservations.append(keyed)

@@ -165,7 +165,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "has_place = taken[key] < concurrency(record)",
         "has_place = true",
     ),
-    _lua("parts/reserve", "places of a concurrency key", "(not key or taken[key] < like[2]) and ", ""),
+    _lua("parts/reserve", "places of a concurrency key", "(not key or taken[key] < like.most) and ", ""),
     _lua("parts/settle", "places given back", "taken[key] = (number or 0) - 1", "taken[key] = number or 0"),
     _lua("parts/let_go", "places given back to those in line", "  count_places()\n  write_places()\n", ""),
     _lua(

@@ -78,6 +78,9 @@ KINDS: list[dict[str, Any]] = [
     {"key": "a key\nhandler\n"},
     {"concurrency": "c", "limit": 99},
     {"concurrency": "another key\nhandler\n", "limit": 99},
+    {"concurrency": "c", "limit": 98},
+    {"key": "k", "concurrency": "c", "limit": 99},
+    {"key": "k", "concurrency": "another key\nhandler\n", "limit": 98},
     {"key": "k", "concurrency": "c", "limit": 99, "handler": "another"},
     {"key": "k", "headers": {"a": "b"}},
     {"key": "k", "payload": b'{"b":"%b"}' % (b"b" * 2000)},
@@ -107,7 +110,10 @@ def having(store: RedisStore, kinds: list[dict[str, Any] | str]) -> tuple[Launch
     return launch, every
 
 
-@given(st.lists(st.sampled_from([*KINDS, RETRIED]), min_size=1, max_size=12))
+SOME = st.lists(st.sampled_from([*KINDS, RETRIED]), min_size=1, max_size=12)
+
+
+@given(SOME | SOME.map(lambda kinds: kinds * 2))
 def test_each_of_those_reserved_at_once_is_as_it_was_enqueued_and_as_if_it_were_reserved_alone(
     kinds: list[dict[str, Any] | str],
 ) -> None:

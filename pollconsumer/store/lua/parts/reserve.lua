@@ -93,7 +93,7 @@ local function reserve_popped(ids)
     end
     if like then
       local key = keys_of[i]
-      known = not seen[id] and (not key or taken[key] < like[2]) and like[1]
+      known = not seen[id] and (not key or taken[key] < like.most) and like.row
       if known and key then taken[key] = taken[key] + 1 end
       if not known and not ends then
         record, ends, handler_begins = readable(found_records[i])

@@ -1,43 +1,56 @@
 -- In a step, what is looked up together for a batch, from the first message with a key on: concurrency keys, whose places are
 -- counted, and of messages that were never reserved and have nothing else unusual their rows with the limits of these keys.
--- Mostly a record differs from the one before in keys and payload alone.
+-- Mostly a record differs from an earlier one in keys and payload alone, and its first key is as long.
 
--- Of the one before: what its record has before its keys and from them to its payload, its row with its limit, and whether it has
--- either key.
-local front, size, rest, like, with_key, with_place = nil, 0, nil, nil, false, false
+-- By what a record has before its first key; and of the one before, to look that up less often: its row and limit; where the
+-- concurrency key begins, if it is the first one; where the first one ends; what follows the keys, up to the payload.
+local likes, front, like, place_at, at, rest, more = {}, nil, nil, nil, 0, nil, 0
+local size, count = 0, #counted
 
 keyed, keys_of = {}, {}
 for k = i, #ids do
-  local found, key = found_records[k], nil
-  if found and not found_rows[k] and #found <= 1024 and sub(found, 1, size) == front then
-    local at, most, length = size + 1, nil, nil
-    if with_key then at = at + 1 + (byte(found, at) or 0) end
-    if with_place then
-      most, length = byte(found, at, at + 1)
-      key = sub(found, at + 2, at + 1 + (length or 0))
-      at = at + 2 + (length or 0)
+  local found, usual, key = found_records[k], nil, nil
+  if found and not found_rows[k] and #found <= 1024 then
+    local head, from = sub(found, 1, size), nil
+    if head ~= front and likes[head] then
+      front, like = head, likes[head]
+      place_at, at, rest, more = like.place_at, like.at, like.rest, like.more
     end
-    if sub(found, at, at + #rest - 1) == rest then
-      if most ~= like[2] then like = {like[1], most} end
-      keyed[k] = like
+    if head == front then
+      from = at
+      if place_at then
+        key = sub(found, place_at, at - 1)
+      elseif like.most then
+        local most, length = byte(found, at, at + 1)
+        from = at + 2 + (length or 0)
+        key = most == like.most and sub(found, at + 2, from - 1)
+      end
+      usual = key ~= false and sub(found, from, from + more) == rest and like
     end
   end
-  local flags = not keyed[k] and byte(found or '', RECORD_FLAGS)
+  local flags = not usual and byte(found or '', RECORD_FLAGS)
   if flags and flags > LARGE then
-    local usual, most, record, ends, begins = not found_rows[k] and flags < RECORD_ALONE and not has_flag(flags, PARKED)
+    local most, record, ends, begins
     most, key = concurrency(found)
-    if usual then record, ends, begins = readable(found) end
-    if ends then
-      with_key, with_place = has_flag(flags, UNIQUE), has_flag(flags, CONCURRENCY)
-      size = with_key and RECORD_UNIQUE_KEY - 1 or RECORD_UNIQUE_KEY
-      front, rest = #record <= 1024 and sub(record, 1, size), sub(record, begins, ends)
-      like = {first_row(record, ends, begins), most}
-      keyed[k] = like
+    if not found_rows[k] and flags < RECORD_ALONE and not has_flag(flags, PARKED) then
+      record, ends, begins = readable(found)
+    end
+    usual = ends and {row = first_row(record, ends, begins), most = most}
+    if usual and #record <= 1024 then
+      like, size, place_at, at = usual, RECORD_UNIQUE_KEY, nil, RECORD_UNIQUE_KEY + 1 + byte(record, RECORD_UNIQUE_KEY)
+      if key and at == RECORD_UNIQUE_KEY + 1 then size, place_at, at = at + 1, at + 2, begins end
+      front, rest, more = sub(record, 1, size), sub(record, begins, ends), ends - begins
+      like.place_at, like.at, like.rest, like.more = place_at, at, rest, more
+      likes[front] = like
     end
   end
   if key then
     keys_of[k] = key
-    if not taken[key] then counted[#counted + 1], taken[key] = key, 0 end
+    if not taken[key] then
+      count = count + 1
+      counted[count], taken[key] = key, 0
+    end
   end
+  keyed[k] = usual
 end
 count_places()
