@@ -76,6 +76,9 @@ QUEUE_KEYS = {
     "id_memory": Key("id_memory", "hash", "forgotten id → digest, younger generation"),
     "id_memory_before": Key("id_memory_before", "hash", "forgotten id → digest, older generation"),
     "received": Key("received", "hash", "sending queue → last outbox entry received"),
+    "uncounted": Key(
+        "uncounted", "list", "start, end and row as reserved of completed messages that are not in the totals yet"
+    ),
     "totals": Key("totals", "hash", "what was settled → how often: see store/reading/totals.py"),
     "successor_waits": Key(
         "sw",

@@ -57,6 +57,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     _lua("parts/settle_otherwise", "row compare, settled otherwise", "if held == ARGV[at + 1] then", "if held then"),
     _lua("begin", "row compare", "if found_rows[i] == row then", "if found_rows[i] then"),
     _lua("begin", "a repeated beginning is not stale", "elseif found_rows[i] ~= new_row then", "else"),
+    _lua("trim", "completions are counted once", "  redis.call('LPOP', uncounted, #waiting)\n", ""),
+    _lua("trim", "completions that differ", "if waiting[i] ~= entry then", "if i > #waiting then"),
     _lua(
         "parts/settle",
         "a repeated completion is not stale",
@@ -87,7 +89,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "    settled = true\n    redis.call('ZREM', in_flight, id)\n",
         "    settled = true\n",
     ),
-    _lua("begin", "completed leaves flight", "if #gone > 0 then redis.call('ZREM', in_flight, unpack(gone)) end\n", ""),
+    _lua("begin", "completed leaves flight", "  redis.call('ZREM', in_flight, unpack(gone))\n", ""),
     _lua("parts/reserve_unusual", "state of what is popped", "state_of(row) ~= 'ready' or has_flag", "has_flag"),
     _lua("parts/reserve_unusual", "id popped twice", "if seen[id] or row and", "if row and"),
     _lua("promote", "removed from the schedule", "  redis.call('ZREM', schedule, unpack(ids))\n", ""),

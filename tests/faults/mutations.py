@@ -97,7 +97,7 @@ NEAREST = {
     "strict": ["replicas"],
     "strict_producer": ["replicas", "rights"],
     "removal": ["too_late"],
-    "trim": ["trimming", "id_memory", "outbox"],
+    "trim": ["trimming", "id_memory", "outbox", "totals"],
     "trigger": ["putting"],
     "try_again": ["recurring"],
     "topology": ["cluster"],

@@ -4,6 +4,7 @@ a step that waits for messages."""
 from __future__ import annotations
 
 from contextlib import nullcontext
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -96,6 +97,19 @@ def test_all_outcomes_are_settled_as_a_message_begins(exchanging: Exchanging, ha
     assert bool(mail.hash("unique_keys")) is ("keyed" not in handled)
     assert exchanging.launch.progress.flight.left_behind() == []
     assert exchanging.settling.since is None
+
+
+def test_what_beginnings_have_completed_is_counted_with_the_next_step(exchanging: Exchanging) -> None:
+    first, second = exchanging.reserve("first"), exchanging.reserve("second")
+    assert exchanging.exchange.begin(first)
+    assert exchanging.exchange.begin(second, [finish(first)])
+    totals = partial(exchanging.look().hash, "totals")
+    assert totals() == {}
+    exchanging.exchange.reserve()
+    counted = totals()
+    assert sum(int(count) for name, count in counted.items() if name.startswith("complete\nhandler\n")) == 1
+    exchanging.exchange.reserve()
+    assert totals() == counted
 
 
 @pytest.mark.parametrize("stale", [False, True])

@@ -58,6 +58,8 @@ class Exchange:
         """Held by a slot while it takes one of these: it is then among those in flight."""
         self._put_off: list[Reservation] = []
         self._untrimmed = 0
+        self._uncounted: set[str] = set()
+        """Queues in which beginnings have completed messages, which trimming counts."""
         self._newer: set[str] = set()
         self._unusual_until: dict[str, float] = {}
         self.successor = False
@@ -168,7 +170,9 @@ class Exchange:
         stale = self._store.begin(self._launch.holder, reservation, share.runs)
         self._flight.settled()
         self._tell_stale(stale)
-        self._completed([share])
+        if share.completed:
+            self._untrimmed += share.completed
+            self._uncounted.add(share.queue)
         return reservation.id not in stale
 
     def put_off(self, reservation: Reservation) -> None:
@@ -265,23 +269,21 @@ class Exchange:
 
     def _settled(self, shares: list[Share], stale: list[bytes]) -> None:
         self._tell_stale(stale)
+        to_trim, self._uncounted = self._uncounted, set()
         for share in shares:
+            self._untrimmed += share.completed
             if share.has_outgoing():
                 self._send_outgoing(share.queue)
-        self._completed(shares)
+        if self._untrimmed >= TRIM_EVERY:
+            self._untrimmed = 0
+            to_trim.update(share.queue for share in shares)
+        for queue in sorted(to_trim):
+            self._trim(queue)
 
     def _tell_stale(self, stale: list[bytes]) -> None:
         if stale:
             self._settling.pass_over(stale)
             self._emit(ReservationsLost(tuple(map(id_text, stale))))
-
-    def _completed(self, shares: list[Share]) -> None:
-        for share in shares:
-            self._untrimmed += share.completed
-        if self._untrimmed >= TRIM_EVERY:
-            self._untrimmed = 0
-            for share in shares:
-                self._trim(share.queue)
 
     def _look_after(self, promoted: Mapping[str, Promoted]) -> None:
         for queue, each in promoted.items():

@@ -1,7 +1,8 @@
--- Forget completed, cancelled, expired and dead messages beyond the limits, oldest first; and expired results.
+-- Forget completed, cancelled, expired and dead messages beyond the limits, oldest first; and expired results. Count what
+-- `begin.lua` has completed.
 -- KEYS records rows completed cancelled expired dead_letters errors checkpoints progress results result_runs result_ends
--- KEYS counters id_memory id_memory_before stops
--- NEEDS id_memory
+-- KEYS counters id_memory id_memory_before stops uncounted totals
+-- NEEDS id_memory totals
 -- ARGV most of each kind to forget now, ms to remember their ids at least, most ids per generation; messages to keep at most
 --   of each kind, ms to keep them at most; the same of dead ones (each '' for no limit)
 -- Returns messages forgotten
@@ -74,5 +75,19 @@ if #lapsed > 0 then
     end
   end
   if #gone > 0 then redis.call('HDEL', results, unpack(gone)) end
+end
+
+local is_list, waiting = pcall(redis.call, 'LRANGE', uncounted, 0, most - 1)
+if is_list and #waiting > 0 then
+  local first = 1
+  for i = 2, #waiting + 1 do
+    local entry = waiting[first]
+    if waiting[i] ~= entry then  -- those of one millisecond and one row are counted together
+      count_settled(sub(entry, 13), 'complete', i - first, number6(entry, 7) - number6(entry, 1))
+      first = i
+    end
+  end
+  redis.call('LPOP', uncounted, #waiting)
+  write_totals()
 end
 return forgotten
