@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import nullcontext
 from math import inf
 from threading import Lock
 from typing import TYPE_CHECKING
@@ -221,13 +220,17 @@ class Exchange:
         return self._turns.queues if now >= min(self._due_at, self._looked + PROMOTE_EVERY) else ()
 
     def _send(self, shares: list[Share], wait: float = 0.0, promoting: Sequence[str] = ()) -> Stepped:
+        """``wait`` as of `reserve_when_woken`, which settles nothing: what comes after it delays a handler's start."""
         launch = self._launch
         for share in shares:
             share.limits = self._limits.get(share.queue, "")  # without a claim, too: what is settled makes room
         sent = launch.clock()
-        # Handlers go on while a step waits: their reports would wait with it, and newer ones be stored before them.
-        with nullcontext() if wait else self._reporting.carried() as reports:
-            stepped = self._step(shares, wait, promoting, reports, sent)
+        if wait:
+            # Handlers go on while a step waits: their reports would wait with it, and newer ones be stored before them.
+            stepped = self._step(shares, wait, promoting, None, sent)
+        else:
+            with self._reporting.carried() as reports:
+                stepped = self._step(shares, wait, promoting, reports, sent)
         if promoting:
             self._looked = launch.clock()
             # From when it was sent, since the next one will take as long to the server.
@@ -240,12 +243,14 @@ class Exchange:
         self.held_back = self.held_back or stepped.held_back
         if stepped.more_in is not None and (self.more_in is None or stepped.more_in < self.more_in):
             self.more_in = stepped.more_in
-        for queue in set(stepped.newer) - self._newer:
-            self._newer.add(queue)
-            self._emit(NewerMessagesFound(queue))
+        for queue in stepped.newer:
+            if queue not in self._newer:
+                self._newer.add(queue)
+                self._emit(NewerMessagesFound(queue))
         for dead_letter in stepped.dead_letters:
             self._add_dead_letter(dead_letter)
-        self._settled(shares, stepped.stale)
+        if not wait:
+            self._settled(shares, stepped.stale)
         return stepped
 
     def _step(

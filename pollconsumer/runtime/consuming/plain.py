@@ -56,6 +56,7 @@ class PlainPath:
         self._exchange, self._context_of = exchange, context_of
         self._brief, self._horizon = min(brief, horizon), horizon
         self._handlers = {name: handler for name, handler in handlers.items() if not handler.isolated}
+        self._ways: dict[str, _Way] = {}
 
     def handle(self, reserved: deque[Reservation], most: int, margin: float) -> int:
         """Handle the first of ``reserved``, at most so many, while ``margin`` seconds are left. Returns how many."""
@@ -137,6 +138,7 @@ class PlainPath:
         for way in dict.fromkeys(ways.values()):  # in their order, on which the sum of durations depends
             if way.lasted:
                 self._durations.add_all(way.handler.name, way.lasted)
+                way.lasted = []
         if done:
             settling.complete(done)
         settling.urgent = settling.urgent or once
@@ -149,7 +151,7 @@ class PlainPath:
         line: list[Reservation] = []
         texts: list[bytes] = []
         by_handler: dict[str, _Way | None] = {}
-        flight, lot, length, last, head = self._launch.progress.flight, None, -1, False, b""
+        flight, lot, length, last, head, awaiting = self._launch.progress.flight, None, -1, False, b"", True
         for reservation in islice(reserved, most):
             message_id = reservation.id
             if reservation.lot is not lot:
@@ -160,6 +162,7 @@ class PlainPath:
                 if way is None or lot.options or lot.expires or lot.row[rows.CRASHES]:
                     break
                 ways[lot] = way
+                awaiting = awaiting and way.handler.asynchronous
                 last = rows.attempts(lot.row) >= way.handler.max_attempts
             if len(message_id) != length:
                 length = len(message_id)
@@ -168,21 +171,24 @@ class PlainPath:
                 head = flight.head(lot.handler, lot.queue, length, last=last)
             line.append(reservation)
             texts.append(head + message_id)
-        if all(way.handler.asynchronous for way in ways.values()):
+        if awaiting:
             inline.stay()
         flight.series.lay(line, texts)
         return line
 
     def _way_of(self, name: str, inline: Inline) -> _Way | None:
-        """That of the handler's messages in this pass, if it is not isolated and expected to be brief."""
+        """That of the handler's messages, if it is not isolated and expected to be brief."""
         expected, handler = self._durations.expected(name), self._handlers.get(name)
         if handler is None or expected is None or expected > self._horizon:
             return None
-        return _Way(handler, inline)
+        way = self._ways.get(name)
+        if way is None:
+            way = self._ways[name] = _Way(handler, inline)
+        return way
 
 
 class _Way:
-    """How a handler's messages are handled, looked up once in a pass, and how long they ``lasted``, in seconds."""
+    """How a handler's messages are handled, looked up once, and how long those of a pass ``lasted``, in seconds."""
 
     __slots__ = ("at_most_once", "handle", "handler", "lasted", "takes_context")
 
