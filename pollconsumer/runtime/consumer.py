@@ -26,7 +26,7 @@ from pollconsumer.runtime.consuming.reporting import Reporting
 from pollconsumer.runtime.consuming.settling import Settling
 from pollconsumer.runtime.consuming.stopping import Stopping
 from pollconsumer.runtime.consuming.wake import Wake
-from pollconsumer.runtime.handling.executor import Attempt, Executor
+from pollconsumer.runtime.handling.executors.executor import Attempt, Executor
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.launch.held import Launch
 from pollconsumer.runtime.launch.process import resident_bytes

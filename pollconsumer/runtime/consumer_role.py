@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pollconsumer.core.events import Event
     from pollconsumer.core.recurrence import Recurrence
     from pollconsumer.core.window import StopReason
-    from pollconsumer.runtime.handling.executor import Executor
+    from pollconsumer.runtime.handling.executors.executor import Executor
     from pollconsumer.runtime.handling.handler import Handler
     from pollconsumer.runtime.launch.held import Launch
     from pollconsumer.store.redis_store import RedisStore

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 
 from pollconsumer.core.window import StopReason, Window
 from pollconsumer.runtime.consuming.ahead import Ahead
-from pollconsumer.runtime.handling.executor import Attempt, Handled
+from pollconsumer.runtime.handling.executors.executor import Attempt, Handled
+from pollconsumer.runtime.handling.executors.threads import ThreadExecutor
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.handling.outcome import DONE
-from pollconsumer.runtime.handling.thread_executor import ThreadExecutor
 from pollconsumer.runtime.launch.shared_memory.flight import Flight
 from pollconsumer.runtime.launch.shared_memory.progress import Progress
 from pollconsumer.store import rows

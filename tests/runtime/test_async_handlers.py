@@ -13,10 +13,10 @@ import pytest
 from pollconsumer import HandlerTimeout, PollConsumer, RetryIn
 from pollconsumer.runtime.handling.arguments import BadArguments
 from pollconsumer.runtime.handling.context import Context, Delivery, Situation
-from pollconsumer.runtime.handling.executor import Attempt
-from pollconsumer.runtime.handling.inline_executor import InlineExecutor
+from pollconsumer.runtime.handling.executors.executor import Attempt
+from pollconsumer.runtime.handling.executors.inline import InlineExecutor
+from pollconsumer.runtime.handling.executors.threads import ThreadExecutor
 from pollconsumer.runtime.handling.outcome import Outcome, describe
-from pollconsumer.runtime.handling.thread_executor import ThreadExecutor
 from pollconsumer.runtime.messages import Defaults
 from tests.site import PATIENCE
 

@@ -9,11 +9,11 @@ import sys
 
 import pytest
 
-from pollconsumer.runtime.handling.descriptors import Sample
+from pollconsumer.runtime.handling.executors.descriptors import Sample
 
 OPENING = """
 import os
-from pollconsumer.runtime.handling.descriptors import Outputs
+from pollconsumer.runtime.handling.executors.descriptors import Outputs
 from pollconsumer.store.connecting.own_descriptors import above_standard
 
 outputs = Outputs()
@@ -41,7 +41,7 @@ def test_closing_a_sample_twice_closes_nothing_that_was_opened_in_between() -> N
 
 HIGH = """
 import os, resource, sys
-from pollconsumer.runtime.handling.descriptors import Outputs
+from pollconsumer.runtime.handling.executors.descriptors import Outputs
 
 limit, low, high = map(int, sys.argv[1:])
 resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))

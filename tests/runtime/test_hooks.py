@@ -16,10 +16,10 @@ from pollconsumer import PollConsumer
 from pollconsumer.core.errors import ConfigurationError
 from pollconsumer.runtime.handling import hooks as hooks_of_runtime
 from pollconsumer.runtime.handling.context import Context, Delivery, Situation
-from pollconsumer.runtime.handling.executor import Attempt
+from pollconsumer.runtime.handling.executors.executor import Attempt
+from pollconsumer.runtime.handling.executors.threads import ThreadExecutor
 from pollconsumer.runtime.handling.handler import Handler, with_hooks
 from pollconsumer.runtime.handling.hooks import Crashed, Hooks, hooked_coroutine
-from pollconsumer.runtime.handling.thread_executor import ThreadExecutor
 from pollconsumer.runtime.handling.timeouts import limited
 from pollconsumer.runtime.messages import Defaults
 

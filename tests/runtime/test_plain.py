@@ -20,10 +20,10 @@ from pollconsumer.interface.testing.launches import SandboxLaunch
 from pollconsumer.interface.testing.memory import MemoryOpener
 from pollconsumer.runtime.consumer_role import consume
 from pollconsumer.runtime.consuming.plain import PlainPath
-from pollconsumer.runtime.handling.descriptors import Table
+from pollconsumer.runtime.handling.executors.descriptors import Table
+from pollconsumer.runtime.handling.executors.inline import InlineExecutor
 from pollconsumer.runtime.handling.handler import Handler, with_hooks
 from pollconsumer.runtime.handling.hooks import Hooks
-from pollconsumer.runtime.handling.inline_executor import InlineExecutor
 from pollconsumer.runtime.handling.timeouts import limited
 from pollconsumer.runtime.launch.held import LaunchPlan
 from pollconsumer.store.leases import Group

@@ -20,8 +20,8 @@ from pollconsumer.interface.testing.memory import MemoryOpener
 from pollconsumer.runtime.consumer_role import consume
 from pollconsumer.runtime.consuming import exchange
 from pollconsumer.runtime.consuming.options import ConsumerOptions
+from pollconsumer.runtime.handling.executors.inline import InlineExecutor
 from pollconsumer.runtime.handling.handler import Handler
-from pollconsumer.runtime.handling.inline_executor import InlineExecutor
 from pollconsumer.runtime.launch.held import LaunchPlan
 from pollconsumer.runtime.upkeep import repair
 from pollconsumer.store import outbox

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from pollconsumer.core.retry import HandlerTimeout
 from pollconsumer.runtime.handling.event_loop import EventLoop
+from pollconsumer.runtime.handling.executors.inline import InlineExecutor
 from pollconsumer.runtime.handling.handler import Handler
-from pollconsumer.runtime.handling.inline_executor import InlineExecutor
 from pollconsumer.runtime.handling.quick_loop import QuickLoop
 
 if TYPE_CHECKING:

@@ -15,11 +15,11 @@ from pollconsumer.core.errors import ConfigurationError
 from pollconsumer.core.retry import TimeIsUp
 from pollconsumer.runtime.handling import timeouts
 from pollconsumer.runtime.handling.context import Context, Delivery, Situation
-from pollconsumer.runtime.handling.executor import Attempt
+from pollconsumer.runtime.handling.executors.executor import Attempt
+from pollconsumer.runtime.handling.executors.threads import ThreadExecutor
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.handling.outcome import Outcome, describe
 from pollconsumer.runtime.handling.shield import Shield, in_force
-from pollconsumer.runtime.handling.thread_executor import ThreadExecutor
 from pollconsumer.runtime.handling.timeouts import limited
 from pollconsumer.runtime.messages import Defaults
 from tests.site import PATIENCE

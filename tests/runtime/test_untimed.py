@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pollconsumer.core.retry import TimeIsUp
-from pollconsumer.runtime.handling import untimed
-from pollconsumer.runtime.handling.executor import Attempt
+from pollconsumer.runtime.handling.executors import untimed
+from pollconsumer.runtime.handling.executors.executor import Attempt
+from pollconsumer.runtime.handling.executors.threads import ThreadExecutor
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.handling.shield import Shield, in_force
-from pollconsumer.runtime.handling.thread_executor import ThreadExecutor
 from pollconsumer.store.reservations import Lot, Reservation
 
 if TYPE_CHECKING:

@@ -23,9 +23,9 @@ from pollconsumer.runtime import consumer
 from pollconsumer.runtime.consumer import Consumer
 from pollconsumer.runtime.consuming import collecting, pace
 from pollconsumer.runtime.consuming.options import ConsumerOptions
-from pollconsumer.runtime.handling.executor import Attempt, Handled
+from pollconsumer.runtime.handling.executors.executor import Attempt, Handled
+from pollconsumer.runtime.handling.executors.inline import InlineExecutor
 from pollconsumer.runtime.handling.handler import Handler
-from pollconsumer.runtime.handling.inline_executor import InlineExecutor
 from pollconsumer.runtime.launch.held import LaunchPlan
 from pollconsumer.runtime.launch.shared_memory.progress import Progress
 from pollconsumer.store import rows
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from pollconsumer.core.events import Event
-    from pollconsumer.runtime.handling.executor import Executor
+    from pollconsumer.runtime.handling.executors.executor import Executor
     from pollconsumer.runtime.launch.held import Launch
     from pollconsumer.store.reports import Reports
 

@@ -24,7 +24,7 @@ from pollconsumer.interface.testing.simulation.slots import Slots
 from pollconsumer.interface.testing.simulation.world import World
 from pollconsumer.runtime.consumer_role import consume
 from pollconsumer.runtime.consuming.options import ConsumerOptions
-from pollconsumer.runtime.handling.executor import Handled, Inline
+from pollconsumer.runtime.handling.executors.executor import Handled, Inline
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.launch.held import LaunchPlan
 from pollconsumer.runtime.launch.run import run_launch
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from pollconsumer.core.events import Event
     from pollconsumer.core.window import StopReason
     from pollconsumer.runtime.handling.context import Context
-    from pollconsumer.runtime.handling.executor import Attempt
+    from pollconsumer.runtime.handling.executors.executor import Attempt
     from pollconsumer.runtime.handling.outcome import Outcome
     from pollconsumer.runtime.launch.held import Launch
     from pollconsumer.runtime.launch.shared_memory.flight import Flight

@@ -48,7 +48,7 @@ def launch_consumer(settings: Settings, *, until_empty: bool, linger: float, max
         from pollconsumer.interface.assembly.handlers import load_handlers
         from pollconsumer.interface.assembly.recurrences import load_recurrences
         from pollconsumer.runtime.consumer_role import consume
-        from pollconsumer.runtime.handling.executor import executor_of
+        from pollconsumer.runtime.handling.executors.executor import executor_of
 
         handlers = load_handlers(settings, programs)
         recurrences = load_recurrences(settings, handlers)

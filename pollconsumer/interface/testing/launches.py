@@ -13,8 +13,8 @@ from pollconsumer.core.window import StopReason, Window
 from pollconsumer.interface.testing.clock import VirtualClock
 from pollconsumer.interface.testing.memory import MemoryOpener
 from pollconsumer.runtime.handling.arguments import BadArguments
-from pollconsumer.runtime.handling.executor import Handled
-from pollconsumer.runtime.handling.inline_executor import InlineExecutor
+from pollconsumer.runtime.handling.executors.executor import Handled
+from pollconsumer.runtime.handling.executors.inline import InlineExecutor
 from pollconsumer.runtime.launch.held import LaunchPlan
 from pollconsumer.runtime.launch.run import Work
 from pollconsumer.runtime.launch.shared_memory.progress import Identity, Progress

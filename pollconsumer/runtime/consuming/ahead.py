@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from pollconsumer.core.message import Malformed, decode_payload
-from pollconsumer.runtime.handling.executor import Attempt, Handled
+from pollconsumer.runtime.handling.executors.executor import Attempt, Handled
 from pollconsumer.store import rows
 
 if TYPE_CHECKING:
     from pollconsumer.runtime.consuming.exchange import Exchange
-    from pollconsumer.runtime.handling.executor import Executor
+    from pollconsumer.runtime.handling.executors.executor import Executor
     from pollconsumer.runtime.handling.handler import Handler
     from pollconsumer.runtime.launch.held import Launch
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pollconsumer.runtime.consuming.pace import Pace
     from pollconsumer.runtime.consuming.settling import Settling
     from pollconsumer.runtime.consuming.stopping import Stopping
-    from pollconsumer.runtime.handling.executor import Executor, Handled
+    from pollconsumer.runtime.handling.executors.executor import Executor, Handled
     from pollconsumer.runtime.launch.held import Launch
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pollconsumer.core.message import Malformed, decode_payload
 from pollconsumer.core.retry import MOST_CRASHES
-from pollconsumer.runtime.handling.executor import Attempt
+from pollconsumer.runtime.handling.executors.executor import Attempt
 from pollconsumer.runtime.handling.hooks import Crashed
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from pollconsumer.core.events import WindowTooShort
 
 if TYPE_CHECKING:
     from pollconsumer.runtime.consuming.options import ConsumerOptions
-    from pollconsumer.runtime.handling.executor import Executor
+    from pollconsumer.runtime.handling.executors.executor import Executor
     from pollconsumer.runtime.launch.held import Launch
 
 HORIZON = 0.01

@@ -14,7 +14,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from pollconsumer.core.message import Malformed, decode_payload
-from pollconsumer.runtime.handling.executor import NONE, Attempt, Handled
+from pollconsumer.runtime.handling.executors.executor import NONE, Attempt, Handled
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.handling.outcome import DONE
 from pollconsumer.runtime.launch.shared_memory import entries
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pollconsumer.runtime.consuming.exchange import Exchange
     from pollconsumer.runtime.consuming.settling import Settling
     from pollconsumer.runtime.handling.context import Context
-    from pollconsumer.runtime.handling.executor import Inline
+    from pollconsumer.runtime.handling.executors.executor import Inline
     from pollconsumer.runtime.launch.held import Launch
     from pollconsumer.store.reservations import Lot, Reservation
     from pollconsumer.store.steps import Done

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from pollconsumer.runtime.consuming.predecessors import Predecessors
     from pollconsumer.runtime.handling.context import Context
-    from pollconsumer.runtime.handling.executor import Handled
+    from pollconsumer.runtime.handling.executors.executor import Handled
     from pollconsumer.runtime.handling.handler import Handler
     from pollconsumer.runtime.handling.hooks import Hooks
     from pollconsumer.runtime.launch.held import Launch

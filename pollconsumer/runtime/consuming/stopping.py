@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pollconsumer.runtime.consuming.exchange import Exchange
-    from pollconsumer.runtime.handling.executor import Executor
+    from pollconsumer.runtime.handling.executors.executor import Executor
     from pollconsumer.runtime.launch.held import Launch
     from pollconsumer.store.reservations import Reservation
 

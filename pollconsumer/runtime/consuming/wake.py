@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from pollconsumer.runtime.handling.executor import Executor
+from pollconsumer.runtime.handling.executors.executor import Executor
 from pollconsumer.store.connecting.replies import Unanswered
 from pollconsumer.store.connecting.wire import Wire
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pollconsumer.interface.testing.simulation.process import TINY
-from pollconsumer.runtime.handling.executor import Handled
+from pollconsumer.runtime.handling.executors.executor import Handled
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pollconsumer.interface.testing.simulation.process import Process
     from pollconsumer.interface.testing.simulation.world import Actor, World
-    from pollconsumer.runtime.handling.executor import Attempt
+    from pollconsumer.runtime.handling.executors.executor import Attempt
     from pollconsumer.store.reservations import Reservation
 
 

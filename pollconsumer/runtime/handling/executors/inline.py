@@ -7,8 +7,8 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from pollconsumer.runtime.handling.descriptors import Table
-from pollconsumer.runtime.handling.executor import NONE, Handled
+from pollconsumer.runtime.handling.executors.descriptors import Table
+from pollconsumer.runtime.handling.executors.executor import NONE, Handled
 from pollconsumer.runtime.handling.in_hand import IN_SLOT
 from pollconsumer.runtime.handling.outcome import Outcome
 from pollconsumer.runtime.handling.shield import in_force
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from pollconsumer.runtime.handling.context import Context
     from pollconsumer.runtime.handling.event_loop import EventLoop
-    from pollconsumer.runtime.handling.executor import Attempt, Inline
+    from pollconsumer.runtime.handling.executors.executor import Attempt, Inline
     from pollconsumer.runtime.handling.handler import Handler
     from pollconsumer.store.reservations import Reservation
 
@@ -112,7 +112,7 @@ class InlineExecutor:
         if limit is not None:
             limit.hasten(seconds)
             return
-        from pollconsumer.runtime.handling import untimed
+        from pollconsumer.runtime.handling.executors import untimed
 
         if not untimed.interrupt(seconds, in_hand) and self._loop is not None:
             self._loop.stop(None, seconds)

@@ -104,9 +104,9 @@ class Executor(Protocol):
 def executor_of(slots: int) -> Executor:
     """Each is imported where it is used: a launch needs one."""
     if slots == 1:
-        from pollconsumer.runtime.handling.inline_executor import InlineExecutor
+        from pollconsumer.runtime.handling.executors.inline import InlineExecutor
 
         return InlineExecutor()
-    from pollconsumer.runtime.handling.thread_executor import ThreadExecutor
+    from pollconsumer.runtime.handling.executors.threads import ThreadExecutor
 
     return ThreadExecutor(slots)

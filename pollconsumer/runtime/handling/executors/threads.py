@@ -12,8 +12,8 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from pollconsumer.core.retry import TimeIsUp
-from pollconsumer.runtime.handling.descriptors import Outputs, Reserve
-from pollconsumer.runtime.handling.executor import NONE, Attempt, Handled
+from pollconsumer.runtime.handling.executors.descriptors import Outputs, Reserve
+from pollconsumer.runtime.handling.executors.executor import NONE, Attempt, Handled
 from pollconsumer.runtime.handling.in_hand import IN_SLOT
 from pollconsumer.runtime.handling.outcome import Outcome
 from pollconsumer.runtime.handling.shield import in_force
@@ -110,7 +110,7 @@ class ThreadExecutor:
         if limit is not None and self._threads.get(reservation) == thread:  # not of the thread's next message
             limit.hasten(seconds)
         elif thread is not None:
-            from pollconsumer.runtime.handling import untimed
+            from pollconsumer.runtime.handling.executors import untimed
 
             untimed.interrupt_in(thread, seconds, lambda: in_hand() and self._threads.get(reservation) == thread)
         elif self._loop is not None:
