@@ -112,11 +112,9 @@ class Share:
         """Those of this queue, in the order in which they ended. Hot path: brief messages that were enqueued together
         differ in nothing but their ids."""
         last_row, until, ids, number, flags, runs_before = b"", 0.0, list[bytes](), self.completed, 0, len(self.runs)
-        kept_ms, following, results = -1, 0, ids  # the run of results that the next one may join
-        if self.left:
-            first, kept_ms, outgoing, which, results = self.left[-1]
-            following = 0 if outgoing or which else first + len(results)
-        for reservation, started, ended, extra in done:
+        leaving: list[tuple[int, Done]] = []
+        for each in done:
+            reservation, started, ended, extra = each
             row = reservation.row
             if row is not last_row or ended >= until:
                 lot = reservation.lot
@@ -126,33 +124,38 @@ class Share:
                 until = read_at + (ended_ms + 1 - at) / 1000 if started_ms == ended_ms else 0.0
                 last_row, ids, flags = row, [], flags | row[rows.FLAGS]
                 self.runs.append((row, rows.completed(row, started_ms, ended_ms), ids, []))
-            name = reservation.id
-            ids.append(name)
+            ids.append(reservation.id)
             number += 1
-            if name.endswith(b"Z"):
-                self._leave(reservation, number, extra, ended)
-            elif extra is not None:
-                ms, result, outgoing = extra
-                if number != following or ms != kept_ms or outgoing:
-                    kept_ms, results = ms, self._leave(reservation, number, extra, ended)
-                else:
-                    results.append(result)
-                following = 0 if outgoing else number + 1
+            if extra is not None or reservation.id.endswith(b"Z"):
+                leaving.append((number, each))
         self.completed = number
+        if leaving:
+            self._leave(leaving)
         if flags & rows.KEYED:
             self._add_keys(done, self.runs[runs_before:])
 
-    def _leave(self, reservation: Reservation, number: int, extra: Extra | None, ended: float) -> list[bytes]:
-        """What this one leaves, if it is an occurrence or leaves anything else. Returns a list of its result."""
-        occurrence, which = reservation.occurrence, b""
-        if occurrence is not None:
-            which = occurrence.completed(reservation.server_ms(ended))
-            self.occurred.add(occurrence.recurrence)
-        ms, result, outgoing = extra or (0, b"", b"")
-        results = [result] if result else []
-        if which or extra is not None:
-            self.left.append((number, ms, outgoing, which, results))
-        return results
+    def _leave(self, leaving: Iterable[tuple[int, Done]]) -> None:
+        """What these leave, by their positions. Results of messages in a row that are kept for the same time are one
+        entry."""
+        following, kept_ms, results = 0, 0, list[bytes]()  # of the entry that the next result may join
+        if self.left:
+            first, kept_ms, outgoing, which, results = self.left[-1]
+            following = 0 if outgoing or which else first + len(results)
+        for number, (reservation, _, ended, extra) in leaving:
+            which = b""
+            if reservation.id.endswith(b"Z") and (occurrence := reservation.occurrence) is not None:
+                which = occurrence.completed(reservation.server_ms(ended))
+                self.occurred.add(occurrence.recurrence)
+            elif extra is None:
+                continue
+            ms, result, outgoing = extra or (0, b"", b"")
+            alone = outgoing or which
+            if number == following and ms == kept_ms and not alone:
+                results.append(result)
+            else:
+                kept_ms, results = ms, [result] if result else []
+                self.left.append((number, ms, outgoing, which, results))
+            following = 0 if alone else number + 1
 
     def _add_keys(self, done: Sequence[Done], runs: Iterable[Run]) -> None:
         at = 0
