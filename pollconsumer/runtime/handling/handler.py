@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from inspect import iscoroutine
-from types import MappingProxyType
+from types import CoroutineType, MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pollconsumer.core.notation.timespan import DAY
@@ -70,7 +69,7 @@ class Handler(NamedTuple):
             result = self.run(payload, context) if self.timeout is None else self.begin(payload, context)
             if result is None:
                 return DONE
-            if not iscoroutine(result):
+            if not isinstance(result, CoroutineType):
                 return made((None, result))
             if self.asynchronous:
                 return _on_loop(self, result)

@@ -108,7 +108,12 @@ class SocketConnection:
                 if timeout != self._timeout:
                     self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _timeval(timeout))
                     self._timeout = timeout
-                reader.feed(self._receive(timeout))
+                received = self._socket.recv(MOST_BYTES)
+                if not received:
+                    raise ConnectionResetError("connection closed by the server")
+                reader.feed(received)
+        except self._late:
+            raise TimeoutError(f"no answer within {timeout:.3g} s") from None
         except hiredis.ProtocolError as error:
             raise ConnectionError(str(error)) from None
         return reply
@@ -135,15 +140,6 @@ class SocketConnection:
             self._socket.close()
 
     __del__ = close
-
-    def _receive(self, timeout: float) -> bytes:
-        try:
-            received = self._socket.recv(MOST_BYTES)
-        except self._late:
-            raise TimeoutError(f"no answer within {timeout:.3g} s") from None
-        if not received:
-            raise ConnectionResetError("connection closed by the server")
-        return received
 
     def _log_in(self, timeout: float) -> None:
         commands = self._address.login()
