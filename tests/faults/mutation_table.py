@@ -169,6 +169,12 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     _lua("parts/reserve", "places of a concurrency key", "(not key or taken[key] < like.most) and ", ""),
     _lua("parts/settle", "places given back", "taken[key] = (number or 0) - 1", "taken[key] = number or 0"),
+    _lua(
+        "parts/settle_otherwise",
+        "places given back",
+        "taken[key] = (taken[key] or 0) - 1",
+        "taken[key] = taken[key] or 0",
+    ),
     _lua("parts/let_go", "places given back to those in line", "  count_places()\n  write_places()\n", ""),
     _lua(
         "parts/place_counts", "places written", "if at > 0 then redis.call('HSET', places_taken, unpack(left)) end", ""
