@@ -4,6 +4,8 @@ from __future__ import annotations
 
 _NO_USERS = "outside: the server in memory has no users, so that no right is lacking"
 _NO_PROGRAM = "outside: nothing is put at run time, nor are occurrences looked back at"
+_NO_TOTALS = "outside: nothing is said of totals"
+_NO_END = "outside: results last longer than a story"
 
 UNSEEN: dict[str, str] = {
     "rights: rights": _NO_USERS,
@@ -32,6 +34,15 @@ UNSEEN: dict[str, str] = {
     "define: names that a version before did not keep": _NO_PROGRAM,
     "leave: previous of one that was removed": _NO_PROGRAM,
     "leave: previous by instant": _NO_PROGRAM,
+    "occurrences: the result of a forgotten id": _NO_PROGRAM,
+    "trim: completions are counted once": _NO_TOTALS,
+    "trim: completions that differ": _NO_TOTALS,
+    "results: runs in which a dropped result is left": _NO_END,
+    "leave: runs differ": _NO_END,
+    "trim: the result of a later one": _NO_END,
+    "trim: results of one id at once": _NO_END,
+    "trim: results that are forgotten at once": _NO_END,
+    "trim: runs beyond a page": _NO_END,
     "put: names of configurations": _NO_PROGRAM,
     "put: one that is as it was goes on": _NO_PROGRAM,
     "put: one of the same rule goes on": _NO_PROGRAM,
