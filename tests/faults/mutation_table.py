@@ -108,7 +108,19 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     _lua("unreserve", "removed from flight", "  redis.call('ZREM', in_flight, id)\n", ""),
     _lua("parts/reservations", "order of reservation", "if one.at ~= other.at then return one.at < other.at end", ""),
-    _lua("parts/reserve", "order within a batch", "hard_end + count - 1, id", "hard_end, id"),
+    Mutation(
+        "reserve: order within a batch",
+        tuple(
+            Edit("lua/parts/reserve.lua", f"hard_end + count - 1, id{next_line}", f"hard_end, id{next_line}")
+            for next_line in ("\n  reserved", "\n      reserved")
+        ),
+    ),
+    _lua(
+        "parts/reserve",
+        "an id that stands twice in a batch",
+        "== latest\n      and not seen[id] then",
+        "== latest then",
+    ),
     _lua("redrive", "removed from the dead letters", "    redis.call('ZREM', dead_letters, id)\n", ""),
     _lua(
         "parts/removal",
