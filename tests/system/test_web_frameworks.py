@@ -53,6 +53,7 @@ def web(request: pytest.FixtureRequest, site: Site) -> Web:
 
 
 def test_a_page_enqueues_a_launch_handles_and_another_page_shows_the_state(web: Web) -> None:
+    web.site.command("store", "start")  # a page that starts it may need more than its patience of a second
     [[code, sent]] = web.answers(POST[web.framework])
     assert code == 202
     page = f"client.get('/mails/{sent['id']}')"
