@@ -212,3 +212,13 @@ def test_brief_durations_leave_a_margin_that_is_the_least_one_as_it_is(
         for part in brief_ones:
             durations.add("fast", part * brief(rule, slots))
             assert margin_in(WINDOW, durations, rule, slots) == rule.min_margin
+
+
+@pytest.mark.parametrize("slots", [1, 4, 16])
+@pytest.mark.parametrize("factor", [1.0, 2.0])
+def test_durations_a_tenth_longer_than_brief_ones_may_raise_the_margin(slots: int, factor: float) -> None:
+    """A launch that took them for long would reserve nothing ahead for its slots."""
+    rule = Margin(0.0, factor, 0.1, overrun_target=0.01)
+    durations = Durations({})
+    durations.add("fast", 1.1 * brief(rule, slots))
+    assert margin_in(WINDOW, durations, rule, slots) > rule.min_margin
