@@ -127,7 +127,7 @@ def test_a_handler_that_does_not_end_by_itself_is_interrupted(site: Site, handle
     if handler == "sleeps":
         assert (status["progress"]["note"], status["checkpoint"]) == ("half", {"half": True})
     if handler == "program":
-        assert status["last_error"].endswith("\ngoing")
+        assert status["last_error"].endswith("going")  # the shell may speak before it
     again = site.command("cancel", "--running", message)
     assert (again.returncode, "cancelled already" in again.stderr) == (65, True)
 
