@@ -65,10 +65,9 @@ class RedisStore(Upkeep):
 
         With ``wait``, as soon as a marker of a queue or of its schedule exists, at most that many seconds later: the
         blocking read is sent with the steps, so that a wake-up costs one round trip. A reservation lasts at most
-        ``lasts_ms``. After a lost
-        reply, reservations other than those to ``keep`` are released, and the step is repeated: a row that already has
-        its new value counts as settled. LeaseLost if a newer launch has announced itself. After NodeLost each share may
-        have been carried out: `give_back` comes before it is sent again.
+        ``lasts_ms``. After a lost reply, reservations other than those to ``keep`` are released, and the step is
+        repeated: a row that already has its new value counts as settled. LeaseLost if a newer launch has announced
+        itself. After NodeLost each share may have been carried out: `give_back` comes before it is sent again.
         """
         promote = self.wire.scripts["promote"]
         commands: list[tuple[Any, ...]] = [

@@ -103,9 +103,8 @@ class Share:
         row, name = reservation.row, reservation.id
         if extra is not None or row[rows.FLAGS] & _FREEING or name.endswith(b"Z"):
             return None
-        lot = reservation.lot
-        at, read_at, share = lot.reserved_at, lot.read_at, cls(lot.queue)
-        new_row = rows.completed(row, at + int((started - read_at) * 1000), at + int((ended - read_at) * 1000))
+        share = cls(reservation.queue)
+        new_row = rows.completed(row, reservation.server_ms(started), reservation.server_ms(ended))
         share.runs, share.completed = [(row, new_row, [name], [])], 1
         return share
 

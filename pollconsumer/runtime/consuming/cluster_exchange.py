@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pollconsumer.core.errors import NodeLost, StoreUnreachable
 from pollconsumer.runtime.consuming.exchange import Exchange
@@ -13,12 +13,7 @@ from pollconsumer.store.server import unreachable
 from pollconsumer.store.steps import Share, Stepped
 
 if TYPE_CHECKING:
-    from pollconsumer.core.queue_order import Turns
     from pollconsumer.runtime.consuming.away import Away
-    from pollconsumer.runtime.consuming.reporting import Reporting
-    from pollconsumer.runtime.consuming.settling import Settling
-    from pollconsumer.runtime.launch.held import Launch
-    from pollconsumer.store.limits import Limits
     from pollconsumer.store.reports import Reports
     from pollconsumer.store.reservations import Reservation
 
@@ -26,18 +21,9 @@ if TYPE_CHECKING:
 class ClusterExchange(Exchange):
     """Imported only where the store is a cluster."""
 
-    def __init__(
-        self,
-        launch: Launch,
-        settling: Settling,
-        turns: Turns,
-        limits: Mapping[str, Limits],
-        batch: Callable[[], int],
-        reporting: Reporting,
-        *,
-        away: Away,
-    ) -> None:
-        super().__init__(launch, settling, turns, limits, batch, reporting)
+    def __init__(self, *arguments: Any, away: Away) -> None:
+        """``arguments`` as of `Exchange`."""
+        super().__init__(*arguments)
         self._away = away
 
     def queues(self) -> Sequence[str]:

@@ -61,6 +61,7 @@ class Exchange:
         """Queues in which beginnings have completed messages, which trimming counts."""
         self._newer: set[str] = set()
         self._unusual_until: dict[str, float] = {}
+        """By queue, on the launch's clock: see UNUSUAL_FOR."""
         self.successor = False
         """Whether the next launch waits for the lease."""
         self.more_in: float | None = None
@@ -124,11 +125,7 @@ class Exchange:
         now = self._launch.clock()
         for share in shares:
             self._claim(share)
-            share.plain = (
-                share.claim > 0
-                and share.queue not in self._limits
-                and now >= self._unusual_until.get(share.queue, -inf)
-            )
+            share.plain = share.queue not in self._limits and now >= self._unusual_until.get(share.queue, -inf)
         stepped = self._send(shares, wait)
         if stepped.unusual:
             shares = [share for share in shares if share.queue in stepped.unusual]

@@ -60,18 +60,18 @@ class PlainPath:
 
     def handle(self, reserved: deque[Reservation], most: int, margin: float) -> int:
         """Handle the first of ``reserved``, at most so many, while ``margin`` seconds are left. Returns how many."""
+        inline = self._inline
+        if inline is None or self._launch.progress.stops.any():
+            return 0
         try:
-            return self._handle(reserved, most, margin)
+            return self._handle(inline, reserved, most, margin)
         finally:
-            if self._inline is not None:
-                self._inline.rest()
+            inline.rest()
 
-    def _handle(self, reserved: deque[Reservation], most: int, margin: float) -> int:
-        launch, inline, series, horizon = self._launch, self._inline, self._launch.progress.flight.series, self._horizon
+    def _handle(self, inline: Inline, reserved: deque[Reservation], most: int, margin: float) -> int:
+        launch, series, horizon = self._launch, self._launch.progress.flight.series, self._horizon
         clock, is_trusted, interrupted = launch.clock, launch.lease_is_trusted, launch.interrupted
         settling, stop_before, since = self._settling, launch.window.stop_before, self._settling.since
-        if inline is None or launch.progress.stops.any():
-            return 0
         ways: dict[Lot, _Way] = {}
         done: list[Done] = []
         lot, queue, handled = None, "", 0
