@@ -30,7 +30,6 @@ from pollconsumer.runtime.handling.executors.executor import Attempt, Executor
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.launch.held import Launch
 from pollconsumer.runtime.launch.process import resident_bytes
-from pollconsumer.store.reservations import Reservation
 
 SERVER_LATE = 0.1
 NEVER_ANY_TIME_WITHIN = 0.5
@@ -116,10 +115,8 @@ class Consumer:
                 self.await_slot()
             elif not self.has_time_to_handle():
                 return StopReason.NO_TIME_TO_HANDLE
-            elif self.handle_plain():
-                self._collecting.collect()
-            elif attempt := self.dequeue():
-                self.handle(attempt)
+            elif self.dequeue():
+                self.handle()
             elif self.options.until_empty and (nothing_left := self.nothing_left()) is not None:
                 return nothing_left
             elif self.has_time_to_idle():
@@ -179,26 +176,11 @@ class Consumer:
             return None
         return StopReason.HELD_BACK if self._exchange.held_back else StopReason.EMPTY
 
-    def handle_plain(self) -> int:
-        """Handle reserved messages quickly, while there is nothing unusual. Returns how many were."""
-        most, margin = (self.options.max_messages or MAX_BATCH_MESSAGES + self._taken) - self._taken, self.margin()
-        if not self._exchange.reserved or margin != self.options.min_margin:
-            return 0
-        self._handling_suspect, self._empty_since = False, None
-        handled = self._plain.handle(self._exchange.reserved, most, margin)
-        self._taken += handled
-        return handled
+    def dequeue(self) -> bool:
+        """Whether messages are reserved: ahead, or now."""
+        return bool(self._exchange) or self._reserve()
 
-    def dequeue(self) -> Attempt | None:
-        """The next message that can be handled: reserved ahead, or reserved now."""
-        while (reservation := self._exchange.next() or self._reserve()) is not None:
-            if attempt := self._opening.attempt(reservation):
-                return attempt
-            if not self.has_time_to_handle():
-                break  # hooks took it
-        return None
-
-    def _reserve(self) -> Reservation | None:
+    def _reserve(self) -> bool:
         self._exhausted = False
         promoted = not self.options.until_empty
         while self.asked_to_stop() is None and self.has_time_to_handle():
@@ -215,10 +197,28 @@ class Consumer:
         if self._settling.watched:
             self._settling.call_hooks()
             if not self.has_time_to_handle():
-                return None
-        return self._exchange.next()
+                return False
+        return bool(self._exchange)
 
-    def handle(self, attempt: Attempt) -> None:
+    def handle(self) -> None:
+        """Handle reserved messages: several in one pass while there is nothing unusual, otherwise the next one."""
+        if self._handle_plain():
+            self._collecting.collect()
+        elif (reservation := self._exchange.next()) and (attempt := self._opening.attempt(reservation)):
+            self._handle_alone(attempt)
+
+    def _handle_plain(self) -> bool:
+        margin = self.margin()
+        if margin != self.options.min_margin:
+            return False
+        most = (self.options.max_messages or MAX_BATCH_MESSAGES + self._taken) - self._taken
+        handled = self._plain.handle(self._exchange.reserved, most, margin)
+        if handled:
+            self._taken += handled
+            self._handling_suspect, self._empty_since = False, None
+        return handled > 0
+
+    def _handle_alone(self, attempt: Attempt) -> None:
         reservation = attempt.reservation
         expected = self._durations.expected(attempt.handler.name)
         if self._settling.since is not None and (expected is None or expected > HORIZON):

@@ -229,3 +229,22 @@ def test_a_timeout_counts_from_the_handlers_beginning_though_it_blocked_before_i
 
     assert isinstance(loop.handle(handle(), 0.01).error, HandlerTimeout)
     loop.close()
+
+
+def test_a_loop_that_stays_does_so_after_a_close_look_at_descriptors() -> None:
+    executor, running = InlineExecutor(), list[bool]()
+
+    async def nothing() -> None:
+        pass
+
+    handler = Handler("it", lambda _, __: nothing(), asynchronous=True)
+    executor.turn(handler, {})  # makes the loop
+    executor.rest()
+    executor.stay()
+    for _ in range(3):
+        executor.turn(handler, {})
+        executor.checked(None)
+        running.append(asyncio._get_running_loop() is not None)  # noqa: SLF001  None, where the public name raises
+    executor.rest()
+    assert running == [False, True, True]  # the first look is a close one, with the loop at rest
+    executor.close()

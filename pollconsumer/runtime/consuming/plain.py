@@ -1,6 +1,6 @@
 """The quick path: reserved messages without anything unusual, handled in one pass.
 
-It does what `Consumer.handle` does: looks at lease, signal and margin before each message, at forks and descriptors
+As where each is handled alone, it looks at lease, signal and margin before each message, at forks and descriptors
 after it. It is quicker since it computes once in a pass what brief handlers cannot change: `durations.brief` tells why
 that is so of the margin. And a message that is handled at most once is settled in the round trip that begins the next.
 Anything unusual ends the pass, and the general path goes on.

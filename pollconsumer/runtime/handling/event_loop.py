@@ -93,6 +93,12 @@ class EventLoop:
         except OSError:
             self._replace()
 
+    def check(self) -> None:
+        """Replace the loop if its descriptors were closed. It stays if it did."""
+        stays = self._loop.stays
+        self.rest()
+        self._loop.stays = stays
+
     def start(
         self, key: object, begin: Callable[[], Coroutine[Any, Any, Any]], timeout: float | None, end: End
     ) -> None:

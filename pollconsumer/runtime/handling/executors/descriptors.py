@@ -170,6 +170,10 @@ class Table:
         before, self._lowest_free = self._lowest_free, lowest
         return before == lowest >= 0
 
+    def suspect(self) -> None:
+        """Make the next quick look fail, so that a close one follows."""
+        self._lowest_free = -1
+
     def checked(self) -> tuple[bool, bool]:
         """Whether handlers have closed descriptors of ours, and whether they have used up all."""
         if self._sample.is_open_above_standard():

@@ -72,6 +72,7 @@ class InlineExecutor:
             self._loop.stay()
 
     def rest(self) -> None:
+        self._table.suspect()
         if self._loop is not None:
             self._loop.rest()
 
@@ -80,7 +81,8 @@ class InlineExecutor:
             end_stray(self._pid, error)
         if self._table.looks_unchanged():
             return NONE
-        self.rest()
+        if self._loop is not None:
+            self._loop.check()
         return self._table.checked()
 
     def add(self, handled: Handled) -> None:
