@@ -98,13 +98,14 @@ def _consume(bare: Bare, wire: Wire, messages: int) -> list[Figure]:
     clock, decode = time.monotonic, decoder.scan_once
     began, cpu, server = time.perf_counter(), time.process_time(), server_seconds(wire)
     while handled < messages or completed:
-        at, _, _, claims, *_ = bare.call(
+        at, _, _, ids, records, changes, *_ = bare.call(
             (*head, completed, sum(map(len, runs)), 0, *itertools.chain.from_iterable(runs))
         )
-        read_at, runs, completed, last, row = clock(), [], len(claims) // 3, None, b""
-        for i in range(0, len(claims), 3):
-            row = claims[i + 1] or row
-            payload, _ = decode(claims[i + 2][payload_at:].decode(), 0)
+        read_at, runs, completed, last, row = clock(), [], len(ids), None, b""
+        row_from = dict(zip(changes[::2], changes[1::2], strict=True))
+        for position, (name, record) in enumerate(zip(ids, records, strict=True), 1):
+            row = row_from.get(position, row)
+            payload, _ = decode(record[payload_at:].decode(), 0)
             started = clock()
             _handle(**payload)
             ended = clock()
@@ -114,7 +115,7 @@ def _consume(bare: Bare, wire: Wire, messages: int) -> list[Figure]:
                 stamps = pack6(instants[1]) + pack6(instants[2])
                 runs.append([0, row, b"%bc%b%b%b" % (row[:1], row[2:20], stamps, row[32:])])
             runs[-1][0] += 1
-            runs[-1].append(claims[i])
+            runs[-1].append(name)
         handled += completed
     seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
     return _figures(seconds, cpu, server_seconds(wire) - server, messages)

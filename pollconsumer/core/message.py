@@ -233,14 +233,15 @@ def _finite(text: str) -> float:
 
 
 _decoder: Any = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite)
+_scan = _decoder.scan_once
 
 
 def decode_payload(payload: bytes) -> dict[str, Any]:
     """The object in ``payload``. Malformed if it is not a JSON object."""
     try:
-        text = payload.decode("utf-8")
+        text = payload.decode()
         try:
-            value, end = _decoder.scan_once(text, 0)  # as decode does, without its search for white space
+            value, end = _scan(text, 0)  # as decode does, without its search for white space
         except StopIteration:
             end = -1
         if end != len(text):

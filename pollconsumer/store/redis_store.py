@@ -107,7 +107,7 @@ class RedisStore(Upkeep):
             if answer == 0:
                 unusual.append(share.queue)
                 continue
-            at, gone, waiting, claims, wait_ms, left, set_aside, dead = answer
+            at, gone, waiting, ids, records, changes, wait_ms, left, set_aside, dead = answer
             stale += gone
             if share.runs and (last := share.runs[-1][2][-1]) not in gone:
                 self.wire.witness = share.queue, last, True, self._clocks.monotonic()
@@ -119,7 +119,7 @@ class RedisStore(Upkeep):
                 newer.append(share.queue)
             if dead:
                 dead_letters += dead_letters_of(share.queue, dead)
-            reserved += reservations_of(share.queue, claims, at, read_at)
+            reserved += reservations_of(share.queue, ids, records, changes, at, read_at)
         return Stepped(
             reserved, stale, successor, more_in, held_back, tuple(newer), promoted, dead_letters, tuple(unusual)
         )

@@ -38,7 +38,7 @@ BRIEF = 0.5
 def reservation(n: int, handler: str = "plain", payload: bytes = b"{}", crashes: int = 0) -> Reservation:
     row = bytearray(rows.HANDLER)
     row[rows.CRASHES] = crashes
-    return Reservation(Lot("mail", bytes(row), handler, b"", 0, 0, 0.0), b"m%d" % n, payload)
+    return Reservation.of(Lot("mail", bytes(row), handler, b"", 0, 0, 0.0), b"m%d" % n, payload)
 
 
 class Place:

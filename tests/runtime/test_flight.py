@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def reservation(name: bytes, queue: str = "mail", handler: str = "send") -> Reservation:
-    return Reservation(Lot(queue, bytes(62), handler, b"", 0, 0, 0.0), name, b"{}")
+    return Reservation.of(Lot(queue, bytes(62), handler, b"", 0, 0, 0.0), name, b"{}")
 
 
 def test_what_has_ended_stays_until_it_is_settled() -> None:
@@ -150,7 +150,7 @@ def test_a_series_has_every_place_again_once_all_of_it_is_settled() -> None:
     series = Progress().flight.series
     for _ in range(2):
         room = series.room()
-        laid = [Reservation(Lot("q" * 255, bytes(62), "h" * 255, b"", 0, 0, 0.0), b"i" * 255, b"{}")] * room
+        laid = [Reservation.of(Lot("q" * 255, bytes(62), "h" * 255, b"", 0, 0, 0.0), b"i" * 255, b"{}")] * room
         series.lay(laid, [entries.head("h" * 255, "q" * 255, 255, last=False) + b"i" * 255] * room)
         for _ in range(room):
             series.counts[BEGUN] += 1

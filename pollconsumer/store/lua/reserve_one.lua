@@ -13,7 +13,8 @@ if refusal then
   return refusal
 end
 if redis.call('EXISTS', paused, ready_by_priority) > 0 then return 0 end
-local now, reserved, next_ids = now_ms(), {}, redis.call('LRANGE', ready, 0, 1)
+local reserved_ids, reserved_records, reserved_rows = {}, {}, {}
+local now, next_ids = now_ms(), redis.call('LRANGE', ready, 0, 1)
 local id = next_ids[1]
 if id then
   local record, ends, at = readable(redis.call('HGET', records, id))
@@ -29,8 +30,8 @@ if id then
   redis.call('HSET', rows, id, row)
   redis.call('ZADD', in_flight, now + ARGV[4], id)
   if next_ids[2] then wake(ready_marker) end
-  reserved = {id, row, record}
+  reserved_ids, reserved_records, reserved_rows = {id}, {record}, {1, row}
 elseif redis.call('ZCARD', waiting_for_place) > 0 or redis.call('HEXISTS', counters, DUPLICATES) == 1 then
   return 0
 end
-return {now, {}, redis.call('DEL', successor_waits), reserved, -1, 0, 0, {}}
+return {now, {}, redis.call('DEL', successor_waits), reserved_ids, reserved_records, reserved_rows, -1, 0, 0, {}}

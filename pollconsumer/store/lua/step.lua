@@ -16,8 +16,8 @@
 --     (kinds: retry and park, with delay and error; dead, and cancel, with its error; expire; release, to the head, before
 --     those released earlier); a message that was to stop is cancelled, instead of any of these
 -- Returns now, ids whose reservation was no longer the caller's (unchanged), 1 to the one caller that hands over to a
---   successor, for each message reserved: id, row ('' if it is that of the one before), record; ms
---   until the limits allow more: -1 if they do, or if that depends on messages in flight, 0 to ask again at once; 1 if none
+--   successor; of the messages reserved: their ids, their records, and their rows, each after the position of the first of
+--   those that have it, from 1; ms until the limits allow more: -1 if they do, or if that depends on messages in flight, 0 to ask again at once; 1 if none
 --   could be reserved though messages are ready; how many messages of a newer version were set aside for a minute; for each
 --   malformed one, now a dead letter: id, row, problem
 -- Refusals: FENCED when a newer launch has announced itself, FORGOTTEN when the store was emptied
@@ -46,7 +46,8 @@ if limits ~= '' then
 -- PART limits
 end
 
-local count, reserved, malformed, newer_ones = 0, {}, {}, 0  -- malformed: new dead letters, as id, row, problem
+local count, reserved_ids, reserved_records, reserved_rows = 0, {}, {}, {}
+local malformed, newer_ones = {}, 0  -- malformed: new dead letters, as id, row, problem
 local awake, more_in, held_back = false, -1, 0
 local ranked = redis.call('ZCARD', ready_by_priority)
 local standing = redis.call('LLEN', ready) + ranked
@@ -73,4 +74,5 @@ end
 write_totals()
 -- One marker wakes one consumer, which wakes the next if there is more to do within the limits.
 if (pushed > 0 or awake or settled and limits ~= '') and room > count and standing > 0 then wake(ready_marker) end
-return {now, stale, redis.call('DEL', successor_waits), reserved, more_in, held_back, newer_ones, malformed}
+return {now, stale, redis.call('DEL', successor_waits), reserved_ids, reserved_records, reserved_rows, more_in, held_back,
+  newer_ones, malformed}

@@ -27,7 +27,7 @@ class Series:
     def __init__(self, memory: mmap.mmap, at: int) -> None:
         self._memory, self._entries_at = memory, at + _COUNTS
         self._laid: list[Reservation] = []
-        self._sizes: list[int] = []
+        self._texts: list[bytes] = []
         self.counts = memoryview(memory)[at : at + _COUNTS]
         """Who handles the messages counts those that have begun and ended. A death of the process is not charged to
         one that is counted as ended."""
@@ -43,11 +43,11 @@ class Series:
         if begun == settled:
             begun = 0
             self.counts[:] = bytes(_COUNTS)
-        del self._laid[begun:], self._sizes[begun:]
-        at, text = self._entries_at + sum(self._sizes), b"".join(texts)
+        del self._laid[begun:], self._texts[begun:]
+        at, text = self._entries_at + sum(map(len, self._texts)), b"".join(texts)
         self._memory[at : at + len(text)] = text
         self._laid += reservations
-        self._sizes += map(len, texts)
+        self._texts += texts
 
     def end(self) -> None:
         """The one in hand has ended."""

@@ -13,16 +13,20 @@ local function pop(count)
 -- PART pop_by_priority
 end
 
--- Hard ends are a millisecond apart, to return messages in that order. A row is returned once for those that follow each
--- other with the same.
+-- Hard ends are a millisecond apart, to return messages in that order.
 local last_row
+
+local function change_row(row)
+  last_row = row
+  reserved_rows[#reserved_rows + 1], reserved_rows[#reserved_rows + 2] = count, row
+end
 
 local function hand_out(id, row, record)
   count = count + 1
   new_rows[2 * count - 1], new_rows[2 * count] = id, row
   flight[2 * count + 1], flight[2 * count + 2] = hard_end + count - 1, id
-  reserved[3 * count - 2], reserved[3 * count - 1], reserved[3 * count] = id, row == last_row and '' or row, record
-  last_row = row
+  reserved_ids[count], reserved_records[count] = id, record
+  if row ~= last_row then change_row(row) end
 end
 
 -- Rows of messages with small records that are reserved for the first time, by what their records say before the payload,
@@ -84,9 +88,8 @@ local function reserve_popped(ids)
       count = count + 1
       new_rows[2 * count - 1], new_rows[2 * count] = id, latest_row
       flight[2 * count + 1], flight[2 * count + 2] = hard_end + count - 1, id
-      reserved[3 * count - 2], reserved[3 * count - 1] = id, latest_row == last_row and '' or latest_row
-      reserved[3 * count] = found
-      last_row = latest_row
+      reserved_ids[count], reserved_records[count] = id, found
+      if latest_row ~= last_row then change_row(latest_row) end
     else
       local row, record, ends, handler_begins, head, known, flags = nil, nil, nil, nil, nil, nil, nil
       local like = keyed and keyed[i]
