@@ -78,7 +78,10 @@ class RedisStore(Upkeep):
         ]
         reporting = self._reporting(holder, reports)
         commands[:0] = reporting
-        commands += (self._step_of(holder, share, lasts_ms) for share in shares)
+        for share in shares:
+            if share.trims:
+                commands.append(self.wire.script(*self.trimming(share.queue)))
+            commands.append(self._step_of(holder, share, lasts_ms))
         try:
             if wait > 0:
                 markers = [
@@ -103,7 +106,11 @@ class RedisStore(Upkeep):
         newer: list[str] = []
         unusual: list[str] = []
         dead_letters: list[DeadLetter] = []
-        for share, answer in zip(shares, answers, strict=True):
+        remaining = iter(answers)
+        for share in shares:
+            if share.trims:
+                next(remaining)
+            answer = next(remaining)
             if answer == 0:
                 unusual.append(share.queue)
                 continue

@@ -82,12 +82,14 @@ class Settlement(NamedTuple):
 class Share:
     """One queue's part of a step: settlements, and how many messages to reserve within which limits."""
 
-    __slots__ = ("claim", "completed", "left", "limits", "occurred", "plain", "queue", "runs", "settlements")
+    __slots__ = ("claim", "completed", "left", "limits", "occurred", "plain", "queue", "runs", "settlements", "trims")
 
     def __init__(self, queue: str, claim: int = 0, limits: str = "") -> None:
         self.queue, self.claim, self.limits = queue, claim, limits
         self.plain = False
         """Whether to reserve one message only, if it is plain: see `reserve_one.lua`."""
+        self.trims = False
+        """Whether to trim the queue first."""
         self.completed = 0
         """How many messages are."""
         self.runs: list[Run] = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
+from typing import Any
 
 from pollconsumer.core.errors import StoreRefused
 from pollconsumer.store.keyspace import QUEUE_KEYS
@@ -11,6 +12,7 @@ from pollconsumer.store.limits import Keeping, Kept
 from pollconsumer.store.producer import ID_MEMORY_MS, MOST_REMEMBERED, Producer
 from pollconsumer.store.reservations import DeadLetter, Holder, dead_letters_of
 from pollconsumer.store.rights import LAUNCH
+from pollconsumer.store.scripts import Script
 
 RECOVER_BATCH = 200
 CONVERT_BATCH = 1000
@@ -102,10 +104,14 @@ class Upkeep(Producer):
     def trim(self, queue: str) -> int:
         """Forget a batch of finished messages beyond the limits of number and age, except their ids. Returns how
         many."""
-        keeping = self.keeping.get(queue) or Keeping()
+        return int(self.wire.call(*self.trimming(queue)))
+
+    def trimming(self, queue: str) -> tuple[Script, list[str], list[Any]]:
+        """The script that trims, its keys, and its arguments."""
+        keeping, script = self.keeping.get(queue) or Keeping(), self.wire.scripts["trim"]
         finished = keeping.finished or Kept(KEEP_FINISHED, KEEP_FINISHED_MS)
         limits = ["" if limit is None else limit for limit in (*finished, *keeping.dead)]
-        return int(self.wire.run("trim", self.keys, queue, [TRIM_BATCH, ID_MEMORY_MS, MOST_REMEMBERED, *limits]))
+        return script, self.keys.of_script(script, queue), [TRIM_BATCH, ID_MEMORY_MS, MOST_REMEMBERED, *limits]
 
     def owns_recurrences(self, owner: str) -> bool:
         """Whether an earlier launch of this group defined any."""

@@ -15,12 +15,14 @@ from pollconsumer.core.choices import Loop
 from pollconsumer.core.events import WindowTooShort
 from pollconsumer.core.window import StopReason
 from pollconsumer.runtime import consumer
+from pollconsumer.runtime.consuming.exchange import TRIM_EVERY
 from tests.runtime.virtual import TICK, Arrival, Arrivals, Clock, Settings, VirtualLaunch, whole_ticks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from pollconsumer.store.steps import Stepped
+    from pollconsumer.store.reservations import Holder
+    from pollconsumer.store.steps import Share, Stepped
 
 Decision = tuple[str | int | float, ...]
 
@@ -241,6 +243,22 @@ def test_a_window_that_closes_on_a_batch_gives_the_rest_back() -> None:
     assert kinds.count("release") > 1
     assert launch.store.head == sorted(launch.store.head)
     assert kinds.count("completed") == len(launch.started) < len(script)
+
+
+def test_finished_messages_are_trimmed_with_a_step_once_so_many_are_completed(monkeypatch: pytest.MonkeyPatch) -> None:
+    launch = VirtualLaunch(Settings(60.0, 5.0, 0.5, 1.0, until_empty=True), [Arrival(0.0, 0.0)] * 1200)
+    step, completed, trimmed = launch.store.step, [0], list[int]()
+
+    def seen(holder: Holder, shares: Sequence[Share], **options: Any) -> Stepped:
+        trimmed.extend(sum(completed) for share in shares if share.trims)
+        completed.extend(share.completed for share in shares)
+        return step(holder, shares, **options)
+
+    monkeypatch.setattr(launch.store, "step", seen)
+    monkeypatch.setattr(launch.store, "trim", None)  # not a round trip of its own
+    launch.handle_until_stopped()
+    assert sum(completed) == 1200
+    assert [each // TRIM_EVERY for each in trimmed] == [1, 2]
 
 
 def test_an_average_learned_by_earlier_launches_stands_in_for_the_estimate() -> None:

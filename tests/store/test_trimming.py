@@ -44,6 +44,22 @@ def test_the_oldest_beyond_the_number_kept_are_forgotten(
     assert store.trim(QUEUE) == 0
 
 
+def test_a_step_that_trims_forgets_what_was_finished_before_it(
+    store: RedisStore, look: Looking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upkeep, "KEEP_FINISHED", 1)
+    launch = Launch(store)
+    store.enqueue([message(name) for name in ("a", "b", "c", "d", "e")])
+    a, b, c = launch.reserve(3)
+    launch.complete(a, b)
+    shares = [Share(QUEUE, claim=1), Share(QUEUE, claim=1)]
+    shares[0].trims = True
+    shares[0].complete([(c, 0.0, 0.0, None)])
+    stepped = store.step(launch.holder, shares, lasts_ms=HOUR, now=lambda: 0.0)
+    assert [each.id for each in stepped.reserved] == [b"d", b"e"]
+    assert look.finished() == ["b", "c"]
+
+
 def test_what_is_older_than_the_age_kept_is_forgotten(
     store: RedisStore, look: Looking, monkeypatch: pytest.MonkeyPatch
 ) -> None:

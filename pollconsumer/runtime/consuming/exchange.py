@@ -57,8 +57,8 @@ class Exchange:
         """Held by a slot while it takes one of these: it is then among those in flight."""
         self._put_off: list[Reservation] = []
         self._untrimmed = 0
-        self._uncounted: set[str] = set()
-        """Queues in which beginnings have completed messages, which trimming counts."""
+        self._to_trim: set[str] = set()
+        """Queues to trim with their next step."""
         self._newer: set[str] = set()
         self._unusual_until: dict[str, float] = {}
         """By queue, on the launch's clock: see UNUSUAL_FOR."""
@@ -168,7 +168,7 @@ class Exchange:
         self._tell_stale(stale)
         if share.completed:
             self._untrimmed += share.completed
-            self._uncounted.add(share.queue)
+            self._to_trim.add(share.queue)  # which counts what beginnings have completed
         return reservation.id not in stale
 
     def put_off(self, reservation: Reservation) -> None:
@@ -221,6 +221,9 @@ class Exchange:
         launch = self._launch
         for share in shares:
             share.limits = self._limits.get(share.queue, "")  # without a claim, too: what is settled makes room
+            if share.queue in self._to_trim and not wait:
+                self._to_trim.remove(share.queue)
+                share.trims = True
         sent = launch.clock()
         if wait:
             # Handlers go on while a step waits: their reports would wait with it, and newer ones be stored before them.
@@ -271,16 +274,13 @@ class Exchange:
 
     def _settled(self, shares: list[Share], stale: list[bytes]) -> None:
         self._tell_stale(stale)
-        to_trim, self._uncounted = self._uncounted, set()
         for share in shares:
             self._untrimmed += share.completed
             if share.has_outgoing():
                 self._send_outgoing(share.queue)
         if self._untrimmed >= TRIM_EVERY:
             self._untrimmed = 0
-            to_trim.update(share.queue for share in shares)
-        for queue in sorted(to_trim):
-            self._trim(queue)
+            self._to_trim.update(share.queue for share in shares)
 
     def _tell_stale(self, stale: list[bytes]) -> None:
         if stale:
