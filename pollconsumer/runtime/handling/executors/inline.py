@@ -12,7 +12,7 @@ from pollconsumer.runtime.handling.executors.executor import NONE, Handled
 from pollconsumer.runtime.handling.in_hand import IN_SLOT
 from pollconsumer.runtime.handling.outcome import Outcome
 from pollconsumer.runtime.handling.shield import in_force
-from pollconsumer.runtime.handling.stray_forks import end_stray
+from pollconsumer.runtime.handling.stray_forks import end_stray, mark_of_process
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,7 +35,7 @@ class InlineExecutor:
         self._finished: list[Handled] = []
         self._loop: EventLoop | None = None
         self._table = table or Table()
-        self._pid = os.getpid()
+        self._pid, self._own = os.getpid(), mark_of_process()
 
     @property
     def inline(self) -> Inline:
@@ -77,7 +77,7 @@ class InlineExecutor:
             self._loop.rest()
 
     def checked(self, error: BaseException | None) -> tuple[bool, bool]:
-        if os.getpid() != self._pid:
+        if not self._own[0]:
             end_stray(self._pid, error)
         if self._table.looks_unchanged():
             return NONE
