@@ -187,6 +187,7 @@ class Consumer:
             self._collecting.report()
             brought = self._exchange.brought
             if self._exchange.reserve():
+                self._pace.look_at(self._exchange.reserved)
                 break
             if not promoted:
                 self._exchange.promote_next()  # it is not empty while anything is due
@@ -293,6 +294,7 @@ class Consumer:
         if len(self._exchange.reserved) <= few or self._collecting.is_late():
             self._collecting.report()
             self._exchange.reserve()
+            self._pace.look_at(self._exchange.reserved)
             if self._settling.watched:
                 self._settling.call_hooks()
 

@@ -261,6 +261,25 @@ def test_finished_messages_are_trimmed_with_a_step_once_so_many_are_completed(mo
     assert [each // TRIM_EVERY for each in trimmed] == [1, 2]
 
 
+@pytest.mark.parametrize(("size", "most"), [(10, 255), (5000, 209), (300_000, 3), (2_000_000, 1)])
+def test_as_many_are_reserved_as_have_a_megabyte_of_payload_if_they_are_as_large_as_the_last(
+    size: int, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launch = VirtualLaunch(Settings(60.0, 5.0, 0.5, 1.0, learned=(1e-5, 9)), [Arrival(0.0, 0.0)] * 600)
+    step, claims = launch.store.step, list[int]()
+
+    def seen(holder: Holder, shares: Sequence[Share], **options: Any) -> Stepped:
+        claims.extend(share.claim for share in shares)
+        stepped = step(holder, shares, **options)
+        for first in stepped.reserved[:1]:
+            first.payload = first.payload.ljust(size)
+        return stepped
+
+    monkeypatch.setattr(launch.store, "step", seen)
+    launch.handle_until_stopped()
+    assert claims[:2] == [32, most]
+
+
 def test_an_average_learned_by_earlier_launches_stands_in_for_the_estimate() -> None:
     settings = Settings(10.0, 0.25, estimated_duration=9.0, tolerance_factor=2.0, learned=(0.5, 4))
     launch = VirtualLaunch(settings, [Arrival(0.0, 1.0)])

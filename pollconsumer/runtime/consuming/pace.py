@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from pollconsumer.core import durations
@@ -9,14 +10,20 @@ from pollconsumer.core.events import WindowTooShort
 from pollconsumer.runtime.launch.shared_memory.series import Series
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from pollconsumer.runtime.consuming.options import ConsumerOptions
     from pollconsumer.runtime.handling.executors.executor import Executor
     from pollconsumer.runtime.launch.held import Launch
+    from pollconsumer.store.reservations import Reservation
 
 HORIZON = 0.01
 """Seconds that messages are reserved ahead, and that an outcome may stay unsettled."""
 MAX_BATCH_MESSAGES = Series.MOST
 """More would cost each message less, and keep the server from others for longer than 1.2 ms."""
+MAX_BATCH_BYTES = 1024 * 1024
+"""Of payloads, as far as those reserved last tell."""
+SAMPLED = 16
 
 
 class Pace:
@@ -27,6 +34,8 @@ class Pace:
         self._executor, self._durations = executor, learned
         self._margin, self._measured = 0.0, -1
         """The margin, and after how many durations it was computed."""
+        self._largest = 32 * 1024
+        """Bytes of the largest payload among those looked at, at first a guess."""
 
     def margin(self) -> float:
         """Seconds before the window's end in which no message is begun."""
@@ -54,11 +63,16 @@ class Pace:
             most=MAX_BATCH_MESSAGES,
         )
 
+    def look_at(self, reserved: Iterable[Reservation]) -> None:
+        """Learn from every `SAMPLED`-th one how large the next ones may be."""
+        self._largest = max((len(each.payload) for each in islice(reserved, 0, None, SAMPLED)), default=self._largest)
+
     def batch(self, reserved: int, taken: int) -> int:
         """How many messages to reserve now, while so many are reserved, and after so many were taken."""
         size = self.ahead() - reserved
         if self._executor.inline is None:
             size = min(MAX_BATCH_MESSAGES, size + self._executor.slots - self._executor.busy())
+        size = min(size, MAX_BATCH_BYTES // max(1, self._largest))
         if self._options.max_messages is not None:
             size = min(size, self._options.max_messages - taken)
         return max(1, size)
