@@ -29,9 +29,9 @@ QUEUE_KEYS = {
     "ready_by_priority": Key("z", "zset", "ids of other priorities by aged rank"),
     "schedule": Key("s", "zset", "ids by due time, in microseconds"),
     "in_flight": Key("f", "zset", "reserved ids by the hard end of their reservation"),
-    "completed": Key("d", "list", "time of completion and id, oldest first"),
-    "cancelled": Key("dx", "list", "time of cancellation and id, oldest first"),
-    "expired": Key("de", "list", "time of expiry and id, oldest first"),
+    "completed": Key("d", "list", "ids of completed messages, oldest first"),
+    "cancelled": Key("dx", "list", "ids of cancelled messages, oldest first"),
+    "expired": Key("de", "list", "ids of expired messages, oldest first"),
     "dead_letters": Key("x", "zset", "ids by time of death"),
     "errors": Key("e", "hash", "id → error of its last failed attempt"),
     "unique_keys": Key("u", "hash", "unique key → id that holds it, and when that lapses"),
@@ -88,7 +88,7 @@ QUEUE_KEYS = {
 }
 
 FINISHED = ("completed", "cancelled", "expired")
-"""Lists of messages that are forgotten after a time; an entry is six bytes of the instant and an id."""
+"""Lists of messages that are forgotten after a time."""
 
 CLOSED = "closed:"
 """Before the suffix of a key while its store is closed: see ``moving/closing.py``."""

@@ -120,6 +120,11 @@ def fence(row: bytes) -> int:
     return int.from_bytes(row[FENCE:RESERVED], "big")
 
 
+def ended_at(row: bytes) -> int:
+    """In epoch ms; 0 if it has not ended."""
+    return int.from_bytes(row[ENDED:SCHEDULED], "big")
+
+
 def completed(row: bytes, started: int, ended: int) -> bytes:
     """Without the fields from DUE on, if the message was ready at once, never failed, and keeps its record."""
     # Hot path, once for each message: no `_set`, no `pack6`.

@@ -14,12 +14,12 @@ from pollconsumer.core.lifecycle import durations_of
 from pollconsumer.core.message import check_queue
 from pollconsumer.store.connecting.wire import Wire
 from pollconsumer.store.keyspace import Keys
-from pollconsumer.store.rows import read_row
+from pollconsumer.store.rows import ended_at, read_row
 
 TIME = ("TIME",)
 MOST_DIGITS = 16
 """Of the largest integers that Lua represents exactly."""
-COUNTED = 1000
+COUNTED = 500
 """Completed messages from which the rate is computed: over a minute, or less if they cover less."""
 LOOKED_AT = 100
 MINUTE = 60_000
@@ -127,13 +127,12 @@ class Load(NamedTuple):
 
 def load_of(wire: Wire, keys: Keys, queue: str, now: int) -> Load:
     """``now`` in epoch ms of the server's clock."""
-    entries = wire.command("LRANGE", keys.queue(queue, "completed"), -COUNTED, -1)
-    ended = [int.from_bytes(entry[:6], "big") for entry in entries]
-    recent = [at for at in ended if at > now - MINUTE]
+    ids = wire.command("LRANGE", keys.queue(queue, "completed"), -COUNTED, -1)
+    stored = wire.command("HMGET", keys.queue(queue, "rows"), *ids) if ids else []
+    found = [row for row in stored if row]
+    recent = [at for at in map(ended_at, found) if at > now - MINUTE]
     span = max(1, now - recent[0]) if len(recent) == COUNTED else MINUTE
-    ids = [entry[6:] for entry in entries[-LOOKED_AT:]]
-    found = wire.command("HMGET", keys.queue(queue, "rows"), *ids) if ids else []
-    times = [read_row(row).timestamps for row in found if row]
+    times = [read_row(row).timestamps for row in found[-LOOKED_AT:]]
     spans = [durations_of(t) for t in times]
     late = [max(0, t.enqueued_at - t.due_at) / 1000 for t in times if t.due_at and t.enqueued_at]
     return Load(

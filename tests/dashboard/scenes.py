@@ -69,7 +69,7 @@ class Scene:
             commands += [
                 ("HSET", key(queue, "rows"), stored, row),
                 ("HSET", key(queue, "records"), stored, record),
-                ("RPUSH", key(queue, "completed"), rows.pack6(at) + stored),
+                ("RPUSH", key(queue, "completed"), stored),
             ]
         self.wire.all(commands)
 

@@ -171,7 +171,9 @@ MUTATIONS: tuple[Mutation, ...] = (
         "if i > surplus and not (ms and tonumber(entries[2 * i]) < now - ms) then break end",
         "",
     ),
-    _lua("trim", "what is kept", "if sub(entry, 1, 6) >= horizon then break end", ""),
+    _lua("trim", "what is kept", "is_old(found[old + 1])", "true"),
+    _lua("trim", "what has not ended", "ended ~= NEVER and ", ""),
+    _lua("trim", "what is forgotten already", "not ended or ", "ended and "),
     # Limits
     _lua(
         "parts/reserve_unusual",

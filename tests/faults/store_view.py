@@ -19,15 +19,8 @@ if TYPE_CHECKING:
     from pollconsumer.store.connecting.wire import Wire
     from pollconsumer.store.reading.messages import Message
 
-INDEXES = {
-    "schedule": 0,
-    "ready": 0,
-    "ready_by_priority": 0,
-    "in_flight": 0,
-    "dead_letters": 0,
-    **dict.fromkeys(FINISHED, 6),
-}
-"""Keys that hold ids, and how many bytes stand before each."""
+INDEXES = ("schedule", "ready", "ready_by_priority", "in_flight", "dead_letters", *FINISHED)
+"""Keys that hold ids."""
 EMPTY_WHEN_DRAINED = (
     "ready",
     "ready_by_priority",
@@ -111,10 +104,10 @@ def _stored(message: Message, row: bytes, places: list[str]) -> Stored:
 
 def _places(wire: Wire, keys: Keys, queue: str) -> dict[str, list[str]]:
     places: dict[str, list[str]] = {}
-    for name, skipped in INDEXES.items():
+    for name in INDEXES:
         command = "LRANGE" if QUEUE_KEYS[name].type == "list" else "ZRANGE"
         for entry in wire.command(command, keys.queue(queue, name), 0, -1):
-            places.setdefault(entry[skipped:].decode(), []).append(name)
+            places.setdefault(entry.decode(), []).append(name)
     return places
 
 

@@ -139,10 +139,10 @@ def test_outcomes_wait_for_their_node_and_those_of_others_do_not(parted: Parted)
     parted.exchange.settle()
     parted.complete(parted.reserve("c", "other"))
     parted.exchange.settle()
-    assert (parted.look().finished(), parted.look("other").finished()) == ([], ["b", "c"])
+    assert (parted.look().listed("completed"), parted.look("other").listed("completed")) == ([], ["b", "c"])
     parted.find()
     parted.exchange.reserve()
-    assert parted.look().finished() == ["a"]
+    assert parted.look().listed("completed") == ["a"]
     assert parted.exchange.held("mail") == set()
 
 
@@ -236,7 +236,7 @@ def test_outcomes_that_wait_for_a_node_are_settled_at_the_end_if_it_is_there_aga
     parted.exchange.settle()
     parted.nodes.lost = set()
     parted.exchange.give_back()
-    assert parted.look().finished() == ["a"]
+    assert parted.look().listed("completed") == ["a"]
 
 
 @pytest.mark.parametrize("successor", [False, True])

@@ -91,7 +91,7 @@ def test_all_outcomes_are_settled_as_a_message_begins(exchanging: Exchanging, ha
         exchanging.complete(reserved[name])
     assert exchanging.exchange.begin(once)
     mail, other = exchanging.look(), exchanging.look("other")
-    assert mail.finished() + other.finished() == handled
+    assert mail.listed("completed") + other.listed("completed") == handled
     in_flight = {*mail.ranked("in_flight"), *other.ranked("in_flight")}
     assert in_flight == {"once", *reserved} - {*handled}
     assert bool(mail.hash("unique_keys")) is ("keyed" not in handled)

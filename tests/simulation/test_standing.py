@@ -27,7 +27,7 @@ def key(name: str) -> str:
     [
         (("DEL", key("records")), "an id without a message"),
         (("DEL", key("schedule")), "is scheduled, and stands in no index"),
-        (("LPUSH", key("cancelled"), "123456nobody"), "an id without a message"),
+        (("LPUSH", key("cancelled"), "nobody"), "an id without a message"),
         (("DEL", key("ready")), "default counts"),
         (("HSET", key("places_taken"), "place-9", 1), "places are taken"),
         (("HSET", key("unique_keys"), "unique-9", "nobody\n1"), "nobody holds the unique key unique-9"),

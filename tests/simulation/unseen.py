@@ -6,6 +6,7 @@ _NO_USERS = "outside: the server in memory has no users, so that no right is lac
 _NO_PROGRAM = "outside: nothing is put at run time, nor are occurrences looked back at"
 _NO_TOTALS = "outside: nothing is said of totals"
 _NO_END = "outside: results last longer than a story"
+_WHOLE = "outside: no script is interrupted"
 
 UNSEEN: dict[str, str] = {
     "rights: rights": _NO_USERS,
@@ -43,6 +44,8 @@ UNSEEN: dict[str, str] = {
     "trim: results of one id at once": _NO_END,
     "trim: results that are forgotten at once": _NO_END,
     "trim: runs beyond a page": _NO_END,
+    "trim: what has not ended": _WHOLE,
+    "trim: what is forgotten already": _WHOLE,
     "put: names of configurations": _NO_PROGRAM,
     "put: one that is as it was goes on": _NO_PROGRAM,
     "put: one of the same rule goes on": _NO_PROGRAM,

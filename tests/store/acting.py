@@ -136,6 +136,14 @@ def finish(r: Reservation, result: str = "", ttl_ms: int = HOUR, outgoing: bytes
     return r, 0.0, 0.0, (ttl_ms, result.encode(), outgoing) if result or outgoing else None
 
 
+def complete_ago(store: RedisStore, ages_ms: dict[str, int], queue: str = QUEUE) -> None:
+    """Enqueue messages, and complete them as if that had been so many ms ago."""
+    launch = Launch(store, queue=queue)
+    store.enqueue([message(name, queue=queue) for name in ages_ms])
+    ends = [(r, -ages_ms[r.id.decode()] / 1000) for r in launch.reserve(len(ages_ms))]
+    launch.settle(*((r, ended, ended, None) for r, ended in ends))
+
+
 def names(reservations: Iterable[Reservation]) -> list[str]:
     return [reservation.id.decode() for reservation in reservations]
 
@@ -180,10 +188,6 @@ class Looking:
         """Of a scheduled message, in epoch milliseconds."""
         score = self.score("schedule", id)
         return None if score is None else score / 1000
-
-    def finished(self, name: str = "completed") -> list[str]:
-        """Without the time of their end, which stands before each."""
-        return [entry[6:].decode() for entry in self._wire.command("LRANGE", self.key(name), 0, -1)]
 
     def runs_of_results(self, until: float = math.inf) -> list[list[str]]:
         """Ids whose results are forgotten ``until`` an instant in epoch ms, next first; without the instant of their

@@ -34,7 +34,7 @@ def test_what_was_begun_is_completed_as_any_other(store: RedisStore, look: Looki
     reservation = begun(launch)
     assert look.ranked("in_flight") == ["a"]
     assert launch.complete(reservation).stale == []
-    assert look.finished() == ["a"]
+    assert look.listed("completed") == ["a"]
 
 
 def test_beginning_again_after_a_lost_reply_changes_nothing(store: RedisStore) -> None:
@@ -58,12 +58,12 @@ def test_those_before_it_are_completed_in_the_same_round_trip(store: RedisStore,
     for _ in range(2):  # the reply may have been lost
         b.row = row
         assert launch.begin(b, a, c) == []
-        assert look.finished() == ["a", "c"]
+        assert look.listed("completed") == ["a", "c"]
         assert look.ranked("in_flight") == ["b", "d"]
     assert look.row("a").timestamps.completed_at == a.reserved_at
     assert before == a.row
     assert launch.complete(a, b, c).stale == []
-    assert look.finished() == ["a", "c", "b"]
+    assert look.listed("completed") == ["a", "c", "b"]
 
 
 def test_one_completion_alone_is_what_it_is_among_others(store: RedisStore) -> None:

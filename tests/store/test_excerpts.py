@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
 
 from pollconsumer.core.histogram import Histogram
 from pollconsumer.core.lifecycle import State
+from pollconsumer.store import rows
 from pollconsumer.store.histograms import write_histogram
 from pollconsumer.store.interventions import Interventions
 from pollconsumer.store.keyspace import Keys
-from pollconsumer.store.reading.excerpts import SAMPLE, Completions, Excerpts
+from pollconsumer.store.reading.excerpts import SAMPLE, Excerpts
 from pollconsumer.store.steps import Settlement
 from tests.conftest import NAMESPACE
-from tests.store.acting import HOUR, QUEUE, Launch, message
+from tests.store.acting import HOUR, QUEUE, Launch, complete_ago, message
 from tests.store.servers import server_ms
 
 if TYPE_CHECKING:
@@ -39,6 +41,12 @@ def test_the_last_dead_letters_of_all_queues_come_first(store: RedisStore, excer
         launch.settle(Settlement.dead(reserved, reserved.reserved_at, reserved.reserved_at + 9 * number, error="no"))
     assert ids(excerpts, State.DEAD, 2) == ["m2", "m1"]
     assert ids(excerpts, State.DEAD, 9, queue="reports") == ["m1"]
+
+
+def test_the_last_completed_messages_of_all_queues_come_first(store: RedisStore, excerpts: Excerpts) -> None:
+    complete_ago(store, {"third": 3000, "first": 1000})
+    complete_ago(store, {"fourth": 4000, "second": 2000}, "reports")
+    assert ids(excerpts, State.COMPLETED, 3) == ["first", "second", "third"]
 
 
 def test_the_next_of_the_schedule_come_first(store: RedisStore, excerpts: Excerpts) -> None:
@@ -75,9 +83,11 @@ def test_a_cancelled_message_that_is_still_in_the_ready_list_is_not_shown_as_rea
 @pytest.mark.parametrize("count", [1, 7, SAMPLE, 3 * SAMPLE + 5])
 def test_completions_are_counted_by_a_sample(count: int, store: RedisStore, excerpts: Excerpts, wire: Wire) -> None:
     """Of a list whose first half is older than what is asked for."""
-    now, key = server_ms(wire), store.keys.queue(QUEUE, "completed")
+    now, key = server_ms(wire), partial(store.keys.queue, QUEUE)
     instants = [now - 2 * HOUR + 2 * HOUR * number // count for number in range(1, count + 1)]
-    wire.command("RPUSH", key, *(at.to_bytes(6, "big") + b"m%d" % n for n, at in enumerate(instants)))
+    for number, at in enumerate(instants):
+        wire.command("HSET", key("rows"), f"m{number}", rows.BLANK[: rows.ENDED] + rows.pack6(at))
+        wire.command("RPUSH", key("completed"), f"m{number}")
     found = excerpts.completions(QUEUE, now - HOUR)
     wanted = sum(at >= now - HOUR for at in instants)
     assert min(wanted, SAMPLE) - 2 <= len(found.instants) <= SAMPLE
@@ -86,8 +96,8 @@ def test_completions_are_counted_by_a_sample(count: int, store: RedisStore, exce
 
 
 def test_a_queue_without_completed_messages_has_no_completions(excerpts: Excerpts) -> None:
-    assert excerpts.completions(QUEUE, 0) == Completions()
-    assert Completions().between(0, 9e12) == 0
+    found = excerpts.completions(QUEUE, 0)
+    assert (found.instants, found.samples, found.between(0, 9e12)) == ([], [], 0)
 
 
 def test_samples_have_the_timestamps_of_their_messages(store: RedisStore, excerpts: Excerpts) -> None:

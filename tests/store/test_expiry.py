@@ -92,14 +92,14 @@ def test_its_end_is_settled_once_and_not_when_another_launch_has_it(store: Redis
     (reservation,) = launch.reserve()
     for _ in range(2):
         assert launch.settle(expire(reservation)).stale == []
-    assert look.finished("expired") == ["a"]
+    assert look.listed("expired") == ["a"]
     store.enqueue([message("b")])
     (lost,) = launch.reserve()
     following = Launch(store, fence=2)
     assert following.recovered == 1
     following.reserve()
     assert following.settle(expire(lost)).stale == [b"b"]
-    assert look.finished("expired") == ["a"]
+    assert look.listed("expired") == ["a"]
 
 
 def test_it_is_forgotten_as_a_cancelled_one_and_its_id_remembered(
@@ -110,7 +110,7 @@ def test_it_is_forgotten_as_a_cancelled_one_and_its_id_remembered(
     launch = Launch(store)
     launch.settle(*map(expire, launch.reserve(2)))
     assert store.trim(QUEUE) == 1
-    assert (look.finished("expired"), [*look.hash("records")]) == (["b"], ["b"])
+    assert (look.listed("expired"), [*look.hash("records")]) == (["b"], ["b"])
     assert store.enqueue([chosen("a")])[0].duplicate
 
 

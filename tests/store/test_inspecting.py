@@ -9,9 +9,10 @@ import pytest
 
 from pollconsumer.core.errors import NotFound
 from pollconsumer.core.lifecycle import State
+from pollconsumer.store import server
 from pollconsumer.store.leases import Acquired, Group, Leases
 from pollconsumer.store.reading import inspector as module
-from tests.store.acting import HOUR, QUEUE, Launch, Looking, die, message, park, release, retry
+from tests.store.acting import HOUR, QUEUE, Launch, Looking, complete_ago, die, message, park, release, retry
 from tests.store.servers import server_ms, snapshot
 
 if TYPE_CHECKING:
@@ -134,6 +135,21 @@ def test_durations_are_read_off_the_timestamps(one_of_each: RedisStore, inspecto
     assert completed["handled_seconds"] == 0
     assert completed["waited_seconds"] is not None
     assert inspector.message("ready").durations == {"waited_seconds": None, "handled_seconds": None}
+
+
+def test_the_rate_of_a_queue_is_of_what_it_completed_in_the_last_minute(
+    store: RedisStore, inspector: Inspector
+) -> None:
+    complete_ago(store, {"a": 90_000, "b": 50_000, "c": 10_000})
+    assert inspector.counts(QUEUE).load.completed_per_minute == 2
+
+
+def test_the_rate_of_a_quick_queue_is_of_its_last_messages(
+    store: RedisStore, inspector: Inspector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "COUNTED", 3)
+    complete_ago(store, {f"m{n}": 50_000 - n * 10_000 for n in range(5)})
+    assert inspector.counts(QUEUE).load.completed_per_minute == pytest.approx(3 / 30 * 60, rel=0.1)
 
 
 # Launches and leases

@@ -84,7 +84,7 @@ def test_one_that_waited_is_handed_out_at_its_instant_without_waiting_again(stor
         assert names(reserved) == expected
         assert not any(r.row[rows.FLAGS] & rows.BOOKED for r in reserved)
         launch.complete(*reserved)
-    assert look.finished() == ["a", "b", "c", "d", "e"]
+    assert look.listed("completed") == ["a", "b", "c", "d", "e"]
 
 
 def test_a_message_takes_no_place_that_is_booked_for_another(store: RedisStore, look: Looking) -> None:
@@ -297,4 +297,4 @@ def test_messages_without_a_rate_read_and_write_nothing_of_rates(store: RedisSto
     launch = Launch(store)
     store.wire.command("SET", look.key("rates"), "of another type: reading it fails")
     launch.complete(*launch.reserve(9))
-    assert sorted(look.finished()) == ["a", "b", "c"]
+    assert sorted(look.listed("completed")) == ["a", "b", "c"]

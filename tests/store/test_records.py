@@ -78,7 +78,7 @@ def test_a_record_with_keys_that_was_cut_short_harms_no_other(
     launch = Launch(store)
     launch.complete(*launch.reserve(9))
     assert look.ranked("dead_letters") == ["b"]
-    assert look.finished() == ["a", "c"]
+    assert look.listed("completed") == ["a", "c"]
     assert look.hash("places_taken") == {}
 
 
@@ -89,7 +89,7 @@ def test_a_record_that_was_cut_short_harms_no_other(store: RedisStore, look: Loo
     launch = Launch(store)
     launch.complete(*launch.reserve(9))
     assert look.ranked("dead_letters") == ["a"]
-    assert look.finished() == ["b"]
+    assert look.listed("completed") == ["b"]
     assert [each.duplicate for each in store.enqueue([chosen("a"), chosen("b")])] == [True, True]
 
 

@@ -39,7 +39,7 @@ def test_whatever_does_not_complete_it_cancels_it_and_frees_what_it_held(
     assert launch.settle(way(reservation)).stale == []  # type: ignore[arg-type]
     look = Looking(store)
     assert shown(store) == ("cancelled", None)
-    assert (look.finished("cancelled"), look.hash("unique_keys"), look.hash("stops")) == (["a"], {}, {})
+    assert (look.listed("cancelled"), look.hash("unique_keys"), look.hash("stops")) == (["a"], {}, {})
     assert [r.name for r in launch.reserve(2)] == ["b"], "its place is free"
 
 

@@ -10,22 +10,11 @@ from pollconsumer.core.errors import NotFound
 from pollconsumer.store import upkeep
 from pollconsumer.store.limits import Keeping, Kept
 from pollconsumer.store.steps import Share
-from tests.store.acting import HOUR, QUEUE, Launch, Looking, die, message, retry
+from tests.store.acting import HOUR, QUEUE, Launch, Looking, complete_ago, die, message, retry
 
 if TYPE_CHECKING:
     from pollconsumer.store.reading.inspector import Inspector
     from pollconsumer.store.redis_store import RedisStore
-
-
-def finish(store: RedisStore, ages_ms: dict[str, int]) -> None:
-    """Messages that were completed so many ms ago."""
-    launch = Launch(store)
-    store.enqueue([message(name) for name in ages_ms])
-    share = Share(QUEUE)
-    for r in launch.reserve(len(ages_ms)):
-        ended = -ages_ms[r.id.decode()] / 1000
-        share.complete([(r, ended, ended, None)])
-    store.step(launch.holder, [share], lasts_ms=HOUR, now=lambda: 0.0)
 
 
 @pytest.fixture
@@ -37,9 +26,9 @@ def test_the_oldest_beyond_the_number_kept_are_forgotten(
     store: RedisStore, look: Looking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(upkeep, "KEEP_FINISHED", 2)
-    finish(store, dict.fromkeys(["a", "b", "c", "d"], 0))
+    complete_ago(store, dict.fromkeys(["a", "b", "c", "d"], 0))
     assert store.trim(QUEUE) == 2
-    assert look.finished() == ["c", "d"]
+    assert look.listed("completed") == ["c", "d"]
     assert sorted(look.hash("rows")) == sorted(look.hash("records")) == ["c", "d"]
     assert store.trim(QUEUE) == 0
 
@@ -58,22 +47,43 @@ def test_a_step_that_trims_forgets_what_was_finished_before_it(
     shares[0].complete([(c, 0.0, 0.0, None)])
     stepped = store.step(launch.holder, shares, lasts_ms=HOUR, now=lambda: 0.0)
     assert [each.id for each in stepped.reserved] == [b"d", b"e"]
-    assert look.finished() == ["b", "c"]
+    assert look.listed("completed") == ["b", "c"]
 
 
 def test_what_is_older_than_the_age_kept_is_forgotten(
     store: RedisStore, look: Looking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(upkeep, "KEEP_FINISHED_MS", 2 * HOUR)
-    finish(store, {"a": 4 * HOUR, "b": 3 * HOUR, "c": HOUR, "d": 0})
+    complete_ago(store, {"a": 4 * HOUR, "b": 3 * HOUR, "c": HOUR, "d": 0})
     assert store.trim(QUEUE) == 2
-    assert look.finished() == ["c", "d"]
+    assert look.listed("completed") == ["c", "d"]
+
+
+def test_what_an_interrupted_step_listed_is_kept_until_it_has_ended(store: RedisStore, look: Looking) -> None:
+    store.enqueue([message("a")])
+    launch = Launch(store)
+    [reserved] = launch.reserve()
+    store.wire.command("RPUSH", look.key("completed"), "a")
+    assert store.trim(QUEUE) == 0
+    assert [*look.hash("records")] == ["a"]
+    launch.complete(reserved)
+    assert store.trim(QUEUE) == 0
+
+
+def test_an_entry_without_a_message_does_not_keep_those_after_it(
+    store: RedisStore, look: Looking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upkeep, "KEEP_FINISHED_MS", 2 * HOUR)
+    complete_ago(store, {"a": 4 * HOUR, "b": HOUR})
+    store.wire.command("LPUSH", look.key("completed"), "nobody")
+    store.trim(QUEUE)
+    assert look.listed("completed") == ["b"]
 
 
 def test_one_call_forgets_a_bounded_number(store: RedisStore, look: Looking, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(upkeep, "KEEP_FINISHED", 0)
     monkeypatch.setattr(upkeep, "TRIM_BATCH", 2)
-    finish(store, dict.fromkeys(["a", "b", "c"], 0))
+    complete_ago(store, dict.fromkeys(["a", "b", "c"], 0))
     assert [store.trim(QUEUE) for _ in range(3)] == [2, 1, 0]
     assert look.hash("rows") == {}
 
@@ -110,12 +120,12 @@ def test_a_queue_keeps_what_it_is_told_and_another_what_is_usual(
     store: RedisStore, look: Looking, kept: Kept, left: list[str]
 ) -> None:
     ages = {"a": 4 * HOUR, "b": 3 * HOUR, "c": HOUR, "d": 0}
-    finish(store, ages)
+    complete_ago(store, ages)
     store.keeping = {"another": Keeping(Kept(0))}
     assert store.trim(QUEUE) == 0
     store.keeping = {QUEUE: Keeping(kept)}
     assert store.trim(QUEUE) == 4 - len(left)
-    assert look.finished() == sorted(look.hash("records")) == left
+    assert look.listed("completed") == sorted(look.hash("records")) == left
 
 
 @pytest.mark.parametrize(

@@ -16,21 +16,20 @@ for at = 3, #argv, 3 do
   count = count + 1
   ids[count] = argv[at]
 end
-local found_rows, new_rows, gone, ended, spans, stale = redis.call('HMGET', rows, unpack(ids)), {}, {}, {}, {}, {}
+local found_rows, new_rows, gone, spans, stale = redis.call('HMGET', rows, unpack(ids)), {}, {}, {}, {}
 for i = 1, count do
   local id, row, new_row = ids[i], argv[3 * i + 1], argv[3 * i + 2]
   if found_rows[i] == row then
     new_rows[#new_rows + 1], new_rows[#new_rows + 2] = id, new_row
     if i > 1 then
       local n = #gone + 1
-      gone[n], ended[n] = id, sub(new_row, ENDED, SCHEDULED - 1) .. id
-      spans[n] = sub(new_row, STARTED, SCHEDULED - 1) .. row
+      gone[n], spans[n] = id, sub(new_row, STARTED, SCHEDULED - 1) .. row
     end
   elseif found_rows[i] ~= new_row then
     stale[#stale + 1] = id
   end
 end
-if gone[1] then redis.call('RPUSH', completed, unpack(ended)) end
+if gone[1] then redis.call('RPUSH', completed, unpack(gone)) end
 if new_rows[1] then redis.call('HSET', rows, unpack(new_rows)) end
 if gone[1] then
   redis.call('ZREM', in_flight, unpack(gone))

@@ -15,7 +15,7 @@ local state = state_of(row)
 if state ~= 'scheduled' and state ~= 'ready' then return state end
 -- EXPECT cancelled ready ready_marker counters ready_by_priority waiting_for_place
 remove(ARGV[1], row, record, state)
-local flags, stamp = without_flag(without_flag(byte(row, FLAGS), WAITING), BOOKED), be6(now_ms())
+local flags = without_flag(without_flag(byte(row, FLAGS), WAITING), BOOKED)
 if has_flag(flags, PARKED) then
   redis.call('SREM', parked, ARGV[1])
   flags = flags - PARKED
@@ -23,6 +23,6 @@ end
 if has_flag(flags, UNIQUE) and record then free_keys({ARGV[1]}, {unique_key(record)}) end
 if has_flag(flags, LARGE) then redis.call('HDEL', records, ARGV[1]) end
 if has_flag(flags, CHECKPOINT) then redis.call('HDEL', checkpoints, ARGV[1]) end
-redis.call('HSET', rows, ARGV[1], set(row, FLAGS, char(flags) .. 'x', STARTED, NEVER, ENDED, stamp))
-redis.call('RPUSH', cancelled, stamp .. ARGV[1])
+redis.call('HSET', rows, ARGV[1], set(row, FLAGS, char(flags) .. 'x', STARTED, NEVER, ENDED, be6(now_ms())))
+redis.call('RPUSH', cancelled, ARGV[1])
 return ''

@@ -8,6 +8,7 @@
 -- Returns messages forgotten
 
 local PAGE = 25  -- runs of results that are read at once, each of up to hundreds of ids
+local ROWS = 100  -- rows that are read at once
 local now, most, forgotten = now_ms(), tonumber(ARGV[1]), 0
 
 local function forget(ids)
@@ -22,19 +23,25 @@ end
 -- Before any is removed from a list: a script that fails afterwards would leave it unfindable.
 -- EXPECT completed cancelled expired dead_letters errors rows records id_memory counters
 local number, ms = tonumber(ARGV[4]), tonumber(ARGV[5])
-local horizon = ms and be6(math.max(0, now - ms)) or NEVER
+local horizon = ms and be6(math.max(0, now - ms))
+
+-- A message in a list without a row is forgotten already; one whose row has not ended is not: its script was interrupted.
+local function is_old(row)
+  local ended = row and six(row, ENDED)
+  return not ended or ended ~= NEVER and ended < horizon
+end
+
 for _, ended in ipairs({completed, cancelled, expired}) do
   local count = number and math.max(0, math.min(most, redis.call('LLEN', ended) - number)) or 0
-  local following = redis.call('LINDEX', ended, count)
-  if following and sub(following, 1, 6) < horizon then
-    for _, entry in ipairs(redis.call('LRANGE', ended, count, most - 1)) do
-      if sub(entry, 1, 6) >= horizon then break end
-      count = count + 1
-    end
+  local page = 1  -- most often, nothing is older
+  while ms and count < most do
+    local ids, old = redis.call('LRANGE', ended, count, math.min(count + page, most) - 1), 0
+    local found = #ids > 0 and redis.call('HMGET', rows, unpack(ids))
+    while old < #ids and is_old(found[old + 1]) do old = old + 1 end
+    count, page = count + old, ROWS
+    if #ids == 0 or old < #ids then break end
   end
-  local ids = count > 0 and redis.call('LPOP', ended, count) or {}
-  for i = 1, #ids do ids[i] = sub(ids[i], 7) end
-  forget(ids)
+  forget(count > 0 and redis.call('LPOP', ended, count) or {})
 end
 number, ms = tonumber(ARGV[6]), tonumber(ARGV[7])
 if number or ms then

@@ -14,7 +14,7 @@ from pollconsumer.store.id_text import id_text
 from pollconsumer.store.keyspace import FINISHED, QUEUE_KEYS, Keys
 from pollconsumer.store.reading.inspector import INDEXES, Inspector, id_in
 from pollconsumer.store.reading.messages import Message
-from pollconsumer.store.rows import read_row
+from pollconsumer.store.rows import ended_at, read_row
 from pollconsumer.store.server import readable_queues
 
 SAMPLE = 120
@@ -59,20 +59,16 @@ class Excerpts:
 
     def completions(self, queue: str, since: int) -> Completions:
         """What ``queue`` completed since then (epoch ms), by samples."""
-        key = self._keys.queue(queue, "completed")
-        length = self._wire.command("LLEN", key)
-        entries = self._at(key, _spread(0, length))
-        before = [position for position, entry in entries.items() if _time(entry) < since]
+        length = self._wire.command("LLEN", self._keys.queue(queue, "completed"))
+        rows = self._completed(queue, _spread(0, length))
+        before = [position for position, row in rows.items() if ended_at(row) < since]
         if before:
-            entries = self._at(key, _spread(max(before) + 1, length))
-        held = sorted((position, entry) for position, entry in entries.items() if entry and _time(entry) >= since)
-        if not held:
-            return Completions()
-        rows = self._wire.command("HMGET", self._keys.queue(queue, "rows"), *(entry[6:] for _, entry in held))
+            rows = self._completed(queue, _spread(max(before) + 1, length))
+        held = sorted((position, row) for position, row in rows.items() if ended_at(row) >= since)
         return Completions(
-            instants=[_time(entry) for _, entry in held],
+            instants=[ended_at(row) for _, row in held],
             counts=[position + 1 for position, _ in held],
-            samples=[read_row(row).timestamps for row in rows if row],
+            samples=[read_row(row).timestamps for _, row in held],
         )
 
     def next_recurrences(self, count: int) -> dict[str, Sequence[bytes]]:
@@ -115,7 +111,9 @@ class Excerpts:
             found = [(float(score), id_in(key, each)) for each, score in zip(answer[::2], answer[1::2], strict=True)]
         else:
             answer = self._wire.command("LRANGE", stored, first, last)
-            found = [(_time(each) if key in FINISHED else 0.0, id_in(key, each)) for each in answer]
+            ids = [id_in(key, each) for each in answer]
+            rows = self._rows(queue, ids) if key in FINISHED else [None] * len(ids)
+            found = [(ended_at(row) if row else 0.0, each) for row, each in zip(rows, ids, strict=True)]
         return found[::-1] if newest_first else found
 
     def _in_order(self, entries: Sequence[tuple[float, str, bytes]], state: State) -> list[Message]:
@@ -127,16 +125,19 @@ class Excerpts:
         ordered = dict.fromkeys((queue, id_text(each)) for _, queue, each in entries)
         return [found[name] for name in ordered if name in found and found[name].state is state]
 
-    def _at(self, key: str, positions: Sequence[int]) -> dict[int, bytes]:
+    def _completed(self, queue: str, positions: Sequence[int]) -> dict[int, bytes]:
+        """The rows of the messages completed there, by position; without those forgotten meanwhile."""
+        key = self._keys.queue(queue, "completed")
         answers = self._wire.all([("LRANGE", key, at, at) for at in positions]) if positions else []
-        return {at: answer[0] for at, answer in zip(positions, answers, strict=True) if answer}
+        ids = {at: answer[0] for at, answer in zip(positions, answers, strict=True) if answer}
+        return {at: row for at, row in zip(ids, self._rows(queue, [*ids.values()]), strict=True) if row}
+
+    def _rows(self, queue: str, ids: Sequence[bytes]) -> list[bytes | None]:
+        rows: list[bytes | None] = self._wire.command("HMGET", self._keys.queue(queue, "rows"), *ids) if ids else []
+        return rows
 
 
 def _spread(first: int, end: int) -> list[int]:
     """At most SAMPLE positions from ``first`` to ``end``, the last one included."""
     count = min(SAMPLE, end - first)
     return [end - 1 - (end - first) * number // count for number in range(count)]
-
-
-def _time(entry: bytes) -> int:
-    return int.from_bytes(entry[:6], "big")

@@ -10,7 +10,7 @@ from pollconsumer.core.lifecycle import State
 from pollconsumer.core.message import Malformed, decode_payload
 from pollconsumer.store.connecting.wire import Wire
 from pollconsumer.store.id_text import id_bytes
-from pollconsumer.store.keyspace import FINISHED, QUEUE_KEYS, Keys
+from pollconsumer.store.keyspace import QUEUE_KEYS, Keys
 from pollconsumer.store.reading.ledger import launches_of, leases_of
 from pollconsumer.store.reading.messages import Message, read_messages
 from pollconsumer.store.reading.totals import Totals, totals_of
@@ -205,9 +205,7 @@ INDEXES: dict[State, list[str]] = {
 
 
 def id_in(key: str, entry: bytes) -> bytes:
-    """The id in an entry of an index, which may prefix it by the time of its end, or by its key and place in line."""
-    if key in FINISHED:
-        return entry[6:]
+    """The id in an entry of an index, which may prefix it by its key and place in line."""
     return entry[entry.find(b"\0") + 20 :] if key == "waiting_for_place" else entry
 
 

@@ -143,7 +143,7 @@ class Intervening(Handling):
         lapsing=st.sampled_from([0, 0, 1, 2]),
     )
     def trim(self, keep: int, keep_dead: int | None, most: int, old_ids_too: bool, lapsing: int) -> None:
-        finished = [self.look.finished(ended) for ended in FINISHED]
+        finished = [self.look.listed(ended) for ended in FINISHED]
         if old_ids_too:
             self.look.time_passes_for_ids(ID_MEMORY_MS)
             self.model.forget_old_ids()

@@ -23,10 +23,10 @@ class Invariants(Intervening):
             + [name for name in self.look.lined() if look.row(name).waiting],
             State.SCHEDULED: look.ranked("schedule"),
             State.RESERVED: look.ranked("in_flight"),
-            State.COMPLETED: look.finished(),
+            State.COMPLETED: look.listed("completed"),
             State.DEAD: look.ranked("dead_letters"),
-            State.CANCELLED: look.finished("cancelled"),
-            State.EXPIRED: look.finished("expired"),
+            State.CANCELLED: look.listed("cancelled"),
+            State.EXPIRED: look.listed("expired"),
         }
         assert indexes.keys() == {*State}
         assert sorted(name for index in indexes.values() for name in index) == sorted(self.model.messages)

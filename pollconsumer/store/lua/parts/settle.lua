@@ -20,12 +20,12 @@ if completions > 0 then
     end
   end
   local found_rows = redis.call('HMGET', rows, unpack(ids))
-  local new_rows, gone, ended, refused, count, held = {}, {}, {}, {}, 0, 0
+  local new_rows, gone, refused, count, held = {}, {}, {}, 0, 0
   i = 0
   for r = 1, #runs do
     at = runs[r]
     local row, new_row = argv[at + 1], argv[at + 2]
-    local before, stamp, flags = count, sub(new_row, ENDED, SCHEDULED - 1), byte(new_row, FLAGS)
+    local before, flags = count, byte(new_row, FLAGS)
     local size, key_at, place_at, large, checkpoint = tonumber(argv[at]), nil, nil, nil, nil
     if flags > 0 then
       key_at = has_flag(flags, UNIQUE) and at + 2 + size
@@ -39,7 +39,6 @@ if completions > 0 then
         count = count + 1
         new_rows[2 * count - 1], new_rows[2 * count] = id, new_row
         gone[count] = id
-        ended[count] = stamp .. id
         if flags > 0 then
           if key_at then
             held = held + 1
@@ -64,7 +63,7 @@ if completions > 0 then
     end
   end
   if count > 0 then
-    redis.call('RPUSH', completed, unpack(ended))
+    redis.call('RPUSH', completed, unpack(gone))
     redis.call('HSET', rows, unpack(new_rows))
     redis.call('ZREM', in_flight, unpack(gone))
     settled = true

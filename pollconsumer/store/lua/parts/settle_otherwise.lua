@@ -21,7 +21,7 @@ for at = others, #ARGV, 7 do
       cancel_stopped(id, row, now)
       if has_flag(byte(row, FLAGS), LARGE) then dropped[#dropped + 1] = id end
     elseif kind == 'expire' then
-      redis.call('RPUSH', expired, sub(row, ENDED, SCHEDULED - 1) .. id)
+      redis.call('RPUSH', expired, id)
       redis.call('HSET', rows, id, row)
       if has_flag(byte(row, FLAGS), LARGE) then dropped[#dropped + 1] = id end
       if has_flag(byte(row, FLAGS), CHECKPOINT) then redis.call('HDEL', checkpoints, id) end

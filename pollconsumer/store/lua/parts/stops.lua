@@ -13,7 +13,7 @@ local function cancel_stopped(id, row, now)
   if ended == NEVER then ended = be6(now) end
   row = set(row, FLAGS, char(without_flag(byte(row, FLAGS), PARKED)) .. 'x', ENDED, ended)
   redis.call('HSET', rows, id, row)
-  redis.call('RPUSH', cancelled, ended .. id)
+  redis.call('RPUSH', cancelled, id)
 end
 
 -- The same for one that is still in flight; if it was to stop. The keys of places to be offered are added to `freed`.
