@@ -58,6 +58,7 @@ class Consumer:
         context_of = Deliveries(launch, handlers, executor.lock(), reporting, predecessors).context_of
         self._settling = Settling(launch, context_of, handlers, predecessors)
         self._pace = Pace(options, launch, executor, learned)
+        self.margin = self._pace.margin
         turns = Turns(options.queues, options.weights)
         self._exchange = exchange(launch, self._settling, turns, options.limits, self._batch, reporting)
         predecessors.ahead = self._exchange.reserved
@@ -132,9 +133,6 @@ class Consumer:
         """Only the article's sleep must fit: a wait ends when it must."""
         return self.options.loop is Loop.WOKEN or self.window.has_time(self.clock(), self.options.idle_time)
 
-    def margin(self) -> float:
-        return self._pace.margin()
-
     def asked_to_stop(self) -> StopReason | None:
         """A reason other than time. It is permanent."""
         if self._launch.check_lease():
@@ -178,7 +176,7 @@ class Consumer:
 
     def dequeue(self) -> bool:
         """Whether messages are reserved: ahead, or now."""
-        return bool(self._exchange) or self._reserve()
+        return bool(self._exchange.reserved) or self._reserve()
 
     def _reserve(self) -> bool:
         self._exhausted = False
@@ -199,7 +197,7 @@ class Consumer:
             self._settling.call_hooks()
             if not self.has_time_to_handle():
                 return False
-        return bool(self._exchange)
+        return bool(self._exchange.reserved)
 
     def handle(self) -> None:
         """Handle reserved messages: several in one pass while there is nothing unusual, otherwise the next one."""
@@ -259,7 +257,7 @@ class Consumer:
             return
         until = self.window.wait_until(now, longest)
         last = not self.window.has_time(until, SERVER_LATE)
-        while not self._exchange and self.asked_to_stop() is None and (left := until - self.clock()) > 0:
+        while not self._exchange.reserved and self.asked_to_stop() is None and (left := until - self.clock()) > 0:
             wait, more_in = min(self.options.longest_wait, left), self._exchange.more_in
             soon = min(self._exchange.due_in(), inf if more_in is None else more_in)
             self._collecting.report()

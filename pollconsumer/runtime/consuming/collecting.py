@@ -46,7 +46,7 @@ class Collecting:
 
     def await_end(self) -> None:
         """Wait until a handler ends, or for as long as outcomes may wait."""
-        soon = self._settling.since is not None or bool(self._exchange)
+        soon = self._settling.since is not None or bool(self._exchange.reserved)
         self._executor.wait(HORIZON if soon else LONGEST_WAIT)
         self._stopping.attend()
         self.collect()

@@ -77,10 +77,6 @@ class Exchange:
         """The next reserved message."""
         return self.reserved.popleft() if self.reserved else None
 
-    def __bool__(self) -> bool:
-        """Whether any was."""
-        return bool(self.reserved)
-
     def queues(self) -> Sequence[str]:
         """Ours that can be served now: all, while no node of a cluster is lost."""
         return self._turns.queues

@@ -61,7 +61,7 @@ class Settling:
         self.urgent = False
         """Whether an outcome must be settled before another message is handled: if the process died first, it would be
         unknown whether the message, handled at most once, was handled."""
-        self._watched: list[tuple[bytes, Callable[[], None]]] = []
+        self.watched: list[tuple[bytes, Callable[[], None]]] = []
         """Calls of hooks, by message, for after the store has accepted the settlement."""
         self.waiting: set[bytes] = set()
         """Of those taken, ids of messages that wait for a lost node: their hooks wait, too."""
@@ -159,7 +159,7 @@ class Settling:
         self._emit(MessageStopped(reservation.name, reservation.handler, reservation.attempt, problem))
 
     def _watch(self, reservation: Reservation, tell: Callable[[], None]) -> None:
-        self._watched.append((reservation.id, tell))
+        self.watched.append((reservation.id, tell))
 
     def _context(self, handled: Handled) -> Context:
         context = handled.attempt.context or self._context_of(handled.attempt.reservation)
@@ -226,21 +226,16 @@ class Settling:
         self.yielded += 1
         self._add(reservation, Settlement.released(reservation))
 
-    @property
-    def watched(self) -> bool:
-        """Whether hooks wait for the settlement."""
-        return bool(self._watched)
-
     def pass_over(self, stale: Collection[bytes]) -> None:
         """Call no hook of ``stale`` reservations."""
-        self._watched = [each for each in self._watched if each[0] not in stale]
+        self.watched = [each for each in self.watched if each[0] not in stale]
 
     def call_hooks(self) -> None:
         """Call those of what was settled."""
-        watched, self._watched = self._watched, []
+        watched, self.watched = self.watched, []
         for message_id, tell in watched:
             if message_id in self.waiting:
-                self._watched.append((message_id, tell))
+                self.watched.append((message_id, tell))
             else:
                 tell()
 
