@@ -10,8 +10,9 @@ for i = 3, #ARGV do
   local id = ARGV[i]
   if redis.call('ZSCORE', dead_letters, id) then forgotten[#forgotten + 1] = id end
 end
-remember(forgotten, now_ms(), tonumber(ARGV[1]), tonumber(ARGV[2]))
+age_ids(now_ms(), tonumber(ARGV[1]), tonumber(ARGV[2]))
 if #forgotten > 0 then
+  remember(forgotten)
   redis.call('ZREM', dead_letters, unpack(forgotten))
   for _, key in ipairs({records, rows, errors, checkpoints, progress}) do redis.call('HDEL', key, unpack(forgotten)) end
 end

@@ -12,8 +12,7 @@ local ROWS = 100  -- rows that are read at once
 local now, most, forgotten = now_ms(), tonumber(ARGV[1]), 0
 
 local function forget(ids)
-  remember(ids, now, tonumber(ARGV[2]), tonumber(ARGV[3]))
-  if #ids == 0 then return end
+  remember(ids)
   for _, key in ipairs({rows, records, errors, checkpoints, progress, stops}) do
     if redis.call('HLEN', key) > 0 then redis.call('HDEL', key, unpack(ids)) end
   end
@@ -22,6 +21,7 @@ end
 
 -- Before any is removed from a list: a script that fails afterwards would leave it unfindable.
 -- EXPECT completed cancelled expired dead_letters errors rows records id_memory counters
+age_ids(now, tonumber(ARGV[2]), tonumber(ARGV[3]))
 local number, ms = tonumber(ARGV[4]), tonumber(ARGV[5])
 local horizon = ms and be6(math.max(0, now - ms))
 
@@ -32,16 +32,17 @@ local function is_old(row)
 end
 
 for _, ended in ipairs({completed, cancelled, expired}) do
-  local count = number and math.max(0, math.min(most, redis.call('LLEN', ended) - number)) or 0
+  local length = redis.call('LLEN', ended)
+  local count = number and math.max(0, math.min(most, length - number)) or 0
   local page = 1  -- most often, nothing is older
-  while ms and count < most do
+  while ms and count < math.min(most, length) do
     local ids, old = redis.call('LRANGE', ended, count, math.min(count + page, most) - 1), 0
-    local found = #ids > 0 and redis.call('HMGET', rows, unpack(ids))
+    local found = redis.call('HMGET', rows, unpack(ids))
     while old < #ids and is_old(found[old + 1]) do old = old + 1 end
     count, page = count + old, ROWS
-    if #ids == 0 or old < #ids then break end
+    if old < #ids then break end
   end
-  forget(count > 0 and redis.call('LPOP', ended, count) or {})
+  if count > 0 then forget(redis.call('LPOP', ended, count)) end
 end
 number, ms = tonumber(ARGV[6]), tonumber(ARGV[7])
 if number or ms then
@@ -51,8 +52,10 @@ if number or ms then
     if i > surplus and not (ms and tonumber(entries[2 * i]) < now - ms) then break end
     ids[i] = entries[2 * i - 1]
   end
-  forget(ids)
-  if #ids > 0 then redis.call('ZREM', dead_letters, unpack(ids)) end
+  if #ids > 0 then
+    forget(ids)
+    redis.call('ZREM', dead_letters, unpack(ids))
+  end
 end
 
 -- Runs of results, and what an earlier version listed one by one.

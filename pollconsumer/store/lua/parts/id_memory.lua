@@ -6,9 +6,9 @@ local function last_digest_of(id, row)
   return digest_of(row, not large and redis.call('HGET', records, id))
 end
 
--- Ids of forgotten messages, each with its digest or '', are kept in the younger of two generations. The older one is
--- dropped when the younger is old enough or full.
-local function remember(ids, now, lasts, most)
+-- Ids of forgotten messages are kept in the younger of two generations. The older one is dropped when the younger is old
+-- enough or full.
+local function age_ids(now, lasts, most)
   local size, before = redis.call('HLEN', id_memory), redis.call('HLEN', id_memory_before)
   local began = tonumber(redis.call('HGET', counters, 'id memory began') or 0) or 0
   local over = now - began >= lasts or size >= most
@@ -17,7 +17,10 @@ local function remember(ids, now, lasts, most)
     if size > 0 then redis.call('RENAME', id_memory, id_memory_before) end
   end
   if over or now < began then redis.call('HSET', counters, 'id memory began', now) end
-  if #ids == 0 then return end
+end
+
+-- Keep ids, each with its message's digest or ''; before the messages are removed.
+local function remember(ids)
   local found_rows = redis.call('HEXISTS', counters, 'ids chosen') == 1 and redis.call('HMGET', rows, unpack(ids))
   local remembered = {}
   for i = 1, #ids do
