@@ -222,7 +222,7 @@ class Consumer:
         expected = self._durations.expected(attempt.handler.name)
         if self._settling.since is not None and (expected is None or expected > HORIZON):
             self._collecting.settle()  # outcomes must not wait for a long handler
-        if attempt.handler.at_most_once and not self._exchange.begin(reservation):
+        if attempt.handler.at_most_once and not self._exchange.begin([reservation]):
             return
         self._taken += 1
         self._empty_since = None

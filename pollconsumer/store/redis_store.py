@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from pollconsumer.core.errors import LeaseLost
@@ -27,7 +29,7 @@ class RedisStore(Upkeep):
     def __init__(self, wire: Wire, namespace: str, clocks: Clocks = SYSTEM_CLOCKS) -> None:
         super().__init__(wire, namespace, clocks)
         self._beginnings: dict[tuple[str, Holder], tuple[Any, ...]] = {}
-        """The command that begins a message, without its arguments."""
+        """The command that begins messages, without its arguments."""
 
     def give_up(
         self,
@@ -36,15 +38,17 @@ class RedisStore(Upkeep):
         in_hand: Iterable[bytes],
         ended: Sequence[bytes] = (),
         spent: Sequence[bytes] = (),
+        uncalled: Sequence[bytes] = (),
         *,
         on_dead_letter: Callable[[DeadLetter], object] = lambda _: None,
     ) -> None:
         """For a holder that died: release, uncharged, what it had not started, and recover the rest.
 
         Messages ``in_hand`` are charged an attempt and a death, those whose handler had ``ended`` an attempt. Those of
-        either kind without an attempt left are ``spent``.
+        either kind without an attempt left are ``spent``. Those that are recorded as begun at most once are dead
+        letters, but for those ``uncalled``.
         """
-        self.unreserve(holder, queue, in_hand, ended, spent)
+        self.unreserve(holder, queue, in_hand, ended, spent, uncalled)
         self.wire.call("retire", [self.keys.queue(queue, "announced")], [holder.lineage, holder.fence])
         self.recover(queue, on_dead_letter=on_dead_letter)
 
@@ -177,30 +181,41 @@ class RedisStore(Upkeep):
         keep: Iterable[bytes],
         ended: Sequence[bytes] = (),
         spent: Sequence[bytes] = (),
+        uncalled: Sequence[bytes] = (),
     ) -> int:
-        """Release this holder's reservations in ``queue`` except those to ``keep``: uncharged, unless ``ended`` or
-        ``spent``."""
-        fence6 = rows.pack6(int(holder.fence))
-        args = [holder.lineage, holder.fence, fence6, len(ended), *ended, len(spent), *spent, *keep]
+        """Release this holder's reservations in ``queue`` except those to ``keep``, and those recorded as begun at most
+        once, unless ``uncalled``. Uncharged, unless ``ended`` or ``spent``."""
+        args: list[Any] = [holder.lineage, holder.fence, rows.pack6(int(holder.fence))]
+        for listed in (ended, spent, uncalled):
+            args += [len(listed), *listed]
+        args += keep
         return int(self.wire.run("unreserve", self.keys, queue, args))
 
-    def begin(self, holder: Holder, reservation: Reservation, completed: Iterable[Run]) -> list[bytes]:
-        """Record that a message is handled at most once, before it is, and settle those ``completed`` before it, which
-        leave and free nothing. Returns ids of stale reservations. LeaseLost if a newer launch has announced itself."""
-        queue, name, row, begun = reservation.queue, reservation.id, reservation.row, rows.begun(reservation.row)
+    def begin(self, holder: Holder, reservations: Sequence[Reservation], completed: Iterable[Run]) -> list[bytes]:
+        """Record that these, of one queue, are handled at most once, before they are; settle those ``completed`` before
+        them, which leave and free nothing. Returns ids of stale reservations. LeaseLost if a newer launch has announced
+        itself."""
+        queue = reservations[0].queue
         head = self._beginnings.get((queue, holder))
         if head is None:
             script = self.wire.scripts["begin"]
             args = [holder.lineage, holder.fence]
             head = self.wire.script(script, self.keys.of_script(script, queue), args)
             self._beginnings[queue, holder] = head
-        command = (*head, name, row, begun)
-        for old, new, ids, _ in completed:
-            for each in ids:
-                command += (each, old, new)
-        stale: list[bytes] = self.wire.all([command])[0]
-        if name not in stale:
-            reservation.row = begun
+        # A row is made once for all that have it, so that these are one run again when they are completed.
+        runs = [(row, rows.begun(row), [*alike]) for row, alike in groupby(reservations, attrgetter("row"))]
+        command = [*head]
+        for row, begun, alike in runs:
+            command += (len(alike), row, begun)
+            command += [each.id for each in alike]
+        for row, new_row, ids, _ in completed:
+            command += (len(ids), row, new_row)
+            command += ids
+        stale: list[bytes] = self.wire.all([tuple(command)])[0]
+        for _, begun, alike in runs:
+            for each in alike:
+                if each.id not in stale:
+                    each.row = begun
         return stale
 
     def checkpoint(

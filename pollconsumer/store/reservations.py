@@ -109,6 +109,11 @@ class Reservation:
         return rows.fence(self.row)
 
     @property
+    def begun(self) -> bool:
+        """Whether it is recorded as begun, to be handled at most once."""
+        return bool(self.row[rows.FLAGS] & rows.BEGUN)
+
+    @property
     def has_checkpoint(self) -> bool:
         return bool(self.row[rows.FLAGS] & rows.CHECKPOINT)
 

@@ -157,7 +157,7 @@ def dead(row: bytes, started: int, failed: int) -> bytes:
 
 def expired(row: bytes, ended: int) -> bytes:
     """Ended without having been handled; the attempt is not counted."""
-    return _set(unstarted(_unbegun(row)), (ENDING, b"e"), *_OUT_OF_FLIGHT, (ENDED, pack6(ended)))
+    return _set(unstarted(row), (ENDING, b"e"), *_OUT_OF_FLIGHT, (ENDED, pack6(ended)))
 
 
 def stopped(row: bytes, started: int, ended: int) -> bytes:
@@ -167,18 +167,19 @@ def stopped(row: bytes, started: int, ended: int) -> bytes:
 
 def released(row: bytes) -> bytes:
     """Ready again; the attempt is not counted."""
-    return _set(unstarted(_unbegun(row)), *_OUT_OF_FLIGHT)
+    return _set(unstarted(row), *_OUT_OF_FLIGHT)
 
 
 def parked(row: bytes) -> bytes:
     """Scheduled again, uncharged, until a consumer knows its handler."""
+    row = unstarted(row)
     flags = (FLAGS, bytes([row[FLAGS] | PARKED]))
-    return _set(unstarted(row), flags, *_OUT_OF_FLIGHT, (ENDED, NEVER), (ENQUEUED, NEVER), _NO_NEXT)
+    return _set(row, flags, *_OUT_OF_FLIGHT, (ENDED, NEVER), (ENQUEUED, NEVER), _NO_NEXT)
 
 
 def unstarted(row: bytes) -> bytes:
     """Reserved, but not handled: the attempt is not counted."""
-    return _set(row, (ATTEMPTS, (attempts(row) - 1).to_bytes(2, "big")))
+    return _set(_unbegun(row), (ATTEMPTS, (attempts(row) - 1).to_bytes(2, "big")))
 
 
 def _unbegun(row: bytes) -> bytes:

@@ -55,8 +55,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     _lua("parts/settle", "row compare, completed", "if found_rows[i] == row then", "if found_rows[i] then"),
     _lua("parts/settle_otherwise", "row compare, settled otherwise", "if held == ARGV[at + 1] then", "if held then"),
-    _lua("begin", "row compare", "if found_rows[i] == row then", "if found_rows[i] then"),
-    _lua("begin", "a repeated beginning is not stale", "elseif found_rows[i] ~= new_row then", "else"),
+    _lua("begin", "row compare", "if found == row then", "if found then"),
+    _lua("begin", "a repeated beginning is not stale", "elseif found ~= new_row then", "else"),
     _lua("trim", "completions are counted once", "  redis.call('LPOP', uncounted, #waiting)\n", ""),
     _lua("trim", "completions that differ", "if waiting[i] ~= entry then", "if i > #waiting then"),
     _lua(
@@ -80,7 +80,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     _lua("checkpoint", "row compare", "if row ~= ARGV[4] and row ~= ARGV[5] then return 0 end", ""),
     _lua("unreserve", "fence of the row", "six(row, FENCE) == ARGV[3] and", "true and"),
     _lua("unreserve", "what the launch keeps", "not keep[id] and well_formed", "well_formed"),
-    _lua("unreserve", "what was begun for the only time", "and not has_flag(byte(row, FLAGS), BEGUN)", ""),
+    _lua("unreserve", "what was begun", "and (uncalled[id] or not has_flag(byte(row, FLAGS), BEGUN))", ""),
+    _lua("unreserve", "what is given back has not begun", "without_flag(byte(row, FLAGS), BEGUN)", "byte(row, FLAGS)"),
     # One place for each message
     _lua("parts/settle", "completed leaves flight", "    redis.call('ZREM', in_flight, unpack(gone))\n", ""),
     _lua(

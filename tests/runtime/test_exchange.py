@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pollconsumer.core.events import ReservationsLost
 from pollconsumer.core.progress import Progress
 from pollconsumer.core.queue_order import Turns
 from pollconsumer.interface.testing.clock import VirtualClock
@@ -33,6 +34,7 @@ from tests.store.test_enqueue_new import scripts_sent
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    from pollconsumer.core.events import Event
     from pollconsumer.store.reservations import Reservation
 
 QUEUES = ("mail", "other")
@@ -45,13 +47,14 @@ class Exchanging:
         self.clock = clock = VirtualClock(MIDNIGHT)
         self.opener = MemoryOpener(NAMESPACE, clock)
         group, plan = Group("consumer", QUEUES, 1), LaunchPlan(60.0, 10.0)
-        self.launch = launch = SandboxLaunch(self.opener, group, plan, clock, lambda _: None)
+        self.told: list[Event] = []
+        self.launch = launch = SandboxLaunch(self.opener, group, plan, clock, self.told.append)
         self.reporting = Reporting(launch, 7200.0)
         self.predecessors = Predecessors(launch)
         context_of = Deliveries(launch, {}, nullcontext(), self.reporting, self.predecessors).context_of
         self.settling = Settling(launch, context_of, {}, self.predecessors)
         turns = Turns(QUEUES, {})
-        self.exchange = exchange(launch, self.settling, turns, limits or {}, lambda: 1, self.reporting)
+        self.exchange = exchange(launch, self.settling, turns, limits or {}, lambda: 9, self.reporting)
         for queue in QUEUES:
             launch.store.announce(launch.holder, queue)
 
@@ -89,7 +92,7 @@ def test_all_outcomes_are_settled_as_a_message_begins(exchanging: Exchanging, ha
     once = exchanging.reserve("once")
     for name in handled:
         exchanging.complete(reserved[name])
-    assert exchanging.exchange.begin(once)
+    assert exchanging.exchange.begin([once])
     mail, other = exchanging.look(), exchanging.look("other")
     assert mail.listed("completed") + other.listed("completed") == handled
     in_flight = {*mail.ranked("in_flight"), *other.ranked("in_flight")}
@@ -99,10 +102,22 @@ def test_all_outcomes_are_settled_as_a_message_begins(exchanging: Exchanging, ha
     assert exchanging.settling.since is None
 
 
+def test_of_those_begun_together_a_stale_one_is_told_when_it_is_its_turn(exchanging: Exchanging) -> None:
+    exchanging.launch.store.enqueue([message(name) for name in "abcd"])
+    exchanging.exchange.reserve()
+    together = [*exchanging.exchange.reserved]
+    exchanging.launch.store.wire.command("HDEL", exchanging.look().key("rows"), "c")
+    assert exchanging.exchange.begin(together) == 2
+    assert exchanging.told == []
+    assert exchanging.exchange.begin(together[2:3]) == 0
+    assert exchanging.told == [ReservationsLost(("c",))]
+    assert exchanging.exchange.begin(together[3:]) == 1
+
+
 def test_what_beginnings_have_completed_is_counted_with_the_next_step(exchanging: Exchanging) -> None:
     first, second = exchanging.reserve("first"), exchanging.reserve("second")
-    assert exchanging.exchange.begin(first)
-    assert exchanging.exchange.begin(second, [finish(first)])
+    assert exchanging.exchange.begin([first])
+    assert exchanging.exchange.begin([second], [finish(first)])
     totals = partial(exchanging.look().hash, "totals")
     assert totals() == {}
     exchanging.exchange.reserve()
@@ -134,7 +149,7 @@ def test_room_that_a_completion_makes_as_a_message_begins_wakes_who_waits_for_it
     exchanging.launch.store.enqueue([message("waiting")])
     exchanging.launch.store.wire.command("DEL", exchanging.look().key("ready_marker"))  # another launch took it in vain
     exchanging.complete(done)
-    assert exchanging.exchange.begin(once)
+    assert exchanging.exchange.begin([once])
     assert exchanging.look().marker() == 1
     exchanging.opener.close()
 

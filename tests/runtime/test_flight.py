@@ -12,7 +12,8 @@ from pollconsumer.runtime.launch.shared_memory import entries
 from pollconsumer.runtime.launch.shared_memory.entries import Held
 from pollconsumer.runtime.launch.shared_memory.flight import Flight
 from pollconsumer.runtime.launch.shared_memory.progress import Counts, Progress
-from pollconsumer.runtime.launch.shared_memory.series import BEGUN, Series
+from pollconsumer.runtime.launch.shared_memory.series import BEGUN, RECORDED, Series
+from pollconsumer.store import rows
 from pollconsumer.store.reservations import Lot, Reservation
 
 if TYPE_CHECKING:
@@ -87,8 +88,11 @@ def test_names_of_any_length_do_not_reach_into_the_next_place() -> None:
     assert {held.id for held in flight.left_behind()} == {b"i" * 255, b"next"}
 
 
-def lay(flight: Flight, *names: str, last: bool = False) -> list[Reservation]:
+def lay(flight: Flight, *names: str, last: bool = False, begun: int = 0) -> list[Reservation]:
+    """``begun``: how many are recorded as begun."""
     laid = [reservation(name.encode()) for name in names]
+    for each in laid[:begun]:
+        each.row = rows.begun(each.row)
     head = entries.head("send", "mail", 1, last=last)
     flight.series.lay(laid, [head + each.id for each in laid])
     return laid
@@ -102,6 +106,10 @@ def begin(flight: Flight) -> None:
 def left_behind(flight: Flight) -> str:
     """Ids; of those that have ended in capitals."""
     return "".join(each.id.decode().upper() if each.ended else each.id.decode() for each in flight.left_behind())
+
+
+def uncalled(flight: Flight) -> str:
+    return "".join(each.id.decode() for each in flight.uncalled())
 
 
 def test_of_a_series_what_has_begun_stays_until_it_is_settled() -> None:
@@ -133,6 +141,35 @@ def test_what_follows_in_a_series_leaves_alone_what_is_not_settled() -> None:
     assert [each.last for each in flight.left_behind()] == [False, False, True]
     assert {each.id for each in flight.in_hand()} == {b"x", b"d"}
     assert flight.the_one() is None
+
+
+def test_of_a_series_it_is_known_what_is_recorded_as_begun_and_was_not_called() -> None:
+    flight = Progress().flight
+    messages = lay(flight, "a", "b", "c", "d")
+    assert uncalled(flight) == ""
+    flight.series.counts[RECORDED] = 3
+    assert uncalled(flight) == "abc"
+    begin(flight)
+    flight.series.end()
+    begin(flight)
+    assert (left_behind(flight), uncalled(flight)) == ("Ab", "c")
+    flight.enter(messages[2], last=True)  # not as part of the series
+    assert uncalled(flight) == ""
+
+
+def test_what_is_laid_again_is_still_known_to_be_recorded_as_begun() -> None:
+    flight = Progress().flight
+    lay(flight, "a", "b")
+    begin(flight)
+    flight.series.counts[RECORDED] = 2
+    lay(flight, "x", "y")
+    assert uncalled(flight) == ""
+    lay(flight, "b", "c", "d", begun=2)
+    assert (left_behind(flight), uncalled(flight)) == ("a", "bc")
+    flight.series.end()
+    flight.settled()
+    lay(flight, "c", "d", begun=1)
+    assert (left_behind(flight), uncalled(flight)) == ("", "c")
 
 
 def test_what_leaves_a_series_makes_room_for_what_follows() -> None:

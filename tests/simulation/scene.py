@@ -270,7 +270,7 @@ class Scene:
             completed: list[Run] = []
             if share.is_bare():
                 completed, share.runs, share.completed = share.runs, [], 0
-            stale = store.begin(holder, reservation, completed)
+            stale = store.begin(holder, [reservation], completed)
             self._check_stale(holder, stale)
             if reservation.id in stale:
                 return

@@ -11,7 +11,7 @@ from pollconsumer.core.lifecycle import State
 from pollconsumer.store import rows
 from pollconsumer.store.reservations import Reservation
 from pollconsumer.store.steps import Share
-from tests.store.acting import HOUR, QUEUE, Launch, Looking, message, names, release, retry
+from tests.store.acting import HOUR, QUEUE, Launch, Looking, message, names, park, release, retry
 from tests.store.servers import snapshot
 
 if TYPE_CHECKING:
@@ -64,6 +64,30 @@ def test_those_before_it_are_completed_in_the_same_round_trip(store: RedisStore,
     assert before == a.row
     assert launch.complete(a, b, c).stale == []
     assert look.listed("completed") == ["a", "c", "b"]
+
+
+def test_several_are_begun_together(store: RedisStore, look: Looking) -> None:
+    store.enqueue([message(name) for name in "abcd"])
+    launch = Launch(store)
+    a, *others = launch.reserve(4)
+    row = a.row
+    for _ in range(2):  # the reply may have been lost
+        for each in (a, *others):
+            each.row = row
+        assert launch.begin(a, with_it=others[:2]) == []
+        assert [each.begun for each in (a, *others)] == [True, True, True, False]
+    store.recover(QUEUE, [])
+    assert look.ranked("in_flight") == [*"abcd"]
+    assert launch.complete(a, *others).stale == []
+
+
+def test_of_those_begun_together_one_that_was_taken_over_has_not_begun(store: RedisStore, look: Looking) -> None:
+    store.enqueue([message(name) for name in "abc"])
+    launch = Launch(store)
+    a, b, c = launch.reserve(3)
+    store.wire.command("HDEL", look.key("rows"), "b")
+    assert launch.begin(a, with_it=[b, c]) == [b"b"]
+    assert [each.begun for each in (a, b, c)] == [True, False, True]
 
 
 def test_one_completion_alone_is_what_it_is_among_others(store: RedisStore) -> None:
@@ -128,6 +152,22 @@ def test_what_was_begun_is_not_given_back(store: RedisStore, look: Looking) -> N
     assert (look.ranked("in_flight"), look.listed("ready")) == (["a"], [])
 
 
+def test_what_was_recorded_as_begun_and_was_not_is_given_back_uncharged(
+    store: RedisStore, look: Looking, inspector: Inspector
+) -> None:
+    store.enqueue([message(name) for name in "abcd"])
+    launch = Launch(store)
+    a, *others = launch.reserve(4)
+    launch.begin(a, with_it=others)
+    store.give_up(launch.holder, QUEUE, [], ended=[b"a"], spent=[b"b"], uncalled=[b"c", b"d"])
+    assert look.ranked("dead_letters") == ["a", "b"]
+    assert (look.listed("ready"), look.ranked("in_flight")) == (["c", "d"], [])
+    found = inspector.message("c")
+    assert (found.attempts, found.state) == (0, State.READY)
+    Launch(store, fence=2).reserve(2)
+    assert names(Launch(store, fence=3).reserve(2)) == ["c", "d"]  # they had not begun this time
+
+
 def test_who_recovers_hears_of_each_that_is_skipped(store: RedisStore) -> None:
     store.enqueue([message("a", handler="send")])
     begun(Launch(store))
@@ -183,4 +223,8 @@ def test_what_is_put_off_or_tried_again_has_not_begun(store: RedisStore) -> None
     successor.settle(retry(begun(successor)))
     store.promote(successor.holder, QUEUE, 1)
     successor.reserve()
-    assert names(Launch(store, fence=3).reserve()) == ["a"]
+    last = Launch(store, fence=3)
+    last.settle(park(begun(last)))
+    store.promote(last.holder, QUEUE, 1)
+    last.reserve()
+    assert names(Launch(store, fence=4).reserve()) == ["a"]

@@ -100,7 +100,7 @@ def test_each_message_completed_by_the_beginning_of_the_next_is_counted_with_its
     for each, took in zip(reserved, [0.005, 0.005, 0.1], strict=False):
         launch.begin(each)
         share.complete([(each, 0.0, took, None)])
-    store.begin(launch.holder, reserved[3], share.runs)
+    store.begin(launch.holder, [reserved[3]], share.runs)
     store.trim(QUEUE)
     assert inspector.totals().durations == {"handler": Spans(0.11, Counter({3: 2, 7: 1}))}
 

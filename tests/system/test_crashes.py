@@ -17,7 +17,7 @@ from tests.site import PATIENCE, Site
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-pytestmark = pytest.mark.ends_with(9, -signal.SIGSEGV)
+pytestmark = pytest.mark.ends_with(9, -signal.SIGKILL, -signal.SIGSEGV)
 
 QUICK = """
 from pollconsumer import Context
@@ -37,6 +37,14 @@ def patient(context: Context, name: str, how: str = "") -> None:
 @app.handler("quick.twice", max_attempts=2)
 def twice(context: Context, name: str, how: str = "") -> None:
     quick(context, name, how)
+
+@app.handler("quick.once", delivery="at_most_once")
+def only(context: Context, name: str, how: str = "") -> None:
+    note(f"{name} {context.attempt}")
+    if how == "kill":
+        os.kill(os.getpid(), 9)
+    if how == "vanish":
+        leave(how)
 """
 
 
@@ -141,6 +149,34 @@ def test_what_ended_in_its_last_attempt_and_was_not_settled_is_not_handled_again
         site.drain()
     assert [note for note in site.notes() if note.startswith("a ")] == ["a 1", "a 2"]
     assert site.json("status", first)["attempts"] == 2
+
+
+def begun_together(site: Site, how: str) -> dict[str, str]:
+    """Messages that are handled at most once; the third one kills the launch. Returns their ids."""
+    learn(site, "quick.once")
+    return {name: site.enqueue("quick.once", name=name, how=how * (name == "c")) for name in "abcdef"}
+
+
+def test_of_those_begun_together_the_next_launch_handles_what_was_not_called(site: Site) -> None:
+    messages = begun_together(site, "kill")
+    assert site.drain().returncode == -9
+    assert site.notes() == ["a 1", "b 1", "c 1"]
+    waiting = [site.json("status", messages[name]) for name in "def"]
+    assert [(each["state"], each["attempts"]) for each in waiting] == [("ready", 0)] * 3
+    assert site.drain().returncode == 0
+    assert site.notes() == ["a 1", "b 1", "c 1", "d 1", "e 1", "f 1"]
+    assert site.state(messages["c"]) == "dead"
+    assert site.json("status", messages["c"])["last_error"].startswith("skipped: ")
+    assert [site.state(messages[name]) for name in "def"] == ["completed"] * 3
+
+
+def test_of_those_begun_together_none_is_called_again_where_the_heartbeat_dies_too(site: Site) -> None:
+    messages = begun_together(site, "vanish")
+    site.drain()
+    site.command("lease", "break", "--yes")
+    assert site.drain().returncode == 0
+    assert site.notes() == ["a 1", "b 1", "c 1", "leave vanish"]
+    assert [site.state(messages[name]) for name in "abcdef"] == ["dead"] * 6
 
 
 @pytest.mark.parametrize(("how", "code"), [("die", 9), ("crash", -11)])

@@ -259,7 +259,7 @@ def test_a_line_tells_of_what_is_delivered_at_most_once_and_died_with_its_proces
     died = site.drain()
     after = site.drain()
     assert (died.returncode, after.returncode) == (7, 0)
-    said = f"pollconsumer: warning: dead letter: {message} (once), attempt 1: skipped: its process died while it was"
+    said = f"pollconsumer: warning: dead letter: {message} (once), attempt 1: skipped: its process died after it was"
     assert (died.stderr + after.stderr).count(said) == 1
     assert site.state(message) == "dead"
     assert site.notes() == ["next"]

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pollconsumer.runtime.consuming.away import Away
     from pollconsumer.store.reports import Reports
     from pollconsumer.store.reservations import Reservation
+    from pollconsumer.store.steps import Done
 
 
 class ClusterExchange(Exchange):
@@ -48,13 +49,17 @@ class ClusterExchange(Exchange):
         if self._away:
             self._await_lost()
 
-    def _begin(self, reservation: Reservation, share: Share) -> bool:
-        while reservation.queue not in self._away.queues:
+    def begin(self, reservations: Sequence[Reservation], done: Sequence[Done] = ()) -> int:
+        """One at a time: of those that wait for a lost node it is unknown which are begun."""
+        return super().begin(reservations[:1], done)
+
+    def _begin(self, reservations: Sequence[Reservation], share: Share) -> int:
+        while share.queue not in self._away.queues:
             with self._leaving():
-                return super()._begin(reservation, share)
+                return super()._begin(reservations, share)
         self._away.keep([share])
-        self._away.reserved.append(reservation)
-        return False
+        self._away.reserved += reservations
+        return 0
 
     def _send(self, shares: list[Share], wait: float = 0.0, promoting: Sequence[str] = ()) -> Stepped:
         if self._away:

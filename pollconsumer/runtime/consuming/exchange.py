@@ -140,32 +140,37 @@ class Exchange:
             self._send([*shares.values()])
             self._flight.settled()
 
-    def begin(self, reservation: Reservation, done: Sequence[Done] = ()) -> bool:
-        """Record, before it is handled, that it is handled at most once; settle outcomes, those of its queue that are
-        ``done`` last. False if the reservation is stale, or waits for a lost node."""
-        if len(done) == 1 and reservation.queue not in self._limits and self._settling.is_empty():  # hot path
+    def begin(self, reservations: Sequence[Reservation], done: Sequence[Done] = ()) -> int:
+        """Record, before they are handled, that these, of one queue, are handled at most once; settle outcomes, those
+        of their queue that are ``done`` last. Returns how many were begun before the first one whose reservation is
+        stale; 0 if they wait for a lost node."""
+        queue = reservations[0].queue
+        if len(done) == 1 and queue not in self._limits and self._settling.is_empty():  # hot path
             alone = Share.of_one(done[0])
             if alone is not None:
                 self._settling.handled += 1
-                return self._begin(reservation, alone)
+                return self._begin(reservations, alone)
         if done:
             self._settling.complete(done)
         shares = self._settling.take()
-        share = shares.pop(reservation.queue, None) or Share(reservation.queue)
+        share = shares.pop(queue, None) or Share(queue)
         # Where limits hold, a completion makes room, and wakes another launch: only a step looks at that.
-        if shares or not share.is_bare() or reservation.queue in self._limits:
+        if shares or not share.is_bare() or queue in self._limits:
             self._send([share, *shares.values()])
-            share = Share(reservation.queue)
-        return self._begin(reservation, share)
+            share = Share(queue)
+        return self._begin(reservations, share)
 
-    def _begin(self, reservation: Reservation, share: Share) -> bool:
-        stale = self._store.begin(self._launch.holder, reservation, share.runs)
+    def _begin(self, reservations: Sequence[Reservation], share: Share) -> int:
+        stale = self._store.begin(self._launch.holder, reservations, share.runs)
         self._flight.settled()
-        self._tell_stale(stale)
         if share.completed:
             self._untrimmed += share.completed
             self._to_trim.add(share.queue)  # which counts what beginnings have completed
-        return reservation.id not in stale
+        if not stale:
+            return len(reservations)
+        later = {each.id for each in reservations[1:]}
+        self._tell_stale([each for each in stale if each not in later])  # of these, when it is their turn
+        return next((n for n, each in enumerate(reservations) if each.id in stale), len(reservations))
 
     def put_off(self, reservation: Reservation) -> None:
         """Keep it reserved for the next launch: released now, it would return to this one."""

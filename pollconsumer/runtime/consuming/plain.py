@@ -2,7 +2,7 @@
 
 As where each is handled alone, it looks at lease, signal and margin before each message, at forks and descriptors
 after it. It is quicker since it computes once in a pass what brief handlers cannot change: `durations.brief` tells why
-that is so of the margin. And a message that is handled at most once is settled in the round trip that begins the next.
+that is so of the margin. And messages that are handled at most once are settled in the round trip that begins the next.
 Anything unusual ends the pass, and the general path goes on.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from itertools import islice
+from itertools import islice, takewhile
 from typing import TYPE_CHECKING
 
 from pollconsumer.core.message import Malformed, decode_payload
@@ -18,12 +18,12 @@ from pollconsumer.runtime.handling.executors.executor import NONE, Attempt, Hand
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.handling.outcome import DONE
 from pollconsumer.runtime.launch.shared_memory import entries
-from pollconsumer.runtime.launch.shared_memory.series import BEGUN, ENDED
+from pollconsumer.runtime.launch.shared_memory.series import BEGUN, ENDED, RECORDED
 from pollconsumer.store import rows
 
 if TYPE_CHECKING:
     from collections import deque
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from pollconsumer.core.durations import Durations
     from pollconsumer.runtime.consuming.exchange import Exchange
@@ -33,6 +33,12 @@ if TYPE_CHECKING:
     from pollconsumer.runtime.launch.held import Launch
     from pollconsumer.store.reservations import Lot, Reservation
     from pollconsumer.store.steps import Done
+
+TOGETHER_FOR = 0.001
+"""Messages that are handled at most once are recorded as begun together if they are expected to last so long together,
+in seconds: about ten round trips, so that the round trip is a small part."""
+MOST_TOGETHER = 8
+"""No more of these: as many are dead letters where the launch and its heartbeat die together."""
 
 
 class PlainPath:
@@ -105,9 +111,9 @@ class PlainPath:
                         break
                 context = self._context_of(reservation)
             del reserved[0]
-            if way.at_most_once:
+            if way.at_most_once and begun >= counts[RECORDED]:
                 before, done, once = done, [], False
-                if not self._exchange.begin(reservation, before):
+                if not self._begin(line[handled : handled + way.together], way, ways, before):
                     break
             counts[BEGUN] = begun = begun + 1
             started = clock()
@@ -143,6 +149,18 @@ class PlainPath:
             settling.complete(done)
         settling.urgent = settling.urgent or once
         return handled
+
+    def _begin(
+        self, following: Sequence[Reservation], way: _Way, ways: Mapping[Lot, _Way], done: Sequence[Done]
+    ) -> bool:
+        """Record as begun the first of them, and those after it of its queue and handler; settle what is ``done``.
+        Whether the first one is begun."""
+        queue, counts = following[0].queue, self._launch.progress.flight.series.counts
+        alike = [*takewhile(lambda each: ways[each.lot] is way and each.lot.queue == queue, following)]
+        # Before the store has it: the launch may die in between.
+        counts[RECORDED] = counts[BEGUN] + len(alike)
+        counts[RECORDED] = counts[BEGUN] + self._exchange.begin(alike, done)
+        return counts[RECORDED] > counts[BEGUN]
 
     def _line_up(
         self, reserved: Iterable[Reservation], most: int, inline: Inline, ways: dict[Lot, _Way]
@@ -184,15 +202,18 @@ class PlainPath:
         way = self._ways.get(name)
         if way is None:
             way = self._ways[name] = _Way(handler, inline)
+        way.together = min(MOST_TOGETHER, int(TOGETHER_FOR / expected) or 1) if expected > 0 else MOST_TOGETHER
         return way
 
 
 class _Way:
-    """How a handler's messages are handled, looked up once, and how long those of a pass ``lasted``, in seconds."""
+    """How a handler's messages are handled, looked up once, and how long those of a pass ``lasted``, in seconds.
+    ``together``: how many are recorded as begun at once, if they are handled at most once."""
 
-    __slots__ = ("at_most_once", "handle", "handler", "lasted", "takes_context")
+    __slots__ = ("at_most_once", "handle", "handler", "lasted", "takes_context", "together")
 
     def __init__(self, handler: Handler, inline: Inline) -> None:
         self.handler, self.takes_context, self.at_most_once = handler, handler.takes_context, handler.at_most_once
         self.handle = partial(inline.turn, handler) if handler.asynchronous else handler.handle
         self.lasted: list[float] = []
+        self.together = 1

@@ -59,8 +59,8 @@ class Settling:
         self.since: float | None = None
         """When the oldest unsettled attempt ended, on the monotonic clock; None if there is none."""
         self.urgent = False
-        """Whether an outcome must be settled before another message is handled: if the process died first, it would be
-        unknown whether the message, handled at most once, was handled."""
+        """Whether an outcome must be settled before a message is handled that was not recorded as begun with it: if the
+        process died first, it would be unknown whether the message, handled at most once, was handled."""
         self.watched: list[tuple[bytes, Callable[[], None]]] = []
         """Calls of hooks, by message, for after the store has accepted the settlement."""
         self.waiting: set[bytes] = set()

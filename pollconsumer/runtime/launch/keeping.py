@@ -107,9 +107,10 @@ def give_back(
                 in_hand = [message.id for message in here if not message.ended and not message.last]
                 ended = [message.id for message in here if message.ended and not message.last]
                 spent = [message.id for message in here if message.last]
+                uncalled = [message.id for message in progress.flight.uncalled() if message.queue == queue]
                 # Another launch recovers the queue, or this one had skipped it or not announced itself there yet.
                 with suppress(LeaseLost, StoreRefused):
-                    store.give_up(acquired.holder, queue, in_hand, ended, spent, on_dead_letter=print_death)
+                    store.give_up(acquired.holder, queue, in_hand, ended, spent, uncalled, on_dead_letter=print_death)
             leases.release(acquired.holder, identity.role, identity.launch, entry)
             return
         except StoreUnreachable:

@@ -1,7 +1,7 @@
--- Begin a message that is handled at most once, and complete those handled before it, in one round trip.
+-- Begin messages that are handled at most once, and complete those handled before them, in one round trip.
 -- KEYS rows in_flight completed announced uncounted
 -- NEEDS fences rows
--- ARGV lineage, fence; of the message that begins, and of each one completed: id, row as reserved, new row
+-- ARGV lineage, fence; of those that begin or are completed with the same rows: how many, row as reserved, new row, ids
 -- Returns ids whose reservation was no longer the caller's (unchanged)
 -- Refusals: FENCED when a newer launch has announced itself, FORGOTTEN when the store was emptied
 -- Completed messages have no key to free, no checkpoint, no large record, no result, no follow-ups, and their queue has no
@@ -11,22 +11,34 @@
 local refusal = refusal_of(ARGV[1], ARGV[2])
 if refusal then return refusal end
 
-local argv, ids, count = ARGV, {}, 0
-for at = 3, #argv, 3 do
-  count = count + 1
-  ids[count] = argv[at]
+local argv, ids, runs, count, at = ARGV, {}, {}, 0, 3  -- runs: where each begins
+while argv[at] do
+  runs[#runs + 1] = at
+  local last = at + 2 + tonumber(argv[at])
+  for i = at + 3, last do
+    count = count + 1
+    ids[count] = argv[i]
+  end
+  at = last + 1
 end
 local found_rows, new_rows, gone, spans, stale = redis.call('HMGET', rows, unpack(ids)), {}, {}, {}, {}
-for i = 1, count do
-  local id, row, new_row = ids[i], argv[3 * i + 1], argv[3 * i + 2]
-  if found_rows[i] == row then
-    new_rows[#new_rows + 1], new_rows[#new_rows + 2] = id, new_row
-    if i > 1 then
-      local n = #gone + 1
-      gone[n], spans[n] = id, sub(new_row, STARTED, SCHEDULED - 1) .. row
+count = 0
+for r = 1, #runs do
+  at = runs[r]
+  local row, new_row = argv[at + 1], argv[at + 2]
+  local span = sub(new_row, ENDING, ENDING) == 'c' and sub(new_row, STARTED, SCHEDULED - 1) .. row
+  for _ = 1, tonumber(argv[at]) do
+    count = count + 1
+    local id, found = ids[count], found_rows[count]
+    if found == row then
+      new_rows[#new_rows + 1], new_rows[#new_rows + 2] = id, new_row
+      if span then
+        local n = #gone + 1
+        gone[n], spans[n] = id, span
+      end
+    elseif found ~= new_row then
+      stale[#stale + 1] = id
     end
-  elseif found_rows[i] ~= new_row then
-    stale[#stale + 1] = id
   end
 end
 if gone[1] then redis.call('RPUSH', completed, unpack(gone)) end

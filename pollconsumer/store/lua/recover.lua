@@ -23,7 +23,7 @@ for i = 1, #flight, 2 do
 end
 local order = by_reservation(ids, redis.call('HMGET', rows, unpack(ids)))
 local orphans, returning, freed, dead = {}, {}, {}, {}
-local at_most_once = 'skipped: its process died while it was handled, and it is delivered at most once'
+local at_most_once = 'skipped: its process died after it was recorded as begun, and it is delivered at most once'
 
 local function record_of(id)
   return readable(redis.call('HGET', records, id))

@@ -2,26 +2,28 @@
 -- KEYS records rows ready ready_by_priority in_flight counters announced ready_marker places_taken waiting_for_place
 -- KEYS unique_keys stops cancelled rates totals
 -- NEEDS fences stops reservations
--- ARGV lineage, fence, fence in 6 bytes, number of ids whose handler has ended, these, number of those whose last attempt
---   this was, these, ids to keep reserved
+-- ARGV lineage, fence, fence in 6 bytes; and, each list but the last after its length, ids whose handler has ended, those
+--   whose last attempt this was, those that are recorded as begun at most once and were not, ids to keep reserved
 -- Returns messages released
 -- Refusals: FENCED, FORGOTTEN
 -- The attempt is charged if the handler has ended, or if it was the last, which CRASHES then records. A message begun at
--- most once stays reserved: recover.lua makes it a dead letter. One that was to stop is cancelled.
+-- most once stays reserved, unless it is known that it was not: recover.lua makes it a dead letter. One that was to stop is
+-- cancelled.
 
 local refusal = refusal_of(ARGV[1], ARGV[2])
 if refusal then return refusal end
 -- EXPECT ready ready_marker counters places_taken ready_by_priority waiting_for_place cancelled
-local ended, spent, keep = {}, {}, {}
-local spent_at = 5 + tonumber(ARGV[4])
-local keep_at = spent_at + 1 + tonumber(ARGV[spent_at])
-for i = 5, spent_at - 1 do ended[ARGV[i]] = true end
-for i = spent_at + 1, keep_at - 1 do spent[ARGV[i]] = true end
-for i = keep_at, #ARGV do keep[ARGV[i]] = true end
+local ended, spent, uncalled, keep, at = {}, {}, {}, {}, 4
+for _, listed in ipairs({ended, spent, uncalled}) do
+  local last = at + tonumber(ARGV[at])
+  for i = at + 1, last do listed[ARGV[i]] = true end
+  at = last + 1
+end
+for i = at, #ARGV do keep[ARGV[i]] = true end
 local ids, found_rows = {}, {}
 for _, id in ipairs(redis.call('ZRANGE', in_flight, 0, -1)) do
   local row = not keep[id] and well_formed(redis.call('HGET', rows, id))
-  if row and six(row, FENCE) == ARGV[3] and not has_flag(byte(row, FLAGS), BEGUN) then
+  if row and six(row, FENCE) == ARGV[3] and (uncalled[id] or not has_flag(byte(row, FLAGS), BEGUN)) then
     ids[#ids + 1], found_rows[#found_rows + 1] = id, row
   end
 end
@@ -34,7 +36,8 @@ for i = #order, 1, -1 do
     uncharged[#uncharged + 1], uncharged[#uncharged + 2] = id, six(row, RESERVED)
   end
   redis.call('ZREM', in_flight, id)
-  row = set(row, ATTEMPTS, attempts_bytes(attempts), CRASHES, char(crashes), RESERVED, NEVER, STARTED, NEVER)
+  local flags = char(without_flag(byte(row, FLAGS), BEGUN))
+  row = set(row, FLAGS, flags, ATTEMPTS, attempts_bytes(attempts), CRASHES, char(crashes), RESERVED, NEVER, STARTED, NEVER)
   if not stops_here(id, row, now, freed) then returning[#returning + 1], returning[#returning + 2] = id, row end
 end
 if #uncharged > 0 and redis.call('EXISTS', rates) == 1 then

@@ -102,3 +102,9 @@ class Flight:
             if state != self._FREE:
                 held.append(entries.read(self._memory, at + 1, ended=state == self._ENDED)[0])
         return held + self.series.left_behind()
+
+    def uncalled(self) -> list[entries.Held]:
+        """Those that are recorded as begun, to be handled at most once, and have not. Read from the shared memory, in
+        any process."""
+        called = {(each.queue, each.id) for each in self.left_behind()}  # perhaps not as part of the series
+        return [each for each in self.series.uncalled() if (each.queue, each.id) not in called]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import takewhile
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from pollconsumer.runtime.launch.shared_memory import entries
@@ -13,9 +15,11 @@ if TYPE_CHECKING:
     from pollconsumer.store.reservations import Reservation
 
 
-BEGUN, ENDED, SETTLED = range(3)
-"""Places of the counts: how many have begun, how many of these have ended, how many of these are settled."""
-_COUNTS = 3
+BEGUN, ENDED, SETTLED, RECORDED = range(4)
+"""Places of the counts: how many have begun, how many of these have ended, how many of these are settled; and how many
+there are with those that follow and are recorded as begun, to be handled at most once."""
+_COUNTS = 4
+_is_begun = attrgetter("begun")
 
 
 class Series:
@@ -34,20 +38,22 @@ class Series:
 
     def room(self) -> int:
         """How many can be laid."""
-        begun, _, settled = self.counts
+        begun, _, settled, _ = self.counts
         return self.MOST - (begun if begun > settled else 0)
 
     def lay(self, reservations: Sequence[Reservation], texts: Sequence[bytes]) -> None:
         """Write the entries of those that begin next, instead of those laid earlier and not begun."""
-        begun, _, settled = self.counts
+        begun, _, settled, _ = self.counts
         if begun == settled:
             begun = 0
             self.counts[:] = bytes(_COUNTS)
+        self.counts[RECORDED] = 0
         del self._laid[begun:], self._texts[begun:]
         at, text = self._entries_at + sum(map(len, self._texts)), b"".join(texts)
         self._memory[at : at + len(text)] = text
         self._laid += reservations
         self._texts += texts
+        self.counts[RECORDED] = begun + sum(1 for _ in takewhile(_is_begun, reservations))
 
     def end(self) -> None:
         """The one in hand has ended."""
@@ -63,19 +69,27 @@ class Series:
 
     def in_hand(self) -> list[Reservation]:
         """In this process: the one whose handler has not ended."""
-        begun, ended, _ = self.counts
+        begun, ended, *_ = self.counts
         return self._laid[ended:begun]
 
     def in_flight(self) -> list[Reservation]:
         """In this process: that one, and those that are not settled."""
-        begun, _, settled = self.counts
+        begun, _, settled, _ = self.counts
         return self._laid[settled:begun]
 
     def left_behind(self) -> list[entries.Held]:
         """Read from the shared memory, in any process."""
-        begun, ended, settled = self.counts
-        held, at = [], self._entries_at
-        for number in range(begun):
+        begun, _, settled, _ = self.counts
+        return self._read(begun)[settled:]
+
+    def uncalled(self) -> list[entries.Held]:
+        """Those that are recorded as begun, and have not. Read from the shared memory, in any process."""
+        begun, _, _, recorded = self.counts
+        return self._read(recorded)[begun:]
+
+    def _read(self, most: int) -> list[entries.Held]:
+        ended, held, at = self.counts[ENDED], [], self._entries_at
+        for number in range(most):
             each, at = entries.read(self._memory, at, ended=number < ended)
             held.append(each)
-        return held[settled:]
+        return held
