@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 import secrets
+import signal
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -21,6 +22,7 @@ from pollconsumer.interface.testing.launches import SandboxLaunch
 from pollconsumer.interface.testing.memory import MemoryOpener
 from pollconsumer.runtime.consumer_role import consume
 from pollconsumer.runtime.consuming.plain import MOST_TOGETHER, PlainPath
+from pollconsumer.runtime.consuming.settling import Settling
 from pollconsumer.runtime.handling.executors.descriptors import Table
 from pollconsumer.runtime.handling.executors.inline import InlineExecutor
 from pollconsumer.runtime.handling.handler import Handler, with_hooks
@@ -139,9 +141,11 @@ class Launched:
             options = OPTIONS._replace(
                 queues=QUEUES, min_margin=margin, tolerance_factor=factor, max_messages=most, until_empty=True
             )
+            alarm = signal.getsignal(signal.SIGALRM)
             with suppress(LeaseLost):
                 self.launch.work(lambda launch: consume(launch, options, self._handlers(), [], executor))
         self._forget_what_was_begun_and_not_called()
+        assert (signal.getsignal(signal.SIGALRM), signal.getitimer(signal.ITIMER_REAL)) == (alarm, (0.0, 0.0))
         self.left = Left(_rounded(repr(snapshot(store.wire))), self.events, self.acts)
         self.opener.close()
 
@@ -201,6 +205,7 @@ class Launched:
         self.called.add(f"m{payload['n']}")
         unsettled = sorted(in_flight - self.once)
         given = f"context: {context is not None}, loop: {asyncio._get_running_loop() is not None}"  # noqa: SLF001  raises nothing
+        given += f", alarm: {signal.getitimer(signal.ITIMER_REAL)[0] > 0}"
         self.acts.append((f"{act} {payload['n']}, {given}, unsettled: {unsettled}", self.clock()))
         self.clock.now_ms += payload["takes"]
         self.table.leaks = act == "leak"
@@ -259,6 +264,20 @@ HISTORIES = st.builds(
     st.sampled_from([0.0, 1.0, 4.0]),
     st.none() | st.integers(1, 20),
 )
+
+
+def test_after_a_pass_that_ends_by_an_exception_the_alarm_signal_is_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Broken(Exception):
+        pass
+
+    def complete(*_: object) -> None:
+        raise Broken
+
+    before = signal.getsignal(signal.SIGALRM)
+    monkeypatch.setattr(Settling, "complete", complete)
+    with pytest.raises(Broken):
+        Launched(History([Sent(handler="limited")] * 9), quickly=True)
+    assert (signal.getsignal(signal.SIGALRM), signal.getitimer(signal.ITIMER_REAL)) == (before, (0.0, 0.0))
 
 
 @given(HISTORIES)

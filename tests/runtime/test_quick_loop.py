@@ -178,7 +178,7 @@ def test_a_loop_that_stays_and_whose_descriptors_a_handler_closes_is_replaced_be
         return outcome.result
 
     assert handled(answer) == 2
-    executor.stay()
+    executor.stay([])
     assert [handled(function) for function in (answer, close, answer, answer)] == [2, 1, 2, 2]
     executor.close()
 
@@ -240,7 +240,7 @@ def test_a_loop_that_stays_does_so_after_a_close_look_at_descriptors() -> None:
     handler = Handler("it", lambda _, __: nothing(), asynchronous=True)
     executor.turn(handler, {})  # makes the loop
     executor.rest()
-    executor.stay()
+    executor.stay([handler])
     for _ in range(3):
         executor.turn(handler, {})
         executor.checked(None)

@@ -13,14 +13,15 @@ import pytest
 from pollconsumer import Fatal, HandlerTimeout, PollConsumer, RetryIn
 from pollconsumer.core.errors import ConfigurationError
 from pollconsumer.core.retry import TimeIsUp
-from pollconsumer.runtime.handling import timeouts
+from pollconsumer.runtime.handling import alarm, timeouts
+from pollconsumer.runtime.handling.alarm import AlarmSignal
 from pollconsumer.runtime.handling.context import Context, Delivery, Situation
 from pollconsumer.runtime.handling.executors.executor import Attempt
 from pollconsumer.runtime.handling.executors.threads import ThreadExecutor
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.handling.outcome import Outcome, describe
 from pollconsumer.runtime.handling.shield import Shield, in_force
-from pollconsumer.runtime.handling.timeouts import limited
+from pollconsumer.runtime.handling.timeouts import call_within, limited
 from pollconsumer.runtime.messages import Defaults
 from tests.site import PATIENCE
 
@@ -45,7 +46,20 @@ def handle_on_a_thread(function: Callable[[], Any], seconds: float = 0.05) -> Ou
     return outcomes[0]
 
 
-BOTH = pytest.mark.parametrize("handle", [handle, handle_on_a_thread])
+def handle_in_a_pass(function: Callable[[], Any], seconds: float = 0.05) -> Outcome:
+    """After a message that leaves the alarm set."""
+    signals = AlarmSignal()
+    signals.stay()
+    handle(lambda: None, LONG)
+    try:
+        return handle(function, seconds)
+    finally:
+        signals.rest()
+
+
+BOTH = pytest.mark.parametrize("handle", [handle, handle_in_a_pass, handle_on_a_thread])
+"""Threads, the main one in two ways."""
+IN_THE_MAIN_THREAD = pytest.mark.parametrize("handle", [handle, handle_in_a_pass])
 
 
 def spin(seconds: float = LONG) -> None:
@@ -62,11 +76,13 @@ def receive() -> None:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(timeouts, "REPEAT", 0.05)
+    for module in (alarm, timeouts):
+        monkeypatch.setattr(module, "REPEAT", 0.05)
 
 
+@IN_THE_MAIN_THREAD
 @pytest.mark.parametrize("block", [lambda: time.sleep(LONG), spin, receive, threading.Event().wait])
-def test_in_the_main_thread_whatever_blocks_is_ended(block: Callable[[], Any]) -> None:
+def test_in_the_main_thread_whatever_blocks_is_ended(block: Callable[[], Any], handle: Callable[..., Outcome]) -> None:
     outcome = handle(block)
     assert isinstance(outcome.error, HandlerTimeout)
     assert describe(outcome.error) == "HandlerTimeout: no end after 50ms"
@@ -163,7 +179,24 @@ def test_a_block_of_ours_is_not_left_in_the_middle(handle: Callable[..., Outcome
     assert steps == ["saved"]
 
 
-def test_handler_and_timer_of_the_alarm_signal_are_put_back() -> None:
+@IN_THE_MAIN_THREAD
+def test_a_limit_within_another_leaves_that_in_force(handle: Callable[..., Outcome]) -> None:
+    ended: list[str] = []
+
+    def outer() -> None:
+        call_within(0.01, spin, when_stopped=lambda: ended.append("inner"))
+        with Shield():
+            spin(0.1)
+            ended.append("shielded")
+        spin()
+
+    assert isinstance(handle(outer).error, HandlerTimeout)
+    assert ended == ["inner", "shielded"]
+    assert in_force == {}
+
+
+@IN_THE_MAIN_THREAD
+def test_handler_and_timer_of_the_alarm_signal_are_put_back(handle: Callable[..., Outcome]) -> None:
     rung = []
     before = signal.signal(signal.SIGALRM, lambda *_: rung.append(1))
     signal.setitimer(signal.ITIMER_REAL, LONG)

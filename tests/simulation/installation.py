@@ -41,7 +41,7 @@ from tests.faults.recording import digest
 from tests.simulation.launching import Host, Launching
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
     from contextlib import AbstractContextManager
 
     from pollconsumer.core.events import Event
@@ -113,10 +113,10 @@ class OneSlot:
     def turn(self, handler: Handler, payload: dict[str, Any], context: Context | None = None) -> Outcome:
         return handler.handle(payload, context)
 
-    def stay(self) -> None:
+    def stay(self, handlers: Collection[Handler]) -> None:
         """No loop of another message is its own."""
 
-    rest = stay
+    def rest(self) -> None: ...
 
     def checked(self, _error: BaseException | None) -> tuple[bool, bool]:
         return False, False

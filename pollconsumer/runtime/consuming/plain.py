@@ -169,7 +169,7 @@ class PlainPath:
         line: list[Reservation] = []
         texts: list[bytes] = []
         by_handler: dict[str, _Way | None] = {}
-        flight, lot, length, last, head, awaiting = self._launch.progress.flight, None, -1, False, b"", True
+        flight, lot, length, last, head = self._launch.progress.flight, None, -1, False, b""
         for reservation in islice(reserved, most):
             message_id = reservation.id
             if reservation.lot is not lot:
@@ -180,7 +180,6 @@ class PlainPath:
                 if way is None or lot.options or lot.expires or lot.row[rows.CRASHES]:
                     break
                 ways[lot] = way
-                awaiting = awaiting and way.handler.asynchronous
                 last = rows.attempts(lot.row) >= way.handler.max_attempts
             if len(message_id) != length:
                 length = len(message_id)
@@ -189,8 +188,7 @@ class PlainPath:
                 head = flight.head(lot.handler, lot.queue, length, last=last)
             line.append(reservation)
             texts.append(head + message_id)
-        if awaiting:
-            inline.stay()
+        inline.stay([way.handler for way in ways.values()])
         flight.series.lay(line, texts)
         return line
 

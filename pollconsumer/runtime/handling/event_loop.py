@@ -16,9 +16,10 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from pollconsumer.core.retry import HandlerTimeout, Stopped
+from pollconsumer.runtime.handling.alarm import REPEAT
 from pollconsumer.runtime.handling.outcome import DONE, Outcome, made
 from pollconsumer.runtime.handling.quick_loop import QuickLoop, new_loop
-from pollconsumer.runtime.handling.timeouts import REPEAT, VERDICTS
+from pollconsumer.runtime.handling.timeouts import VERDICTS
 
 End = Callable[[Outcome], None]
 TaskOf = Callable[[Coroutine[Any, Any, Any]], asyncio.Task[Any]]

@@ -6,7 +6,7 @@ from threading import get_ident
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pollconsumer.runtime.handling.timeouts import Limit
+    from pollconsumer.runtime.handling.alarm import Limit
 
 
 in_force: dict[int, Limit] = {}

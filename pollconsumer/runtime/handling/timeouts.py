@@ -3,33 +3,34 @@
 In the main thread a signal raises it, which also interrupts blocking system calls. In another thread the interpreter
 raises it at the next instruction, but not in a blocking call. If it is swallowed, it is raised again every second.
 
-It is raised only beneath `_inside`, and never in a `Shield`: a handler that ends just in time must not affect the next
+It is raised only beneath `inside`, and never in a `Shield`: a handler that ends just in time must not affect the next
 message, and an answer of the store must not be left half read.
 """
 
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import threading
 import time
-from _signal import signal as _set_handler  # type: ignore[import-not-found]  # the one beneath signal.signal, see below
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-from pollconsumer.core.retry import STOP_GRACE, Fatal, HandlerTimeout, RetryIn, Stopped, TimeIsUp, Yield
+from pollconsumer.core.retry import Fatal, RetryIn, TimeIsUp, Yield
+from pollconsumer.runtime.handling.alarm import (
+    REPEAT,
+    SHIELDED_RETRY,
+    Alarm,
+    Limit,
+    in_main_thread,
+    inside,
+    staying,
+)
 from pollconsumer.runtime.handling.context import Context
 from pollconsumer.runtime.handling.hooks import Run
 from pollconsumer.runtime.handling.shield import in_force
 
-REPEAT = 1.0
-"""Seconds for cleanup, after which a handler is stopped again."""
-SHIELDED_RETRY = 0.01
-"""Seconds until the next try, if a handler could not be interrupted where it was."""
-_SIGALRM, _TIMER = int(signal.SIGALRM), int(signal.ITIMER_REAL)
-"""Numbers: the functions of ``signal`` look for an enum's member in each call, which took half of a timeout's time."""
 VERDICTS = (Fatal, RetryIn, Yield)
 """Exceptions by which a stopped handler may still decide about the next attempt."""
 
@@ -69,96 +70,8 @@ def call_within(
 
 
 def _limit(seconds: float, when_fired: Callable[[], None] | None = None) -> Limit:
-    kind = _Alarm if threading.get_ident() == threading.main_thread().ident else Strike
+    kind = Alarm if threading.get_ident() in staying or in_main_thread() else Strike
     return kind(seconds, when_fired)
-
-
-def _inside(function: Callable[..., Any], *arguments: Any) -> Any:
-    return function(*arguments)
-
-
-def _in_handler(frame: FrameType | None) -> bool:
-    """Whether ``frame`` is beneath `_inside`, and so the handler's."""
-    frame = frame and frame.f_back
-    while frame is not None:
-        if frame.f_code is _inside.__code__:
-            return True
-        frame = frame.f_back
-    return False
-
-
-class Limit:
-    """A timeout in force. It does not stop the handler while it is ``deferred``."""
-
-    def __init__(self, seconds: float, when_fired: Callable[[], None] | None) -> None:
-        self.seconds, self._when_fired = seconds, when_fired
-        self.fired = self.over = self.deferred = self.hastened = False
-
-    def run(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        raise NotImplementedError
-
-    def hasten(self, seconds: float) -> None:
-        """Stop the handler after so many seconds from now, if not before. An `_Alarm` only in the main thread."""
-        raise NotImplementedError
-
-    def has_ended(self) -> bool:
-        return self.over
-
-    def end(self) -> None:
-        """For one that does not end with `run`: in its own thread."""
-
-    def reaches(self, frame: FrameType | None) -> bool:
-        """Whether the handler may be stopped where it is."""
-        return _in_handler(frame)
-
-    def verdict(self) -> Exception:
-        return Stopped() if self.hastened else HandlerTimeout(self.seconds)
-
-    def fire(self) -> None:
-        if not self.fired and self._when_fired is not None:
-            self._when_fired()
-        self.fired = True
-
-    def defer(self) -> None:
-        self.deferred = True
-
-
-class _Alarm(Limit):
-    """For the main thread. Restores the previous handler and timer of SIGALRM."""
-
-    def run(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        began = time.monotonic()
-        before = _set_handler(_SIGALRM, self._ring)
-        thread = threading.get_ident()
-        in_force[thread] = self
-        left, interval = signal.setitimer(_TIMER, self.seconds, REPEAT)
-        if self.hastened:  # in between
-            self.hasten(STOP_GRACE)
-        try:
-            return _inside(function, *arguments)
-        finally:
-            self.over = True
-            signal.setitimer(_TIMER, 0)
-            del in_force[thread]
-            # A signal that is pending is handled in this call, before the change.
-            _set_handler(_SIGALRM, signal.SIG_DFL if before is None else before)
-            if left:
-                left = max(SHIELDED_RETRY, left - (time.monotonic() - began))
-                signal.setitimer(_TIMER, left, interval)
-
-    def hasten(self, seconds: float) -> None:
-        self.hastened = True
-        if not self.fired and not self.over and signal.getitimer(_TIMER)[0] > seconds:
-            signal.setitimer(_TIMER, seconds, REPEAT)
-
-    def _ring(self, _number: int, frame: FrameType | None) -> None:
-        if self.over:
-            return
-        if self.deferred or not _in_handler(frame):
-            signal.setitimer(_TIMER, SHIELDED_RETRY, REPEAT)
-            return
-        self.fire()
-        raise TimeIsUp
 
 
 class Strike(Limit):
@@ -171,7 +84,7 @@ class Strike(Limit):
         striker = Striker.started()
         striker.watch(self)
         try:
-            return _inside(function, *arguments)
+            return inside(function, *arguments)
         finally:
             self.over = True
             # One exception can still arrive, which was already scheduled; no second one.

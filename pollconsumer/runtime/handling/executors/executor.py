@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from pollconsumer.runtime.handling.outcome import Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
     from contextlib import AbstractContextManager
 
     from pollconsumer.runtime.handling.context import Context
@@ -51,8 +51,9 @@ class Inline(Protocol):
     def turn(self, handler: Handler, payload: dict[str, Any], context: Context | None = None) -> Outcome:
         """Run an asynchronous handler."""
 
-    def stay(self) -> None:
-        """Until `rest`, all that this thread runs are asynchronous handlers: their loop may stay the running one."""
+    def stay(self, handlers: Collection[Handler]) -> None:
+        """Until `rest`, this thread runs nothing but these: if all are asynchronous, their loop may stay the running
+        one; if all have a timeout, SIGALRM may stay set."""
 
     def rest(self) -> None: ...
 

@@ -15,9 +15,10 @@ from pollconsumer.runtime.handling.shield import in_force
 from pollconsumer.runtime.handling.stray_forks import end_stray, mark_of_process
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
     from contextlib import AbstractContextManager
 
+    from pollconsumer.runtime.handling.alarm import AlarmSignal
     from pollconsumer.runtime.handling.context import Context
     from pollconsumer.runtime.handling.event_loop import EventLoop
     from pollconsumer.runtime.handling.executors.executor import Attempt, Inline
@@ -34,6 +35,7 @@ class InlineExecutor:
         self._clock = clock
         self._finished: list[Handled] = []
         self._loop: EventLoop | None = None
+        self._alarm: AlarmSignal | None = None
         self._table = table or Table()
         self._pid, self._own = os.getpid(), mark_of_process()
 
@@ -67,11 +69,19 @@ class InlineExecutor:
             return Outcome(error)
         return self._loop.handle(coroutine, timeout)
 
-    def stay(self) -> None:
-        if self._loop is not None:
-            self._loop.stay()
+    def stay(self, handlers: Collection[Handler]) -> None:
+        if all(handler.asynchronous for handler in handlers):
+            if self._loop is not None:
+                self._loop.stay()
+        elif all(handler.timeout is not None and not handler.asynchronous for handler in handlers):
+            from pollconsumer.runtime.handling.alarm import AlarmSignal
+
+            self._alarm = self._alarm or AlarmSignal()
+            self._alarm.stay()
 
     def rest(self) -> None:
+        if self._alarm is not None:
+            self._alarm.rest()
         self._table.suspect()
         if self._loop is not None:
             self._loop.rest()

@@ -11,13 +11,14 @@ import signal
 import sys
 import threading
 import time
-from _signal import signal as _set_handler  # type: ignore[import-not-found]  # as in timeouts.py
+from _signal import signal as _set_handler  # type: ignore[import-not-found]  # as in alarm.py
 from typing import TYPE_CHECKING
 
 from pollconsumer.core.retry import TimeIsUp
+from pollconsumer.runtime.handling.alarm import REPEAT, SHIELDED_RETRY, Limit
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.handling.shield import in_force
-from pollconsumer.runtime.handling.timeouts import REPEAT, SHIELDED_RETRY, Limit, Strike, Striker
+from pollconsumer.runtime.handling.timeouts import Strike, Striker
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,0 +1,191 @@
+"""Timeouts in the main thread, by SIGALRM, and what they have in common with those in others (`timeouts`)."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from _signal import getsignal as _getsignal  # type: ignore[import-not-found]  # those beneath signal's, see below
+from _signal import signal as _set_handler
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+from pollconsumer.core.retry import HandlerTimeout, Stopped, TimeIsUp
+from pollconsumer.runtime.handling.shield import in_force
+
+REPEAT = 1.0
+"""Seconds for cleanup, after which a handler is stopped again."""
+SHIELDED_RETRY = 0.01
+"""Seconds until the next try, if a handler could not be interrupted where it was."""
+_SIGALRM, _TIMER = int(signal.SIGALRM), int(signal.ITIMER_REAL)
+"""Numbers: the functions of ``signal`` look for an enum's member in each call, which took half of a timeout's time."""
+
+
+def in_main_thread() -> bool:
+    return threading.get_ident() == threading.main_thread().ident
+
+
+def inside(function: Callable[..., Any], *arguments: Any) -> Any:
+    return function(*arguments)
+
+
+def in_handler(frame: FrameType | None) -> bool:
+    """Whether ``frame`` is beneath `inside`, and so the handler's."""
+    frame = frame and frame.f_back
+    while frame is not None:
+        if frame.f_code is inside.__code__:
+            return True
+        frame = frame.f_back
+    return False
+
+
+class Limit:
+    """A timeout in force. It does not stop the handler while it is ``deferred``."""
+
+    __slots__ = ("_when_fired", "deferred", "due", "fired", "hastened", "over", "seconds")
+
+    due: float
+    """On the monotonic clock, in seconds."""
+
+    def __init__(self, seconds: float, when_fired: Callable[[], None] | None) -> None:
+        self.seconds, self._when_fired = seconds, when_fired
+        self.fired = self.over = self.deferred = self.hastened = False
+
+    def run(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        raise NotImplementedError
+
+    def hasten(self, seconds: float) -> None:
+        """Stop the handler after so many seconds from now, if not before. An `Alarm` only in the main thread."""
+        raise NotImplementedError
+
+    def has_ended(self) -> bool:
+        return self.over
+
+    def end(self) -> None:
+        """For one that does not end with `run`: in its own thread."""
+
+    def reaches(self, frame: FrameType | None) -> bool:
+        """Whether the handler may be stopped where it is."""
+        return in_handler(frame)
+
+    def verdict(self) -> Exception:
+        return Stopped() if self.hastened else HandlerTimeout(self.seconds)
+
+    def fire(self) -> None:
+        if not self.fired and self._when_fired is not None:
+            self._when_fired()
+        self.fired = True
+
+    def defer(self) -> None:
+        self.deferred = True
+
+
+class Alarm(Limit):
+    """For the main thread."""
+
+    __slots__ = ()
+
+    def run(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        thread, outer = threading.get_ident(), None
+        signals = staying.get(thread)
+        if signals is None or signals.limit is not None:  # a limit within another sets its own
+            signals, outer = AlarmSignal(), in_force.get(thread)
+        signals.begin(self)
+        in_force[thread] = self
+        try:
+            return inside(function, *arguments)
+        finally:
+            signals.limit = None
+            if outer is None:
+                in_force.pop(thread, None)
+            else:
+                in_force[thread] = outer
+            signals.end()
+
+    def hasten(self, seconds: float) -> None:
+        self.hastened, self.due = True, min(self.due, time.monotonic() + seconds)
+        if not self.fired and signal.getitimer(_TIMER)[0] > seconds:
+            signal.setitimer(_TIMER, seconds)
+
+
+class AlarmSignal:
+    """SIGALRM's handler and timer, in the main thread, for one limit after another. After each they are restored.
+
+    Between `stay` and `rest` they stay set, and are restored at `rest`: a limit makes one call of the system, not four.
+    """
+
+    __slots__ = ("_before", "_handler", "_interval", "_left", "_rings", "_since", "_stays", "limit")
+
+    def __init__(self) -> None:
+        self.limit: Alarm | None = None
+        """The one in force."""
+        self._handler = self._ring  # one object, to be recognized
+        self._stays = False
+        self._since: float | None = None
+        """When they were set."""
+        self._left = self._interval = 0.0
+        """The timer before that."""
+        self._rings = 0.0
+        """When the timer rings. If in the past, it may not be set."""
+
+    def stay(self) -> None:
+        """Until `rest`, all that this thread runs is handlers with a timeout."""
+        if not in_force and in_main_thread():
+            self._stays = True
+            staying[threading.get_ident()] = self
+
+    def rest(self) -> None:
+        if self._stays:
+            self._stays = False
+            staying.clear()
+            self._restore()
+
+    def begin(self, limit: Alarm) -> None:
+        now = time.monotonic()
+        limit.due = due = now + limit.seconds
+        if self._since is None:
+            self._before = _set_handler(_SIGALRM, self._handler)
+            self._since, self._rings = now, due
+            self._left, self._interval = signal.setitimer(_TIMER, limit.seconds)
+        self.limit = limit  # before the look at when the timer rings: it may do so now
+        if not now < self._rings <= due:
+            signal.setitimer(_TIMER, limit.seconds)
+
+    def end(self) -> None:
+        if not self._stays:
+            self._restore()
+            return
+        if _getsignal(_SIGALRM) is not self._handler:  # the user's code has set one
+            _set_handler(_SIGALRM, self._handler)
+        self._rings = time.monotonic() + signal.getitimer(_TIMER)[0]  # it may have set the timer, too
+
+    def _restore(self) -> None:
+        since, self._since, self.limit = self._since, None, None
+        if since is None:
+            return
+        signal.setitimer(_TIMER, 0)
+        # A signal that is pending is handled in this call, before the change.
+        _set_handler(_SIGALRM, signal.SIG_DFL if self._before is None else self._before)
+        if self._left:
+            left = max(SHIELDED_RETRY, self._left - (time.monotonic() - since))
+            signal.setitimer(_TIMER, left, self._interval)
+
+    def _ring(self, _number: int, frame: FrameType | None) -> None:
+        limit = self.limit
+        if limit is None:
+            self._rings = 0.0
+            return
+        left = limit.due - time.monotonic()
+        if left > 0:
+            signal.setitimer(_TIMER, left)
+        elif limit.deferred or not in_handler(frame):
+            signal.setitimer(_TIMER, SHIELDED_RETRY)
+        else:
+            signal.setitimer(_TIMER, REPEAT)
+            limit.fire()
+            raise TimeIsUp
+
+
+staying: dict[int, AlarmSignal] = {}
+"""By thread, and so for the main one alone."""
