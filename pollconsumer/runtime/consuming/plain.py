@@ -169,7 +169,7 @@ class PlainPath:
         line: list[Reservation] = []
         texts: list[bytes] = []
         by_handler: dict[str, _Way | None] = {}
-        flight, lot, length, last, head = self._launch.progress.flight, None, -1, False, b""
+        flight, lot, length, last, head, staying = self._launch.progress.flight, None, -1, False, b"", True
         for reservation in islice(reserved, most):
             message_id = reservation.id
             if reservation.lot is not lot:
@@ -180,6 +180,7 @@ class PlainPath:
                 if way is None or lot.options or lot.expires or lot.row[rows.CRASHES]:
                     break
                 ways[lot] = way
+                staying = staying and way.may_stay
                 last = rows.attempts(lot.row) >= way.handler.max_attempts
             if len(message_id) != length:
                 length = len(message_id)
@@ -188,7 +189,8 @@ class PlainPath:
                 head = flight.head(lot.handler, lot.queue, length, last=last)
             line.append(reservation)
             texts.append(head + message_id)
-        inline.stay([way.handler for way in ways.values()])
+        if staying:
+            inline.stay([way.handler for way in ways.values()])
         flight.series.lay(line, texts)
         return line
 
@@ -208,10 +210,11 @@ class _Way:
     """How a handler's messages are handled, looked up once, and how long those of a pass ``lasted``, in seconds.
     ``together``: how many are recorded as begun at once, if they are handled at most once."""
 
-    __slots__ = ("at_most_once", "handle", "handler", "lasted", "takes_context", "together")
+    __slots__ = ("at_most_once", "handle", "handler", "lasted", "may_stay", "takes_context", "together")
 
     def __init__(self, handler: Handler, inline: Inline) -> None:
         self.handler, self.takes_context, self.at_most_once = handler, handler.takes_context, handler.at_most_once
         self.handle = partial(inline.turn, handler) if handler.asynchronous else handler.handle
+        self.may_stay = handler.asynchronous or handler.timeout is not None
         self.lasted: list[float] = []
         self.together = 1
