@@ -152,7 +152,7 @@ def retrying(row: bytes, failed: int) -> bytes:
 
 def dead(row: bytes, started: int, failed: int) -> bytes:
     ended = pack6(failed)
-    return _set(row, (ENDING, b"d"), (STARTED, pack6(started)), (ENDED, ended), (FAILED, ended))
+    return _set(_unbegun(row), (ENDING, b"d"), (STARTED, pack6(started)), (ENDED, ended), (FAILED, ended))
 
 
 def expired(row: bytes, ended: int) -> bytes:
@@ -183,7 +183,7 @@ def unstarted(row: bytes) -> bytes:
 
 
 def _unbegun(row: bytes) -> bytes:
-    """Clear BEGUN before a message is handled again: its process may die before that begins."""
+    """Without BEGUN, where a message is not handled, or is handled again: its process may die before that begins."""
     return _set(row, (FLAGS, bytes([row[FLAGS] & ~BEGUN])))
 
 
