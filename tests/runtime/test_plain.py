@@ -151,12 +151,14 @@ class Launched:
 
     def _contents(self) -> dict[str, Any]:
         """Those of the store, whether messages that are handled at most once were settled together or one by one: the
-        fields of totals then have another order, and results are listed together, and kept a moment longer."""
+        fields of totals then have another order, results are listed together, and kept a moment longer, and the first
+        trim is at another moment."""
         contents = {
             key: dict(sorted(held.items())) if isinstance(held, dict) else held
             for key, held in snapshot(self.store.wire).items()
         }
         for look in map(partial(Looking, self.store), QUEUES):
+            contents.get(look.key("counters"), {}).pop(b"id memory began", None)
             runs = contents.pop(look.key("result_runs"), [])
             contents[look.key("result_runs")] = sorted(name for run in runs[::2] for name in run[6:].split(b"\n"))
         return contents
