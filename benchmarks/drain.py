@@ -9,11 +9,10 @@ from benchmarks.place import Figure, handler, marks, place, plain_wire, run, ser
 from pollconsumer.runtime.messages import new_message
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
-MESSAGES = {"plain": 40_000, "at most once": 4_000}
-OTHERS = 10_000
+MESSAGES = 40_000
 KINDS: dict[str, tuple[str, Callable[[int], dict[str, Any]]]] = {
     "plain": ("plain", lambda _: {}),
     "unique key": ("plain", lambda n: {"key": f"{n}"}),
@@ -30,32 +29,29 @@ KINDS: dict[str, tuple[str, Callable[[int], dict[str, Any]]]] = {
 
 def measure() -> list[Figure]:
     share_one_core()
-    figures = []
     with tcp_server() as url, place(url) as directory:
-        messages = MESSAGES["plain"]
-        floor.produce(url, messages, floor.BULK)
-        least, least_client, least_server = (each.value for each in floor.consume(url, messages))
+        floor.produce(url, MESSAGES, floor.BULK)
+        least = [each.value for each in floor.consume(url, MESSAGES)]
+        figures = _figures("drain", _drain("plain", url, directory), least)
+        # Again, since the first one has less to forget than those that follow.
+        plain = _drain("plain", url, directory)
         for kind in KINDS:
-            rate, client, server = _drain(kind, url, directory)
-            if kind == "plain":
-                plain, plain_client, plain_server = rate, client, server
-                figures.append(Figure("drain", rate, "/s", least))
-                figures.append(Figure("drain, client", client, "µs", least_client))
-                figures.append(Figure("drain, server", server, "µs", least_server))
-            else:  # beside plain
-                figures.append(Figure(f"drain, {kind}", rate, "/s", plain))
-                figures.append(Figure(f"drain, {kind}, client", client, "µs", plain_client))
-                figures.append(Figure(f"drain, {kind}, server", server, "µs", plain_server))
+            if kind != "plain":
+                figures += _figures(f"drain, {kind}", _drain(kind, url, directory), plain)
     return figures
+
+
+def _figures(name: str, values: Sequence[float], beside: Sequence[float]) -> list[Figure]:
+    units = {name: "/s", f"{name}, client": "µs", f"{name}, server": "µs"}
+    return [Figure(*each) for each in zip(units, values, units.values(), beside, strict=True)]
 
 
 def _drain(kind: str, url: str, directory: Path) -> tuple[float, float, float]:
     name, options = KINDS[kind]
-    count, wire = MESSAGES.get(kind, OTHERS), plain_wire(url)
-    numbers = [*range(count - 1), -1]
-    messages = [new_message(name, {"n": n}, **options(n)) for n in numbers]
+    wire = plain_wire(url)
+    messages = [new_message(name, {"n": n}, **options(n)) for n in (*range(MESSAGES - 1), -1)]
     handler(name).app.enqueue_messages(messages)
     before = server_seconds(wire)
     run("run", "--until-empty")
     seconds, cpu = marks(directory)
-    return count / seconds, cpu / count * 1e6, (server_seconds(wire) - before) / count * 1e6
+    return MESSAGES / seconds, cpu / MESSAGES * 1e6, (server_seconds(wire) - before) / MESSAGES * 1e6

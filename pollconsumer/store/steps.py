@@ -145,7 +145,7 @@ class Share:
             following = 0 if outgoing or which else first + len(results)
         for number, (reservation, _, ended, extra) in leaving:
             which = b""
-            if reservation.id.endswith(b"Z") and (occurrence := reservation.occurrence) is not None:
+            if reservation.id[-1:] == b"Z" and (occurrence := reservation.occurrence) is not None:
                 which = occurrence.completed(reservation.server_ms(ended))
                 self.occurred.add(occurrence.recurrence)
             elif extra is None:

@@ -133,7 +133,7 @@ class PlainPath:
             if outcome is DONE and (context is None or not context.enqueued):
                 done.append((reservation, started, ended, None))
             else:
-                extra = settling.extra_of(reservation, way.handler, context, outcome.result, ended)
+                extra = settling.extra_of(reservation, way.result_ms, context, outcome.result, ended)
                 done.append((reservation, started, ended, extra))
                 now = clock()
             once = way.at_most_once
@@ -210,11 +210,11 @@ class _Way:
     """How a handler's messages are handled, looked up once, and how long those of a pass ``lasted``, in seconds.
     ``together``: how many are recorded as begun at once, if they are handled at most once."""
 
-    __slots__ = ("at_most_once", "handle", "handler", "lasted", "may_stay", "takes_context", "together")
+    __slots__ = ("at_most_once", "handle", "handler", "lasted", "may_stay", "result_ms", "takes_context", "together")
 
     def __init__(self, handler: Handler, inline: Inline) -> None:
         self.handler, self.takes_context, self.at_most_once = handler, handler.takes_context, handler.at_most_once
         self.handle = partial(inline.turn, handler) if handler.asynchronous else handler.handle
-        self.may_stay = handler.asynchronous or handler.timeout is not None
+        self.result_ms, self.may_stay = handler.result_ms, handler.asynchronous or handler.timeout is not None
         self.lasted: list[float] = []
         self.together = 1

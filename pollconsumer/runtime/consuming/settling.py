@@ -71,7 +71,7 @@ class Settling:
         (reservation, handler, _, context), started, ended, outcome, *_ = handled
         error = outcome.error
         if error is None:
-            extra = self.extra_of(reservation, handler, context, outcome.result, ended)
+            extra = self.extra_of(reservation, handler.result_ms, context, outcome.result, ended)
             self.complete([(reservation, started, ended, extra)])
         else:
             if self.since is None:
@@ -87,10 +87,9 @@ class Settling:
         self._share(done[0][0].queue).complete(done)
 
     def extra_of(
-        self, reservation: Reservation, handler: Handler, context: Context | None, result: Any, ended: float
+        self, reservation: Reservation, kept_for_ms: int, context: Context | None, result: Any, ended: float
     ) -> Extra | None:
         """What its completion leaves, if anything."""
-        kept_for_ms = int(handler.result_ttl * 1000)
         encoded = b"" if result is None or kept_for_ms <= 0 else self._encoded(reservation, result)
         if context is not None and context.enqueued:
             return kept_for_ms, encoded, outbox.pack(context.enqueued, reservation.server_ms(ended))

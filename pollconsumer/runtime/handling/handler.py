@@ -51,6 +51,11 @@ class Handler(NamedTuple):
     rate_key: str | None = None
 
     @property
+    def result_ms(self) -> int:
+        """``result_ttl`` in milliseconds."""
+        return int(self.result_ttl * 1000)
+
+    @property
     def defaults(self) -> Defaults:
         """Of its messages."""
         return Defaults(self.queue, self.rate, self.rate_key)
