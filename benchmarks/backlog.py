@@ -19,6 +19,8 @@ COMMANDS = {"status": ("status",), "list": ("list", "--state", "ready", "--limit
 def measure() -> list[Figure]:
     share_one_core()
     with tcp_server() as url, place(url) as directory:
+        handler("plain").enqueue_many([{"n": 1}] * MESSAGES)
+        run("run", "--until-empty")  # so that as many are forgotten as are completed, in both
         few = [*_costs(1_000, url, directory), *_looks()]
         run("run", "--until-empty")
         many = [*_costs(BACKLOG, url, directory), *_looks()]

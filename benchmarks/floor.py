@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pollconsumer.store.connecting.wire import Wire
 
 NAMESPACE, QUEUE = "floor", "default"
-BATCH, BULK = 255, 100
+BATCH, BULK = 192, 100
 HOLDER = Holder("floor:0", "1", "floor")
 RECORD = b"A\0\x80\0\0plain\n"
 """A record of priority 0 without its payload."""

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from pollconsumer.core import durations
 from pollconsumer.core.events import WindowTooShort
-from pollconsumer.runtime.launch.shared_memory.series import Series
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -19,8 +18,8 @@ if TYPE_CHECKING:
 
 HORIZON = 0.01
 """Seconds that messages are reserved ahead, and that an outcome may stay unsettled."""
-MAX_BATCH_MESSAGES = Series.MOST
-"""More would cost each message less, and keep the server from others for longer than 1.2 ms."""
+MAX_BATCH_MESSAGES = 192
+"""More would cost each message less, and keep the server from others for longer than 1 to 3 ms."""
 MAX_BATCH_BYTES = 1024 * 1024
 """Of payloads, as far as those reserved last tell."""
 SAMPLED = 16
