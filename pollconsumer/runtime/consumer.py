@@ -185,7 +185,7 @@ class Consumer:
             self._collecting.report()
             brought = self._exchange.brought
             if self._exchange.reserve():
-                self._pace.look_at(self._exchange.reserved)
+                self._look_at_sizes()
                 break
             if not promoted:
                 self._exchange.promote_next()  # it is not empty while anything is due
@@ -292,7 +292,7 @@ class Consumer:
         if len(self._exchange.reserved) <= few or self._collecting.is_late():
             self._collecting.report()
             self._exchange.reserve()
-            self._pace.look_at(self._exchange.reserved)
+            self._look_at_sizes()
             if self._settling.watched:
                 self._settling.call_hooks()
 
@@ -303,6 +303,10 @@ class Consumer:
         self._exchange.give_back()
         self._collecting.report()
         self._wake.close()
+
+    def _look_at_sizes(self) -> None:
+        with self._exchange.passing:  # slots take some of them meanwhile
+            self._pace.look_at(self._exchange.reserved)
 
     def _batch(self) -> int:
         return 1 if self._handling_suspect else self._pace.batch(len(self._exchange.reserved), self._taken)

@@ -284,6 +284,20 @@ def test_as_many_are_reserved_as_have_a_megabyte_of_payload_if_they_are_as_large
     assert claims[:2] == [32, most]
 
 
+@pytest.mark.parametrize("slots", [1, 4])
+def test_no_slot_takes_what_is_reserved_while_its_sizes_are_looked_at(
+    slots: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = Settings(60.0, 5.0, 0.5, 1.0, min_margin=1.0, slots=slots, learned=(0.001, 9), until_empty=True)
+    launch = VirtualLaunch(settings, [Arrival(0.0, 0.001)] * 100)
+    consumer, locked = launch.consumer, list[bool]()
+    monkeypatch.setattr(consumer._pace, "look_at", lambda _: locked.append(consumer._exchange.passing.locked()))  # noqa: SLF001
+    launch.handle_until_stopped()
+    assert len(launch.started) == 100
+    assert len(locked) > 1
+    assert all(locked)
+
+
 def test_an_average_learned_by_earlier_launches_stands_in_for_the_estimate() -> None:
     settings = Settings(10.0, 0.25, estimated_duration=9.0, tolerance_factor=2.0, learned=(0.5, 4))
     launch = VirtualLaunch(settings, [Arrival(0.0, 1.0)])
