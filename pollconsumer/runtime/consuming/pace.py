@@ -23,6 +23,7 @@ MAX_BATCH_MESSAGES = 192
 MAX_BATCH_BYTES = 1024 * 1024
 """Of payloads, as far as those reserved last tell."""
 SAMPLED = 16
+"""One of so many is looked at, since each look takes time."""
 
 
 class Pace:

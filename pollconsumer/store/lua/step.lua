@@ -17,9 +17,9 @@
 --     those released earlier); a message that was to stop is cancelled, instead of any of these
 -- Returns now, ids whose reservation was no longer the caller's (unchanged), 1 to the one caller that hands over to a
 --   successor; of the messages reserved: their ids, their records, and their rows, each after the position of the first of
---   those that have it, from 1; ms until the limits allow more: -1 if they do, or if that depends on messages in flight, 0 to ask again at once; 1 if none
---   could be reserved though messages are ready; how many messages of a newer version were set aside for a minute; for each
---   malformed one, now a dead letter: id, row, problem
+--   those that have it, from 1; ms until the limits allow more: -1 if they do, or if that depends on messages in flight, 0 to
+--   ask again at once; 1 if none could be reserved though messages are ready; how many messages of a newer version were set
+--   aside for a minute; for each malformed one, now a dead letter: id, row, problem
 -- Refusals: FENCED when a newer launch has announced itself, FORGOTTEN when the store was emptied
 -- The types of keys were checked when the launch announced itself; if one has changed since, the writes are in an order that
 -- leaves only what `audit.lua` and `recover.lua` repair. Parts are within conditions, since Lua makes the
