@@ -80,12 +80,10 @@ class RedisStore(Upkeep):
             )
             for queue in promoting
         ]
-        reporting = self._reporting(holder, reports)
-        commands[:0] = reporting
-        for share in shares:
-            if share.trims:
-                commands.append(self.wire.script(*self.trimming(share.queue)))
-            commands.append(self._step_of(holder, share, lasts_ms))
+        before = self._reporting(holder, reports)
+        before += (self.wire.script(*self.trimming(share.queue)) for share in shares if share.trims)
+        commands[:0] = before
+        commands += (self._step_of(holder, share, lasts_ms) for share in shares)
         try:
             if wait > 0:
                 markers = [
@@ -102,7 +100,7 @@ class RedisStore(Upkeep):
             self.wire.part(commands)
             answers = self._step_again(holder, shares, commands, keep)
         read_at = now()
-        del answers[: len(reporting)]
+        del answers[: len(before)]
         promoted = [Promoted.of(answers.pop(0)) for _ in promoting] if promoting else []
         reserved: list[Reservation] = []
         stale: list[bytes] = []
@@ -110,11 +108,7 @@ class RedisStore(Upkeep):
         newer: list[str] = []
         unusual: list[str] = []
         dead_letters: list[DeadLetter] = []
-        remaining = iter(answers)
-        for share in shares:
-            if share.trims:
-                next(remaining)
-            answer = next(remaining)
+        for share, answer in zip(shares, answers, strict=True):
             if answer == 0:
                 unusual.append(share.queue)
                 continue

@@ -98,18 +98,6 @@ class Share:
         self.occurred: set[bytes] = set()
         """The recurrences of which occurrences are completed."""
 
-    @classmethod
-    def of_one(cls, done: Done) -> Share | None:
-        """One completion, if it leaves and frees nothing: `complete` takes twice as long. None otherwise."""
-        reservation, started, ended, extra = done
-        row, name = reservation.row, reservation.id
-        if extra is not None or row[rows.FLAGS] & _FREEING or name.endswith(b"Z"):
-            return None
-        share = cls(reservation.queue)
-        new_row = rows.completed(row, reservation.server_ms(started), reservation.server_ms(ended))
-        share.runs, share.completed = [(row, new_row, [name], [])], 1
-        return share
-
     def complete(self, done: Sequence[Done]) -> None:
         """Those of this queue, in the order in which they ended. Hot path: brief messages that were enqueued together
         differ in nothing but their ids."""

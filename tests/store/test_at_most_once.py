@@ -90,23 +90,18 @@ def test_of_those_begun_together_one_that_was_taken_over_has_not_begun(store: Re
     assert [each.begun for each in (a, b, c)] == [True, False, True]
 
 
-def test_one_completion_alone_is_what_it_is_among_others(store: RedisStore) -> None:
+def test_a_completion_is_bare_if_it_leaves_and_frees_nothing(store: RedisStore) -> None:
     store.enqueue([message("a"), message("b", key="key"), message("c")])
     launch = Launch(store)
     a, b, c = launch.reserve(3)
     launch.begin(a)
+    occurrence = Reservation.alone(QUEUE, b"x@2026-01-01T00:00:00Z", a.row, rows.bare_record(a.row))
     bare: list[Done] = [(a, 0.0, 0.001, None), (c, 0.001, 1.5, None)]
-    for done in bare:
+    others: list[Done] = [(b, 0.0, 0.0, None), (c, 0.0, 0.0, (HOUR, b"1", b"")), (occurrence, 0.0, 0.0, None)]
+    for done in (*bare, *others):
         share = Share(QUEUE)
         share.complete([done])
-        alone = Share.of_one(done)
-        assert alone is not None
-        assert (alone.packed(), alone.queue) == (share.packed(), QUEUE)
-        assert alone.is_bare()
-    occurrence = Reservation.alone(QUEUE, b"x@2026-01-01T00:00:00Z", a.row, rows.bare_record(a.row))
-    others: list[Done] = [(b, 0.0, 0.0, None), (c, 0.0, 0.0, (HOUR, b"1", b"")), (occurrence, 0.0, 0.0, None)]
-    for done in others:
-        assert Share.of_one(done) is None
+        assert share.is_bare() == (done in bare)
 
 
 def test_one_before_it_that_was_taken_over_is_reported_and_does_not_keep_it_from_beginning(

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pollconsumer.store.steps import Done
 
 TRIM_EVERY = 250
+"""Messages that are completed between two trims, at least."""
 PROMOTE_EVERY = 0.01
 """Seconds for which an earlier due time, scheduled while the launch is busy, may stay unknown to it."""
 UNUSUAL_FOR = 10.0
@@ -145,11 +146,6 @@ class Exchange:
         of their queue that are ``done`` last. Returns how many were begun before the first one whose reservation is
         stale; 0 if they wait for a lost node."""
         queue = reservations[0].queue
-        if len(done) == 1 and queue not in self._limits and self._settling.is_empty():  # hot path
-            alone = Share.of_one(done[0])
-            if alone is not None:
-                self._settling.handled += 1
-                return self._begin(reservations, alone)
         if done:
             self._settling.complete(done)
         shares = self._settling.take()

@@ -243,10 +243,6 @@ class Settling:
         share, occurrence = self._shares.get(reservation.queue), reservation.occurrence
         return share is not None and occurrence is not None and occurrence.recurrence in share.occurred
 
-    def is_empty(self) -> bool:
-        """Whether all is settled."""
-        return not self._shares
-
     def take(self) -> dict[str, Share]:
         """Take the settlements, by queue."""
         if any(share.occurred for share in self._shares.values()):
