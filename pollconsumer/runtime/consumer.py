@@ -202,11 +202,12 @@ class Consumer:
     def handle(self) -> None:
         """Handle reserved messages: several in one pass while there is nothing unusual, otherwise the next one."""
         if self._handle_plain():
-            self._collecting.collect()
-        elif (reservation := self._exchange.next()) and (attempt := self._opening.attempt(reservation)):
+            return
+        if (reservation := self._exchange.next()) and (attempt := self._opening.attempt(reservation)):
             self._handle_alone(attempt)
 
     def _handle_plain(self) -> bool:
+        """Whether any were handled."""
         margin = self.margin()
         if margin != self.options.min_margin:
             return False
@@ -215,6 +216,7 @@ class Consumer:
         if handled:
             self._taken += handled
             self._handling_suspect, self._empty_since = False, None
+            self._collecting.collect()
         return handled > 0
 
     def _handle_alone(self, attempt: Attempt) -> None:
@@ -242,7 +244,7 @@ class Consumer:
 
     def idle(self) -> None:
         """Wait for a message, at most idle_time or until the margin begins; while any are in flight, for one of
-        these."""
+        these. A plain one that ends the wait is handled at once: the quick path looks at lease, signal and margin."""
         now = self.clock()
         longest = self.options.idle_time
         if self.options.loop is Loop.WOKEN:
@@ -270,6 +272,8 @@ class Consumer:
                     self._exchange.reserve()
             else:
                 self._exchange.reserve_when_woken(wait)
+                if self._exchange.reserved and self._handle_plain():
+                    break
         if self._settling.watched:
             self._settling.call_hooks()
 

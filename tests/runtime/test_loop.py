@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from contextlib import nullcontext
 from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from pollconsumer.core.choices import Loop
+from pollconsumer.core.errors import LeaseLost
 from pollconsumer.core.events import WindowTooShort
 from pollconsumer.core.window import StopReason
 from pollconsumer.runtime import consumer
@@ -235,6 +237,30 @@ def test_a_message_is_started_until_the_margin_begins_however_long_a_launch_may_
     assert launch.handle_until_stopped() is StopReason.NO_TIME_TO_HANDLE
     assert [at for _, at, _ in launch.started] == [each.at for each in script if each.at + margin < 4.5]
     assert launch.clock.now == 4.5 - margin
+
+
+@pytest.mark.parametrize("lost", [False, True], ids=["a signal", "the loss of the lease"])
+def test_a_message_that_ends_a_wait_is_not_handled_after(lost: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    brief = Settings(4.5, 5.0, 0.0, 1.0, min_margin=0.25, learned=(TICK, 300), waking=True)
+    launch = VirtualLaunch(brief, [Arrival(0.5, 0.0), Arrival(1.0, 0.0)])
+
+    def is_over() -> bool:
+        return launch.clock.now >= 1.0
+
+    def check_lease() -> bool:
+        if is_over():
+            raise LeaseLost("lease lost", None, "by a test")
+        return False
+
+    if lost:
+        monkeypatch.setattr(launch, "lease_is_trusted", lambda: not is_over())
+        monkeypatch.setattr(launch, "check_lease", check_lease)
+    else:
+        monkeypatch.setattr(launch, "interrupted", is_over)
+    with pytest.raises(LeaseLost) if lost else nullcontext():
+        assert launch.consumer.run() is StopReason.INTERRUPTED
+        assert launch.store.head == [1]
+    assert [n for n, *_ in launch.started] == [0]
 
 
 def test_a_window_that_closes_on_a_batch_gives_the_rest_back() -> None:

@@ -131,7 +131,7 @@ class Exchange:
                 self._unusual_until[share.queue] = self._launch.clock() + UNUSUAL_FOR
             self._send(shares)
         for reservation in self.reserved:
-            self._turns.served(reservation.queue, 1)
+            self._turns.served(reservation.lot.queue, 1)
         if not self.reserved:
             self._send([], promoting=self._turns.queues)
 

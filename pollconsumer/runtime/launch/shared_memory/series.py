@@ -53,7 +53,7 @@ class Series:
         self._memory[at : at + len(text)] = text
         self._laid += reservations
         self._texts += texts
-        self.counts[RECORDED] = begun + sum(1 for _ in takewhile(_is_begun, reservations))
+        self.counts[RECORDED] = begun + len([*takewhile(_is_begun, reservations)])
 
     def end(self) -> None:
         """The one in hand has ended."""
