@@ -162,6 +162,7 @@ def _with_row(
     queue: str, row: bytes, ids: Sequence[bytes], records: Sequence[bytes], reserved_at: int, read_at: float
 ) -> list[Reservation]:
     reservations: list[Reservation] = []
+    reservation: Reservation
     # Of the record before: whether it has keys; what it has until its payload, if it has none.
     with_keys, head, size = True, b"", 0
     # Of the last one that differed in more than keys: its flags, what it has between these and its payload.
@@ -179,13 +180,13 @@ def _with_row(
                 if common != (handler, options, expires):
                     common = handler, options, expires
                     lot = Lot(queue, row, handler, options, expires, reserved_at, read_at)
-            if with_keys:
-                keyed = KeyedReservation.of(lot, name, record[size:])
-                keyed.unique_key, keyed.concurrency_key = record[RECORD_KEYS:key_end], record[key_end + 2 : keys_end]
-                reservations.append(keyed)
-                continue
-            head = record[:size]
-        reservation = Reservation()
+            if not with_keys:
+                head = record[:size]
+        if with_keys:
+            reservation = keyed = KeyedReservation()
+            keyed.unique_key, keyed.concurrency_key = record[RECORD_KEYS:key_end], record[key_end + 2 : keys_end]
+        else:
+            reservation = Reservation()
         reservation.lot, reservation.id, reservation.payload = lot, name, record[size:]
         reservation.row, reservation.handler = row, handler
         reservations.append(reservation)
