@@ -12,7 +12,7 @@ from benchmarks.place import Figure, handler, marks, place, plain_wire, run, ser
 if TYPE_CHECKING:
     from pathlib import Path
 
-BACKLOG, MESSAGES, BULK, LOOKS = 1_000_000, 10_000, 20_000, 5
+BACKLOG, MESSAGES, BULK, LOOKS = 1_000_000, 40_000, 20_000, 5
 COMMANDS = {"status": ("status",), "list": ("list", "--state", "ready", "--limit", "100")}
 
 
