@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 import hiredis
 
 from benchmarks.place import Figure, plain_wire, server_seconds
+from pollconsumer.runtime.consuming.exchange import TRIM_EVERY
 from pollconsumer.store.connecting.address import address_of
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.redis_store import RedisStore
@@ -52,12 +53,14 @@ class Bare:
         self.call(("SCRIPT", "LOAD", script.code))
         return script, self.keys.of_script(script, QUEUE)
 
-    def call(self, command: tuple[Any, ...]) -> Any:
-        self.socket.sendall(hiredis.pack_command(command))
-        while (reply := self.reader.gets()) is False:
-            self.reader.feed(self.socket.recv(65536))
-        if isinstance(reply, Exception):
-            raise reply
+    def call(self, *commands: tuple[Any, ...]) -> Any:
+        """The last reply."""
+        self.socket.sendall(b"".join(map(hiredis.pack_command, commands)))
+        for _ in commands:
+            while (reply := self.reader.gets()) is False:
+                self.reader.feed(self.socket.recv(65536))
+            if isinstance(reply, Exception):
+                raise reply
         return reply
 
 
@@ -82,25 +85,30 @@ def _produce(bare: Bare, wire: Wire, messages: int, batch: int) -> list[Figure]:
 
 
 def consume(url: str, messages: int) -> list[Figure]:
-    """Reserve, decode, call, time and settle what `produce` enqueued."""
-    RedisStore(plain_wire(url), NAMESPACE).announce(HOLDER, QUEUE)
+    """Reserve, decode, call, time and settle what `produce` enqueued, and forget as many as a launch does."""
+    store = RedisStore(plain_wire(url), NAMESPACE)
+    store.announce(HOLDER, QUEUE)
     with Bare(url) as bare:
-        return _consume(bare, plain_wire(url), messages)
+        bare.script("trim")
+        return _consume(bare, plain_wire(url), messages, store.wire.script(*store.trimming(QUEUE)))
 
 
-def _consume(bare: Bare, wire: Wire, messages: int) -> list[Figure]:
+def _consume(bare: Bare, wire: Wire, messages: int, trim: tuple[Any, ...]) -> list[Figure]:
     script, keys = bare.script("step")
     keys[-1] += f":{HOLDER.group}"
     head = ("EVALSHA", script.sha, len(keys), *keys, HOLDER.lineage, HOLDER.fence, pack6(1), 60_000, BATCH, "")
     runs: list[list[Any]] = []
-    handled, completed, payload_at = 0, 0, len(RECORD) + 6
+    handled, completed, untrimmed, payload_at = 0, 0, 0, len(RECORD) + 6
     decoder: Any = json.JSONDecoder()
     clock, decode = time.monotonic, decoder.scan_once
     began, cpu, server = time.perf_counter(), time.process_time(), server_seconds(wire)
     while handled < messages or completed:
-        at, _, _, ids, records, changes, *_ = bare.call(
-            (*head, completed, sum(map(len, runs)), 0, *itertools.chain.from_iterable(runs))
-        )
+        step = (*head, completed, sum(map(len, runs)), 0, *itertools.chain.from_iterable(runs))
+        untrimmed += completed
+        commands = [step]
+        if untrimmed >= TRIM_EVERY:
+            commands, untrimmed = [trim, step], 0
+        at, _, _, ids, records, changes, *_ = bare.call(*commands)
         read_at, runs, completed, last, row = clock(), [], len(ids), None, b""
         row_from = dict(zip(changes[::2], changes[1::2], strict=True))
         for position, (name, record) in enumerate(zip(ids, records, strict=True), 1):
