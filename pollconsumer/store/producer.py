@@ -19,9 +19,9 @@ from pollconsumer.store.server import TIME, to_ms
 Trip = list[list[NewMessage]]
 """Batches, each for one queue, sent in one write."""
 
-ENQUEUE_BATCH = 100
-"""Messages per script: two hundred scheduled ones may block the server for more than 5 ms."""
-ENQUEUE_BATCHES = 3
+ENQUEUE_BATCH = 75
+"""Messages per script: a hundred scheduled ones may block the server for more than 5 ms, while its tables grow."""
+ENQUEUE_BATCHES = 4
 """Scripts per round trip."""
 ENQUEUE_BYTES = 1 << 20
 ID_MEMORY_MS = 600_000

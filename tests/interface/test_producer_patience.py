@@ -13,6 +13,7 @@ from pollconsumer.core.errors import ConfigurationError
 from pollconsumer.interface.api.calls import Calls
 from pollconsumer.interface.api.handle import Handle
 from pollconsumer.store.connecting.patience import STEP
+from pollconsumer.store.producer import ENQUEUE_BATCH, ENQUEUE_BATCHES
 from tests.interface.away import Clock, Connection, application
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ def test_an_invalid_patience_is_refused(patience: Any, text: str) -> None:
 
 def test_a_bulk_enqueue_has_its_patience_for_each_round_trip_and_says_what_was_accepted() -> None:
     clock = Clock()
-    left = 12 * 3
+    left = 12 * ENQUEUE_BATCHES
 
     def slow(timeout: float) -> list[bytes]:
         nonlocal left
@@ -99,7 +100,7 @@ def test_a_bulk_enqueue_has_its_patience_for_each_round_trip_and_says_what_was_a
         if left < 0:
             clock.now += timeout
             raise TimeoutError
-        return [b""] * 100
+        return [b""] * ENQUEUE_BATCH
 
     app = application(clock, 1.0, lambda: Connection(slow))
 
@@ -112,7 +113,7 @@ def test_a_bulk_enqueue_has_its_patience_for_each_round_trip_and_says_what_was_a
     with pytest.raises(OutcomeUnknown) as caught:
         note.enqueue_many([{"n": n} for n in range(1000)])
     assert (len(caught.value.accepted), len(caught.value.ids)) == (600, 300)
-    assert clock.now <= before + 3 * 0.9 + 1.0 + STEP
+    assert clock.now <= before + 3 * ENQUEUE_BATCHES * 0.3 + 1.0 + STEP
 
 
 def test_a_conflict_in_a_later_round_trip_is_counted_from_the_first_message(valkey: Server) -> None:

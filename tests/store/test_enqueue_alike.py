@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import ceil
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,7 +13,7 @@ from pollconsumer.core.errors import OutcomeUnknown, StoreRefused
 from pollconsumer.core.message import Alike, NewMessage
 from pollconsumer.interface.api.app import PollConsumer
 from pollconsumer.store.connecting.strict import Strict
-from pollconsumer.store.producer import ENQUEUE_BYTES, Enqueued, Producer
+from pollconsumer.store.producer import ENQUEUE_BATCH, ENQUEUE_BATCHES, ENQUEUE_BYTES, Enqueued, Producer
 from pollconsumer.store.redis_store import RedisStore
 from pollconsumer.store.strict_producer import StrictProducer
 from tests.conftest import NAMESPACE
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 SHORT = "enqueue_alike"
+MOST = ENQUEUE_BATCHES * ENQUEUE_BATCH
+"""In a round trip."""
 
 
 def alike(count: int, first: int = 0, payload: bytes = b"{}", queue: str = QUEUE) -> Alike:
@@ -67,13 +70,15 @@ def test_some_hundreds_are_sent_in_one_round_trip_and_are_ready_in_their_order(
     sent = scripts_sent(store, monkeypatch)
     messages = alike(250)
     assert enqueued(store, messages) == accepted(messages)
-    assert sent == [SHORT] * 3
+    assert sent == [SHORT] * ceil(250 / ENQUEUE_BATCH)
     assert look.listed("ready") == ["first", *messages.ids]
     assert names(Launch(store).reserve(251)) == ["first", *messages.ids]
 
 
 @pytest.mark.parametrize(
-    "messages", [alike(0), alike(301), alike(2, payload=b"x" * (ENQUEUE_BYTES // 2 + 1))], ids=["none", "many", "large"]
+    "messages",
+    [alike(0), alike(MOST + 1), alike(2, payload=b"x" * (ENQUEUE_BYTES // 2 + 1))],
+    ids=["none", "many", "large"],
 )
 def test_no_message_too_many_or_too_large_ones_take_the_long_way(
     store: RedisStore, look: Looking, monkeypatch: pytest.MonkeyPatch, messages: Alike
@@ -149,7 +154,7 @@ def test_many_calls_of_a_handler_without_options_take_the_short_way(
     monkeypatch.setattr(app, "_opened", lambda: store)
     store.enqueue([message("first")])
     sent = scripts_sent(store, monkeypatch)
-    handles = app.handler(queue=QUEUE)(handler).using(**options).enqueue_many([{"n": n} for n in range(350)])
-    assert sent == [script] * 4
-    assert len({handle.id for handle in handles}) == 350
+    handles = app.handler(queue=QUEUE)(handler).using(**options).enqueue_many([{"n": n} for n in range(MOST + 1)])
+    assert sent == [script] * (ENQUEUE_BATCHES + 1)
+    assert len({handle.id for handle in handles}) == MOST + 1
     assert {(handle.queue, handle.duplicate) for handle in handles} == {(QUEUE, False)}
