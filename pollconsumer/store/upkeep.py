@@ -22,7 +22,7 @@ AUDIT_PAGES = 40
 MOST_COUNTED = 1000
 MOST_LINES = 100
 """Concurrency keys examined per call."""
-TRIM_BATCH = 650
+TRIM_BATCH = 400
 """More than a consumer completes between two calls, so that trimming catches up."""
 KEEP_FINISHED = 10_000
 KEEP_FINISHED_MS = 24 * 3600 * 1000

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pollconsumer.store.reports import Reports
     from pollconsumer.store.steps import Done
 
-TRIM_EVERY = 250
+TRIM_EVERY = 150
 """Messages that are completed between two trims, at least."""
 PROMOTE_EVERY = 0.01
 """Seconds for which an earlier due time, scheduled while the launch is busy, may stay unknown to it."""
