@@ -272,10 +272,10 @@ class Consumer:
                     self._exchange.reserve()
             else:
                 self._exchange.reserve_when_woken(wait)
-                if self._exchange.reserved and self._handle_plain():
-                    break
         if self._settling.watched:
             self._settling.call_hooks()
+        if self._exchange.reserved:
+            self._handle_plain()
 
     def await_slot(self) -> None:
         """Wait for a free slot, so that a reserved message can be started at once. While all are in use, those that
