@@ -2,7 +2,10 @@
 
 COVERING: dict[str, tuple[tuple[str, ...], ...]] = {
     "a stale launch that completes changes nothing": (("step: fence compare", "settle: row compare, completed"),),
-    "a stale launch that finishes changes nothing": (("step: fence compare", "settle: row compare, completed"),),
+    "a stale launch that finishes changes nothing": (
+        ("step: fence compare", "settle: row compare, completed"),
+        ("step: fence compare", "leave: results of what is stale"),
+    ),
     "a stale launch that retries changes nothing": (
         ("step: fence compare", "settle_otherwise: row compare, settled otherwise"),
     ),
