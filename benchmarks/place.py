@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from pollconsumer.interface.api.sending import HandlerFunction
     from pollconsumer.store.connecting.wire import Wire
 
+SERVER = "BENCHMARKS_SERVER"
+"""The environment variable that names another server program than an embedded store's."""
+
 HANDLERS = '''
 import os, time
 from pathlib import Path
@@ -122,16 +125,21 @@ def place(store: str = "embedded") -> Iterator[Path]:
         shutil.rmtree(directory)
 
 
+def server_program() -> str:
+    """The one that was asked for, else that of an embedded store."""
+    from pollconsumer.runtime.embedded.start import find_program
+
+    return os.environ.get(SERVER) or find_program()
+
+
 @contextlib.contextmanager
 def tcp_server() -> Iterator[str]:
     """URL of a server on loopback without persistence."""
-    from pollconsumer.runtime.embedded.start import find_program
-
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     process = subprocess.Popen(
-        [find_program(), "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"],
+        [server_program(), "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"],
         stdout=subprocess.DEVNULL,
     )
     try:

@@ -14,7 +14,18 @@ import time
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from benchmarks.place import Figure, handler, info, marks, place, plain_wire, run, share_one_core, tcp_server
+from benchmarks.place import (
+    Figure,
+    handler,
+    info,
+    marks,
+    place,
+    plain_wire,
+    run,
+    server_program,
+    share_one_core,
+    tcp_server,
+)
 from pollconsumer.runtime.messages import new_message
 
 if TYPE_CHECKING:
@@ -73,8 +84,6 @@ def _strict(replicas: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _replicas(url: str, count: int) -> Iterator[None]:
-    from pollconsumer.runtime.embedded.start import find_program
-
     port, processes = urlsplit(url).port, list[subprocess.Popen[bytes]]()
     with tempfile.TemporaryDirectory(prefix="pc-replicas-") as directory:
         for at in range(count):
@@ -84,7 +93,7 @@ def _replicas(url: str, count: int) -> Iterator[None]:
             options = {"port": own, "bind": "127.0.0.1", "replicaof": f"127.0.0.1 {port}", "save": "''"}
             options |= {"dir": directory, "dbfilename": f"{at}.rdb", "appendonly": "no"}
             words = [word for name, value in options.items() for word in (f"--{name}", *str(value).split())]
-            processes.append(subprocess.Popen([find_program(), *words], stdout=subprocess.DEVNULL))
+            processes.append(subprocess.Popen([server_program(), *words], stdout=subprocess.DEVNULL))
         while sum("state=online" in str(each) for each in info(plain_wire(url), "replication").values()) < count:
             time.sleep(0.05)
         try:
