@@ -3,16 +3,15 @@
 local kept, size, runs, at = {}, 0, {}, extras
 while at < others do
   local first, count, follow_ups = tonumber(argv[at]), tonumber(argv[at + 1]), argv[at + 3]
-  local shift, run = at + 5 - first, {}
+  local shift, run, length = at + 5 - first, {}, 0
   for i = first, first + count - 1 do
     if not refused[i] then
       local id = ids[i]
-      run[#run + 1] = id
-      size = size + 2
-      kept[size - 1], kept[size] = id, argv[shift + i]
+      length, size = length + 1, size + 2
+      run[length], kept[size - 1], kept[size] = id, id, argv[shift + i]
     end
   end
-  if #run > 0 then
+  if length > 0 then
     runs[#runs + 1], runs[#runs + 2] = decimal(now + argv[at + 2]), be6(now) .. table.concat(run, '\n')
   end
   if follow_ups ~= '' and not refused[first] then
