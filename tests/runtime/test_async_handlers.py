@@ -175,6 +175,16 @@ def test_what_a_handler_leaves_running_ends_with_the_executor() -> None:
     assert ended == [True, True]
 
 
+@pytest.mark.parametrize("timeout", [None, "30s"])
+def test_its_task_has_the_name_of_the_handler(executor: Executor, timeout: str | None) -> None:
+    async def name() -> str:
+        task = asyncio.current_task()
+        assert task is not None
+        return task.get_name()
+
+    assert outcome_of(executor, handler(name, timeout=timeout)) == Outcome(result="h")
+
+
 def test_async_handlers_run_together_on_one_loop_beside_a_thread() -> None:
     executor = ThreadExecutor(3)
     gate, threads = threading.Event(), set()

@@ -30,6 +30,10 @@ ACTS = (
 number: ContextVar[int] = ContextVar("number", default=-1)
 
 
+def of(timeout: float | None) -> Handler:
+    return Handler("it", lambda *_: None, timeout=timeout, asynchronous=True)
+
+
 class Trace:
     """What coroutines saw and did, in order."""
 
@@ -112,7 +116,7 @@ def traced(messages: list[list[str]], timeout: float | None, *, quickly: bool, s
         if staying:
             loop.stay()
         for n, acts in enumerate(messages):
-            outcome = loop.handle(trace.handle(n, acts), timeout)
+            outcome = loop.handle(trace.handle(n, acts), of(timeout))
             trace.seen.append((n, type(outcome.error), outcome.result))
             assert staying or asyncio._get_running_loop() is None  # noqa: SLF001  as above
         loop.rest()
@@ -133,7 +137,7 @@ def test_a_coroutine_that_awaits_nothing_has_no_turn_of_the_loop(monkeypatch: py
     loop, trace = EventLoop(thread=False), Trace()
     monkeypatch.setattr(QuickLoop, "turn_until", None)
     for timeout in (None, 30.0):
-        assert loop.handle(trace.handle(1, ["nothing", "context"]), timeout).result == 1
+        assert loop.handle(trace.handle(1, ["nothing", "context"]), of(timeout)).result == 1
     monkeypatch.undo()
     loop.close()
 
@@ -154,7 +158,7 @@ def test_a_signal_handler_of_the_loop_is_called_though_handlers_await_nothing(st
     if staying:
         loop.stay()
     for handler in (listen, send, nothing):
-        loop.handle(handler(), None)
+        loop.handle(handler(), of(None))
     assert called == [1]
     loop.close()
 
@@ -192,7 +196,7 @@ def test_a_handler_that_stops_the_loop_harms_neither_itself_nor_the_next() -> No
             await asyncio.sleep(seconds)
         return 1
 
-    outcomes = [loop.handle(stop(seconds), None) for seconds in (None, 0, None)]
+    outcomes = [loop.handle(stop(seconds), of(None)) for seconds in (None, 0, None)]
     assert [outcome.result for outcome in outcomes] == [1, 1, 1]
     loop.close()
 
@@ -214,7 +218,7 @@ def test_what_a_task_raised_as_its_handler_ended_does_no_harm_to_the_next() -> N
 
     left: list[asyncio.Task[None]] = []
     for _ in range(3):
-        assert [loop.handle(handler(), None).result for handler in (end_with_it, wait)] == [1, 2]
+        assert [loop.handle(handler(), of(None)).result for handler in (end_with_it, wait)] == [1, 2]
     loop.close()
 
 
@@ -227,7 +231,7 @@ def test_a_timeout_counts_from_the_handlers_beginning_though_it_blocked_before_i
             pass
         await asyncio.sleep(30)
 
-    assert isinstance(loop.handle(handle(), 0.01).error, HandlerTimeout)
+    assert isinstance(loop.handle(handle(), of(0.01)).error, HandlerTimeout)
     loop.close()
 
 

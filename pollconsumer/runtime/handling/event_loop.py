@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from contextvars import ContextVar
 from queue import Empty, SimpleQueue
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pollconsumer.core.retry import HandlerTimeout, Stopped
 from pollconsumer.runtime.handling.alarm import REPEAT
@@ -21,8 +21,11 @@ from pollconsumer.runtime.handling.outcome import DONE, Outcome, made
 from pollconsumer.runtime.handling.quick_loop import QuickLoop, new_loop
 from pollconsumer.runtime.handling.timeouts import VERDICTS
 
+if TYPE_CHECKING:
+    from pollconsumer.runtime.handling.handler import Handler
+
 End = Callable[[Outcome], None]
-TaskOf = Callable[[Coroutine[Any, Any, Any]], asyncio.Task[Any]]
+TaskOf = Callable[..., asyncio.Task[Any]]
 
 END_WITHIN = 1.0
 """Seconds for cancelled tasks to finish when the loop is closed."""
@@ -49,11 +52,11 @@ class EventLoop:
             self._thread = threading.Thread(target=self._turn, name="event-loop", daemon=True)
             self._thread.start()
 
-    def handle(self, coroutine: Coroutine[Any, Any, Any], timeout: float | None) -> Outcome:
-        """Run a handler's coroutine in this thread, with a timeout in seconds."""
+    def handle(self, coroutine: Coroutine[Any, Any, Any], handler: Handler) -> Outcome:
+        """Run a handler's coroutine in this thread."""
         loop = self._loop
-        limited = None if timeout is None else _Limited(loop, loop.alone, coroutine, timeout)
-        task = self._task = loop.alone(coroutine) if limited is None else limited.task
+        limited = None if handler.timeout is None else _Limited(loop, loop.alone, coroutine, handler)
+        task = self._task = loop.alone(coroutine, name=handler.name) if limited is None else limited.task
         self._limited = limited
         intruder: BaseException | None = None
         while True:
@@ -100,14 +103,12 @@ class EventLoop:
         self.rest()
         self._loop.stays = stays
 
-    def start(
-        self, key: object, begin: Callable[[], Coroutine[Any, Any, Any]], timeout: float | None, end: End
-    ) -> None:
+    def start(self, key: object, begin: Callable[[], Coroutine[Any, Any, Any]], handler: Handler, end: End) -> None:
         """Run a handler, called by ``begin``, in the loop's thread. ``end`` is called there with the outcome."""
 
         def start() -> None:
             try:
-                handling = _Limited(self._loop, self._loop.create_task, begin(), timeout)
+                handling = _Limited(self._loop, self._loop.create_task, begin(), handler)
                 handling.arm()
             except BaseException as error:  # invalid arguments
                 end(Outcome(error))
@@ -218,8 +219,8 @@ def _outcome_of(task: asyncio.Task[Any], coroutine: Coroutine[Any, Any, Any]) ->
 
 
 class _Limited:
-    """A task of a handler's coroutine, with a timeout in seconds, if there is one. In the loop's thread, where contexts
-    are those of earlier ones, all are."""
+    """A task of a handler's coroutine, with a timeout if the handler has one. In the loop's thread, where contexts are
+    those of earlier ones, all are."""
 
     __slots__ = (
         "_armed",
@@ -234,15 +235,13 @@ class _Limited:
         "task",
     )
 
-    def __init__(
-        self, loop: QuickLoop, task_of: TaskOf, coroutine: Coroutine[Any, Any, Any], timeout: float | None
-    ) -> None:
-        self._loop, self._timeout = loop, timeout
+    def __init__(self, loop: QuickLoop, task_of: TaskOf, coroutine: Coroutine[Any, Any, Any], handler: Handler) -> None:
+        self._loop, self._timeout = loop, handler.timeout
         self._timer: asyncio.TimerHandle | None = None
         self._armed = self._fired = self._hastened = False
         self._due: float | None = None
         self._coroutine = coroutine
-        self._limited = self.task = task_of(self.run())
+        self._limited = self.task = task_of(self.run(), name=handler.name)
 
     async def run(self) -> Outcome:
         _handling.set(self)

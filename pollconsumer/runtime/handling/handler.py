@@ -100,7 +100,7 @@ def _on_loop(handler: Handler, coroutine: Coroutine[Any, Any, Any]) -> Outcome:
         coroutine.close()
         raise
     try:
-        return loop.handle(coroutine, handler.timeout)
+        return loop.handle(coroutine, handler)
     finally:
         loop.close()
 

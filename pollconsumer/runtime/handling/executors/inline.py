@@ -63,11 +63,11 @@ class InlineExecutor:
                 from pollconsumer.runtime.handling.event_loop import EventLoop
 
                 self._loop = EventLoop(thread=False)
-            timeout = handler.timeout
-            coroutine = handler.run(payload, context) if timeout is None else handler.begin(payload, context)
+            run = handler.run if handler.timeout is None else handler.begin
+            coroutine = run(payload, context)
         except BaseException as error:
             return Outcome(error)
-        return self._loop.handle(coroutine, timeout)
+        return self._loop.handle(coroutine, handler)
 
     def stay(self, handlers: Collection[Handler]) -> None:
         if all(handler.asynchronous for handler in handlers):

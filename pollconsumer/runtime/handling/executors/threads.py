@@ -161,7 +161,7 @@ class ThreadExecutor:
             if following is not None:
                 self._begin(following)
 
-        self._loop.start(attempt.reservation, begin, attempt.handler.timeout, end)
+        self._loop.start(attempt.reservation, begin, attempt.handler, end)
 
     def _end(self, handled: Handled) -> Attempt | None:
         """Returns what its slot handles next."""
