@@ -90,27 +90,26 @@ class Settling:
         self, reservation: Reservation, kept_for_ms: int, context: Context | None, result: Any, ended: float
     ) -> Extra | None:
         """What its completion leaves, if anything."""
-        encoded = b""
-        if result is not None and kept_for_ms > 0:
-            try:
-                encoded = "".join(_quick(result, 0)).encode()
-            except BaseException:
-                encoded = self._encoded(reservation, result)
-            if len(encoded) > MAX_RESULT_BYTES:
-                reason = f"{len(encoded)} bytes of JSON, {MAX_RESULT_BYTES} at most"
-                self._emit(ResultDropped(reservation.name, reservation.handler, reason))
-                encoded = b""
+        encoded = b"" if result is None or kept_for_ms <= 0 else self._encoded(reservation, result)
         if context is not None and context.enqueued:
             return kept_for_ms, encoded, outbox.pack(context.enqueued, reservation.server_ms(ended))
         return (kept_for_ms, encoded, b"") if encoded else None
 
     def _encoded(self, reservation: Reservation, result: Any) -> bytes:
-        """The result as JSON, by the encoder that says more about what it cannot encode; empty if it cannot."""
+        """The result as JSON; empty if it cannot be kept."""
         try:
-            return _encoder.encode(result).encode()
+            try:
+                encoded = "".join(_quick(result, 0)).encode()
+            except Exception:  # of which this says more
+                encoded = _encoder.encode(result).encode()
         except BaseException as error:  # the user's classes may raise, or the user's threads modify it concurrently
             self._emit(ResultDropped(reservation.name, reservation.handler, f"it is no JSON: {text_of(error)}"[:200]))
             return b""
+        if len(encoded) > MAX_RESULT_BYTES:
+            reason = f"{len(encoded)} bytes of JSON, {MAX_RESULT_BYTES} at most"
+            self._emit(ResultDropped(reservation.name, reservation.handler, reason))
+            return b""
+        return encoded
 
     def _fail(self, handled: Handled, error: BaseException, started: int, ended: int) -> None:
         reservation, handler = handled.attempt.reservation, handled.attempt.handler
