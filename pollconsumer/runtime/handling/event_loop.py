@@ -53,7 +53,7 @@ class EventLoop:
             self._thread.start()
 
     def handle(self, coroutine: Coroutine[Any, Any, Any], handler: Handler) -> Outcome:
-        """Run a handler's coroutine in this thread."""
+        """Run a handler's coroutine in this thread, in a task of the handler's name."""
         loop = self._loop
         limited = None if handler.timeout is None else _Limited(loop, loop.alone, coroutine, handler)
         task = self._task = loop.alone(coroutine, name=handler.name) if limited is None else limited.task
