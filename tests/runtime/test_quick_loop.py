@@ -21,7 +21,7 @@ from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.handling.quick_loop import QuickLoop
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Coroutine
 
 ACTS = (
     "nothing", "sleep 0", "sleep", "task", "task and sleep", "soon", "later", "generator", "timeout", "time out",
@@ -106,12 +106,17 @@ class Trace:
             self.seen.append("generator closed")
 
 
+def in_turns(self: QuickLoop, coroutine: Coroutine[Any, Any, Any], name: str) -> None:
+    """`QuickLoop.alone`, without its quick way."""
+    self.task = self.create_task(coroutine, name=name)
+
+
 def traced(messages: list[list[str]], timeout: float | None, *, quickly: bool, staying: bool = False) -> list[Any]:
     """What each message's handler saw, and its outcome."""
     trace = Trace()
     with pytest.MonkeyPatch.context() as patch:
         if not quickly:
-            patch.setattr(QuickLoop, "alone", QuickLoop.create_task)
+            patch.setattr(QuickLoop, "alone", in_turns)
         loop = EventLoop(thread=False)
         if staying:
             loop.stay()
@@ -128,9 +133,9 @@ def traced(messages: list[list[str]], timeout: float | None, *, quickly: bool, s
 @pytest.mark.parametrize("timeout", [None, 30.0])
 @given(messages=st.lists(st.lists(st.sampled_from(ACTS), max_size=3), max_size=6))
 def test_the_same_handlers_see_the_same(messages: list[list[str]], timeout: float | None) -> None:
-    in_turns = traced(messages, timeout, quickly=False)
-    assert traced(messages, timeout, quickly=True) == in_turns
-    assert traced(messages, timeout, quickly=True, staying=True) == in_turns
+    expected = traced(messages, timeout, quickly=False)
+    assert traced(messages, timeout, quickly=True) == expected
+    assert traced(messages, timeout, quickly=True, staying=True) == expected
 
 
 def test_a_coroutine_that_awaits_nothing_has_no_turn_of_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,7 +182,7 @@ def test_a_loop_that_stays_and_whose_descriptors_a_handler_closes_is_replaced_be
         return 2
 
     def handled(function: Any) -> Any:
-        outcome = executor.turn(Handler("it", lambda _, __: function(), asynchronous=True), {})
+        outcome = executor.turning(Handler("it", lambda _, __: function(), asynchronous=True))({}, None)
         executor.checked(outcome.error)
         return outcome.result
 
@@ -242,13 +247,122 @@ def test_a_loop_that_stays_does_so_after_a_close_look_at_descriptors() -> None:
         pass
 
     handler = Handler("it", lambda _, __: nothing(), asynchronous=True)
-    executor.turn(handler, {})  # makes the loop
+    executor.turning(handler)({}, None)  # makes the loop
     executor.rest()
     executor.stay([handler])
     for _ in range(3):
-        executor.turn(handler, {})
+        executor.turning(handler)({}, None)
         executor.checked(None)
         running.append(asyncio._get_running_loop() is not None)  # noqa: SLF001  None, where the public name raises
     executor.rest()
     assert running == [False, True, True]  # the first look is a close one, with the loop at rest
     executor.close()
+
+
+def test_while_another_loop_runs_each_coroutine_fails_and_those_afterwards_do_not() -> None:
+    executor = InlineExecutor()
+
+    async def answer() -> int:
+        return 1
+
+    handler = Handler("it", lambda _, __: answer(), asynchronous=True)
+
+    async def within() -> Any:
+        turn = executor.turning(handler)
+        return [turn({}, None).error for _ in range(2)], turn
+
+    errors, turn = asyncio.run(within())
+    assert [type(error) for error in errors] == [RuntimeError, RuntimeError]
+    assert [each({}, None).result for each in (turn, executor.turning(handler))] == [1, 1]
+    executor.close()
+
+
+def counting(made: list[Any]) -> Any:
+    def factory(loop: Any, coroutine: Any, **options: Any) -> asyncio.Task[Any]:
+        made.append(coroutine)
+        return asyncio.Task(coroutine, loop=loop, **options)
+
+    return factory
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_a_task_factory_that_a_handler_sets_makes_the_tasks_after_it(waits: bool) -> None:
+    loop, made = EventLoop(thread=False), list[Any]()
+
+    async def set_it() -> None:
+        running = asyncio.get_running_loop()
+        if waits:
+            waiting = running.create_future()
+            threading.Timer(0.01, running.call_soon_threadsafe, (waiting.set_result, None)).start()
+            await waiting
+        running.set_task_factory(counting(made))
+
+    async def nothing() -> None:
+        pass
+
+    loop.stay()
+    for handler in (nothing, set_it, nothing):
+        loop.handle(handler(), of(None))
+    assert len(made) == 1
+    loop.rest()
+    loop.close()
+
+
+@pytest.mark.parametrize("staying", [False, True])
+def test_what_others_set_on_the_loop_between_two_handlers_holds_for_the_next(staying: bool) -> None:
+    loop, made, loops = EventLoop(thread=False), list[Any](), list[asyncio.AbstractEventLoop]()
+
+    async def nothing() -> None:
+        loops.append(asyncio.get_running_loop())
+
+    if staying:
+        loop.stay()
+    loop.handle(nothing(), of(None))
+    if staying:
+        loop.rest()
+    loops[0].set_task_factory(counting(made))
+    if staying:
+        loop.stay()
+    loop.handle(nothing(), of(None))
+    assert len(made) == 1
+    loop.rest()
+    loop.close()
+
+
+def test_what_a_thread_asked_of_a_loop_that_stays_is_called_before_the_next_handler() -> None:
+    loop, seen, loops = EventLoop(thread=False), list[str](), list[asyncio.AbstractEventLoop]()
+
+    async def note(what: str) -> None:
+        loops.append(asyncio.get_running_loop())
+        seen.append(what)
+
+    loop.stay()
+    loop.handle(note("first"), of(None))
+    thread = threading.Thread(target=loops[0].call_soon_threadsafe, args=(seen.append, "thread"))
+    thread.start()
+    thread.join()
+    loop.handle(note("second"), of(None))
+    assert seen == ["first", "thread", "second"]
+    loop.rest()
+    loop.close()
+
+
+def test_in_debug_mode_asyncio_logs_a_slow_step_of_a_coroutine_that_awaits_nothing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    loop = EventLoop(thread=False)
+
+    async def set_it() -> None:
+        asyncio.get_running_loop().set_debug(True)
+        asyncio.get_running_loop().slow_callback_duration = 0
+
+    async def nothing() -> None:
+        pass
+
+    loop.stay()
+    loop.handle(set_it(), of(None))
+    caplog.clear()
+    loop.handle(nothing(), of(None))
+    assert "Executing <Task" in caplog.text
+    loop.rest()
+    loop.close()

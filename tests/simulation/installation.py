@@ -110,8 +110,8 @@ class OneSlot:
     def inline(self) -> Inline:
         return self
 
-    def turn(self, handler: Handler, payload: dict[str, Any], context: Context | None = None) -> Outcome:
-        return handler.handle(payload, context)
+    def turning(self, handler: Handler) -> Callable[[dict[str, Any], Context | None], Outcome]:
+        return handler.handle
 
     def stay(self, handlers: Collection[Handler]) -> None:
         """No loop of another message is its own."""

@@ -9,7 +9,6 @@ Anything unusual ends the pass, and the general path goes on.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from itertools import islice, takewhile
 from typing import TYPE_CHECKING
 
@@ -214,7 +213,7 @@ class _Way:
 
     def __init__(self, handler: Handler, inline: Inline) -> None:
         self.handler, self.takes_context, self.at_most_once = handler, handler.takes_context, handler.at_most_once
-        self.handle = partial(inline.turn, handler) if handler.asynchronous else handler.handle
+        self.handle = inline.turning(handler) if handler.asynchronous else handler.handle
         self.result_ms, self.may_stay = handler.result_ms, handler.asynchronous or handler.timeout is not None
         self.lasted: list[float] = []
         self.together = 1

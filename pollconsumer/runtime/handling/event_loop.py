@@ -22,10 +22,10 @@ from pollconsumer.runtime.handling.quick_loop import QuickLoop, new_loop
 from pollconsumer.runtime.handling.timeouts import VERDICTS
 
 if TYPE_CHECKING:
+    from pollconsumer.runtime.handling.context import Context
     from pollconsumer.runtime.handling.handler import Handler
 
 End = Callable[[Outcome], None]
-TaskOf = Callable[..., asyncio.Task[Any]]
 
 END_WITHIN = 1.0
 """Seconds for cancelled tasks to finish when the loop is closed."""
@@ -43,7 +43,6 @@ class EventLoop:
         self._given: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._begun: dict[_Limited, End] = {}
         self._started: dict[object, _Limited] = {}
-        self._task: asyncio.Task[Any] | None = None
         self._limited: _Limited | None = None
         """In this thread, the last one, and its timeout, if it has any."""
         self._thread: threading.Thread | None = None
@@ -52,30 +51,59 @@ class EventLoop:
             self._thread = threading.Thread(target=self._turn, name="event-loop", daemon=True)
             self._thread.start()
 
+    def turning(self, handler: Handler) -> Callable[[dict[str, Any], Context | None], Outcome]:
+        """What runs it in this thread, in a task of its name for each message."""
+        name, limited = handler.name, handler.timeout is not None
+        run = handler.begin if limited else handler.run
+
+        def turn(payload: dict[str, Any], context: Context | None) -> Outcome:
+            try:
+                coroutine = run(payload, context)
+            except BaseException as error:
+                return Outcome(error)
+            if limited:
+                return self.handle(coroutine, handler)
+            self._limited = None
+            return self._loop.alone(coroutine, name) or self._ended(coroutine)
+
+        return turn
+
     def handle(self, coroutine: Coroutine[Any, Any, Any], handler: Handler) -> Outcome:
         """Run a handler's coroutine in this thread, in a task of the handler's name."""
-        loop = self._loop
-        limited = None if handler.timeout is None else _Limited(loop, loop.alone, coroutine, handler)
-        task = self._task = loop.alone(coroutine, name=handler.name) if limited is None else limited.task
-        self._limited = limited
+        limited = self._limited = None if handler.timeout is None else _Limited(self._loop, coroutine, handler)
+        outcome = self._loop.alone(coroutine if limited is None else limited.run(), handler.name)
+        if limited is None and outcome is not None:
+            return outcome
+        return self._ended(coroutine, turning=outcome is None)
+
+    def _ended(self, coroutine: Coroutine[Any, Any, Any], *, turning: bool = True) -> Outcome:
+        """The outcome of the loop's last task, for which it must be ``turning``."""
+        limited = self._limited
+        task: asyncio.Task[Any] = self._loop.task  # type: ignore[assignment]  # `alone` made it
+        if limited is not None:
+            limited.task = task
+        intruder = self._turn_until_ended(task) if turning else None
+        outcome = _outcome_of(task, coroutine) if limited is None else limited.outcome()
+        return Outcome(intruder) if intruder is not None and outcome.error is not None else outcome
+
+    def _turn_until_ended(self, task: asyncio.Task[Any]) -> BaseException | None:
+        """Returns SystemExit or KeyboardInterrupt of another task. If descriptors of the loop were closed, the task has
+        not ended."""
         intruder: BaseException | None = None
         while True:
             try:
-                if not loop.turned(task):
-                    if limited is not None:
-                        limited.arm()
-                    loop.turn_until(task)
+                if self._limited is not None:
+                    self._limited.arm()
+                self._loop.turn_until(task)
             except OSError:
                 self._replace()
                 break
             except BaseException as error:
-                # SystemExit and KeyboardInterrupt of the handler's other tasks are raised here.
                 intruder = intruder or error
                 task.cancel()
             if task.done():
                 break
-        outcome = _outcome_of(task, coroutine) if limited is None else limited.outcome()
-        return Outcome(intruder) if intruder is not None and outcome.error is not None else outcome
+        return intruder
 
     def stop(self, key: object, seconds: float) -> None:
         """Cancel the handler that was started with ``key``, or that runs in this thread, after so many seconds. From
@@ -83,8 +111,8 @@ class EventLoop:
         limited = self._limited if self._thread is None else self._started.get(key)
         if limited is not None:
             self._loop.call_soon_threadsafe(limited.hasten, seconds)
-        elif self._task is not None:
-            self._loop.call_soon_threadsafe(_cancel_within, self._task, seconds)
+        elif self._loop.task is not None:
+            self._loop.call_soon_threadsafe(_cancel_within, self._loop.task, seconds)
 
     def stay(self) -> None:
         """Handle one after the other, without anything in between that must not run within a loop, until `rest`."""
@@ -108,7 +136,8 @@ class EventLoop:
 
         def start() -> None:
             try:
-                handling = _Limited(self._loop, self._loop.create_task, begin(), handler)
+                handling = _Limited(self._loop, begin(), handler)
+                handling.task = self._loop.create_task(handling.run(), name=handler.name)
                 handling.arm()
             except BaseException as error:  # invalid arguments
                 end(Outcome(error))
@@ -219,8 +248,8 @@ def _outcome_of(task: asyncio.Task[Any], coroutine: Coroutine[Any, Any, Any]) ->
 
 
 class _Limited:
-    """A task of a handler's coroutine, with a timeout if the handler has one. In the loop's thread, where contexts are
-    those of earlier ones, all are."""
+    """A handler's coroutine, for the `task` of its `run`, with a timeout if the handler has one. In the loop's thread,
+    where contexts are those of earlier ones, all are."""
 
     __slots__ = (
         "_armed",
@@ -235,13 +264,14 @@ class _Limited:
         "task",
     )
 
-    def __init__(self, loop: QuickLoop, task_of: TaskOf, coroutine: Coroutine[Any, Any, Any], handler: Handler) -> None:
+    def __init__(self, loop: QuickLoop, coroutine: Coroutine[Any, Any, Any], handler: Handler) -> None:
         self._loop, self._timeout = loop, handler.timeout
         self._timer: asyncio.TimerHandle | None = None
         self._armed = self._fired = self._hastened = False
         self._due: float | None = None
         self._coroutine = coroutine
-        self._limited = self.task = task_of(self.run(), name=handler.name)
+        self._limited: asyncio.Task[Any] | None = None
+        self.task: asyncio.Task[Any]
 
     async def run(self) -> Outcome:
         _handling.set(self)
@@ -276,7 +306,7 @@ class _Limited:
         if self._timer is not None:
             self._timer.cancel()
         if self._due is not None and not self.task.done():
-            self._timer = self._loop.call_at(self._due, self._stop, self._limited)
+            self._timer = self._loop.call_at(self._due, self._stop, self._limited or self.task)
 
     def _stop(self, task: asyncio.Task[Any]) -> None:
         self._fired = True

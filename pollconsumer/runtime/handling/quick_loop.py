@@ -1,7 +1,7 @@
 """asyncio's loop, quicker for coroutines that await nothing.
 
 A message of a launch with one slot has `run_until_complete` for itself: two turns of the loop, each with a search for
-timers and descriptors, to run one step. `QuickLoop.turned` runs that step alone if nothing else can be due.
+timers and descriptors, to run one step. `QuickLoop.alone` runs that step alone if nothing else can be due.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from contextvars import Context
 from selectors import DefaultSelector
 from typing import Any
 
+from pollconsumer.runtime.handling.outcome import DONE, Outcome, made
 from pollconsumer.store.connecting.own_descriptors import above_standard
 
 LONGEST_SELECT = 1.0
@@ -58,12 +59,10 @@ class QuickLoop(asyncio.SelectorEventLoop):
     # Of asyncio's base class, in all its versions; no method tells them.
     _ready: deque[Any]
     _scheduled: list[asyncio.TimerHandle]
-    _stopping: bool
     _thread_id: int | None
     _asyncgen_firstiter_hook: Any
     _asyncgen_finalizer_hook: Any
     _task_factory: Any
-    _closed: bool
     _debug: bool
     _signal_handlers: dict[int, asyncio.Handle]
 
@@ -72,31 +71,59 @@ class QuickLoop(asyncio.SelectorEventLoop):
         self._watched, self._descriptors = selector, selector.descriptors
         self._hooks = self._asyncgen_firstiter_hook, self._asyncgen_finalizer_hook
         self._step: tuple[Callable[[], object], Context] | None = None
-        """The first one of a task, not run yet."""
+        """The first one of a task that is being made."""
+        self.task: asyncio.Task[Any] | None = None
+        """The last one of `alone`."""
         self._kept: Any = self._keep
+        self._soon: Any = self.call_soon
         self._before: Any = None
-        """The thread's hooks, while this is its running loop for `turned`."""
+        """The thread's hooks, while this is its running loop for `alone`."""
+        self._clear = False
+        """Whether it stays and `_is_clear` was true after the last task: nothing has run since."""
         self.stays = False
         """Whether it stays that until `rest`, for the next one."""
 
-    def alone(self, coroutine: Coroutine[Any, Any, Any], *, name: str) -> asyncio.Task[Any]:
-        """As `create_task`. If nothing else can be due, `turned` runs its first step. asyncio takes a tenth of a brief
-        task to make up a ``name``."""
-        if (
-            self._ready
-            or self._scheduled
-            or len(self._descriptors) != 1  # it watches a descriptor beside the one that wakes it
-            or self._task_factory is not None
-            or self._closed
-            or self._signal_handlers
-            or self._debug
-        ):
-            return self.create_task(coroutine, name=name)
+    def alone(self, coroutine: Coroutine[Any, Any, Any], name: str) -> Outcome | None:
+        """Make a `task` of it, of that ``name``: asyncio takes a tenth of a brief task to make one up. If nothing else
+        can be due, run its first step, as a turn would. Returns its outcome; None if the loop must turn first."""
+        if self._ready or not (self._clear or self._is_clear()):
+            self.task = self.create_task(coroutine, name=name)
+            return None
         self.call_soon = self._kept  # type: ignore[method-assign]  # what a task calls when it is made
         try:
-            return asyncio.Task(coroutine, loop=self, name=name)
+            task = self.task = asyncio.Task(coroutine, loop=self, name=name)
         finally:
-            del self.call_soon
+            self.call_soon = self._soon  # type: ignore[method-assign]
+        (step, context), self._step = self._step, None  # type: ignore[misc]  # the task gave it
+        if self._before is None:
+            self._enter()
+        try:
+            context.run(step)
+        except (SystemExit, KeyboardInterrupt):
+            pass  # it is the task's error, too
+        finally:
+            if not self.stays:
+                self._leave()
+        clear = self._is_clear()
+        self._clear = clear and self.stays
+        if not (clear and task.done() and (self.stays or not self._is_pending())):
+            return None
+        try:
+            result = task.result()
+        except BaseException as error:
+            return Outcome(error)
+        return DONE if result is None else made((None, result))
+
+    def _is_clear(self) -> bool:
+        """Whether a turn would do nothing, and tasks are made and run as asyncio does by itself."""
+        return not (
+            self._ready
+            or self._scheduled
+            or len(self._descriptors) != 1  # closed, or it watches one beside that which wakes it
+            or self._signal_handlers
+            or self._task_factory is not None
+            or self._debug
+        )
 
     def _keep(self, callback: Callable[..., object], *args: Any, context: Context | None = None) -> Any:
         if args or context is None or self._step is not None:  # called by a signal handler, or a finalizer
@@ -104,35 +131,23 @@ class QuickLoop(asyncio.SelectorEventLoop):
         self._step = callback, context
         return None
 
-    def turned(self, task: asyncio.Task[Any]) -> bool:
-        """Run the first step of one that is ``alone``, as a turn would. True if that was all: no turn would do more.
-
-        False if there is or was more to do, for which the loop must run until ``task`` is done. Raises what that does:
-        OSError if descriptors of the loop were closed.
-        """
-        if self._step is None:
-            return False
-        (step, context), self._step = self._step, None
-        if self._before is None:
-            self._before = sys.get_asyncgen_hooks()
-            self._thread_id = threading.get_ident()
-            sys.set_asyncgen_hooks(*self._hooks)
-            asyncio._set_running_loop(self)  # noqa: SLF001  exported for loops
+    def _is_pending(self) -> bool:
+        """Whether a descriptor waits for a turn, or was closed."""
         try:
-            context.run(step)
-        finally:
-            if not self.stays:
-                self._leave()
-        if self._stopping:  # by the handler
-            self._stopping = False
-            return task.done()
-        if self._ready or self._scheduled or self._signal_handlers or len(self._descriptors) != 1:
-            return False
-        return self.stays or not self._watched.pending(0)
+            return bool(self._watched.pending(0))
+        except OSError:
+            return True
+
+    def _enter(self) -> None:
+        """Be this thread's running loop."""
+        self._before = sys.get_asyncgen_hooks()
+        self._thread_id = threading.get_ident()
+        sys.set_asyncgen_hooks(*self._hooks)
+        asyncio._set_running_loop(self)  # noqa: SLF001  exported for loops
 
     def rest(self) -> None:
         """It stays no longer. Raises OSError if descriptors of it were closed."""
-        self.stays = False
+        self.stays = self._clear = False
         self._leave()
         self._watched.pending(0)
 
@@ -145,7 +160,8 @@ class QuickLoop(asyncio.SelectorEventLoop):
 
     def turn_until(self, task: asyncio.Task[Any]) -> None:
         """Turn until it is done, or something stops the loop: the handler, or what an earlier message left there.
-        Raises as ``turned``, and SystemExit and KeyboardInterrupt of any task."""
+        Raises OSError if descriptors of the loop were closed, and SystemExit and KeyboardInterrupt of any task."""
+        self._clear = False
         self._leave()
         task.add_done_callback(self._stop_with)
         try:

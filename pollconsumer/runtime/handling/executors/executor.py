@@ -48,8 +48,8 @@ class Handled(NamedTuple):
 class Inline(Protocol):
     """Of an executor whose caller may itself run handlers, in its thread, if these need nothing of an executor."""
 
-    def turn(self, handler: Handler, payload: dict[str, Any], context: Context | None = None) -> Outcome:
-        """Run an asynchronous handler."""
+    def turning(self, handler: Handler) -> Callable[[dict[str, Any], Context | None], Outcome]:
+        """What runs an asynchronous handler."""
 
     def stay(self, handlers: Collection[Handler]) -> None:
         """Until `rest`, this thread runs nothing but these: if all are asynchronous, their loop may stay the running

@@ -50,24 +50,23 @@ class InlineExecutor:
         IN_SLOT.set(attempt.reservation)
         started = self._clock()
         _, handler, payload, context = attempt
-        outcome = self.turn(handler, payload, context) if handler.asynchronous else handler.handle(payload, context)
+        handle = self.turning(handler) if handler.asynchronous else handler.handle
+        outcome = handle(payload, context)
         end_stray(self._pid, outcome.error)
         ended = self._clock()
         IN_SLOT.set(None)
         closed, leaking = self._table.checked()
         self.add(Handled(attempt, started, ended, outcome, closed, leaking))
 
-    def turn(self, handler: Handler, payload: dict[str, Any], context: Context | None = None) -> Outcome:
-        try:
-            if self._loop is None:
-                from pollconsumer.runtime.handling.event_loop import EventLoop
+    def turning(self, handler: Handler) -> Callable[[dict[str, Any], Context | None], Outcome]:
+        if self._loop is None:
+            from pollconsumer.runtime.handling.event_loop import EventLoop
 
+            try:
                 self._loop = EventLoop(thread=False)
-            run = handler.run if handler.timeout is None else handler.begin
-            coroutine = run(payload, context)
-        except BaseException as error:
-            return Outcome(error)
-        return self._loop.handle(coroutine, handler)
+            except (RuntimeError, OSError):
+                return handler.handle  # it tries again, and its outcome is the error
+        return self._loop.turning(handler)
 
     def stay(self, handlers: Collection[Handler]) -> None:
         if all(handler.asynchronous for handler in handlers):
