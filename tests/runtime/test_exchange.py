@@ -6,6 +6,7 @@ from __future__ import annotations
 from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING
+from unittest.mock import patch
 
 import pytest
 
@@ -24,6 +25,7 @@ from pollconsumer.runtime.consuming.settling import Settling
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.handling.hooks import Hooks
 from pollconsumer.runtime.launch.held import LaunchPlan
+from pollconsumer.runtime.upkeep import EVERY
 from pollconsumer.store.leases import Group
 from pollconsumer.store.limits import Limits
 from tests.conftest import NAMESPACE
@@ -191,3 +193,22 @@ def test_an_idle_launch_reserves_from_a_limited_queue_within_its_limits() -> Non
     exchanging.exchange.reserve_when_woken(60.0)
     assert exchanging.exchange.next() is None
     exchanging.opener.close()
+
+
+def test_a_repair_does_not_hold_up_messages_that_were_reserved_as_it_was_found_to_be_due(
+    exchanging: Exchanging,
+) -> None:
+    in_hand, exchange = exchanging.reserve("in hand"), exchanging.exchange
+    with patch.object(exchange, "repair", wraps=exchange.repair) as repair:
+        exchanging.clock.now_ms += int(EVERY * 1000)
+        exchanging.launch.store.enqueue([message("next")])
+        assert exchange.reserve()
+        assert exchange.next()
+        exchanging.complete(in_hand)
+        exchange.settle()
+        repair.assert_not_called()
+        assert not exchange.reserve()
+        repair.assert_called_once_with(["mail"])
+        exchanging.clock.now_ms += int(EVERY * 1000)
+        assert not exchange.reserve()
+        assert repair.call_count == 2

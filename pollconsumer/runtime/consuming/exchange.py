@@ -73,6 +73,8 @@ class Exchange:
         """Messages that repairs, outboxes and recurrences have made ready."""
         self._looked, self._due_at = -inf, inf
         self._repaired = launch.clock()
+        self._to_repair: list[str] = []
+        """Queues to repair before the next step: what was reserved with the last one does not wait for it."""
 
     def next(self) -> Reservation | None:
         """The next reserved message."""
@@ -97,6 +99,7 @@ class Exchange:
     def reserve(self) -> bool:
         """Promote what is due, and settle outcomes; reserve as many messages as are expected to fit, from the first
         queue that has any."""
+        self._repair_these()
         shares, self.more_in, self.held_back = self._settling.take(), None, False
         for queue in self._turns.order():
             if queue not in self.queues():
@@ -174,7 +177,7 @@ class Exchange:
 
     def repair(self, queues: Iterable[str]) -> None:
         launch = self._launch
-        self._repaired = launch.clock()
+        self._repaired, self._to_repair = launch.clock(), []
         live = launch.leases.live_fences()
         for queue in queues:
             self._repair(queue, live)
@@ -228,13 +231,6 @@ class Exchange:
         else:
             with self._reporting.carried() as reports:
                 stepped = self._step(shares, wait, promoting, reports, sent)
-        if promoting:
-            self._looked = launch.clock()
-            # From when it was sent, since the next one will take as long to the server.
-            self._due_at = min(
-                (sent + each.next_due for each in stepped.promoted if each.next_due is not None), default=inf
-            )
-            self._look_after(dict(zip(promoting, stepped.promoted, strict=True)))
         self.reserved += stepped.reserved
         self.successor = self.successor or stepped.successor
         self.held_back = self.held_back or stepped.held_back
@@ -248,6 +244,13 @@ class Exchange:
             self._add_dead_letter(dead_letter)
         if not wait:
             self._settled(shares, stepped.stale)
+        if promoting:
+            self._looked = launch.clock()
+            # From when it was sent, since the next one will take as long to the server.
+            self._due_at = min(
+                (sent + each.next_due for each in stepped.promoted if each.next_due is not None), default=inf
+            )
+            self._look_after(dict(zip(promoting, stepped.promoted, strict=True)))
         return stepped
 
     def _step(
@@ -290,7 +293,13 @@ class Exchange:
                 self._tick(queue)
         to_repair = [queue for queue, each in promoted.items() if each.to_repair]
         if to_repair and self._looked - self._repaired >= EVERY:
-            self.repair(to_repair)
+            self._to_repair = to_repair
+        if not self.reserved:
+            self._repair_these()
+
+    def _repair_these(self) -> None:
+        if self._to_repair:
+            self.repair(self._to_repair)
 
     def _send_outgoing(self, queue: str) -> None:
         self.brought += outbox.send(self._store, queue, self._tell_conflict)
