@@ -260,9 +260,9 @@ class Consumer:
         until = self.window.wait_until(now, longest)
         last = not self.window.has_time(until, SERVER_LATE)
         while not self._exchange.reserved and self.asked_to_stop() is None and (left := until - self.clock()) > 0:
+            self._collecting.report()
             wait, more_in = min(self.options.longest_wait, left), self._exchange.more_in
             soon = min(self._exchange.due_in(), inf if more_in is None else more_in)
-            self._collecting.report()
             # Timed here where the server, which ends waits late, would outlast the window or a due time.
             if last or soon < wait or self._wake.pending:
                 woken = self._wake.wait(min(left, max(SHORTEST_WAIT, min(soon, wait))))

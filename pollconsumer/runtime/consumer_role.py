@@ -59,7 +59,7 @@ def consume(
 
         durations = Durations(launch.leases.learned(launch.holder.group, handlers))
         try:
-            wake = Wake(launch.bare_wire(), markers)
+            wake = Wake(launch.bare_wire(), markers, launch.clock)
             reason = Consumer(options, launch, handlers, executor, durations, wake, _exchange_of(launch, lost)).run()
             if elsewhere := sorted(named - wanted):
                 report_unserved(store, elsewhere, handlers, launch.emit)

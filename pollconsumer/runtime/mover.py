@@ -171,5 +171,5 @@ def mover(launch: Launch, options: MoverOptions) -> Mover:
         return [*schedules, keys.control("queues_marker")]
 
     recurring = Recurring(launch.store.wire, keys.namespace)
-    moving = Mover(options, launch, recurring, Wake(launch.bare_wire(), markers))
+    moving = Mover(options, launch, recurring, Wake(launch.bare_wire(), markers, launch.clock))
     return moving

@@ -15,20 +15,22 @@ BLOCK = 5.0
 class Wake:
     """Times its waits itself: the server ends a blocking read up to 0.1 s late."""
 
-    def __init__(self, wire: Wire, markers: Callable[[], Sequence[str]]) -> None:
-        self._wire, self._markers = wire, markers
+    def __init__(self, wire: Wire, markers: Callable[[], Sequence[str]], clock: Callable[[], float]) -> None:
+        self._wire, self._markers, self._clock = wire, markers, clock
         self.pending = False
 
     def wait(self, seconds: float, executor: Executor | None = None) -> bool:
         """Wait until a marker is set, an attempt has ended, or ``seconds`` have passed. True for a marker."""
+        until = self._clock() + seconds
         try:
             if not self.pending:
                 self._wire.send([("BLPOP", *self._markers(), BLOCK)])
                 self.pending = True
+            left = max(0.0, until - self._clock())  # it may have had to connect
             if executor is not None:
-                executor.wait(seconds, self._wire.fileno())
-                seconds = 0.0
-            if not self._wire.readable(seconds):
+                executor.wait(left, self._wire.fileno())
+                left = 0.0
+            if not self._wire.readable(left):
                 return False
             self.pending = False
             return self._wire.receive([()])[0] is not None

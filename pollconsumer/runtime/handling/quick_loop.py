@@ -12,12 +12,12 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Coroutine, Sized
-from contextlib import suppress
 from contextvars import Context
 from selectors import DefaultSelector
 from typing import Any
 
 from pollconsumer.runtime.handling.outcome import DONE, Outcome, made
+from pollconsumer.store.connecting.exact_wait import wait_readable
 from pollconsumer.store.connecting.own_descriptors import above_standard
 
 LONGEST_SELECT = 1.0
@@ -48,10 +48,9 @@ class _Selector(DefaultSelector):
     def select(self, timeout: float | None = None) -> Any:
         timeout = LONGEST_SELECT if timeout is None else min(timeout, LONGEST_SELECT)
         if timeout > 0 and hasattr(self, "fileno"):  # not that of poll
-            with suppress(ValueError):  # a number that select does not take, from 1024 on
-                if not select.select([self], [], [], timeout)[0]:
-                    return []
-                timeout = 0
+            if not wait_readable([self.fileno()], timeout):
+                return []
+            timeout = 0
         return super().select(timeout)
 
 

@@ -19,6 +19,7 @@ from pollconsumer.store.cluster.nodes import WatchingWire
 from pollconsumer.store.cluster.slots import slot_of
 from pollconsumer.store.cluster.topology import Topology
 from pollconsumer.store.connecting.connection import Command
+from pollconsumer.store.connecting.exact_wait import wait_readable
 from pollconsumer.store.connecting.replies import ErrorReply, Unanswered, raise_if_error
 from pollconsumer.store.keyspace import kept_beside
 
@@ -57,7 +58,7 @@ class Watch:
         if self._written:
             return True
         left = max(0.0, min(timeout, self._until - monotonic()))
-        return bool(self._polled().select(left)) or monotonic() >= self._until
+        return bool(wait_readable([self.fileno()], left)) or monotonic() >= self._until
 
     def fileno(self) -> int:
         """A descriptor that is readable once one is written."""

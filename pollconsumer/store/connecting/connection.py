@@ -6,7 +6,6 @@ call was spent in it.
 
 from __future__ import annotations
 
-import select
 import socket
 import struct
 from collections.abc import Sequence
@@ -15,6 +14,7 @@ from typing import Any, Protocol
 import hiredis
 
 from pollconsumer.store.connecting.address import Address
+from pollconsumer.store.connecting.exact_wait import wait_readable
 from pollconsumer.store.connecting.own_descriptors import Opened, above_standard
 from pollconsumer.store.connecting.replies import ErrorReply
 
@@ -121,12 +121,7 @@ class SocketConnection:
     def readable(self, timeout: float) -> bool:
         if self._reader.has_data() or self._pending():
             return True
-        try:
-            return bool(select.select([self._socket], [], [], timeout)[0])
-        except ValueError:  # a number that select does not take, from 1024 on
-            poll = select.poll()
-            poll.register(self._socket, select.POLLIN)
-            return bool(poll.poll(timeout * 1000))
+        return bool(wait_readable([self._socket.fileno()], timeout))
 
     def fileno(self) -> int:
         return self._socket.fileno()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import select
 import threading
 import time
 from contextlib import suppress
@@ -18,6 +17,7 @@ from pollconsumer.runtime.handling.in_hand import IN_SLOT
 from pollconsumer.runtime.handling.outcome import Outcome
 from pollconsumer.runtime.handling.shield import in_force
 from pollconsumer.runtime.handling.stray_forks import end_stray
+from pollconsumer.store.connecting.exact_wait import wait_readable
 from pollconsumer.store.connecting.own_descriptors import STANDARD, Opened, above_standard
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class ThreadExecutor:
                 self._closed = True  # reported with the next attempt that ends
                 return  # attempts may have rung the closed one
         try:
-            if bell in select.select(watched, [], [], seconds)[0]:
+            if bell in wait_readable(watched, seconds):
                 os.read(bell, 65536)
                 self._rung = False  # before what rang is looked for
         except BlockingIOError:
