@@ -137,18 +137,24 @@ class EventLoop:
         def start() -> None:
             try:
                 handling = _Limited(self._loop, begin(), handler)
-                handling.task = self._loop.create_task(handling.run(), name=handler.name)
+                handling.task, step = self._loop.make(handling.run(), handler.name)
                 handling.arm()
             except BaseException as error:  # invalid arguments
-                end(Outcome(error))
+                outcome = Outcome(error)
+                self._give(lambda: end(outcome))  # called here, it would start the next within this call
                 return
             self._begun[handling], self._started[key] = end, handling
             handling.task.add_done_callback(lambda _: self._end(handling, key))
+            step()
 
-        self._given.put(start)
-        within = asyncio._get_running_loop() is self._loop  # noqa: SLF001  as above
-        call = self._loop.call_soon if within else self._loop.call_soon_threadsafe
-        call(self._take)  # a broken loop leaves it to its replacement
+        if asyncio._get_running_loop() is self._loop:  # noqa: SLF001  as above
+            start()
+        else:
+            self._give(start)
+
+    def _give(self, call: Callable[[], None]) -> None:
+        self._given.put(call)
+        self._loop.call_soon_threadsafe(self._take)  # a broken loop leaves it to its replacement
 
     def _take(self) -> None:
         with suppress(Empty):

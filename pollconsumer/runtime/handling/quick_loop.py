@@ -12,6 +12,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Coroutine, Sized
+from contextlib import suppress
 from contextvars import Context
 from selectors import DefaultSelector
 from typing import Any
@@ -112,6 +113,24 @@ class QuickLoop(asyncio.SelectorEventLoop):
         except BaseException as error:
             return Outcome(error)
         return DONE if result is None else made((None, result))
+
+    def make(self, coroutine: Coroutine[Any, Any, Any], name: str) -> tuple[asyncio.Task[Any], Callable[[], object]]:
+        """A task of it, and what runs its first step. To be called in a callback: in a turn of its own, the step would
+        wait for the callbacks of all others."""
+        self.call_soon = self._kept  # type: ignore[method-assign]  # as above
+        try:
+            task = self.create_task(coroutine, name=name)
+        finally:
+            self.call_soon = self._soon  # type: ignore[method-assign]
+            kept, self._step = self._step, None
+
+        def step() -> None:
+            if kept is not None:  # a task factory may have run it
+                run, context = kept
+                with suppress(SystemExit, KeyboardInterrupt):  # they are the task's errors, too
+                    context.run(run)
+
+        return task, step
 
     def _is_clear(self) -> bool:
         """Whether a turn would do nothing, and tasks are made and run as asyncio does by itself."""
