@@ -111,7 +111,8 @@ def nothing_is_early(history: History) -> Iterator[str]:
     dues: dict[tuple[str, str], list[int]] = {}
     for each in history.operations:
         if each.what in ("enqueue", "reschedule"):
-            refused = each.outcome == "refused"
+            # A refused reschedule may be the repetition of one that was carried out, and whose reply was lost.
+            refused = each.outcome == "refused" and each.what == "enqueue"
             due = 1 << 60 if refused else history.first_shown(each.due or 0, each.invoked, each.answered)
             dues.setdefault((each.queue, each.id), []).append(due)
     for (queue, name), given in dues.items():

@@ -198,6 +198,7 @@ def test_every_invariant_is_tried() -> None:
         | SECOND,
         two({}, {"started": CALL.started + 40_000}) | {"resumed": [CALL.started - 9_000_000]},
         recurred(MOST_CAUGHT_UP, gap=2, skipped=2),
+        {"operations": [ASKED._replace(due=T + 9), ASKED._replace(what="reschedule", outcome="refused", due=T)]},
         {"operations": [ASKED, ASKED._replace(what="redrive", outcome="refused")]} | REDRIVEN,
         {"commands": [IN_SITE]},
         {
@@ -215,6 +216,7 @@ def test_every_invariant_is_tried() -> None:
         "its launch was suspended before the first call",
         "its launch was suspended between its reservation and the first call",
         "more was missed than is made up for",
+        "its reschedule was carried out, and refused when it was repeated",
         "the first reply to redriving it was lost",
         "it was interrupted before our first line",
         "its process died in the last attempt",
