@@ -70,9 +70,11 @@ def untimed() -> None:
 @app.handler
 def deaf() -> None:
     note("begun")
-    while not (HERE / "gate").exists():
+    while True:
         try:
-            time.sleep(0.005)
+            while not (HERE / "gate").exists():
+                time.sleep(0.005)
+            return
         except BaseException:
             note("swallowed")
 
