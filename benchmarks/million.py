@@ -1,4 +1,4 @@
-"""A million messages due at one instant: promoted, drained; the server's longest script while that is done."""
+"""A million messages due at one instant: promoted, drained; the server's longest scripts while that is done."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def measure() -> list[Figure]:
         for first in range(0, MESSAGES, BULK):
             sending.enqueue_many([{"n": n} for n in range(first, first + BULK)])
         scheduled = time.perf_counter() - began
-        figures = [Figure("a million scheduled", MESSAGES / scheduled, "/s"), _longest(wire, "scheduled")]
+        figures = [Figure("a million scheduled", MESSAGES / scheduled, "/s"), *_longest(wire, "scheduled", "enqueue")]
         while time.time() < due:
             time.sleep(0.1)
         began = time.perf_counter()
@@ -36,21 +36,31 @@ def measure() -> list[Figure]:
         while wire.command("ZCARD", schedule):
             time.sleep(0.05)
         promoted = time.perf_counter() - began
-        figures += [Figure("a million promoted", MESSAGES / promoted, "/s"), _longest(wire, "promoted")]
+        figures += [Figure("a million promoted", MESSAGES / promoted, "/s"), *_longest(wire, "promoted", "promote")]
         mover.terminate()
         mover.wait()
         handler("plain").enqueue(n=-1)
         run("run", "--until-empty", "--timeout", "1h")
         seconds, _ = marks(directory)
-        return [*figures, Figure("a million drained", MESSAGES / seconds, "/s"), _longest(wire, "drained")]
+        figures += [Figure("a million drained", MESSAGES / seconds, "/s"), *_longest(wire, "drained", "step", "trim")]
+        return figures
 
 
-def _longest(wire: Wire, what: str) -> Figure:
-    return Figure(f"a million {what}, longest script", longest(wire), "ms")
+def _longest(wire: Wire, what: str, *scripts: str) -> list[Figure]:
+    names = [*scripts, "other script"]
+    took = longest(wire, *scripts)
+    return [Figure(f"a million {what}, longest {name}", ms, "ms") for name, ms in zip(names, took, strict=True)]
 
 
-def longest(wire: Wire) -> float:
-    """The longest script since the last look, in ms, of those that the slow log has."""
-    took = [entry[2] for entry in wire.command("SLOWLOG", "GET", -1) if entry[3][0].upper() == b"EVALSHA"]
+def longest(wire: Wire, *scripts: str) -> list[float]:
+    """ms of the longest call of each of ``scripts``, and of any other, since the last look, of those that the slow log
+    has."""
+    names = [wire.scripts[name].sha for name in scripts]
+    took = [0.0] * (len(names) + 1)
+    for entry in wire.command("SLOWLOG", "GET", -1):
+        command, *arguments = entry[3]
+        if command.upper() == b"EVALSHA":
+            at = names.index(arguments[0]) if arguments[0] in names else -1
+            took[at] = max(took[at], entry[2] / 1000)
     wire.command("SLOWLOG", "RESET")
-    return max(took, default=0) / 1000
+    return took
