@@ -24,6 +24,8 @@ A message is one line, ``WHAT: VALUE; FIX``.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from pollconsumer.core.notation.text import printable
 
 SHOWN_CHARACTERS = 80
@@ -33,6 +35,11 @@ def shown(value: object) -> str:
     """``value`` for a message: escaped, cut to 80 characters."""
     text = printable(str(value)[: SHOWN_CHARACTERS + 1])
     return text if len(text) <= SHOWN_CHARACTERS else text[: SHOWN_CHARACTERS - 1] + "…"
+
+
+def unknown_options(unknown: Iterable[str], known: Iterable[str]) -> TypeError:
+    """The error of a call with options that it does not take, as Python's own of such a call."""
+    return TypeError(f"unknown option: {', '.join(sorted(unknown))}; known are {', '.join(sorted(known))}")
 
 
 class PollConsumerError(Exception):

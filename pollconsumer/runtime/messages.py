@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, Unpack
 
-from pollconsumer.core.errors import BadData
+from pollconsumer.core.errors import BadData, unknown_options
 from pollconsumer.core.message import NewMessage, check_concurrency, checked, digest_of, encode_payload
 from pollconsumer.core.notation.instants import ceil_ms, exact_epoch_ms
 from pollconsumer.core.notation.timespan import YEAR, parse_duration
@@ -125,7 +125,7 @@ def new_message(handler: str, payload: Mapping[str, Any], **options: Unpack[Send
     """A validated message. TypeError for a naive ``at`` or an unknown option, BadData (a ValueError) for other invalid
     values."""
     if unknown := options.keys() - _OPTIONS:
-        raise TypeError(f"unknown option: {', '.join(sorted(unknown))}")
+        raise unknown_options(unknown, _OPTIONS)
     given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
     if "in_" in given and "at" in given:
         raise BadData("due time", None, "give in_ or at, not both")

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
         ),
         ("from pollconsumer import PollConsumer\nPollConsumer().handler(max_attempts=0)", "max_attempts"),
         ("from pollconsumer import PollConsumer\nPollConsumer().handler('a b')(print)", "handler name"),
+        (
+            "from pollconsumer import PollConsumer\nPollConsumer().handler(at_most_once=True)",
+            "unknown option: at_most_once; known are delivery, fatal, isolation",
+        ),
     ],
 )
 @pytest.mark.parametrize("command", ["check", "run"])

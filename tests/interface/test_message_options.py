@@ -329,3 +329,11 @@ def test_what_is_wrong_with_an_option_is_said_in_a_line(
     refused = site.command("enqueue", "record", '{"name": "a"}', *arguments)
     assert (refused.returncode, refused.stdout, refused.stderr.count("\n")) == (code, "", 1)
     assert problem in refused.stderr
+
+
+def test_of_an_unknown_option_the_known_ones_are_named(app: PollConsumer) -> None:
+    options: dict[str, Any] = {"prority": 3, "later": "5m"}
+    with pytest.raises(TypeError, match=r"unknown option: later, prority; known are at, .*, priority, "):
+        app.enqueue("look", **options)
+    with pytest.raises(TypeError, match=r"unknown option: later, prority; known are .*, overlap, "):
+        app.recurrences.put("sweep", handler="look", every="1m", **options)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from inspect import iscoroutinefunction, signature, unwrap
 from typing import Any, Literal, NoReturn, TypedDict
 
-from pollconsumer.core.errors import ConfigurationError
+from pollconsumer.core.errors import ConfigurationError, unknown_options
 from pollconsumer.core.message import check_queue
 from pollconsumer.core.notation.timespan import parse_duration
 from pollconsumer.core.retry import Backoff, RetryPolicy
@@ -41,8 +41,9 @@ class HandlerOptions(TypedDict, total=False):
 def check_options(options: HandlerOptions) -> dict[str, Any]:
     """The fields of a `Handler` that they give. ConfigurationError for an invalid value, TypeError for an unknown
     option."""
-    if unknown := options.keys() - HandlerOptions.__annotations__.keys():
-        raise TypeError(f"unknown option: {', '.join(sorted(unknown))}")
+    known = HandlerOptions.__annotations__.keys()
+    if unknown := options.keys() - known:
+        raise unknown_options(unknown, known)
     max_attempts = options.get("max_attempts", MAX_ATTEMPTS)
     if not isinstance(max_attempts, int) or isinstance(max_attempts, bool) or not 1 <= max_attempts <= 10_000:
         raise ConfigurationError("max_attempts", repr(max_attempts), "a whole number from 1 to 10000")

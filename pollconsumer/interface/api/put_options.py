@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, Required, TypedDict, Unpack
 
 from pollconsumer.core.choices import Missed, Overlap
-from pollconsumer.core.errors import BadData
+from pollconsumer.core.errors import BadData, unknown_options
 from pollconsumer.core.message import encode_payload
 from pollconsumer.core.notation.timespan import parse_duration
 from pollconsumer.core.options import check_headers
@@ -77,7 +77,7 @@ def new_put(name: str, registered: Handler | None, defaults: Defaults, /, **opti
     BadData (a ValueError) for an invalid value, TypeError for a naive datetime or an unknown option.
     """
     if unknown := options.keys() - _OPTIONS:
-        raise TypeError(f"unknown option: {', '.join(sorted(unknown))}")
+        raise unknown_options(unknown, _OPTIONS)
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         rule = f"1 to {LONGEST_NAME} letters, digits or any of _ . : @ + -"
         raise BadData("recurrence name", repr(name), rule)
