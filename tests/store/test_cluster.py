@@ -158,10 +158,17 @@ def test_what_one_node_may_have_carried_out_is_told_when_another_is_lost(
 def test_a_late_answer_of_one_node_is_not_taken_for_that_to_a_repetition(
     two: list[ScriptedNode], connect: Callable[..., ClusterWire]
 ) -> None:
+    answered = threading.Event()
+
+    def late(_: list[bytes]) -> bytes:
+        answered.set()
+        return b":1\r\n"
+
     wire = connect(two[0])
-    two[1].answer = lambda _: b""
+    two[0].answer, two[1].answer = late, lambda _: b""
     with pytest.raises(Unanswered):
         wire.once([("GET", HIGH), ("GET", LOW)])
+    assert answered.wait(30)
     two[0].answer = numbered(3)
     assert wire.command("GET", LOW) == 3
 
