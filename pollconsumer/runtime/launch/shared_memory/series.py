@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from itertools import takewhile
-from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from pollconsumer.runtime.launch.shared_memory import entries
+from pollconsumer.store import rows
 
 if TYPE_CHECKING:
     import mmap
@@ -19,7 +18,7 @@ BEGUN, ENDED, SETTLED, RECORDED = range(4)
 """Places of the counts: how many have begun, how many of these have ended, how many of these are settled; and how many
 there are with those that follow and are recorded as begun, to be handled at most once."""
 _COUNTS = 4
-_is_begun = attrgetter("begun")
+_NONE = bytes(_COUNTS)
 
 
 class Series:
@@ -38,22 +37,28 @@ class Series:
 
     def room(self) -> int:
         """How many can be laid."""
-        begun, _, settled, _ = self.counts
-        return self.MOST - (begun if begun > settled else 0)
+        begun = self.counts[BEGUN]
+        return self.MOST - (begun if begun > self.counts[SETTLED] else 0)
 
     def lay(self, reservations: Sequence[Reservation], texts: Sequence[bytes]) -> None:
         """Write the entries of those that begin next, instead of those laid earlier and not begun."""
-        begun, _, settled, _ = self.counts
-        if begun == settled:
+        counts = self.counts
+        begun = counts[BEGUN]
+        if begun == counts[SETTLED]:
             begun = 0
-            self.counts[:] = bytes(_COUNTS)
-        self.counts[RECORDED] = 0
+            counts[:] = _NONE
+        counts[RECORDED] = 0
         del self._laid[begun:], self._texts[begun:]
         at, text = self._entries_at + sum(map(len, self._texts)), b"".join(texts)
         self._memory[at : at + len(text)] = text
         self._laid += reservations
         self._texts += texts
-        self.counts[RECORDED] = begun + len([*takewhile(_is_begun, reservations)])
+        recorded = begun
+        for each in reservations:
+            if not each.row[rows.FLAGS] & rows.BEGUN:  # as `begun`, without a call
+                break
+            recorded += 1
+        counts[RECORDED] = recorded
 
     def end(self) -> None:
         """The one in hand has ended."""
