@@ -73,10 +73,11 @@ class Producer:
             return enqueued
         trip = [[message]]
         (answer,) = self._call([(*head, message.id, rows.new_record(message))], lambda: trip, None, 0)
-        if answer == [b""]:
+        if answer in (b"", [b""]):  # of a repetition, `enqueue.lua` answers
             self.wire.witness = message  # without the time, which its id has: a microsecond less
             return Enqueued(message.id, False)
-        return self._held(trip, trip[0], answer, 0, repeated=self.wire.repeated)[0]
+        held = [answer] if isinstance(answer, bytes) else answer
+        return self._held(trip, trip[0], held, 0, repeated=self.wire.repeated)[0]
 
     def enqueue(self, messages: Sequence[NewMessage], origin: Origin | None = None) -> list[Enqueued]:
         """Accept messages, in order, as `enqueue_batches` does. An error's ``accepted`` are those before it."""

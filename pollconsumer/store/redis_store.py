@@ -12,7 +12,14 @@ from pollconsumer.store import rows
 from pollconsumer.store.connecting.patience import SYSTEM_CLOCKS, Clocks
 from pollconsumer.store.connecting.replies import Unanswered
 from pollconsumer.store.occurrences import Previous, read_previous
-from pollconsumer.store.reservations import DeadLetter, Holder, Reservation, dead_letters_of, reservations_of
+from pollconsumer.store.reservations import (
+    DeadLetter,
+    Holder,
+    Reservation,
+    dead_letters_of,
+    reservation_of,
+    reservations_of,
+)
 from pollconsumer.store.server import known_queues, lost_queues
 from pollconsumer.store.steps import Promoted, Run, Share, Stepped
 from pollconsumer.store.upkeep import Upkeep
@@ -109,8 +116,11 @@ class RedisStore(Upkeep):
         unusual: list[str] = []
         dead_letters: list[DeadLetter] = []
         for share, answer in zip(shares, answers, strict=True):
-            if answer == 0:
-                unusual.append(share.queue)
+            if share.plain:
+                if answer == 0:
+                    unusual.append(share.queue)
+                elif answer:
+                    reserved.append(reservation_of(share.queue, answer, read_at))
                 continue
             at, gone, waiting, ids, records, changes, wait_ms, left, set_aside, dead = answer
             stale += gone

@@ -141,6 +141,19 @@ class KeyedReservation(Reservation):
     __slots__ = ("concurrency_key", "unique_key")
 
 
+def reservation_of(queue: str, answer: Sequence[bytes], read_at: float) -> Reservation:
+    """The one that `reserve_one.lua` has reserved. As `reservations_of`, in less than half the time."""
+    message_id, record, row = answer
+    reserved_at = int.from_bytes(row[rows.RESERVED : rows.STARTED], "big")
+    if record[1] & KEYED:
+        return reservations_of(queue, [message_id], [record], [1, row], reserved_at, read_at)[0]
+    reservation = Reservation()
+    reservation.id, reservation.row = message_id, row
+    reservation.handler, reservation.payload, options, expires = rows.content(record)
+    reservation.lot = Lot(queue, row, reservation.handler, options, expires, reserved_at, read_at)
+    return reservation
+
+
 def reservations_of(
     queue: str,
     ids: Sequence[bytes],

@@ -212,9 +212,15 @@ MUTATIONS: tuple[Mutation, ...] = (
     _lua("parts/refunds", "charges taken back", "if sub(held, at, at + 5) == uncharged[2 * i] then", "if false then"),
     _lua("unreserve", "charges taken back", "if #uncharged > 0 and redis.call('EXISTS', rates) == 1", "if false"),
     _lua("parts/let_go", "charges taken back", "if #uncharged > 0 and redis.call('EXISTS', rates) == 1", "if false"),
-    _lua("reserve_one", "one with a row is not new", " or redis.call('HEXISTS', rows, id) == 1", ""),
+    _lua(
+        "reserve_one",
+        "one with a row is not new",
+        "redis.call('HSETNX', rows, id, row) == 0",
+        "redis.call('HSET', rows, id, row) < 0",
+    ),
     _lua("reserve_one", "paused", "'EXISTS', paused, ready_by", "'EXISTS', ready_by"),
-    _lua("reserve_one", "priorities before others", "'EXISTS', paused, ready_by_priority", "'EXISTS', paused"),
+    _lua("reserve_one", "priorities before others", "paused, ready_by_priority,", "paused,"),
+    _lua("reserve_one", "a successor is handed over to", "ready_by_priority, successor_waits)", "ready_by_priority)"),
     _lua("reserve_one", "another is woken for what is left", "  if next_ids[2] then wake(ready_marker) end\n", ""),
     _lua("parts/write_places", "a place given up", "standing = standing + offer_places(given_up[i])", ""),
     *(
@@ -223,7 +229,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     # Ids and unique keys
     _lua("enqueue", "id in the store", "holder = (found_rows[i] or found_records[i] or earlier", "holder = (earlier"),
-    _lua("enqueue_new", "id in the store", " == 0 then return {ARGV[1]} end", " < 0 then return {} end"),
+    _lua("enqueue_new", "id in the store", " == 0 then return ARGV[1] end", " < 0 then return '' end"),
     _lua("enqueue_alike", "id in the store", "if found[i] then return ids[i] end", ""),
     _lua("enqueue", "id in the batch", "earlier = seen[id] or ", "earlier = "),
     _lua("enqueue", "id in memory", "younger[i] or ", ""),

@@ -26,6 +26,8 @@ from tests.store.servers import snapshot
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from tests.store.servers import Server
+
 SHORT = "enqueue_new"
 
 
@@ -253,3 +255,11 @@ def test_what_was_written_before_its_list_turned_out_to_be_none_is_found_by_the_
     store.wire.command("DEL", look.key("ready"))
     assert store.audit(QUEUE) == 2
     assert sorted(names(Launch(store).step(claim=9).reserved)) == ["a", "b"]
+
+
+def test_a_few_small_records_are_not_a_list_that_each_look_searches(valkey: Server) -> None:
+    store = RedisStore(valkey.wire(), NAMESPACE)
+    store.enqueue_one(message("a"))
+    store.enqueue_one(message("b"))
+    assert store.wire.command("OBJECT", "ENCODING", Looking(store).key("records")) == b"hashtable"
+    assert set(Looking(store).hash("records")) == {"a", "b"}

@@ -161,6 +161,16 @@ def test_a_paused_queue_gives_nothing_by_the_short_way(store: RedisStore) -> Non
     assert Looking(store).listed("ready") == ["a"]
 
 
+def test_while_a_successor_waits_nothing_is_reserved_by_the_short_way(store: RedisStore) -> None:
+    launch = Launch(store)
+    store.enqueue([message("a")])
+    store.wire.command("SET", f"{Looking(store).key('successor_waits')}:{launch.holder.group}", 1)
+    before = snapshot(store.wire)
+    assert launch.step(plain=True).unusual == (QUEUE,)
+    assert snapshot(store.wire) == before
+    assert launch.step(claim=1).successor
+
+
 def test_a_stale_launch_reserves_nothing_by_the_short_way_and_wakes_another(store: RedisStore) -> None:
     stale = Launch(store)
     Launch(store, 2)

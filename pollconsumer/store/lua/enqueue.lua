@@ -1,7 +1,7 @@
 -- Accept messages: into the queue, or into the schedule if they are due later. All of them, or none.
 -- KEYS records rows ready ready_by_priority schedule unique_keys counters ready_marker schedule_marker results
 -- KEYS id_memory id_memory_before received
--- NEEDS ready unique_keys markers results
+-- NEEDS ready unique_keys markers results lists
 --   (the last one only with an outbox)
 -- ARGV count; for a repetition '@' and the last instant at which it is accepted, or for an outbox: its queue, the number of
 --   the entry, the position in it of the first message; else '';
@@ -109,6 +109,10 @@ end
 
 if #new_records > 0 then
   redis.call('HSET', records, unpack(new_records))
+  if redis.call('HLEN', records) <= LONGEST_LIST then
+    redis.call('HSET', records, LONG, '')
+    redis.call('HDEL', records, LONG)
+  end
   for i = 1, result_count > 0 and #new_records or 0, 2 do drop_result(new_records[i]) end
 end
 if any_chosen then redis.call('HSET', counters, 'ids chosen', 1) end

@@ -3,35 +3,31 @@
 -- KEYS records rows ready ready_by_priority in_flight counters announced ready_marker paused waiting_for_place successor_waits
 -- NEEDS fences markers ready rows
 -- ARGV lineage, fence, fence in 6 bytes, ms that the reservation lasts at most
--- Returns what `step.lua` returns; 0, with nothing changed, if the next message is not plain, or may be held back
+-- Returns its id, record and row; '' if none is ready; 0, with nothing changed, if the next message is not plain, or may be
+--   held back, or if a successor waits
 -- Refusals: those of `step.lua`
--- Writes are in the order of a step's.
+-- The row is written first, which tells whether there was one: should the type of a later key have changed, the id is in no
+-- list, which `audit.lua` repairs.
 
 local refusal = refusal_of(ARGV[1], ARGV[2])
 if refusal then
   wake(ready_marker)
   return refusal
 end
-if redis.call('EXISTS', paused, ready_by_priority) > 0 then return 0 end
-local reserved_ids, reserved_records, reserved_rows = {}, {}, {}
+if redis.call('EXISTS', paused, ready_by_priority, successor_waits) > 0 then return 0 end
 local now, next_ids = now_ms(), redis.call('LRANGE', ready, 0, 1)
 local id = next_ids[1]
 if id then
   local record, ends, at = readable(redis.call('HGET', records, id))
   local flags = record and byte(record, RECORD_FLAGS)
-  if not record or #record > 1024 or has_flag(flags, CONCURRENCY) or has_flag(flags, RATE)
-    or redis.call('HEXISTS', rows, id) == 1 then
-    return 0
-  end
+  if not record or #record > 1024 or has_flag(flags, CONCURRENCY) or has_flag(flags, RATE) then return 0 end
   local scheduled = sub(record, RECORD_SCHEDULED, RECORD_UNIQUE_KEY - 1)
   local row = char(flags % RECORD_ALONE) .. '\0' .. sub(record, RECORD_PRIORITY, RECORD_PRIORITY + 1) .. '\0\1\0\0' .. ARGV[3]
     .. be6(now) .. NEVER .. NEVER .. scheduled .. NEVER .. scheduled .. NEVER .. NEVER .. sub(record, at, ends - 1)
+  if redis.call('HSETNX', rows, id, row) == 0 then return 0 end
   redis.call('LPOP', ready)
-  redis.call('HSET', rows, id, row)
   redis.call('ZADD', in_flight, now + ARGV[4], id)
   if next_ids[2] then wake(ready_marker) end
-  reserved_ids, reserved_records, reserved_rows = {id}, {record}, {1, row}
-elseif redis.call('ZCARD', waiting_for_place) > 0 or redis.call('HEXISTS', counters, DUPLICATES) == 1 then
-  return 0
+  return {id, record, row}
 end
-return {now, {}, redis.call('DEL', successor_waits), reserved_ids, reserved_records, reserved_rows, -1, 0, 0, {}}
+return (redis.call('ZCARD', waiting_for_place) > 0 or redis.call('HEXISTS', counters, DUPLICATES) == 1) and 0 or ''
