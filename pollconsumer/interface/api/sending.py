@@ -155,4 +155,5 @@ class Sending(Generic[P, R]):
             first = self._defaults.rated(first._replace(payload=payload))
         if first.digest:
             return first._replace(payload=payload, digest=digest_of(first.handler, payload))
-        return NewMessage._make((new_id(), first.queue, first.handler, payload, *first[4:]))  # quicker than _replace
+        # As _make, without a call, and in a third of the time of _replace.
+        return tuple.__new__(NewMessage, (new_id(), first.queue, first.handler, payload, *first[4:]))
