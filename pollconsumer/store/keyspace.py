@@ -73,8 +73,10 @@ QUEUE_KEYS = {
     ),
     "recurrences_replaced": Key("recurrences_replaced", "hash", "name and definition → next instant it had"),
     "recurrences_unreadable": Key("recurrences_unreadable", "zset", "names of unreadable definitions by instant"),
-    "id_memory": Key("id_memory", "hash", "forgotten id → digest, younger generation"),
-    "id_memory_before": Key("id_memory_before", "hash", "forgotten id → digest, older generation"),
+    "id_memory": Key("id_memory", "set", "forgotten ids, younger generation"),
+    "id_memory_before": Key("id_memory_before", "set", "forgotten ids, older generation"),
+    "id_digests": Key("id_digests", "hash", "forgotten id that was chosen → digest, younger generation"),
+    "id_digests_before": Key("id_digests_before", "hash", "forgotten id that was chosen → digest, older generation"),
     "received": Key("received", "hash", "sending queue → last outbox entry received"),
     "uncounted": Key(
         "uncounted", "list", "start, end and row as reserved of completed messages that are not in the totals yet"

@@ -115,7 +115,7 @@ class Rollback:
             [
                 ("HEXISTS", key("records"), message_id),
                 ("HGET", key("rows"), message_id),
-                *(("HEXISTS", key(memory), message_id) for memory in ("id_memory", "id_memory_before")),
+                *(("SISMEMBER", key(memory), message_id) for memory in ("id_memory", "id_memory_before")),
             ]
         )
         name = message_id if isinstance(message_id, str) else id_text(message_id)

@@ -27,7 +27,7 @@ _FUNCTION = re.compile(r"\nlocal function (\w+).*?\nend(?=\n)", re.DOTALL)
 _BEGIN, _END = "\1", "\2"
 _COMMENT = re.compile(r"\n *--(?! (?:KEYS|NEEDS|PART|EXPECT) ).*")
 
-_SIZE = {"list": "LLEN", "hash": "HLEN", "zset": "ZCARD"}
+_SIZE = {"list": "LLEN", "hash": "HLEN", "set": "SCARD", "zset": "ZCARD"}
 # All others free memory, or need next to none: they must work on a full server.
 _MAY_GROW = {"enqueue", "enqueue_new", "enqueue_alike", "checkpoint", "fill"}
 # A server whose disk is full carries out no other ones.

@@ -34,8 +34,8 @@ _STILL_BOOKED = "without_flag(byte(row, FLAGS), WAITING)"
 _NO_FENCE = "local refusal = nil"
 _OCCURRENCE_KNOWN = (
     "  if redis.call('HEXISTS', records, id) + redis.call('HEXISTS', rows, id)"
-    " + redis.call('HEXISTS', id_memory, id)\n"
-    "    + redis.call('HEXISTS', id_memory_before, id) > 0 then return false end\n"
+    " + redis.call('SISMEMBER', id_memory, id)\n"
+    "    + redis.call('SISMEMBER', id_memory_before, id) > 0 then return false end\n"
 )
 
 MUTATIONS: tuple[Mutation, ...] = (
@@ -231,9 +231,10 @@ MUTATIONS: tuple[Mutation, ...] = (
     _lua("enqueue", "id in the store", "holder = (found_rows[i] or found_records[i] or earlier", "holder = (earlier"),
     _lua("enqueue_new", "id in the store", " == 0 then return ARGV[1] end", " < 0 then return '' end"),
     _lua("enqueue_alike", "id in the store", "if found[i] then return ids[i] end", ""),
-    _lua("enqueue", "id in the batch", "earlier = seen[id] or ", "earlier = "),
-    _lua("enqueue", "id in memory", "younger[i] or ", ""),
-    _lua("enqueue", "ids of the generation before", " or older[i]", ""),
+    _lua("enqueue", "id in the batch", "earlier = seen[id]", "earlier = nil"),
+    _lua("enqueue", "id in memory", "younger[i] == 1 or ", ""),
+    _lua("enqueue", "ids of the generation before", " or older[i] == 1", ""),
+    _lua("enqueue", "digests of the generation before", " or redis.call('HGET', id_digests_before, id)", ""),
     _lua("enqueue", "received before", " or i <= known)", ")"),
     _lua("purge", "ids remembered", "  remember(forgotten)\n", ""),
     _lua("parts/occurrences", "the result of a forgotten id", "  drop_result(id)\n", ""),
@@ -261,8 +262,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     _lua(
         "parts/id_memory",
         "digest of a forgotten id",
-        "found_rows and last_digest_of(ids[i], found_rows[i]) or ''",
-        "''",
+        "if digest then digests",
+        "if false then digests",
     ),
     _lua(
         "parts/id_memory",
@@ -270,6 +271,13 @@ MUTATIONS: tuple[Mutation, ...] = (
         "redis.call('RENAME', id_memory, id_memory_before)",
         "redis.call('DEL', id_memory)",
     ),
+    _lua(
+        "parts/id_memory",
+        "two generations of digests",
+        "redis.call('RENAME', id_digests, id_digests_before)",
+        "redis.call('DEL', id_digests)",
+    ),
+    _lua("parts/id_memory", "digests last no longer", "id_memory_before, id_digests_before)", "id_memory_before)"),
     _lua("parts/leave", "numbers of an outbox rise", "tonumber(redis.call('HGET', counters, 'sent on') or 0) + 1", "0"),
     _lua("enqueue", "unique key in the store", " or holder_of(key, now)", ""),
     _lua("enqueue", "unique key in the batch", "holder = keys[key] or ", "holder = "),

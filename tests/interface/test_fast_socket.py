@@ -64,6 +64,7 @@ COMMANDS = {
     "SET": [KEY, MEMBER, WORD, st.just(b"100000")],
     "SETNX": [KEY, MEMBER],
     "SISMEMBER": [KEY, MEMBER],
+    "SMISMEMBER": [KEY, MEMBER, MEMBER],
     "SREM": [KEY, MEMBER],
     "STRLEN": [KEY],
     "TYPE": [KEY],

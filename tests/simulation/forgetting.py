@@ -58,7 +58,7 @@ class ForgettingScene(Scene):
     def remembered(self) -> list[int]:
         """Ids, in either generation."""
         look = Looking(self.store)
-        return [len(look.hash(name)) for name in ("id_memory", "id_memory_before")]
+        return [len(look.members(name)) for name in ("id_memory", "id_memory_before")]
 
 
 def ids_that_are_remembered(stage: Stage) -> Judge:

@@ -206,13 +206,16 @@ class Looking:
         found = self._wire.command("HGETALL", self.key(name))
         return {field.decode(): value for field, value in zip(found[::2], found[1::2], strict=True)}
 
+    def members(self, name: str) -> set[str]:
+        return {member.decode() for member in self._wire.command("SMEMBERS", self.key(name))}
+
     def time_passes_for_ids(self, ms: int) -> None:
         began = self.hash("counters").get("id memory began")
         if began is not None:
             self._wire.command("HSET", self.key("counters"), "id memory began", int(began) - ms)
 
     def forget_ids(self) -> None:
-        self._wire.command("DEL", self.key("id_memory"), self.key("id_memory_before"))
+        self._wire.command("DEL", *map(self.key, ("id_memory", "id_memory_before", "id_digests", "id_digests_before")))
 
     def row(self, id: str) -> rows.Row:  # noqa: A002
         return rows.read_row(self._wire.command("HGET", self.key("rows"), id))

@@ -196,7 +196,7 @@ def test_a_lost_reply_to_one_that_was_handled_and_forgotten_meanwhile_makes_no_s
             launch.complete(*launch.reserve(9))
             store.wire.command("HDEL", look.key("records"), "a")
             store.wire.command("HDEL", look.key("rows"), "a")
-            store.wire.command("HSET", look.key("id_memory"), "a", "")
+            store.wire.command("SADD", look.key("id_memory"), "a")
             raise Unanswered("lost", sent=True)
         return answers
 

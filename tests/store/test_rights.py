@@ -56,7 +56,9 @@ SCRIPTS = {
 }  # fmt: skip
 """The scripts of each role; a launch and an operator do what a producer does, too."""
 PLAIN = {
-    "producer": {"EVALSHA", "SCRIPT|LOAD", "INFO", "GET", "SET", "SMEMBERS", "HEXISTS", "HMGET", "HSET", "ZSCORE"},
+    "producer": {
+        "EVALSHA", "SCRIPT|LOAD", "INFO", "GET", "SET", "SISMEMBER", "SMEMBERS", "HEXISTS", "HMGET", "HSET", "ZSCORE",
+    },
     "launch": {
         "BLPOP", "DEL", "HGET", "HMGET", "LRANGE", "LREM", "SADD", "SREM", "SISMEMBER", "SMEMBERS", "TIME", "TYPE",
         "ZADD",

@@ -1,6 +1,6 @@
 -- Accept messages: into the queue, or into the schedule if they are due later. All of them, or none.
 -- KEYS records rows ready ready_by_priority schedule unique_keys counters ready_marker schedule_marker results
--- KEYS id_memory id_memory_before received
+-- KEYS id_memory id_memory_before id_digests id_digests_before received
 -- NEEDS ready unique_keys markers results lists
 --   (the last one only with an outbox)
 -- ARGV count; for a repetition '@' and the last instant at which it is accepted, or for an outbox: its queue, the number of
@@ -26,7 +26,8 @@ local result_count = redis.call('HLEN', results)
 local none = {}
 local younger, older = none, none
 if redis.call('EXISTS', id_memory, id_memory_before) > 0 then
-  younger, older = redis.call('HMGET', id_memory, unpack(ids)), redis.call('HMGET', id_memory_before, unpack(ids))
+  younger = redis.call('SMISMEMBER', id_memory, unpack(ids))
+  older = redis.call('SMISMEMBER', id_memory_before, unpack(ids))
 end
 
 -- Entries of an outbox are numbered and sent in order: those up to the last one received are duplicates. A number a day
@@ -53,10 +54,12 @@ for i = 1, count do
   local id, when, key, body = ids[i], ARGV[at + 1], ARGV[at + 2], ARGV[at + 4]
   local record = sub(body, 1, RECORD_SCHEDULED - 1) .. stamp .. sub(body, RECORD_SCHEDULED)
   local chosen = byte(body, RECORD_FLAGS) >= RECORD_ALONE and digest_of(nil, record)  -- that of an id that the user chose
-  local earlier = seen[id] or younger[i] or older[i]
-  local holder = (found_rows[i] or found_records[i] or earlier or i <= known) and id
+  local earlier = seen[id]
+  local forgotten = younger[i] == 1 or older[i] == 1
+  local holder = (found_rows[i] or found_records[i] or earlier or forgotten or i <= known) and id
   if holder and chosen and i > known then
-    earlier = digest_of(found_rows[i], found_records[i]) or earlier or ''
+    earlier = digest_of(found_rows[i], found_records[i]) or earlier
+      or redis.call('HGET', id_digests, id) or redis.call('HGET', id_digests_before, id) or ''
     if earlier ~= '' and earlier ~= chosen then
       if sender and i == 1 then redis.call('HSET', received, sender, string.format('%.0f %.0f', number, first)) end
       return i

@@ -1,5 +1,6 @@
 -- Forget dead letters, except their ids.
 -- KEYS records rows dead_letters errors checkpoints progress counters id_memory id_memory_before
+-- KEYS id_digests id_digests_before
 -- NEEDS id_memory
 -- ARGV ms to remember ids at least, most ids per generation; ids
 -- Returns ids forgotten

@@ -1,7 +1,7 @@
 -- Forget completed, cancelled, expired and dead messages beyond the limits, oldest first; and expired results. Count what
 -- `begin.lua` has completed.
 -- KEYS records rows completed cancelled expired dead_letters errors checkpoints progress results result_runs result_ends
--- KEYS counters id_memory id_memory_before stops uncounted totals
+-- KEYS counters id_memory id_memory_before id_digests id_digests_before stops uncounted totals
 -- NEEDS id_memory totals
 -- ARGV most of each kind to forget now, ms to remember their ids at least, most ids per generation; messages to keep at most
 --   of each kind, ms to keep them at most; the same of dead ones (each '' for no limit)
@@ -20,7 +20,7 @@ local function forget(ids)
 end
 
 -- Before any is removed from a list: a script that fails afterwards would leave it unfindable.
--- EXPECT completed cancelled expired dead_letters errors rows records id_memory counters
+-- EXPECT completed cancelled expired dead_letters errors rows records id_memory id_digests counters
 age_ids(now, tonumber(ARGV[2]), tonumber(ARGV[3]))
 local number, ms = tonumber(ARGV[4]), tonumber(ARGV[5])
 local horizon = ms and be6(math.max(0, now - ms))

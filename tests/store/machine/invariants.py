@@ -111,8 +111,10 @@ class Invariants(Intervening):
 
     @invariant()
     def ids_are_remembered_with_what_they_were_chosen_for(self) -> None:
-        for key, generation in (("id_memory", self.model.young), ("id_memory_before", self.model.old)):
-            assert self.look.hash(key) == {name: bytes.fromhex(digest) for name, digest in generation.items()}
+        for which, generation in (("", self.model.young), ("_before", self.model.old)):
+            assert self.look.members(f"id_memory{which}") == generation.keys()
+            digests = {name: bytes.fromhex(digest) for name, digest in generation.items() if digest}
+            assert self.look.hash(f"id_digests{which}") == digests
 
     @invariant()
     def each_settlement_is_in_the_totals_once(self) -> None:

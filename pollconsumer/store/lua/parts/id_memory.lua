@@ -9,22 +9,26 @@ end
 -- Ids of forgotten messages are kept in the younger of two generations. The older one is dropped when the younger is old
 -- enough or full.
 local function age_ids(now, lasts, most)
-  local size, before = redis.call('HLEN', id_memory), redis.call('HLEN', id_memory_before)
+  local size, before = redis.call('SCARD', id_memory), redis.call('SCARD', id_memory_before)
   local began = tonumber(redis.call('HGET', counters, 'id memory began') or 0) or 0
   local over = now - began >= lasts or size >= most
   if over and size + before > 0 then
-    redis.call('UNLINK', id_memory_before)
+    redis.call('UNLINK', id_memory_before, id_digests_before)
     if size > 0 then redis.call('RENAME', id_memory, id_memory_before) end
+    if redis.call('HLEN', id_digests) > 0 then redis.call('RENAME', id_digests, id_digests_before) end
   end
   if over or now < began then redis.call('HSET', counters, 'id memory began', now) end
 end
 
--- Keep ids, each with its message's digest or ''; before the messages are removed.
+-- Keep ids, and the digests of those that were chosen; before the messages are removed.
 local function remember(ids)
-  local found_rows = redis.call('HEXISTS', counters, 'ids chosen') == 1 and redis.call('HMGET', rows, unpack(ids))
-  local remembered = {}
-  for i = 1, #ids do
-    remembered[2 * i - 1], remembered[2 * i] = ids[i], found_rows and last_digest_of(ids[i], found_rows[i]) or ''
+  if redis.call('HEXISTS', counters, 'ids chosen') == 1 then
+    local found_rows, digests = redis.call('HMGET', rows, unpack(ids)), {}
+    for i = 1, #ids do
+      local digest = last_digest_of(ids[i], found_rows[i])
+      if digest then digests[#digests + 1], digests[#digests + 2] = ids[i], digest end
+    end
+    if #digests > 0 then redis.call('HSET', id_digests, unpack(digests)) end
   end
-  redis.call('HSET', id_memory, unpack(remembered))
+  redis.call('SADD', id_memory, unpack(ids))
 end

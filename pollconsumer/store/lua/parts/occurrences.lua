@@ -6,8 +6,8 @@ local MOST_INSTANTS, INSTANTS_KEPT_MS = 100, 86400000
 
 -- Make an occurrence ready, unless its id is known. Returns whether it was made so.
 local function occur(id, instant, record, now)
-  if redis.call('HEXISTS', records, id) + redis.call('HEXISTS', rows, id) + redis.call('HEXISTS', id_memory, id)
-    + redis.call('HEXISTS', id_memory_before, id) > 0 then return false end
+  if redis.call('HEXISTS', records, id) + redis.call('HEXISTS', rows, id) + redis.call('SISMEMBER', id_memory, id)
+    + redis.call('SISMEMBER', id_memory_before, id) > 0 then return false end
   record = sub(record, 1, RECORD_SCHEDULED - 1) .. be6(now) .. sub(record, RECORD_SCHEDULED)
   local row = fresh_row(record)
   redis.call('HSET', records, id, record)
