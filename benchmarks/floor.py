@@ -97,21 +97,21 @@ def _consume(bare: Bare, wire: Wire, messages: int, trim: tuple[Any, ...]) -> li
     script, keys = bare.script("step")
     keys[-1] += f":{HOLDER.group}"
     head = ("EVALSHA", script.sha, len(keys), *keys, HOLDER.lineage, HOLDER.fence, pack6(1), 60_000, BATCH, "")
-    runs: list[list[Any]] = []
+    settled, runs = list[bytes](), list[list[Any]]()
     handled, completed, untrimmed, payload_at = 0, 0, 0, len(RECORD) + 6
     decoder: Any = json.JSONDecoder()
     clock, decode = time.monotonic, decoder.scan_once
     began, cpu, server = time.perf_counter(), time.process_time(), server_seconds(wire)
     while handled < messages or completed:
-        step = (*head, completed, sum(map(len, runs)), 0, *itertools.chain.from_iterable(runs))
+        step = (*head, completed, completed + 3 * len(runs), 0, *settled, *itertools.chain.from_iterable(runs))
         untrimmed += completed
         commands = [step]
         if untrimmed >= TRIM_EVERY:
             commands, untrimmed = [trim, step], 0
         at, _, _, ids, records, changes, *_ = bare.call(*commands)
-        read_at, runs, completed, last, row = clock(), [], len(ids), None, b""
+        read_at, settled, runs, completed, last, row = clock(), ids, [], len(ids), None, b""
         row_from = dict(zip(changes[::2], changes[1::2], strict=True))
-        for position, (name, record) in enumerate(zip(ids, records, strict=True), 1):
+        for position, record in enumerate(records, 1):
             row = row_from.get(position, row)
             payload, _ = decode(record[payload_at:].decode(), 0)
             started = clock()
@@ -123,7 +123,6 @@ def _consume(bare: Bare, wire: Wire, messages: int, trim: tuple[Any, ...]) -> li
                 stamps = pack6(instants[1]) + pack6(instants[2])
                 runs.append([0, row, b"%bc%b%b%b" % (row[:1], row[2:20], stamps, row[32:])])
             runs[-1][0] += 1
-            runs[-1].append(name)
         handled += completed
     seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
     return _figures(seconds, cpu, server_seconds(wire) - server, messages)

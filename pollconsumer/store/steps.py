@@ -167,9 +167,10 @@ class Share:
     def packed(self) -> list[Any]:
         """The settlements, for `step.lua`."""
         packed: list[Any] = [self.completed, 0, 0]
+        for _, _, ids, _ in self.runs:
+            packed += ids
         for row, new_row, ids, keys in self.runs:
             packed += (len(ids), row, new_row)
-            packed += ids
             packed += keys
         packed[1] = len(packed) - 3
         for first, ms, outgoing, which, results in self.left:

@@ -5,8 +5,8 @@
 -- NEEDS fences stops place_counts
 -- ARGV lineage, fence, fence in 6 bytes, ms that a reservation lasts at most, messages to reserve, the queue's limits ('',
 --   or five optional numbers: most in flight, most handed out in a period, its ms, a rate: most with a rate key handed out in
---   a period, its ms), messages completed, how many arguments their runs have, how many say what they leave;
---   for each run: its messages, their row as reserved, their new row, their ids, their unique keys and their concurrency
+--   a period, its ms), messages completed, how many arguments these have, how many say what they leave;
+--   their ids; for each run: its messages, their row as reserved, their new row, their unique keys and their concurrency
 --     keys, if its flags say that they have any;
 --   for each run of messages with results, and for each message with follow-ups, and each occurrence: the position above of
 --     the first, from 1, how many results, ms to keep them; of the first, follow-ups, and its instant, its end, each in six

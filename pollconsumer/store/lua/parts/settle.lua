@@ -5,31 +5,22 @@ local holders, unique, dropped = {}, {}, {}
 
 -- Hot path: completions. Those with keys, a result or follow-ups cost more, and leave the others as quick.
 if completions > 0 then
-  local argv, ids, runs, at, i = ARGV, {}, {}, 10, 0  -- runs: where each begins
-  while at < extras do
-    runs[#runs + 1] = at
-    local size, flags = tonumber(argv[at]), byte(argv[at + 2], FLAGS)
-    for k = at + 3, at + 2 + size do
-      i = i + 1
-      ids[i] = argv[k]
-    end
-    at = at + 3 + size
-    if flags > 0 then
-      if has_flag(flags, UNIQUE) then at = at + size end
-      if has_flag(flags, CONCURRENCY) then at = at + size end
-    end
-  end
+  local argv, ids = ARGV, {unpack(ARGV, 10, 9 + completions)}
   local found_rows = redis.call('HMGET', rows, unpack(ids))
-  local new_rows, gone, refused, count, held = {}, {}, {}, 0, 0
-  i = 0
-  for r = 1, #runs do
-    at = runs[r]
-    local row, new_row = argv[at + 1], argv[at + 2]
+  local new_rows, refused, count, held, at, i = {}, {}, 0, 0, 10 + completions, 0
+  local gone = ids  -- those of them that are completed
+  while at < extras do
+    local size, row, new_row = tonumber(argv[at]), argv[at + 1], argv[at + 2]
+    at = at + 3
     local before, flags = count, byte(new_row, FLAGS)
-    local size, key_at, place_at, large, checkpoint = tonumber(argv[at]), nil, nil, nil, nil
+    local key_at, place_at, large, checkpoint = nil, nil, nil, nil
     if flags > 0 then
-      key_at = has_flag(flags, UNIQUE) and at + 2 + size
-      place_at = has_flag(flags, CONCURRENCY) and (key_at or at + 2) + size
+      if has_flag(flags, UNIQUE) then
+        key_at, at = at - 1, at + size
+      end
+      if has_flag(flags, CONCURRENCY) then
+        place_at, at = at - 1, at + size
+      end
       large, checkpoint = has_flag(flags, LARGE), has_flag(flags, CHECKPOINT)
     end
     for k = 1, size do
@@ -38,7 +29,7 @@ if completions > 0 then
       if found_rows[i] == row then
         count = count + 1
         new_rows[2 * count - 1], new_rows[2 * count] = id, new_row
-        gone[count] = id
+        if gone ~= ids then gone[count] = id end
         if flags > 0 then
           if key_at then
             held = held + 1
@@ -54,6 +45,7 @@ if completions > 0 then
           if checkpoint then redis.call('HDEL', checkpoints, id) end
         end
       else
+        if gone == ids then gone = {unpack(ids, 1, count)} end
         refused[i] = true
         if found_rows[i] ~= new_row then stale[#stale + 1] = id end
       end
