@@ -50,9 +50,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         _lua(name, "fence compare", _FENCE, _NO_FENCE)
         for name in ("step", "reserve_one", "begin", "promote", "unreserve", "checkpoint", "recur")
     ),
-    _lua(
-        "parts/settle", "what is stale is not counted", "'complete', count - before,", "'complete', tonumber(ARGV[at]),"
-    ),
+    _lua("parts/settle", "what is stale is not counted", "'complete', count - before,", "'complete', size,"),
     _lua("parts/settle", "row compare, completed", "if found_rows[i] == row then", "if found_rows[i] then"),
     _lua("parts/settle_otherwise", "row compare, settled otherwise", "if held == ARGV[at + 1] then", "if held then"),
     _lua("begin", "row compare", "if found == row then", "if found then"),
