@@ -60,6 +60,11 @@ class ForgettingScene(Scene):
         look = Looking(self.store)
         return [len(look.members(name)) for name in ("id_memory", "id_memory_before")]
 
+    def digests(self) -> int:
+        """Those that are remembered."""
+        look = Looking(self.store)
+        return len(look.hash("id_digests")) + len(look.hash("id_digests_before"))
+
 
 def ids_that_are_remembered(stage: Stage) -> Judge:
     """For ten minutes at least, and for twice as long at most, through two generations."""
@@ -81,10 +86,13 @@ def ids_that_are_remembered(stage: Stage) -> Judge:
         stage.clock.sleep(ids_last * AN_ID_LASTS)
         scene.trim()
     scene.expect("what is forgotten, four minutes later", scene.repeat(second), "known")
+    other = chosen("n", b'{"n": 1}', handler="plain")
+    scene.expect("its id with another payload, four minutes later", scene.repeat(other), "refused")
     for _ in range(3):
         stage.clock.sleep(1.1 * AN_ID_LASTS)
         scene.trim()
     scene.expect("ids remembered for too long", scene.remembered(), [0, 0])
+    scene.expect("digests remembered for too long", scene.digests(), 0)
     return scene.judge
 
 

@@ -36,6 +36,7 @@ UNSEEN: dict[str, str] = {
     "leave: previous of one that was removed": _NO_PROGRAM,
     "leave: previous by instant": _NO_PROGRAM,
     "occurrences: the result of a forgotten id": _NO_PROGRAM,
+    "settle: what is stale is not counted": _NO_TOTALS,
     "trim: completions are counted once": _NO_TOTALS,
     "trim: completions that differ": _NO_TOTALS,
     "results: runs in which a dropped result is left": _NO_END,
