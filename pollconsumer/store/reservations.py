@@ -147,11 +147,7 @@ def reservation_of(queue: str, answer: Sequence[bytes], read_at: float) -> Reser
     reserved_at = int.from_bytes(row[rows.RESERVED : rows.STARTED], "big")
     if record[1] & KEYED:
         return reservations_of(queue, [message_id], [record], [1, row], reserved_at, read_at)[0]
-    reservation = Reservation()
-    reservation.id, reservation.row = message_id, row
-    reservation.handler, reservation.payload, options, expires = rows.content(record)
-    reservation.lot = Lot(queue, row, reservation.handler, options, expires, reserved_at, read_at)
-    return reservation
+    return Reservation.alone(queue, message_id, row, record, reserved_at, read_at)
 
 
 def reservations_of(

@@ -46,9 +46,7 @@ class ServerWire(Wire):
         self._pid = 0
 
     def send(self, commands: Sequence[Command]) -> None:
-        connection = self._connection
-        if connection is None or self._pid != os.getpid():
-            connection = self._connected()
+        connection = self._connected()
         try:
             connection.send(commands)
         except OSError as error:

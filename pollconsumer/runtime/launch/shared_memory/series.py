@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from itertools import takewhile
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from pollconsumer.runtime.launch.shared_memory import entries
-from pollconsumer.store import rows
 
 if TYPE_CHECKING:
     import mmap
@@ -19,6 +20,7 @@ BEGUN, ENDED, SETTLED, RECORDED = range(4)
 there are with those that follow and are recorded as begun, to be handled at most once."""
 _COUNTS = 4
 _NONE = bytes(_COUNTS)
+_is_begun = attrgetter("begun")
 
 
 class Series:
@@ -53,12 +55,7 @@ class Series:
         self._memory[at : at + len(text)] = text
         self._laid += reservations
         self._texts += texts
-        recorded = begun
-        for each in reservations:
-            if not each.row[rows.FLAGS] & rows.BEGUN:  # as `begun`, without a call
-                break
-            recorded += 1
-        counts[RECORDED] = recorded
+        counts[RECORDED] = begun + len([*takewhile(_is_begun, reservations)])
 
     def end(self) -> None:
         """The one in hand has ended."""

@@ -7,8 +7,7 @@ local holders, unique, dropped = {}, {}, {}
 if completions > 0 then
   local argv, ids = ARGV, {unpack(ARGV, 10, 9 + completions)}
   local found_rows = redis.call('HMGET', rows, unpack(ids))
-  local new_rows, refused, count, held, at, i = {}, {}, 0, 0, 10 + completions, 0
-  local gone = ids  -- those of them that are completed
+  local new_rows, gone, refused, count, held, at, i = {}, {}, {}, 0, 0, 10 + completions, 0
   while at < extras do
     local size, row, new_row = tonumber(argv[at]), argv[at + 1], argv[at + 2]
     at = at + 3
@@ -29,7 +28,7 @@ if completions > 0 then
       if found_rows[i] == row then
         count = count + 1
         new_rows[2 * count - 1], new_rows[2 * count] = id, new_row
-        if gone ~= ids then gone[count] = id end
+        gone[count] = id
         if flags > 0 then
           if key_at then
             held = held + 1
@@ -45,7 +44,6 @@ if completions > 0 then
           if checkpoint then redis.call('HDEL', checkpoints, id) end
         end
       else
-        if gone == ids then gone = {unpack(ids, 1, count)} end
         refused[i] = true
         if found_rows[i] ~= new_row then stale[#stale + 1] = id end
       end
