@@ -1,20 +1,39 @@
-"""No-op messages through one launch with one slot, server and launch on one core: each way to define a handler."""
+"""No-op messages through one launch with one slot, server and launch on one core: each way to define a handler.
+
+What is compared takes turns within a second, since a machine's speed changes from one to the next: a drain with the
+floor, several times; the kinds of messages with plain ones, in blocks of one drain.
+"""
 
 from __future__ import annotations
 
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from benchmarks import floor
-from benchmarks.place import Figure, handler, marks, place, plain_wire, run, server_seconds, share_one_core, tcp_server
+from benchmarks.place import (
+    Figure,
+    handler,
+    marks,
+    place,
+    plain_wire,
+    run,
+    server_seconds,
+    share_one_core,
+    spans,
+    tcp_server,
+)
 from pollconsumer.runtime.messages import new_message
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-MESSAGES = 40_000
+    from pollconsumer.core.message import NewMessage
+
+MESSAGES, PAIRS = 20_000, 9
+BLOCK, BLOCKS = 4_000, 21
+"""Messages in a block, and how many blocks there are. The first two are not counted: there is less to forget."""
 KINDS: dict[str, tuple[str, Callable[[int], dict[str, Any]]]] = {
-    "plain": ("plain", lambda _: {}),
     "unique key": ("plain", lambda n: {"key": f"{n}"}),
     "concurrency key": ("plain", lambda n: {"concurrency_key": f"{n % 100}", "concurrency_limit": 100}),
     "result kept": ("result", lambda _: {}),
@@ -30,35 +49,47 @@ KINDS: dict[str, tuple[str, Callable[[int], dict[str, Any]]]] = {
 def measure() -> list[Figure]:
     share_one_core()
     with tcp_server() as url, place(url) as directory:
-        floor.produce(url, MESSAGES, floor.BULK)
-        least = [each.value for each in floor.consume(url, MESSAGES)]
-        figures = _figures("drain", _drain("plain", url, directory), least)
+        _beside_floor(url, directory)
+        pairs = [_beside_floor(url, directory) for _ in range(PAIRS)]
+    figures = _figures("drain", *sorted(pairs, key=lambda pair: pair[0][0] / pair[1][0])[PAIRS // 2])
     for kind in KINDS:
-        if kind != "plain":
-            plain = _second("plain")
-            figures += _figures(f"drain, {kind}", _second(kind), plain)
+        with tcp_server() as url, place(url) as directory:
+            figures += _figures(f"drain, {kind}", *_beside_plain(kind, directory))
     return figures
 
 
-def _second(kind: str) -> tuple[float, float, float]:
-    """`_drain` on a server of its own, after as many plain ones: a first drain has less to forget than a second, and
-    later ones pay for what other kinds left."""
-    with tcp_server() as url, place(url) as directory:
-        _drain("plain", url, directory)
-        return _drain(kind, url, directory)
-
-
 def _figures(name: str, values: Sequence[float], beside: Sequence[float]) -> list[Figure]:
+    """Messages a second, and µs of client and server for one."""
     units = {name: "/s", f"{name}, client": "µs", f"{name}, server": "µs"}
     return [Figure(*each) for each in zip(units, values, units.values(), beside, strict=True)]
 
 
-def _drain(kind: str, url: str, directory: Path) -> tuple[float, float, float]:
-    name, options = KINDS[kind]
+def _beside_floor(url: str, directory: Path) -> tuple[Sequence[float], Sequence[float]]:
+    floor.produce(url, MESSAGES, floor.BULK)
+    least = [each.value for each in floor.consume(url, MESSAGES)]
+    handler("plain").app.enqueue_messages([*_block("plain", range(MESSAGES)), new_message("plain", {"n": -1})])
     wire = plain_wire(url)
-    messages = [new_message(name, {"n": n}, **options(n)) for n in (*range(MESSAGES - 1), -1)]
-    handler(name).app.enqueue_messages(messages)
     before = server_seconds(wire)
     run("run", "--until-empty")
+    server = server_seconds(wire) - before
     seconds, cpu = marks(directory)
-    return MESSAGES / seconds, cpu / MESSAGES * 1e6, (server_seconds(wire) - before) / MESSAGES * 1e6
+    return (MESSAGES / seconds, cpu / MESSAGES * 1e6, server / MESSAGES * 1e6), least
+
+
+def _block(name: str, numbers: range, options: Callable[[int], dict[str, Any]] = lambda _: {}) -> Iterator[NewMessage]:
+    """Its first message is marked."""
+    return (new_message(name, {"n": n - numbers.start}, **options(n)) for n in numbers)
+
+
+def _beside_plain(kind: str, directory: Path) -> tuple[Sequence[float], Sequence[float]]:
+    """Medians of its blocks, and of those of plain ones. What the client does not take of the core is the server's."""
+    name, options = KINDS[kind]
+    app = handler("plain").app
+    for number in range(BLOCKS):
+        numbers = range(number * BLOCK, (number + 1) * BLOCK)
+        app.enqueue_messages([*(_block(name, numbers, options) if number % 2 else _block("plain", numbers))])
+    app.enqueue_messages([new_message("plain", {"n": -1})])
+    run("run", "--until-empty")
+    blocks = [(seconds / BLOCK * 1e6, cpu / BLOCK * 1e6) for seconds, cpu in spans(directory)][2:]
+    (plain, plain_client), (those, client) = (map(median, zip(*blocks[at::2], strict=True)) for at in (0, 1))
+    return (1e6 / those, client, those - client), (1e6 / plain, plain_client, plain - plain_client)

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -31,7 +32,7 @@ app = PollConsumer()
 notes = os.open(Path(__file__).with_name("notes"), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
 
 def mark(n: int) -> None:
-    """Of the first and the last of a drain: 0 and -1."""
+    """Of the first and the last of a drain or a block: 0 and -1."""
     if n <= 0:
         os.write(notes, f"{time.perf_counter()} {time.process_time()}\\n".encode())
 
@@ -186,9 +187,15 @@ def notes(directory: Path, count: int) -> list[float]:
 
 def marks(directory: Path) -> tuple[float, float]:
     """Seconds between the first and the last message of a drain, and the launch's processor time in them."""
-    first, last = ([float(each) for each in line.split()] for line in (directory / "notes").read_text().splitlines())
+    [marked] = spans(directory)
+    return marked
+
+
+def spans(directory: Path) -> list[tuple[float, float]]:
+    """The same from each message that is marked to the next."""
+    seen = [[float(each) for each in line.split()] for line in (directory / "notes").read_text().splitlines()]
     (directory / "notes").write_text("")
-    return last[0] - first[0], last[1] - first[1]
+    return [(then[0] - before[0], then[1] - before[1]) for before, then in pairwise(seen)]
 
 
 def info(wire: Wire, section: str) -> dict[str, Any]:
