@@ -15,6 +15,7 @@ _FREEING = ~rows.BEGUN & 255
 Extra = tuple[int, bytes, bytes]
 """What a completion leaves in addition to its row: a result, with the ms to keep it before it, and follow-ups; each b""
 for none."""
+_NOTHING: Extra = 0, b"", b""
 
 Done = tuple[Reservation, float, float, Extra | None]
 """A reservation whose handler has returned, and when it started and ended, on the monotonic clock."""
@@ -101,10 +102,8 @@ class Share:
     def complete(self, done: Sequence[Done]) -> None:
         """Those of this queue, in the order in which they ended. Hot path: brief messages that were enqueued together
         differ in nothing but their ids."""
-        last_row, until, ids, number, flags, runs_before = b"", 0.0, list[bytes](), self.completed, 0, len(self.runs)
-        leaving: list[tuple[int, Done]] = []
-        for each in done:
-            reservation, started, ended, extra = each
+        last_row, until, ids, flags, leaves, runs_before = b"", 0.0, list[bytes](), 0, False, len(self.runs)
+        for reservation, started, ended, extra in done:
             row = reservation.row
             if row is not last_row or ended >= until:
                 lot = reservation.lot
@@ -115,37 +114,40 @@ class Share:
                 last_row, ids, flags = row, [], flags | row[rows.FLAGS]
                 self.runs.append((row, rows.completed(row, started_ms, ended_ms), ids, []))
             ids.append(reservation.id)
-            number += 1
-            if extra is not None or reservation.id[-1:] == b"Z":  # as `may_occur`, without a call
-                leaving.append((number, each))
-        self.completed = number
-        if leaving:
-            self._leave(leaving)
+            if extra is not None:
+                leaves = True
+        runs = self.runs[runs_before:]
+        if leaves or any(b"Z" in b"".join(ids) for _, _, ids, _ in runs):  # as `may_occur` would look at each
+            self._leave(done)
         if flags & rows.KEYED:
-            self._add_keys(done, self.runs[runs_before:])
+            self._add_keys(done, runs)
+        self.completed += len(done)
 
-    def _leave(self, leaving: Iterable[tuple[int, Done]]) -> None:
+    def _leave(self, done: Iterable[Done]) -> None:
         """What these leave, by their positions. Results of messages in a row that are kept for the same time are one
         entry."""
         following, kept_ms, results = 0, 0, list[bytes]()  # of the entry that the next result may join
         if self.left:
             first, kept_ms, outgoing, which, results = self.left[-1]
             following = 0 if outgoing or which else first + len(results)
-        for number, (reservation, _, ended, extra) in leaving:
-            which = b""
-            if reservation.id[-1:] == b"Z" and (occurrence := reservation.occurrence) is not None:
-                which = occurrence.completed(reservation.server_ms(ended))
-                self.occurred.add(occurrence.recurrence)
-            elif extra is None:
-                continue
-            ms, result, outgoing = extra or (0, b"", b"")
-            alone = outgoing or which
-            if number == following and ms == kept_ms and not alone:
+        for number, (reservation, _, ended, extra) in enumerate(done, self.completed + 1):
+            ms, result, outgoing = extra or _NOTHING
+            which = self._occurred(reservation, ended) if reservation.id[-1:] == b"Z" else b""
+            if number == following and ms == kept_ms and not (outgoing or which):
                 results.append(result)
-            else:
+                following += 1
+            elif extra is not None or which:
                 kept_ms, results = ms, [result] if result else []
                 self.left.append((number, ms, outgoing, which, results))
-            following = 0 if alone else number + 1
+                following = 0 if outgoing or which else number + 1
+
+    def _occurred(self, reservation: Reservation, ended: float) -> bytes:
+        """Which occurrence is completed; b"" if it is none."""
+        occurrence = reservation.occurrence
+        if occurrence is None:
+            return b""
+        self.occurred.add(occurrence.recurrence)
+        return occurrence.completed(reservation.server_ms(ended))
 
     def _add_keys(self, done: Sequence[Done], runs: Iterable[Run]) -> None:
         at = 0

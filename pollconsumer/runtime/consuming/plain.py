@@ -165,7 +165,6 @@ class PlainPath:
         self, reserved: Iterable[Reservation], most: int, inline: Inline, ways: dict[Lot, _Way]
     ) -> list[Reservation]:
         """Write down the first ones that have nothing unusual, at most so many, and add the ways of their lots."""
-        line: list[Reservation] = []
         texts: list[bytes] = []
         by_handler: dict[str, _Way | None] = {}
         flight, lot, length, last, head, staying = self._launch.progress.flight, None, -1, False, b"", True
@@ -186,10 +185,10 @@ class PlainPath:
                 if length > entries.LONGEST:
                     break
                 head = flight.head(lot.handler, lot.queue, length, last=last)
-            line.append(reservation)
             texts.append(head + message_id)
         if staying:
             inline.stay([way.handler for way in ways.values()])
+        line = [*islice(reserved, len(texts))]
         flight.series.lay(line, texts)
         return line
 

@@ -90,26 +90,29 @@ class Settling:
         self, reservation: Reservation, kept_for_ms: int, context: Context | None, result: Any, ended: float
     ) -> Extra | None:
         """What its completion leaves, if anything."""
-        encoded = b"" if result is None or kept_for_ms <= 0 else self._encoded(reservation, result)
+        encoded = b""
+        if result is not None and kept_for_ms > 0:
+            try:
+                encoded = "".join(_quick(result, 0)).encode()
+            except BaseException:
+                encoded = self._encoded(reservation, result)
+            if len(encoded) > MAX_RESULT_BYTES:
+                self._drop(reservation, f"{len(encoded)} bytes of JSON, {MAX_RESULT_BYTES} at most")
+                encoded = b""
         if context is not None and context.enqueued:
             return kept_for_ms, encoded, outbox.pack(context.enqueued, reservation.server_ms(ended))
         return (kept_for_ms, encoded, b"") if encoded else None
 
     def _encoded(self, reservation: Reservation, result: Any) -> bytes:
-        """The result as JSON; empty if it cannot be kept."""
+        """The result as JSON, where the quick encoder raised; empty if it has none, of which this says more."""
         try:
-            try:
-                encoded = "".join(_quick(result, 0)).encode()
-            except Exception:  # of which this says more
-                encoded = _encoder.encode(result).encode()
+            return _encoder.encode(result).encode()
         except BaseException as error:  # the user's classes may raise, or the user's threads modify it concurrently
-            self._emit(ResultDropped(reservation.name, reservation.handler, f"it is no JSON: {text_of(error)}"[:200]))
+            self._drop(reservation, f"it is no JSON: {text_of(error)}"[:200])
             return b""
-        if len(encoded) > MAX_RESULT_BYTES:
-            reason = f"{len(encoded)} bytes of JSON, {MAX_RESULT_BYTES} at most"
-            self._emit(ResultDropped(reservation.name, reservation.handler, reason))
-            return b""
-        return encoded
+
+    def _drop(self, reservation: Reservation, reason: str) -> None:
+        self._emit(ResultDropped(reservation.name, reservation.handler, reason))
 
     def _fail(self, handled: Handled, error: BaseException, started: int, ended: int) -> None:
         reservation, handler = handled.attempt.reservation, handled.attempt.handler

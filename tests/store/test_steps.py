@@ -1,0 +1,81 @@
+"""What a launch tells a step of messages that are completed together is what it would tell of each of them alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pollconsumer.store import rows
+from pollconsumer.store.reservations import KeyedReservation, Lot
+from pollconsumer.store.steps import Done, Extra, Share
+
+IDS = ["a", "Z", "aZ", "a@Z", "daily@2026-01-01T00:00:00Z", "a@b@1999-12-31T23:59:59.500Z", "old@1969-01-01T00:00:00Z"]
+EXTRAS: list[Extra | None] = [
+    None,
+    (1000, b"1", b""),
+    (1000, b"[]", b""),
+    (2000, b"1", b""),
+    (2000, b"", b"follow-ups"),
+    (0, b"", b"follow-ups"),
+    (1000, b"1", b"follow-ups"),
+]
+LOTS = [
+    Lot("default", bytes([flags]) + bytes(rows.HANDLER - 1) + handler, "", b"", 0, 1_700_000_000_000, 100.0)
+    for flags, handler in (
+        (0, b"x"),
+        (0, b"y"),
+        (rows.UNIQUE_KEY, b"x"),
+        (rows.UNIQUE_KEY | rows.CONCURRENCY_KEY, b"x"),
+    )
+]
+LASTING = st.sampled_from([0.0, 0.0001, 0.001, 0.7])
+
+
+@st.composite
+def completions(draw: st.DrawFn) -> list[Done]:
+    now, done = 100.0, list[Done]()
+    for number in range(draw(st.integers(1, 12))):
+        reservation = KeyedReservation.of(draw(st.sampled_from(LOTS)), draw(st.sampled_from(IDS)).encode(), b"{}")
+        reservation.unique_key, reservation.concurrency_key = b"u%d" % number, b"c%d" % number
+        started = now + draw(LASTING)
+        now = started + draw(LASTING)
+        done.append((reservation, started, now, draw(st.sampled_from(EXTRAS))))
+    return done
+
+
+@given(st.lists(completions(), min_size=1, max_size=3))
+def test_together_as_alone(parts: list[list[Done]]) -> None:
+    together, alone, occurred = Share("default"), list[Any](), set[bytes]()
+    for done in parts:
+        together.complete(done)
+        for each in done:
+            share = Share("default")
+            share.complete([each])
+            alone += _told(share)
+            occurred |= share.occurred
+    assert (_told(together), together.occurred) == (alone, occurred)
+
+
+def test_results_of_messages_in_a_row_are_one_entry() -> None:
+    share, results = Share("default"), [b"1", b"2", b"3", b"4"]
+    each = [(KeyedReservation.of(LOTS[0], result, b"{}"), 100.0, 100.0, (1000, result, b"")) for result in results]
+    share.complete(each[:3])
+    share.complete(each[3:])
+    assert share.left == [(1, 1000, b"", b"", results)]
+
+
+def _told(share: Share) -> list[Any]:
+    """Of each message: its rows, its id and keys; its result and the ms to keep it; what else it leaves."""
+    told = list[Any]()
+    for row, new_row, ids, keys in share.runs:
+        kinds = [keys[at : at + len(ids)] for at in range(0, len(keys), len(ids))]
+        told += [[row, new_row, *each, None, None] for each in zip(ids, *kinds, strict=True)]
+    for first, ms, outgoing, which, results in share.left:
+        told[first - 1][-1] = outgoing, which
+        assert len(results) <= 1 or not (outgoing or which)
+        for number, result in enumerate(results, first):
+            told[number - 1][-2] = ms, result
+    assert share.completed == len(told)
+    return [[*each[:-1], each[-1] or (b"", b"")] for each in told]
