@@ -52,8 +52,9 @@ class Scene:
         """What was wrong at once."""
         self._announced: dict[str, int] = {}
         """By lineage, the highest fence that was announced."""
-        self.claims, self.promotes = 1, True
-        """What a launch reserves at once, and whether it promotes what is due."""
+        self.claims, self.promotes, self.idles = 1, True, False
+        """What a launch reserves at once; whether it promotes what is due, and takes its first message as one that was
+        idle."""
 
     def _wire(self) -> Wire:
         connect = lambda: DirectConnection(self.stage.store)  # noqa: E731  one expression
@@ -247,10 +248,11 @@ class Scene:
 
     def _handle_all(self, store: RedisStore, holder: Holder, actor: Actor | None = None) -> None:
         share, promoting = Share(QUEUE, self.claims), (QUEUE,) * self.promotes
+        share.plain = self.idles
         while share.completed or share.settlements or share.claim:
             stepped = store.step(holder, [share], lasts_ms=HOUR, now=lambda: 0.0, promoting=promoting)
             self._check_stale(holder, stepped.stale)
-            claim = 0 if stepped.successor or not stepped.reserved else self.claims
+            claim = 0 if stepped.successor or not (stepped.reserved or stepped.unusual) else self.claims
             share = Share(QUEUE, claim)
             for each in stepped.reserved:
                 self._handle(store, holder, each, share, actor)

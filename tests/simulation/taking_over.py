@@ -9,9 +9,10 @@ from pollconsumer.core.errors import BadData, LeaseLost
 from pollconsumer.core.retry import MOST_CRASHES
 from pollconsumer.store import outbox
 from pollconsumer.store.interventions import Interventions
+from pollconsumer.store.leases import Leases
 from pollconsumer.store.limits import Limits
 from pollconsumer.store.steps import Share
-from tests.simulation.scene import NAMESPACE, QUEUE, Scene
+from tests.simulation.scene import GROUP, NAMESPACE, QUEUE, Scene
 from tests.store.acting import HOUR, Looking, message
 
 if TYPE_CHECKING:
@@ -29,19 +30,48 @@ class Reserving(Scene):
     def reserve(self, holder: Holder, claim: int = 1, *, lasts_ms: int = HOUR, limits: str = "") -> list[Reservation]:
         return self.store.step(holder, [Share(QUEUE, claim, limits)], lasts_ms=lasts_ms, now=lambda: 0.0).reserved
 
+    def taken_by_an_idle_one(self, holder: Holder) -> list[str]:
+        share = Share(QUEUE, 1)
+        share.plain = True
+        return [each.name for each in self.store.step(holder, [share], lasts_ms=HOUR, now=lambda: 0.0).reserved]
+
     def expect(self, what: str, found: object, expected: object) -> None:
         if found != expected:
             self.problems.append(f"{what}: {found}, not {expected}")
 
 
-def two_launches_that_promote_nothing(stage: Stage) -> Judge:
+def two_launches_that_promote_nothing(stage: Stage, *, idle: bool = False) -> Judge:
     """Since a mover is there."""
     scene = Scene(stage)
-    scene.promotes = False
+    scene.promotes, scene.idles = False, idle
     first, second = scene.announced(1), scene.holder(2)
     scene.there_is(message("m"))
     stage.actor("launch A", scene.launch(first))
     stage.actor("launch B", scene.launch(second, announces=True))
+    return scene.judge
+
+
+def two_launches_that_idle(stage: Stage) -> Judge:
+    return two_launches_that_promote_nothing(stage, idle=True)
+
+
+def what_an_idle_launch_leaves_to_a_step(stage: Stage) -> Judge:
+    """What a pause, a successor or a priority may hold back; and it wakes another for what it does not take."""
+    scene = Reserving(stage)
+    holder, person, look = scene.announced(1), Interventions(scene.store.wire, NAMESPACE), Looking(scene.store)
+    scene.there_is(message("m"), message("n"))
+    person.pause(QUEUE, paused=True)
+    scene.expect("taken in a pause", scene.taken_by_an_idle_one(holder), [])
+    person.pause(QUEUE, paused=False)
+    Leases(scene.store.wire, NAMESPACE).call_for_hand_over(GROUP, int(holder.fence), 1.0)
+    scene.expect("taken while a successor waits", scene.taken_by_an_idle_one(holder), [])
+    stage.clock.sleep(2.0)
+    scene.store.wire.command("DEL", look.key("ready_marker"))
+    scene.expect("taken", scene.taken_by_an_idle_one(holder), ["m"])
+    scene.expect("markers for the other", scene.store.wire.command("EXISTS", look.key("ready_marker")), 1)
+    scene.there_is(message("o", priority=-5))
+    scene.expect("taken before what is more urgent", scene.taken_by_an_idle_one(holder), [])
+    stage.actor("launch", scene.launch(holder))
     return scene.judge
 
 
@@ -217,6 +247,8 @@ def an_outbox_whose_numbers_were_ahead(stage: Stage) -> Judge:
 
 TAKING_OVER = (
     two_launches_that_promote_nothing,
+    two_launches_that_idle,
+    what_an_idle_launch_leaves_to_a_step,
     a_launch_that_announces_itself_late,
     a_heartbeat_that_gives_up,
     what_was_begun_for_the_only_time,
