@@ -117,7 +117,7 @@ class Share:
             if extra is not None:
                 leaves = True
         runs = self.runs[runs_before:]
-        if leaves or any(b"Z" in b"".join(ids) for _, _, ids, _ in runs):  # as `may_occur` would look at each
+        if leaves or any(b"Z" in b"".join(ids) for _, _, ids, _ in runs):  # ids of occurrences end with it
             self._leave(done)
         if flags & rows.KEYED:
             self._add_keys(done, runs)

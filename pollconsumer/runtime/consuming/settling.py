@@ -94,7 +94,7 @@ class Settling:
         if result is not None and kept_for_ms > 0:
             try:
                 encoded = "".join(_quick(result, 0)).encode()
-            except BaseException:
+            except BaseException:  # it may raise anything, and its errors say little
                 encoded = self._encoded(reservation, result)
             if len(encoded) > MAX_RESULT_BYTES:
                 self._drop(reservation, f"{len(encoded)} bytes of JSON, {MAX_RESULT_BYTES} at most")
@@ -104,7 +104,7 @@ class Settling:
         return (kept_for_ms, encoded, b"") if encoded else None
 
     def _encoded(self, reservation: Reservation, result: Any) -> bytes:
-        """The result as JSON, where the quick encoder raised; empty if it has none, of which this says more."""
+        """The result as JSON, by the encoder whose errors say what is wrong; empty if it cannot be encoded."""
         try:
             return _encoder.encode(result).encode()
         except BaseException as error:  # the user's classes may raise, or the user's threads modify it concurrently
