@@ -6,6 +6,7 @@ import subprocess
 import sys
 from datetime import UTC, datetime
 from functools import partial, wraps
+from itertools import product
 from typing import TYPE_CHECKING, Annotated, Any, Optional, Union
 
 import pytest
@@ -19,7 +20,7 @@ from pollconsumer.runtime.handling.handler import Handler, calling
 from tests.core.test_message import PAYLOADS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from datetime import date
 
     class Unseen: ...
@@ -433,3 +434,35 @@ def test_a_call_is_refused_exactly_where_the_handler_would_refuse_its_payload(pa
             made.bind(payload)
     else:
         assert made.bind(payload) == payload
+
+
+def pair(a: int, b: str = "b") -> None: ...
+def context_first(context: Context, a: int, b: int = 2) -> None: ...
+def then_any(a: int, *rest: int) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("function", "names"),
+    [
+        (pair, ["a", "b"]),
+        (context_first, ["a", "b"]),
+        (contextual, ["n"]),
+        (keywords, ["a"]),
+        (anything, ["a"]),
+        (then_any, ["a"]),
+        (several, []),
+        (optional_by_position, []),
+        (lambda: None, []),
+    ],
+)
+def test_a_call_by_position_is_the_call_by_name(function: Callable[..., Any], names: list[str]) -> None:
+    def payload(args: Sequence[Any], kwargs: dict[str, Any]) -> list[tuple[str, Any]] | None:
+        try:
+            return [*arguments(function).of_call(tuple(args), kwargs).items()]
+        except TypeError:
+            return None
+
+    for count in range(4):
+        for args in product([1, True, "b", None], repeat=count):
+            by_name = payload((), dict(zip(names, args, strict=False)))
+            assert payload(args, {}) == (by_name if count <= len(names) else None)

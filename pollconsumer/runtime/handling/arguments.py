@@ -6,6 +6,7 @@ import inspect
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
+from itertools import takewhile
 from typing import Any, NamedTuple
 
 from pollconsumer.core.errors import ConfigurationError, shown
@@ -84,6 +85,7 @@ class Arguments:
         payable = [p for p in parameters.values() if not (self.takes_context and p.name == "context")]
         self._signature = signature.replace(parameters=payable)
         self._named = {p.name: p for p in payable if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+        self._positional = [p.name for p in takewhile(lambda p: p.kind is p.POSITIONAL_OR_KEYWORD, payable)]
         self._required = frozenset(p.name for p in self._named.values() if p.default is p.empty)
         self._rest = next((p for p in payable if p.kind is p.VAR_KEYWORD), None)
         self._plan: _Plan | None = None
@@ -107,14 +109,15 @@ class Arguments:
     def of_call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """The payload for these arguments. TypeError if they do not fit."""
         kinds_of, others, _, _ = self._plan or self._planned()
-        payload = dict(kwargs)
-        if not args and len(payload) == len(self._named):  # mostly, each parameter has a value of its type
+        payload = dict(kwargs or zip(self._positional, args, strict=False))
+        if len(payload) == len(args) + len(kwargs) == len(self._named):  # mostly, each has a value of its type
             for name, value in payload.items():
                 kinds = kinds_of.get(name, ())
                 if kinds is not None and type(value) not in kinds:
                     break
             else:
                 return payload
+        payload = dict(kwargs)
         names = payload.keys()
         if args or not names <= self._named.keys() or not names >= self._required:
             payload = self._by_name(args, payload)
