@@ -110,9 +110,7 @@ class Figure(NamedTuple):
 def place(store: str = "embedded") -> Iterator[Path]:
     """A directory with a configuration, and this process's environment pointing into it."""
     directory = Path(tempfile.mkdtemp(prefix="pc-"))
-    for kind in ("DATA", "STATE", "CACHE"):
-        os.environ[f"XDG_{kind}_HOME"] = str(directory)
-    os.environ["POLLCONSUMER_CONFIG"] = str(directory / "config.toml")
+    move_to(directory)
     (directory / "config.toml").write_text(f'handlers = ["handlers"]\nstore = "{store}"\n')
     (directory / "handlers.py").write_text(HANDLERS)
     sys.path.insert(0, str(directory))
@@ -124,6 +122,13 @@ def place(store: str = "embedded") -> Iterator[Path]:
         if store == "embedded":
             run("store", "stop")
         shutil.rmtree(directory)
+
+
+def move_to(directory: Path) -> None:
+    """Let the environment of this process point into another `place`."""
+    for kind in ("DATA", "STATE", "CACHE"):
+        os.environ[f"XDG_{kind}_HOME"] = str(directory)
+    os.environ["POLLCONSUMER_CONFIG"] = str(directory / "config.toml")
 
 
 def server_program() -> str:
