@@ -117,29 +117,36 @@ class Share:
             if extra is not None:
                 leaves = True
         runs = self.runs[runs_before:]
-        if leaves or any(b"Z" in b"".join(ids) for _, _, ids, _ in runs):  # ids of occurrences end with it
-            self._leave(done)
+        occurs = any(b"Z" in b"".join(ids) for _, _, ids, _ in runs)  # ids of occurrences end with it
+        if leaves or occurs:
+            self._leave(done, occurs=occurs)
         if flags & rows.KEYED:
             self._add_keys(done, runs)
         self.completed += len(done)
 
-    def _leave(self, done: Iterable[Done]) -> None:
-        """What these leave, by their positions. Results of messages in a row that are kept for the same time are one
-        entry."""
-        following, kept_ms, results = 0, 0, list[bytes]()  # of the entry that the next result may join
-        if self.left:
-            first, kept_ms, outgoing, which, results = self.left[-1]
-            following = 0 if outgoing or which else first + len(results)
-        for number, (reservation, _, ended, extra) in enumerate(done, self.completed + 1):
-            ms, result, outgoing = extra or _NOTHING
+    def _leave(self, done: Sequence[Done], *, occurs: bool) -> None:
+        """What these leave, by their positions. Mostly it is a result of each."""
+        first = self.completed + 1
+        ms, results, outgoing = zip(*[each[3] or _NOTHING for each in done], strict=True)
+        if all(results) and len(set(ms)) == 1 and not (occurs or any(outgoing)):
+            self._keep(first, ms[0], results)
+            return
+        for number, (reservation, _, ended, extra) in enumerate(done, first):
+            kept_ms, result, sent = extra or _NOTHING
             which = self._occurred(reservation, ended) if reservation.id[-1:] == b"Z" else b""
-            if number == following and ms == kept_ms and not (outgoing or which):
-                results.append(result)
-                following += 1
-            elif extra is not None or which:
-                kept_ms, results = ms, [result] if result else []
-                self.left.append((number, ms, outgoing, which, results))
-                following = 0 if outgoing or which else number + 1
+            if sent or which:
+                self.left.append((number, kept_ms, sent, which, [result] if result else []))
+            elif result:
+                self._keep(number, kept_ms, [result])
+
+    def _keep(self, first: int, ms: int, results: Sequence[bytes]) -> None:
+        """Results of messages in a row. Those kept for the same time are one entry."""
+        if self.left:
+            first_before, ms_before, outgoing, which, before = self.left[-1]
+            if first_before + len(before) == first and ms_before == ms and not (outgoing or which):
+                before += results
+                return
+        self.left.append((first, ms, b"", b"", [*results]))
 
     def _occurred(self, reservation: Reservation, ended: float) -> bytes:
         """Which occurrence is completed; b"" if it is none."""

@@ -238,6 +238,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     _lua("parts/occurrences", "the result of a forgotten id", "  drop_result(id)\n", ""),
     _lua("parts/results", "runs in which a dropped result is left", "or 0) or 0) + 1)", "or 0) or 0))"),
     _lua("parts/leave", "results of what is stale", "if not refused[i] then", "if true then"),
+    _lua("parts/leave", "run of what is stale", "if size < before + 2 * count then", "if false then"),
     _lua("parts/leave", "runs differ", "be6(now) .. table.concat", "NEVER .. table.concat"),
     _lua("trim", "the result of a later one", "if count == 0 then", "if true then"),
     _lua("trim", "results of one id at once", "left[id] = count - 1", ""),

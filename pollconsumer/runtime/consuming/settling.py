@@ -42,6 +42,8 @@ MAX_RESULT_BYTES = 64 * 1024
 LONGEST_DELAY = 10 * YEAR
 _encoder = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 _quick = quick_encoder(_encoder)
+_SCALARS: dict[type, Callable[[Any], str]] = {int: int.__repr__, str: json.encoder.encode_basestring}
+"""What the encoder calls for these."""
 
 
 class Settling:
@@ -93,7 +95,8 @@ class Settling:
         encoded = b""
         if result is not None and kept_for_ms > 0:
             try:
-                encoded = "".join(_quick(result, 0)).encode()
+                scalar = _SCALARS.get(type(result))
+                encoded = (scalar(result) if scalar else "".join(_quick(result, 0))).encode()
             except BaseException:  # it may raise anything, and its errors say little
                 encoded = self._encoded(reservation, result)
             if len(encoded) > MAX_RESULT_BYTES:

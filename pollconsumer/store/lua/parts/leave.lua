@@ -3,16 +3,20 @@
 local kept, size, runs, at = {}, 0, {}, extras
 while at < others do
   local first, count, follow_ups = tonumber(argv[at]), tonumber(argv[at + 1]), argv[at + 3]
-  local shift, run, length = at + 5 - first, {}, 0
+  local shift, before = at + 5 - first, size
   for i = first, first + count - 1 do
     if not refused[i] then
-      local id = ids[i]
-      length, size = length + 1, size + 2
-      run[length], kept[size - 1], kept[size] = id, id, argv[shift + i]
+      kept[size + 1], kept[size + 2] = ids[i], argv[shift + i]
+      size = size + 2
     end
   end
-  if length > 0 then
-    runs[#runs + 1], runs[#runs + 2] = decimal(now + argv[at + 2]), be6(now) .. table.concat(run, '\n')
+  local run, from, to = ids, first, first + count - 1
+  if size < before + 2 * count then  -- without those refused
+    run, from, to = {}, 1, (size - before) / 2
+    for k = 1, to do run[k] = kept[before + 2 * k - 1] end
+  end
+  if from <= to then
+    runs[#runs + 1], runs[#runs + 2] = decimal(now + argv[at + 2]), be6(now) .. table.concat(run, '\n', from, to)
   end
   if follow_ups ~= '' and not refused[first] then
     -- Numbers rise, even if a failing server lost the last ones.
@@ -25,7 +29,7 @@ while at < others do
   if instants ~= '' and not refused[first] and redis.call('HEXISTS', recurrence_counters, name .. ':last') == 1 then
     local held = redis.call('HGET', recurrence_counters, name .. ':previous')
     if not held or sub(held, 1, 6) <= sub(instants, 1, 6) then
-      redis.call('HSET', recurrence_counters, name .. ':previous', instants .. (run[1] and kept[size] or ''))
+      redis.call('HSET', recurrence_counters, name .. ':previous', instants .. (from <= to and kept[size] or ''))
     end
   end
   at = at + 5 + count
