@@ -110,7 +110,8 @@ class Arguments:
         """The payload for these arguments. TypeError if they do not fit."""
         kinds_of, others, _, _ = self._plan or self._planned()
         payload = dict(kwargs or zip(self._positional, args, strict=False))
-        if len(payload) == len(args) + len(kwargs) == len(self._named):  # mostly, each has a value of its type
+        complete = len(payload) == len(self._named) or payload.keys() >= self._required
+        if complete and len(payload) == len(args) + len(kwargs):  # mostly, each value is of its parameter's type
             for name, value in payload.items():
                 kinds = kinds_of.get(name, ())
                 if kinds is not None and type(value) not in kinds:
