@@ -40,6 +40,7 @@ UNSEEN: dict[str, str] = {
     "trim: completions are counted once": _NO_TOTALS,
     "trim: completions that differ": _NO_TOTALS,
     "results: runs in which a dropped result is left": _NO_END,
+    "leave: run of what is stale": _NO_END,
     "leave: runs differ": _NO_END,
     "trim: the result of a later one": _NO_END,
     "trim: results of one id at once": _NO_END,
