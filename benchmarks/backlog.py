@@ -39,18 +39,16 @@ COMMANDS = {"status": ("status",), "list": ("list", "--state", "ready", "--limit
 def measure() -> list[Figure]:
     share_one_core()
     with _backlog(FEW) as few, _backlog(BACKLOG) as many:
-        sides = few, many
-        blocks = [[side.drained_and_enqueued() for side in sides] for _ in range(BLOCKS)]
-        looks = [[[side.look(command) for side in sides] for _ in range(LOOKS)] for command in COMMANDS.values()]
-    costs = [[median(block[side][kind] for block in blocks) for side in (0, 1)] for kind in (0, 1)]
-    least = [[min(look[side] for look in each) for side in (0, 1)] for each in looks]
+        costs = [[side.drained_and_enqueued() for side in (few, many)] for _ in range(BLOCKS)]
+        looks = [[side.looks() for side in (few, many)] for _ in range(LOOKS)]
+    beside_few, beside_many = (
+        [*map(median, zip(*blocks, strict=True)), *map(min, zip(*times, strict=True))]
+        for blocks, times in zip(zip(*costs, strict=True), zip(*looks, strict=True), strict=True)
+    )
     names = ["drain beside a million, client and server", "enqueue beside a million, client and server"]
     names += [f"{name} with a million" for name in COMMANDS]
     units = ["µs", "µs", *("ms" for _ in COMMANDS)]
-    return [
-        Figure(name, beside_many, unit, beside_few)
-        for name, unit, (beside_few, beside_many) in zip(names, units, [*costs, *least], strict=True)
-    ]
+    return [Figure(*each) for each in zip(names, beside_many, units, beside_few, strict=True)]
 
 
 class _Side:
@@ -66,8 +64,8 @@ class _Side:
 
     def _enqueue(self, count: int) -> None:
         """The first and the last of each block are marked."""
-        places = [number % BLOCK for number in range(self._enqueued, self._enqueued + count)]
-        self._plain.enqueue_many([{"n": -1 if place == BLOCK - 1 else place} for place in places])
+        numbers = [number % BLOCK for number in range(self._enqueued, self._enqueued + count)]
+        self._plain.enqueue_many([{"n": -1 if number == BLOCK - 1 else number} for number in numbers])
         self._enqueued += count
 
     def drained_and_enqueued(self) -> tuple[float, float]:
@@ -81,12 +79,16 @@ class _Side:
         enqueued = time.process_time() - cpu + server_seconds(self._wire) - before
         return drained / BLOCK * 1e6, enqueued / BLOCK * 1e6
 
-    def look(self, command: tuple[str, ...]) -> float:
-        """ms of a command."""
+    def looks(self) -> list[float]:
+        """ms of each command."""
         move_to(self._directory)
-        began = time.perf_counter()
-        subprocess.run([sys.executable, "-m", "pollconsumer", *command], check=True, stdout=subprocess.DEVNULL)
-        return (time.perf_counter() - began) * 1000
+        return [_look(command) for command in COMMANDS.values()]
+
+
+def _look(command: tuple[str, ...]) -> float:
+    began = time.perf_counter()
+    subprocess.run([sys.executable, "-m", "pollconsumer", *command], check=True, stdout=subprocess.DEVNULL)
+    return (time.perf_counter() - began) * 1000
 
 
 @contextlib.contextmanager

@@ -43,7 +43,7 @@ LONGEST_DELAY = 10 * YEAR
 _encoder = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 _quick = quick_encoder(_encoder)
 _SCALARS: dict[type, Callable[[Any], str]] = {int: int.__repr__, str: json.encoder.encode_basestring}
-"""What the encoder calls for these."""
+"""Text and whole numbers need no encoder: it would call these."""
 
 
 class Settling:
