@@ -6,6 +6,7 @@ Versions take turns in each repeat, since machines drift. Compare figures of one
 from __future__ import annotations
 
 import argparse
+import compileall
 import contextlib
 import json
 import os
@@ -60,6 +61,8 @@ def main() -> None:
         os.environ[SERVER] = given.server
     chosen, shown = given.measures or MEASURES, list[str]()
     with _earlier(given.against) as earlier:
+        for version in filter(None, (ROOT, earlier)):
+            compileall.compile_dir(version / "pollconsumer", quiet=1)  # as an installation is
         for measure in chosen:
             turns = [(_run(measure, ROOT), _run(measure, earlier) if earlier else {}) for _ in range(given.repeat)]
             shown += _show(drawing.table(measure, turns))
