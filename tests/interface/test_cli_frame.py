@@ -366,6 +366,29 @@ def test_help_lists_every_command_without_importing_any() -> None:
         assert f"\n  {name} " in done.stdout
 
 
+WITHOUT_GENERIC_TYPES = """
+import importlib, pkgutil
+
+import click
+
+from pollconsumer.interface import cli
+
+
+class ParamType(click.ParamType):
+    def __class_getitem__(cls, _):
+        raise TypeError("type 'ParamType' is not subscriptable")
+
+
+click.ParamType = ParamType
+for module in pkgutil.walk_packages(cli.__path__, f"{cli.__name__}."):
+    importlib.import_module(module.name)
+"""
+
+
+def test_no_module_needs_the_generic_types_that_the_lowest_click_lacks() -> None:
+    subprocess.run([sys.executable, "-c", WITHOUT_GENERIC_TYPES], check=True)
+
+
 def test_the_version_is_shown(run: Any) -> None:
     assert run("--version") == (0, "pollconsumer 0.1.0\n", "")
 

@@ -27,9 +27,10 @@ from pollconsumer.core.options import MOST_ATTEMPTS
 from pollconsumer.interface.assembly.own_defaults import OwnDefaults
 from pollconsumer.interface.cli import discard
 from pollconsumer.interface.cli.group import current_settings
+from pollconsumer.interface.cli.kinds import Text
 from pollconsumer.interface.cli.opened import producer
 from pollconsumer.interface.cli.output import is_terminal, print_lines, print_notice, progress_bar
-from pollconsumer.interface.cli.types import DUE_TIME, HANDLER_NAME, QUEUE_NAME, Duration, Once
+from pollconsumer.interface.cli.types import DUE_TIME, HANDLER_NAME, QUEUE_NAME, Duration, Once, Value
 from pollconsumer.runtime.messages import LONGEST_DELAY, SendOptions, milliseconds, new_message
 from pollconsumer.store.producer import Enqueued, Producer
 
@@ -39,17 +40,14 @@ NAMES = ("handler", "payload", *(name.removesuffix("_") for name in SendOptions.
 """Keys of a line of --ndjson."""
 
 
-class Header(click.ParamType[tuple[str, str]]):
-    name = "NAME=VALUE"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
-        name, equals, text = str(value).partition("=")
-        if not equals:
-            self.fail(f"{shown(value) or 'empty'}; write NAME=VALUE", param, ctx)
-        return name, text
+def _header(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise ValueError("write NAME=VALUE")
+    return name, value
 
 
-HEADER = Header()
+HEADER = Value(Text("NAME=VALUE", _header))
 
 
 def as_mapping(ctx: click.Context, param: click.Parameter, given: Sequence[tuple[str, str]]) -> dict[str, str] | None:
