@@ -24,7 +24,9 @@ FAST = (
     "tests/interface/test_settings.py",
     "tests/interface/test_testing.py",
 )
-TESTS_NEED = ("fakeredis[lua]", "hypothesis", "pytest", "trustme")
+TESTS_NEED = ("hypothesis", "pytest", "trustme")
+EXTRAS = "dashboard,testing"
+"""Those whose modules `tests.forks` imports."""
 
 
 def lowest(requirements: list[str]) -> list[str]:
@@ -50,7 +52,8 @@ def main(arguments: list[str]) -> int:
         venv.create(place, with_pip=True)
         python = str(Path(place) / "bin" / "python")
         print(" ".join(pinned), flush=True)  # noqa: T201  what is run is what it says
-        subprocess.run([python, "-m", "pip", "install", "-q", *pinned, *TESTS_NEED, "-e", str(ROOT)], check=True)
+        wanted = [*pinned, *TESTS_NEED, "-e", f"{ROOT}[{EXTRAS}]"]
+        subprocess.run([python, "-m", "pip", "install", "-q", *wanted], check=True)
         return subprocess.run([python, "-m", "pytest", *(arguments or FAST)], cwd=ROOT, check=False).returncode
 
 
