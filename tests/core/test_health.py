@@ -146,14 +146,47 @@ def test_how_often_launches_come_is_learned_so_that_nightly_ones_are_not_missed_
 
 
 def test_a_few_launches_do_not_tell_how_often_they_come() -> None:
-    assert names(facts(ledger=launches(ago=1100, every=5, count=2))) == []
-    assert names(facts(ledger=launches(ago=1300, every=5, count=2))) == ["launch_absent"]
+    unscheduled = Expected()
+    assert names(facts(ledger=launches(ago=1100, every=5, count=2), expected=unscheduled)) == []
+    assert names(facts(ledger=launches(ago=1300, every=5, count=2), expected=unscheduled)) == ["launch_absent"]
+
+
+def test_the_schedule_tells_how_often_launches_come_from_the_first_one_on() -> None:
+    first = launches(ago=185, count=1)
+    (found,) = findings_of(facts(ledger=first, expected=Expected(period=MINUTE)))
+    assert (found.name, found.value) == ("launch_absent", "last seen 3m 5s ago, every 1m before")
+    assert names(facts(ledger=first, expected=Expected(period=HOUR))) == []
+    others = Expected(queues=("reports",), period=MINUTE)
+    assert names(facts(ledger=first, expected=others)) == []
+
+
+def test_a_consumer_that_stays_away_is_one_finding_however_many_queues_it_served() -> None:
+    queues = [Queue("default"), Queue("mail", ready=2), Queue("reports", ready=1, scheduled=3)]
+    gone = launches(ago=600, queues=["default", "mail", "reports"])
+    (found,) = findings_of(facts(queues=queues, ledger=gone))
+    assert (found.name, found.subject) == ("launch_absent", "default,mail,reports")
+    assert found.value == "last seen 10m ago, every 1m before, 3 ready, 3 scheduled"
+    other = launches(queues=["mail"])
+    (found,) = findings_of(facts(queues=queues, ledger=[*other, *gone]))
+    assert (found.subject, found.value) == (
+        "default,reports",
+        "last seen 10m ago, every 1m before, 1 ready, 3 scheduled",
+    )
+
+
+def test_recent_dead_letters_and_skipped_occurrences_are_found_and_old_ones_are_not() -> None:
+    assert names(facts(queues=[Queue("mail", died=2)])) == ["dead_letters"]
+    skipped = Queue("mail", skipped=7, skipped_ago=HOUR - 1)
+    (found,) = findings_of(facts(queues=[skipped]))
+    assert (found.name, found.value) == ("occurrences_skipped", "7 so far, the last one 59m 59s ago")
+    assert names(facts(queues=[skipped._replace(skipped_ago=HOUR)])) == []
+    assert names(facts(queues=[skipped], expected=Expected(period=MINUTE, recent=0.0))) == []
 
 
 def test_instances_are_not_taken_for_launches_that_come_twice_as_often() -> None:
     beside = [each | {"lineage": "consumer:mail:1", "started_ms": each["started_ms"] + 1} for each in launches()]
     both = sorted([*launches(), *beside], key=lambda each: -each["started_ms"])
-    (group,) = groups_of(both, NOW)
+    (group,) = groups_of(both, NOW, Expected())
     assert group.period == MINUTE
 
 

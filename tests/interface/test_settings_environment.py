@@ -30,6 +30,7 @@ WRITTEN = {
     "pings.url": ('"https://h/x"', "https://h/x"),
     "logs.format": ('"json"', "json"),
     "logs.target": ('"launch.log"', "launch.log"),
+    "doctor.recent": ('"2h"', "2h"),
     "pings.dialect": ('"plain"', "plain"),
     "strict.aof": ("true", "true"),
     "strict.on_rollback": ('"refuse"', "refuse"),

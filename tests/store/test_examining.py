@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pollconsumer.core.choices import Missed
+from pollconsumer.core.events import Event, OccurrencesSkipped
 from pollconsumer.core.health.facts import Expected, Facts, Recurring
 from pollconsumer.core.histogram import BOUNDS, Histogram
 from pollconsumer.core.recurrence import Recurrence
@@ -17,7 +19,7 @@ from pollconsumer.store.leases import Acquired, Group, Leases
 from pollconsumer.store.reading.examining import UNREADABLE_READ, Examiner
 from pollconsumer.store.recurring import Recurring as Recurrences
 from tests.conftest import NAMESPACE
-from tests.store.acting import HOUR, QUEUE, Launch, Looking, message, park
+from tests.store.acting import HOUR, QUEUE, Launch, Looking, die, message, park
 from tests.store.servers import server_ms, snapshot
 
 if TYPE_CHECKING:
@@ -27,6 +29,9 @@ if TYPE_CHECKING:
     from tests.store.servers import Server
 
 
+EXPECTED = Expected(recent=60.0)
+
+
 @pytest.fixture
 def server(valkey: Server) -> Server:
     """The one in memory does not describe itself."""
@@ -34,7 +39,7 @@ def server(valkey: Server) -> Server:
 
 
 def examined(wire: Wire, data: Path | None = None) -> Facts:
-    return Examiner(wire, NAMESPACE).facts(Expected(), data)
+    return Examiner(wire, NAMESPACE).facts(EXPECTED, data)
 
 
 def test_a_queue_is_described_with_its_overdue_and_parked_messages(store: RedisStore, look: Looking) -> None:
@@ -50,6 +55,33 @@ def test_a_queue_is_described_with_its_overdue_and_parked_messages(store: RedisS
     assert queue.oldest_ready < 60
     assert queue.overdue_by is not None
     assert 90 <= queue.overdue_by < 150
+
+
+def test_dead_letters_of_the_last_while_are_counted(store: RedisStore, look: Looking) -> None:
+    store.enqueue([message("old"), message("new"), message("a")])
+    launch = Launch(store)
+    launch.step(settled=[die(each) for each in launch.reserve(2)])
+    store.wire.command("ZADD", look.key("dead_letters"), server_ms(store.wire) - 60_000, "old")
+    (queue,) = examined(store.wire).queues
+    assert queue.died == 1
+
+
+def test_skipped_occurrences_are_counted_with_when_one_was_last(store: RedisStore, look: Looking) -> None:
+    mover = Launch(store)
+    recurring = Recurrences(store.wire, NAMESPACE)
+    every = Recurrence("tick", "handler", every=60.0, queue=QUEUE, missed=Missed.ONCE)
+    recurring.define("consumer:mail", [QUEUE], [every], lambda _: None)
+    store.enqueue([message("a")])
+    assert examined(store.wire).queues[0].skipped_ago is None
+    now = server_ms(store.wire)
+    store.wire.command("ZADD", look.key("next_instants"), now - 150_000, "tick")
+    told: list[Event] = []
+    recurring.tick(mover.holder, QUEUE, now, told.append)
+    (skipped,) = [each.messages for each in told if isinstance(each, OccurrencesSkipped)]
+    (queue,) = examined(store.wire).queues
+    assert queue.skipped == skipped > 0
+    assert queue.skipped_ago is not None
+    assert queue.skipped_ago < 60
 
 
 def test_what_is_due_later_is_not_overdue(store: RedisStore) -> None:

@@ -11,7 +11,7 @@ import pytest
 from pollconsumer.store import rows
 from pollconsumer.store.interventions import Interventions
 from pollconsumer.store.leases import Acquired, Group, Leases
-from pollconsumer.store.reading.totals import LAST_BUCKET, Spans
+from pollconsumer.store.reading.totals import LAST_BUCKET, SKIPPED, SKIPPED_AT, Spans
 from pollconsumer.store.steps import Share
 from tests.conftest import NAMESPACE
 from tests.store.acting import QUEUE, Launch, chosen, die, expire, message, park, release, retry
@@ -61,6 +61,13 @@ def test_a_step_that_is_repeated_after_a_lost_reply_counts_once(store: RedisStor
     for _ in range(2):
         launch.step(completed=[a], settled=[retry(b)])
     assert inspector.totals().settled == {(QUEUE, "handler", "completed"): 1, (QUEUE, "handler", "retried"): 1}
+
+
+def test_skipped_occurrences_are_counted_by_queue(store: RedisStore, key: str, inspector: Inspector) -> None:
+    store.enqueue([message("a")])
+    store.wire.command("HSET", key, SKIPPED, 3, SKIPPED_AT, 1_900_000_000_000)
+    assert inspector.totals().skipped == {QUEUE: 3}
+    assert inspector.totals().settled == {}
 
 
 def test_what_is_stale_is_not_counted(store: RedisStore, inspector: Inspector) -> None:

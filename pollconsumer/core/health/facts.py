@@ -47,7 +47,9 @@ class Server(NamedTuple):
 
 class Queue(NamedTuple):
     """``oldest_ready`` and ``overdue_by``: for how long the oldest message is ready, or overdue; None if there is none.
-    ``parked``: messages by the handler that no launch had. ``unreadable``: recurrences that launches could not read."""
+    ``parked``: messages by the handler that no launch had. ``unreadable``: recurrences that launches could not read.
+    ``died``: dead letters of the time that `Expected.recent` says. ``skipped``: occurrences ever skipped, and
+    ``skipped_ago``, for how long none was; None if none ever was."""
 
     name: str
     ready: int = 0
@@ -58,6 +60,9 @@ class Queue(NamedTuple):
     overdue_by: float | None = None
     parked: Mapping[str, int] = {}
     unreadable: int = 0
+    died: int = 0
+    skipped: int = 0
+    skipped_ago: float | None = None
 
 
 class Recurring(NamedTuple):
@@ -72,7 +77,8 @@ class Recurring(NamedTuple):
 
 class Expected(NamedTuple):
     """What the settings say. ``queues``: those of ``consumer.queues``, none if that is unset. ``period``: between
-    launches by ``consumer.schedule``. ``window``: of a launch. ``replicas``: that producers wait for, None for none."""
+    launches by ``consumer.schedule``. ``window``: of a launch. ``replicas``: that producers wait for, None for none.
+    ``recent``: for how long dead letters and skipped occurrences are findings."""
 
     queues: tuple[str, ...] = ()
     period: float | None = None
@@ -80,6 +86,11 @@ class Expected(NamedTuple):
     grace: float = 10.0
     overrun_target: float | None = None
     replicas: int | None = None
+    recent: float = 3600.0
+
+    def concerns(self, role: str, queues: Sequence[str]) -> bool:
+        """Whether the settings are those of launches of this role that serve these queues."""
+        return role == "consumer" and (not self.queues or sorted(queues) == sorted(self.queues))
 
 
 class Facts(NamedTuple):

@@ -12,7 +12,7 @@ from pollconsumer.core.health.of_server import of_server
 
 
 def findings_of(facts: Facts) -> list[Finding]:
-    groups = groups_of(facts.launches, facts.now)
+    groups = groups_of(facts.launches, facts.now, facts.expected)
     found = [*_of_lost(facts)]
     found += [each for server in (facts.server, *facts.others) for each in _of_server(server, facts.expected)]
     found += [*of_queues(facts, groups), *of_launches(facts, groups)]

@@ -8,6 +8,8 @@ from itertools import pairwise
 from statistics import median
 from typing import Any, NamedTuple
 
+from pollconsumer.core.health.facts import Expected
+
 LOOKED_AT = 10
 """Launches of a lineage whose starts tell how often they come."""
 FEWEST = 3
@@ -20,7 +22,7 @@ UNLEARNED = 1200.0
 
 class Group(NamedTuple):
     """Launches that share a lease. ``seen``: seconds since the last one was there, 0 while one is. ``period``: seconds
-    between starts, None if unknown."""
+    between starts, by the ledger or, while it has too few, by the schedule; None if unknown."""
 
     name: str
     role: str
@@ -40,23 +42,24 @@ class Group(NamedTuple):
         return self.seen > self.allowed
 
 
-def groups_of(launches: Sequence[Mapping[str, Any]], now: int) -> list[Group]:
+def groups_of(launches: Sequence[Mapping[str, Any]], now: int, expected: Expected) -> list[Group]:
     """``launches``: the ledger, newest first; ``now`` in epoch ms of the server's clock."""
     by_name: defaultdict[str, list[Mapping[str, Any]]] = defaultdict(list)
     for launch in launches:
         if "started_ms" in launch and launch.get("lineage"):
             by_name[launch["lineage"].rpartition(":")[0]].append(launch)
-    return [_group(name, found, now) for name, found in by_name.items()]
+    return [_group(name, found, now, expected) for name, found in by_name.items()]
 
 
-def _group(name: str, launches: list[Mapping[str, Any]], now: int) -> Group:
+def _group(name: str, launches: list[Mapping[str, Any]], now: int, expected: Expected) -> Group:
     by_lineage: defaultdict[str, list[int]] = defaultdict(list)
     for launch in launches:
         by_lineage[launch["lineage"]].append(launch["started_ms"])
     periods = [_period(starts[:LOOKED_AT]) for starts in by_lineage.values() if len(starts) >= FEWEST]
     seen = min(_seen(launch, now) for launch in launches)
-    latest = launches[0]
-    return Group(name, latest["role"], tuple(latest["queues"]), seen, min(periods, default=None), launches)
+    role, queues = launches[0]["role"], tuple(launches[0]["queues"])
+    scheduled = expected.period if expected.concerns(role, queues) else None
+    return Group(name, role, queues, seen, min(periods, default=scheduled), launches)
 
 
 def _period(starts: list[int]) -> float:

@@ -42,7 +42,7 @@ def of_launches(facts: Facts, groups: Sequence[Group]) -> Iterator[Finding]:
         yield from _of_ends(group, recent, queues, facts.now)
         if group.role == "consumer" and not group.absent:
             yield from _of_overruns(recent, queues, facts.expected)
-            if not facts.expected.queues or group.queues == tuple(sorted(facts.expected.queues)):
+            if facts.expected.concerns(group.role, group.queues):
                 yield from _of_lengths(group, facts, queues)
 
 

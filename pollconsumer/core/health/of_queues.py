@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from pollconsumer.core.health.facts import Facts, Finding, Queue
+from pollconsumer.core.health.facts import Expected, Facts, Finding, Queue
 from pollconsumer.core.health.groups import Group
 from pollconsumer.core.notation.timespan import DAY, format_duration
 
@@ -16,19 +17,28 @@ def of_queues(facts: Facts, groups: Sequence[Group]) -> Iterator[Finding]:
     consumers = [group for group in groups if group.role == "consumer"]
     movers = [group for group in groups if group.role == "mover"]
     anybody_there = any(not group.absent for group in consumers)
-    deserted = set()
+    deserted, missing = set(), defaultdict[str, list[Queue]](list)
     for queue in facts.queues:
         serving = [group for group in consumers if queue.name in group.queues]
+        latest = min(serving, key=lambda group: group.seen, default=None)
         if any(not group.absent for group in serving):
             yield from _of_served(queue, serving)
-        elif finding := _of_deserted(facts, queue, serving, anybody_there=anybody_there):
+        elif latest is None:
+            if _waiting(queue):
+                deserted.add(queue.name)
+                yield _unserved(queue)
+        elif _waiting(queue) or _is_expected(queue, latest, facts.expected) or not anybody_there:
             deserted.add(queue.name)
-            yield finding
+            missing[latest.name].append(queue)
+        yield from _of_ends(queue, facts.expected.recent)
         for handler, messages in sorted(queue.parked.items()):
             yield Finding(
                 "handler_unknown", handler, f"nobody has handler {handler}", f"{messages} waiting in {queue.name}",
                 "name its module in handlers, for the launches that serve the queue",
             )  # fmt: skip
+    for group in consumers:
+        if queues := missing[group.name]:
+            yield _absent(group, queues)
     overdue = sum(queue.overdue for queue in facts.queues if queue.name in deserted)
     for mover in movers:
         if mover.absent and (overdue or mover.seen < DAY):
@@ -39,22 +49,44 @@ def of_queues(facts: Facts, groups: Sequence[Group]) -> Iterator[Finding]:
     yield from _of_recurrences(facts, groups, deserted)
 
 
-def _of_deserted(facts: Facts, queue: Queue, serving: Sequence[Group], *, anybody_there: bool) -> Finding | None:
-    """Of a queue that no launch has served lately. It may have been given up: then it has no messages."""
-    waiting = queue.ready + queue.scheduled
-    latest = min(serving, key=lambda group: group.seen, default=None)
-    if latest is None:
-        if not waiting:
-            return None
-        value = _counts(queue)
-        fix = f"add it to consumer.queues, or launch 'pollconsumer run --queue {queue.name}'"
-        return Finding("queue_unserved", queue.name, f"nobody serves queue {queue.name}", value, fix)
-    expected = queue.name in facts.expected.queues or latest.seen < DAY or not anybody_there
-    if not (waiting or expected):
-        return None
-    value = _seen(latest) + (f", {_counts(queue)}" if waiting else "")
-    fix = "see whether its launcher still starts 'pollconsumer run'"
-    return Finding("launch_absent", queue.name, f"no launch came lately for queue {queue.name}", value, fix)
+def _waiting(queue: Queue) -> int:
+    return queue.ready + queue.scheduled
+
+
+def _is_expected(queue: Queue, latest: Group, expected: Expected) -> bool:
+    """Whether a queue without messages, which no launch served lately, is still in use: it may have been given up."""
+    return queue.name in expected.queues or latest.seen < DAY
+
+
+def _unserved(queue: Queue) -> Finding:
+    fix = f"add it to consumer.queues, or launch 'pollconsumer run --queue {queue.name}'"
+    return Finding("queue_unserved", queue.name, f"nobody serves queue {queue.name}", _counts([queue]), fix)
+
+
+def _absent(group: Group, queues: Sequence[Queue]) -> Finding:
+    """Of a consumer that stays away: the queues that no other one has served since."""
+    names = [queue.name for queue in queues]
+    value = _seen(group) + (f", {counts}" if (counts := _counts(queues)) else "")
+    return Finding(
+        "launch_absent", ",".join(names), f"no launch came lately for queue{'s'[: len(names) > 1]} {', '.join(names)}",
+        value, "see whether its launcher still starts 'pollconsumer run'",
+    )  # fmt: skip
+
+
+def _of_ends(queue: Queue, recent: float) -> Iterator[Finding]:
+    """Messages that came to a bad end of late, and occurrences that never became one."""
+    span = format_duration(recent)
+    if queue.died:
+        yield Finding(
+            "dead_letters", queue.name, f"queue {queue.name} has new dead letters", f"{queue.died} in the last {span}",
+            f"'pollconsumer dead list --queue {queue.name}' shows why; then redrive or purge them",
+        )  # fmt: skip
+    if queue.skipped_ago is not None and queue.skipped_ago < recent:
+        yield Finding(
+            "occurrences_skipped", queue.name, f"occurrences of queue {queue.name} were skipped",
+            f"{queue.skipped} so far, the last one {format_duration(queue.skipped_ago)} ago",
+            "'pollconsumer recurrences list' shows of which: launches come too rarely, or the one before is unfinished",
+        )  # fmt: skip
 
 
 def _of_served(queue: Queue, serving: Sequence[Group]) -> Iterator[Finding]:
@@ -95,8 +127,8 @@ def _of_recurrences(facts: Facts, groups: Sequence[Group], deserted: set[str]) -
             )  # fmt: skip
 
 
-def _counts(queue: Queue) -> str:
-    counts = {"ready": queue.ready, "scheduled": queue.scheduled, "overdue": queue.overdue}
+def _counts(queues: Sequence[Queue]) -> str:
+    counts = {what: sum(getattr(queue, what) for queue in queues) for what in ("ready", "scheduled", "overdue")}
     return ", ".join(f"{count} {what}" for what, count in counts.items() if count)
 
 

@@ -36,8 +36,10 @@ def _of_totals(totals: Totals) -> list[Metric]:
         Sample({"role": role, "stop_reason": reason}, count)
         for (role, reason), count in sorted(totals.launches.items())
     ]
+    skipped = [Sample({"queue": queue}, count) for queue, count in sorted(totals.skipped.items())]
     return [
         Metric("messages_settled_total", "counter", "Attempts settled, by outcome.", settled),
+        Metric("occurrences_skipped_total", "counter", "Occurrences of recurrences that were never enqueued.", skipped),
         Metric("launches_total", "counter", "Launches that held a lease and ended, by stop reason.", launches),
         _histogram("handling_duration_seconds", "How long handlers took.", "handler", totals.durations),
         _histogram("waiting_seconds", "From ready to reserved, of attempts settled.", "queue", totals.waits),

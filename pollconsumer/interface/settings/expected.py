@@ -23,4 +23,6 @@ def expected_of(settings: Settings) -> Expected:
     replicas = (
         (settings.strict.replicas or 1) if settings.durability == "strict" and settings.store != EMBEDDED else None
     )
-    return Expected(consumer.queues, period, window, consumer.grace, consumer.overrun_target, replicas)
+    return Expected(
+        consumer.queues, period, window, consumer.grace, consumer.overrun_target, replicas, settings.doctor.recent
+    )

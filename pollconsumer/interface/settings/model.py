@@ -114,6 +114,14 @@ class DashboardSettings(Compared):
 
 
 @dataclass(eq=False, repr=False)
+class DoctorSettings(Compared):
+    """What `doctor` reports."""
+
+    recent: Duration = 3600.0
+    """For how long a dead letter, or a skipped occurrence, is a finding; 0: never."""
+
+
+@dataclass(eq=False, repr=False)
 class StrictSettings(Compared):
     """What ``durability = "strict"`` waits for. ``replicas`` unset: one, if the server has any."""
 
@@ -244,6 +252,7 @@ class Settings(Compared):
     mover: MoverSettings = field(default_factory=MoverSettings)
     strict: StrictSettings = field(default_factory=StrictSettings)
     dashboard: DashboardSettings = field(default_factory=DashboardSettings)
+    doctor: DoctorSettings = field(default_factory=DoctorSettings)
     pings: PingsSettings = field(default_factory=PingsSettings)
     logs: LogsSettings = field(default_factory=LogsSettings)
     queues: dict[str, QueueSettings] = field(default_factory=dict)
@@ -271,6 +280,7 @@ SECTIONS = {
     "mover": MoverSettings,
     "strict": StrictSettings,
     "dashboard": DashboardSettings,
+    "doctor": DoctorSettings,
     "pings": PingsSettings,
     "logs": LogsSettings,
 }

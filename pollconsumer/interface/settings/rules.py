@@ -86,6 +86,7 @@ def _rules(settings: Settings, flags: Collection[str]) -> Iterator[tuple[str, ob
     replicas, within = settings.strict.replicas, settings.strict.within
     yield "strict.replicas", replicas, replicas is None or 1 <= replicas <= 99, "must be 1-99"
     yield "strict.within", within, 0.001 <= within <= 60, "must be between 1ms and 60s"
+    yield "doctor.recent", settings.doctor.recent, 0 <= settings.doctor.recent <= YEAR, "must be between 0 and 365d"
     token, rule = settings.dashboard.token, f"must be {LEAST_TOKEN} or more printable ASCII characters without spaces"
     known = token is None or (
         len(token) >= LEAST_TOKEN and token.isascii() and token.isprintable() and " " not in token

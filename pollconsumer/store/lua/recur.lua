@@ -1,7 +1,7 @@
 -- Enqueue occurrences of a recurrence and set when it is due next, atomically.
 -- KEYS records rows ready ready_by_priority counters recurrences next_instants recurrence_counters announced
--- KEYS ready_marker id_memory id_memory_before recurrences_unreadable recurrences_ended results
--- NEEDS fences occurrences recurrences
+-- KEYS ready_marker id_memory id_memory_before recurrences_unreadable recurrences_ended results totals
+-- NEEDS fences occurrences recurrences totals
 -- ARGV lineage, fence, name, instant that was due, next instant ('' for none), occurrences skipped,
 --   1 when none may be enqueued while the one before is unfinished, most that it yields in all ('' for no limit);
 --   for each: id, instant, record less scheduled
@@ -44,5 +44,9 @@ if #occurred > 0 then
   keep_instants(name, last, occurred, now)
   count('enqueued', #occurred)
 end
-if skipped > 0 then count('skipped', skipped) end
+if skipped > 0 then
+  count('skipped', skipped)
+  count_skipped(skipped, now)
+  write_totals()
+end
 return #occurred

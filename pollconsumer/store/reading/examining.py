@@ -17,8 +17,9 @@ from pollconsumer.store.connecting.wire import Wire
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.leases import Leases
 from pollconsumer.store.reading.inspector import Inspector, QueueCounts
+from pollconsumer.store.reading.totals import SKIPPED, SKIPPED_AT
 from pollconsumer.store.rights import LAUNCH
-from pollconsumer.store.server import TIME, info_fields, to_ms
+from pollconsumer.store.server import TIME, count_of, info_fields, to_ms
 from pollconsumer.store.standing import Standing
 
 LAUNCHES_READ = 1000
@@ -52,7 +53,7 @@ class Examiner:
         return Facts(
             now=now,
             server=self._with_rights(server)._replace(place=home.place if others or lost else ""),
-            queues=[self._queue(counts, now) for counts in overview.queues],
+            queues=[self._queue(counts, now, expected.recent) for counts in overview.queues],
             recurrences=[Recurring(each.name, each.queue, each.owners, each.error) for each in doubtful],
             launches=launches,
             slowest={group: self._slowest(group) for group in groups},
@@ -94,8 +95,15 @@ class Examiner:
             replica_lags=tuple(float(lag[1]) for lag in lags if lag),
         )
 
-    def _queue(self, counts: QueueCounts, now: int) -> Queue:
-        head = self._wire.command("ZRANGE", self._keys.queue(counts.name, "schedule"), 0, 0, "WITHSCORES")
+    def _queue(self, counts: QueueCounts, now: int, recent: float) -> Queue:
+        key = self._keys.queue
+        head, died, (skipped, skipped_at) = self._wire.all(
+            [
+                ("ZRANGE", key(counts.name, "schedule"), 0, 0, "WITHSCORES"),
+                ("ZCOUNT", key(counts.name, "dead_letters"), f"({now - recent * 1000}", "+inf"),
+                ("HMGET", key(counts.name, "totals"), SKIPPED, SKIPPED_AT),
+            ]
+        )
         due = float(head[1]) / 1000 if head and counts.overdue else None
         return Queue(
             name=counts.name,
@@ -107,6 +115,9 @@ class Examiner:
             overdue_by=None if due is None else max(0.0, now - due) / 1000,
             parked=self._parked(counts) if counts.parked else {},
             unreadable=self._wire.command("ZCARD", self._keys.queue(counts.name, "recurrences_unreadable")),
+            died=died,
+            skipped=count_of(skipped),
+            skipped_ago=max(0, now - count_of(skipped_at)) / 1000 if skipped_at is not None else None,
         )
 
     def _parked(self, counts: QueueCounts) -> dict[str, int]:

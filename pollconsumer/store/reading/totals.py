@@ -3,7 +3,8 @@
 What was settled is counted in each queue by the scripts that settle (`lua/parts/totals.lua`), in a hash whose names
 have three parts. The first is the kind of a settlement, the second its handler, the third the bucket of how long it
 took, empty if it was not handled; or the first is ``waiting`` or ``lateness``, the second empty. ``ms`` in place of a
-bucket stands for the sum. How launches ended is counted in the namespace, by role and stop reason.
+bucket stands for the sum. Occurrences that were skipped are counted as ``skipped``; ``at`` in place of a bucket says
+when one was last. How launches ended is counted in the namespace, by role and stop reason.
 
 A histogram's buckets double: the first has all below a millisecond, number n those below 2ⁿ milliseconds, the last one
 all longer ones.
@@ -22,6 +23,8 @@ from pollconsumer.store.server import count_of, readable_queues
 
 LAST_BUCKET = 24
 """For spans of 2.3 hours and more."""
+SKIPPED, SKIPPED_AT = "skipped\n\n", "skipped\n\nat"
+"""Names in a queue's totals: how many occurrences were skipped, and when one was last, in epoch ms."""
 OUTCOMES = {
     "complete": "completed",
     "retry": "retried",
@@ -51,13 +54,14 @@ class Spans:
 @dataclass
 class Totals:
     """``settled`` by queue, handler and outcome, ``launches`` by role and stop reason, ``durations`` by handler,
-    ``waits`` and ``lateness`` by queue."""
+    ``waits``, ``lateness`` and ``skipped`` by queue."""
 
     settled: Counter[tuple[str, str, str]] = field(default_factory=Counter)
     launches: dict[tuple[str, str], int] = field(default_factory=dict)
     durations: defaultdict[str, Spans] = field(default_factory=lambda: defaultdict(Spans))
     waits: defaultdict[str, Spans] = field(default_factory=lambda: defaultdict(Spans))
     lateness: defaultdict[str, Spans] = field(default_factory=lambda: defaultdict(Spans))
+    skipped: Counter[str] = field(default_factory=Counter)
 
     def add(self, queue: str, fields: Sequence[bytes]) -> None:
         """What was settled in ``queue``."""
@@ -68,6 +72,8 @@ class Totals:
                     self.waits[queue].add(bucket, number)
                 case ["lateness", "", bucket] if _is_place(bucket):
                     self.lateness[queue].add(bucket, number)
+                case ["skipped", "", ""]:
+                    self.skipped[queue] = number
                 case [kind, handler, bucket] if kind in OUTCOMES and (not bucket or _is_place(bucket)):
                     if bucket:
                         self.durations[handler].add(bucket, number)
