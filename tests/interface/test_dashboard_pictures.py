@@ -25,6 +25,7 @@ def launch(minutes_ago: float, **facts: Any) -> dict[str, Any]:
         "launch_id": "l", "role": "consumer", "queues": ["mail"], "stop_reason": "no_time_to_handle",
         "gap_seconds": 4.0,
         "started_ms": started, "acquired_ms": started + 1000, "ended_ms": started + 51_000, "running_seconds": 51.0,
+        "waited_seconds": 1.0,
         "launch_offset_seconds": 0.0, "next_tick_seconds": 60.0, "handled": 90, "failed": 10, "average_seconds": 0.2,
         "margin_seconds": 5.0,
     }  # fmt: skip

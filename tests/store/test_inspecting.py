@@ -187,6 +187,18 @@ def test_the_ledger_is_newest_first_with_the_gap_since_the_launch_before(leases:
     assert inspector.launches(1)[0]["gap_seconds"] == 0.0
 
 
+def test_the_ledger_says_how_long_a_launch_took_from_its_start_to_its_lease(
+    leases: Leases, inspector: Inspector
+) -> None:
+    for launch, instants in (("early", {}), ("late", {"started_ms": 1000})):
+        acquired = take(leases, launch, CONSUMER)
+        leases.release(acquired.holder, "consumer", launch, entry_of(acquired, launch, 59_700, **instants))
+    assert {each["launch_id"]: each["waited_seconds"] for each in inspector.launches(9)} == {
+        "early": None,
+        "late": 58.7,
+    }
+
+
 def test_gaps_are_between_launches_of_one_lineage(leases: Leases, inspector: Inspector) -> None:
     for launch, at, group in (("c1", 1000, CONSUMER), ("m1", 5000, MOVER), ("c2", 9000, CONSUMER)):
         acquired = take(leases, launch, group)

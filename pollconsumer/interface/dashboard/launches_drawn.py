@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from markupsafe import Markup
 
 from pollconsumer.core.notation.instants import datetime_of
-from pollconsumer.core.notation.timespan import format_duration
+from pollconsumer.core.notation.timespan import format_duration, running_time
 from pollconsumer.core.window import StopReason
 from pollconsumer.interface.dashboard.svg import Box, group, line, picture
 
@@ -191,7 +191,7 @@ def _said(entry: Mapping[str, Any]) -> str:
 
 def _parts(entry: Mapping[str, Any]) -> Iterator[str]:
     started = datetime_of(entry["started_ms"]).strftime("%H:%M:%S")
-    yield f"{started} ({entry['running_seconds']:.0f} seconds running time)"
+    yield f"{started} ({running_time(entry['running_seconds'], entry['waited_seconds'])})"
     yield (entry["stop_reason"] or "running").replace("_", " ")
     yield f"{entry['handled']} handled, {entry['failed']} failed"
     if entry["average_seconds"]:

@@ -26,7 +26,8 @@ _BLANK: dict[str, Any] = {
 
 
 def launches_of(wire: Wire, keys: Keys, limit: int) -> list[dict[str, Any]]:
-    """The ledger, newest first; each with the gap in seconds since the previous holder released the lease."""
+    """The ledger, newest first; each with the gap in seconds since the previous holder released the lease, and with how
+    long it took from its start until it had the lease, None if it is not known to have had it."""
     ids = wire.command("LRANGE", keys.control("launches"), 0, limit + 200)
     found = wire.command("HMGET", keys.control("ledger"), *ids) if ids else []
     entries = [entry for stored in found if stored and (entry := _read_entry(stored))]
@@ -37,6 +38,8 @@ def launches_of(wire: Wire, keys: Keys, limit: int) -> list[dict[str, Any]]:
         if entry["stop_reason"] is None and entry.get("fence") not in live:
             entry |= {"stop_reason": "died", "exit_code": -1}
         known = earlier is not None and "acquired_ms" in entry
+        began, acquired = entry.get("started_ms"), entry.get("acquired_ms")
+        entry["waited_seconds"] = None if began is None or acquired is None else max(0, acquired - began) / 1000
         entry["gap_seconds"] = max(0, entry["acquired_ms"] - earlier["ended_ms"]) / 1000 if known and earlier else None
         if "ended_ms" in entry:
             before[entry["lineage"]] = entry

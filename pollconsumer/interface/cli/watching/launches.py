@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from pollconsumer.core.notation.instants import ago, iso
-from pollconsumer.core.notation.timespan import format_duration
+from pollconsumer.core.notation.timespan import format_duration, running_time
 from pollconsumer.interface.cli.opened import opened
 from pollconsumer.interface.cli.output import print_json, print_table
 from pollconsumer.interface.cli.types import Once
@@ -26,6 +26,7 @@ NAMES = (
     "average_seconds",
     "margin_seconds",
     "gap_seconds",
+    "waited_seconds",
     "launch_offset_seconds",
     "exit_seconds",
     "platform",
@@ -84,7 +85,7 @@ def _row(entry: dict[str, Any], now: int) -> tuple[object, ...]:
     consumer = entry["role"] == "consumer"
     gap = entry["gap_seconds"]
     return (
-        f"{started} ({entry['running_seconds']:.0f} seconds running time)",
+        f"{started} ({running_time(entry['running_seconds'], entry['waited_seconds'])})",
         entry["role"],
         (entry["stop_reason"] or "running").replace("_", " "),
         entry["handled"],
