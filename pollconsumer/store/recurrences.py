@@ -126,9 +126,12 @@ class Recurrences(Standing):
         """Enqueue an occurrence now, beside those of its rule. Returns its id. NotReplicated if it is enqueued, but too
         few replicas confirmed in time."""
         recurrence, now = readable(standing), now_ms(self._wire)
+        if standing.awaited:
+            self._register(standing.queue)
         self._demand(standing, OPERATOR if strict is None else f"{OPERATOR} {strict.right}")
         message_id = occurrences.id_of(recurrence.name, now)
-        arguments = [standing.raw_name, message_id, now, occurrences.record_of(recurrence, now)]
+        record = occurrences.record_of(recurrence, now)
+        arguments = [standing.raw_name, message_id, now, record, int(standing.awaited)]
         script = self._wire.scripts["trigger"]
         command = self._wire.script(script, self._keys.of_script(script, standing.queue), arguments)
         if strict is None:

@@ -28,7 +28,8 @@ COUNTERS = (b"enqueued", b"skipped", b"last", b"paused", b"previous")
 class RecurrenceStatus(NamedTuple):
     """A recurrence and its state; instants in epoch ms. ``recurrence`` is None if it is unreadable, and ``error`` says
     why. ``phase``: an instant of it, from which its periods count. ``last``: the id of its last occurrence, and
-    ``last_state`` its state, None if it is no longer kept."""
+    ``last_state`` its state, None if it is no longer kept. ``awaited``: a configuration defines it, and no launch has
+    brought it yet."""
 
     name: str
     queue: str
@@ -44,12 +45,23 @@ class RecurrenceStatus(NamedTuple):
     last_state: State | None
     previous: Previous | None
     raw_name: bytes
+    awaited: bool = False
 
     @property
     def ended(self) -> bool:
         """Whether it was put at run time, and yields nothing any more."""
         rule = self.recurrence
         return rule is not None and rule.at_run_time and rule.enabled and not self.paused and self.next is None
+
+
+def awaited(recurrence: Recurrence, now_ms: int) -> RecurrenceStatus:
+    """As the next launch brings it."""
+    following = recurrence.next_after(now_ms) if recurrence.enabled else None
+    return RecurrenceStatus(
+        recurrence.name, recurrence.queue, recurrence, error=None, owners=(), next=following, phase=following or 0,
+        paused=False, enqueued=0, skipped=0, last=None, last_state=None, previous=None,
+        raw_name=recurrence.name.encode(), awaited=True,
+    )  # fmt: skip
 
 
 def readable(standing: RecurrenceStatus) -> Recurrence:

@@ -360,7 +360,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     _lua(
         "trigger",
         "its definition is there",
-        "if redis.call('HEXISTS', recurrences, ARGV[1]) == 0 then return 0 end",
+        "if ARGV[5] ~= '1' and redis.call('HEXISTS', recurrences, ARGV[1]) == 0 then return 0 end",
         "",
     ),
     _lua("parts/recurrences", "most that have ended", "> MOST_ENDED then", "> 1e9 then"),

@@ -134,8 +134,8 @@ def test_a_trigger_says_as_json_what_enqueue_says(site: Site) -> None:
 def test_one_that_is_removed_by_hand_comes_back_with_the_next_launch_that_defines_it(site: Site) -> None:
     site.drain()
     assert site.command("recurrences", "remove", "tick").returncode == 0
-    assert set(listed(site)) == {"nightly"}
     assert site.command("recurrences", "remove", "tick").returncode == 66
+    assert site.command("recurrences", "pause", "tick").returncode == 66
     site.drain()
     assert set(listed(site)) == {"nightly", "tick"}
 
@@ -146,6 +146,32 @@ def test_two_groups_that_share_a_configuration_do_not_take_each_others_occurrenc
     site.drain("--queue", "other")
     assert listed(site)["nightly"]["next"] == before
     assert listed(site)["nightly"]["owners"] == ["consumer:default", "consumer:other"]
+
+
+def test_what_the_configuration_defines_is_known_before_a_launch_brings_it(site: Site) -> None:
+    (site.directory / "config.toml").write_text(
+        'handlers = ["handlers"]\n[recurrences.nightly]\nhandler = "record"\ncron = "30 2 * * *"\nqueue = "new"\n'
+        'payload = { name = "a" }\n'
+    )
+    (listed,) = site.json("recurrences", "list")
+    assert (listed["name"], listed["queue"], listed["enqueued"]) == ("nightly", "new", 0)
+    assert site.json("recurrences", "next", "nightly", "-n", "1") == [listed["next"]]
+    assert site.json("recurrences", "history", "nightly") == []
+    triggered = site.command("recurrences", "trigger", "nightly").stdout.strip()
+    assert site.json("status", triggered)["state"] == "ready"
+    site.drain("--queue", "new")
+    assert site.notes() == ["a"]
+    assert [each["id"] for each in site.json("recurrences", "history", "nightly")] == [triggered]
+    assert [each["name"] for each in site.json("recurrences", "list")] == ["nightly"]
+    assert site.command("recurrences", "next", "nightli").returncode == 66
+
+
+def test_modules_that_cannot_be_imported_hide_no_recurrence_of_the_store(site: Site) -> None:
+    site.command("recurrences", "add", "tick", "record", '{"name": "a"}', "--every", "1h", "--queue", "default")
+    (site.directory / "handlers.py").write_text("import nowhere\n")
+    done = site.command("recurrences", "list", "--json")
+    assert [each["name"] for each in json.loads(done.stdout)] == ["tick"]
+    assert "recurrences of the configuration are left out: " in done.stderr
 
 
 def test_next_previews_in_the_zone_of_the_recurrence(site: Site) -> None:

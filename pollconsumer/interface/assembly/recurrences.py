@@ -15,6 +15,17 @@ if TYPE_CHECKING:
     from pollconsumer.runtime.handling.handler import Handler
 
 
+def configured_recurrences(settings: Settings) -> dict[str, Recurrence]:
+    """By name, those that the next launch defines. ConfigurationError as where a launch loads them."""
+    import sys
+    from contextlib import redirect_stdout
+
+    from pollconsumer.interface.assembly.handlers import load_handlers
+
+    with redirect_stdout(sys.stderr):  # standard output is for what is listed
+        return {each.name: each for each in load_recurrences(settings, load_handlers(settings))}
+
+
 def load_recurrences(settings: Settings, handlers: Mapping[str, Handler]) -> list[Recurrence]:
     """Those of the configuration and of the imported modules; the configuration's take precedence by name.
     ConfigurationError for an invalid one."""

@@ -9,10 +9,13 @@ from typing import Any
 
 import click
 
+from pollconsumer.core.errors import ConfigurationError, NotFound
 from pollconsumer.core.notation.instants import datetime_of, epoch_ms, iso
 from pollconsumer.core.notation.redaction import site_of
 from pollconsumer.core.notation.timespan import format_duration
 from pollconsumer.core.recurrence import Recurrence, zone_of
+from pollconsumer.interface.assembly.recurrences import configured_recurrences
+from pollconsumer.interface.cli.group import current_settings
 from pollconsumer.interface.cli.kinds import Text
 from pollconsumer.interface.cli.messages.enqueue import Report
 from pollconsumer.interface.cli.messages.recurrences_add import add
@@ -20,9 +23,10 @@ from pollconsumer.interface.cli.opened import opened
 from pollconsumer.interface.cli.output import json_text, print_json, print_json_array, print_table
 from pollconsumer.interface.cli.types import DUE_TIME, RECURRENCE_NAME, Once, Value
 from pollconsumer.interface.event_log import listener
+from pollconsumer.interface.logs import log
 from pollconsumer.store.producer import Enqueued
 from pollconsumer.store.recurrences import Occurred, Recurrences
-from pollconsumer.store.standing import RecurrenceStatus, readable
+from pollconsumer.store.standing import RecurrenceStatus, awaited, readable
 
 NAME = click.argument("name", type=RECURRENCE_NAME)
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -52,7 +56,7 @@ recurrences.add_command(add)
 @AS_JSON
 def list_(limit: int, as_json: bool) -> None:
     """List recurrences: next due time, counts, and the state and result of the last occurrence."""
-    found = map(_describe, islice(opened(Recurrences).standing(listener()), limit))
+    found = map(_describe, islice(_all(), limit))
     if as_json:
         print_json_array(found)
         return
@@ -76,7 +80,7 @@ def list_(limit: int, as_json: bool) -> None:
 @AS_JSON
 def next_(name: str, count: int, start: date | int | None, dst: bool, as_json: bool) -> None:
     """Preview when a recurrence is due next."""
-    standing = opened(Recurrences).find(name)
+    _, standing = _found(name)
     rule = readable(standing)
     now = _now_ms()
     after = _beginning(rule, standing, start, now)
@@ -119,8 +123,8 @@ def remove(name: str) -> None:
 @AS_JSON
 def trigger(name: str, as_json: bool) -> None:
     """Enqueue an extra occurrence now, and print its id."""
-    store = opened(Recurrences)
-    Report(as_json).show([Enqueued(store.trigger(store.find(name)), False)])
+    store, standing = _found(name)
+    Report(as_json).show([Enqueued(store.trigger(standing), False)])
 
 
 @recurrences.command()
@@ -129,8 +133,8 @@ def trigger(name: str, as_json: bool) -> None:
 @AS_JSON
 def history(name: str, limit: int, as_json: bool) -> None:
     """List its last occurrences, newest first: of the last hundred of a day, those that are kept."""
-    store = opened(Recurrences)
-    entries = [_describe_occurred(each) for each in store.history(store.find(name), limit)]
+    store, standing = _found(name)
+    entries = [_describe_occurred(each) for each in store.history(standing, limit)]
     if as_json:
         print_json(entries)
         return
@@ -138,6 +142,31 @@ def history(name: str, limit: int, as_json: bool) -> None:
     rows = [[entry[name] for name in names] for entry in entries]
     rows = [[*row[:3], *map(_span, row[3:5]), _brief(row[5]), row[6]] for row in rows]
     print_table(("instant", "state", "attempts", "late", "took", "result", "last error"), rows)
+
+
+def _found(name: str) -> tuple[Recurrences, RecurrenceStatus]:
+    """The recurrence of that name: as it stands in the store, or as the configuration has it for the next launch."""
+    store = opened(Recurrences)
+    try:
+        return store, store.find(name)
+    except NotFound:
+        defined = configured_recurrences(current_settings()).get(name)
+        if defined is None:
+            raise
+        return store, awaited(defined, _now_ms())
+
+
+def _all() -> Iterator[RecurrenceStatus]:
+    """Those in the store; then those of the configuration that no launch has brought yet."""
+    try:
+        defined = configured_recurrences(current_settings())
+    except ConfigurationError as error:
+        log.warning("%s", f"recurrences of the configuration are left out: {error}")
+        defined = {}
+    for standing in opened(Recurrences).standing(listener()):
+        defined.pop(standing.name, None)
+        yield standing
+    yield from (awaited(each, _now_ms()) for each in defined.values())
 
 
 def _describe_occurred(occurred: Occurred) -> dict[str, Any]:
