@@ -100,7 +100,7 @@ def test_many_messages_are_acted_on_with_a_progress_bar_on_a_terminal_alone(site
             shown += os.read(ours, 65536)
         os.close(theirs)
         os.close(ours)
-        assert (done.returncode, done.stdout) == (0, b"")
+        assert (done.returncode, done.stdout) == (0, f"{count} purged\n".encode())
         assert (b"100%" in shown) == (count > AT_ONCE)
         assert site.json("status")["queues"][0]["ready"] == 0
 
@@ -191,7 +191,7 @@ def test_all_messages_that_have_something_in_common_are_cancelled_when_told(site
     assert site.json("cancel", "--handler", "record") == {"would_be_cancelled": 2}
     assert [site.state(message) for message in ours] == ["ready", "scheduled"]
     done = site.command("cancel", "--handler", "record", "--yes")
-    assert (done.returncode, done.stdout) == (0, "")
+    assert (done.returncode, done.stdout) == (0, "2 cancelled\n")
     assert [site.state(message) for message in ours] == ["cancelled"] * 2
     assert site.state(other) == "ready"
     assert site.json("cancel", "--key", "k", "--yes") == {"cancelled": 1, "left": []}

@@ -108,7 +108,7 @@ def check(as_json: bool) -> None:
         print_json(report)
     else:
         not_served = [_not_served(queue, service[queue], handlers) for queue in unserved]
-        _print(report, settings, not_served, unchecked, longest)
+        _print(report, settings, not_served, unchecked, longest, moves=bool(movers))
     refused = lacking(wire, LAUNCH, Keys(settings.namespace).control("fences"))
     if refused:
         log.warning(
@@ -196,8 +196,15 @@ def _command(handler: Handler, settings: Settings, longest: float) -> dict[str, 
 
 
 def _print(
-    report: dict[str, Any], settings: Settings, not_served: list[str], unchecked: dict[str, str], longest: float
+    report: dict[str, Any],
+    settings: Settings,
+    not_served: list[str],
+    unchecked: dict[str, str],
+    longest: float,
+    *,
+    moves: bool,
 ) -> None:
+    """``moves``: a mover has been launched, so that its window is of interest."""
     no_state = "none" if settings.state == NO_STATE else "none can be written, set state to a directory"
     rows: list[tuple[str, object]] = [
         ("store", report["store"]),
@@ -225,6 +232,7 @@ def _print(
         rows.append(("recurrences", ", ".join(report["recurrences"])))
     rows += [("not served here", problem) for problem in not_served]
     rows += [("not checked", f"{parameter}: {reason}") for parameter, reason in unchecked.items()]
-    for role in ("consumer", "mover"):
+    for role in ("consumer", "mover") if moves else ("consumer",):
         rows += [(f"{role} {name}", value) for name, value in described_window(report[role])]
-    print_table(("config", str(settings.config or "none, defaults")), rows)
+    found = settings.config or f"none in {settings.directory}: all defaults; --config names one"
+    print_table(("config", str(found)), rows)

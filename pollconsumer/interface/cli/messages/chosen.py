@@ -25,13 +25,13 @@ def each_queue(chosen: Chosen, act: Callable[[str, list[str]], list[str]]) -> li
 
 
 def report(what: str, done: Sequence[str], asked: Chosen, why_left: str, as_json: bool) -> None:
-    """How many were done, and which were left; nothing for people if that is none."""
+    """How many were done, and which were left."""
     left = sorted({message_id for _, message_id in asked} - set(done))
     told: dict[str, Any] = {what: len(done), "left": left}
     if as_json:
         print_json(told)
-    elif left:
-        print_line(f"{len(done)} {what}, {len(left)} left: {why_left}")
+    else:
+        print_line(f"{len(done)} {what}" + (f", {len(left)} left: {why_left}" if left else ""))
 
 
 def would(what: str, count: int, as_json: bool) -> None:
