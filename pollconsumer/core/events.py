@@ -28,6 +28,22 @@ class Event:
         return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self.fields().items())})"
 
 
+class LaunchBegan(Event):
+    """It has the lease. ``queues``: none if it serves all. ``left``: seconds until its window's end."""
+
+    role: str
+    queues: tuple[str, ...]
+    left: float
+
+
+class MessageCompleted(Event):
+    """``took``: seconds. Only of attended launches: others complete tens of thousands a second."""
+
+    id: str
+    handler: str
+    took: float
+
+
 class AttemptFailed(Event):
     """``delay``: seconds until the next attempt; None if the message became a dead letter."""
 

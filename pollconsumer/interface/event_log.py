@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 from pollconsumer.core import events
@@ -71,6 +72,7 @@ WARNINGS: dict[type, tuple[str, str]] = {
 }
 """The streak of a warning (see `logs.about`), and its text; the fields of its event fill both."""
 NOTES: dict[type, str] = {
+    events.MessageCompleted: "{id} ({handler}) completed in {took}",
     events.AttemptFailed: "{id} ({handler}), attempt {attempt}, again in {delay}: {error}",
     events.MessageStopped: "{id} ({handler}), attempt {attempt}: {error}",
     events.OrphansRecovered: "{messages} orphans of queue {queue} offered again",
@@ -98,6 +100,9 @@ def listener() -> Callable[[Event], None]:
                 text = "%s ended after %s (%s): %s"
                 summary = {"fields": {"event": "launch_ended", **event.fields()}}
                 log.info(text, event.role, fields["running_seconds"], event.stop_reason, counts, extra=summary)
+            case events.LaunchBegan():
+                until = time.strftime("%H:%M:%S", time.localtime(time.time() + event.left))
+                log.info("%s serves %s until %s", event.role, fields["queues"] or "all queues", until)
             case events.AttemptFailed(delay=None):
                 text = "dead letter: {id} ({handler}), attempt {attempt}: {error}"
                 log.warning("%s", text.format_map(fields), extra=NEWS)

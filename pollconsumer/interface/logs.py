@@ -91,6 +91,16 @@ def configure(verbosity: int = 0, *, quiet: bool = False) -> None:
     log.setLevel(level)
 
 
+def speak() -> None:
+    """Print INFO of ours, too, and every warning: a person watches. Other modules log as configured."""
+    damp(None)
+    log.setLevel(min(log.level, logging.INFO))
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler, _Lines):
+            handler.setLevel(min(handler.level, logging.INFO))
+            handler.threshold = handler.level
+
+
 def direct(line: Line | None, copy: Copy | None) -> None:
     """From now on print lines that look like ``line``; give all records from INFO up to ``copy``, too, of which only
     warnings and errors of ours are printed then."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 import os
 import pty
+import re
 import socket
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -267,6 +268,42 @@ def test_a_person_at_a_terminal_is_told_every_time(site: Site) -> None:
         assert done.returncode == 78
         assert b"missing.toml" in os.read(mine, 4096)
         os.close(mine)
+
+
+def test_a_person_at_a_terminal_is_told_what_is_served_each_message_and_a_summary_and_cron_nothing(site: Site) -> None:
+    def at_terminal(*options: str) -> str:
+        mine, theirs = pty.openpty()
+        command = [sys.executable, "-m", "pollconsumer", *options, "run", "--until-empty"]
+        streams: dict[str, Any] = {"stdin": theirs, "stderr": theirs}
+        done = subprocess.run(command, cwd=site.directory, env=site.environment, check=False, timeout=60, **streams)
+        os.write(theirs, b"end")
+        shown = b""
+        while not shown.endswith(b"end"):
+            shown += os.read(mine, 65536)
+        os.close(theirs)
+        os.close(mine)
+        assert done.returncode == 0
+        return shown.decode().removesuffix("end").replace("\r\n", "\n")
+
+    (site.directory / "handlers.py").write_text(
+        "import logging\nfrom pollconsumer import PollConsumer\napp = PollConsumer()\n"
+        "@app.handler(max_attempts=1)\n"
+        "def greet(name): logging.getLogger('theirs').info('no line'); {'b': 1 / (name != 'b')}\n"
+    )
+    ids = {name: site.enqueue("greet", name=name) for name in "ab"}
+    shown = at_terminal()
+    info, warning = "pollconsumer: info: ", "pollconsumer: warning: "
+    assert re.fullmatch(
+        rf"{info}consumer serves default until \d\d:\d\d:\d\d\n"
+        rf"{info}{ids['a']} \(greet\) completed in [\d.]+m?s\n"
+        rf"{warning}dead letter: {ids['b']} \(greet\), attempt 1: ZeroDivisionError: division by zero\n"
+        rf"{info}consumer ended after [\d.]+m?s \(empty\): 1 handled, 1 failed, 0 released\n",
+        shown,
+    )
+    site.enqueue("greet", name="a")
+    assert at_terminal("-q") == ""
+    site.enqueue("greet", name="a")
+    assert site.drain().stderr == ""
 
 
 def test_processes_of_isolated_handlers_and_their_launch_are_one_launch(site: Site) -> None:

@@ -39,9 +39,11 @@ if TYPE_CHECKING:
 MOVER = Group("mover", (), 1)
 
 
-def launch_consumer(settings: Settings, *, until_empty: bool, linger: float, max_messages: int | None) -> None:
+def launch_consumer(
+    settings: Settings, *, until_empty: bool, linger: float, max_messages: int | None, attended: bool = False
+) -> None:
     chosen, programs, held = settings.consumer, _programs(settings), False
-    plan = plan_of(chosen)
+    plan = plan_of(chosen)._replace(attended=attended)
 
     def prepare() -> tuple[Group, Work]:
         # Imported lazily: the mover needs none of it.

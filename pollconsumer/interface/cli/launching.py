@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
@@ -27,14 +28,16 @@ def run(settings: Settings, *, until_empty: bool, max_messages: int | None, ling
 
     if linger is not None and not until_empty:
         raise UsageError("--linger needs --until-empty", fix="see 'pollconsumer run --help'")
-    settings = _settings_of_launch(settings, "consumer", flags)
-    launch_consumer(settings, until_empty=until_empty, linger=linger or 0.0, max_messages=max_messages)
+    settings, attended = _settings_of_launch(settings, "consumer", flags)
+    launch_consumer(
+        settings, until_empty=until_empty, linger=linger or 0.0, max_messages=max_messages, attended=attended
+    )
 
 
 def move(settings: Settings, **flags: Any) -> None:
     from pollconsumer.interface.assembly.launches import launch_mover
 
-    launch_mover(_settings_of_launch(settings, "mover", flags))
+    launch_mover(_settings_of_launch(settings, "mover", flags)[0])
 
 
 LAUNCHES = {"run": run, "move": move}
@@ -56,17 +59,19 @@ def settings_of(config: str | None, store: str | None, namespace: str | None) ->
 
 def _settings_of_launch(
     settings: Settings, section: Literal["consumer", "mover"], flags: Mapping[str, object]
-) -> Settings:
-    """``settings`` with the flags of ``run`` or ``move``.
+) -> tuple[Settings, bool]:
+    """``settings`` with the flags of ``run`` or ``move``, and whether a person watches, who is told what happens.
 
     The configured schedule is the platform's: it does not bound a person at a terminal, unless the flag gives it.
     """
-    settings = with_flags(settings, section, flags)
+    settings, attended = with_flags(settings, section, flags), _at_terminal()
+    if attended and logs.log.isEnabledFor(logging.WARNING):
+        logs.speak()
     direct_log(settings)
-    if flags["schedule"] is None and _at_terminal():
+    if attended and flags["schedule"] is None:
         role = getattr(settings, section)
         settings = replace(settings, **{section: replace(role, schedule=None)})
-    return settings
+    return settings, attended
 
 
 def _at_terminal() -> bool:

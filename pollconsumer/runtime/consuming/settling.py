@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pollconsumer.core.events import (
     AttemptFailed,
+    MessageCompleted,
     MessageExpired,
     MessageParked,
     MessageStopped,
@@ -56,7 +57,7 @@ class Settling:
     ) -> None:
         self._predecessors = predecessors
         self._emit, self._chance, self._context_of, self._handlers = launch.emit, launch.chance, context_of, handlers
-        self._stops = launch.progress.stops
+        self._stops, self._attended = launch.progress.stops, launch.plan.attended
         self._shares: dict[str, Share] = {}
         self.since: float | None = None
         """When the oldest unsettled attempt ended, on the monotonic clock; None if there is none."""
@@ -87,6 +88,9 @@ class Settling:
             self.since = done[0][2]
         self.handled += len(done)
         self._share(done[0][0].queue).complete(done)
+        if self._attended:
+            for reservation, started, ended, _ in done:
+                self._emit(MessageCompleted(reservation.name, reservation.handler, ended - started))
 
     def extra_of(
         self, reservation: Reservation, kept_for_ms: int, context: Context | None, result: Any, ended: float

@@ -18,7 +18,7 @@ from pollconsumer.store.reservations import Holder
 class LaunchPlan(NamedTuple):
     """The limits of a launch; durations in seconds. ``next_launches`` counts from now, ``launched_ago`` to now from the
     time of the schedule at which this one was due. ``observes``: the ledger decides about the launcher's rule.
-    ``min_margin`` is None to learn it."""
+    ``min_margin`` is None to learn it. ``attended``: a person watches, and is told of each completed message."""
 
     timeout: float
     grace: float
@@ -29,6 +29,7 @@ class LaunchPlan(NamedTuple):
     observes: bool = False
     min_margin: float | None = None
     run_id: str | None = None
+    attended: bool = False
 
 
 class Launch(Protocol):

@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from pollconsumer.core.errors import LeaseLost, PollConsumerError, StoreRefused, StoreUnreachable
-from pollconsumer.core.events import Event, LaunchEnded, PingFailed
+from pollconsumer.core.events import Event, LaunchBegan, LaunchEnded, PingFailed
 from pollconsumer.core.launcher.observing import Began, observed
 from pollconsumer.core.launcher.past import past_launches
 from pollconsumer.core.launcher.punctuality import learned
@@ -201,6 +201,8 @@ class HeldLaunch:
         reason, code = StopReason.DIED, 1
         try:
             self._heartbeat.hold(self._tenure)
+            identity = self._tenure.identity
+            self.emit(LaunchBegan(identity.role, identity.queues, self.window.left(self.clock())))
             if self._pinger is not None:
                 self._pinger.begin()
             reason, code = work(self), 0
