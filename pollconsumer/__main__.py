@@ -15,8 +15,10 @@ def _leave(number: int, _frame: object) -> NoReturn:
 if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:  # else it is ignored, as in a background process
     _signal.signal(_signal.SIGINT, _leave)
 
-import gc  # noqa: E402  Ctrl-C prints no traceback from here on
+import faulthandler  # noqa: E402  Ctrl-C prints no traceback from here on
+import gc  # noqa: E402  as above
 import signal  # noqa: E402  as above
+from contextlib import suppress  # noqa: E402  as above
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,12 +28,21 @@ if TYPE_CHECKING:
 NEEDED = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGALRM, signal.SIGCHLD}
 """Signals that stop a launch, time out its handlers, and report its children. The parent may have blocked them, and the
 mask is inherited."""
+START_WITHIN = 30.0
+"""Seconds until a launch has read its configuration, and is bounded by its window."""
+WITHOUT_INTERPRETER_AFTER = 0.5
+"""Seconds later faulthandler's thread ends it, with 1, where Python cannot."""
+NO_MEMORY = b"pollconsumer: error: out of memory; raise the limit (ulimit -v), or have handlers need less\n"
+OTHERS_MAY_WRITE = 0o002
+"""Everybody may write none of our files, whatever the umask: the next launch would refuse modules compiled so."""
 FEWEST_DESCRIPTORS = 16
 """With fewer, imports or connections fail."""
 
 
 def main() -> NoReturn:
     """Run the command that ``sys.argv`` names and end with its code."""
+    _limit_start()
+    os.umask(os.umask(OTHERS_MAY_WRITE) | OTHERS_MAY_WRITE)
     _refuse_few_descriptors()
     try:
         from pollconsumer.interface.command_line import LAUNCHES, command_in
@@ -42,14 +53,19 @@ def main() -> NoReturn:
                 signal.signal(number, _leave)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, NEEDED)
             gc.disable()  # until the heartbeat is forked: modules stay, so that there is nothing to collect
-        elif signal.getsignal(signal.SIGINT) is _leave:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
+        else:
+            _take_back_limit()
+            if signal.getsignal(signal.SIGINT) is _leave:
+                signal.signal(signal.SIGINT, signal.default_int_handler)
         _open_standard_descriptors()
         from pollconsumer.interface.cli import main as run_command
 
         code = run_command(sys.argv[1:])
     except KeyboardInterrupt:
         code = 130
+    except MemoryError:  # too little to say more
+        os.write(2, NO_MEMORY)
+        code = 78
     except Exception as error:
         if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
             _end_without_descriptors()
@@ -60,6 +76,30 @@ def main() -> NoReturn:
     from pollconsumer.runtime.launch.leaving import leave
 
     leave(code)
+
+
+def _limit_start() -> None:
+    """From its first line on a launch is bounded: a mount that does not answer, a log that is not read. Nobody is there
+    to interrupt it, and the next one would follow it."""
+    with suppress(AttributeError, OSError, RuntimeError, ValueError):  # no standard error, or no other thread
+        faulthandler.dump_traceback_later(START_WITHIN + WITHOUT_INTERPRETER_AFTER, exit=True)
+    signal.signal(signal.SIGALRM, _end_start)
+    signal.setitimer(signal.ITIMER_REAL, START_WITHIN)
+
+
+def _end_start(_number: int, _frame: object) -> NoReturn:
+    text = f"pollconsumer: error: launch not begun: {START_WITHIN:g}s after its start; its stacks follow\n"
+    try:
+        os.write(2, text.encode())
+        faulthandler.dump_traceback()
+    finally:
+        os._exit(124)
+
+
+def _take_back_limit() -> None:
+    faulthandler.cancel_dump_traceback_later()
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
 
 
 def _refuse_few_descriptors() -> None:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from pollconsumer.core.errors import ConfigurationError, LeaseLost, PollConsumerError, StoreUnreachable, UsageError
 from pollconsumer.core.notation.text import printable, printable_lines
 from pollconsumer.interface.log_records import about_message
+from pollconsumer.runtime.launch import standard_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -232,8 +233,14 @@ def _without_numbers(text: str) -> str:
 
 
 def _write(text: str) -> None:
-    """Does nothing if standard error is closed, full or has lost its reader."""
-    if sys.stderr is not None:
-        with suppress(OSError, ValueError):
+    """Does nothing if standard error is closed, full, or has a reader no more, or one that does not read."""
+    if sys.stderr is None:
+        return
+    with suppress(OSError, ValueError):
+        try:
+            descriptor = sys.stderr.fileno()
+        except (AttributeError, OSError):  # one that a test, or a module of the user's, has put in its place
             sys.stderr.write(text + "\n")
             sys.stderr.flush()
+        else:
+            standard_error.write(f"{text}\n".encode(errors="backslashreplace"), descriptor)

@@ -15,6 +15,7 @@ from pollconsumer.interface.cli.launching import start
 from pollconsumer.interface.command_line import LAUNCHES, command_in
 from pollconsumer.interface.settings.model import PREFIX
 from pollconsumer.runtime.launch.leaving import finish
+from pollconsumer.runtime.launch.system_limits import met_by
 from pollconsumer.runtime.own_files import OwnFiles, state_directories
 
 if TYPE_CHECKING:
@@ -41,6 +42,9 @@ def main(arguments: Sequence[str]) -> int:
     except Exception as error:
         if isinstance(error, OSError) and _was_printing(error):
             code, failure = 0, error
+        elif (limit := met_by(error)) is not None:
+            logs.write_error(limit)
+            code = limit.exit_code
         elif getattr(error, "errno", None) in (errno.EMFILE, errno.ENFILE) or logs.is_news(error):
             raise
         else:

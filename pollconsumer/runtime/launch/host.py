@@ -8,13 +8,14 @@ import random
 import signal
 import socket
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Protocol
 
 from pollconsumer.runtime.launch.heartbeat import ForkedHeartbeat, Heartbeat, OpenStore
-from pollconsumer.runtime.launch.leaving import LateAct, at_the_end, before_exit, leave_by
+from pollconsumer.runtime.launch.leaving import LateAct, at_the_end, before_exit, expect_exit, leave_by
 from pollconsumer.runtime.launch.process import all_gone, birth, namespace, started_at
 from pollconsumer.runtime.launch.shared_memory.progress import Identity, Progress
-from pollconsumer.runtime.launch.signals import CALL, Interruption
+from pollconsumer.runtime.launch.signals import CALL, Interruption, end_start_limit
 from pollconsumer.runtime.launch.watchdog import Watchdog
 from pollconsumer.store.connecting.patience import Clocks, SystemClocks
 
@@ -54,7 +55,7 @@ class Host(Clocks, Protocol):
 
     def end_in(self, seconds: float, last_act: Callable[[], str]) -> Callable[[], None]:
         """End this process then, with the watchdog's exit code, after ``last_act``. Returns a function that disarms
-        it."""
+        it: the process is then to exit, or to be given another limit."""
 
 
 class ThisProcess(SystemClocks):
@@ -88,4 +89,6 @@ class ThisProcess(SystemClocks):
 
     def end_in(self, seconds: float, last_act: Callable[[], str]) -> Callable[[], None]:
         self.leave_by(self.monotonic() + seconds)
-        return Watchdog(seconds, last_act).disarm
+        watchdog = Watchdog(seconds, last_act)
+        end_start_limit()
+        return partial(watchdog.disarm, expect_exit)

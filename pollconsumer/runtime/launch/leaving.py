@@ -19,7 +19,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import NoReturn
 
-from pollconsumer.runtime.launch.signals import SIGNALS
+from pollconsumer.runtime.launch import standard_error
+from pollconsumer.runtime.launch.signals import SIGNALS, end_start_limit
+from pollconsumer.runtime.launch.threads import start_thread
 
 EXIT_WITHIN = 5.0
 """Seconds for all of it."""
@@ -87,9 +89,22 @@ def _limit(code: int) -> None:
     now = time.monotonic()
     seconds = max(AT_LEAST, min([EXIT_WITHIN, *(instant - now for instant in _gone_by)]))
     _cut_off_at.append(now + seconds)
-    with suppress(RuntimeError):  # no thread can be started
-        threading.Thread(target=_cut_off, args=(seconds, code), daemon=True).start()
-        faulthandler.dump_traceback_later(seconds + WITHOUT_INTERPRETER_AFTER, exit=True, file=2)
+    _end_without_interpreter(seconds)
+    end_start_limit()
+    start_thread(_cut_off, seconds, code)
+
+
+def expect_exit() -> None:
+    """From now on, too, while the exit has not begun: as a launch's watchdog stands down."""
+    _end_without_interpreter(EXIT_WITHIN)
+
+
+def _end_without_interpreter(seconds: float) -> None:
+    """Have faulthandler's thread end the process a little later than so many seconds from now, with 1. In place of any
+    limit that it kept before."""
+    with suppress(OSError, RuntimeError):  # standard error is closed; the system refuses another thread
+        later = seconds + WITHOUT_INTERPRETER_AFTER
+        faulthandler.dump_traceback_later(later, exit=True, file=standard_error.unblocked())
 
 
 def _left() -> float:
@@ -99,12 +114,17 @@ def _left() -> float:
 def _cut_off(seconds: float, code: int) -> None:
     time.sleep(seconds)
     with suppress(OSError):
-        os.write(2, CUT_OFF)
-    noting = threading.Thread(target=_act_last, daemon=True)
-    with suppress(RuntimeError):
-        noting.start()
-        noting.join(NOTED_WITHIN)
+        standard_error.write(CUT_OFF, within=NOTED_WITHIN)
+    noted = threading.Lock()
+    noted.acquire()
+    if start_thread(_note_exit, noted):
+        noted.acquire(timeout=NOTED_WITHIN)
     os._exit(code)
+
+
+def _note_exit(noted: threading.Lock) -> None:
+    _act_last()
+    noted.release()
 
 
 def _act_last() -> None:

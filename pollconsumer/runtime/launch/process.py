@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from pollconsumer.core.launcher.detection import Ancestor
@@ -88,7 +89,9 @@ def _executable(pid: int, command: tuple[str, ...]) -> str:
     except OSError:
         called = command[0].lstrip("-") if command else ""
         places = (Path(directory, called) for directory in SYSTEM_PATH)
-        path = next((place for place in places if place.exists()), Path(called)).resolve()
+        path = next(filter(os.path.exists, places), Path(called))
+        with suppress(OSError, RuntimeError):  # below a directory of another user's; a circle of links
+            path = path.resolve(strict=True)
     return path.name.removesuffix(" (deleted)")
 
 

@@ -1,7 +1,7 @@
 """Ends a process that exceeds its time: exit code 124, with every stack in the log.
 
-A thread does it, unless a handler holds the GIL; then faulthandler's C thread does, half a second later and with exit
-code 1, since it cannot set another.
+A thread does it, unless a handler holds the GIL, or the system refused the thread; then faulthandler's C thread does,
+half a second later and with exit code 1, since it cannot set another.
 """
 
 from __future__ import annotations
@@ -12,6 +12,9 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 
+from pollconsumer.runtime.launch import standard_error
+from pollconsumer.runtime.launch.threads import start_thread
+
 WITHOUT_INTERPRETER_AFTER = 0.5
 EXIT_CODE = 124
 
@@ -21,17 +24,18 @@ class Watchdog:
         """Strikes after ``seconds``, unless disarmed. ``last_act`` is called then, and returns the line above the
         stacks."""
         self._last_act = last_act
-        self._log = os.dup(2)  # a handler may close it
+        self._log = standard_error.unblocked()  # one of its own: a handler may close the other
         faulthandler.enable(file=self._log)  # a handler may crash in C
         self._disarmed = threading.Event()
         self._striking = threading.Lock()
         faulthandler.dump_traceback_later(seconds + WITHOUT_INTERPRETER_AFTER, exit=True, file=self._log)
-        threading.Thread(target=self._watch, args=(seconds,), name="watchdog", daemon=True).start()
+        start_thread(self._watch, seconds)
 
-    def disarm(self) -> None:
+    def disarm(self, instead: Callable[[], None] = faulthandler.cancel_dump_traceback_later) -> None:
+        """``instead`` sets another limit in its place."""
         with self._striking:
             self._disarmed.set()
-            faulthandler.cancel_dump_traceback_later()
+            instead()
 
     def _watch(self, seconds: float) -> None:
         if not self._disarmed.wait(seconds):

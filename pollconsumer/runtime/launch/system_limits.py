@@ -1,0 +1,28 @@
+"""Limits that the system sets to a process or its user, told by their names where one is met."""
+
+from __future__ import annotations
+
+from pollconsumer.core.errors import ConfigurationError
+
+NO_THREAD = "can't start new thread"
+"""How `threading` says that the system refuses another one: for lack of memory, or beyond the user's processes."""
+
+
+def met_by(error: BaseException) -> ConfigurationError | None:
+    """The error for a limit that was met; None if ``error`` is of another kind."""
+    if isinstance(error, MemoryError):
+        return _met("out of memory", "lower consumer.concurrency, or have handlers need less")
+    if isinstance(error, RuntimeError) and str(error) == NO_THREAD:
+        return _met(NO_THREAD, "lower consumer.concurrency")
+    if isinstance(error, BlockingIOError) and error.filename is None:  # of fork: no socket of ours raises it
+        return _met("cannot start a process", "stop others of this user")
+    return None
+
+
+def _met(what: str, fix: str) -> ConfigurationError:
+    import resource  # not needed otherwise
+
+    limits = {"-v": (resource.RLIMIT_AS, 1024), "-u": (resource.RLIMIT_NPROC, 1)}
+    soft = {option: (resource.getrlimit(which)[0], unit) for option, (which, unit) in limits.items()}
+    held = [f"ulimit {name} {limit // unit}" for name, (limit, unit) in soft.items() if limit != resource.RLIM_INFINITY]
+    return ConfigurationError(what, ", ".join(held) or "no limit of this process", f"raise the limit, {fix}")

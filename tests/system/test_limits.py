@@ -1,0 +1,120 @@
+"""From its first line to its end a launch stands under a limit, whatever hangs, and ends with a documented code."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TYPE_CHECKING, NamedTuple
+
+import pytest
+
+from tests.exits import PATCHED
+from tests.site import PATIENCE, Site
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+STARTS_WITHIN = """
+import time
+import pollconsumer.__main__ as command
+command.START_WITHIN = 3.0
+def sleep(*_):
+    time.sleep(600)
+def keep(*_):
+    import ctypes
+    mutex = ctypes.create_string_buffer(128)
+    for _ in range(2):
+        ctypes.PyDLL(None).pthread_mutex_lock(mutex)
+"""
+WINDOW = ["--timeout", "3s", "--min-margin", "500ms", "--estimated-duration", "1ms", "--grace", "1s"]
+
+
+class Phase(NamedTuple):
+    """Code before a launch begins, or of its module, and the codes with which it may end."""
+
+    before: str = ""
+    module: str = ""
+    codes: tuple[int, ...] = (124,)
+
+
+PHASES = {
+    "reading the configuration": Phase("from pollconsumer.interface.settings import load; load._content = HANG"),
+    "opening the log": Phase("from pollconsumer.interface import log_outputs; log_outputs._opened = HANG"),
+    "importing the user's modules": Phase(module="import time\ntime.sleep(600)\n"),
+    "standing down": Phase("from pollconsumer.runtime.launch.heartbeat import ForkedHeartbeat as H; H.stop = HANG"),
+    "functions of atexit": Phase(module="import atexit, time\natexit.register(time.sleep, 600)\n", codes=(0,)),
+}
+"""Where a launch hangs. What keeps the interpreter's lock is ended by faulthandler's thread, with 1."""
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    site = Site('[logs]\ntarget = "launch.log"\n', forks_launches=False)
+    yield site
+    site.close()
+
+
+def launched(site: Site, name: str, phase: Phase, hang: str) -> subprocess.Popen[str]:
+    script = STARTS_WITHIN + phase.before.replace("HANG", hang)
+    script += f"\nimport sys; sys.argv[1:] = {['run', '--until-empty', '--queue', name.split()[0], *WINDOW]!r}\n"
+    place = site.directory / name.replace(" ", "-") / hang
+    place.mkdir(parents=True)
+    (place / "config.toml").write_text('handlers = ["handlers"]\n[logs]\ntarget = "launch.log"\n')
+    (place / "handlers.py").write_text(f"from pollconsumer import PollConsumer\napp = PollConsumer()\n{phase.module}")
+    (place / PATCHED).write_text(f"{script}command.main()\n")
+    return subprocess.Popen(
+        [sys.executable, str(place / PATCHED)], cwd=place, env=site.environment, text=True, stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+
+
+@pytest.mark.ends_with(1)
+def test_a_launch_that_hangs_in_any_phase_ends_with_a_documented_code(site: Site) -> None:
+    running = {(name, "sleep"): launched(site, name, phase, "sleep") for name, phase in PHASES.items()}
+    running |= {(name, "keep"): launched(site, name, phase, "keep") for name, phase in PHASES.items() if phase.before}
+    said = {each: process.communicate(timeout=2 * PATIENCE)[1] for each, process in running.items()}
+    codes = {each: process.returncode for each, process in running.items()}
+    wanted = {(name, hang): PHASES[name].codes if hang == "sleep" else (1,) for name, hang in running}
+    wanted["standing down", "sleep"] = (1,)  # nothing but the last limit is left
+    assert {each: code for each, code in codes.items() if code not in wanted[each]} == {}, said
+    assert all("most recent call first" in said[each] for each, code in codes.items() if code)
+
+
+def test_a_launch_whose_memory_is_used_up_ends(site: Site) -> None:
+    (site.directory / "handlers.py").write_text(
+        "import resource\nfrom pathlib import Path\nfrom pollconsumer import PollConsumer\napp = PollConsumer()\n"
+        "@app.handler\n"
+        "def use_up():\n"
+        "    pages = int(Path('/proc/self/statm').read_text().split()[0])\n"
+        "    resource.setrlimit(resource.RLIMIT_AS, ((pages + LEFT) * 4096, resource.RLIM_INFINITY))\n"
+        "    kept = []\n"
+        "    try:\n"
+        "        while True:\n"
+        "            kept.append(bytearray(4096))\n"
+        "    except MemoryError:\n"
+        "        app.kept = kept\n"
+    )
+    module = (site.directory / "handlers.py").read_text()
+    for left in (0, 16, 64, 256):
+        (site.directory / "handlers.py").write_text(module.replace("LEFT", str(left)))
+        site.enqueue("use_up")
+        done = site.command("run", "--max-messages", "1", "--concurrency", "4", *WINDOW)
+        assert done.returncode in (0, 1, 69, 75, 78, 124), (left, done)
+
+
+def test_a_log_that_is_not_read_ends_no_launch_and_blames_no_message(site: Site) -> None:
+    (site.directory / "config.toml").write_text('handlers = ["handlers"]\n')
+    (site.directory / "handlers.py").write_text(
+        "import logging\nfrom pollconsumer import PollConsumer\napp = PollConsumer()\n"
+        "@app.handler\ndef say():\n    for _ in range(200):\n        logging.warning('x' * 1000)\n"
+    )
+    message = site.enqueue("say")
+    command = [sys.executable, "-m", "pollconsumer", "run", "--until-empty"]
+    launch = subprocess.Popen(
+        command, cwd=site.directory, env=site.environment, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL
+    )
+    assert launch.wait(PATIENCE) == 0  # nobody reads what it says
+    assert launch.stderr is not None
+    launch.stderr.close()
+    status = site.json("status", message)
+    assert (status["state"], status["attempts"]) == ("completed", 1)
