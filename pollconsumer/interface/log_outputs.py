@@ -14,11 +14,14 @@ from typing import Any
 from pollconsumer.core.errors import CannotCreate, PermissionDenied
 from pollconsumer.core.notation.instants import iso_of
 from pollconsumer.interface import logs
+from pollconsumer.interface.named_files import open_plain
 from pollconsumer.interface.settings.model import LogsSettings
 
 PRIORITIES = {"critical": 2, "error": 3, "warning": 4, "info": 6, "debug": 7}
 """Of syslog, by level: systemd reads them from the beginning of a line."""
 SYSLOG = "/dev/log"
+LOG_MODE = 0o644
+"""Of a new file; the umask may take more away."""
 ABOUT_TARGET = logs.about("logs.target", kind=logs.STANDING)
 
 
@@ -77,7 +80,11 @@ def _opened(target: str, directory: Path) -> logging.Handler:
     handler: logging.Handler
     path = Path(SYSLOG) if target == "syslog" else directory / Path(target).expanduser()
     try:
-        handler = SysLogHandler(SYSLOG) if target == "syslog" else WatchedFileHandler(path, encoding="utf-8")
+        if target == "syslog":
+            handler = SysLogHandler(SYSLOG)
+        else:
+            os.close(open_plain(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, LOG_MODE))
+            handler = WatchedFileHandler(path, encoding="utf-8")
     except PermissionError:
         raise PermissionDenied("logs.target", path, "permission denied: let this user write it") from None
     except OSError as error:

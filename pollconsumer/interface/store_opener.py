@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pollconsumer.core.errors import ConfigurationError
 from pollconsumer.interface.logs import tell_of_store, warn_of_store
+from pollconsumer.interface.named_files import open_plain
 from pollconsumer.interface.settings.model import Settings
 from pollconsumer.runtime.own_files import OwnFiles
 from pollconsumer.runtime.store_opener import EMBEDDED, StoreOpener
+from pollconsumer.store.connecting.address import TLS_FILES
 from pollconsumer.store.producer import Producer
 
 if TYPE_CHECKING:
@@ -35,12 +40,28 @@ def producer_of(settings: Settings, wire: Wire) -> Producer:
     return StrictProducer(wire, settings.namespace, strict)
 
 
+def _refuse_odd_files(store: str) -> None:
+    """ConfigurationError for what is no plain file, which TLS would wait for; what is missing it tells itself."""
+    from urllib.parse import parse_qs, urlsplit
+
+    for option, (path, *_) in parse_qs(urlsplit(store).query).items():
+        if option in TLS_FILES and option != "ssl_ca_path":
+            try:
+                os.close(open_plain(Path(path)))
+            except (FileNotFoundError, PermissionError):
+                continue
+            except OSError as error:
+                raise ConfigurationError(f"store: {option}", path, f"{error.strerror}: name a file") from None
+
+
 def opener_of(
     settings: Settings, files: OwnFiles | None = None, warn: Callable[[str], None] = warn_of_store
 ) -> StoreOpener:
     """An opener of connections, which opens nothing yet. ``files`` replace those of the settings; ``warn`` is told of
     what is doubtful about the store."""
     files = files or settings.state_files()
+    if "ssl_" in settings.store:
+        _refuse_odd_files(settings.store)
     return StoreOpener(
         settings.store,
         settings.namespace,

@@ -63,7 +63,7 @@ def test_pages_of_what_is_gone_are_removed_and_files_of_others_stay(wire: Wire, 
     (tmp_path / "message-mine.html").write_text("mine")
     RedisStore(wire, NAMESPACE).enqueue([message("a", delay=HOUR)])
     write_pages(read, tmp_path)
-    assert "message-mail-a.html" in names(tmp_path)
+    assert "message-mail~a.html" in names(tmp_path)
     wire.command("FLUSHALL")
     write_pages(read, tmp_path)
     assert names(tmp_path) == {"index.html", "style.css", "icon.svg", LIST, "message-mine.html"}
@@ -107,7 +107,7 @@ def test_pages_are_replaced_whole_the_first_one_last(
     assert (tmp_path / "index.html").read_bytes() == before
     assert names(tmp_path) == {"index.html", "style.css", "icon.svg", LIST}
     write_pages(read, tmp_path)
-    assert "message-mail-a.html" in (tmp_path / "index.html").read_text()
+    assert "message-mail~a.html" in (tmp_path / "index.html").read_text()
 
 
 def test_what_a_killed_writer_left_is_removed(read: Reading, tmp_path: Path) -> None:

@@ -96,7 +96,7 @@ def test_a_text_file_that_cannot_be_written_is_an_error_of_a_line(site: Site) ->
     assert done.returncode == 73
     assert done.stderr == (
         "pollconsumer: error: text file: nowhere/queue.prom; "
-        "No such file or directory: name one in a directory that exists\n"
+        "No such file or directory: name a file in a directory that exists\n"
     )
 
 

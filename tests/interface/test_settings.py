@@ -279,7 +279,7 @@ def test_a_directory_for_a_file_is_refused(place: Path) -> None:
 
 def test_a_file_that_may_not_be_read_is_a_matter_of_permission(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (place / "config.toml").touch()
-    monkeypatch.setattr(Path, "read_bytes", mock.Mock(side_effect=PermissionError(13, "Permission denied")))
+    monkeypatch.setattr(os, "open", mock.Mock(side_effect=PermissionError(13, "Permission denied")))
     with pytest.raises(PermissionDenied, match="permission denied") as caught:
         load_settings()
     assert caught.value.exit_code == 77
@@ -295,7 +295,7 @@ def test_a_pipe_is_refused_since_it_can_be_read_but_once() -> None:
     read_end, write_end = os.pipe()
     os.write(write_end, b'namespace = "x"')
     os.close(write_end)
-    with pytest.raises(ConfigurationError, match="not a regular file"):
+    with pytest.raises(ConfigurationError, match="is a pipe, not a plain file"):
         load_settings(Path(f"/dev/fd/{read_end}"))
     os.close(read_end)
     assert load_settings(Path(os.devnull)) == Settings(directory=Path("/dev"), config=Path(os.devnull))

@@ -165,12 +165,15 @@ def test_a_file_that_cannot_be_opened_is_an_error_of_a_line(site: Site) -> None:
 
 
 def test_a_file_that_cannot_be_written_is_a_warning_that_is_damped_and_no_failure(site: Site) -> None:
-    said = []
+    said, log = [], site.directory / "launch.log"
+    log.write_bytes(b"\n" * 60_000)
+    with (site.directory / "handlers.py").open("a") as module:
+        module.write("import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))\n")
     for _ in range(3):
-        done = site.command("run", "--until-empty", POLLCONSUMER_LOGS__TARGET="/dev/full")
+        done = site.command("run", "--until-empty", POLLCONSUMER_LOGS__TARGET="launch.log")
         assert done.returncode == 0
         said += done.stderr.splitlines()
-    assert said[0] == "pollconsumer: warning: logs.target: /dev/full; No space left on device: lines are lost"
+    assert said[0] == f"pollconsumer: warning: logs.target: {log}; File too large: lines are lost"
     assert [line.startswith(f"{said[0]} (2 launches in ") for line in said[1:]] == [True]
 
 

@@ -16,6 +16,7 @@ from pollconsumer.core.notation.timespan import YEAR, format_duration
 from pollconsumer.interface.cli import kinds
 from pollconsumer.interface.cli.flags import Flag
 from pollconsumer.interface.cli.kinds import Text, duration
+from pollconsumer.interface.named_files import named_path
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -169,5 +170,6 @@ def _due_time(text: str) -> int:
 
 
 DUE_TIME = Value(Text("time", _due_time))
+NAMED_PATH = Value(Text("path", named_path))
 CRON, MEMORY_SIZE = Value(kinds.CRON), Value(kinds.BYTES)
 QUEUE_NAME, HANDLER_NAME, RECURRENCE_NAME = QueueName(), HandlerName(), RecurrenceName()

@@ -83,7 +83,10 @@ def _publish(directory: Path, contents: Mapping[str, bytes]) -> None:
                     f"pages: {name} in", directory, "it is not ours: remove it, or name an empty directory"
                 )
         for left in directory.glob(f"{UNFINISHED}*"):
-            shutil.rmtree(left)
+            if left.is_dir() and not left.is_symlink():
+                shutil.rmtree(left)
+            else:
+                left.unlink()
         unfinished = directory / f"{UNFINISHED}{os.getpid()}"
         unfinished.mkdir()
         try:

@@ -10,6 +10,8 @@ from pollconsumer.core.lifecycle import State
 from pollconsumer.core.notation.digests import sha256
 
 STYLE, ICON = "style.css", "icon.svg"
+SEPARATOR = "~"
+"""Between names, which cannot have it: as they are, in a file's name."""
 _AS_IT_IS = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,99}")
 LONGEST_NAME = 1000
 """Characters of an id or a name that has a page."""
@@ -83,5 +85,5 @@ def _query(page: str, **values: object) -> str | None:
 def _file(kind: str, *names: str) -> str:
     """A digest takes the place of a name that is none for a file, or whose letters a file system may confuse."""
     plain = all(_AS_IT_IS.fullmatch(name) and name == name.lower() for name in names)
-    named = "-".join(names) if plain else sha256("\n".join(names).encode("utf-8", "replace"))[:32]
+    named = SEPARATOR.join(names) if plain else sha256("\n".join(names).encode("utf-8", "replace"))[:32]
     return f"{kind}-{named}.html"

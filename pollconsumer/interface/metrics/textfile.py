@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from pollconsumer.core.errors import CannotCreate, PermissionDenied
+from pollconsumer.interface.named_files import refuse_to_replace
 
 READABLE = 0o644
 """The file's mode: its collector is another user."""
@@ -16,9 +17,11 @@ def write_textfile(path: Path, text: str) -> None:
     """Replace the file: a collector reads it whole, before or after. CannotCreate, PermissionDenied."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
+        refuse_to_replace(path)
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, READABLE)
         try:
             with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                os.fchmod(descriptor, READABLE)  # whatever the umask
                 file.write(text)
             draft.replace(path)
         except BaseException:
@@ -28,4 +31,4 @@ def write_textfile(path: Path, text: str) -> None:
     except PermissionError:
         raise PermissionDenied("text file", path, "permission denied: let this user write its directory") from None
     except OSError as error:
-        raise CannotCreate("text file", path, f"{error.strerror}: name one in a directory that exists") from None
+        raise CannotCreate("text file", path, f"{error.strerror}: name a file in a directory that exists") from None

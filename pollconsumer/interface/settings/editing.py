@@ -27,7 +27,10 @@ def edit_consumer(settings: Settings, values: Mapping[str, float | int | str], r
             raise ConfigurationError(name, given, "it overrides the file: unset it, and apply again")
     validate(replace(settings, consumer=replace(settings.consumer, **read)))
     path = settings.config.resolve()
-    _replace(path, _edited(path.read_bytes().decode(), values).encode())
+    text = path.read_bytes().decode()
+    ends = "\r\n" if "\r\n" in text else "\n"
+    edited = _edited(text.replace("\r\n", "\n"), values).replace("\n", ends)
+    _replace(path, edited.encode())
     return settings.config
 
 

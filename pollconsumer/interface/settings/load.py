@@ -21,6 +21,7 @@ from pollconsumer.core.errors import ConfigurationError, PermissionDenied
 from pollconsumer.core.notation.digests import sha256
 from pollconsumer.core.notation.redaction import redacted
 from pollconsumer.interface.logs import log
+from pollconsumer.interface.named_files import open_plain
 from pollconsumer.interface.settings.model import CONFIG_VARIABLE, PLACE, PREFIX, SECTIONS, TABLES, VERSION, Settings
 from pollconsumer.interface.settings.rules import check_strict, validate
 from pollconsumer.interface.settings.writable import refuse_writable_file
@@ -129,7 +130,7 @@ def _find(config: Path | None, variables: Mapping[str, str]) -> tuple[Path | Non
     except OSError as error:
         raise ConfigurationError("current directory", error.strerror, "start in one that exists") from None
     try:
-        content = path.read_bytes()
+        content = _content(path)
         if variables.get(TRUST_VARIABLE, "").lower() != TRUSTED:
             refuse_writable_file(path)
         return path, content
@@ -143,6 +144,18 @@ def _find(config: Path | None, variables: Mapping[str, str]) -> tuple[Path | Non
         raise PermissionDenied("configuration file", path, "permission denied: let this user read it") from None
     except OSError as error:
         raise ConfigurationError("configuration file", path, str(error.strerror)) from None
+
+
+def _content(path: Path) -> bytes:
+    """OSError, also for what is no plain file, but for the one that is always empty."""
+    try:
+        descriptor = open_plain(path)
+    except OSError:
+        if path.samefile(os.devnull):
+            return b""
+        raise
+    with os.fdopen(descriptor, "rb") as file:
+        return file.read()
 
 
 def _assemble(values: dict[str, Any], path: Path | None) -> Settings:

@@ -18,7 +18,7 @@ from pollconsumer.interface.assembly.handlers import load_handlers
 from pollconsumer.interface.assembly.launches import served_queues
 from pollconsumer.interface.cli.group import current_settings
 from pollconsumer.interface.cli.output import print_line, print_lines, print_notice
-from pollconsumer.interface.cli.types import CRON, Once
+from pollconsumer.interface.cli.types import CRON, NAMED_PATH, Once
 from pollconsumer.interface.logs import log
 from pollconsumer.interface.platform_files.installation import EVERY_MINUTE, STORE, File, Installation
 from pollconsumer.interface.platform_files.platforms import PLATFORMS, files_of
@@ -39,13 +39,20 @@ LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 @click.command()
 @click.argument("platform", type=click.Choice(PLATFORMS))
-@click.option("--write", "directory", cls=Once, metavar="DIR", help="Write the files there instead of printing them.")
+@click.option(
+    "--write",
+    "directory",
+    cls=Once,
+    type=NAMED_PATH,
+    metavar="DIR",
+    help="Write the files there instead of printing them.",
+)
 @click.option("--force", is_flag=True, help="With --write: replace files that differ.")
 @click.option(
     "--schedule", cls=Once, type=CRON, help="When the platform launches, else consumer.schedule or each minute."
 )
 @click.option("--image", cls=Once, metavar="NAME", help="The image of kubernetes, keda and docker.")
-def init(platform: str, directory: str | None, force: bool, schedule: str | None, image: str | None) -> None:
+def init(platform: str, directory: Path | None, force: bool, schedule: str | None, image: str | None) -> None:
     """Print the files that a platform needs to launch this configuration, or write them.
 
     PLATFORM is cron, systemd, kubernetes, keda, azure (App Service on Linux), docker or github.
@@ -58,10 +65,10 @@ def init(platform: str, directory: str | None, force: bool, schedule: str | None
     if directory is None:
         _print(files)
     else:
-        _write(files, Path(directory), force=force)
+        _write(files, directory, force=force)
 
 
-def _installation(platform: str, schedule: str | None, image: str | None, directory: str | None) -> Installation:
+def _installation(platform: str, schedule: str | None, image: str | None, directory: Path | None) -> Installation:
     settings = current_settings()
     for problem in _problems(platform, settings):
         log.warning("%s", problem)
@@ -81,7 +88,7 @@ def _installation(platform: str, schedule: str | None, image: str | None, direct
         data_home=data.parent if data and data.parent != home / ".local" / "share" else None,
         read=(Path(sys.base_prefix),),
         image=image,
-        written_to=None if directory is None else Path(directory).absolute(),
+        written_to=None if directory is None else directory.absolute(),
     )
 
 

@@ -12,7 +12,7 @@ from pollconsumer.core.errors import ConfigurationError, UsageError
 from pollconsumer.interface.cli.group import current_settings
 from pollconsumer.interface.cli.opened import opened
 from pollconsumer.interface.cli.output import print_line
-from pollconsumer.interface.cli.types import Once
+from pollconsumer.interface.cli.types import NAMED_PATH, Once
 from pollconsumer.interface.settings.model import Settings
 
 EXTRA = {"served": ("jinja2", "starlette", "uvicorn"), "written": ("jinja2",)}
@@ -23,9 +23,7 @@ EXTRA = {"served": ("jinja2", "starlette", "uvicorn"), "written": ("jinja2",)}
 @click.option("--host", cls=Once, default="127.0.0.1", show_default=True, help="Address to listen at.")
 @click.option("--port", cls=Once, type=click.IntRange(0, 65535), default=8080, show_default=True, help="0: any.")
 @click.option("--allow-actions", is_flag=True, help="Let who has the token redrive, cancel, pause, resume, trigger.")
-@click.option(
-    "--static", "directory", cls=Once, type=click.Path(path_type=Path), metavar="DIR", help="Write the pages as files."
-)
+@click.option("--static", "directory", cls=Once, type=NAMED_PATH, metavar="DIR", help="Write the pages as files.")
 def dashboard(host: str, port: int, allow_actions: bool, directory: Path | None) -> None:
     """Web pages about launches, queues, recurrences, dead letters. Prints their address, and serves them until Ctrl-C.
 

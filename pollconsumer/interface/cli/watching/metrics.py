@@ -13,7 +13,7 @@ from pollconsumer.core.errors import UsageError
 from pollconsumer.interface.cli.kinds import Text
 from pollconsumer.interface.cli.opened import opened
 from pollconsumer.interface.cli.output import print_lines
-from pollconsumer.interface.cli.types import Once, Value
+from pollconsumer.interface.cli.types import NAMED_PATH, Once, Value
 from pollconsumer.interface.metrics.collecting import metrics_of
 from pollconsumer.interface.metrics.exposition import lines_of
 from pollconsumer.interface.metrics.textfile import write_textfile
@@ -35,7 +35,7 @@ def _address(text: str) -> Address:
 
 
 @click.command()
-@click.option("--textfile", cls=Once, type=click.Path(path_type=Path), help="Write them to this file, atomically.")
+@click.option("--textfile", cls=Once, type=NAMED_PATH, help="Write them to this file, atomically.")
 @click.option(
     "--serve",
     cls=Once,

@@ -1,0 +1,104 @@
+"""Whatever stands where a user names a file: one clear line and a documented code; nothing hangs, nothing is lost."""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+from typing import TYPE_CHECKING, NamedTuple
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.site import Site
+
+
+def listen_at(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(path))
+
+
+PLACES: dict[str, Callable[[Path], object]] = {
+    "a pipe": os.mkfifo,
+    "a device": lambda path: path.symlink_to("/dev/zero"),
+    "a socket": listen_at,
+    "a directory": lambda path: path.mkdir(),
+    "a link to nothing": lambda path: path.symlink_to("nowhere/at/all"),
+    "nothing": lambda _: None,
+}
+"""What stands at a path."""
+
+
+class Named(NamedTuple):
+    """A command that is given a path: as ``{}`` in an option, or by a variable."""
+
+    arguments: tuple[str, ...]
+    variable: str = ""
+    refuses: frozenset[str] = frozenset(PLACES) - {"nothing"}
+    code: frozenset[int] = frozenset({73, 78})
+
+
+ALL = frozenset(PLACES)
+NAMED = {
+    "--config": Named(("--config", "{}", "status"), refuses=ALL),
+    "POLLCONSUMER_CONFIG": Named(("status",), "POLLCONSUMER_CONFIG", refuses=ALL),
+    "a launch's --config": Named(("run", "--until-empty", "--config", "{}"), refuses=ALL),
+    "logs.target": Named(("run", "--until-empty"), "POLLCONSUMER_LOGS__TARGET"),
+    "ssl_ca_certs": Named(
+        ("--store", "rediss://127.0.0.1:1?ssl_ca_certs={}", "status"), refuses=ALL, code=frozenset({69, 78})
+    ),
+    "--textfile": Named(("metrics", "--textfile", "{}")),
+    "dashboard --static": Named(("dashboard", "--static", "{}"), refuses=ALL - {"nothing", "a directory"}),
+    "init --write": Named(("init", "cron", "--write", "{}"), refuses=ALL - {"nothing", "a directory"}),
+    "--ndjson": Named(("enqueue", "--ndjson", "{}"), refuses=ALL - {"a pipe", "a device"}, code=frozenset({2, 65})),
+    "store import": Named(("store", "import", "{}"), refuses=ALL - {"a pipe", "a device"}, code=frozenset({65})),
+}
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_whatever_stands_at_a_path_is_refused_in_one_line_and_nothing_hangs(site: Site, name: str) -> None:
+    named = NAMED[name]
+    for kind in sorted(named.refuses):
+        path = site.directory / kind.replace(" ", "-")
+        PLACES[kind](path)
+        variables = {named.variable: str(path)} if named.variable else {}
+        done = site.command(*(word.replace("{}", str(path)) for word in named.arguments), **variables)
+        assert done.returncode in named.code, (kind, done)
+        assert done.stderr.startswith("pollconsumer: error: "), kind
+        assert done.stderr.count("\n") == 1, (kind, done.stderr)
+
+
+@pytest.mark.parametrize("option", ["--textfile", "--static", "--write"])
+def test_an_empty_path_is_refused(site: Site, option: str) -> None:
+    command = {"--textfile": ["metrics"], "--static": ["dashboard"], "--write": ["init", "cron"]}[option]
+    done = site.command(*command, option, "")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"pollconsumer: error: {option}: ")
+
+
+@pytest.mark.parametrize("mask", [0o077, 0o000])
+def test_files_of_ours_have_the_mode_that_is_promised_whatever_the_umask(site: Site, mask: int) -> None:
+    before = os.umask(mask)
+    try:
+        launched = site.command_from_the_start("run", "--until-empty", POLLCONSUMER_LOGS__TARGET="launch.log")
+        again = site.command_from_the_start("run", "--until-empty", POLLCONSUMER_LOGS__TARGET="launch.log")
+        written = site.command_from_the_start("metrics", "--textfile", "queue.prom")
+    finally:
+        os.umask(before)
+    assert [each.returncode for each in (launched, again, written)] == [0, 0, 0], again.stderr
+    modes = {name: stat.S_IMODE((site.directory / name).stat().st_mode) for name in ("queue.prom", "launch.log")}
+    assert modes == {"queue.prom": 0o644, "launch.log": 0o644 & ~mask}
+    compiled = [stat.S_IMODE(each.stat().st_mode) for each in (site.directory / "__pycache__").rglob("*")]
+    assert all(not mode & stat.S_IWOTH for mode in compiled)
+
+
+def test_a_text_file_that_is_a_link_keeps_what_it_leads_to(site: Site) -> None:
+    (site.directory / "kept").write_text("kept")
+    (site.directory / "queue.prom").symlink_to("kept")
+    done = site.command("metrics", "--textfile", "queue.prom")
+    assert done.returncode == 73
+    assert "is a link, not a plain file" in done.stderr
+    assert (site.directory / "kept").read_text() == "kept"
