@@ -63,7 +63,8 @@ def commands() -> str:
 
 
 def _helps(command: click.Command, name: str) -> Iterator[tuple[str, str]]:
-    context = click.Context(command, info_name=name, max_content_width=WIDTH, terminal_width=WIDTH)
+    widths: dict[str, Any] = {"max_content_width": WIDTH, "terminal_width": WIDTH}
+    context = click.Context(command, info_name=name, **widths, **group.context_settings)
     yield name, command.get_help(context)
     if isinstance(command, click.Group):
         for each in command.list_commands(context):

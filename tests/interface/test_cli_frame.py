@@ -139,6 +139,18 @@ def test_a_usage_that_cannot_be_meant_is_one_line_and_code_2(
     assert "; " in err
 
 
+@pytest.mark.usefixtures("doing")
+def test_verbosity_and_help_are_asked_for_before_and_after_a_command(run: Callable[..., tuple[int, str, str]]) -> None:
+    for arguments, level in ((["-v", "example"], 20), (["example", "-vv"], 10), (["example", "-q"], 40)):
+        assert run(*arguments)[0] == 0
+        assert logs.log.level == level, arguments
+    assert run("-v", "example", "-q") == (2, "", f"{LINE}-q: -v; give one of them\n")
+    shown = run("example", "--help")
+    assert shown[0] == 0
+    assert run("example", "-h") == run("help", "example") == shown
+    assert run("help") == run("-h") == run("--help")
+
+
 @pytest.mark.parametrize(
     ("arguments", "name", "value"),
     [

@@ -209,7 +209,8 @@ def test_a_printed_settings_object_does_not_show_the_store() -> None:
         ('[consumer]\nschedule = "* * * *"', "consumer.schedule: * * * *; four fields, need five"),
         ('[consumer]\nschedule = "0 * * * * *"', "six fields, need five"),
         ('[mover]\nschedule = "*/0 * * * *"', "mover.schedule: */0 * * * *; minute step must be 1 or more, field 1"),
-        ('[mover]\nschedule = "* 5-1 * * *"', "hour has a reversed range, field 2"),
+        ('[mover]\nschedule = "* 5-1 * * *"', "hour has a reversed range: write 5,1 or two ranges, field 2"),
+        ('[mover]\nschedule = "0 0 * * sat-sun"', "day of week has a reversed range: write sat,sun or two ranges"),
         ('[consumer]\nschedule = "@reboot"', "consumer.schedule: @reboot; @ names are not supported here"),
         ('[consumer]\nschedule = "0 0 30 2 *"', "no such day ever comes"),
         (
@@ -217,6 +218,7 @@ def test_a_printed_settings_object_does_not_show_the_store() -> None:
             "store: http://h; use embedded, redis://, rediss://, unix://, redis+sentinel:// or redis+cluster://",
         ),
         ('store = "redis"', "store: redis; use embedded"),
+        ('store = "REDIS://h"', "store: REDIS://h; write redis:// in small letters"),
         ('store = "redis+sentinel://h"', "store: redis+sentinel://h; name the service after the Sentinels"),
         ('store = "redis+cluster://h1,h2:0"', "the port must be 1-65535"),
         ('store = "redis+cluster://h1,h2/1"', "a cluster has no numbered databases"),

@@ -112,6 +112,7 @@ def test_a_handler_does_not_wait_for_the_monitor(site: Site, monitor: Monitor) -
     assert monitor.paths == ["/start", "/0"]
 
 
+@pytest.mark.ends_with(1)  # doctor finds the dead letter
 def test_the_url_is_shown_nowhere(site: Site, monitor: Monitor) -> None:
     add(site, "nightly", "fatal", monitor)
     said = [drained(site), site.command("-vv", "run", "--until-empty", **DIALECT).stderr]

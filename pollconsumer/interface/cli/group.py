@@ -47,6 +47,8 @@ COMMANDS = {
     "completion": ("completion:completion", "Completion for bash, zsh or fish."),
 }
 """Command → module in this package, attribute, and help in the list of commands."""
+VERBOSITY = {"-v": "verbosity", "-q": "quiet"}
+"""Allowed before and after every command."""
 
 
 class Commands(click.Group):
@@ -77,10 +79,28 @@ def _complete(command: click.Command, path: str) -> None:
         kind = flag.kind and type_of(flag.kind)
         option = Once([flag.flag], type=kind, hidden=True, expose_value=False, callback=_take_common_option)
         command.params.append(option)
+    for letter, counted in (("-v", True), ("-q", False)):
+        given: dict[str, Any] = {"count": True} if counted else {"is_flag": True}
+        names = [letter, VERBOSITY[letter]]
+        command.params.append(click.Option(names, hidden=True, expose_value=False, callback=_speak, **given))
     command.epilog = below_options(path)
     if isinstance(command, click.Group):
         for name, inner in command.commands.items():
             _complete(inner, f"{path} {name}")
+
+
+def _speak(context: click.Context, option: click.Parameter, value: int) -> None:
+    given = context.find_root().params
+    if value:
+        assert option.name is not None
+        given[option.name] = value
+        _set_verbosity(given["verbosity"], quiet=given["quiet"])
+
+
+def _set_verbosity(verbosity: int, *, quiet: bool) -> None:
+    if quiet and verbosity:
+        raise UsageError("-q", "-v", "give one of them")
+    set_verbosity(verbosity, quiet=quiet)
 
 
 def _take_common_option(context: click.Context, option: click.Parameter, value: str | None) -> None:
@@ -92,16 +112,19 @@ def _take_common_option(context: click.Context, option: click.Parameter, value: 
         given[option.name] = value
 
 
-@click.group(cls=Commands, no_args_is_help=False, epilog=below_options(""))
+@click.group(
+    cls=Commands,
+    no_args_is_help=False,
+    epilog=below_options(""),
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @declared(COMMON)
 @click.option("-v", "verbosity", count=True, help="Log more; -vv for everything.")
 @click.option("-q", "quiet", is_flag=True, help="Log errors only.")
 @click.version_option(VERSION, message="%(prog)s %(version)s")
 def group(config: str | None, store: str | None, namespace: str | None, verbosity: int, quiet: bool) -> None:  # noqa: ARG001  # current_settings
     """The job queue for places that only give you cron."""
-    if quiet and verbosity:
-        raise UsageError("-q", "-v", "give one of them")
-    set_verbosity(verbosity, quiet=quiet)
+    _set_verbosity(verbosity, quiet=quiet)
 
 
 def current_settings() -> Settings:
@@ -121,6 +144,8 @@ def invoke(arguments: Sequence[str]) -> int:
         from pollconsumer.interface.cli.completion import complete
 
         return complete(group, instruction)
+    if [*arguments][:1] == ["help"]:
+        arguments = [*arguments[1:], "--help"]
     try:
         with group.make_context("pollconsumer", [*arguments]) as context:
             code = group.invoke(context)

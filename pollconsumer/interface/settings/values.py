@@ -88,7 +88,7 @@ def check_store(url: str) -> None:
             check_store(each)
         return
     if not separator or scheme not in SCHEMES:
-        raise ValueError(STORE_RULE)
+        raise ValueError(STORE_RULE if scheme == scheme.lower() else f"write {scheme.lower()}:// in small letters")
     try:
         parts = urlsplit(url)
         port_fits = scheme == "unix" or parts.port != 0
@@ -120,12 +120,17 @@ def check_cron(expression: str) -> None:
         count = COUNTS[len(parts)] if len(parts) < len(COUNTS) else str(len(parts))
         raise ValueError(f"{count} field{'' if len(parts) == 1 else 's'}, need five")
     for index, (part, (name, values)) in enumerate(zip(parts, CRON_FIELDS, strict=True)):
-        alone = ["*"] * len(CRON_FIELDS)
-        alone[index] = part
-        if not _is_cron(alone):
-            raise ValueError(f"{_cron_reason(part, name, values)}, field {index + 1}")
+        if not _is_field(part, index):
+            raise ValueError(f"{_cron_reason(part, name, values, index)}, field {index + 1}")
     if not _is_cron(parts):
         raise ValueError("no such day ever comes")
+
+
+def _is_field(part: str, index: int) -> bool:
+    """Whether it is valid where the other fields leave everything open."""
+    parts = ["*"] * len(CRON_FIELDS)
+    parts[index] = part
+    return _is_cron(parts)
 
 
 def _is_cron(parts: list[str]) -> bool:
@@ -141,14 +146,14 @@ def _is_cron(parts: list[str]) -> bool:
     return next(ahead, None) is not None
 
 
-def _cron_reason(part: str, name: str, values: str) -> str:
+def _cron_reason(part: str, name: str, values: str, index: int) -> str:
     for term in part.split(","):
         spans, _, step = term.partition("/")
         if step.isdecimal() and int(step) == 0:
             return f"{name} step must be 1 or more"
         first, dash, last = spans.partition("-")
-        if dash and first.isdecimal() and last.isdecimal() and int(last) < int(first):
-            return f"{name} has a reversed range"
+        if dash and _is_field(first, index) and _is_field(last, index) and not _is_field(spans, index):
+            return f"{name} has a reversed range: write {first},{last} or two ranges"
     return f"{name} must be {values}"
 
 

@@ -13,6 +13,8 @@ from pollconsumer.runtime.handling.arguments import BadArguments
 
 _OURS = str(Path(__file__).parents[2] / "_")[:-1]
 MAX_TRACE_CHARACTERS = 4000
+MOST_OF_GROUP = 3
+"""Errors of a group that its text has."""
 
 
 class Outcome(NamedTuple):
@@ -67,4 +69,6 @@ def describe(error: BaseException) -> str:
     text = text_of(error)
     if not isinstance(error, Malformed | BadArguments):
         text = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    if isinstance(error, BaseExceptionGroup):
+        text = f"{text}: {'; '.join(map(describe, error.exceptions[:MOST_OF_GROUP]))}"
     return text.encode("utf-8", "backslashreplace").decode()

@@ -275,4 +275,5 @@ def _now_ms() -> int:
 
 
 def _ahead(moment: datetime, now: int) -> str:
-    return format_duration(moment.timestamp() - now / 1000)
+    seconds = moment.timestamp() - now / 1000
+    return format_duration(seconds) if seconds >= 0 else f"{format_duration(-seconds)} ago"
