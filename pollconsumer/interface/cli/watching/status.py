@@ -191,11 +191,9 @@ def queues_table(queues: Sequence[QueueCounts]) -> None:
 
 def _print_overview(overview: Overview, launches: list[dict[str, Any]]) -> None:
     queues_table(overview.queues)
-    seen = overview.mover_seen_seconds_ago
-    if overview.overdue and (seen is None or seen > MOVER_MISSING_AFTER):
-        ago = "never seen" if seen is None else f"last seen {format_duration(seen)} ago"
+    if overdue := _unattended(overview):
         print_line()
-        print_line(f"{overview.overdue} overdue: no mover runs ({ago}); launch 'pollconsumer move' every minute")
+        print_line(f"overdue, and no launch is there: {', '.join(overdue)}; launch 'pollconsumer run' every minute")
     if overview.unreachable:
         print_line()
         print_line(f"not shown, since their node of the cluster is lost: {', '.join(overview.unreachable)}")
@@ -208,6 +206,15 @@ def _print_overview(overview: Overview, launches: list[dict[str, Any]]) -> None:
     if launches:
         print_line()
         ledger_table(launches, overview.now)
+
+
+def _unattended(overview: Overview) -> list[str]:
+    """Queues with overdue messages that nobody promotes, with how many; none while a mover is there, or lately was."""
+    seen = overview.mover_seen_seconds_ago
+    if seen is not None and seen <= MOVER_MISSING_AFTER:
+        return []
+    served = {queue for lease in overview.leases for queue in lease["queues"]}
+    return [f"{each.overdue} in {each.name}" for each in overview.queues if each.overdue and each.name not in served]
 
 
 def _span(seconds: float | None) -> str | None:
