@@ -1,5 +1,7 @@
 """The Lua scripts, one file per operation. A header binds KEYS to words, and names the parts that the script NEEDS.
 
+A function may use sixty names of what is around it. So keys that are RARELY used stand in the text by their numbers.
+
 A line ``-- PART name`` is replaced by the text of that part, which never stands in a loop, since the functions that it
 calls are made there. ``-- EXPECT words`` is replaced by a read of each key by a command of its type: Redis does not
 roll back a failed script, so a key of another type must end it before anything has changed.
@@ -18,14 +20,14 @@ from pollconsumer.store.keyspace import QUEUE_KEYS
 
 _DIRECTORY = Path(__file__).parent / "lua"
 # Each begins with a literal or a class of characters, which the search skips to: ten times faster than from a boundary.
-_HEADER = re.compile(r"-- (KEYS|NEEDS) (.+)\n")
+_HEADER = re.compile(r"-- (KEYS|NEEDS|RARELY) (.+)\n")
 _PART = re.compile(r"-- PART (\w+)(?=\n)")
 _EXPECT = re.compile(r"-- EXPECT (.+)")
 _CONSTANTS = re.compile(r"\nlocal ([A-Z][A-Z0-9_]*(?:, [A-Z][A-Z0-9_]*)*) = ([^\n]*?)(?:  --.*)?(?=\n)")
 _NAME = re.compile(r"([A-Z][A-Z0-9_]+)\b")
 _FUNCTION = re.compile(r"\nlocal function (\w+).*?\nend(?=\n)", re.DOTALL)
 _BEGIN, _END = "\1", "\2"
-_COMMENT = re.compile(r"\n *--(?! (?:KEYS|NEEDS|PART|EXPECT) ).*")
+_COMMENT = re.compile(r"\n *--(?! (?:KEYS|NEEDS|RARELY|PART|EXPECT) ).*")
 
 _SIZE = {"list": "LLEN", "hash": "HLEN", "set": "SCARD", "zset": "ZCARD"}
 # All others free memory, or need next to none: they must work on a full server.
@@ -51,10 +53,14 @@ class Script:
         self.keys = tuple(_header(source, "KEYS"))
         """Words for the keys."""
         flags = f"#!lua{_flags(name)}\n" if shebang else ""
-        bound = ", ".join(f"KEYS[{i + 1}]" for i in range(len(self.keys)))
-        binding = f"local {', '.join(self.keys)} = {bound} " if self.keys else ""
+        numbers = {word: f"KEYS[{number}]" for number, word in enumerate(self.keys, 1)}
+        rarely = _header(source, "RARELY")
+        bound = {word: number for word, number in numbers.items() if word not in rarely}
+        binding = f"local {', '.join(bound)} = {', '.join(bound.values())} " if bound else ""
         needed, _, code = _compiled(source)
         placed = _placed([piece for part in needed.values() for piece in part.pieces], code)
+        if rarely:
+            placed = re.sub(rf"', ({'|'.join(rarely)})(?=[,)])", lambda found: f"', {numbers[found[1]]}", placed)
         self.code = (flags + binding + placed).encode()
         self.sha = sha1(self.code).encode()
 

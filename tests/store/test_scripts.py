@@ -10,6 +10,7 @@ from pollconsumer.store import rows
 from pollconsumer.store.keyspace import QUEUE_KEYS, Keys
 from pollconsumer.store.scripts import Scripts
 from tests.store.commands_used import LUA, scripts
+from tests.store.compiled import MOST_LOCALS, MOST_UPVALUES, functions
 
 KNOWN = (
     "and break do else elseif end false for function if in ipairs local math nil not or pairs pcall repeat "
@@ -40,7 +41,16 @@ def test_a_script_binds_every_name_that_it_and_the_parts_which_it_needs_use(name
 def test_a_script_is_given_no_key_that_it_does_not_use(name: str) -> None:
     script = Scripts()[name]
     code = words(script.code.decode())
-    assert [key for key in script.keys if len(re.findall(rf"\b{key}\b", code)) < 2] == []
+    unused = (number for number in range(1, len(script.keys) + 1) if f"KEYS[{number}]" not in code)
+    assert [script.keys[number - 1] for number in unused] == []
+    bound = [word for word in script.keys if re.search(rf"^local [^=]*\b{word}\b", code)]
+    assert [word for word in bound if len(re.findall(rf"\b{word}\b", code)) < 2] == []
+
+
+@pytest.mark.parametrize("name", sorted(scripts()))
+def test_no_function_of_a_script_is_near_the_limits_of_the_language(name: str) -> None:
+    found = functions(Scripts(shebang=False)[name].code)
+    assert [each for each in found if each.upvalues > MOST_UPVALUES - 8 or each.locals > MOST_LOCALS - 20] == []
 
 
 def test_scripts_and_python_agree_where_the_fields_of_a_row_begin() -> None:
