@@ -188,6 +188,10 @@ def test_an_export_that_was_cut_off_is_not_served_and_the_whole_one_is(site: Sit
     site.command("store", "export", "moved")
     file = site.directory / "moved"
     whole = file.read_bytes()
+    for part in (whole.replace(b'"at": 0', b'"at": Infinity', 1), b"[" * 100_000):
+        file.write_bytes(part)
+        refused = site.command("--store", valkey.url, "store", "import", "moved")
+        assert (refused.returncode, "damaged" in refused.stderr) == (65, True), refused
     for part in (b"", whole[:20], whole[: len(whole) // 2], whole[: whole.rindex(b"{")], whole[:-3]):
         file.write_bytes(part)
         refused = site.command("--store", valkey.url, "store", "import", "moved")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import hashlib
 import json
 import os
 import re
@@ -12,7 +13,7 @@ import sys
 import tempfile
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 import pytest
@@ -23,10 +24,13 @@ from hypothesis import strategies as st
 from pollconsumer.core.errors import ConfigurationError, PermissionDenied, PollConsumerError, UsageError, shown
 from pollconsumer.interface.settings import load as module
 from pollconsumer.interface.settings import sources as reading
-from pollconsumer.interface.settings.load import load_settings, with_flags
+from pollconsumer.interface.settings.load import as_values, from_values, load_settings, with_flags
 from pollconsumer.interface.settings.model import VERSION, ConsumerSettings, MoverSettings, Settings
 from pollconsumer.interface.settings.rules import validate
 from pollconsumer.interface.settings.values import check_cron, parse_memory
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 @pytest.fixture(autouse=True)
@@ -440,6 +444,47 @@ def test_remembered_settings_equal_those_that_were_read(text: str) -> None:
         assert [type(value) for value in dataclasses.astuple(again.consumer)] == [
             type(value) for value in dataclasses.astuple(read.consumer)
         ]
+
+
+def signed(cached: bytes) -> bytes:
+    """As one who makes such a file by intent would write it."""
+    return b"%b\n%b" % (hashlib.sha256(cached).hexdigest().encode(), cached)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda text: text[:-9],
+        lambda text: text.replace(b":", b" :", 1),
+        lambda text: text.replace(b"{", b"[", 1),
+        lambda text: text.partition(b"\n")[2],
+        lambda _: b"",
+        lambda _: b"[" * 100_000,
+        lambda _: signed(b"[" * 100_000),
+        lambda _: signed(b"Infinity"),
+        lambda _: signed(b'{"consumer": [], "store": NaN}'),
+        lambda _: signed(b'{"consumer": {"unknown": 1}}'),
+        lambda _: signed(b"[]"),
+    ],
+)
+@pytest.mark.usefixtures("place")
+def test_remembered_settings_that_are_damaged_are_read_anew(
+    tmp_path: Path, reads: list[Path | None], damage: Callable[[bytes], bytes]
+) -> None:
+    first = load_settings()
+    (file,) = remembered(tmp_path)
+    file.write_bytes(damage(file.read_bytes()))
+    reads.clear()
+    assert load_settings() == first
+    assert len(reads) == 1
+
+
+def test_settings_of_another_version_are_taken_as_far_as_they_are_known(place: Path) -> None:
+    settings = load_settings()
+    values = as_values(settings)
+    values["consumer"] |= {"new": 1}
+    values |= {"new_section": {"a": 1}, "new": True}
+    assert from_values(json.loads(json.dumps(values)), place, settings.config) == settings
 
 
 def test_a_second_start_imports_neither_pydantic_nor_click(place: Path) -> None:

@@ -490,7 +490,10 @@ def test_what_is_no_export_of_this_version_is_refused(store: RedisStore, line: d
         {"queue": QUEUE, "key": "ready", "type": "list", "at": 0, "values": []},
         {"queue": QUEUE, "key": "records", "type": "hash", "at": 0, "values": ["a field alone"]},
         {"queue": QUEUE, "key": "schedule", "type": "zset", "at": 0, "values": ["no score", "member"]},
+        {"queue": QUEUE, "key": "schedule", "type": "zset", "at": 0, "values": ["nan", "member"]},
+        {"queue": QUEUE, "key": "ready", "type": "list", "at": float("inf"), "values": ["a"]},
         {"queue": QUEUE, "key": "ready", "type": "list", "count": 1, "digest": ""},
+        {"queue": QUEUE, "key": "ready", "type": "list", "count": 1, "digest": "", "expires_in_ms": 1 << 70},
     ],
 )
 def test_a_line_that_says_nothing_is_refused(wire: Wire, line: dict[str, Any]) -> None:

@@ -69,4 +69,4 @@ def _span(value: object) -> float | None:
 
 
 def _instant(value: object) -> float | None:
-    return value / 1000 if type(value) is int else None
+    return value / 1000 if type(value) is int and value.bit_length() < 64 else None

@@ -170,9 +170,12 @@ def _assemble(values: dict[str, Any], path: Path | None) -> Settings:
 
 
 def _typed(kind: type, values: dict[str, Any]) -> dict[str, Any]:
-    """``values`` with the types of the dataclass ``kind``: JSON has neither tuples nor enums."""
-    words = {each.name: type(each.default) for each in fields(kind) if isinstance(each.default, StrEnum)}
-    typed = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+    """``values`` with the types of the dataclass ``kind``: JSON has neither tuples nor enums. Another version, whose
+    launch starts a process of this one while it is installed, may write settings that this one does not know."""
+    known = {each.name: each for each in fields(kind)}
+    words = {name: type(each.default) for name, each in known.items() if isinstance(each.default, StrEnum)}
+    taken = {name: value for name, value in values.items() if name in known}
+    typed = {name: tuple(value) if isinstance(value, list) else value for name, value in taken.items()}
     return typed | {name: word(values[name]) for name, word in words.items() if name in values}
 
 
@@ -190,16 +193,18 @@ def _recalled(key: str, path: Path | None) -> Settings | None:
     """The cached settings of ``key``; None if there are none, or others may have written them."""
     directory = cache_directory()
     content = None if directory is None else OwnFiles([directory]).read(f"{key}.json")
+    digest, _, cached = (content or b"").partition(b"\n")
     try:
-        return None if content is None else _assemble(json.loads(content), path)
-    except (KeyError, TypeError, ValueError):
+        return _assemble(json.loads(cached), path) if digest == sha256(cached).encode() else None
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError):
         return None
 
 
 def _remember(key: str, settings: Settings) -> None:
     """Cache ``settings``, if possible."""
     directory = cache_directory()
-    content = json.dumps(as_values(settings)).encode()
+    cached = json.dumps(as_values(settings)).encode()
+    content = b"%b\n%b" % (sha256(cached).encode(), cached)
     if directory is None or not OwnFiles([directory]).write(f"{key}.json", content):
         return
     with suppress(OSError):

@@ -73,7 +73,7 @@ class Noted(NamedTuple):
             content = json.loads(first)
             program = Process(*json.loads(second)) if second else None
             return cls(path, str(content["message"]), int(content["fence"]), Process(*content["launch"]), program)
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
             return None
 
     def is_alive(self) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Sequence
 from hashlib import blake2b
+from math import isnan
 from typing import NamedTuple
 
 from pollconsumer.core.errors import StoreRefused
@@ -44,9 +45,8 @@ def check_values(kind: str, values: Sequence[bytes]) -> None:
     """ValueError if ``values`` are not those of a page of such a key."""
     if not values or len(values) % _WIDTH.get(kind, 1):
         raise ValueError("elements are not whole")
-    if kind == "zset":
-        for score in values[::2]:
-            float(score)
+    if kind == "zset" and any(isnan(float(score)) for score in values[::2]):
+        raise ValueError("a score is no number")
 
 
 class Digest(NamedTuple):

@@ -103,8 +103,11 @@ def _read(line: Mapping[str, Any]) -> tuple[Place, str, Page | tuple[Digest, int
             page = Page(int(line["at"]), [as_bytes(each) for each in line["values"]])
             check_values(kind, page.values)
             return place, kind, page
-        return place, kind, (Digest(int(line["count"]), str(line["digest"])), int(line["expires_in_ms"]))
+        expires_in_ms = int(line["expires_in_ms"])
+        if expires_in_ms.bit_length() > 62:
+            raise ValueError(expires_in_ms)
+        return place, kind, (Digest(int(line["count"]), str(line["digest"])), expires_in_ms)
     except BadData:
         raise
-    except (KeyError, TypeError, ValueError, AttributeError):
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
         raise BadData("export damaged", str(line), "export again") from None

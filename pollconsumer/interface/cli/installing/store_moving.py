@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import time
@@ -15,6 +14,7 @@ from typing import Any, BinaryIO
 import click
 
 from pollconsumer.core.errors import BadData, CannotCreate, UsageError
+from pollconsumer.core.notation import strict_json
 from pollconsumer.interface.cli.group import current_settings
 from pollconsumer.interface.cli.messages.enqueue import refuse_closed_input
 from pollconsumer.interface.cli.opened import COMMAND_BUDGET
@@ -179,8 +179,8 @@ def _read(file: str) -> Iterator[BinaryIO]:
 def _parsed(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
     for number, text in enumerate(lines, 1):
         try:
-            line = json.loads(text)
-        except (ValueError, RecursionError):
+            line = strict_json.parse(text)
+        except ValueError:
             line = None
         if not isinstance(line, dict):
             raise BadData("export damaged or cut off", f"line {number}", "export again")
