@@ -90,7 +90,7 @@ class ReservationsLost(Event):
 
 
 class NewerMessagesFound(Event):
-    """Written by a newer pollconsumer, and unreadable to this one."""
+    """Written by a newer pollconsumer, and left for it: messages of the queue, or follow-ups in its outbox."""
 
     queue: str
 

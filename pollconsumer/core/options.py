@@ -32,6 +32,16 @@ class Options(NamedTuple):
     """URL of a monitor that is told of the message, an occurrence."""
 
 
+FIRST = frozenset(("headers", "timeout", "max_attempts", "retry", "ping"))
+"""Versions that know these alone bury a message with another one, in a record of letter B: a record of letter C, which
+they leave as it is, has it."""
+
+
+def has_later(options: Options) -> bool:
+    """Whether any that it has is not of the FIRST."""
+    return any(value for name, value in options._asdict().items() if name not in FIRST)
+
+
 def options_of(message: NewMessage) -> Options:
     """Checked. BadData if any is invalid."""
     return _checked(Options(message.headers or {}, message.timeout, message.max_attempts, message.retry, message.ping))
@@ -43,10 +53,15 @@ def encoded(options: Options) -> bytes:
     return _encode(given).encode() if given else b""
 
 
-def decoded(stored: bytes) -> Options:
-    """What `encoded` made. Malformed if it is anything else."""
+def decoded(stored: bytes) -> tuple[Options, bool]:
+    """What `encoded` made, and whether there are others: a newer version wrote these. Malformed if it is anything
+    else."""
+    if not stored:
+        return Options(), False
     try:
-        return _checked(Options(**strict_json.parse(stored))) if stored else Options()
+        given = dict(**strict_json.parse(stored))
+        known = {name: given[name] for name in given.keys() & set(Options._fields)}
+        return _checked(Options(**known)), len(known) < len(given)
     except (ValueError, TypeError) as error:
         raise Malformed(f"malformed: its options: {error}"[:300]) from None
 

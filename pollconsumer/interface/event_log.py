@@ -84,7 +84,7 @@ NOTES: dict[type, str] = {
 
 def listener() -> Callable[[Event], None]:
     """Logs problems as warnings, other events for -v."""
-    unknown, expiring = set[str](), set[str]()
+    unknown, expiring, newer = set[str](), set[str](), set[str]()
     """Handlers and queues of which a warning was logged."""
 
     def listen(event: Event) -> None:
@@ -111,6 +111,8 @@ def listener() -> Callable[[Event], None]:
                 log.warning(text, event.queue, extra=NEWS)  # printed once: the launch makes it known
             case events.MessageParked() if event.handler in unknown:
                 pass
+            case events.NewerMessagesFound() if event.queue in newer:
+                pass
             case events.MessageExpired() if event.queue in expiring:
                 log.info("%s", "{id} ({handler}) of queue {queue} has expired".format_map(fields))
             case _ if text := NOTES.get(type(event), ""):
@@ -120,6 +122,8 @@ def listener() -> Callable[[Event], None]:
                     unknown.add(event.handler)
                 if isinstance(event, events.MessageExpired):
                     expiring.add(event.queue)
+                if isinstance(event, events.NewerMessagesFound):
+                    newer.add(event.queue)
                 streak, text = WARNINGS[type(event)]
                 kind = STANDING if isinstance(event, events.QueueUnserved | events.PingFailed) else MET
                 log.warning("%s", text.format_map(fields), extra=about(streak.format_map(fields), kind=kind))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pollconsumer.core.events import ConflictDropped, MessagesFound, OrphansRecovered
+from pollconsumer.core.events import ConflictDropped, MessagesFound, NewerMessagesFound, OrphansRecovered
 from pollconsumer.runtime.launch.held import Launch, LaunchPlan
 from pollconsumer.store import outbox
 from pollconsumer.store.reservations import DeadLetter
@@ -46,6 +46,15 @@ def tick(launch: Launch, queue: str) -> int:
     return recurring.tick(launch.holder, queue, launch.held_since, launch.emit)
 
 
+def send_on(launch: Launch, queue: str) -> int:
+    """Send what the outbox of ``queue`` has. Returns how many messages."""
+
+    def tell_conflict(message_id: str, receiver: str) -> None:
+        launch.emit(ConflictDropped(message_id, receiver))
+
+    return outbox.send(launch.store, queue, tell_conflict, lambda: launch.emit(NewerMessagesFound(queue)))
+
+
 def repair(launch: Launch, queue: str, live_fences: list[bytes], on_dead_letter: Callable[[DeadLetter], object]) -> int:
     """Recover orphans, offer places of concurrency keys, and send what dead launches left in the outbox.
 
@@ -55,5 +64,5 @@ def repair(launch: Launch, queue: str, live_fences: list[bytes], on_dead_letter:
     if recovered:
         launch.emit(OrphansRecovered(queue, recovered))
     offered = launch.store.offer_places(queue)
-    sent = outbox.send(launch.store, queue, lambda *conflict: launch.emit(ConflictDropped(*conflict)))
+    sent = send_on(launch, queue)
     return recovered + offered + sent

@@ -23,20 +23,42 @@ PAGE_ENTRIES = 20
 _NUMBERED = rb"(\d{1,16})\n"
 
 
+_REQUIRED = ("id", "queue", "handler", "payload")
+FIRST = {
+    *_REQUIRED, "priority", "due", "delay", "key", "key_lifetime", "concurrency_key", "concurrency_limit", "digest",
+    "headers", "timeout", "max_attempts", "retry", "lifetime", "ping", "rate_key", "rate",
+}  # fmt: skip
+"""Versions that know these alone leave an entry with another field for a newer one if it has all of these, too, and
+drop it if it has not."""
+
+
 def pack(messages: Sequence[NewMessage], now_ms: int) -> bytes:
-    """``messages`` as one entry of the outbox; delays count from ``now_ms``, the server's."""
+    """``messages`` as one entry of the outbox; delays count from ``now_ms``, the server's.
+
+    Fields at their defaults are left out, so that a version that does not know them can send the others on.
+    """
     entries = []
     for message in messages:
         due = message.due if message.delay is None else now_ms + message.delay
-        entries.append(message._asdict() | {"payload": message.payload.decode(), "due": due, "delay": None})
+        given = message._asdict() | {"payload": message.payload.decode(), "due": due, "delay": None}
+        defaults = message._field_defaults
+        wanted = {name for name, value in given.items() if name not in defaults or value != defaults[name]}
+        if not wanted <= FIRST:
+            wanted |= FIRST
+        entries.append({name: value for name, value in given.items() if name in wanted})
     return json.dumps(entries).encode()
 
 
-def send(store: RedisStore, queue: str, conflicting: Callable[[str, str], object]) -> int:
+def send(
+    store: RedisStore,
+    queue: str,
+    conflicting: Callable[[str, str], object],
+    leaving: Callable[[], object] = lambda: None,
+) -> int:
     """Send the entries in the outbox of ``queue``. Returns the number of messages. Errors as in enqueueing.
 
     A message whose id belongs to another handler or payload is dropped; ``conflicting`` is called with id and queue.
-    Entries of a newer version stay: they have fields that this one would drop.
+    Entries of a newer version stay: they have fields that this one would drop. ``leaving`` is called where there are.
     """
     outbox, sent, left = store.keys.queue(queue, "outbox"), 0, 0
     while entries := store.wire.command("LRANGE", outbox, left, left + PAGE_ENTRIES - 1):
@@ -48,6 +70,8 @@ def send(store: RedisStore, queue: str, conflicting: Callable[[str, str], object
             # A numbered entry after one that stays would make that one a duplicate: send it by its ids instead.
             sent += _send(store, Origin(queue, number, 0) if number and not left else None, packed, conflicting)
             store.wire.command("LREM", outbox, 1, entry)
+    if left:
+        leaving()
     return sent
 
 
@@ -78,9 +102,12 @@ def _numbered(entry: bytes) -> tuple[int, bytes]:
 
 
 def _is_newer(packed: bytes) -> bool:
-    """Whether it has unknown fields in addition to all known ones."""
+    """Whether a message in it has fields that are not known here."""
     try:
-        return any(given.keys() > set(NewMessage._fields) for given in json.loads(packed))
+        messages = json.loads(packed)
+        return all(given.keys() >= set(_REQUIRED) for given in messages) and any(
+            given.keys() - set(NewMessage._fields) for given in messages
+        )
     except (ValueError, TypeError, AttributeError):
         return False
 

@@ -41,7 +41,7 @@ def read_progress(stored: bytes | None) -> Progress | None:
     if stored is None:
         return None
     try:
-        done, total, note = strict_json.parse(stored[_INSTANT:])
+        done, total, note, *_ = strict_json.parse(stored[_INSTANT:])  # a newer version may say more
         return checked(done, total, note)._replace(at=int.from_bytes(stored[:_INSTANT], "big"))
     except (ValueError, TypeError, BadData):
         return None

@@ -22,6 +22,8 @@ SPENT = 255
 FLAGS, ENDING, PRIORITY, ATTEMPTS, CRASHES, GENERATION, FENCE = 0, 1, 2, 4, 6, 7, 8
 RESERVED, STARTED, ENDED, SCHEDULED, DUE, ENQUEUED, FAILED, NEXT_ATTEMPT, HANDLER = 14, 20, 26, 32, 38, 44, 50, 56, 62
 """Offsets of a row's fields."""
+WRITTEN_BY_NEWER = "written by a newer pollconsumer"
+"""The problem of what this version leaves as it is."""
 BLANK = b"\0\0\x80".ljust(HANDLER, b"\0")
 """Shown for a message without a row."""
 _READY_AT_ONCE = NEVER + b"%b" + 2 * NEVER
@@ -29,6 +31,8 @@ _READY_AT_ONCE = NEVER + b"%b" + 2 * NEVER
 RECORD_KEYS = 11
 _RATE, _EXPIRY, _DIGEST, _OPTIONS, DIGEST_BYTES = 16, 32, 64, 128, 8
 """Flags of records alone, and the size of a digest."""
+_NO_MORE_FLAGS = b"\0"
+"""The second byte of flags, which a record of letter C has: none are known yet."""
 _HEAD = struct.Struct(">cBHB")
 _PLAIN_HEAD = _HEAD.pack(b"A", 0, 32768, 0)
 
@@ -38,7 +42,10 @@ def pack6(number: int) -> bytes:
 
 
 def is_newer(record: bytes) -> bool:
-    """Whether a newer version wrote it: its letter comes after B."""
+    """Whether a newer version wrote it: its letter comes after C, or it has flags that are not known here."""
+    if record[:1] == b"C" and len(record) > RECORD_KEYS:
+        at = _after_keys(record)
+        return not record[1] & _OPTIONS or record[at - 1 : at] != _NO_MORE_FLAGS
     return b"C" <= record[:1] <= b"Z"
 
 
@@ -53,21 +60,24 @@ def new_record(message: NewMessage) -> bytes:
         key += bytes([message.concurrency_limit, len(concurrency_key)]) + concurrency_key
     version, extension = b"A", b""
     if message[EXTENSION] != NO_EXTENSION:
-        version, more, extension = b"B", *_extension(message)
+        version, more, extension = _extension(message)
         flags |= more
     head = _HEAD.pack(version, flags, message.priority + 32768, len(message.key.encode()))
     return b"%b%b%b%b\n%b" % (head, key, extension, message.handler.encode(), message.payload)
 
 
-def _extension(message: NewMessage) -> tuple[int, bytes]:
-    """What a record of version A has not: its flags and content."""
-    from pollconsumer.core.options import encoded, options_of
+def _extension(message: NewMessage) -> tuple[bytes, int, bytes]:
+    """What a record of version A has not: its letter, flags and content."""
+    from pollconsumer.core.options import encoded, has_later, options_of
 
     rate = _rate(message.rate, message.rate_key.encode()) if message.rate_key else b""
-    digest, options = bytes.fromhex(message.digest), encoded(options_of(message))
+    given, digest = options_of(message), bytes.fromhex(message.digest)
+    version, options = b"B", encoded(given)
     flags = _RATE * bool(rate) | _DIGEST * bool(digest) | _EXPIRY * bool(message.lifetime) | _OPTIONS * bool(options)
+    if has_later(given):
+        version, rate = b"C", rate + _NO_MORE_FLAGS
     expiry = pack6(message.lifetime) if message.lifetime else b""
-    return flags, rate + digest + expiry + (len(options).to_bytes(2, "big") + options if options else b"")
+    return version, flags, rate + digest + expiry + (len(options).to_bytes(2, "big") + options if options else b"")
 
 
 def _rate(rate: str, key: bytes) -> bytes:
@@ -91,11 +101,7 @@ def content(record: bytes) -> tuple[str, bytes, bytes, int]:
     """Handler name, payload, encoded options, and expiry of a record: in epoch ms, 0 for never."""
     at, options, expires = RECORD_KEYS, b"", 0
     if record[1:2] != b"\0":  # most have neither key
-        at += record[10] if len(record) >= RECORD_KEYS else 0
-        if len(record) > at + 1 and record[1] & CONCURRENCY_KEY:
-            at += 2 + record[at + 1]
-        if len(record) > at + 8 and record[1] & _RATE:
-            at += 9 + record[at + 8]
+        at = _after_keys(record)
         if record[1] & _DIGEST:
             at += DIGEST_BYTES
         if record[1] & _EXPIRY:
@@ -105,6 +111,16 @@ def content(record: bytes) -> tuple[str, bytes, bytes, int]:
             options = record[begin:at]
     handler, _, payload = record[at:].partition(b"\n")
     return handler.decode("utf-8", "replace"), payload, options, expires
+
+
+def _after_keys(record: bytes) -> int:
+    """Where what follows its keys begins; beyond its end if it is truncated."""
+    at = RECORD_KEYS + (record[10] if len(record) >= RECORD_KEYS else 0)
+    if len(record) > at + 1 and record[1] & CONCURRENCY_KEY:
+        at += 2 + record[at + 1]
+    if len(record) > at + 8 and record[1] & _RATE:
+        at += 9 + record[at + 8]
+    return at + 1 if record[:1] == b"C" else at
 
 
 def attempts(row: bytes) -> int:
@@ -172,9 +188,13 @@ def released(row: bytes) -> bytes:
 
 def parked(row: bytes) -> bytes:
     """Scheduled again, uncharged, until a consumer knows its handler."""
-    row = unstarted(row)
-    flags = (FLAGS, bytes([row[FLAGS] | PARKED]))
-    return _set(row, flags, *_OUT_OF_FLIGHT, (ENDED, NEVER), (ENQUEUED, NEVER), _NO_NEXT)
+    row = set_aside(row)
+    return _set(row, (FLAGS, bytes([row[FLAGS] | PARKED])))
+
+
+def set_aside(row: bytes) -> bytes:
+    """Scheduled again, uncharged, for a newer version."""
+    return _set(unstarted(row), *_OUT_OF_FLIGHT, (ENDED, NEVER), (ENQUEUED, NEVER), _NO_NEXT)
 
 
 def unstarted(row: bytes) -> bytes:

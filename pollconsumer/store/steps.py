@@ -79,6 +79,12 @@ class Settlement(NamedTuple):
         row = reservation.row
         return cls(reservation.id, row, rows.parked(row), "park", offered_in_ms, problem)
 
+    @classmethod
+    def set_aside(cls, reservation: Reservation, *, offered_in_ms: int) -> Settlement:
+        """Uncharged, for a newer version; counted as parked, too."""
+        row = reservation.row
+        return cls(reservation.id, row, rows.set_aside(row), "park", offered_in_ms)
+
 
 class Share:
     """One queue's part of a step: settlements, and how many messages to reserve within which limits."""

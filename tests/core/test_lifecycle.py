@@ -200,7 +200,7 @@ def test_a_record_gives_back_what_it_was_made_of(
     *stored, options, expires = rows.content(record)
     assert stored == [handler, payload]
     assert expires == lifetime
-    assert (decoded(options).headers if options else None) == headers
+    assert (decoded(options)[0].headers if options else None) == headers
     assert record[:1] == (b"B" if digest or headers or lifetime or rate[0] else b"A")
     read = rows.read_record(record)
     assert (read.handler, read.priority, read.attempts) == (handler, priority, 0)

@@ -155,6 +155,13 @@ MUTATIONS: tuple[Mutation, ...] = (
         "elseif false then",
     ),
     _lua("audit", "records of a newer version", "if not newer(record) and put_in_place", "if put_in_place"),
+    _lua("parts/rows", "flags of a newer version", "return byte(record, after_keys(record) - 1) ~= 0", "return false"),
+    _lua(
+        "parts/settle_otherwise",
+        "set aside is not parked",
+        "if has_flag(byte(row, FLAGS), PARKED) then",
+        "if kind == 'park' then",
+    ),
     _lua("parts/settle_otherwise", "expired frees its keys", "kind == 'dead' or kind == 'expire'", "kind == 'dead'"),
     _lua(
         "parts/settle_otherwise",
@@ -525,6 +532,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "Origin(queue, number, 0) if number and not left else None, packed",
         "Origin(queue, number, 0) if number else None, packed",
     ),
+    _python("outbox", "entries of a newer version", "            if _is_newer(packed):", "            if False:"),
     _python(
         "outbox",
         "sent before it is forgotten",

@@ -376,7 +376,7 @@ def test_a_repetition_that_is_stopped_on_its_way_is_refused_by_the_clock_of_the_
 def test_an_entry_that_is_left_for_a_newer_version_is_not_taken_for_received_then(
     store: RedisStore, look: Looking
 ) -> None:
-    newer = outbox.pack([message("newer")], 0).replace(b'"key"', b'"unknown": 1, "key"')
+    newer = outbox.pack([message("newer")], 0).replace(b'"id"', b'"unknown": 1, "id"')
     for number, packed in ((1, outbox.pack([message("a")], 0)), (2, newer), (3, outbox.pack([message("b")], 0))):
         store.wire.command("RPUSH", look.key("outbox"), b"%d\n%b" % (number, packed))
     assert outbox.send(store, QUEUE, print) == 2

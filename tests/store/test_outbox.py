@@ -239,7 +239,6 @@ GOOD = {"id": "i", "queue": "q", "handler": "h", "payload": "{}"}
                 {"delay": 5},
                 {"concurrency_key": "c", "concurrency_limit": 999},
                 {"concurrency_key": 7},
-                {"unheard_of": 1},
             )
         ),
     ],

@@ -57,7 +57,7 @@ class Deliveries:
             from pollconsumer.core.options import decoded
 
             with suppress(Malformed):
-                headers = dict(decoded(lot.options).headers)
+                headers = dict(decoded(lot.options)[0].headers)
         launch = self._launch
         situation = Situation(
             launch.window.stop_before,

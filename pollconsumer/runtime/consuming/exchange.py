@@ -11,13 +11,12 @@ from math import inf
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from pollconsumer.core.events import ConflictDropped, NewerMessagesFound, ReservationsLost
+from pollconsumer.core.events import NewerMessagesFound, ReservationsLost
 from pollconsumer.core.queue_order import Turns
 from pollconsumer.runtime.consuming.reporting import Reporting
 from pollconsumer.runtime.consuming.settling import Settling
 from pollconsumer.runtime.launch.held import Launch
-from pollconsumer.runtime.upkeep import EVERY, repair, tick
-from pollconsumer.store import outbox
+from pollconsumer.runtime.upkeep import EVERY, repair, send_on, tick
 from pollconsumer.store.id_text import id_text
 from pollconsumer.store.limits import Limits
 from pollconsumer.store.reservations import DeadLetter, Reservation
@@ -60,7 +59,6 @@ class Exchange:
         self._untrimmed = 0
         self._to_trim: set[str] = set()
         """Queues to trim with their next step."""
-        self._newer: set[str] = set()
         self._unusual_until: dict[str, float] = {}
         """By queue, on the launch's clock: see UNUSUAL_FOR."""
         self.successor = False
@@ -237,9 +235,7 @@ class Exchange:
         if stepped.more_in is not None and (self.more_in is None or stepped.more_in < self.more_in):
             self.more_in = stepped.more_in
         for queue in stepped.newer:
-            if queue not in self._newer:
-                self._newer.add(queue)
-                self._emit(NewerMessagesFound(queue))
+            self._emit(NewerMessagesFound(queue))
         for dead_letter in stepped.dead_letters:
             self._add_dead_letter(dead_letter)
         if not wait:
@@ -302,16 +298,13 @@ class Exchange:
             self.repair(self._to_repair)
 
     def _send_outgoing(self, queue: str) -> None:
-        self.brought += outbox.send(self._store, queue, self._tell_conflict)
+        self.brought += send_on(self._launch, queue)
 
     def _tick(self, queue: str) -> None:
         self.brought += tick(self._launch, queue)
 
     def _trim(self, queue: str) -> None:
         self._store.trim(queue)
-
-    def _tell_conflict(self, message_id: str, queue: str) -> None:
-        self._emit(ConflictDropped(message_id, queue))
 
     def held(self, queue: str) -> set[bytes]:
         """Ids of what is reserved, in hand or not settled."""

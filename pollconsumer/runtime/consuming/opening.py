@@ -38,8 +38,8 @@ class Opening:
         self._monitors: Monitors | None = None
 
     def attempt(self, reservation: Reservation) -> Attempt | None:
-        """None for a message that is to stop, has expired or is malformed, whose handler is unknown, or whose process
-        died too often: it is settled."""
+        """None for a message that is to stop, has expired or is malformed, whose handler is unknown, which a newer
+        version wrote, or whose process died too often: it is settled."""
         handler = self._handlers.get(reservation.handler)
         if self._stops.asked(reservation):
             self._settling.stop_unstarted(reservation)
@@ -50,9 +50,12 @@ class Opening:
             self._settling.park(reservation)
         else:
             try:
-                if reservation.options:
-                    handler = self._with_options(handler, reservation)
-                return self._opened(reservation, handler)
+                if not reservation.options:
+                    return self._opened(reservation, handler)
+                if (with_options := self._with_options(handler, reservation)) is not None:
+                    handler = with_options
+                    return self._opened(reservation, handler)
+                self._settling.set_aside(reservation)
             except (Crashed, Malformed) as error:
                 self._settling.dead_letter(reservation, handler, error, reservation.server_ms(self._clock()))
                 self._call_hooks()
@@ -68,11 +71,14 @@ class Opening:
             self._settle()
         return Attempt(reservation, handler, payload, self._context_of(reservation))
 
-    def _with_options(self, handler: Handler, reservation: Reservation) -> Handler:
+    def _with_options(self, handler: Handler, reservation: Reservation) -> Handler | None:
+        """None if a newer version wrote any of the options."""
         from pollconsumer.core.options import decoded  # few messages have options
         from pollconsumer.runtime.handling.overriding import overridden
 
-        options = decoded(reservation.options)
+        options, newer = decoded(reservation.options)
+        if newer:
+            return None
         handler = overridden(handler, options)
         if options.ping is None or self._new_monitors is None:
             return handler

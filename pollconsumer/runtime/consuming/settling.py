@@ -12,6 +12,7 @@ from pollconsumer.core.events import (
     MessageExpired,
     MessageParked,
     MessageStopped,
+    NewerMessagesFound,
     ResultDropped,
     RetryPolicyFailed,
 )
@@ -224,6 +225,11 @@ class Settling:
         offered_in_ms = int(PARKED_FOR * 1000)
         self._add(reservation, Settlement.parked(reservation, offered_in_ms=offered_in_ms, problem=problem))
         self._emit(MessageParked(reservation.name, reservation.handler, PARKED_FOR))
+
+    def set_aside(self, reservation: Reservation) -> None:
+        """Leave it, uncharged, to a newer version, which wrote it."""
+        self._add(reservation, Settlement.set_aside(reservation, offered_in_ms=int(PARKED_FOR * 1000)))
+        self._emit(NewerMessagesFound(reservation.queue))
 
     def release(self, reservation: Reservation) -> None:
         """Release it, uncharged: it was not started."""

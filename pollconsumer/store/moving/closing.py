@@ -190,7 +190,7 @@ class Closing:
             if place.suffix.startswith((CLOSED, *passing)):
                 continue
             if not is_known(place):
-                fix = "export with the version that wrote it; delete it if nothing needs it"
+                fix = "export with the version that wrote it: a newer pollconsumer, if it is none of another program's"
                 raise BadData("unknown key", self._name(place), fix)
             found.append(place)
         return sorted(found)

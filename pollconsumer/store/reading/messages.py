@@ -93,17 +93,21 @@ def read_messages(
             yield _newer(wire, keys, queue, stored_id, row or rows.BLANK, index)
             continue
         payload = raw = expires_at = None
+        newer = False
         headers: Mapping[str, str] = {}
         if record is not None:
             _, stored, options, expires = rows.content(record)
             expires_at = expires or None
             try:
-                headers = decoded(options).headers
+                known, newer = decoded(options)
+                headers = known.headers
                 payload = decode_payload(stored)
             except Malformed:
                 raw = repr((options + stored)[:RAW_BYTES])
         read = rows.read_row(row, record) if row is not None else rows.read_record(record)
         problem, _, traced = error.decode("utf-8", "replace").partition(rows.TRACE_FOLLOWS) if error else ("", "", "")
+        if newer and not problem and not state_of(read.timestamps).has_ended:
+            problem = rows.WRITTEN_BY_NEWER
         said, found = (problem or None, raw, traced or None), _read_result(result)
         asked_at = None if stop is None else int.from_bytes(stop, "big")
         told = read_progress(reported), expires_at, asked_at
@@ -117,7 +121,7 @@ def _newer(wire: Wire, keys: Keys, queue: str, stored_id: bytes, row: bytes, ind
     if found in (State.SCHEDULED, State.READY):
         aside = wire.command("ZSCORE", keys.queue(queue, "schedule"), stored_id) is not None
         found = index or (State.SCHEDULED if aside else State.READY)
-    return Message(id_text(stored_id), queue, read, None, "written by a newer pollconsumer", found=found)
+    return Message(id_text(stored_id), queue, read, None, rows.WRITTEN_BY_NEWER, found=found)
 
 
 def _read_result(stored: bytes | None) -> Any:

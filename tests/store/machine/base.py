@@ -132,7 +132,7 @@ class Base(RuleBasedStateMachine):
             held.reservation = reservation
             assert reservation.attempt == held.attempts
             assert reservation.generation == held.generation
-            assert decoded(reservation.options).headers == (held.headers or {})
+            assert decoded(reservation.options)[0].headers == (held.headers or {})
             assert reservation.expires == held.expires
             assert reservation.has_checkpoint == (held.checkpoint is not None)
         quota = None if self.limits is None else self.limits.quota

@@ -15,9 +15,10 @@ local SPENT = 255  -- CRASHES of a message whose process died in its last attemp
 -- and ms of the period in six, zeros for the queue's rate, its length, the key. If the user chose the id: the digest of
 -- handler and payload. With an expiry: its instant; on its way here, the ms from acceptance or due time. With options:
 -- their length in two bytes, and they as JSON. Then the handler's name, a line feed, the payload. A rate key, a digest, an
--- expiry or options make it a record of EXTENDED_VERSION.
+-- expiry or options make it a record of EXTENDED_VERSION; options that earlier versions of these do not know one of
+-- FLAGGED_VERSION, with a second byte of flags, of which none are known yet, after the keys.
 local RECORD_VERSION, RECORD_FLAGS, RECORD_PRIORITY, RECORD_SCHEDULED, RECORD_UNIQUE_KEY = 1, 2, 3, 5, 11
-local VERSION, EXTENDED_VERSION, LAST_VERSION = 65, 66, 90
+local VERSION, EXTENDED_VERSION, FLAGGED_VERSION, LAST_VERSION = 65, 66, 67, 90
 local RECORD_ALONE, RATE, EXPIRY, DIGEST, OPTIONS = 16, 16, 32, 64, 128  -- flags; from RECORD_ALONE on, of records alone
 local DIGEST_BYTES = 8
 
@@ -74,7 +75,7 @@ end
 local function after_keys(record)
   local at = after_concurrency_key(record)
   if has_flag(byte(record, RECORD_FLAGS), RATE) then at = at + 9 + (byte(record, at + 8) or #record) end
-  return at
+  return byte(record, RECORD_VERSION) == FLAGGED_VERSION and at + 1 or at
 end
 
 -- The rate in a record, in eight bytes, and the key; nil if it has none.
@@ -97,7 +98,10 @@ end
 
 -- Whether a later version wrote the record: nothing else of it can be interpreted.
 local function newer(record)
-  local version = record and byte(record, RECORD_VERSION)
+  local version, flags = byte(record or '', RECORD_VERSION, RECORD_FLAGS)
+  if version == FLAGGED_VERSION and #record > RECORD_UNIQUE_KEY and has_flag(flags, OPTIONS) then
+    return byte(record, after_keys(record) - 1) ~= 0
+  end
   return version and version > EXTENDED_VERSION and version <= LAST_VERSION
 end
 
@@ -105,7 +109,7 @@ end
 local function readable(record)
   if not record or #record <= RECORD_UNIQUE_KEY then return nil end
   local version, flags = byte(record, RECORD_VERSION, RECORD_FLAGS)
-  if version ~= VERSION and version ~= EXTENDED_VERSION then return nil end
+  if version > FLAGGED_VERSION or version < VERSION or version == FLAGGED_VERSION and newer(record) then return nil end
   local at = flags < CONCURRENCY and RECORD_UNIQUE_KEY + 1 + byte(record, RECORD_UNIQUE_KEY) or handler_at(record)
   local ends = find(record, '\n', at, true)
   if ends then return record, ends, at end

@@ -35,7 +35,7 @@ for at = others, #ARGV, 7 do
       local head = redis.call('ZRANGE', schedule, 0, 0, 'WITHSCORES')[2]
       redis.call('HSET', rows, id, set(row, NEXT_ATTEMPT, be6(due)))
       redis.call('ZADD', schedule, due_score(due), id)
-      if kind == 'park' then redis.call('SADD', parked, id) end
+      if has_flag(byte(row, FLAGS), PARKED) then redis.call('SADD', parked, id) end
       if not head or due * 1000 < tonumber(head) then wake(schedule_marker) end
     end
   elseif not held or sub(held, 1, NEXT_ATTEMPT - 1) ~= sub(row, 1, NEXT_ATTEMPT - 1) then
