@@ -20,10 +20,11 @@ MAX_HANDLER_LENGTH = 200
 class NewMessage(NamedTuple):
     """A message about to be enqueued.
 
-    ``due`` is in epoch milliseconds, with a fraction, ``delay`` in milliseconds from the server's now, ``key_lifetime``
-    in milliseconds, 0 until the message ends. It expires ``lifetime`` milliseconds after it was accepted or, if that is
-    later, due; 0 for never. At most ``concurrency_limit`` messages with one concurrency key are in
-    flight. Those with one ``rate_key`` are handed out at ``rate`` at most, as ``60/1h``; empty: that of the queue.
+    ``due`` is in epoch milliseconds, with a fraction, ``delay`` in milliseconds from the server's now. ``key`` is as
+    the queue has it, see `scoped_key`; ``key_lifetime`` in milliseconds, 0 until the message ends. It expires
+    ``lifetime`` milliseconds after it was accepted or, if that is later, due; 0 for never. At most
+    ``concurrency_limit`` messages with one concurrency key are in flight. Those with one ``rate_key`` are handed out
+    at ``rate`` at most, as ``60/1h``; empty: that of the queue.
     """
 
     id: str
@@ -107,9 +108,35 @@ def check_handler(name: object) -> str:
 
 
 def check_key(key: object) -> str:
-    if not isinstance(key, str) or not _is_text(key) or len(key.encode()) > 255:
+    if not isinstance(key, str) or not _is_text(key) or len(key.encode()) > MAX_KEY_BYTES:
         raise BadData("unique key", repr(key), "text of at most 255 bytes")
     return key
+
+
+SCOPED_BY = "\0"
+"""Ends the handler's name in a unique key that only messages of that handler share."""
+MAX_KEY_BYTES = 255
+DIGESTED_BYTES = 33
+"""Of a handler whose name is digested, with what ends it."""
+
+
+def scoped_key(handler: str, key: str) -> str:
+    """How a unique key of ``handler``'s messages is stored. Names that a record has no room for are digested."""
+    own = f"{handler}{SCOPED_BY}"
+    if len(f"{own}{key}".encode()) > MAX_KEY_BYTES:
+        own = _digested(handler) + SCOPED_BY
+    return own + digested_key(key, len(own.encode()))
+
+
+def digested_key(key: str, used: int = 0) -> str:
+    """``key``, or what stands for it where it has no room beside ``used`` bytes."""
+    return key if len(key.encode()) + used <= MAX_KEY_BYTES else _digested(key)
+
+
+def _digested(text: str) -> str:
+    from pollconsumer.core.notation.digests import sha256  # few messages have a key, and most of these room for it
+
+    return sha256(text.encode())[:32]
 
 
 def check_concurrency(key: object, limit: object) -> tuple[str, int]:

@@ -7,10 +7,20 @@ import os
 import time
 from collections.abc import Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict, Unpack
 
 from pollconsumer.core.errors import BadData, unknown_options
-from pollconsumer.core.message import NewMessage, check_concurrency, checked, digest_of, encode_payload
+from pollconsumer.core.message import (
+    SCOPED_BY,
+    NewMessage,
+    check_concurrency,
+    check_handler,
+    check_key,
+    checked,
+    digest_of,
+    encode_payload,
+    scoped_key,
+)
 from pollconsumer.core.notation.instants import ceil_ms, exact_epoch_ms
 from pollconsumer.core.notation.timespan import YEAR, parse_duration
 
@@ -55,11 +65,12 @@ class SendOptions(TypedDict, total=False):
     ``queue``: by default the handler's, else ``default``. ``in_``: delay in seconds or text such as ``5m``. ``at``: due
     time, an aware datetime; one in the past is due now. ``priority``: smaller is sooner.
 
-    ``key``: while the queue has an unfinished message with the same key, at most for ``key_lifetime``, its id is
-    returned instead, marked ``duplicate``. ``concurrency_key``: at most ``concurrency_limit`` (1) messages with the
-    same key in the queue are in flight. ``rate_key``: at most ``rate`` messages with the same key in the queue are
-    handed out, as ``60/1h``; without ``rate`` that of the queue. ``id``: instead of a generated one; used twice, it
-    makes one message; Conflict if it has another handler or payload.
+    ``key``: while the queue has an unfinished message of the handler with the same key, at most for ``key_lifetime``,
+    its id is returned instead, marked ``duplicate``; with ``key_scope="queue"``, one of any handler, likewise.
+    ``concurrency_key``: at most ``concurrency_limit`` (1) messages with the same key in the queue are in flight.
+    ``rate_key``: at most ``rate`` messages with the same key in the queue are handed out, as ``60/1h``; without
+    ``rate`` that of the queue. ``id``: instead of a generated one; used twice, it makes one message; Conflict if it has
+    another handler or payload.
 
     ``headers``: names and text, 4 KiB at most, that travel with the message apart from its payload. ``timeout``,
     ``max_attempts`` and ``retry``, the name of a policy that ``PollConsumer.retry_policy`` registered, take the place
@@ -73,6 +84,7 @@ class SendOptions(TypedDict, total=False):
     priority: int
     key: str | None
     key_lifetime: str | float | None
+    key_scope: Literal["handler", "queue"] | None
     concurrency_key: str | None
     concurrency_limit: int
     rate_key: str | None
@@ -131,6 +143,8 @@ def new_message(handler: str, payload: Mapping[str, Any], **options: Unpack[Send
         raise BadData("due time", None, "give in_ or at, not both")
     if "key_lifetime" in given and "key" not in given:
         raise BadData("key_lifetime", given["key_lifetime"], "give the key, too")
+    if "key_scope" in given and "key" not in given:
+        raise BadData("key_scope", given["key_scope"], "give the key, too")
     if "concurrency_limit" in given and "concurrency_key" not in given:
         raise BadData("concurrency_limit", given["concurrency_limit"], "give the concurrency_key, too")
     if "rate" in given and "rate_key" not in given:
@@ -152,7 +166,7 @@ def new_message(handler: str, payload: Mapping[str, Any], **options: Unpack[Send
         priority=given.get("priority", 0),
         due=_due(given["at"]) if "at" in given else None,
         delay=milliseconds("in_", given["in_"]) if "in_" in given else None,
-        key=given.get("key", ""),
+        key=_key(handler, given["key"], given.get("key_scope", "handler")) if "key" in given else "",
         key_lifetime=0 if lifetime is None else max(1, milliseconds("key_lifetime", lifetime)),
         concurrency_key=concurrency_key or "",
         concurrency_limit=limit,
@@ -163,6 +177,15 @@ def new_message(handler: str, payload: Mapping[str, Any], **options: Unpack[Send
     if given and (travelling := given.keys() & _TRAVELLING):
         message = _travelling(message, {name: given[name] for name in travelling})
     return checked(message)
+
+
+def _key(handler: str, given: object, scope: object) -> str:
+    key = check_key(given)
+    if scope not in ("handler", "queue"):
+        raise BadData("key_scope", repr(scope), "handler or queue")
+    if SCOPED_BY in key:
+        raise BadData("unique key", repr(key), "text without a zero character")
+    return scoped_key(check_handler(handler), key) if key and scope == "handler" else key
 
 
 def _travelling(message: NewMessage, options: dict[str, Any]) -> NewMessage:

@@ -34,7 +34,11 @@ QUEUE_KEYS = {
     "expired": Key("de", "list", "ids of expired messages, oldest first"),
     "dead_letters": Key("x", "zset", "ids by time of death"),
     "errors": Key("e", "hash", "id → error of its last failed attempt"),
-    "unique_keys": Key("u", "hash", "unique key → id that holds it, and when that lapses"),
+    "unique_keys": Key(
+        "u",
+        "hash",
+        "unique key, mostly after its handler and a zero → id that holds it, and when that lapses",
+    ),
     "counters": Key(
         "c", "hash", "duplicates in ready, ticks, numbers of outbox entries, whether any id was chosen by a user"
     ),

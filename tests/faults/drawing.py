@@ -5,12 +5,16 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from pollconsumer.core.message import scoped_key
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from random import Random
 
 
-def drawn_options(chance: Random, now_ms: int, delays: Sequence[float]) -> tuple[dict[str, Any], dict[str, Any]]:
+def drawn_options(
+    chance: Random, handler: str, now_ms: int, delays: Sequence[float]
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """As `new_message` takes them, and as an `Operation` records them. ``delays`` in seconds."""
     options: dict[str, Any] = {"priority": chance.choice([0, 0, 0, 5, -5])}
     recorded = options.copy()
@@ -22,7 +26,12 @@ def drawn_options(chance: Random, now_ms: int, delays: Sequence[float]) -> tuple
         else:
             options["at"] = datetime.fromtimestamp(recorded["due"] / 1000, UTC)
     if chance.random() < 0.15:
-        options["key"] = recorded["key"] = f"unique-{chance.randrange(3)}"
+        number = chance.randrange(3)
+        options["key"] = recorded["key"] = f"unique-{number}"
+        if number == 0:
+            options["key_scope"] = "queue"
+        else:
+            recorded["key"] = scoped_key(handler, options["key"])
     if chance.random() < 0.2:
         key = chance.randrange(3)
         options["concurrency_key"] = recorded["concurrency_key"] = f"place-{key}"

@@ -296,6 +296,13 @@ MUTATIONS: tuple[Mutation, ...] = (
         "if false and",
     ),
     _lua(
+        "parts/unique_keys",
+        "held by another handler",
+        "return handler == sub(key, 1, zero - 1) and id or nil",
+        "return id",
+    ),
+    _lua("parts/unique_keys", "held for the queue", "local zero = not holder and find", "local zero = false and find"),
+    _lua(
         "parts/unique_keys", "unique key lapses", "if lapses ~= '' and tonumber(lapses) <= now then return nil end", ""
     ),
     _lua(

@@ -57,7 +57,7 @@ class Producer:
         payload = {"n": number, "ms": ms, "fails": fails, "pad": pad}
         queue = chance.choices(["default", "second", "limited"], [6, 3, 1])[0]
         message_id = f"{self._seed}-{number}"
-        options, recorded = drawn_options(chance, time.time_ns() // 1_000_000, [0.05, 0.3, 1.0])
+        options, recorded = drawn_options(chance, handler, time.time_ns() // 1_000_000, [0.05, 0.3, 1.0])
         options |= {"id": message_id, "queue": queue}
         recorded |= {"handler": handler, "digest": digest(payload)}
         persistent = chance.random() < 0.9

@@ -194,8 +194,13 @@ def test_all_messages_that_have_something_in_common_are_cancelled_when_told(site
     assert (done.returncode, done.stdout) == (0, "2 cancelled\n")
     assert [site.state(message) for message in ours] == ["cancelled"] * 2
     assert site.state(other) == "ready"
-    assert site.json("cancel", "--key", "k", "--yes") == {"cancelled": 1, "left": []}
-    assert site.state(other) == "cancelled"
+    others = [site.enqueue("record", "--key", "k", name="c"), site.enqueue("hold", "--key", "k", name="d")]
+    assert site.enqueue("record", "--key", "k", name="e") == others[0]
+    assert site.json("cancel", "--key", "k", "--handler", "hold", "--yes") == {"cancelled": 1, "left": []}
+    assert site.json("cancel", "--key", "k", "--yes") == {"cancelled": 2, "left": []}
+    assert [site.state(message) for message in (other, *others)] == ["cancelled"] * 3
+    shared = [site.enqueue(each, "--key", "k", "--key-scope", "queue", name="f") for each in ("record", "hold")]
+    assert shared[0] == shared[1]
 
 
 def test_each_id_is_cancelled_that_can_be(site: Site) -> None:

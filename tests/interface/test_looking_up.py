@@ -143,9 +143,15 @@ def test_messages_are_found_by_what_they_have_in_common(site: Site, monkeypatch:
     assert {*app.messages(handler="work", state="ready")} == {ready, keyed}
     assert [*app.messages(queue="second")] == [other]
     assert [*app.messages(key="k")] == [keyed]
+    with_same = site.other.using(key="k", queue="default").enqueue()
+    assert not with_same.duplicate
+    assert {*app.messages(key="k")} == {keyed, with_same}
+    assert [*app.messages(key="k", handler="other")] == [with_same]
+    assert site.other.using(key="k", key_scope="queue", queue="default").enqueue().id not in (keyed.id, with_same.id)
+    assert app.messages(key="k", handler="other").cancel_all() == 2
     site.sandbox.advance("30s")
     assert [*app.messages(older_than="1m")] == []
-    assert app.messages(older_than="30s").count() == 6
+    assert app.messages(older_than="30s").count() == 8
 
 
 def test_the_occurrences_of_a_recurrence_are_found(site: Site) -> None:

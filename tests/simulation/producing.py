@@ -70,7 +70,7 @@ class Producer:
         message_id = self._act
         if handler == "bare":
             payload["id"] = message_id
-        options, recorded = drawn_options(chance, self.installation.server.now_ms(), [0.05, 1.0, 30.0, 90.0])
+        options, recorded = drawn_options(chance, handler, self.installation.server.now_ms(), [0.05, 1.0, 30.0, 90.0])
         options |= {"id": message_id, "queue": queue}
         recorded |= {"handler": handler, "digest": digest(payload)}
         message = new_message(handler, payload, **options)

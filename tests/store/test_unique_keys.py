@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pollconsumer.core.errors import BadData
+from pollconsumer.runtime.messages import new_message
+from pollconsumer.store.reading.selecting import Selecting, Selection
+from tests.conftest import NAMESPACE
 from tests.store.acting import HOUR, QUEUE, Launch, Looking, die, finish, message, names, retry
 
 if TYPE_CHECKING:
+    from pollconsumer.core.message import NewMessage
+    from pollconsumer.store.connecting.wire import Wire
     from pollconsumer.store.interventions import Interventions
     from pollconsumer.store.redis_store import RedisStore
 
@@ -154,3 +160,78 @@ def test_what_is_buried_for_its_row_frees_its_key_and_may_return(
     assert look.hash("places_taken") == {"c": b"1"}
     launch.complete(a)
     assert (look.hash("unique_keys"), look.hash("places_taken")) == ({}, {})
+
+
+# Whose a key is
+
+MAIL, INVOICE = "mail", "invoice"
+
+
+def of_handler(id: str, handler: str, key: str = "42") -> NewMessage:  # noqa: A002  its name
+    return new_message(handler, {}, id=id, queue=QUEUE, key=key)
+
+
+@pytest.mark.parametrize("key", ["42", "k" * 240, "k" * 255, "*?[a-z]^\\", "\u00fc" * 127])
+@pytest.mark.parametrize("handlers", [(MAIL, INVOICE), ("x" * 200, "x" * 199 + "y"), ("\u00fc" * 200, MAIL)])
+def test_a_key_is_that_of_its_handler(
+    store: RedisStore, wire: Wire, look: Looking, key: str, handlers: tuple[str, str]
+) -> None:
+    one, other = handlers
+    given = [of_handler("a", one, key), of_handler("b", other, key), of_handler("c", one, key)]
+    assert [each.id for each in store.enqueue(given)] == ["a", "b", "a"]
+    selecting = Selecting(wire, NAMESPACE)
+    assert {each.id for each in selecting.messages(Selection(key=key))} == {"a", "b"}
+    assert [each.id for each in selecting.messages(Selection(key=key, handler=other))] == ["b"]
+    assert list(selecting.messages(Selection(key=key[:-1]))) == []
+    launch = Launch(store)
+    launch.complete(*launch.reserve(9))
+    assert look.hash("unique_keys") == {}
+
+
+def test_a_key_of_the_queue_is_shared_by_those_who_say_so(store: RedisStore) -> None:
+    shared = [new_message(each, {}, id=each, queue=QUEUE, key="42", key_scope="queue") for each in (MAIL, INVOICE)]
+    assert [each.id for each in store.enqueue(shared)] == [MAIL, MAIL]
+    assert [each.id for each in store.enqueue([of_handler("own", INVOICE)])] == ["own"]
+
+
+@pytest.mark.parametrize("due", [None, HOUR])
+@pytest.mark.parametrize("payload", [b"{}", b'{"x":"%b"}' % (b"x" * 3000)])
+def test_a_key_that_a_message_of_an_earlier_version_holds_is_held_for_its_handler_until_it_ends(
+    store: RedisStore, look: Looking, due: int | None, payload: bytes
+) -> None:
+    store.enqueue([message("old", handler=MAIL, key="42", delay=due, payload=payload)])
+    assert look.hash("unique_keys") == {"42": b"old"}
+    assert [each.id for each in store.enqueue([of_handler("mail", MAIL), of_handler("invoice", INVOICE)])] == [
+        "old",
+        "invoice",
+    ]
+    launch = Launch(store)
+    if due:
+        store.wire.command("ZADD", look.key("schedule"), 5, "old")
+        store.promote(launch.holder, QUEUE, 9)
+    launch.complete(*launch.reserve(9))
+    assert [each.id for each in store.enqueue([of_handler("mail", MAIL)])] == ["mail"]
+
+
+def test_a_dead_letter_is_not_redriven_while_its_handler_has_an_earlier_message_with_the_key(
+    store: RedisStore, person: Interventions
+) -> None:
+    launch = Launch(store)
+    store.enqueue([of_handler("dead", MAIL)])
+    launch.settle(*map(die, launch.reserve()))
+    store.enqueue([message("old", handler=MAIL, key="42")])
+    assert person.redrive(QUEUE, ["dead"]) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"key_scope": "queue"}, "give the key, too"),
+        ({"key": "42", "key_scope": "all"}, "handler or queue"),
+        ({"key": "a\0b"}, "without a zero"),
+        ({"key": "k" * 256}, "255 bytes"),
+    ],
+)
+def test_a_scope_or_a_key_that_is_none_is_refused(options: Any, said: str) -> None:
+    with pytest.raises(BadData, match=said):
+        new_message(MAIL, {}, **options)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from pollconsumer.core.lifecycle import State
+from pollconsumer.core.message import DIGESTED_BYTES, SCOPED_BY, digested_key, scoped_key
 from pollconsumer.store.connecting.wire import Wire
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.reading.inspector import Inspector
@@ -14,12 +16,14 @@ from pollconsumer.store.server import now_ms, readable_queues
 
 EVERY = 10**9
 """More messages than a store has."""
+SCANNED = 1000
 Chosen = Sequence[tuple[str, str]]
 """Queue and id of messages."""
 
 
 class Selection(NamedTuple):
-    """Messages of which all holds that is given. ``key``: they hold this unique key. ``recurrence``: they are its
+    """Messages of which all holds that is given. ``key``: they hold this unique key, their handler's or their queue's.
+    ``recurrence``: they are its
     occurrences. ``older_than``: the least seconds since they entered their state, by the server's clock."""
 
     state: State | None = None
@@ -45,7 +49,7 @@ class Selecting:
         if selection.key is None:
             found = self._inspector.messages(selection.state, selection.queue, EVERY)
         else:
-            found = self._holders(selection.key, selection.queue)
+            found = self._holders(selection.key, selection.handler, selection.queue)
         for message in found:
             if (
                 selection.state in (None, message.state)
@@ -55,15 +59,37 @@ class Selecting:
             ):
                 yield message
 
-    def _holders(self, key: str, queue: str | None) -> Iterator[Message]:
-        """The messages that hold a unique key, at most one in a queue."""
+    def _holders(self, key: str, handler: str | None, queue: str | None) -> Iterator[Message]:
+        """The messages that hold a unique key: at most one of each handler in a queue, and one that shares it with
+        all."""
         queues = readable_queues(self._wire, self._keys) if queue is None else [queue]
-        commands = [("HGET", self._keys.queue(each, "unique_keys"), key) for each in queues]
-        held = self._wire.all(commands) if commands else []
-        for name, holder in zip(queues, held, strict=True):
-            if holder is not None:
-                found = self._inspector.those(name, [holder.partition(b"\n")[0]])
-                yield from (message for message in found if not message.state.has_ended)
+        for name in queues:
+            unique_keys = self._keys.queue(name, "unique_keys")
+            fields = [key.encode()]
+            if handler is None:
+                patterns = {f"*{SCOPED_BY}{_literal(each)}" for each in (key, digested_key(key, DIGESTED_BYTES))}
+                for pattern in patterns:
+                    fields += _fields_like(self._wire, unique_keys, pattern)
+            else:
+                fields.append(scoped_key(handler, key).encode())
+            holders = self._wire.command("HMGET", unique_keys, *fields)
+            ids = [holder.partition(b"\n")[0] for holder in holders if holder is not None]
+            found = self._inspector.those(name, list(dict.fromkeys(ids)))
+            yield from (message for message in found if not message.state.has_ended)
+
+
+def _fields_like(wire: Wire, key: str, pattern: str) -> Iterator[bytes]:
+    cursor = b"0"
+    while True:
+        cursor, found = wire.command("HSCAN", key, cursor, "MATCH", pattern, "COUNT", SCANNED)
+        yield from found[::2]
+        if int(cursor) == 0:
+            return
+
+
+def _literal(text: str) -> str:
+    """``text`` as the server's patterns write it."""
+    return re.sub(r"([*?\[\]^\\-])", r"\\\1", text)
 
 
 def unreserved(selecting: Selecting, selection: Selection) -> Chosen:

@@ -20,7 +20,7 @@ from pollconsumer.store.reading.selecting import Selecting, Selection, unreserve
 @click.argument("ids", metavar="[ID]...", nargs=-1)
 @click.option("--queue", cls=Once, type=QUEUE_NAME, help="All of this queue; with an id, the queue that it is in.")
 @click.option("--handler", cls=Once, type=HANDLER_NAME, help="All for this handler.")
-@click.option("--key", cls=Once, help="The one that holds this unique key.")
+@click.option("--key", cls=Once, help="Those that hold this unique key, one for each handler.")
 @click.option("--recurrence", cls=Once, type=RECURRENCE_NAME, help="All occurrences of this recurrence.")
 @click.option("--running", is_flag=True, help="Ids in hand, too: their handlers are asked to stop, then interrupted.")
 @click.option("--yes", is_flag=True, help="Do it, where no id is given.")

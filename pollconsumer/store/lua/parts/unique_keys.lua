@@ -1,5 +1,6 @@
 -- NEEDS rows
 -- A unique key maps to the id that holds it, followed by a line feed and the instant at which it expires, if it does.
+-- It begins with a handler's name and a zero, if only messages of that share it: see core/message.py.
 
 local function unique_key(record)
   return sub(record, RECORD_UNIQUE_KEY + 1, RECORD_UNIQUE_KEY + byte(record, RECORD_UNIQUE_KEY))
@@ -18,13 +19,27 @@ local function free_keys(ids, keys)
   if count > 0 then redis.call('HDEL', unique_keys, unpack(free)) end
 end
 
--- The unfinished message that holds a key.
-local function holder_of(key, now)
+-- The unfinished message that holds what stands there under a key, and its row.
+local function holder_of_field(key, now)
   local held = redis.call('HGET', unique_keys, key)
   if not held then return nil end
   local id, lapses = string.match(held, '^([^\n]*)\n?(%d*)')
   if lapses ~= '' and tonumber(lapses) <= now then return nil end
   local row = redis.call('HGET', rows, id)
   if row and sub(row, ENDING, ENDING) ~= '\0' or not row and redis.call('HEXISTS', records, id) == 0 then return nil end
-  return id
+  return id, row
+end
+
+-- The unfinished message that holds a key; of a handler's, also one of that handler which shares it with the queue: so
+-- versions before wrote all of them.
+local function holder_of(key, now)
+  local holder = holder_of_field(key, now)
+  local zero = not holder and find(key, '\0', 1, true)
+  if not zero then return holder end
+  local id, row = holder_of_field(sub(key, zero + 1), now)
+  if not id then return nil end
+  local record = not row and readable(redis.call('HGET', records, id))
+  row = row or record and fresh_row(record) or ''
+  local handler = sub(row, HANDLER, (find(row, '\0', HANDLER, true) or 0) - 1)
+  return handler == sub(key, 1, zero - 1) and id or nil
 end
