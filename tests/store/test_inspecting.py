@@ -9,7 +9,7 @@ import pytest
 
 from pollconsumer.core.errors import NotFound
 from pollconsumer.core.lifecycle import State
-from pollconsumer.store import server
+from pollconsumer.store import rows, server
 from pollconsumer.store.leases import Acquired, Group, Leases
 from pollconsumer.store.reading import inspector as module
 from tests.store.acting import HOUR, QUEUE, Launch, Looking, complete_ago, die, message, park, release, retry
@@ -17,6 +17,7 @@ from tests.store.servers import server_ms, snapshot
 
 if TYPE_CHECKING:
     from pollconsumer.store.connecting.wire import Wire
+    from pollconsumer.store.interventions import Interventions
     from pollconsumer.store.reading.inspector import Inspector
     from pollconsumer.store.redis_store import RedisStore
 
@@ -277,3 +278,46 @@ def test_what_somebody_else_wrote_into_ledger_and_leases_is_passed_over(
     assert inspector.launches(9) == []
     assert inspector.leases() == []
     assert inspector.overview().leases == []
+
+
+@pytest.mark.parametrize("cancelled", [16, 700])
+@pytest.mark.parametrize("forgotten", [False, True])
+def test_the_oldest_ready_message_is_found_behind_cancelled_ones(
+    store: RedisStore, inspector: Inspector, person: Interventions, look: Looking, cancelled: int, forgotten: bool
+) -> None:
+    ids = [f"m{n}" for n in range(cancelled)]
+    store.enqueue([message(each) for each in [*ids, "oldest", "younger"]])
+    store.enqueue([message("urgent", priority=-1)])
+    record: bytes = look.hash("records")["oldest"]
+    minute_ago = server_ms(store.wire) - 60_000
+    store.wire.command("HSET", look.key("records"), "oldest", record[:4] + rows.pack6(minute_ago) + record[10:])
+    assert len(person.cancel_all(QUEUE, ids)) == cancelled
+    if forgotten:
+        store.wire.command("HDEL", look.key("rows"), *ids)
+        store.wire.command("HDEL", look.key("records"), *ids)
+    found = inspector.overview().queues[0]
+    assert (found.ready, found.cancelled) == (3, cancelled)
+    assert found.oldest_ready_seconds is not None
+    assert 60 <= found.oldest_ready_seconds < 120
+
+
+def test_behind_more_cancelled_ones_than_are_searched_the_oldest_ready_message_is_as_old_as_the_last_of_these(
+    store: RedisStore, inspector: Inspector, person: Interventions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pollconsumer.store.reading.inspector.SEARCHED", 20)
+    monkeypatch.setattr("pollconsumer.store.reading.inspector.PAGE", 10)
+    ids = [f"m{n}" for n in range(40)]
+    store.enqueue([message(each) for each in [*ids, "oldest"]])
+    person.cancel_all(QUEUE, ids)
+    assert inspector.overview().queues[0].oldest_ready_seconds is not None
+    person.cancel(QUEUE, "oldest")
+    assert inspector.overview().queues[0].ready == 0
+
+
+def test_where_all_were_cancelled_no_ready_message_is_the_oldest(
+    store: RedisStore, inspector: Inspector, person: Interventions
+) -> None:
+    ids = [f"m{n}" for n in range(30)]
+    store.enqueue([message(each) for each in ids])
+    person.cancel_all(QUEUE, ids)
+    assert inspector.overview().queues[0].oldest_ready_seconds is None

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from pollconsumer.core.errors import NotFound, UsageError
-from pollconsumer.core.lifecycle import State
+from pollconsumer.core.lifecycle import State, state_of
 from pollconsumer.core.message import Malformed, decode_payload
 from pollconsumer.store.connecting.wire import Wire
 from pollconsumer.store.id_text import id_bytes
@@ -14,11 +14,14 @@ from pollconsumer.store.keyspace import QUEUE_KEYS, Keys
 from pollconsumer.store.reading.ledger import launches_of, leases_of
 from pollconsumer.store.reading.messages import Message, read_messages
 from pollconsumer.store.reading.totals import Totals, totals_of
+from pollconsumer.store.rows import read_row
 from pollconsumer.store.server import Load, count_of, known_queues, load_of, now_ms, readable_queues, unreachable
 
 PAGE = 500
 HEADS = 10
 """Entries at the head of a queue that are searched for the oldest ready message: some may have been cancelled."""
+SEARCHED = 20 * PAGE
+"""Entries that are searched if all of these were."""
 
 
 class QueueCounts(NamedTuple):
@@ -169,17 +172,37 @@ class Inspector:
         found = dict(zip(commands, self._wire.all([*commands.values()]), strict=True))
         first = self.those(queue, [*found["heads"], *found["ranked_heads"]])
         ages = [m.row.timestamps.enqueued_at for m in first if m.state is State.READY]
+        left_over = count_of(found["duplicates"])
+        if len(ages) <= len(found["ranked_heads"]) and found["ready"] > left_over > 0:
+            ages.append(self._ready_behind(queue, left_over))
         since = [at for at in ages if at is not None]
         as_found = ("reserved", "scheduled", "completed", "dead", "cancelled", "expired", "parked", "overdue")
         return QueueCounts(
             name=queue,
-            ready=max(0, found["ready"] - count_of(found["duplicates"]) + found["ranked"] + found["in_line"]),
+            ready=max(0, found["ready"] - left_over + found["ranked"] + found["in_line"]),
             **{name: found[name] for name in as_found},
             paused=bool(found["paused"]),
             skipped=count_of(found["skipped"]),
             oldest_ready_seconds=max(0, now - min(since)) / 1000 if since else None,
             load=load_of(self._wire, self._keys, queue, now),
         )
+
+    def _ready_behind(self, queue: str, left_over: int) -> int | None:
+        """When the first message in the ready list became ready, in epoch ms, behind the ids that are ``left_over``
+        there. None if there is none. Of more than are searched, when the last of these did: a little too early."""
+        key, before = self._keys.queue, None
+        for first in range(0, min(left_over + 1, SEARCHED), PAGE):
+            ids = self._wire.command("LRANGE", key(queue, "ready"), first, first + PAGE - 1)
+            if not ids:
+                return None
+            found = self._wire.command("HMGET", key(queue, "rows"), *ids)
+            recorded = self._wire.all([("HEXISTS", key(queue, "records"), each) for each in ids])
+            for message_id, row, has_record in zip(ids, found, recorded, strict=True):
+                if row is not None:
+                    before = read_row(row).timestamps.enqueued_at or before
+                if has_record and (row is None or state_of(read_row(row).timestamps) is State.READY):
+                    return next((each.row.timestamps.enqueued_at for each in self.those(queue, [message_id])), None)
+        return before
 
     def _ids(self, queue: str, state: State) -> Iterator[tuple[str, list[bytes]]]:
         """Pages of an index's ids, with its key; ids that move concurrently may be missed or repeated."""
