@@ -23,6 +23,7 @@ from pollconsumer.runtime.consuming.pace import HORIZON, MAX_BATCH_MESSAGES, Pac
 from pollconsumer.runtime.consuming.plain import PlainPath
 from pollconsumer.runtime.consuming.predecessors import Predecessors
 from pollconsumer.runtime.consuming.reporting import Reporting
+from pollconsumer.runtime.consuming.returning import Returning
 from pollconsumer.runtime.consuming.settling import Settling
 from pollconsumer.runtime.consuming.stopping import Stopping
 from pollconsumer.runtime.consuming.wake import Wake
@@ -75,6 +76,7 @@ class Consumer:
             brief=brief,
             horizon=HORIZON,
         )
+        self._returning = Returning(launch, self._exchange, handlers)
         self._ahead = Ahead(launch, handlers, executor, self._exchange, brief=brief)
         self._collecting = Collecting(
             launch, executor, learned, self._exchange, self._settling, self._stopping, self._ahead, self._pace
@@ -97,10 +99,13 @@ class Consumer:
         began = self.clock()
         if self.executor.inline is not None:
             self._launch.progress.stops.act = self._stopping.interrupt
+        if self.options.instances > 1:
+            self._returning.begin()
         try:
             reason = self.handle_until_stopped()
         finally:
             self._ahead.close()
+            self._returning.end()
         if (
             reason is StopReason.NO_TIME_TO_HANDLE
             and self.clock() - began < NEVER_ANY_TIME_WITHIN
@@ -288,7 +293,8 @@ class Consumer:
     def _reserve_ahead(self) -> None:
         wanted, margin = self._pace.ahead(), self.margin()
         brief = margin == self.options.min_margin
-        if not wanted or not brief or not self.has_time_to_handle() or self.options.max_messages is not None:
+        bounded = self.options.max_messages is not None
+        if not wanted or not brief or not self.has_time_to_handle() or bounded or self._exchange.is_stuck:
             self._ahead.close()
             return
         few = wanted // 3

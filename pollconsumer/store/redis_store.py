@@ -169,6 +169,11 @@ class RedisStore(Upkeep):
             if share.claim:
                 self.unreserve(holder, share.queue, [*keep(share.queue), *share.ids()])
 
+    def release(self, holder: Holder, shares: Sequence[Share]) -> bool:
+        """Settle ``shares`` without reserving, as often as it takes. Whether the next launch waits for the lease, which
+        only one caller is told."""
+        return any(answer[2] for answer in self.wire.all([self._step_of(holder, share, 0) for share in shares]))
+
     def part(self, queues: Iterable[str]) -> None:
         """From now on NodeLost is raised where only some of ``queues`` have lost their node of a cluster, and not the
         leases: the caller goes on with the others."""

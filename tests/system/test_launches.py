@@ -476,3 +476,23 @@ def collects() -> None:
     site.enqueue("collects")
     assert site.command_from_the_start("run", "--until-empty").returncode == 0
     assert site.notes() == ["True True"]
+
+
+def test_what_is_reserved_behind_a_long_message_is_handled_by_another_instance_or_cancelled(site: Site) -> None:
+    for n in range(50):
+        site.enqueue("record", name=f"before {n}")
+    site.enqueue("hold", name="long")
+    behind = [site.enqueue("record", name=f"behind {n}") for n in range(20)]
+    one = site.start("run", "--instances", "2")
+    site.await_note("begin long")
+    wait_until(lambda: site.state(behind[-1]) == "ready", "that it is ready again")
+    assert site.command("cancel", behind[-1]).returncode == 0
+    other = site.start("run", "--instances", "2", "--until-empty")
+    for n in range(19):
+        site.await_note(f"behind {n}")
+    assert "end long" not in site.notes()
+    site.open_gate()
+    site.await_note("end long")
+    one.send_signal(signal.SIGTERM)
+    assert [launch.wait(90) for launch in (one, other)] == [0, 0]
+    assert len(site.notes()) == 50 + 2 + 19

@@ -247,6 +247,7 @@ def consumer_options(
         min_margin=Punctuality().exit + FLOOR if chosen.min_margin is None else chosen.min_margin,
         overrun_target=OVERRUN_TARGETS[rule] if chosen.overrun_target is None else chosen.overrun_target,
         loop=chosen.loop,
+        instances=chosen.instances,
         until_empty=until_empty,
         linger=linger,
         max_messages=max_messages,

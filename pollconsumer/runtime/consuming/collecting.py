@@ -60,6 +60,7 @@ class Collecting:
 
     def _add(self, handled: Handled) -> None:
         attempt, launch = handled.attempt, self._launch
+        self._exchange.is_stuck = False
         if self._executor.inline is None:
             self._ahead.seen(handled)
         if attempt.context is not None:
@@ -91,6 +92,7 @@ class Collecting:
     def report(self) -> None:
         """Count for the ledger what was handled until now."""
         settling = self._settling
-        numbers = (settling.handled, settling.failed, settling.released, settling.yielded)
+        released = settling.released + self._exchange.returned
+        numbers = (settling.handled, settling.failed, released, settling.yielded)
         average = self._durations.overall.mean or 0.0
         self._launch.progress.count(Counts(*numbers, average, self._margin()))

@@ -54,7 +54,9 @@ class Exchange:
         self.reserved: deque[Reservation] = deque()
         """In their order, and not started."""
         self.passing = Lock()
-        """Held by a slot while it takes one of these: it is then among those in flight."""
+        """Held by a slot while it takes one of these: it is then among those in flight; or while these are returned."""
+        self.returned, self.is_stuck = 0, False
+        """How many were returned to their queues, and whether no handler has ended since: see `returning.py`."""
         self._put_off: list[Reservation] = []
         self._untrimmed = 0
         self._to_trim: set[str] = set()
@@ -76,7 +78,8 @@ class Exchange:
 
     def next(self) -> Reservation | None:
         """The next reserved message."""
-        return self.reserved.popleft() if self.reserved else None
+        with self.passing:
+            return self.reserved.popleft() if self.reserved else None
 
     def queues(self) -> Sequence[str]:
         """Ours that can be served now: all, while no node of a cluster is lost."""
@@ -204,8 +207,11 @@ class Exchange:
         self.settle()
 
     def _release_reserved(self) -> None:
-        while self.reserved:
-            self._settling.release(self.reserved.pop())  # in reverse order, since each goes to the head
+        with self.passing:
+            released = [*reversed(self.reserved)]  # since each goes to the head
+            self.reserved.clear()
+        for reservation in released:
+            self._settling.release(reservation)
 
     def _claim(self, share: Share) -> None:
         share.claim = self._batch()

@@ -37,6 +37,8 @@ class ConsumerOptions(NamedTuple):
     """By queue; without any, queues are served in order."""
     keeping: Mapping[str, Keeping] = MappingProxyType({})
     loop: Loop = Loop.WOKEN
+    instances: int = 1
+    """Launches that share the queues at the same time."""
     longest_wait: float = LONGEST_WAIT
     report_every: float = REPORT_EVERY
     new_monitors: Callable[[], Monitors] | None = None

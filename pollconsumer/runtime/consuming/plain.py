@@ -82,7 +82,8 @@ class PlainPath:
         lot, queue, handled = None, "", 0
         once = False  # whether the last one is handled at most once and not settled
         now = clock()
-        line, counts = self._line_up(reserved, min(most, series.room()), inline, ways), series.counts
+        with self._exchange.passing:
+            line, counts = self._line_up(reserved, min(most, series.room()), inline, ways), series.counts
         begun = counts[BEGUN]
         for reservation in line:
             if not (is_trusted() and not interrupted() and now + margin < stop_before):
@@ -109,7 +110,10 @@ class PlainPath:
                     if settling.precedes(reservation):
                         break
                 context = self._context_of(reservation)
-            del reserved[0]
+            try:
+                del reserved[0]
+            except IndexError:  # this process was suspended as it began the last one: these were returned
+                break
             if way.at_most_once and begun >= counts[RECORDED]:
                 before, done, once = done, [], False
                 if not self._begin(line[handled : handled + way.together], way, ways, before):
