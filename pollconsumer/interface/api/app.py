@@ -105,11 +105,16 @@ class PollConsumer(Producing, Hooking):
         When it returns, the message is completed with its return value as result. When it raises, the message is
         retried until ``max_attempts``; then, or after Fatal and the exceptions in ``fatal``, it becomes a dead letter.
         """
-        if callable(name):
+        if name is not None and not isinstance(name, str):
             return self.handler()(name)
         checked = check_options(options)
 
-        def register(function: Callable[..., Any]) -> HandlerFunction[..., ..., Any, Any]:
+        def register(function: Any) -> HandlerFunction[..., ..., Any, Any]:
+            if isinstance(function, HandlerFunction):
+                function = function.function  # a second name
+            elif not callable(function):
+                fix = "give a function; a method of a class once that is defined, as in app.handler(Mail.send)"
+                raise ConfigurationError("handler", f"a {type(function).__name__}", fix)
             chosen = check_handler(name or getattr(function, "__name__", None))
             if chosen in self.handlers:
                 refuse_second(chosen, self.handlers[chosen].function, function)
@@ -150,12 +155,18 @@ class PollConsumer(Producing, Hooking):
         with ``overlap="skip"`` none is enqueued while the last one is unfinished. With ``enabled=False`` it is listed
         and does not recur. ``ping``: the URL of a monitor that is told how each occurrence begins and ends.
         """
+        if callable(when):
+            raise ConfigurationError("every", getattr(when, "__name__", when), 'say how often, as in @app.every("5m")')
         is_cron = isinstance(when, str) and (len(when.split()) > 1 or when.startswith("@"))
         cron, every = (when, None) if is_cron else (None, when)
 
         def register(function: Any) -> Any:
             registered: HandlerFunction[..., ..., Any, Any] = self.handler(name, **options)(function)
             chosen = registered.definition.name
+            given = {"occurrence"} if registered.definition.takes_occurrence else set()
+            if missing := registered.arguments.required - given:
+                what = f"every, parameter {min(missing)} of {chosen}"
+                raise ConfigurationError(what, None, "an occurrence has no arguments: give it a default")
             try:
                 recurrence = RecurrenceSettings(
                     handler=chosen,

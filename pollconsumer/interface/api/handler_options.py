@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from inspect import iscoroutinefunction, signature, unwrap
+from functools import partial
+from inspect import isasyncgenfunction, isclass, iscoroutinefunction, isgeneratorfunction, isroutine, signature, unwrap
 from typing import Any, Literal, NoReturn, TypedDict
 
 from pollconsumer.core.errors import ConfigurationError, unknown_options
@@ -93,7 +94,10 @@ def check_retry(retry: RetryPolicy) -> None:
 
 def _is_policy(retry: RetryPolicy) -> bool:
     delay = getattr(retry, "delay", None)
-    if not callable(delay) or iscoroutinefunction(delay):
+    try:
+        if not callable(delay) or is_asynchronous("retry", delay):
+            return False
+    except ConfigurationError:
         return False
     try:
         signature(delay).bind(1, 0.5)
@@ -121,8 +125,24 @@ def place_of(function: Callable[..., Any]) -> str:
     return f"{code.co_filename}:{code.co_firstlineno}"
 
 
+def is_asynchronous(what: str, function: Callable[..., Any]) -> bool:
+    """Whether a call of ``function`` makes a coroutine. ConfigurationError for a generator function, of which a call
+    runs nothing."""
+    while isinstance(function, partial):
+        function = function.func
+    called = function if isroutine(function) or isclass(function) else type(function).__call__
+    if isgeneratorfunction(called) or isasyncgenfunction(called):
+        name = getattr(called, "__qualname__", None)
+        raise ConfigurationError(what, name, "a call of a function that yields runs nothing of it: have it return")
+    return iscoroutinefunction(called)
+
+
 def refuse_second(name: str, first: Callable[..., Any], second: Callable[..., Any]) -> NoReturn:
     """Raise the ConfigurationError for two handlers of one name."""
+    if first is second:
+        raise ConfigurationError(
+            "handler registered twice", name, f"two decorators at {place_of(first)} register it: leave out one"
+        )
     places = place_of(first), place_of(second)
     modules = sorted({str(getattr(function, "__module__", None)) for function in (first, second)})
     if places[0] == places[1] and len(modules) == 2:
@@ -136,7 +156,7 @@ def handler_of(name: str, function: Callable[..., Any], arguments: Arguments, ch
     """The handler ``name`` that calls ``function``, with the fields ``checked``."""
     if (argument := checked["rate_key"]) is not None and not arguments.takes(argument):
         raise ConfigurationError("rate_key", repr(argument), f"the handler {name} has no parameter of that name")
-    run, asynchronous = calling(function, arguments), iscoroutinefunction(function)
+    run, asynchronous = calling(function, arguments), is_asynchronous(f"handler {name}", function)
     if checked["timeout"] is not None and not asynchronous and not checked["isolated"]:
         from pollconsumer.runtime.handling.timeouts import limited
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pollconsumer.core.errors import ConfigurationError
+from pollconsumer.interface.api.handler_options import is_asynchronous
 from pollconsumer.runtime.handling.context import Context
 from pollconsumer.runtime.handling.hooks import Hooks
 
@@ -70,7 +71,7 @@ class Hooking:
 
 def _hook(hooks: list[Any], hook: H, parameters: int) -> H:
     name = getattr(hook, "__qualname__", type(hook).__name__)
-    if inspect.iscoroutinefunction(hook):
+    if is_asynchronous("hook", hook):
         raise ConfigurationError("hook", name, "make it a plain function, not an async one")
     try:
         inspect.signature(hook).bind(*[None] * parameters)

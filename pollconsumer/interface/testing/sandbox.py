@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -232,6 +233,7 @@ class Sandbox:
         """One launch. With an ``end`` it waits at most until that instant, and only for something due."""
         if self._launching:
             raise RuntimeError("a launch is under way, and a handler cannot run another")
+        _refuse_running_loop()
         handlers, recurrences = self._prepare()
         queues = self._served(handlers)
         options = consumer_options(
@@ -290,6 +292,16 @@ class Sandbox:
             self._mover.maintain()
             if not moved:
                 return next_due
+
+
+def _refuse_running_loop() -> None:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    raise RuntimeError(
+        "a launch runs an event loop of its own: call it outside of coroutines, as in a plain test function"
+    )
 
 
 def _milliseconds(span: str | float | timedelta) -> int:

@@ -10,6 +10,7 @@ from pollconsumer.core.events import Event, PingFailed
 from pollconsumer.core.notation.digests import sha256
 from pollconsumer.core.pings import Ending, Ping, dialect_of, first, last
 from pollconsumer.runtime.handling.hooks import Hooks
+from pollconsumer.runtime.handling.outcome import refuse_unbegun
 from pollconsumer.runtime.launch.pinging import Failed, Sender, delivered
 
 if TYPE_CHECKING:
@@ -93,18 +94,15 @@ class _Watch:
     def _run_watched(self, payload: dict[str, Any], context: Context | None) -> Any:
         self._began = self._monitors.begin(self._url, self._run)
         result = self._handler.run(payload, context)
-        if self._handler.asynchronous:
-            return self._awaited(result)
-        self._completed()
-        return result
+        return self._awaited(result) if self._handler.asynchronous else self._completed(result)
 
     async def _awaited(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
-        result = await coroutine
-        self._completed()
-        return result
+        return self._completed(await coroutine)
 
-    def _completed(self) -> None:
+    def _completed(self, result: Any) -> Any:
+        refuse_unbegun(result)
         self._end(0, "completed")
+        return result
 
     def _died(self, _: Context, error: BaseException) -> None:
         self._end(1, f"dead letter, {type(error).__name__}")

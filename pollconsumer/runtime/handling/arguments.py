@@ -80,13 +80,14 @@ class Arguments:
         self.takes_occurrence = "occurrence" in parameters and annotations.denotes(
             parameters["occurrence"].annotation, datetime
         )
-        for parameter in parameters.values():
-            self._check(parameter)
+        for position, parameter in enumerate(parameters.values()):
+            self._check(parameter, is_first=position == 0)
         payable = [p for p in parameters.values() if not (self.takes_context and p.name == "context")]
         self._signature = signature.replace(parameters=payable)
         self._named = {p.name: p for p in payable if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
         self._positional = [p.name for p in takewhile(lambda p: p.kind is p.POSITIONAL_OR_KEYWORD, payable)]
-        self._required = frozenset(p.name for p in self._named.values() if p.default is p.empty)
+        self.required = frozenset(p.name for p in self._named.values() if p.default is p.empty)
+        """Names without which a payload is incomplete."""
         self._rest = next((p for p in payable if p.kind is p.VAR_KEYWORD), None)
         self._plan: _Plan | None = None
         self._ready: _Ready | None = None
@@ -98,7 +99,7 @@ class Arguments:
             kinds = kinds_of.get(name, others)
             if kinds is not None and type(value) not in kinds:
                 raise self._refusal(payload, kinds_of, others)
-        if len(payload) < every and not payload.keys() >= self._required:
+        if len(payload) < every and not payload.keys() >= self.required:
             raise self._refusal(payload, kinds_of, others)
         return _converted(payload, kinds_of, converts) if converts else payload
 
@@ -110,7 +111,7 @@ class Arguments:
         """The payload for these arguments. TypeError if they do not fit."""
         kinds_of, others, _, _ = self._plan or self._planned()
         payload = dict(kwargs or zip(self._positional, args, strict=False))
-        complete = len(payload) == len(self._named) or payload.keys() >= self._required
+        complete = len(payload) == len(self._named) or payload.keys() >= self.required
         if complete and len(payload) == len(args) + len(kwargs):  # mostly, each value is of its parameter's type
             for name, value in payload.items():
                 kinds = kinds_of.get(name, ())
@@ -120,7 +121,7 @@ class Arguments:
                 return payload
         payload = dict(kwargs)
         names = payload.keys()
-        if args or not names <= self._named.keys() or not names >= self._required:
+        if args or not names <= self._named.keys() or not names >= self.required:
             payload = self._by_name(args, payload)
         for name, value in payload.items():
             kinds = kinds_of.get(name, others)
@@ -136,14 +137,20 @@ class Arguments:
             try:
                 self._converter(hint)
             except NotOfJson as error:
-                if name in self._required:
+                if name in self.required:
                     impossible[name] = str(error)
             except Exception as error:
                 unchecked[name] = _reason(error)
         return impossible, unchecked
 
-    def _check(self, parameter: inspect.Parameter) -> None:
+    def _check(self, parameter: inspect.Parameter, *, is_first: bool) -> None:
         what = f"parameter {parameter.name} of {self._function}"
+        if parameter.annotation is parameter.empty and is_first and parameter.name in ("self", "cls"):
+            fix = "register a bound method, as of Mail().send; who wants its context takes context: Context"
+            raise ConfigurationError(what, None, fix)
+        if parameter.annotation is parameter.empty and parameter.name in ("context", "ctx")[: 1 + is_first]:
+            fix = "annotate it: a context is given for context: Context, an argument of the payload needs its own type"
+            raise ConfigurationError(what, None, fix)
         is_context = parameter.name == "context" and self.takes_context
         if parameter.kind is parameter.POSITIONAL_ONLY and (parameter.default is parameter.empty or is_context):
             raise ConfigurationError(what, None, "arguments come by name: leave out the /")
@@ -205,7 +212,7 @@ class Arguments:
 
     def _refusal(self, payload: dict[str, Any], kinds_of: dict[str, Kinds], others: Kinds) -> BadArguments:
         problems = []
-        if missing := self._required - payload.keys():
+        if missing := self.required - payload.keys():
             problems.append(f"missing {_listed(sorted(missing))}")
         wrong = []
         unexpected = []

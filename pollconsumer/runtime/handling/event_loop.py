@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from pollconsumer.core.retry import HandlerTimeout, Stopped
 from pollconsumer.runtime.handling.alarm import REPEAT
-from pollconsumer.runtime.handling.outcome import DONE, Outcome, made
+from pollconsumer.runtime.handling.outcome import DONE, Outcome, returned
 from pollconsumer.runtime.handling.quick_loop import QuickLoop, new_loop
 from pollconsumer.runtime.handling.timeouts import VERDICTS
 
@@ -250,7 +250,7 @@ def _outcome_of(task: asyncio.Task[Any], coroutine: Coroutine[Any, Any, Any]) ->
         if task.cancelled():
             coroutine.close()  # it may not even have begun
         return Outcome(error)
-    return DONE if result is None else made((None, result))
+    return DONE if result is None else returned(result)
 
 
 class _Limited:
@@ -285,7 +285,7 @@ class _Limited:
             self.restart()
         try:
             result = await self._coroutine
-            return DONE if result is None else made((None, result))
+            return DONE if result is None else returned(result)
         except BaseException as error:
             return Outcome(error)
         finally:

@@ -11,7 +11,7 @@ from pollconsumer.core.retry import Backoff, RetryPolicy
 from pollconsumer.runtime.handling.arguments import Arguments
 from pollconsumer.runtime.handling.context import Context
 from pollconsumer.runtime.handling.hooks import Hooks, Run, hooked, hooked_coroutine
-from pollconsumer.runtime.handling.outcome import DONE, Outcome, made
+from pollconsumer.runtime.handling.outcome import DONE, Outcome, returned
 from pollconsumer.runtime.messages import Defaults
 
 if TYPE_CHECKING:
@@ -74,12 +74,9 @@ class Handler(NamedTuple):
             result = self.run(payload, context) if self.timeout is None else self.begin(payload, context)
             if result is None:
                 return DONE
-            if not isinstance(result, CoroutineType):
-                return made((None, result))
-            if self.asynchronous:
+            if self.asynchronous and isinstance(result, CoroutineType):
                 return _on_loop(self, result)
-            result.close()
-            raise TypeError("it returned a coroutine; a handler that does must be declared with async def")
+            return returned(result)
         except BaseException as error:
             return Outcome(error)
 

@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pollconsumer.runtime.handling.context import Context
-from pollconsumer.runtime.handling.outcome import describe
+from pollconsumer.runtime.handling.outcome import describe, refuse_unbegun
 from pollconsumer.runtime.handling.stray_forks import end_stray
 
 if TYPE_CHECKING:
@@ -111,6 +111,7 @@ def hooked(run: Run, hooks: Hooks, timeout: float | None) -> Run:
         if timeout is not None:
             context.limit(timeout)
         result = run(payload, context)
+        refuse_unbegun(result)
         hooks.call("after", context, result)
         return result
 
@@ -129,6 +130,7 @@ def hooked_coroutine(run: RunAsync, hooks: Hooks, timeout: float | None) -> RunA
             context.limit(timeout)
             restart_timeout()
         result = await run(payload, context)
+        refuse_unbegun(result)
         hooks.call("after", context, result)
         return result
 

@@ -6,6 +6,7 @@ import signal
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from types import CoroutineType, GeneratorType
 from typing import Any, NamedTuple
 
 from pollconsumer.core.message import Malformed
@@ -28,6 +29,27 @@ DONE = Outcome()
 """It returned None, as most do."""
 made: Callable[[tuple[BaseException | None, Any]], Outcome] = partial(tuple.__new__, Outcome)
 """`Outcome` of its fields, in a quarter of the time."""
+
+
+def returned(result: Any) -> Outcome:
+    """The outcome of a handler that returned ``result``, which is not None."""
+    try:
+        refuse_unbegun(result)
+    except Exception as error:
+        return Outcome(error)
+    return made((None, result))
+
+
+def refuse_unbegun(result: Any) -> None:
+    """TypeError for a result whose code nobody runs: a generator, or what waits for an ``await``. A message that is
+    completed with it has not been handled."""
+    kind = type(result)
+    if kind is GeneratorType or hasattr(kind, "__anext__"):
+        raise TypeError(f"it returned a {kind.__name__}, which nobody runs; loop over it in the handler")
+    if hasattr(kind, "__await__"):
+        if kind is CoroutineType:
+            result.close()  # else the interpreter warns that it was never awaited
+        raise TypeError(f"it returned a {kind.__name__}; await it, in a handler declared with async def")
 
 
 def trace(error: BaseException) -> str:

@@ -17,7 +17,7 @@ from contextvars import Context
 from selectors import DefaultSelector
 from typing import Any
 
-from pollconsumer.runtime.handling.outcome import DONE, Outcome, made
+from pollconsumer.runtime.handling.outcome import DONE, Outcome, returned
 from pollconsumer.store.connecting.exact_wait import wait_readable
 from pollconsumer.store.connecting.own_descriptors import above_standard
 
@@ -112,7 +112,7 @@ class QuickLoop(asyncio.SelectorEventLoop):
             result = task.result()
         except BaseException as error:
             return Outcome(error)
-        return DONE if result is None else made((None, result))
+        return DONE if result is None else returned(result)
 
     def make(self, coroutine: Coroutine[Any, Any, Any], name: str) -> tuple[asyncio.Task[Any], Callable[[], object]]:
         """A task of it, and what runs its first step. To be called in a callback: in a turn of its own, the step would
