@@ -6,12 +6,14 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, overload
+from typing import Any, NamedTuple, NoReturn, overload
 
 from pollconsumer.core.errors import BadData, PayloadTooLarge
 
 MAX_PAYLOAD_BYTES = 1 << 20
 MAX_PRIORITY = 4096
+_ODD_NAME = re.compile(r'[{,]"(?:-?[0-9][^"]*|null|true|false)":')
+"""A name in encoded JSON that may not have been text."""
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _ID = re.compile(r"[A-Za-z0-9_.:@+-]{1,128}")
 MAX_HANDLER_LENGTH = 200
@@ -182,23 +184,47 @@ def encode_payload(payload: Mapping[str, Any]) -> bytes:
         if not isinstance(name, str):
             raise TypeError(f"payload names must be text, not {name!r}")
     try:
-        encoded = "".join(_quick(payload, 0)).encode("utf-8")
+        text = "".join(quick(payload, 0))
+        encoded = text.encode("utf-8")
     except (TypeError, ValueError, RecursionError):
         encoded = _encode_checked(payload)
+    else:
+        if text.rfind("{") and _ODD_NAME.search(text) and not _has_text_names(payload):
+            _explain(payload)
     if len(encoded) > MAX_PAYLOAD_BYTES:
         raise PayloadTooLarge("payload", f"{len(encoded)} bytes", f"at most {MAX_PAYLOAD_BYTES}; store it elsewhere")
     return encoded
 
 
+def _has_text_names(whole: object) -> bool:
+    """Whether all names within are text: the encoder would write 1 and "1" alike."""
+    left = [whole]
+    for value in left:  # which grows meanwhile
+        if isinstance(value, dict):
+            if not all(isinstance(name, str) for name in value):
+                return False
+            left += value.values()
+        elif isinstance(value, list | tuple):
+            left += value
+        elif hasattr(type(value), "__dataclass_fields__"):
+            left.append(_default(value))
+    return True
+
+
 def _encode_checked(payload: dict[str, Any]) -> bytes:
     """With circles told from deep nesting."""
     try:
-        try:
-            return _encode(payload).encode("utf-8")
-        except (TypeError, ValueError):
-            from pollconsumer.core.values import explain
+        encoded = _encode(payload).encode("utf-8")
+    except (TypeError, ValueError, RecursionError):
+        _explain(payload)
+    return encoded
 
-            explain(payload)
+
+def _explain(payload: dict[str, Any]) -> NoReturn:
+    from pollconsumer.core.values import explain
+
+    try:
+        explain(payload, "payload", "annotate the handler's parameter with its type, or send JSON's")
     except RecursionError:
         raise BadData("payload", None, "it is nested too deeply") from None
 
@@ -213,7 +239,7 @@ _encoder = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(","
 _encode = _encoder.encode
 
 
-def quick_encoder(slow: json.JSONEncoder) -> Callable[[Any, int], Iterable[str]]:
+def _quick_of(slow: json.JSONEncoder) -> Callable[[Any, int], Iterable[str]]:
     """What ``slow.encode`` makes in each call, made once, and without its search for circles: a third of its time.
 
     A circle raises RecursionError. ``slow`` has no white space, no NaN, and no ASCII alone.
@@ -227,7 +253,8 @@ def quick_encoder(slow: json.JSONEncoder) -> Callable[[Any, int], Iterable[str]]
     return encoder
 
 
-_quick = quick_encoder(_encoder)
+quick = _quick_of(_encoder)
+"""The parts of a value's JSON form, given the value and 0: of payloads and of results."""
 
 
 def digest_of(handler: str, payload: bytes) -> str:

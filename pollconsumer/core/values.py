@@ -38,10 +38,14 @@ def to_json(value: Any) -> Any:
     raise TypeError(f"a {type(value).__name__} has no JSON form")
 
 
-def explain(payload: dict[str, Any]) -> NoReturn:
-    """Raise the TypeError or BadData that locates the value for which a payload could not be encoded."""
-    _look_through(payload, "payload", set())
-    raise BadData("payload", None, "it has no JSON form")
+def explain(whole: object, what: str, remedy: str) -> NoReturn:
+    """Raise the TypeError or BadData that locates the value for which ``whole`` could not be encoded. ``remedy``: what
+    to do about a type without JSON form."""
+    try:
+        _look_through(whole, what, set())
+    except TypeError as error:
+        raise TypeError(f"{error}; {remedy}") from None
+    raise BadData(what, None, "it has no JSON form")
 
 
 def _look_through(value: Any, path: str, around: set[int]) -> None:
@@ -72,7 +76,7 @@ def _look_through(value: Any, path: str, around: set[int]) -> None:
 def _parts(value: Any, path: str) -> Iterator[tuple[str, Any]]:
     if isinstance(value, dict):
         for name, part in value.items():
-            if name is not None and not isinstance(name, str | int | float):
+            if not isinstance(name, str):
                 raise TypeError(f"{path}: names must be text, not {type(name).__name__}")
             yield path, name
             yield f"{path}{_step(name)}", part

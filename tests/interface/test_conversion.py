@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+import subprocess
 import sys
 import typing
 from collections import OrderedDict
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from enum import Enum, IntEnum, StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 from uuid import UUID
 
@@ -21,7 +24,7 @@ from typing_extensions import TypedDict
 from pollconsumer import PollConsumer
 from pollconsumer.core.errors import BadData
 from pollconsumer.core.message import decode_payload, encode_payload
-from pollconsumer.interface.api.app import _converting
+from pollconsumer.interface.api.app import _converting, _dumping
 from pollconsumer.runtime.handling.arguments import MOST_CHARACTERS, Arguments, BadArguments
 from tests.core.test_message import TEXT
 
@@ -130,6 +133,13 @@ def everything(
     way: Literal["in", "out", 3],
     positive: Annotated[int, Field(gt=0)],
     either: UUID | int | None,
+    span: timedelta,
+    path: Path,
+    raw: bytes,
+    some: set[int],
+    nested: list[frozenset[date]],
+    entry: dict[int, tuple[timedelta, ...]],
+    levels: list[Level],
     name: str,
     **rest: Decimal,
 ) -> None: ...
@@ -156,6 +166,13 @@ ARGUMENTS = st.fixed_dictionaries(
         "way": st.sampled_from(["in", "out", 3]),
         "positive": st.integers(1),
         "either": st.uuids() | st.integers() | st.none(),
+        "span": st.timedeltas(),
+        "path": TEXT.map(Path),
+        "raw": TEXT.map(str.encode),
+        "some": st.sets(st.integers()),
+        "nested": st.lists(st.frozensets(st.dates(), max_size=3), max_size=3),
+        "entry": st.dictionaries(st.integers(), st.lists(st.timedeltas(), max_size=3).map(tuple), max_size=3),
+        "levels": st.lists(st.sampled_from(Level), max_size=3),
         "name": TEXT,
     },
     optional={"more": DECIMALS, "model_config": DECIMALS, "self": DECIMALS},
@@ -163,7 +180,7 @@ ARGUMENTS = st.fixed_dictionaries(
 
 
 def bound(function: Callable[..., Any], payload: dict[str, Any]) -> dict[str, Any]:
-    return Arguments(function, _converting).bind(payload)
+    return Arguments(function, _converting, _dumping).bind(payload)
 
 
 def refusal(function: Callable[..., Any], **payload: Any) -> str:
@@ -175,13 +192,14 @@ def refusal(function: Callable[..., Any], **payload: Any) -> str:
     return text.removeprefix("bad_arguments: ")
 
 
-EVERYTHING = Arguments(everything, _converting)
+EVERYTHING = Arguments(everything, _converting, _dumping)
 
 
 @given(ARGUMENTS)
 def test_arguments_of_any_type_arrive_equal(sent: dict[str, Any]) -> None:
-    arrived = EVERYTHING.bind(decode_payload(encode_payload(EVERYTHING.of_call((), sent))))
+    arrived = EVERYTHING.bind(decode_payload(EVERYTHING.encoded(EVERYTHING.of_call((), sent))))
     assert arrived == sent
+    arrived["path"] = type(sent["path"])(arrived["path"])
     assert {name: type(value) for name, value in arrived.items()} == {name: type(value) for name, value in sent.items()}
 
 
@@ -213,6 +231,33 @@ def number(u: UUID) -> None: ...
 def kept(kept: set[str]) -> None: ...
 
 
+class Mixed(Enum):
+    NUMBER = 1
+    TEXT = "text"
+
+
+@dataclasses.dataclass
+class Dated:
+    day: date
+
+
+@dataclasses.dataclass
+class Levels:
+    level: Level
+    below: list[Levels] = dataclasses.field(default_factory=list)
+
+
+def exact(
+    one: Literal[1, "in"] = 1,
+    yes: Literal[True] = True,
+    level: Level = Level.LOW,
+    colour: Mixed = Mixed.NUMBER,
+    levels: list[dict[str, Level]] = [],  # noqa: B006
+    dated: list[Dated] = [],  # noqa: B006
+    tree: Levels | None = None,
+) -> None: ...
+
+
 @pytest.mark.parametrize(
     ("function", "payload", "said"),
     [
@@ -232,6 +277,16 @@ def kept(kept: set[str]) -> None: ...
         ),
         (order, {"order": {"number": str(UUID(int=1)), "lines": [], "x": 1}}, "order.x: Extra inputs"),
         (order, {"order": []}, "order: Input should be an object"),
+        (instant, {"at": "1"}, "at: Input should be a valid datetime"),
+        (instant, {"at": "-1700000000.5"}, "at: Input should be a valid datetime"),
+        (exact, {"one": True}, "one: Input should be 1"),
+        (exact, {"one": 1.0}, "one: Input should be 1"),
+        (exact, {"yes": 1}, "yes: Input should be True"),
+        (exact, {"level": True}, "level: Input should be 1 or 2"),
+        (exact, {"colour": True}, "colour: Input should be 1 or 'text'"),
+        (exact, {"levels": [{}, {"k": True}]}, "levels[1].k: Input should be 1 or 2"),
+        (exact, {"dated": [{"day": "86400"}]}, "dated[0].day: Input should be a valid date"),
+        (exact, {"tree": {"level": 1, "below": [{"level": True}]}}, "tree.below[0].level: Input should be 1 or 2"),
     ],
 )
 def test_what_does_not_fit_is_named_by_its_path(
@@ -364,7 +419,10 @@ class Raw(BaseModel):
         ({"a": {(1, 2): 3}}, TypeError, "payload.a: names must be text, not tuple"),
         ({"a": (1, [float("nan")])}, BadData, "payload.a[1][0]: nan; NaN and Infinity are not JSON"),
         ({"a": Decimal("Infinity")}, BadData, "payload.a; NaN and Infinity are not JSON"),
-        ({"a": {float("inf"): 1}}, BadData, "payload.a: inf; NaN and Infinity are not JSON"),
+        ({"a": {float("inf"): 1}}, TypeError, "payload.a: names must be text, not float; annotate the handler's"),
+        ({"v": {1: "a", "1": "b"}}, TypeError, "payload.v: names must be text, not int"),
+        ({"a": [{"b": ({None: 1},)}]}, TypeError, "payload.a[0].b[0]: names must be text, not NoneType"),
+        ({"a": Line({True: 1}, Decimal(1))}, TypeError, "payload.a.what: names must be text, not bool"),  # type: ignore[arg-type]
         ({"a": ["\ud800"]}, BadData, "payload.a[0]; it holds a lone surrogate, which is no text"),
         ({"a": {"\ud800": 1}}, BadData, "payload.a; it holds a lone surrogate, which is no text"),
         ({"a": [10**5000]}, BadData, "payload.a[0]; the number has too many digits; send it as text"),
@@ -466,3 +524,84 @@ def test_a_launch_makes_dead_letters_of_what_does_not_fit_and_hands_over_the_res
     status = site.json("status", bad)
     assert (status["state"], status["attempts"]) == ("dead", 1)
     assert status["last_error"].startswith("bad_arguments: when: Input should be a valid datetime")
+
+
+def test_what_has_no_form_of_its_own_is_written_by_the_annotation_or_refused_with_the_reason(app: PollConsumer) -> None:
+    @app.handler
+    def store(path: Path, some: set[int] = frozenset(), raw: bytes = b"", **spans: timedelta) -> None: ...  # type: ignore[assignment]
+
+    sent: list[NewMessage] = []
+    app.enqueue_one = sent.append  # type: ignore[assignment,method-assign]
+    store.enqueue(Path("/a"), {1}, late=timedelta(hours=1))
+    assert decode_payload(sent[0].payload) == {"path": "/a", "some": [1], "late": "PT1H"}
+    wrong: Any = store
+    with pytest.raises(TypeError, match=r"^raw of .*store\(\) is bytes, which cannot be written as bytes$"):
+        wrong.enqueue(Path("/a"), raw=b"\xff")
+    with pytest.raises(TypeError, match=r"^some of .*store\(\) is set, which cannot be written as set"):
+        wrong.enqueue(Path("/a"), {"text"})
+    with pytest.raises(
+        TypeError, match=r"^payload.x: a Path has no JSON form|^payload.x: a PosixPath has no JSON form"
+    ):
+        app.handler("any")(lambda x: x).enqueue(x=Path("/a"))
+
+
+RESULTS = [
+    (datetime(2030, 1, 1, tzinfo=UTC), "2030-01-01T00:00:00+00:00"),
+    (date(2030, 1, 1), "2030-01-01"),
+    (UUID(int=7), str(UUID(int=7))),
+    ([Decimal("1.50")], ["1.50"]),
+    (Line("x", Decimal(1)), {"what": "x", "price": "1", "when": None}),
+    ({"level": Level.HIGH, "colour": Colour.RED}, {"level": 2, "colour": "red"}),
+    (Tree(name="a"), {"name": "a", "children": []}),
+    (Pair("a", 1), ["a", 1]),
+    ({404: 3}, {"404": 3}),
+]
+
+
+@pytest.mark.parametrize("concurrency", [1, 3])
+def test_a_result_has_the_json_form_that_it_would_have_in_a_payload(site: Site, concurrency: int) -> None:
+    (site.directory / "handlers.py").write_text(
+        "from pollconsumer import PollConsumer\nfrom tests.interface.test_conversion import RESULTS\n"
+        "app = PollConsumer()\n"
+        "@app.handler\ndef plain(n: int): return RESULTS[n][0]\n"
+        "@app.handler\nasync def asynchronous(n: int): return RESULTS[n][0]\n"
+        "@app.handler(isolation='process')\ndef isolated(n: int): return RESULTS[n][0]\n"
+        "@app.handler(isolation='process')\ndef odd(): return {'a': {1}}\n"
+    )
+    environment = {"PYTHONPATH": str(Path(__file__).parents[2])}
+    (site.directory / "lines").write_text(
+        "".join(
+            json.dumps({"handler": handler, "payload": {"n": n}, "id": f"{handler}-{n}"}) + "\n"
+            for handler in ("plain", "asynchronous", "isolated")
+            for n in range(len(RESULTS))
+        )
+        + '{"handler": "odd", "id": "odd"}\n'
+    )
+    assert site.command("enqueue", "--ndjson", "lines", **environment).returncode == 0
+    done = site.command("run", "--until-empty", "--concurrency", str(concurrency), **environment)
+    assert done.returncode == 0
+    kept = {message["id"]: message["result"] for message in site.json("list", "--state", "completed")}
+    assert kept.pop("odd") is None
+    assert "it is no JSON: result.a: a set has no JSON form; return what JSON has" in done.stderr
+    assert kept == {
+        f"{handler}-{n}": form
+        for handler in ("plain", "asynchronous", "isolated")
+        for n, (_, form) in enumerate(RESULTS)
+    }
+
+
+def test_a_producer_imports_no_pydantic_for_what_has_a_form_of_its_own() -> None:
+    program = (
+        "import sys\nfrom datetime import datetime, timedelta\nfrom pollconsumer import PollConsumer\n"
+        "app, sent = PollConsumer(), []\napp.enqueue_one = sent.append\n"
+        "@app.handler\ndef ship(when: datetime, many: list[int], span: timedelta = None): ...\n"
+        "ship.enqueue(datetime.now(), [1, 2])\n"
+        "print('pydantic' in sys.modules)\n"
+        "ship.enqueue(datetime.now(), [1], timedelta(1))\n"
+        "print('pydantic' in sys.modules, sent[1].payload)\n"
+    )
+    store = {"POLLCONSUMER_STORE": "redis://nowhere.invalid"}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=store, check=True)
+    assert done.stdout.splitlines()[0] == "False"
+    assert done.stdout.splitlines()[1].startswith("True ")
+    assert '"span":"P1D"' in done.stdout

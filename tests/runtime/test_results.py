@@ -58,11 +58,11 @@ def test_a_result_is_kept_as_the_encoder_of_the_standard_library_has_it(result: 
 @pytest.mark.parametrize(
     ("result", "reason"),
     [
-        ("\ud83d", "it is no JSON: 'utf-8' codec can't encode character"),
-        (10**4300, "it is no JSON: Exceeds the limit (4300 digits)"),
-        (float("nan"), "it is no JSON: Out of range float values"),
-        (["\ud83d"], "it is no JSON: 'utf-8' codec can't encode character"),
-        (Unlucky(), "it is no JSON: Object of type Unlucky is not JSON serializable"),
+        ("\ud83d", "it is no JSON: result; it holds a lone surrogate"),
+        (10**4300, "it is no JSON: result; the number has too many digits"),
+        (float("nan"), "it is no JSON: result: nan; NaN and Infinity are not JSON"),
+        (["\ud83d"], "it is no JSON: result[0]; it holds a lone surrogate"),
+        ({"a": [Unlucky()]}, "it is no JSON: result.a[0]: a Unlucky has no JSON form; return what JSON has"),
         ("x" * MAX_RESULT_BYTES, f"{MAX_RESULT_BYTES + 2} bytes of JSON, {MAX_RESULT_BYTES} at most"),
     ],
     ids=["surrogate", "digits", "nan", "surrogate-within", "object", "large"],

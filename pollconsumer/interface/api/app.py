@@ -118,7 +118,7 @@ class PollConsumer(Producing, Hooking):
             chosen = check_handler(name or getattr(function, "__name__", None))
             if chosen in self.handlers:
                 refuse_second(chosen, self.handlers[chosen].function, function)
-            arguments = Arguments(function, _converting)
+            arguments = Arguments(function, _converting, _dumping)
             handler = handler_of(chosen, function, arguments, checked | {"policies": self.retry_policies})
             registered = self.handlers[chosen] = HandlerFunction(self, handler, function, arguments)
             return registered
@@ -279,6 +279,12 @@ def _converting(hint: Any) -> Callable[[Any], Any]:
     from pollconsumer.interface.api.conversion import converting
 
     return converting(hint)
+
+
+def _dumping(hint: Any) -> Callable[[Any], Any]:
+    from pollconsumer.interface.api.conversion import dumping
+
+    return dumping(hint)
 
 
 class Register(Protocol):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from enum import Enum
 from typing import Any, get_args, get_origin
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic.errors import PydanticSchemaGenerationError
-from pydantic_core import ErrorDetails, PydanticSerializationError, core_schema, to_json
+from pydantic_core import ErrorDetails, PydanticSerializationError, SchemaValidator, core_schema, to_json
 
 from pollconsumer.core.errors import shown
 from pollconsumer.runtime.handling.arguments import MOST_NAMED, Mismatch, NotOfJson
@@ -15,23 +17,19 @@ from pollconsumer.runtime.handling.arguments import MOST_NAMED, Mismatch, NotOfJ
 _QUOTING = {"assertion_error", "json_invalid", "union_tag_invalid", "uuid_parsing", "value_error"}
 """Errors whose text may contain part of the value."""
 _KNOWN = set(get_args(core_schema.ErrorType)) - _QUOTING
+_NUMBER = re.compile(r"[+-]?\d+(\.\d*)?", re.ASCII)
+_NO_SCHEMAS = {"config", "default", "metadata", "serialization"}
+"""Keys of a schema that hold no schemas."""
 
 
 def converting(hint: Any) -> Callable[[Any], Any]:
     """A conversion of JSON values to ``hint`` in strict mode: text for an instant, no text for a number. It raises
     Mismatch. NotOfJson for a hint without a JSON form; pydantic's exception for an unsupported one."""
-    try:
-        adapter = TypeAdapter(hint)
-    except PydanticSchemaGenerationError:
-        if isinstance(hint, type) or get_origin(hint) is not None:
-            raise NotOfJson(f"no payload can give a {getattr(hint, '__name__', hint)}") from None
-        raise
-    if not adapter.pydantic_complete:
-        adapter.rebuild(raise_errors=True)
+    validator = SchemaValidator(_exact(_adapter(hint).core_schema))
 
     def convert(value: Any) -> Any:
         try:
-            return adapter.validate_json(to_json(value), strict=True)
+            return validator.validate_json(to_json(value), strict=True)
         except ValidationError as failure:
             errors = failure.errors(include_url=False, include_context=False, include_input=False)
             problems = [_told(error) for error in errors[:MOST_NAMED]]
@@ -40,6 +38,58 @@ def converting(hint: Any) -> Callable[[Any], Any]:
             raise Mismatch([": nested too deeply, or no text"]) from None
 
     return convert
+
+
+def dumping(hint: Any) -> Callable[[Any], Any]:
+    """Writes a value of ``hint`` as JSON from which `converting` makes an equal one. Raises as that does."""
+    adapter = _adapter(hint)
+
+    def dump(value: Any) -> Any:
+        try:
+            return adapter.dump_python(value, mode="json", by_alias=True, round_trip=True, warnings="error")
+        except (PydanticSerializationError, ValueError):
+            kind = getattr(hint, "__name__", hint)
+            raise Mismatch([f" is {type(value).__name__}, which cannot be written as {kind}"]) from None
+
+    return dump
+
+
+def _adapter(hint: Any) -> TypeAdapter[Any]:
+    try:
+        adapter = TypeAdapter[Any](hint)
+    except PydanticSchemaGenerationError:
+        if isinstance(hint, type) or get_origin(hint) is not None:
+            raise NotOfJson(f"no payload can give a {getattr(hint, '__name__', hint)}") from None
+        raise
+    if not adapter.pydantic_complete:
+        adapter.rebuild(raise_errors=True)
+    return adapter
+
+
+def _exact(schema: Any) -> Any:
+    """``schema``, but where pydantic's strict mode takes a value of another JSON type: ``true`` for a literal 1 or an
+    enum's, the text "1" for an instant. Models validate themselves."""
+    if isinstance(schema, list | tuple):
+        return type(schema)(map(_exact, schema))
+    if not isinstance(schema, dict):
+        return schema
+    kind = schema.get("type")
+    if kind in ("datetime", "date"):
+        return _guarded(schema, lambda value: isinstance(value, str) and not _NUMBER.fullmatch(value))
+    if kind == "literal" or (kind == "enum" and "missing" not in schema):
+        values = schema["expected" if kind == "literal" else "members"]
+        kinds = {type(value.value if isinstance(value, Enum) else value) for value in values}
+        return schema if kinds == {str} else _guarded(schema, lambda value: type(value) in kinds)
+    return {key: part if key in _NO_SCHEMAS else _exact(part) for key, part in schema.items()}
+
+
+def _guarded(schema: Any, fits: Callable[[Any], bool]) -> Any:
+    validator = SchemaValidator({key: part for key, part in schema.items() if key != "ref"})
+
+    def validate(value: Any) -> Any:
+        return validator.validate_json(to_json(value) if fits(value) else b"[]", strict=True)  # [] fits none
+
+    return core_schema.no_info_plain_validator_function(validate, ref=schema.get("ref"))
 
 
 def _told(error: ErrorDetails) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from itertools import islice, repeat
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack
 
-from pollconsumer.core.message import NO_OPTIONS, OPTIONS, Alike, NewMessage, digest_of, encode_payload
+from pollconsumer.core.message import NO_OPTIONS, OPTIONS, Alike, NewMessage, digest_of
 from pollconsumer.runtime.messages import SendOptions, new_id, new_ids, new_message
 
 if TYPE_CHECKING:
@@ -123,11 +123,8 @@ class Sending(Generic[P, R]):
         return await self._handler.app.enqueue_messages_async(self._messages(encoded))
 
     def _encoded(self, payloads: Iterable[Args[P] | Mapping[str, Any]]) -> list[bytes]:
-        of_call = self._handler.arguments.of_call
-        return [
-            encode_payload(of_call((), given) if isinstance(given, dict) else self._checked(given))
-            for given in payloads
-        ]
+        of_call, encoded = self._handler.arguments.of_call, self._handler.arguments.encoded
+        return [encoded(of_call((), given) if isinstance(given, dict) else self._checked(given)) for given in payloads]
 
     def _messages(self, encoded: list[bytes]) -> Sequence[NewMessage]:
         if self._first.digest or self._is_rated:
@@ -147,7 +144,8 @@ class Sending(Generic[P, R]):
         raise TypeError(f"a message of {name} needs its arguments as a mapping or from its args(), not {kind}")
 
     def _payload(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bytes:
-        return encode_payload(self._handler.arguments.of_call(args, kwargs))
+        arguments = self._handler.arguments
+        return arguments.encoded(arguments.of_call(args, kwargs))
 
     def _message(self, payload: bytes) -> NewMessage:
         first = self._first

@@ -16,11 +16,11 @@ from pollconsumer.core.events import (
     ResultDropped,
     RetryPolicyFailed,
 )
-from pollconsumer.core.message import Malformed, quick_encoder
+from pollconsumer.core.message import Malformed, quick
 from pollconsumer.core.notation.timespan import YEAR
 from pollconsumer.core.retry import Stopped, TimeIsUp, after_failure
 from pollconsumer.runtime.handling.hooks import Crashed
-from pollconsumer.runtime.handling.outcome import describe, text_of, trace
+from pollconsumer.runtime.handling.outcome import describe, text_of, trace, why_dropped
 from pollconsumer.store import outbox, rows
 from pollconsumer.store.reservations import DeadLetter
 from pollconsumer.store.steps import Settlement, Share
@@ -42,8 +42,6 @@ PARKED_FOR = 60.0
 MAX_ERROR_CHARACTERS = 500
 MAX_RESULT_BYTES = 64 * 1024
 LONGEST_DELAY = 10 * YEAR
-_encoder = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-_quick = quick_encoder(_encoder)
 _SCALARS: dict[type, Callable[[Any], str]] = {int: int.__repr__, str: json.encoder.encode_basestring}
 """Text and whole numbers need no encoder: it would call these."""
 
@@ -101,23 +99,15 @@ class Settling:
         if result is not None and kept_for_ms > 0:
             try:
                 scalar = _SCALARS.get(type(result))
-                encoded = (scalar(result) if scalar else "".join(_quick(result, 0))).encode()
-            except BaseException:  # it may raise anything, and its errors say little
-                encoded = self._encoded(reservation, result)
+                encoded = (scalar(result) if scalar else "".join(quick(result, 0))).encode()
+            except BaseException:  # the user's classes may raise, or the user's threads modify it concurrently
+                self._drop(reservation, why_dropped(result)[:200])
             if len(encoded) > MAX_RESULT_BYTES:
                 self._drop(reservation, f"{len(encoded)} bytes of JSON, {MAX_RESULT_BYTES} at most")
                 encoded = b""
         if context is not None and context.enqueued:
             return kept_for_ms, encoded, outbox.pack(context.enqueued, reservation.server_ms(ended))
         return (kept_for_ms, encoded, b"") if encoded else None
-
-    def _encoded(self, reservation: Reservation, result: Any) -> bytes:
-        """The result as JSON, by the encoder whose errors say what is wrong; empty if it cannot be encoded."""
-        try:
-            return _encoder.encode(result).encode()
-        except BaseException as error:  # the user's classes may raise, or the user's threads modify it concurrently
-            self._drop(reservation, f"it is no JSON: {text_of(error)}"[:200])
-            return b""
 
     def _drop(self, reservation: Reservation, reason: str) -> None:
         self._emit(ResultDropped(reservation.name, reservation.handler, reason))

@@ -10,6 +10,7 @@ from itertools import takewhile
 from typing import Any, NamedTuple
 
 from pollconsumer.core.errors import ConfigurationError, shown
+from pollconsumer.core.message import encode_payload
 from pollconsumer.core.retry import Fatal
 from pollconsumer.runtime.handling.annotations import JSON_KINDS, Annotations, accepted_types
 from pollconsumer.runtime.handling.context import Context
@@ -64,11 +65,18 @@ class Arguments:
 
     JSON types are compared here. For other annotations ``converter`` makes a conversion, lazily, with the first
     message, because it imports slowly; it raises NotOfJson, or any other exception for an unsupported annotation, whose
-    parameter is then not checked. ConfigurationError for a function that no payload can call.
+    parameter is then not checked. ``dumper`` makes what writes a value of an annotation as JSON. ConfigurationError for
+    a function that no payload can call.
     """
 
-    def __init__(self, function: Callable[..., Any], converter: Callable[[Any], Convert]) -> None:
-        self._converter = converter
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        converter: Callable[[Any], Convert],
+        dumper: Callable[[Any], Convert] | None = None,
+    ) -> None:
+        self._converter, self._dumper = converter, dumper
+        self._dumps: dict[str, Convert] = {}
         self._function = getattr(function, "__qualname__", type(function).__name__)
         self._annotations = annotations = Annotations(function)
         try:
@@ -128,6 +136,32 @@ class Arguments:
             if kinds is not None and type(value) not in kinds and _kind(value) not in (*kinds, None):
                 raise TypeError(f"{name} of {self._function}() is {type(value).__name__}, not {_any_of(kinds)}")
         return payload
+
+    def encoded(self, payload: dict[str, Any]) -> bytes:
+        """The stored JSON of `of_call`'s payload. Errors of ``encode_payload``."""
+        try:
+            return encode_payload(payload)
+        except TypeError:
+            return encode_payload(self.dumped(payload))
+
+    def dumped(self, payload: Mapping[str, Any]) -> dict[str, Any]:
+        """``payload``, with values that have no JSON form written as their parameters' annotations say. TypeError for
+        one that is not of its annotation's type."""
+        hints = (self._plan or self._planned()).hints
+        return {name: self._written(name, value, hints) for name, value in payload.items()}
+
+    def _written(self, name: str, value: Any, hints: dict[str, Any]) -> Any:
+        place = name if name in self._named or self._rest is None else f"**{self._rest.name}"
+        if place not in hints or self._dumper is None or _is_json(value):
+            return value
+        try:
+            dump = self._dumps.get(place) or self._dumps.setdefault(place, self._dumper(hints[place]))
+        except Exception:  # an annotation that `check` reports
+            return value
+        try:
+            return dump(value)
+        except Mismatch as mismatch:
+            raise TypeError(f"{name} of {self._function}(){mismatch}") from None
 
     def problems(self) -> tuple[dict[str, str], dict[str, str]]:
         """Required parameters without a JSON form, and parameters that are not checked; with the reasons."""
@@ -276,6 +310,16 @@ def _kind(value: Any) -> type | None:
         except (TypeError, ValueError):
             return None
     return None
+
+
+def _is_json(value: Any) -> bool:
+    try:
+        encode_payload({"": value})
+    except TypeError:
+        return False
+    except ValueError:  # as the payload is refused, too
+        pass
+    return True
 
 
 def _bad(problems: list[str]) -> BadArguments:

@@ -52,6 +52,25 @@ def refuse_unbegun(result: Any) -> None:
         raise TypeError(f"it returned a {kind.__name__}; await it, in a handler declared with async def")
 
 
+class Dropped:
+    """In the place of a result that another process could not send."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+
+
+def why_dropped(result: Any) -> str:
+    """Why the encoder refused ``result``, and where in it."""
+    if isinstance(result, Dropped):
+        return result.reason
+    from pollconsumer.core.values import explain
+
+    try:
+        explain(result, "result", "return what JSON has")
+    except BaseException as error:  # raised by the user's classes, too
+        return f"it is no JSON: {text_of(error)}"
+
+
 def trace(error: BaseException) -> str:
     """The end of the traceback of ``error``, without our own frames."""
     text = getattr(error, "trace", None)  # raised in another process

@@ -11,10 +11,10 @@ from typing import Any
 
 from pollconsumer.core import errors
 from pollconsumer.core.errors import PollConsumerError
-from pollconsumer.core.message import NewMessage
+from pollconsumer.core.message import NewMessage, quick
 from pollconsumer.core.retry import Fatal, RetryIn, Yield
 from pollconsumer.runtime.handling.arguments import BadArguments
-from pollconsumer.runtime.handling.outcome import Outcome, text_of, trace
+from pollconsumer.runtime.handling.outcome import Dropped, Outcome, text_of, trace, why_dropped
 
 KINDS: dict[str, type[Exception]] = {
     "bad_arguments": BadArguments,
@@ -34,10 +34,11 @@ def encode_outcome(outcome: Outcome, fatal: tuple[type[BaseException], ...]) -> 
     if outcome.error is not None:
         return {"error": encode_error(outcome.error, fatal)}
     try:
-        fits = len(json.dumps(outcome.result)) < MOST_BYTES // 2
+        encoded = "".join(quick(outcome.result, 0))
     except BaseException:  # raised by the user's classes
-        fits = False
-    return {"result": outcome.result} if fits else {"dropped": type(outcome.result).__name__}
+        return {"dropped": why_dropped(outcome.result)}
+    fits = len(encoded) < MOST_BYTES // 2
+    return {"result": encoded} if fits else {"dropped": f"{len(encoded)} characters of JSON, much too long"}
 
 
 def encode_error(error: BaseException, fatal: tuple[type[BaseException], ...] = ()) -> dict[str, Any]:
@@ -56,10 +57,7 @@ def encode_error(error: BaseException, fatal: tuple[type[BaseException], ...] = 
 def decode_outcome(fields: dict[str, Any]) -> Outcome:
     if "error" in fields:
         return Outcome(decode_error(fields["error"]))
-    if "dropped" in fields:
-        # An instance of a class of the same name, which is not JSON either, to be dropped with the same warning.
-        return Outcome(result=type(fields["dropped"], (), {})())
-    return Outcome(result=fields["result"])
+    return Outcome(result=Dropped(fields["dropped"]) if "dropped" in fields else json.loads(fields["result"]))
 
 
 def decode_error(fields: dict[str, Any]) -> BaseException:
