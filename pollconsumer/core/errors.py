@@ -24,11 +24,35 @@ A message is one line, ``WHAT: VALUE; FIX``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
 
 from pollconsumer.core.notation.text import printable
 
 SHOWN_CHARACTERS = 80
+OF_OTHERS = {
+    "countdown": "in",
+    "defer_by": "in",
+    "delay": "in",
+    "defer_until": "at",
+    "eta": "at",
+    "run_after": "at",
+    "run_at": "at",
+    "max_retries": "max_attempts",
+    "max_tries": "max_attempts",
+    "retries": "max_attempts",
+    "autoretry_for": "retry",
+    "backoff": "retry",
+    "retry_backoff": "retry",
+    "retry_delay": "retry",
+    "job_timeout": "timeout",
+    "time_limit": "timeout",
+    "ttl": "expires",
+    "job_id": "id",
+    "task_id": "id",
+    "queue_name": "queue",
+    "unique": "key",
+}
+"""Options as other queues call them → as they are called here."""
 
 
 def shown(value: object) -> str:
@@ -37,9 +61,24 @@ def shown(value: object) -> str:
     return text if len(text) <= SHOWN_CHARACTERS else text[: SHOWN_CHARACTERS - 1] + "…"
 
 
-def unknown_options(unknown: Iterable[str], known: Iterable[str]) -> TypeError:
+def suggestion(name: str, known: Collection[str], otherwise: str = "") -> str:
+    """Which of ``known`` may be meant by the unknown ``name``; if none resembles it, ``otherwise`` or all of them."""
+    from difflib import get_close_matches
+
+    by_word = {each.strip("-_").replace("-", "_"): each for each in known}
+    word = name.strip("-_").replace("-", "_")
+    word = OF_OTHERS.get(word.lower(), word)
+    close = [word] if word in by_word else get_close_matches(word, by_word, n=1, cutoff=0.7)
+    return f"did you mean {by_word[close[0]]}?" if close else otherwise or f"known here: {', '.join(sorted(known))}"
+
+
+def unknown_options(unknown: Collection[str], known: Collection[str]) -> TypeError:
     """The error of a call with options that it does not take, as Python's own of such a call."""
-    return TypeError(f"unknown option: {', '.join(sorted(unknown))}; known are {', '.join(sorted(known))}")
+    whole = f"known here: {', '.join(sorted(known))}"
+    if "in_" in known:  # of a message
+        whole += "; arguments of the handler go into the payload, a dict"
+    fix = next((fix for name in sorted(unknown) if (fix := suggestion(name, known, whole)) != whole), whole)
+    return TypeError(f"unknown option: {', '.join(sorted(unknown))}; {fix}")
 
 
 class PollConsumerError(Exception):

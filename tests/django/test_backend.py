@@ -130,7 +130,7 @@ def test_an_isolated_task_runs_in_a_process_of_its_own_that_has_the_site(django_
 
 
 def test_results_that_are_not_there_and_results_of_other_tasks(django_site: DjangoSite) -> None:
-    of_no_task = django_site.enqueue("shop.tasks.note", args=[])
+    of_no_task = django_site.enqueue("shop.tasks.note", "--queue", "default", args=[])
     said = django_site.program(f"""
         def raised(get, *given):
             try:

@@ -308,9 +308,9 @@ def test_a_sandbox_leaves_the_transaction_open_in_which_a_test_of_django_runs(dj
 
 def test_a_message_that_is_no_task_s_call_is_a_dead_letter_at_once(django_site: DjangoSite) -> None:
     sent = [
-        django_site.enqueue("shop.tasks.record", name="a"),
-        django_site.enqueue("shop.tasks.record", args="a"),
-        django_site.enqueue("shop.tasks.record", args=["a"], context={"attempt": 9}),
+        django_site.enqueue("shop.tasks.record", "--queue", "default", name="a"),
+        django_site.enqueue("shop.tasks.record", "--queue", "default", args="a"),
+        django_site.enqueue("shop.tasks.record", "--queue", "default", args=["a"], context={"attempt": 9}),
     ]
     assert django_site.drain().returncode == 0
     assert [django_site.state(message) for message in sent] == ["dead"] * 3

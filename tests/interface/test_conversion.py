@@ -517,7 +517,7 @@ def test_a_launch_makes_dead_letters_of_what_does_not_fit_and_hands_over_the_res
         "    Path('notes').write_text(f'{when.year} {n}')\n"
     )
     good = site.enqueue("at", when="2031-01-01T00:00:00Z", n=1)
-    bad = site.enqueue("at", when="never")
+    bad = site.enqueue("at", "--queue", "default", when="never")
     assert site.drain().returncode == 0
     assert site.notes() == ["2031 1"]
     assert site.state(good) == "completed"

@@ -50,7 +50,7 @@ def samples() -> list[Sample]:
     site.enqueue("record", name="a")
     site.enqueue("record", "--in", "1ms", name="a")
     site.enqueue("fatal")
-    site.enqueue("unheard-of", name="a")
+    site.enqueue("unheard-of", "--queue", "default", name="a")
     assert site.drain().returncode == 0
     assert site.drain().returncode == 0  # of the first one there is no gap
     assert site.command("move", "--timeout", "1s").returncode == 0

@@ -27,7 +27,7 @@ def test_where_all_is_well_it_says_so_and_quietly_nothing(site: Site) -> None:
 @pytest.mark.ends_with(1)
 def test_each_finding_is_a_line_on_standard_output_or_quietly_on_standard_error(site: Site) -> None:
     site.enqueue("record", "--queue", "forgotten", name="a")
-    site.enqueue("unheard-of", name="a")
+    site.enqueue("unheard-of", "--queue", "default", name="a")
     site.drain()
     loud = site.command("doctor")
     assert (loud.returncode, loud.stderr) == (1, "")

@@ -49,7 +49,8 @@ def test_lines_are_passed_over_in_a_file_alone(site: Site) -> None:
 
 
 def test_a_terminal_is_told_how_many_and_a_pipe_which(site: Site) -> None:
-    write(site, *[GOOD % n for n in range(20)], '{"handler": "record", "id": "a"}', '{"handler": "record", "id": "a"}')
+    again = '{"handler": "record", "payload": {"name": "a"}, "id": "a"}'
+    write(site, *[GOOD % n for n in range(20)], again, again)
     ours, theirs = os.openpty()
     command = [sys.executable, "-m", "pollconsumer", "enqueue", "--ndjson", "lines"]
     subprocess.run(command, cwd=site.directory, env=site.environment, stdout=theirs, check=True, timeout=60)

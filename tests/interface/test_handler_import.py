@@ -26,7 +26,7 @@ if TYPE_CHECKING:
         ("from pollconsumer import PollConsumer\nPollConsumer().handler('a b')(print)", "handler name"),
         (
             "from pollconsumer import PollConsumer\nPollConsumer().handler(at_most_once=True)",
-            "unknown option: at_most_once; known are delivery, fatal, isolation",
+            "unknown option: at_most_once; known here: delivery, fatal, isolation",
         ),
     ],
 )

@@ -114,8 +114,8 @@ def test_what_conflicts_with_a_completion_is_dropped_with_a_line_and_holds_up_no
 
 
 def test_a_conflict_on_the_command_line_changes_nothing(site: Site) -> None:
-    assert site.enqueue("record", "--id", "a", name="one", n=1) == "a"
-    again = site.command("enqueue", "record", '{"n": 1, "name": "one"}', "--id", "a", "--json")
+    assert site.enqueue("record", "--id", "a", "--queue", "default", name="one", n=1) == "a"
+    again = site.command("enqueue", "record", '{"n": 1, "name": "one"}', "--id", "a", "--queue", "default", "--json")
     assert json.loads(again.stdout) == {"id": "a", "duplicate": True}
     refused = site.command("enqueue", "record", '{"name": "two"}', "--id", "a")
     assert (refused.returncode, refused.stdout) == (65, "")

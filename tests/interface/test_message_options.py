@@ -190,7 +190,9 @@ def test_an_unknown_policy_is_reported_and_the_default_delay_applies(
     def fail() -> None:
         raise ValueError
 
+    app.retry_policy("gentel", Backoff())
     fail.using(retry="gentel").enqueue()
+    app.retry_policies.clear()  # those of a launch that has not registered it
     sandbox.run()
     assert len(delays) == 1
     assert delays[0] <= 1
@@ -303,7 +305,7 @@ def test_the_shell_sends_and_shows_them(site: Site) -> None:
         line.split() for line in site.command("status", sent).stdout.splitlines()
     ]
     options = {"headers": {"n": "1"}, "timeout": "5s", "max_attempts": 2, "retry": "x"}
-    line = {"handler": "record", "payload": {"name": "b"}, **options}
+    line = {"handler": "record", "payload": {"name": "b"}, "queue": "default", **options}
     (site.directory / "lines").write_text(f"{json.dumps(line)}\n")
     (from_file,) = site.command("enqueue", "--ndjson", "lines").stdout.split()
     assert site.json("status", from_file)["headers"] == {"n": "1"}
@@ -333,7 +335,7 @@ def test_what_is_wrong_with_an_option_is_said_in_a_line(
 
 def test_of_an_unknown_option_the_known_ones_are_named(app: PollConsumer) -> None:
     options: dict[str, Any] = {"prority": 3, "later": "5m"}
-    with pytest.raises(TypeError, match=r"unknown option: later, prority; known are at, .*, priority, "):
+    with pytest.raises(TypeError, match=r"unknown option: later, prority; did you mean priority"):
         app.enqueue("look", **options)
-    with pytest.raises(TypeError, match=r"unknown option: later, prority; known are .*, overlap, "):
+    with pytest.raises(TypeError, match=r"unknown option: later, prority; did you mean priority"):
         app.recurrences.put("sweep", handler="look", every="1m", **options)

@@ -72,7 +72,7 @@ def test_what_the_command_line_enqueues_goes_to_the_handlers_own_queue_and_is_ha
     assert queue_of(mailing, message) == "mail"
     assert queue_of(mailing, mailing.enqueue("plain")) == "default"
     assert queue_of(mailing, mailing.enqueue("mail.send", "--queue", "default", name="named")) == "default"
-    assert queue_of(mailing, mailing.enqueue("nobody")) == "default"
+    assert queue_of(mailing, mailing.enqueue("nobody", "--queue", "default")) == "default"
     done = mailing.drain()
     assert done.returncode == 0
     assert sorted(mailing.notes()) == ["a", "named", "plain"]

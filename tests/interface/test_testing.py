@@ -260,7 +260,9 @@ def test_handlers_may_say_what_becomes_of_the_message(app: PollConsumer, sandbox
     assert [message.last_error for message in sandbox.messages("dead")] == ["Fatal: no use"]
 
 
-def test_raising_surfaces_what_was_unforeseen_and_settles_it_as_ever(app: PollConsumer, sandbox: Sandbox) -> None:
+def test_raising_surfaces_what_was_unforeseen_and_settles_it_as_ever(
+    app: PollConsumer, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
     @app.handler(fatal=(KeyError,), retry=Backoff("1m"))
     def fail(how: str) -> None:
         raise {"bug": ZeroDivisionError, "foreseen": KeyError}[how](how)
@@ -273,7 +275,11 @@ def test_raising_surfaces_what_was_unforeseen_and_settles_it_as_ever(app: PollCo
     with pytest.raises(ZeroDivisionError):
         sandbox.run_for("1h", raising=True)
     assert sandbox.run().failed == 0
+    with pytest.raises(TypeError, match="missing a required argument: 'how'; it takes how"):
+        app.enqueue("fail", {"hwo": "bug"})
+    monkeypatch.delitem(app.handlers, "fail")  # a producer without its code
     app.enqueue("fail", {"hwo": "bug"})
+    monkeypatch.undo()
     with pytest.raises(Exception, match="bad_arguments"):
         sandbox.run(raising=True)
 

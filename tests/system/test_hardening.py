@@ -258,7 +258,7 @@ def test_a_retry_beyond_all_time_is_kept_in_the_schedule(site: Site) -> None:
 
 def test_unknown_handlers_do_not_hide_what_stands_behind_them(site: Site) -> None:
     for _ in range(3):
-        site.enqueue("nobody")
+        site.enqueue("nobody", "--queue", "default")
     site.enqueue("record", name="behind")
     assert site.drain().returncode == 0
     assert site.notes() == ["behind"]
@@ -271,7 +271,7 @@ def test_a_full_server_can_be_drained(site: Site) -> None:
     with Redis(unix_socket_path=site.json("store", "path")["socket"]) as client:
         client.config_set("maxmemory", 1)
         assert site.drain().returncode == 0
-        refused = site.command("enqueue", "record", "{}")
+        refused = site.command("enqueue", "record", '{"name": "b"}')
         client.config_set("maxmemory", 0)
     assert refused.returncode == 69
     assert site.state(message) == "completed"

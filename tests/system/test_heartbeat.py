@@ -120,8 +120,8 @@ def test_the_ledger_says_how_a_launch_ended_that_was_suspended_until_its_lease_w
 def test_a_launch_of_which_a_handler_made_another_program_keeps_the_lease_for_no_longer_than_it_may_run(
     site: Site,
 ) -> None:
-    message = site.enqueue("become")
     add(site, BECOMES_ANOTHER_PROGRAM)
+    message = site.enqueue("become")
     launch = site.start("run", *SHORT)
     site.await_note("become")
     site.await_release()

@@ -288,7 +288,7 @@ def test_a_message_that_can_never_work_becomes_a_dead_letter_with_a_warning(site
 
 
 def test_arguments_that_do_not_fit_are_a_dead_letter_and_no_repetition(site: Site) -> None:
-    message = site.enqueue("record", nome="a")
+    message = site.enqueue("record", "--queue", "default", nome="a")
     assert site.drain().returncode == 0
     status = site.json("status", message)
     assert (status["state"], status["attempts"]) == ("dead", 1)
@@ -296,7 +296,7 @@ def test_arguments_that_do_not_fit_are_a_dead_letter_and_no_repetition(site: Sit
 
 
 def test_messages_for_an_unknown_handler_are_parked_and_not_charged(site: Site) -> None:
-    message = site.enqueue("nobody")
+    message = site.enqueue("nobody", "--queue", "default")
     done = site.drain()
     assert (done.returncode, done.stderr.count("\n")) == (0, 1)
     status = site.json("status", message)
@@ -354,7 +354,7 @@ def test_a_wiped_store_is_refused_until_it_is_adopted(site: Site) -> None:
     site.command("store", "stop")
     data = site.directory / "data" / "pollconsumer"
     data.rename(site.directory / "lost")
-    for arguments in (["run"], ["move"], ["enqueue", "record", "{}"], ["status"]):
+    for arguments in (["run"], ["move"], ["enqueue", "record", '{"name": "a"}'], ["status"]):
         refused = site.command(*arguments)
         assert refused.returncode == 78, arguments
         assert "store replaced" in refused.stderr

@@ -129,7 +129,7 @@ def test_a_launch_has_one_line_of_summary(site: Site) -> None:
 def test_a_file_has_everything_with_times_and_cron_still_mails_what_is_wrong(site: Site) -> None:
     message = site.enqueue("says", name="a")
     for _ in range(3):  # the warning about the unknown handler is damped on standard error only
-        site.enqueue("unheard-of", name="a")
+        site.enqueue("unheard-of", "--queue", "default", name="a")
     warned = drained(site, POLLCONSUMER_LOGS__TARGET="launch.log")
     assert warned == (
         "pollconsumer: warning: unknown handler: unheard-of; its messages are parked, import its module\n"

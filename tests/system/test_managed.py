@@ -103,7 +103,11 @@ def test_with_the_documented_rights_alone_everything_works_on_a_server_without_a
 @pytest.mark.parametrize("command", ["INFO", "EVALSHA", "SCRIPT"])
 def test_a_server_without_a_command_that_everything_needs_is_refused_by_its_name(site: Site, command: str) -> None:
     with managed(command) as address:
-        for role, arguments in (("launch", ["run"]), ("launch", ["check"]), ("producer", ["enqueue", "record"])):
+        for role, arguments in (
+            ("launch", ["run"]),
+            ("launch", ["check"]),
+            ("producer", ["enqueue", "record", '{"name": "a"}']),
+        ):
             done = site.command("--store", f"redis://{role}:{PASSWORD}@{address}", *arguments)
             assert done.returncode == 78, done
             assert f"server without a command: {command};" in done.stderr

@@ -54,14 +54,16 @@ def test_a_user_without_a_home_uses_a_redis_of_theirs(store: str, homeless: Site
 
 
 def test_a_user_without_a_home_is_told_where_the_embedded_server_could_live(homeless: Site) -> None:
-    for command in (["run"], ["enqueue", "record", "{}"], ["store", "status"]):
+    for command in (["run"], ["enqueue", "record", '{"name": "a"}'], ["store", "status"]):
         refused = homeless.command(*command)
         assert refused.returncode == 73, command
         assert refused.stderr.startswith("pollconsumer: error: no home directory for user id: ")
         assert refused.stderr.endswith("; set XDG_DATA_HOME to a directory of your own\n")
 
 
-@pytest.mark.parametrize("command", [["run"], ["move"], ["check"], ["enqueue", "record", "{}"], ["store", "start"]])
+@pytest.mark.parametrize(
+    "command", [["run"], ["move"], ["check"], ["enqueue", "record", '{"name": "a"}'], ["store", "start"]]
+)
 def test_without_a_server_program_as_on_alpine_the_embedded_store_is_refused_in_one_line(
     site: Site, command: list[str]
 ) -> None:

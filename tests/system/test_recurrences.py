@@ -247,7 +247,9 @@ def test_check_warns_of_a_recurrence_whose_queue_nobody_serves(site: Site) -> No
     config = site.directory / "config.toml"
     served = "[consumer]\nqueues = ['default']\nschedule = '* * * * *'\n"
     config.write_text(
-        config.read_text() + served + "[recurrences.lost]\nhandler = 'record'\nevery = '1h'\nqueue = 'attic'\n"
+        config.read_text()
+        + served
+        + "[recurrences.lost]\nhandler = 'record'\nevery = '1h'\nqueue = 'attic'\npayload = { name = 'a' }\n"
     )
     done = site.command("check", "--json")
     assert (done.returncode, done.stderr.count("\n")) == (0, 1)
@@ -339,7 +341,11 @@ def test_one_that_is_added_while_a_launch_idles_runs_at_once_and_knows_what_the_
 def test_what_is_added_wrongly_is_refused_in_one_line(site: Site) -> None:
     site.drain()
     for arguments, code, said in (
-        (["tick", "record", "--every", "1s"], 65, "cannot put recurrence: tick; a configuration defines one"),
+        (
+            ["tick", "record", '{"name": "a"}', "--every", "1s"],
+            65,
+            "cannot put recurrence: tick; a configuration defines one",
+        ),
         (["a b", "record", "--every", "1s"], 65, "recurrence name: 'a b'; 1 to 100"),
         (["a", "record"], 2, "give --every or --cron"),
         (["a", "record", "--every", "1s", "--cron", "* * * * *"], 2, "give --every or --cron"),
@@ -355,7 +361,12 @@ def test_what_is_added_wrongly_is_refused_in_one_line(site: Site) -> None:
 
 
 def test_a_launch_leaves_a_name_that_was_added_to_who_added_it(site: Site) -> None:
-    assert site.command("recurrences", "add", "tick", "record", "--every", "1h", "--first", "next").returncode == 0
+    assert (
+        site.command(
+            "recurrences", "add", "tick", "record", "--queue", "default", "--every", "1h", "--first", "next"
+        ).returncode
+        == 0
+    )
     done = site.command("run", "--until-empty")
     assert (done.returncode, done.stderr.count("\n")) == (0, 1)
     assert "recurrence tick of the configuration is left out" in done.stderr

@@ -87,8 +87,8 @@ def test_every_command_does_its_work_with_the_rights_that_are_documented(site: S
 @pytest.mark.parametrize(
     ("user", "right", "command"),
     [
-        ("producer", "rpush", "enqueue record"),
-        ("producer", "info", "enqueue record"),
+        ("producer", "rpush", "enqueue record --queue default"),
+        ("producer", "info", "enqueue record --queue default"),
         ("launch", "zadd", "run"),
         ("launch", "zrangebyscore", "move"),
         ("operator", "zrem", "dead purge --all --yes"),

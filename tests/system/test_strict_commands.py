@@ -42,14 +42,14 @@ def refused(site: Site, *command: str) -> None:
 
 def test_what_is_changed_by_a_command_and_not_confirmed_is_an_error_and_stays(pair: Pair, site: Site) -> None:
     for name in ("one", "two", "three"):
-        site.command("enqueue", "record", "{}", "--id", name)
-    site.command("recurrences", "add", "each", "record", "--every", "1h")
+        site.command("enqueue", "record", '{"name": "a"}', "--id", name)
+    site.command("recurrences", "add", "each", "record", '{"name": "a"}', "--every", "1h")
     with pair.replica_stopped():
         refused(site, "queue", "pause", "default")
         refused(site, "cancel", "one")
         refused(site, "cancel", "--handler", "record", "--yes")
         refused(site, "recurrences", "pause", "each")
-        refused(site, "recurrences", "add", "other", "record", "--every", "1h")
+        refused(site, "recurrences", "add", "other", "record", '{"name": "a"}', "--every", "1h")
         refused(site, "recurrences", "trigger", "other")
         refused(site, "recurrences", "remove", "other")
         for reading in (["status"], ["list"], ["recurrences", "list"], ["launches"]):
@@ -61,7 +61,7 @@ def test_what_is_changed_by_a_command_and_not_confirmed_is_an_error_and_stays(pa
 
 def test_an_import_does_not_say_that_all_is_there_before_replicas_have_it(pair: Pair, site: Site) -> None:
     export = str(site.directory / "export")
-    site.command("enqueue", "record", "{}", "--id", "one")
+    site.command("enqueue", "record", '{"name": "a"}', "--id", "one")
     with pair.replica_stopped():
         ran = site.command("store", "export", export)
         assert ran.returncode == 69

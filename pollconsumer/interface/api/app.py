@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Coroutine, Mapping
 
+    from pollconsumer.core.message import NewMessage
     from pollconsumer.core.retry import RetryPolicy
     from pollconsumer.interface.api.messages import Messages
     from pollconsumer.interface.api.recurrences import AppRecurrences
     from pollconsumer.runtime.handling.context import Context
-    from pollconsumer.runtime.handling.handler import Handler
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -196,10 +196,11 @@ class PollConsumer(Producing, Hooking):
         ValueError or TypeError for an invalid message, OutcomeUnknown if the reply was lost, StoreUnreachable;
         Conflict, a ValueError, if ``id`` belongs to a message with another handler or payload.
         """
+        message = self._message(handler, payload or {}, options)
         defaults = self.defaults_of(handler)
         if options.get("queue") is None:
-            options["queue"] = defaults.queue
-        return self.enqueue_one(defaults.rated(new_message(handler, payload or {}, **options)))
+            message = message._replace(queue=defaults.queue)
+        return self.enqueue_one(defaults.rated(message))
 
     async def enqueue_async(
         self, handler: str, payload: Mapping[str, Any] | None = None, **options: Unpack[SendOptions]
@@ -208,7 +209,7 @@ class PollConsumer(Producing, Hooking):
 
         If it is cancelled, the message is not enqueued, or may be if it was already being sent.
         """
-        message = new_message(handler, payload or {}, **options)
+        message = self._message(handler, payload or {}, options)
         if self.hooks.before_enqueue:
             message = self._drafted(message)  # in the caller's task, whose trace it may look for
 
@@ -222,16 +223,34 @@ class PollConsumer(Producing, Hooking):
 
         return await self._make_async(call)
 
+    def _message(self, handler: str, payload: Mapping[str, Any], options: SendOptions) -> NewMessage:
+        """Checked by what is known of the handler here."""
+        known = self.known(handler, anywhere=options.get("queue") is not None)
+        if known is None or not isinstance(payload, dict):
+            return new_message(handler, payload, **options)
+        from pollconsumer.interface.api.known import check_retry
+
+        check_retry(known, options.get("retry"))
+        return new_message(handler, known.arguments.json_of(payload), **options)
+
     def defaults_of(self, handler: str) -> Defaults:
         """Those of a handler registered in this process for the same store, or of a command."""
-        known = self.registered(handler)
-        return self._settings().defaults_of(handler) if known is None else known.defaults
+        known = self.known(handler)
+        return self._settings().defaults_of(handler) if known is None else known.definition.defaults
 
-    def registered(self, handler: str) -> Handler | None:
-        """The handler of that name in this process for the same store."""
+    def known(self, handler: str, *, anywhere: bool = True) -> HandlerFunction[..., ..., Any, Any] | None:
+        """The handler of that name in this process for the same store.
+
+        BadData for one that is none of the configuration's, if that was imported whole, unless it may be ``anywhere``.
+        """
         for app in (self, *registry.apps):
             if handler in app.handlers and app.place == self.place:
-                return app.handlers[handler].definition
+                return app.handlers[handler]
+        if not anywhere and registry.imported is not None and not any(self.place):
+            from pollconsumer.interface.api.known import refuse_handler
+
+            if handler not in registry.imported:
+                refuse_handler(handler, registry.imported)
         return None
 
     @property

@@ -13,6 +13,7 @@ from pollconsumer.core.message import encode_payload
 from pollconsumer.core.notation.timespan import parse_duration
 from pollconsumer.core.options import check_headers
 from pollconsumer.core.recurrence import LONGEST_CREATOR, LONGEST_NAME, MOST_TIMES, Recurrence
+from pollconsumer.interface.api.known import check_arguments
 from pollconsumer.interface.settings.model import RecurrenceSettings
 from pollconsumer.interface.settings.recurrence_rules import check_rule
 from pollconsumer.interface.settings.values import parse_word
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pollconsumer.core.recurrence import First
-    from pollconsumer.runtime.handling.handler import Handler
+    from pollconsumer.interface.api.sending import HandlerFunction
     from pollconsumer.runtime.messages import Defaults
     from pollconsumer.store.recurrences import Put
 
@@ -70,7 +71,13 @@ class NamedPutOptions(PutOptions):
 _OPTIONS = PutOptions.__annotations__.keys()
 
 
-def new_put(name: str, registered: Handler | None, defaults: Defaults, /, **options: Unpack[PutOptions]) -> Put:
+def new_put(
+    name: str,
+    registered: HandlerFunction[..., ..., Any, Any] | None,
+    defaults: Defaults,
+    /,
+    **options: Unpack[PutOptions],
+) -> Put:
     """A validated recurrence, and where it begins. ``registered``: its handler, if that is registered here;
     ``defaults``: those of its occurrences.
 
@@ -87,7 +94,9 @@ def new_put(name: str, registered: Handler | None, defaults: Defaults, /, **opti
         raise BadData(f"recurrence {name}: {error}") from None
 
 
-def _new_put(name: str, registered: Handler | None, defaults: Defaults, given: dict[str, Any]) -> Put:
+def _new_put(
+    name: str, registered: HandlerFunction[..., ..., Any, Any] | None, defaults: Defaults, given: dict[str, Any]
+) -> Put:
     payload, first, until = given.pop("payload", {}), given.pop("first", "now"), given.pop("until", None)
     times, created_by = given.pop("times", None), given.pop("created_by", None)
     headers = check_headers(given.pop("headers", {}))
@@ -103,6 +112,11 @@ def _new_put(name: str, registered: Handler | None, defaults: Defaults, given: d
         raise BadData("times", repr(times), f"a whole number from 1 to {MOST_TIMES}")
     if created_by is not None and (not isinstance(created_by, str) or not 0 < len(created_by) <= LONGEST_CREATOR):
         raise BadData("created_by", repr(created_by), f"text of 1 to {LONGEST_CREATOR} characters")
+    if registered is not None:
+        payload = registered.arguments.dumped(payload)
+    payload = json.loads(encode_payload(dict(payload)))
+    if registered is not None:
+        check_arguments(registered, payload, recurs=True)
     recurrence = Recurrence(
         name=name,
         handler=rule.handler,
@@ -110,12 +124,12 @@ def _new_put(name: str, registered: Handler | None, defaults: Defaults, given: d
         every=None if rule.every is None else _whole(parse_duration(rule.every)),
         timezone=rule.timezone,
         queue=rule.queue or defaults.queue,
-        payload=json.loads(encode_payload(dict(payload))),
+        payload=payload,
         priority=rule.priority,
         missed=rule.missed,
         overlap=rule.overlap,
         enabled=rule.enabled,
-        occurrence_wanted=registered is not None and registered.takes_occurrence,
+        occurrence_wanted=registered is not None and registered.definition.takes_occurrence,
         at_run_time=True,
         times=times,
         until=None if until is None else due_ms(until),

@@ -106,7 +106,8 @@ class AppRecurrences:
 
     def _new(self, name: str, options: PutOptions) -> Put:
         handler = options.get("handler", "")
-        return new_put(name, self._app.registered(handler), self._app.defaults_of(handler), **options)
+        known = self._app.known(handler, anywhere=options.get("queue") is not None)
+        return new_put(name, known, self._app.defaults_of(handler), **options)
 
     def _named(self, options: NamedPutOptions) -> Put:
         given: Any = dict(options)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from pollconsumer.interface.api.handler_options import refuse_second
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator
 
     from pollconsumer.interface.api.app import PollConsumer
     from pollconsumer.interface.api.producing import Producing
@@ -31,6 +31,8 @@ class Registry:
         self.apps: list[PollConsumer] = []
         self.settings: Settings | None = None
         """Those of the command that imports the modules, for applications without their own store."""
+        self.imported: Collection[str] | None = None
+        """Names of all handlers and commands of ``settings``, once their modules were imported; None if it has none."""
         self.stand_in: StandIn | None = None
 
     def add(self, *apps: PollConsumer) -> None:
@@ -58,7 +60,7 @@ class Registry:
     ) -> Iterator[None]:
         """Only these applications until the block ends; then the previous ones, without those made in the block."""
         before = vars(self).copy()
-        self.apps, self.settings, self.stand_in = list(apps), settings, stand_in
+        self.apps, self.settings, self.imported, self.stand_in = list(apps), settings, None, stand_in
         try:
             yield
         finally:

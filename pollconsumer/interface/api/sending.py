@@ -98,7 +98,7 @@ class Sending(Generic[P, R]):
         self._handler, self._options = handler, options
         self._first = new_message(handler.definition.name, {}, **options)
         self._defaults = handler.definition.defaults
-        self._is_rated = self._defaults[1:] != (None, None)
+        self._is_plain = self._defaults[1:] == (None, None) and self._first.retry is None
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         """Enqueue a message. TypeError if the arguments do not fit."""
@@ -127,7 +127,7 @@ class Sending(Generic[P, R]):
         return [encoded(of_call((), given) if isinstance(given, dict) else self._checked(given)) for given in payloads]
 
     def _messages(self, encoded: list[bytes]) -> Sequence[NewMessage]:
-        if self._first.digest or self._is_rated:
+        if self._first.digest or not self._is_plain:
             return [self._message(payload) for payload in encoded]
         (_, queue, handler, _, *options), ids = self._first, new_ids(len(encoded))
         if self._first[OPTIONS] == NO_OPTIONS:
@@ -149,7 +149,11 @@ class Sending(Generic[P, R]):
 
     def _message(self, payload: bytes) -> NewMessage:
         first = self._first
-        if self._is_rated:
+        if not self._is_plain:
+            if first.retry is not None:
+                from pollconsumer.interface.api.known import check_retry
+
+                check_retry(self._handler, first.retry)
             first = self._defaults.rated(first._replace(payload=payload))
         if first.digest:
             return first._replace(payload=payload, digest=digest_of(first.handler, payload))

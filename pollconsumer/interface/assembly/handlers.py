@@ -57,6 +57,7 @@ def import_handlers(settings: Settings) -> dict[str, Handler]:
         with importing("handlers", module):
             import_module(module)
     handlers = {name: with_hooks(each.definition, each.app.hooks) for name, each in registry.handlers().items()}
+    registry.imported = {*handlers, *settings.commands} if modules or settings.commands else None
     if site is None or registry.stand_in is not None:  # a test's connections are in a transaction of its own
         return handlers
     from pollconsumer.django.connections import closing_connections

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import sys
 from contextlib import redirect_stdout
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pollconsumer.core.errors import BadData, ConfigurationError
+from pollconsumer.interface.api.known import check_arguments, check_retry, refuse_handler
+from pollconsumer.interface.api.registry import registry
 from pollconsumer.interface.settings.load import django_site
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pollconsumer.core.message import NewMessage
+    from pollconsumer.interface.api.sending import HandlerFunction
     from pollconsumer.interface.settings.model import Settings
     from pollconsumer.runtime.handling.handler import Handler
     from pollconsumer.runtime.messages import Defaults
@@ -24,6 +27,7 @@ class OwnDefaults:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._registered: Mapping[str, Handler] | None = None
+        self._functions: Mapping[str, HandlerFunction[..., ..., Any, Any]] = {}
 
     def of(self, handler: str) -> Defaults:
         """Those of ``handler``'s messages; the queue is ``default`` if it is unknown. ConfigurationError if the modules
@@ -37,7 +41,27 @@ class OwnDefaults:
             return None
         if self._registered is None:
             self._registered = self._import()
+            self._functions = registry.handlers()
         return self._registered.get(handler)
+
+    def checked(self, handler: str, payload: Mapping[str, Any], retry: str | None = None) -> None:
+        """BadData if the launches of this configuration would park a message of ``handler``, or refuse its arguments or
+        its ``retry``. Raises as `of`."""
+        known = self.function(handler)
+        if known is not None:
+            check_arguments(known, payload)
+            check_retry(known, retry)
+        elif retry is not None and handler in self._settings.commands:
+            raise BadData("retry", repr(retry), "a program has no named policies: set retry in its table")
+
+    def function(self, handler: str) -> HandlerFunction[..., ..., Any, Any] | None:
+        """``handler`` as it is registered; None for a program, or if the configuration names neither handlers nor
+        programs. BadData for one that it does not have. Raises as `of`."""
+        if self.registered(handler) is not None:
+            return self._functions[handler]
+        if handler not in self._settings.commands and (self._registered is not None or self._settings.commands):
+            refuse_handler(handler, {*(self._registered or ()), *self._settings.commands})
+        return None
 
     def drafted(self, message: NewMessage) -> NewMessage:
         """``message`` as the hooks ``before_enqueue`` leave it, those of its handler's application.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pollconsumer.core.errors import UsageError, shown
+from pollconsumer.core.errors import UsageError, shown, suggestion
 from pollconsumer.core.notation.redaction import redacted
 from pollconsumer.interface.cli.examples import below_options
 from pollconsumer.interface.cli.flags import COMMON
@@ -172,7 +172,7 @@ def _line(error: click.ClickException) -> str:
     text = error.message.rstrip(".")
     if isinstance(error, click.NoSuchOption):
         text = f"unknown option: {shown(error.option_name)}"
-        see = f"did you mean {' or '.join(error.possibilities)}?" if error.possibilities else see
+        see = suggestion(error.option_name, _options(context) or error.possibilities or (), see)
     elif isinstance(error, click.BadOptionUsage):
         text = f"{error.option_name}: {text.removeprefix(f'Option {error.option_name!r} ')}"
     elif isinstance(error, click.MissingParameter) and error.param is not None:
@@ -183,7 +183,7 @@ def _line(error: click.ClickException) -> str:
         text = f"{_name(error.param)}: {text}"
     elif found := re.match(r"No such command '(.*)'", text, re.DOTALL):
         text = f"unknown command: {shown(found[1])}"
-        see = _similar(found[1], context) or see
+        see = _similar(found[1], context, see)
     elif found := re.match(r"Got unexpected extra arguments? \((.*)\)", text, re.DOTALL):
         text = f"unexpected argument: {shown(found[1])}"
     elif text == "Missing command":
@@ -203,13 +203,14 @@ def _of_click(text: str, kind: click.ParamType[Any]) -> str:
     return f"{value}; must be {rule}" if said else text
 
 
-def _similar(name: str, context: click.Context | None) -> str | None:
-    from difflib import get_close_matches
-
+def _similar(name: str, context: click.Context | None, see: str) -> str:
     command = context.command if context else None
     names = command.list_commands(context) if context and isinstance(command, click.Group) else []
-    close = get_close_matches(name, names, n=1)
-    return f"did you mean {close[0]}?" if close else None
+    return suggestion(name, names, see)
+
+
+def _options(context: click.Context | None) -> list[str]:
+    return [name for parameter in context.command.params for name in parameter.opts] if context else []
 
 
 def _name(parameter: click.Parameter) -> str:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
-from pollconsumer.core.errors import ConfigurationError
+from pollconsumer.core.errors import ConfigurationError, suggestion
 from pollconsumer.interface.settings.model import CONFIG_VARIABLE, PLACE, PREFIX, SECTIONS, TABLES, Argv, Settings
 from pollconsumer.interface.settings.rules import variable
 
@@ -117,11 +116,6 @@ def _known_beside(name: str, paths: Iterable[str]) -> list[str]:
     parts = name.split("__")
     entry = parts[1] if len(parts) > 2 else "NAME"
     return [*paths, *(variable(f"{table}.{entry}.{key}") for table in TABLES for key, _, _ in keys_of(TABLES[table]))]
-
-
-def suggestion(name: str, known: list[str]) -> str:
-    close = difflib.get_close_matches(name, known, n=1)
-    return f"did you mean {close[0]}?" if close else f"known here: {', '.join(sorted(known))}"
 
 
 def _decoded(text: str, hint: Any) -> Any:

@@ -10,8 +10,8 @@ from typing import Annotated, Any, get_args, get_origin
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Strict, ValidationError, create_model
 from pydantic_settings import BaseSettings, InitSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
-from pollconsumer.core.errors import ConfigurationError
-from pollconsumer.interface.settings.environment import keys_of, optional, suggestion, with_environment
+from pollconsumer.core.errors import ConfigurationError, suggestion
+from pollconsumer.interface.settings.environment import keys_of, optional, with_environment
 from pollconsumer.interface.settings.model import SECTIONS, TABLES, Settings
 from pollconsumer.interface.settings.rules import refusal
 

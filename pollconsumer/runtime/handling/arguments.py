@@ -9,7 +9,7 @@ from datetime import datetime
 from itertools import takewhile
 from typing import Any, NamedTuple
 
-from pollconsumer.core.errors import ConfigurationError, shown
+from pollconsumer.core.errors import ConfigurationError, shown, suggestion
 from pollconsumer.core.message import encode_payload
 from pollconsumer.core.retry import Fatal
 from pollconsumer.runtime.handling.annotations import JSON_KINDS, Annotations, accepted_types
@@ -111,6 +111,12 @@ class Arguments:
             raise self._refusal(payload, kinds_of, others)
         return _converted(payload, kinds_of, converts) if converts else payload
 
+    def hint(self, given: Iterable[object]) -> str:
+        """Which argument the first unknown name of ``given`` may mean; empty if there is none."""
+        unknown = next((name for name in given if not self.takes(name)), None)
+        takes = f"it takes {', '.join(self._named) or 'no arguments'}"
+        return "" if unknown is None else suggestion(str(unknown), self._named, takes)
+
     def takes(self, name: object) -> bool:
         """Whether a message may have an argument of this name."""
         return isinstance(name, str) and (name in self._named or self._rest is not None)
@@ -143,6 +149,10 @@ class Arguments:
             return encode_payload(payload)
         except TypeError:
             return encode_payload(self.dumped(payload))
+
+    def json_of(self, payload: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments in ``payload`` for ``encode_payload``. TypeError if they do not fit."""
+        return self.dumped(self.of_call((), payload))
 
     def dumped(self, payload: Mapping[str, Any]) -> dict[str, Any]:
         """``payload``, with values that have no JSON form written as their parameters' annotations say. TypeError for
@@ -194,7 +204,11 @@ class Arguments:
     def _by_name(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         if self.takes_context and "context" in kwargs:
             raise TypeError(f"context of {self._function}() is given to it when it handles the message")
-        arguments = self._signature.bind(*args, **kwargs).arguments
+        try:
+            arguments = self._signature.bind(*args, **kwargs).arguments
+        except TypeError as error:
+            hint = self.hint(kwargs)
+            raise (TypeError(f"{error}; {hint}") if hint else error) from None
         for name, parameter in self._signature.parameters.items():
             if parameter.kind is parameter.VAR_KEYWORD:
                 arguments |= arguments.pop(name, {})

@@ -7,15 +7,15 @@ import shlex
 import time
 from contextlib import contextmanager, suppress
 from datetime import datetime
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from pollconsumer.core.choices import LauncherRule
-from pollconsumer.core.errors import ConfigurationError, PermissionDenied, shown
+from pollconsumer.core.errors import BadData, ConfigurationError, PermissionDenied, shown, suggestion
 from pollconsumer.core.notation.redaction import redacted, site_of
 from pollconsumer.core.notation.timespan import format_duration
+from pollconsumer.interface.api.known import check_arguments
 from pollconsumer.interface.api.registry import registry
 from pollconsumer.interface.assembly.handlers import load_handlers
 from pollconsumer.interface.assembly.launches import served_queues
@@ -144,12 +144,17 @@ def _own_time_zone() -> Iterator[None]:
 
 
 def _check_handlers(recurrences: Sequence[Recurrence], handlers: Mapping[str, Handler]) -> None:
-    """ConfigurationError for a recurrence without a handler here."""
+    """ConfigurationError for a recurrence without a handler here, or with arguments that do not fit."""
+    functions = registry.handlers()
     for each in recurrences:
         if each.handler not in handlers:
-            close = get_close_matches(each.handler, handlers, n=1)
-            fix = f"did you mean {close[0]}?" if close else "nobody has this handler: name its module in handlers"
+            fix = suggestion(each.handler, handlers, "nobody has this handler: name its module in handlers")
             raise ConfigurationError(f"recurrences.{each.name}: handler", each.handler, fix)
+        if (known := functions.get(each.handler)) is not None:
+            try:
+                check_arguments(known, each.payload, recurs=True)
+            except BadData as error:
+                raise ConfigurationError(f"recurrences.{each.name}: {error}") from None
 
 
 def _not_served(queue: str, service: Service, handlers: Mapping[str, Handler]) -> str:

@@ -20,6 +20,7 @@ from pollconsumer.core.errors import (
     StoreUnreachable,
     UsageError,
     shown,
+    suggestion,
 )
 from pollconsumer.core.message import MAX_PRIORITY, NewMessage
 from pollconsumer.core.notation.instants import datetime_of
@@ -114,7 +115,9 @@ def _new_message(
     if options.get("queue"):
         return new_message(handler, payload, **options)
     defaults = own_defaults.of(handler)
-    message = defaults.rated(new_message(handler, payload, **options | {"queue": defaults.queue}))
+    message = new_message(handler, payload, **options | {"queue": defaults.queue})
+    own_defaults.checked(handler, payload, message.retry)
+    message = defaults.rated(message)
     return own_defaults.drafted(message)
 
 
@@ -192,7 +195,7 @@ def _line_message(line: bytes, own_defaults: OwnDefaults) -> NewMessage:
         raise BadData("not UTF-8", error.reason, "write it as UTF-8") from None
     unknown = [name for name in entry if name not in NAMES]
     if unknown:
-        raise BadData("unknown key", unknown[0], f"the keys are {', '.join(NAMES)}")
+        raise BadData("unknown key", unknown[0], suggestion(unknown[0], NAMES))
     if not isinstance(entry.get("handler"), str):
         raise BadData("handler", entry.get("handler"), "give one, as text")
     options = {"in_" if name == "in" else name: value for name, value in entry.items()}

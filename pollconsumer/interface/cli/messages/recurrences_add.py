@@ -63,7 +63,7 @@ def add(name: str, handler: str, payload: str | None, disabled: bool, **options:
     own_defaults = OwnDefaults(current_settings())
     registered, defaults = None, Defaults()
     if options["queue"] is None:
-        registered, defaults = own_defaults.registered(handler), own_defaults.of(handler)
+        registered, defaults = own_defaults.function(handler), own_defaults.of(handler)
     options |= {"handler": handler, "payload": payload_of(payload), "enabled": not disabled}
     try:
         put = new_put(name, registered, defaults, **options)

@@ -1,0 +1,44 @@
+"""What is known here of a message's handler: what would be found a launch later is refused where it is sent."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from pollconsumer.core.errors import BadData, suggestion
+from pollconsumer.runtime.handling.arguments import BadArguments
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from pollconsumer.interface.api.sending import HandlerFunction
+
+ELSEWHERE = "no module or command of this configuration has it; for one of elsewhere name its queue"
+
+
+def refuse_handler(name: str, known: Collection[str]) -> NoReturn:
+    """Raise the BadData for a handler that the configuration does not have."""
+    raise BadData("unknown handler", name, suggestion(name, known, ELSEWHERE))
+
+
+def check_arguments(
+    handler: HandlerFunction[..., ..., Any, Any], payload: Mapping[str, Any], *, recurs: bool = False
+) -> None:
+    """BadData if the handler will refuse a JSON ``payload``, an occurrence's if it ``recurs``."""
+    arguments, given = handler.arguments, dict(payload)
+    if recurs and handler.definition.takes_occurrence:
+        given["occurrence"] = datetime.now(UTC).isoformat()
+    try:
+        arguments.bind(given)
+    except BadArguments as error:
+        problem = str(error).removeprefix("bad_arguments: ")
+        raise BadData(f"arguments of {handler.definition.name}: {problem}", None, arguments.hint(given)) from None
+    except Exception:  # a type of the user's that raises will do so again where the message is handled
+        return
+
+
+def check_retry(handler: HandlerFunction[..., ..., Any, Any], retry: str | None) -> None:
+    """BadData if the handler's application has no such policy."""
+    if retry is not None and retry not in handler.definition.policies:
+        known = handler.definition.policies
+        raise BadData("retry", repr(retry), suggestion(retry, known, "register it: app.retry_policy(name, policy)"))
