@@ -82,7 +82,9 @@ class Runs:
 
 
 def _traced(run: Run) -> bool:
-    return "Traceback (most recent call last)" in run.errors
+    """Not of a module of the user's that cannot be imported: ``check`` shows it, above the line that says where."""
+    of_import = run.code == 78 and ", at /" in run.errors
+    return "Traceback (most recent call last)" in run.errors and not of_import
 
 
 def _is_ours(args: Any) -> bool:

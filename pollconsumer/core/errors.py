@@ -85,6 +85,10 @@ class PollConsumerError(Exception):
     """What went wrong, with which value, and how to fix it."""
 
     exit_code = 1
+    traced = ""
+    """The traceback of the user's code that caused it."""
+    shows_trace = False
+    """Whether it is printed in any case, and not with -v alone."""
 
     def __init__(self, what: str, value: object = None, fix: str = "") -> None:
         text = what if value is None else f"{what}: {shown(value)}"

@@ -173,10 +173,14 @@ def close_streaks(code: int) -> None:
 
 
 def write_error(error: PollConsumerError) -> None:
+    traced = error.traced if error.shows_trace or log.isEnabledFor(logging.INFO) else ""
+    fields = {"traceback": traced} if traced else {}
     if (text := _damped(_streak_of(error), str(error))) is not None:
-        write_line("error", text)
+        if traced and _line is None:
+            _write("\n".join(printable_lines(traced)))
+        write_line("error", text, fields)
     if _copy is not None:
-        _copy("error", str(error), {})
+        _copy("error", str(error), fields)
 
 
 def is_news(error: Exception) -> bool:

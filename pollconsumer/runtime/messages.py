@@ -133,11 +133,16 @@ _OPTIONS = SendOptions.__annotations__.keys()
 _TRAVELLING = {"expires", "headers", "timeout", "max_attempts", "retry"}
 
 
+def refuse_unknown(options: SendOptions) -> None:
+    """TypeError for options that no message has."""
+    if unknown := options.keys() - _OPTIONS:
+        raise unknown_options(unknown, _OPTIONS)
+
+
 def new_message(handler: str, payload: Mapping[str, Any], **options: Unpack[SendOptions]) -> NewMessage:
     """A validated message. TypeError for a naive ``at`` or an unknown option, BadData (a ValueError) for other invalid
     values."""
-    if unknown := options.keys() - _OPTIONS:
-        raise unknown_options(unknown, _OPTIONS)
+    refuse_unknown(options)
     given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
     if "in_" in given and "at" in given:
         raise BadData("due time", None, "give in_ or at, not both")

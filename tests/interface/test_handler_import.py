@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import pytest
@@ -35,9 +36,55 @@ def test_a_module_that_cannot_be_imported_is_named(site: Site, command: str, mod
     (site.directory / "handlers.py").write_text(module)
     done = site.command(command)
     assert done.returncode == 78
-    assert said in done.stderr
-    assert done.stderr.count("\n") == 1
-    assert "Traceback" not in done.stderr
+    *traced, line = done.stderr.splitlines()
+    assert said in line
+    assert line.startswith("pollconsumer: error: ")
+    assert command == "check" or not traced
+
+
+BESIDE = {
+    "raising": ("import other\n", "\nraise ValueError('wrong')\n", "ValueError: wrong, at {other}:2"),
+    "circular": ("import other\nname = 1\n", "from handlers import name\n", "(most likely due to a circular import)"),
+    "circular, where": ("import other\nname = 1\n", "from handlers import name\n", ", at {other}:1"),
+    "no module": ("import other\n", "\nimport nowhere\n", "No module named 'nowhere', at {other}:2; is it in the"),
+    "syntax": ("import other\n", "\n\nsyntax error\n", "SyntaxError: invalid syntax"),
+    "syntax, where": ("import other\n", "\n\nsyntax error\n", ", at {other}:3"),
+    "in a library": ("import json\njson.loads('{')\n", "", ", at {handlers}:2"),
+    "at registration": (
+        "from pollconsumer import PollConsumer\n@PollConsumer().handler\ndef f(context): ...\n",
+        "",
+        "parameter context of f; annotate it: a context is given for context: Context, an argument of the payload "
+        "needs its own type, at {handlers}:2",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", BESIDE)
+def test_what_an_import_raised_is_told_with_its_place_and_traced_where_that_is_asked_for(site: Site, kind: str) -> None:
+    handlers, other, said = BESIDE[kind]
+    (site.directory / "handlers.py").write_text(handlers)
+    (site.directory / "other.py").write_text(other)
+    said = said.format(other=site.directory / "other.py", handlers=site.directory / "handlers.py")
+    for command in (["run"], ["enqueue", "f"], ["-v", "run"], ["-v", "enqueue", "f"], ["check"]):
+        done = site.command(*command)
+        assert done.returncode == 78
+        *traced, line = done.stderr.splitlines()
+        assert said in line
+        traces = "-v" in command or "check" in command
+        assert any("Traceback" in each for each in traced) == traces, done.stderr
+        assert not traces or any(f'File "{site.directory}/handlers.py", line ' in each for each in traced)
+        assert all(each.startswith("  ") for each in traced)
+    (site.directory / "config.toml").write_text('handlers = ["handlers"]\n[logs]\nformat = "json"\n')
+    assert "Traceback" in json.loads(site.command("-v", "run").stderr.splitlines()[-1])["traceback"]
+
+
+@pytest.mark.parametrize("named", ["handlers.py", "handlers:app", "./handlers.py", "handlers.py:app"])
+def test_who_names_a_file_or_an_application_is_told_the_module(site: Site, named: str) -> None:
+    (site.directory / "config.toml").write_text(f'handlers = ["{named}"]')
+    for command in ("run", "check"):
+        done = site.command(command)
+        assert done.returncode == 78
+        assert done.stderr == f"pollconsumer: error: handlers: {named}; name the module; did you mean handlers?\n"
 
 
 def test_an_interruption_that_a_module_raises_by_itself_is_its_mistake(site: Site) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import json
 from itertools import product
 from typing import TYPE_CHECKING, Any
@@ -230,3 +231,41 @@ def test_a_policy_of_a_handler_may_be_registered_after_its_options_are_chosen(ap
         gentle.enqueue(to="a")
         with pytest.raises(BadData, match=r"^retry: 'gentel'; did you mean gentle\?$"):
             send.using(retry="gentel").enqueue(to="a")
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("delay", r"a handler has no delay; did you mean enqueue\(\.\.\.\)\?"),
+        ("apply_async", r"did you mean using\(in_=\.\.\.\)\.enqueue\(\.\.\.\)\?"),
+        ("s", r"did you mean args"),
+        ("anything", r"a handler has no anything$"),
+    ],
+)
+def test_what_others_call_on_a_handler_is_told_by_its_name_here(app: PollConsumer, word: str, said: str) -> None:
+    send = app.handler("mail.send")(lambda to: to)
+    assert not hasattr(send, word)
+    with pytest.raises(AttributeError, match=said):
+        getattr(send, word)
+    assert copy.copy(send).definition is send.definition
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"countdown": 5}, "unknown option: countdown; did you mean in_?"),
+        ({"delay": 5}, "unknown option: delay; did you mean in_?"),
+        ({"eta": 5}, "unknown option: eta; did you mean at?"),
+        ({"max_retries": 5}, "unknown option: max_retries; did you mean max_attempts?"),
+        ({"address": "a"}, "unknown option: address; known here: at, "),
+        ({"address": "a"}, "; arguments of the handler go into the payload, a dict"),
+    ],
+)
+def test_options_of_others_are_told_by_their_names_here(app: PollConsumer, options: dict[str, Any], said: str) -> None:
+    send: Any = app.handler("mail.send")(lambda to: to)
+    for call in (lambda: app.enqueue("mail.send", **options), lambda: send.using(**options)):
+        with pytest.raises(TypeError) as caught:
+            call()
+        assert said in str(caught.value)
+    with pytest.raises(TypeError, match=r"unknown option: max_retries; did you mean max_attempts\?"):
+        app.handler("other", max_retries=3)  # type: ignore[call-overload]

@@ -27,7 +27,7 @@ from pollconsumer.interface.settings.recurrence_rules import check_recurrence
 from pollconsumer.interface.settings.values import parse_timeout, parse_word
 from pollconsumer.runtime.handling.arguments import Arguments
 from pollconsumer.runtime.handling.hooks import Hooks
-from pollconsumer.runtime.messages import Defaults, SendOptions, milliseconds, new_message
+from pollconsumer.runtime.messages import Defaults, SendOptions, milliseconds, new_message, refuse_unknown
 
 if TYPE_CHECKING:
     import os
@@ -230,6 +230,7 @@ class PollConsumer(Producing, Hooking):
             return new_message(handler, payload, **options)
         from pollconsumer.interface.api.known import check_retry
 
+        refuse_unknown(options)
         check_retry(known, options.get("retry"))
         return new_message(handler, known.arguments.json_of(payload), **options)
 

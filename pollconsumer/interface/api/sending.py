@@ -26,6 +26,20 @@ ENCODED_AT_ONCE = 100
 """Messages that are encoded before other tasks of an event loop have their turn: a millisecond or less."""
 
 
+OF_OTHERS = {
+    "delay": "enqueue(...)",
+    "send": "enqueue(...)",
+    "apply_async": "using(in_=...).enqueue(...)",
+    "send_with_options": "using(in_=...).enqueue(...)",
+    "schedule": "using(in_=...).enqueue(...)",
+    "message": "args(...)",
+    "s": "args(...)",
+    "signature": "args(...)",
+    "retry": "raise RetryIn(60)",
+}
+"""What other queues call on a handler → what is called here."""
+
+
 class Args(Generic[P]):
     """Arguments of a handler whose parameters are P, already checked against them. For `enqueue_many`."""
 
@@ -48,6 +62,12 @@ class HandlerFunction(Generic[P, Q, C, R]):
         self.__doc__, self.__module__ = function.__doc__, function.__module__
         self.__wrapped__ = function
         self._plain: Sending[P, R] | None = None
+
+    if not TYPE_CHECKING:  # to whom any attribute would be known
+
+        def __getattr__(self, name: str) -> Any:
+            ours = f"; did you mean {OF_OTHERS[name]}?" if name in OF_OTHERS else ""
+            raise AttributeError(f"a handler has no {name}{ours}", name=name, obj=self)
 
     def __call__(self, *args: Q.args, **kwargs: Q.kwargs) -> C:
         return self.function(*args, **kwargs)

@@ -5,14 +5,22 @@ from __future__ import annotations
 import os
 import signal
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pollconsumer.core.errors import ConfigurationError, PollConsumerError, shown
-from pollconsumer.runtime.handling.outcome import describe, text_of
+from pollconsumer.core.errors import ConfigurationError, PollConsumerError
+from pollconsumer.runtime.handling.outcome import describe, text_of, trace
 from pollconsumer.runtime.handling.stray_forks import end_stray
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from types import TracebackType
+
+
+MOST_CHARACTERS = 500
+"""Of an error's text: the hint at a circular import stands at its end."""
+_NOT_THEIRS = (str(Path(__file__).parents[2]), str(Path(os.__file__).parent), "<")
+"""Where code is ours, or the standard library's."""
 
 
 @contextmanager
@@ -31,18 +39,44 @@ def importing(setting: str, module: str) -> Iterator[None]:
 
 @contextmanager
 def _refusing(setting: str, module: str) -> Iterator[None]:
+    plain = module.partition(":")[0].removesuffix(".py").removeprefix("./").replace("/", ".")
     try:
         yield
-    except ConfigurationError:
-        raise
     except PollConsumerError as error:
-        raise ConfigurationError(f"{setting}: {module}: {error}") from None
+        own = isinstance(error, ConfigurationError)
+        raise _refusal(error, str(error) if own else f"{setting}: {module}: {error}") from None
     except SystemExit:
         raise ConfigurationError(setting, module, "the module exits when it is imported") from None
-    except ModuleNotFoundError as error:
-        reason = f"{shown(text_of(error))}; is it in the configuration file's directory?"
-        raise ConfigurationError(setting, module, reason) from None
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt) and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
             raise  # Ctrl-C; launches handle signals differently
-        raise ConfigurationError(setting, module, f"importing it raised {shown(describe(error))}") from None
+        if plain != module:
+            raise ConfigurationError(setting, module, f"name the module; did you mean {plain}?") from None
+        if isinstance(error, ModuleNotFoundError):
+            said = f"{setting}: {module}; {text_of(error)}"
+            raise _refusal(error, said, "; is it in the configuration file's directory?") from None
+        reason = describe(error)[:MOST_CHARACTERS]
+        raise _refusal(error, f"{setting}: {module}; importing it raised {reason}") from None
+
+
+def _refusal(error: BaseException, said: str, hint: str = "") -> ConfigurationError:
+    """With the place in the user's own code, and the traceback from there on."""
+    frames = [traced for traced in _frames(error.__traceback__) if _is_theirs(traced.tb_frame.f_code.co_filename)]
+    place = f"{frames[-1].tb_frame.f_code.co_filename}:{frames[-1].tb_lineno}" if frames else ""
+    if isinstance(error, SyntaxError) and error.filename:
+        place = f"{error.filename}:{error.lineno}"
+    said = said if place in said else f"{said}, at {place}"
+    refusal = ConfigurationError(f"{said}{hint}")
+    refusal.traced = trace(error.with_traceback(frames[0])) if frames else ""
+    return refusal
+
+
+def _frames(traced: TracebackType | None) -> Iterator[TracebackType]:
+    while traced is not None:
+        yield traced
+        traced = traced.tb_next
+
+
+def _is_theirs(file: str) -> bool:
+    """Whether code is neither ours, nor the standard library's, nor installed."""
+    return not file.startswith(_NOT_THEIRS) and "-packages" not in Path(file).parent.as_posix()

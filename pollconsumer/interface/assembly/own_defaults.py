@@ -89,4 +89,6 @@ class OwnDefaults:
             with redirect_stdout(sys.stderr):  # standard output is for ids
                 return import_handlers(self._settings)
         except ConfigurationError as error:
-            raise ConfigurationError(f"{error}; or name the queue, with --queue: then no module is imported") from None
+            refusal = ConfigurationError(f"{error}; or name the queue, with --queue: then no module is imported")
+            refusal.traced = error.traced
+            raise refusal from None

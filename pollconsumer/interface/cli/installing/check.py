@@ -64,8 +64,12 @@ def check(as_json: bool) -> None:
     settings = current_settings()
     names = ", ".join([*filter(None, [django_site()]), *settings.handlers])
     watchdog = Watchdog(IMPORT_WITHIN, lambda: f"handlers: {shown(names)}: import exceeded {IMPORT_WITHIN:g}s")
-    with _own_time_zone():
-        handlers = load_handlers(settings)
+    try:
+        with _own_time_zone():
+            handlers = load_handlers(settings)
+    except ConfigurationError as error:
+        error.shows_trace = True
+        raise
     watchdog.disarm()
     unchecked = _unchecked_arguments()
     files = OnlyRead(settings.state_files().directories)
