@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Any
 import click
 import pytest
 
-from pollconsumer.core.choices import HandOff
+from pollconsumer.core.choices import HandOff, Missed, Overlap
 from pollconsumer.core.errors import BadData, StoreUnreachable
 from pollconsumer.core.notation.instants import ago, iso
 from pollconsumer.interface import logs
 from pollconsumer.interface.cli import group
+from pollconsumer.interface.cli.messages.recurrences_add import add
 from pollconsumer.interface.cli.output import print_json, print_table
 from pollconsumer.interface.cli.types import CRON, DUE_TIME, MEMORY_SIZE, QUEUE_NAME, Duration, Once, Word
 from tests.short_directory import short_directory
@@ -536,3 +537,42 @@ def test_a_time_is_iso_in_utc_with_milliseconds() -> None:
 def test_a_time_is_told_from_now_in_its_largest_unit(seconds: float, text: str) -> None:
     now = 1_700_000_000_000
     assert ago(now - int(seconds * 1000), now) == text
+
+
+def choices() -> dict[str, click.Parameter]:
+    """By command and name, all parameters that take one of some words."""
+    found: dict[str, click.Parameter] = {}
+    left: list[tuple[str, click.Command]] = [("", group.group)]
+    for path, command in left:
+        found |= {f"{path} {each.name}": each for each in command.params if isinstance(each.type, click.Choice)}
+        if isinstance(command, click.Group):
+            names = command.list_commands(click.Context(command))
+            left += [(f"{path} {name}", command.get_command(click.Context(command), name)) for name in names]  # type: ignore[misc]
+    return found
+
+
+def test_a_word_of_a_choice_may_be_in_any_case_and_is_shown_as_in_the_file() -> None:
+    found = choices()
+    assert {" run launcher", " recurrences add missed", " recurrences add overlap", " list state"} <= found.keys()
+    for name, parameter in found.items():
+        assert isinstance(parameter.type, Word), name
+        words = parameter.type.choices
+        shown = parameter.make_metavar(click.Context(group.group)).strip("[]{}").split("|")
+        assert shown == [word.lower() for word in words], name
+        for word in words:
+            read = [parameter.type.convert(each, parameter, None) for each in (word, word.upper(), word.title())]
+            assert read == [word] * 3, name
+            assert str(read[0]) == word
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--missed", "once", "--overlap", "skip", "--first", "next"),
+        ("--missed", "ONCE", "--overlap", "Skip", "--first", "NEXT"),
+    ],
+)
+def test_a_recurrence_is_added_with_words_in_any_case(arguments: tuple[str, ...]) -> None:
+    context = add.make_context("add", ["x", "record", "--every", "1h", *arguments])
+    given = context.params
+    assert (given["missed"], given["overlap"], given["first"]) == (Missed.ONCE, Overlap.SKIP, "next")

@@ -19,6 +19,7 @@ from click.shell_completion import CompletionItem, get_completion_class, shell_c
 from pollconsumer.core.errors import PollConsumerError
 from pollconsumer.interface.cli.launching import settings_of
 from pollconsumer.interface.cli.output import print_lines
+from pollconsumer.interface.cli.types import Word
 from pollconsumer.interface.store_opener import opener_of
 from pollconsumer.store.connecting.patience import Budget
 from pollconsumer.store.keyspace import Keys
@@ -36,7 +37,7 @@ SHELLS = ("bash", "zsh", "fish")
 
 
 @click.command()
-@click.argument("shell", type=click.Choice(SHELLS))
+@click.argument("shell", type=Word(SHELLS))
 def completion(shell: str) -> None:
     """Print the completion of commands, options and names for a shell.
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -99,14 +98,15 @@ class Duration(Value):
 
 
 class Word(click.Choice[str]):
-    """One of the words of an enum, as its member."""
+    """One of these words in any case; of those of an enum, its member. They are shown as they are, click shows the
+    names of an enum's members."""
 
-    def __init__(self, kind: type[StrEnum]) -> None:
-        super().__init__([member.value for member in kind])
-        self.kind = kind
+    def __init__(self, words: Iterable[str]) -> None:
+        self._words = {str(word): word for word in words}
+        super().__init__([*self._words], case_sensitive=False)
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> StrEnum:
-        return self.kind(super().convert(value, param, ctx))
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        return self._words[super().convert(value, param, ctx)]
 
 
 def declared(flags: Sequence[Flag], section: object = None) -> Callable[[Function], Function]:

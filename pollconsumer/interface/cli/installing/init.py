@@ -18,7 +18,7 @@ from pollconsumer.interface.assembly.handlers import load_handlers
 from pollconsumer.interface.assembly.launches import served_queues
 from pollconsumer.interface.cli.group import current_settings
 from pollconsumer.interface.cli.output import print_line, print_lines, print_notice
-from pollconsumer.interface.cli.types import CRON, NAMED_PATH, Once
+from pollconsumer.interface.cli.types import CRON, NAMED_PATH, Once, Word
 from pollconsumer.interface.logs import log
 from pollconsumer.interface.platform_files.installation import EVERY_MINUTE, STORE, File, Installation
 from pollconsumer.interface.platform_files.platforms import PLATFORMS, files_of
@@ -38,7 +38,7 @@ LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 @click.command()
-@click.argument("platform", type=click.Choice(PLATFORMS))
+@click.argument("platform", type=Word(PLATFORMS))
 @click.option(
     "--write",
     "directory",

@@ -11,7 +11,7 @@ from pollconsumer.core.lifecycle import State
 from pollconsumer.core.notation.instants import iso
 from pollconsumer.interface.cli.opened import opened
 from pollconsumer.interface.cli.output import print_json_array, print_table
-from pollconsumer.interface.cli.types import HANDLER_NAME, QUEUE_NAME, RECURRENCE_NAME, Once
+from pollconsumer.interface.cli.types import HANDLER_NAME, QUEUE_NAME, RECURRENCE_NAME, Once, Word
 from pollconsumer.interface.cli.watching.status import describe
 from pollconsumer.store.reading.messages import Message
 from pollconsumer.store.reading.selecting import Selecting, Selection
@@ -21,17 +21,17 @@ PAGE = 500
 
 
 @click.command(name="list")
-@click.option("--state", cls=Once, type=click.Choice([state.value for state in State]), help="Only messages in it.")
+@click.option("--state", cls=Once, type=Word(State), help="Only messages in it.")
 @click.option("--queue", cls=Once, type=QUEUE_NAME, help="Only messages of it.")
 @click.option("--handler", cls=Once, type=HANDLER_NAME, help="Only messages for it.")
 @click.option("--recurrence", cls=Once, type=RECURRENCE_NAME, help="Only its occurrences.")
 @click.option("--limit", cls=Once, type=click.IntRange(1), default=100, show_default=True, help="Most to show.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON array.")
 def list_(
-    state: str | None, queue: str | None, handler: str | None, recurrence: str | None, limit: int, as_json: bool
+    state: State | None, queue: str | None, handler: str | None, recurrence: str | None, limit: int, as_json: bool
 ) -> None:
     """Messages by state, oldest in it first."""
-    selection = Selection(None if state is None else State(state), queue, handler, recurrence)
+    selection = Selection(state, queue, handler, recurrence)
     print_messages(islice(opened(Selecting).messages(selection), limit), as_json=as_json)
 
 
