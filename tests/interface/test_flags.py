@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields, replace
 from typing import Any
 from unittest import mock
 
@@ -11,8 +12,10 @@ from hypothesis import strategies as st
 
 from pollconsumer.core.choices import HandOff
 from pollconsumer.core.errors import PollConsumerError
-from pollconsumer.interface.cli import group, launching
+from pollconsumer.interface.cli import group, kinds, launching
 from pollconsumer.interface.cli.flags import COMMON, FLAGS, Flag, Given, read
+from pollconsumer.interface.settings.load import with_flags
+from pollconsumer.interface.settings.model import Settings
 
 VALUES = {
     "name": st.sampled_from(["default", "mail", "a b", "", "x" * 65]),
@@ -161,3 +164,42 @@ def test_a_plain_command_line_of_a_launch_is_read_quickly(arguments: list[str], 
 )
 def test_help_errors_and_other_spellings_are_left_to_click(arguments: list[str]) -> None:
     assert read(arguments) is None
+
+
+def values_of(flag: Flag) -> tuple[Any, Any]:
+    """One for the file, and another for the command line, as the setting has them."""
+    match flag.kind:
+        case None:
+            return True, True  # a switch cannot say no: what the file says must stand without it
+        case kinds.Whole(least):
+            return least + 1, least + 2
+        case kinds.Word(words):
+            return list(words)[-1], next(iter(words))
+        case kinds.Plain():
+            return 0.25, 0.5
+        case _:
+            texts: dict[str, tuple[Any, Any]] = {
+                "queues": (("mail",), ("news",)),
+                "timeout": (60.0, 90.0),
+                "schedule": ("1 * * * *", "2 * * * *"),
+                "memory_limit": (1 << 27, 1 << 28),
+            }
+            return texts.get(flag.name, (3.0, 7.0))
+
+
+@pytest.mark.parametrize(("command", "section"), [("run", "consumer"), ("move", "mover")])
+def test_what_the_file_says_stands_where_no_flag_is_given_and_a_flag_overrules_it(command: str, section: Any) -> None:
+    own = {each.name for each in fields(getattr(Settings(), section))}
+    flags = [flag for flag in FLAGS[command] if flag.name in own]
+    assert len(flags) == len(FLAGS[command]) - 3 * (command == "run")
+    of_file = {flag.name: values_of(flag)[0] for flag in flags}
+    settings = replace(Settings(), **{section: replace(getattr(Settings(), section), **of_file)})
+    quick = read([command])
+    for plain in (quick, by_click([command])):
+        assert plain is not None
+        assert set(plain.own.values()) <= {None, ()}
+        assert with_flags(settings, section, plain.own) == settings
+    for flag in flags:
+        wanted = values_of(flag)[1]
+        changed = with_flags(settings, section, {**quick.own, flag.name: wanted})  # type: ignore[union-attr]
+        assert getattr(changed, section) == replace(getattr(settings, section), **{flag.name: wanted})

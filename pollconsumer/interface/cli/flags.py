@@ -41,8 +41,8 @@ class Flag(NamedTuple):
 
     @property
     def unset(self) -> object:
-        """Its value if it is not given."""
-        return False if self.kind is None else () if self.name_of_values else None
+        """Its value if it is not given, which leaves a setting of its name as it is: False would be given, too."""
+        return () if self.name_of_values else None
 
 
 COMMON = (

@@ -23,14 +23,16 @@ def start(given: Given) -> None:
     LAUNCHES[given.command](settings_of(**given.common), **given.own)
 
 
-def run(settings: Settings, *, until_empty: bool, max_messages: int | None, linger: float | None, **flags: Any) -> None:
+def run(
+    settings: Settings, *, until_empty: bool | None, max_messages: int | None, linger: float | None, **flags: Any
+) -> None:
     from pollconsumer.interface.assembly.launches import launch_consumer
 
     if linger is not None and not until_empty:
         raise UsageError("--linger needs --until-empty", fix="see 'pollconsumer run --help'")
     settings, attended = _settings_of_launch(settings, "consumer", flags)
     launch_consumer(
-        settings, until_empty=until_empty, linger=linger or 0.0, max_messages=max_messages, attended=attended
+        settings, until_empty=bool(until_empty), linger=linger or 0.0, max_messages=max_messages, attended=attended
     )
 
 

@@ -123,7 +123,7 @@ def declared(flags: Sequence[Flag], section: object = None) -> Callable[[Functio
 def _option_of(flag: Flag, section: object) -> Callable[[Function], Function]:
     told = flag.help + _default(flag, getattr(section, flag.name, None))
     if flag.kind is None:
-        return click.option(flag.flag, flag.name, is_flag=True, help=told)
+        return click.option(flag.flag, flag.name, is_flag=True, default=None, help=told)
     kind, metavar = type_of(flag.kind), flag.metavar
     if flag.name_of_values:
         return click.option(flag.flag, flag.name, type=kind, multiple=True, metavar=metavar, help=told)
