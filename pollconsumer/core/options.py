@@ -89,6 +89,22 @@ def check_policy_name(name: object) -> str:
     return name
 
 
+def variable_of(header: str) -> str:
+    """The name of a header as it stands in that of a program's variable: in capitals, and an underscore for each other
+    character."""
+    return "".join(character if character.isalnum() else "_" for character in header.upper())
+
+
+def check_new_headers(headers: object) -> dict[str, str]:
+    """`check_headers` of a producer: a program can tell one from another."""
+    checked = check_headers(headers)
+    names: dict[str, str] = {}
+    for name in checked:
+        if (other := names.setdefault(variable_of(name), name)) != name:
+            raise BadData("header names", f"{other}, {name}", "a program would find both in one variable: rename one")
+    return checked
+
+
 def check_headers(headers: object) -> dict[str, str]:
     if not isinstance(headers, Mapping):
         raise BadData("headers", repr(headers), "a mapping of names to text")

@@ -39,9 +39,9 @@ class Draft:
 
 def drafted(message: NewMessage, hooks: Sequence[BeforeEnqueue]) -> NewMessage:
     """``message`` as ``hooks`` leave it. Raises what a hook raises, BadData for invalid headers."""
-    from pollconsumer.core.options import check_headers
+    from pollconsumer.core.options import check_new_headers
 
     draft = Draft(message)
     for hook in hooks:
         hook(draft)
-    return message._replace(headers=check_headers(draft.headers) or None)
+    return message._replace(headers=check_new_headers(draft.headers) or None)

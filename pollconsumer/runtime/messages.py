@@ -195,14 +195,14 @@ def _key(handler: str, given: object, scope: object) -> str:
 
 def _travelling(message: NewMessage, options: dict[str, Any]) -> NewMessage:
     """``message`` with checked ``options``."""
-    from pollconsumer.core.options import options_of
+    from pollconsumer.core.options import check_new_headers, options_of
 
     if "expires" in options:
         message = message._replace(lifetime=max(1, milliseconds("expires", options.pop("expires"))))
     if "timeout" in options:
         options["timeout"] = milliseconds("timeout", options["timeout"]) / 1000
     checked_options = options_of(message._replace(**options))
-    return message._replace(**options | {"headers": dict(checked_options.headers) or None})
+    return message._replace(**options | {"headers": check_new_headers(checked_options.headers) or None})
 
 
 def due_ms(at: datetime) -> int:

@@ -141,11 +141,12 @@ def test_results_that_are_not_there_and_results_of_other_tasks(django_site: Djan
         backend = record.get_backend()
         print(json.dumps([
             raised(backend.get_result, "nowhere"), raised(backend.get_result, "no id \\n" * 100),
+            raised(backend.get_result, 5), raised(backend.get_result, None), raised(backend.get_result, b"a"),
             raised(backend.get_result, {of_no_task!r}), raised(fail.get_result, sent.id),
             record.get_result(sent.id).task == record,
         ]))
     """)
-    assert said == ["TaskResultDoesNotExist"] * 3 + ["TaskResultMismatch", True]
+    assert said == ["TaskResultDoesNotExist"] * 6 + ["TaskResultMismatch", True]
 
 
 def test_of_a_completed_message_large_arguments_are_no_longer_known(django_site: DjangoSite) -> None:

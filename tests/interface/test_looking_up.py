@@ -55,6 +55,8 @@ def test_any_message_is_looked_up_by_its_id(site: Site) -> None:
     assert found.listed.state == "ready", "what was read is kept"
     with pytest.raises(NotFound, match="unknown"):
         site.app.message("unknown")
+    with pytest.raises(NotFound, match="no such message: 5; an id is text"):
+        site.app.message(5)  # type: ignore[arg-type]
 
 
 def test_an_id_that_two_queues_have_needs_the_queue(site: Site) -> None:

@@ -333,6 +333,25 @@ def test_what_is_wrong_with_an_option_is_said_in_a_line(
     assert problem in refused.stderr
 
 
+@pytest.mark.parametrize("names", [("A-B", "a.b"), ("a_b", "x", "A_B"), ("trace-id", "TRACE~ID")])
+def test_headers_that_a_program_would_find_in_one_variable_are_refused(
+    app: PollConsumer, sandbox: Sandbox, names: tuple[str, ...]
+) -> None:
+    headers = dict.fromkeys(names, "1")
+    send = app.handler("look")(lambda: None)
+    for call in (
+        lambda: app.enqueue("look", headers=headers),
+        lambda: send.using(headers=headers),
+        lambda: app.recurrences.put("x", handler="look", every="1h", headers=headers),
+    ):
+        with pytest.raises(BadData, match=f"header names: {names[0]}, {names[-1]}; .* in one variable: rename one"):
+            call()
+    app.before_enqueue(lambda draft: draft.headers.update(headers))
+    with pytest.raises(BadData, match="in one variable"):
+        app.enqueue("look")
+    assert sandbox.messages() == []
+
+
 def test_of_an_unknown_option_the_known_ones_are_named(app: PollConsumer) -> None:
     options: dict[str, Any] = {"prority": 3, "later": "5m"}
     with pytest.raises(TypeError, match=r"unknown option: later, prority; did you mean priority"):

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pollconsumer.core.errors import Conflict, StoreUnreachable
+from pollconsumer.core.errors import Conflict, NotFound, StoreUnreachable
 from pollconsumer.core.message import Alike
 from pollconsumer.interface.api.calls import Calls
 from pollconsumer.interface.api.handle import Handle
@@ -176,6 +176,8 @@ class Producing:
 def _looking(queue: str | None, message_id: str) -> Callable[[Wire, str], Message]:
     from pollconsumer.store.reading.inspector import Inspector
 
+    if not isinstance(message_id, str):
+        raise NotFound("no such message", repr(message_id), "an id is text")
     return lambda *store: Inspector(*store).message(message_id, queue)
 
 

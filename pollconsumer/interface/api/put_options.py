@@ -11,7 +11,7 @@ from pollconsumer.core.choices import Missed, Overlap
 from pollconsumer.core.errors import BadData, unknown_options
 from pollconsumer.core.message import encode_payload
 from pollconsumer.core.notation.timespan import parse_duration
-from pollconsumer.core.options import check_headers
+from pollconsumer.core.options import check_new_headers
 from pollconsumer.core.recurrence import LONGEST_CREATOR, LONGEST_NAME, MOST_TIMES, Recurrence
 from pollconsumer.interface.api.known import check_arguments
 from pollconsumer.interface.settings.model import RecurrenceSettings
@@ -99,7 +99,7 @@ def _new_put(
 ) -> Put:
     payload, first, until = given.pop("payload", {}), given.pop("first", "now"), given.pop("until", None)
     times, created_by = given.pop("times", None), given.pop("created_by", None)
-    headers = check_headers(given.pop("headers", {}))
+    headers = check_new_headers(given.pop("headers", {}))
     every = given.pop("every", None)
     if isinstance(every, int | float) and not isinstance(every, bool):
         every = str(every)

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from pollconsumer.core.notation.instants import iso_of
+from pollconsumer.core.options import variable_of
 from pollconsumer.core.retry import Fatal, Stopped
 from pollconsumer.runtime.consuming.settling import MAX_RESULT_BYTES
 from pollconsumer.runtime.handling.context import Context
@@ -124,7 +125,7 @@ class Command:
             for name, value in os.environ.items()
             if name in self._names or name.startswith(PASSED_ON_PREFIXES)
         }
-        headers = {f"POLLCONSUMER_HEADER_{_word(name)}": value for name, value in context.headers.items()}
+        headers = {f"POLLCONSUMER_HEADER_{variable_of(name)}": value for name, value in context.headers.items()}
         return (
             passed_on
             | headers
@@ -153,11 +154,6 @@ class Command:
         last = output.last_lines()
         kind = FatalExit if in_time and code in self._fatal else CommandFailed
         raise kind(f"{how}: {last}" if last else how)
-
-
-def _word(name: str) -> str:
-    """As it stands in the name of a variable: in capitals, and an underscore for each other character."""
-    return "".join(character if character.isalnum() else "_" for character in name.upper())
 
 
 def _result(output: Output) -> dict[str, Any]:
