@@ -74,7 +74,7 @@ class ConsumerSettings(Compared):
     overrun_target: float | None = None
     """Share of launches that may outlast their window, above 0, at most 1. Unset: by launcher."""
     loop: Loop = Loop.WOKEN
-    """``woken``: waiting ends with an enqueue; ``article``: plain, as in its source."""
+    """``woken``: the last wait lasts until the margin begins; ``article``: it waits only where idle_time fits."""
     launcher: LauncherRule = LauncherRule.AUTO
     """What the platform does at a tick while a launch is alive: ``parallel``, ``queue``, ``drop``; or ``auto``."""
     instances: int = 1
