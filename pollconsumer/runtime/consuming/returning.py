@@ -11,6 +11,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from pollconsumer.core.errors import PollConsumerError
+from pollconsumer.runtime.launch.threads import start_thread
 from pollconsumer.store.redis_store import RedisStore
 from pollconsumer.store.steps import Settlement, Share
 
@@ -40,7 +41,7 @@ class Returning:
         self._store: RedisStore | None = None
 
     def begin(self) -> None:
-        threading.Thread(target=self._serve, name="returning", daemon=True).start()
+        start_thread(self._serve)  # where there can be none, messages wait as they do with one instance
 
     def end(self) -> None:
         self._ended.set()
