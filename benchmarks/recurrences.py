@@ -65,7 +65,7 @@ def measure() -> list[Figure]:
             wire.command("ZADD", store.keys.queue(QUEUE, "next_instants"), *due)
 
         def tick() -> None:
-            while recurring.tick(mover, QUEUE, 0, lambda _: None):
+            while recurring.tick(mover, QUEUE, lambda _: 0, lambda _: None):
                 pass
 
         figures.append(Figure("ticked", MOST / _seconds(tick), "/s"))

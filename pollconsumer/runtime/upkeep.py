@@ -42,8 +42,12 @@ def tick(launch: Launch, queue: str) -> int:
     # Imported lazily: most queues have none.
     from pollconsumer.store.recurring import Recurring
 
-    recurring = Recurring(launch.store.wire, launch.store.keys.namespace)
-    return recurring.tick(launch.holder, queue, launch.held_since, launch.emit)
+    recurring, asked = Recurring(launch.store.wire, launch.store.keys.namespace), launch.clock()
+
+    def attended_since(now_ms: int) -> int:
+        return launch.attendance.since(now_ms, asked, launch.clock())
+
+    return recurring.tick(launch.holder, queue, attended_since, launch.emit)
 
 
 def send_on(launch: Launch, queue: str) -> int:

@@ -102,14 +102,17 @@ class Recurring(Recurrences):
         """Return recurrences that were set aside: this launch may be able to read them."""
         self._wire.run("try_again", self._keys, queue, [holder.lineage, holder.fence])
 
-    def tick(self, holder: Holder, queue: str, attended_since_ms: int, emit: Callable[[Event], None]) -> int:
+    def tick(
+        self, holder: Holder, queue: str, attended_since: Callable[[int], int], emit: Callable[[Event], None]
+    ) -> int:
         """Enqueue the due occurrences of ``queue``. Returns how many.
 
-        ``attended_since_ms``: since when a launch has been there, by the server's clock.
+        ``attended_since``: since when a launch has been there, by the server's clock, whose time it is told.
 
         An unreadable recurrence is set aside until `try_again`.
         """
         now, *due = self._wire.run("due", self._keys, queue, [MAX_BATCH_RECURRENCES])
+        attended_since_ms = attended_since(now)
         commands: list[tuple[Any, ...]] = []
         unreadable: list[bytes] = []
         script = self._wire.scripts["recur"]

@@ -14,7 +14,7 @@ from pollconsumer.store.redis_store import RedisStore
 from tests.faults import store_view
 from tests.simulation.exploring import BEGINS
 from tests.simulation.scene import MOVERS, NAMESPACE, QUEUE, Scene
-from tests.store.acting import UNATTENDED, Looking
+from tests.store.acting import Looking, unattended
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,7 +50,7 @@ class DefiningScene(Scene):
 
     def tick(self) -> None:
         for queue in (QUEUE, ELSEWHERE):
-            self.recurring.tick(self.movers, queue, UNATTENDED, lambda _: None)
+            self.recurring.tick(self.movers, queue, unattended, lambda _: None)
         self.stage.story.append("the mover ticks")
 
     def expect(self, *instants: str, of: str = "hourly", queue: str = QUEUE) -> None:
@@ -304,14 +304,14 @@ def an_unreadable_recurrence(stage: Stage) -> Judge:
     successor = scene.holder(3, MOVERS)
 
     def older(actor: Actor) -> None:
-        Recurring(actor.wire(), NAMESPACE).tick(scene.movers, QUEUE, UNATTENDED, lambda _: None)
+        Recurring(actor.wire(), NAMESPACE).tick(scene.movers, QUEUE, unattended, lambda _: None)
 
     def newer(actor: Actor) -> None:
         mover = Recurring(actor.wire(), NAMESPACE)
         scene.announce(successor, RedisStore(actor.wire(), NAMESPACE, clocks=stage.clock))
         mover.try_again(successor, QUEUE)
         wire.command("HSET", look.key("recurrences"), "hourly", readable)  # readable, as to a newer version it is
-        mover.tick(successor, QUEUE, UNATTENDED, lambda _: None)
+        mover.tick(successor, QUEUE, unattended, lambda _: None)
 
     stage.actor("older mover", scene.until_fenced(older), mortal=True)
     stage.actor("newer mover", newer)

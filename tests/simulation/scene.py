@@ -23,7 +23,7 @@ from tests.faults.handlers_known import BACKOFF_MS
 from tests.faults.history import Execution, History, Lease, Operation
 from tests.faults.recording import digest
 from tests.simulation.installation import SCRIPTS
-from tests.store.acting import HOUR, UNATTENDED, Looking, message
+from tests.store.acting import HOUR, Looking, message, unattended
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -102,7 +102,7 @@ class Scene:
             try:
                 store.promote(holder, QUEUE, 10)
                 outbox.send(store, QUEUE, lambda *_: None)
-                Recurring(store.wire, NAMESPACE).tick(holder, QUEUE, UNATTENDED, lambda _: None)
+                Recurring(store.wire, NAMESPACE).tick(holder, QUEUE, unattended, lambda _: None)
             except LeaseLost:
                 self.stage.happens(actor.name, "lost its lease")
 

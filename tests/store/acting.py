@@ -24,6 +24,11 @@ UNATTENDED = 1 << 60
 """Since when there has been a launch, if there has been none."""
 
 
+def unattended(_now_ms: int) -> int:
+    """The same, as a mover is told."""
+    return UNATTENDED
+
+
 def message(
     id: str,  # noqa: A002  the name that the message gives it
     *,

@@ -15,7 +15,7 @@ from pollconsumer.core.lifecycle import State
 from pollconsumer.store import outbox
 from pollconsumer.store.recurring import Recurring
 from tests.conftest import NAMESPACE
-from tests.store.acting import QUEUE, UNATTENDED, Launch, Looking, message, names
+from tests.store.acting import QUEUE, Launch, Looking, message, names, unattended
 
 if TYPE_CHECKING:
     from pollconsumer.store.interventions import Interventions
@@ -110,7 +110,7 @@ def test_its_recurrences_go_on_before_and_after_they_are_defined_again(earlier: 
     recurring, launch = Recurring(earlier.wire, NAMESPACE), Launch(earlier, fence=2)
     standing = {each.name: each for each in recurring.standing(lambda _: None)}
     assert sorted(standing) == ["nightly", "often"]
-    assert recurring.tick(launch.holder, QUEUE, UNATTENDED, lambda _: None) == 1
+    assert recurring.tick(launch.holder, QUEUE, unattended, lambda _: None) == 1
     (occurrence,) = [name for name in drain(launch) if "@" in name]
     assert occurrence.startswith("nightly@")
     next_instant = look.score("next_instants", "nightly")

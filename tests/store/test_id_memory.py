@@ -16,7 +16,7 @@ from pollconsumer.store.producer import ID_MEMORY_MS, MOST_REMEMBERED, Enqueued
 from pollconsumer.store.recurring import Recurring
 from pollconsumer.store.redis_store import RedisStore
 from tests.conftest import NAMESPACE
-from tests.store.acting import HOUR, QUEUE, UNATTENDED, Launch, Looking, chosen, die, finish, message, send_and_die
+from tests.store.acting import HOUR, QUEUE, Launch, Looking, chosen, die, finish, message, send_and_die, unattended
 from tests.store.servers import server_ms, snapshot
 
 if TYPE_CHECKING:
@@ -229,7 +229,7 @@ def test_an_occurrence_whose_id_is_remembered_is_not_enqueued_when_its_instant_c
         store.wire.command("ZADD", look.key("next_instants"), server_ms(store.wire) // 60_000 * 60_000, "tick")
         store.wire.command("DEL", look.key("recurrence_counters"))
         instant = look.score("next_instants", "tick")
-        assert recurring.tick(launch.holder, QUEUE, UNATTENDED, print) == expected
+        assert recurring.tick(launch.holder, QUEUE, unattended, print) == expected
         complete(store, expected)
         others_complete(store)
         assert instant is not None

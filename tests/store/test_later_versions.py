@@ -21,7 +21,7 @@ from pollconsumer.store.recurring import Recurring
 from pollconsumer.store.reports import read_progress
 from pollconsumer.store.steps import Settlement
 from tests.conftest import NAMESPACE
-from tests.store.acting import HOUR, QUEUE, UNATTENDED, Launch, Looking, message, names
+from tests.store.acting import HOUR, QUEUE, Launch, Looking, message, names, unattended
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -117,7 +117,7 @@ def test_what_it_adds_stays_and_neither_ends_nor_holds_up_anything(
         store.trim(QUEUE)
         store.recover(QUEUE, [])
         outbox.send(store, QUEUE, lambda *conflict: conflicts.append(*conflict))
-    assert Recurring(store.wire, NAMESPACE).tick(launch.holder, QUEUE, UNATTENDED, print) == 0
+    assert Recurring(store.wire, NAMESPACE).tick(launch.holder, QUEUE, unattended, print) == 0
     person.reschedule(QUEUE, "later", delay=1)
     assert look.ranked("dead_letters") == []
     assert conflicts == []

@@ -47,7 +47,7 @@ class Acting:
         return self.recurring.find(name).next
 
     def tick(self, queue: str = QUEUE, attended_since: int = 0) -> int:
-        return self.recurring.tick(MOVER, queue, attended_since, self.events.append)
+        return self.recurring.tick(MOVER, queue, lambda _: attended_since, self.events.append)
 
     def come_due(self, hours: float, name: str = NAME) -> int:
         """Let so many hours pass, as far as a recurrence can tell."""

@@ -27,7 +27,7 @@ from pollconsumer.store.recurring import MAX_BATCH_RECURRENCES, Recurring
 from pollconsumer.store.redis_store import RedisStore
 from pollconsumer.store.reservations import Holder
 from tests.conftest import NAMESPACE
-from tests.store.acting import HOUR, QUEUE, UNATTENDED, Launch, Looking
+from tests.store.acting import HOUR, QUEUE, Launch, Looking, unattended
 from tests.store.servers import server_ms, snapshot
 
 MOVER = Holder("mover::0", "5", "mover:")
@@ -54,7 +54,7 @@ class Acting:
         self.recurring.define(owner, [QUEUE, "elsewhere"], recurrences, self.events.append)
 
     def move(self, queue: str = QUEUE) -> int:
-        return self.recurring.tick(MOVER, queue, UNATTENDED, self.events.append)
+        return self.recurring.tick(MOVER, queue, unattended, self.events.append)
 
     def owners(self) -> dict[str, tuple[str, ...]]:
         return {each.name: each.owners for each in self.recurring.standing(lambda _: None)}
@@ -296,11 +296,11 @@ def test_versions_that_take_turns_keep_none_of_each_others_occurrences_from_comi
     enqueued = set()
     for minute in range(120):
         clock.now_ms = int((start + timedelta(minutes=minute)).timestamp() * 1000)
-        came = recurring.tick(MOVER, QUEUE, UNATTENDED, events.append)
+        came = recurring.tick(MOVER, QUEUE, unattended, events.append)
         clock.now_ms += 400
         version = (minute + even) % 2
         recurring.define(owners[version], [QUEUE], (first, second)[version], events.append)
-        came += recurring.tick(MOVER, QUEUE, UNATTENDED, events.append)
+        came += recurring.tick(MOVER, QUEUE, unattended, events.append)
         if came:
             enqueued.add(minute)
     assert {minute - late for minute in enqueued for late in (0, 1)} >= come
@@ -318,7 +318,7 @@ def test_a_definition_that_comes_back_after_more_than_an_hour_begins_anew() -> N
     for hours, recurrences in ((0.0, [at(1, 0)]), (0.5, [at(23, 0)]), (2.0, [at(1, 0)])):
         clock.now_ms = int((start + timedelta(hours=hours)).timestamp() * 1000)
         recurring.define(FIRST, [QUEUE], recurrences, lambda _: None)
-    assert recurring.tick(MOVER, QUEUE, UNATTENDED, lambda _: None) == 0
+    assert recurring.tick(MOVER, QUEUE, unattended, lambda _: None) == 0
     assert recurring.find("x").next == int((start + timedelta(hours=25)).timestamp() * 1000)
 
 

@@ -15,7 +15,7 @@ from pollconsumer.interface.testing.memory import MemoryOpener
 from pollconsumer.runtime.handling.arguments import BadArguments
 from pollconsumer.runtime.handling.executors.executor import Handled
 from pollconsumer.runtime.handling.executors.inline import InlineExecutor
-from pollconsumer.runtime.launch.held import LaunchPlan
+from pollconsumer.runtime.launch.held import Attendance, LaunchPlan
 from pollconsumer.runtime.launch.run import Work
 from pollconsumer.runtime.launch.shared_memory.progress import Identity, Progress
 from pollconsumer.runtime.launch.shared_memory.stops import Stops
@@ -46,7 +46,7 @@ class SandboxLaunch:
         self.id = self._identity.launch
         acquired = self.leases.acquire(group, self._identity.launch, self._identity.description(), self._entry())
         assert isinstance(acquired, Acquired), "one launch at a time"
-        self.holder, self.held_since = acquired.holder, acquired.at
+        self.holder, self.attendance = acquired.holder, Attendance(acquired.at, clock())
 
     def chance(self) -> float:
         return 0.0

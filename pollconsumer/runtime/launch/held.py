@@ -7,12 +7,16 @@ from typing import NamedTuple, Protocol
 from pollconsumer.core.choices import HandOff
 from pollconsumer.core.events import Event
 from pollconsumer.core.launcher.detection import UNKNOWN, Found
+from pollconsumer.core.notation.instants import ceil_ms
 from pollconsumer.core.window import Window
 from pollconsumer.runtime.launch.shared_memory.progress import Progress
 from pollconsumer.store.connecting.wire import Wire
 from pollconsumer.store.leases import Leases
 from pollconsumer.store.redis_store import RedisStore
 from pollconsumer.store.reservations import Holder
+
+STEP_MS = 1000
+"""By which the server's clock may differ from the monotonic clock without having been set: clocks are slewed."""
 
 
 class LaunchPlan(NamedTuple):
@@ -32,6 +36,26 @@ class LaunchPlan(NamedTuple):
     attended: bool = False
 
 
+class Attendance:
+    """Since when a launch has been there to enqueue occurrences, by the server's clock, which may be set meanwhile."""
+
+    def __init__(self, since_ms: int, asked: float) -> None:
+        """It took the lease then; it ``asked`` for that at this instant of the monotonic clock."""
+        self._since = self._seen = since_ms
+        self._asked = asked
+
+    def since(self, now_ms: int, asked: float, answered: float) -> int:
+        """In epoch ms, now that the server has said what time it is. If its clock has gone forward by more than the
+        monotonic clock since it was last asked, nobody was there in the time that it left out."""
+        present_since = now_ms - ceil_ms(answered - self._asked)
+        if present_since > self._seen + STEP_MS:
+            self._since = present_since
+        elif now_ms < self._seen:
+            self._since = min(self._since, present_since)
+        self._seen, self._asked = now_ms, asked
+        return self._since
+
+
 class Launch(Protocol):
     id: str
     plan: LaunchPlan
@@ -42,8 +66,7 @@ class Launch(Protocol):
     """Whether another launch held the lease when this one came for it."""
     progress: Progress
     holder: Holder
-    held_since: int
-    """When it took the lease, by the server's clock in epoch milliseconds."""
+    attendance: Attendance
     leases: Leases
     store: RedisStore
 

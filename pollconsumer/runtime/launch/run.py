@@ -21,7 +21,7 @@ from pollconsumer.core.notation import strict_json
 from pollconsumer.core.window import StopReason
 from pollconsumer.runtime.launch.frame import Frame
 from pollconsumer.runtime.launch.heartbeat import GONE, Heartbeat
-from pollconsumer.runtime.launch.held import Launch, LaunchPlan
+from pollconsumer.runtime.launch.held import Attendance, Launch, LaunchPlan
 from pollconsumer.runtime.launch.host import Host, ThisProcess
 from pollconsumer.runtime.launch.keeping import Tenure
 from pollconsumer.runtime.launch.shared_memory.progress import EMPTIED, ROLLED_BACK
@@ -105,7 +105,7 @@ def _take_lease(frame: Frame, group: Group, heartbeat: Heartbeat) -> HeldLaunch 
     gone: list[str] = []
     waited, called = False, 0
     while True:
-        asked = host.boot_time()
+        asked, asked_at = host.boot_time(), host.monotonic()
         dead = [sign for sign, at in first_seen.items() if asked - at > THOUGHT_DEAD_AFTER]
         dead += gone
         answer = leases.acquire(group, frame.id, identity.description(), entry, dead=dead)
@@ -136,7 +136,7 @@ def _take_lease(frame: Frame, group: Group, heartbeat: Heartbeat) -> HeldLaunch 
     frame.learn(learned(past, launcher.rule, frame.launch_offset), launcher.rule)
     hard_end = now + frame.window.left(now) + frame.plan.grace
     tenure = Tenure(identity, answer, now - frame.window.start, asked, since, hard_end)
-    return HeldLaunch(frame, store, leases, tenure, heartbeat, waited=waited)
+    return HeldLaunch(frame, store, leases, tenure, heartbeat, Attendance(answer.at, asked_at), waited=waited)
 
 
 def _is_gone(holder: bytes, host: Host) -> bool:
@@ -153,11 +153,19 @@ class HeldLaunch:
     """A launch in a process, which holds the lease."""
 
     def __init__(
-        self, frame: Frame, store: RedisStore, leases: Leases, tenure: Tenure, heartbeat: Heartbeat, *, waited: bool
+        self,
+        frame: Frame,
+        store: RedisStore,
+        leases: Leases,
+        tenure: Tenure,
+        heartbeat: Heartbeat,
+        attendance: Attendance,
+        *,
+        waited: bool,
     ) -> None:
         self.plan, self.window, self.progress, self.emit = frame.plan, frame.window, frame.progress, frame.emit
         self.store, self.leases, self.holder = store, leases, tenure.acquired.holder
-        self.held_since, self.id = tenure.acquired.at, tenure.identity.launch
+        self.attendance, self.id = attendance, tenure.identity.launch
         self.clock, self.chance = frame.host.monotonic, frame.host.chance
         self.interrupted = frame.interruption.__bool__  # asked before each message: without a call between
         self.min_margin, self.waited = frame.min_margin, waited

@@ -16,7 +16,7 @@ from pollconsumer.core.lifecycle import State
 from pollconsumer.core.recurrence import Recurrence, tick
 from pollconsumer.store.occurrences import id_of, occurrence_of, record_of
 from pollconsumer.store.standing import RecurrenceStatus, readable
-from tests.store.acting import HOUR, QUEUE, UNATTENDED
+from tests.store.acting import HOUR, QUEUE, UNATTENDED, unattended
 from tests.store.machine.base import Base
 from tests.store.machine.model import Held
 from tests.store.servers import server_ms
@@ -224,7 +224,7 @@ class Recurring(Base):
         due = sorted((at, name) for name, at in self.coming().items() if at <= now)
         told = {name: tick(self.standing[name].recurrence, at, now, UNATTENDED) for at, name in due}
         events = list[Event]()
-        enqueued = self.recurring.tick(self.mover, QUEUE, UNATTENDED, events.append)
+        enqueued = self.recurring.tick(self.mover, QUEUE, unattended, events.append)
         assert events == [OccurrencesSkipped(name, each.skipped) for name, each in told.items() if each.skipped]
         assert enqueued == sum(self.occurs(name, each.enqueue, each.skipped, each.next) for name, each in told.items())
 
