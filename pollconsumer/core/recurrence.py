@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import UTC, tzinfo
-from itertools import takewhile
-from typing import Any, Literal
+from itertools import islice, takewhile
+from typing import Any, Literal, NamedTuple
 from zoneinfo import ZoneInfo
 
 from pollconsumer.core.choices import Missed, Overlap
@@ -111,6 +111,13 @@ class Recurrence:
     def next_after(self, after_ms: int, phase_ms: int = 0) -> int | None:
         """The first instant later than ``after_ms``; None if there is none."""
         return next(self.instants(after_ms, phase_ms), None)
+
+    def due(self, first_ms: int, until_ms: int) -> list[int]:
+        """Its instants from the first on."""
+        if first_ms > until_ms:
+            return []
+        later = takewhile(lambda instant: instant <= until_ms, self.instants(first_ms, first_ms))
+        return [first_ms, *islice(later, MOST_LOOKED_AT - 1)]
 
     def begins(self, first: First, now_ms: int) -> int | None:
         """The first instant of one that is put now; None if it has none left, or is not enabled."""
@@ -242,18 +249,28 @@ class Tick:
     next: int | None
 
 
-def tick(recurrence: Recurrence, due_ms: int, now_ms: int, attended_since_ms: int) -> Tick:
+class Replaced(NamedTuple):
+    """A definition by which instants were due ``until`` another replaced it, which begins with ``first``."""
+
+    until: int
+    first: int
+    recurrence: Recurrence
+
+
+def tick(
+    recurrence: Recurrence, due_ms: int, now_ms: int, attended_since_ms: int, before: Sequence[Replaced] = ()
+) -> Tick:
     """What to do with the occurrences from ``due_ms``, the first pending one, until ``now_ms``.
 
     Those from ``attended_since_ms`` on were not missed, only late: a launch was there, behind a long handler.
+    ``before``: definitions by which the first ones are due, oldest first.
     """
-    passed, ahead = [due_ms], recurrence.instants(due_ms, due_ms)
-    following = next(ahead, None)
-    while following is not None and following <= now_ms and len(passed) < MOST_LOOKED_AT:
-        passed.append(following)
-        following = next(ahead, None)
-    if following is not None and following <= now_ms:
-        following = recurrence.next_after(now_ms, due_ms)
+    passed = list[int]()
+    for until, first, replaced in [each for each in before if due_ms <= each.until]:
+        passed += replaced.due(due_ms, until)
+        due_ms = first
+    passed = sorted({*passed, *recurrence.due(due_ms, now_ms)})
+    following = due_ms if due_ms > now_ms else recurrence.next_after(now_ms, due_ms)
     missed = [instant for instant in passed if instant < attended_since_ms]
     attended = passed[len(missed) :]
     if recurrence.missed is not Missed.ALL:

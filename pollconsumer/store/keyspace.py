@@ -64,7 +64,10 @@ QUEUE_KEYS = {
     "recurrences": Key("n", "hash", "name → definition"),
     "next_instants": Key("nz", "zset", "names by next instant"),
     "recurrence_counters": Key(
-        "nc", "hash", "name:what → counts, last id, instants of the last ones, the last one completed, pause"
+        "nc",
+        "hash",
+        "name:what → counts, last id, instants of the last ones, the last one completed, pause, what is due by a "
+        "definition that was replaced",
     ),
     "served": Key("served", "string", "present while a consumer can be expected"),
     "recurrence_owners": Key("recurrence_owners", "hash", "name → groups that define it"),

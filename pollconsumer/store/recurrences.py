@@ -9,7 +9,7 @@ from pollconsumer.core.errors import BadData, NotReplicated
 from pollconsumer.core.recurrence import First, Recurrence
 from pollconsumer.store import occurrences
 from pollconsumer.store.connecting.replies import refuse_without
-from pollconsumer.store.id_text import id_bytes
+from pollconsumer.store.id_text import id_bytes, id_text
 from pollconsumer.store.rights import OPERATOR, demand
 from pollconsumer.store.server import TIME, known_queues, now_ms, to_ms
 from pollconsumer.store.standing import RecurrenceStatus, Standing, readable
@@ -59,15 +59,17 @@ class Recurrences(Standing):
         script = self._wire.scripts["put"]
         arguments: dict[str, list[list[Any]]] = {}
         for recurrence, first in chosen:
-            begins = recurrence.begins(first, now)
-            if begins is not None and (due := elsewhere.get(recurrence.name)) is not None and due <= now:
-                begins = min(begins, due)
+            begins, (text, head), before = recurrence.begins(first, now), recurrence.as_put(), ""
+            due, held = elsewhere.get(recurrence.name, (None, ""))
+            if begins is not None and due is not None and due <= now and due < begins:
+                before = "" if held.startswith(head) else f"{now} {begins} {held}\n"
+                begins = due
             none = "" if not recurrence.enabled else "ended"
             limits = ["" if limit is None else limit for limit in (recurrence.until, recurrence.times)]
             batches = arguments.setdefault(recurrence.queue, [[]])
-            if len(batches[-1]) == 6 * PUT_BATCH:
+            if len(batches[-1]) == 7 * PUT_BATCH:
                 batches.append([])
-            batches[-1] += (recurrence.name, *recurrence.as_put(), none if begins is None else begins, *limits)
+            batches[-1] += (recurrence.name, text, head, none if begins is None else begins, *limits, before)
         commands = [
             self._wire.script(script, self._keys.of_script(script, queue), batch)
             for queue, batches in arguments.items()
@@ -76,9 +78,9 @@ class Recurrences(Standing):
         for taken in self._wire.all(commands):
             _refuse(taken)
 
-    def _look_around(self, recurrences: Sequence[Recurrence]) -> tuple[int, dict[str, int | None]]:
-        """The server's now, and the instants at which those were due next that had another queue, where they are
-        removed. BadData if a configuration defines one of their names."""
+    def _look_around(self, recurrences: Sequence[Recurrence]) -> tuple[int, dict[str, tuple[int | None, str]]]:
+        """The server's now, and of those that had another queue, where they are removed, the instant at which they were
+        due next, and the definition. BadData if a configuration defines one of their names."""
         queues, names = known_queues(self._wire, self._keys), [recurrence.name for recurrence in recurrences]
         words = ("recurrences", "recurrence_owners")
         commands = [("HMGET", self._keys.queue(queue, word), *names) for queue in queues for word in words]
@@ -87,11 +89,12 @@ class Recurrences(Standing):
         for queue, definitions, owners in zip(queues, held[::2], held[1::2], strict=True):
             _refuse([name.encode() for name, owner in zip(names, owners, strict=True) if owner is not None])
             of_each = zip(recurrences, definitions, strict=True)
-            moving += [(queue, each.name) for each, held in of_each if held is not None and each.queue != queue]
+            moving += [(queue, each.name, held) for each, held in of_each if held is not None and each.queue != queue]
         script = self._wire.scripts["undefine"]
-        commands = [self._wire.script(script, self._keys.of_script(script, queue), [name]) for queue, name in moving]
+        commands = [self._wire.script(script, self._keys.of_script(script, queue), [name]) for queue, name, _ in moving]
         dues = self._wire.all(commands) if commands else []
-        return to_ms(time), {name: int(due) if due else None for (_, name), due in zip(moving, dues, strict=True)}
+        found = zip(moving, dues, strict=True)
+        return to_ms(time), {name: (int(due) if due else None, id_text(held)) for (_, name, held), due in found}
 
     def _register(self, queue: str) -> None:
         """Make it known to launches. PermissionDenied if any of an operator's rights is missing."""

@@ -18,7 +18,7 @@ from pollconsumer.store.occurrences import id_of, record_of
 from pollconsumer.store.recurrences import Recurrences
 from pollconsumer.store.reservations import Holder
 from pollconsumer.store.server import now_ms
-from pollconsumer.store.standing import read_definition, read_instant
+from pollconsumer.store.standing import read_definition, read_instant, read_replaced
 
 MAX_BATCH_RECURRENCES = 200
 """Recurrences that are ticked in a round trip, each by a script of its own."""
@@ -117,10 +117,11 @@ class Recurring(Recurrences):
         unreadable: list[bytes] = []
         script = self._wire.scripts["recur"]
         keys = self._keys.of_script(script, queue)
-        for name, instant, definition in zip(*due, strict=True):
+        for name, instant, definition, before in zip(*due, strict=True):
             try:
                 recurrence = read_definition(queue, name, definition)
-                plan = tick(recurrence, read_instant(instant), now, attended_since_ms)
+                replaced = read_replaced(queue, name, before)
+                plan = tick(recurrence, read_instant(instant), now, attended_since_ms, replaced)
             except ValueError as error:
                 unreadable += (name, instant)
                 emit(events.RecurrenceUnreadable(id_text(name), queue, str(error)))
@@ -128,6 +129,7 @@ class Recurring(Recurrences):
             args: list[Any] = [
                 holder.lineage, holder.fence, name, instant, "" if plan.next is None else plan.next, plan.skipped,
                 int(recurrence.overlap is Overlap.SKIP), "" if recurrence.times is None else recurrence.times,
+                definition,
             ]  # fmt: skip
             for each in plan.enqueue:
                 args += (id_of(recurrence.name, each), each, record_of(recurrence, each))

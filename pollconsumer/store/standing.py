@@ -12,7 +12,7 @@ from pollconsumer.core import events
 from pollconsumer.core.errors import BadData, NotFound, StoreRefused
 from pollconsumer.core.events import Event
 from pollconsumer.core.lifecycle import State, state_of
-from pollconsumer.core.recurrence import Recurrence, of_json
+from pollconsumer.core.recurrence import Recurrence, Replaced, of_json
 from pollconsumer.store.connecting.wire import Wire
 from pollconsumer.store.id_text import id_bytes, id_text
 from pollconsumer.store.keyspace import Keys
@@ -193,6 +193,17 @@ def read_definition(queue: str, name: bytes, definition: bytes | None) -> Recurr
     if recurrence.name.encode() != name:
         raise ValueError(f"its definition is one of {recurrence.name}")
     return recurrence
+
+
+def read_replaced(queue: str, name: bytes, stored: bytes | None) -> list[Replaced]:
+    """What is due by earlier definitions, without those that are unreadable."""
+    found = []
+    for entry in (stored or b"").split(b"\n"):
+        until, _, rest = entry.partition(b" ")
+        following, _, definition = rest.partition(b" ")
+        with suppress(ValueError):
+            found.append(Replaced(int(until), int(following), read_definition(queue, name, definition)))
+    return found
 
 
 def read_instant(score: bytes) -> int:

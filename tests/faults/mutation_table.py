@@ -367,7 +367,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     _lua("parts/occurrences", "id of the occurrence", _OCCURRENCE_KNOWN, ""),
     _lua("parts/occurrences", "old instants", "while from <= #kept and six(kept, from) < oldest do", "while false do"),
     _lua("parts/occurrences", "most instants", "math.max(from, #kept - 6 * MOST_INSTANTS + 1)", "from"),
-    _lua("recur", "its definition is there", " or redis.call('HEXISTS', recurrences, name) == 0", ""),
+    _lua("recur", "definition compare", " or redis.call('HGET', recurrences, name) ~= ARGV[9]", ""),
+    _lua("recur", "what was due is enqueued", "redis.call('HDEL', recurrence_counters, name .. ':before')\n", ""),
     _lua("recur", "overlap", "elseif ARGV[7] == '1' and unfinished then", "elseif false then"),
     _lua("recur", "most occurrences", "  if #occurred >= left then", "  if false then"),
     _lua("recur", "ends after the last of them", "ARGV[5] ~= '' and #occurred < left then", "ARGV[5] ~= '' then"),
@@ -380,12 +381,14 @@ MUTATIONS: tuple[Mutation, ...] = (
     _lua("parts/recurrences", "most that have ended", "> MOST_ENDED then", "> 1e9 then"),
     _lua("put", "names of configurations", "if #taken > 0 then return taken end\n", ""),
     _lua("put", "one that is as it was goes on", "before .. '}' ~= definition then", "true then"),
+    _lua("put", "what is due by the rule before", "due_by(name, held, now, first)", "nil"),
+    _lua("hold", "periods of the rule that waits", "paused, following or", "paused,"),
     _lua("put", "one of the same rule goes on", "sub(held, 1, #rule) ~= rule then", "true then"),
     _lua(
         "put",
         "what is due stays due",
-        "      if first and due and due <= now and due < first then first = due end\n",
-        "",
+        ", due\n      end\n      begin",
+        ", first\n      end\n      begin",
     ),
     _lua(
         "put",
@@ -446,8 +449,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     _lua(
         "define",
         "what is due stays due",
-        "    if instant and due and due <= now and due < instant then instant = due end\n",
-        "",
+        ", due\n      end\n      begin",
+        ", instant\n      end\n      begin",
     ),
     _lua("define", "an instant to come is not due", "due and due <= now and due < instant", "due and due < instant"),
     _lua(
@@ -466,6 +469,12 @@ MUTATIONS: tuple[Mutation, ...] = (
         "if instant then",
     ),
     _lua("parts/recurrences", "instants that a rule yields", "and instant >= EARLIEST and instant < LATEST and", "and"),
+    _lua(
+        "define",
+        "what is due by the definition before",
+        "due_by(name, held, now, instant)",
+        "nil",
+    ),
     _lua(
         "define",
         "one that stands still",

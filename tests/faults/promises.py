@@ -247,7 +247,7 @@ def _recurrence(store: RedisStore, mover: Holder) -> Looking:
 
 def _recur(store: RedisStore, mover: Holder) -> None:
     record = rows.new_record(NewMessage("", QUEUE, "handler", b"{}"))
-    arguments = [mover.lineage, mover.fence, "hourly", HOUR, 2 * HOUR, 0, 0, "", "hourly@1", HOUR, record]
+    arguments = [mover.lineage, mover.fence, "hourly", HOUR, 2 * HOUR, 0, 0, "", "{}", "hourly@1", HOUR, record]
     script = store.wire.scripts["recur"]
     store.wire.call(script, store.keys.of_script(script, QUEUE), arguments)
 

@@ -161,6 +161,35 @@ def an_instant_that_is_due(stage: Stage) -> Judge:
     return lambda: scene.problems
 
 
+def a_definition_that_is_replaced_while_it_is_due(stage: Stage) -> Judge:
+    """Yields nothing once another has replaced it, also if a mover had read it before; what was due by it stays due."""
+    scene = DefiningScene(stage)
+    scene.at(9, 10)
+    scene.launch_defines(HOURLY)
+    scene.at(12, 1)
+    there: set[str] = set()
+
+    def tick(actor: Actor) -> None:
+        for _ in range(2):  # what comes between is left to the next
+            Recurring(actor.wire(), NAMESPACE).tick(scene.movers, QUEUE, unattended, lambda _: None)
+
+    def replace(actor: Actor) -> None:
+        other = Recurrence("hourly", "other", every=7200.0, queue=QUEUE, missed=Missed.ALL)
+        Recurring(actor.wire(), NAMESPACE).define("a", [QUEUE], [other], lambda _: None)
+        there.update(each.id for each in store_view.stored(scene.store.wire, NAMESPACE))
+
+    stage.actor("mover", tick)
+    stage.actor("launch", replace)
+
+    def judge() -> list[str]:
+        stored = store_view.stored(scene.store.wire, NAMESPACE)
+        late = [each.id for each in stored if each.handler == "plain" and each.id not in there]
+        scene.expect("10:00", "11:00", "12:00")
+        return [*scene.problems, *(f"{name} was enqueued though its definition was replaced" for name in late)]
+
+    return judge
+
+
 def an_instant_to_come(stage: Stage) -> Judge:
     """Of a definition that was replaced, is not one of the next."""
     scene = DefiningScene(stage)
@@ -329,6 +358,7 @@ DEFINING = (
     two_versions_of_a_recurrence,
     a_version_that_comes_back_late,
     an_instant_that_is_due,
+    a_definition_that_is_replaced_while_it_is_due,
     an_instant_to_come,
     a_recurrence_that_stands_still,
     a_paused_recurrence,

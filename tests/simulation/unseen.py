@@ -24,7 +24,7 @@ UNSEEN: dict[str, str] = {
     "enqueue_alike: id in the store": "outside: simulated producers enqueue one by one",
     "enqueue_new: id in the store": "harmless: an id that stands in the ready list twice is handed out once",
     "try_again: fence compare": "harmless: what a stale mover puts back is set aside by the next tick",
-    "recur: its definition is there": "never alone: who removes a definition removes its instant in the same script",
+    "recur: what was due is enqueued": "harmless: what was due until an instant in the past is left out",
     "define: one that was put": _NO_PROGRAM,
     "trigger: its definition is there": _NO_PROGRAM,
     "recurrences: most that have ended": _NO_PROGRAM,
@@ -52,6 +52,8 @@ UNSEEN: dict[str, str] = {
     "put: one that is as it was goes on": _NO_PROGRAM,
     "put: one of the same rule goes on": _NO_PROGRAM,
     "put: what is due stays due": _NO_PROGRAM,
+    "put: what is due by the rule before": _NO_PROGRAM,
+    "hold: periods of the rule that waits": _NO_PROGRAM,
     "put: one that is spent stays ended": _NO_PROGRAM,
     "put: one that is limited ends": _NO_PROGRAM,
 }

@@ -203,7 +203,18 @@ def test_an_occurrence_is_enqueued_once_though_nobody_remembers_its_id(store: Re
     launch = Launch(store)
     script = store.wire.scripts["recur"]
     occurrence = id_of(recurrence.name, due), due, record_of(recurrence, due)
-    arguments = [launch.holder.lineage, launch.holder.fence, "tick", due, due + 60_000, 0, 0, "", *occurrence]
+    arguments = [
+        launch.holder.lineage,
+        launch.holder.fence,
+        "tick",
+        due,
+        due + 60_000,
+        0,
+        0,
+        "",
+        recurrence.as_json(),
+        *occurrence,
+    ]
 
     def enqueue() -> int:
         enqueued: int = store.wire.call(script, store.keys.of_script(script, QUEUE), arguments)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ from tests.store.servers import server_ms, snapshot
 
 if TYPE_CHECKING:
     from pollconsumer.core.recurrence import First
+    from pollconsumer.store.recurrences import Occurred
     from pollconsumer.store.redis_store import RedisStore
 
 MOVER = Holder("mover::0", "5", "mover:")
@@ -57,6 +59,13 @@ class Acting:
 
     def handle(self, result: str = "") -> None:
         self.launch.step(settled=[finish(each, result) for each in self.launch.reserve(100)])
+
+    def history(self) -> list[Occurred]:
+        return self.recurring.history(self.recurring.find(NAME), 100)
+
+    def snapshot_of(self, word: str) -> dict[str, Any]:
+        """What is kept of the one recurrence."""
+        return {name.removeprefix(f"{NAME}:"): held for name, held in self.look.hash(word).items()}
 
     def snapshot(self) -> dict[str, Any]:
         return snapshot(self.store.wire)
@@ -171,6 +180,65 @@ def test_one_with_another_rule_begins_again_and_what_is_due_stays_due(act: Actin
     assert act.next() == due
 
 
+@pytest.mark.parametrize("queue", [QUEUE, "elsewhere"])
+def test_one_that_is_put_with_another_period_while_it_is_due_is_aligned_by_that(act: Acting, queue: str) -> None:
+    act.store.announce(MOVER, "elsewhere")
+    act.put(replace(CHECK, missed=Missed.ALL))
+    due = act.come_due(2.5)
+    act.put(replace(CHECK, every=7200, missed=Missed.ALL, queue=queue), "next")
+    aligned = (server_ms(act.store.wire) // (2 * HOUR) + 1) * 2 * HOUR
+    assert (act.next(), act.tick(queue)) == (due, 3)
+    assert [each.instant for each in act.history()][::-1] == [due, due + HOUR, due + 2 * HOUR]
+    assert act.next() == aligned
+
+
+def test_all_that_is_due_stays_due_however_often_another_period_is_put(act: Acting) -> None:
+    rule = replace(CHECK, missed=Missed.ALL)
+    act.put(rule)
+    due = act.come_due(2.5)
+    for every in (7200, 1800, 60):
+        act.put(replace(rule, every=every), "next")
+    assert act.tick() == 3
+    assert act.next() == (server_ms(act.store.wire) // 60_000 + 1) * 60_000
+    assert act.snapshot_of("recurrence_counters").keys() == {"enqueued", "last", "instants"}
+    assert due
+
+
+def test_one_that_is_paused_while_another_period_waits_for_what_is_due_goes_on_with_that(act: Acting) -> None:
+    act.put(CHECK)
+    act.come_due(2.5)
+    act.put(replace(CHECK, every=7200), "next")
+    act.recurring.pause(act.recurring.find(NAME))
+    act.recurring.resume(act.recurring.find(NAME))
+    assert act.next() == (server_ms(act.store.wire) // (2 * HOUR) + 1) * 2 * HOUR
+    assert act.tick() == 0
+
+
+def test_what_is_due_by_a_definition_that_cannot_be_read_is_left_out(act: Acting) -> None:
+    act.put(replace(CHECK, missed=Missed.ALL))
+    due = act.come_due(2.5)
+    act.store.wire.command("HSET", act.look.key("recurrence_counters"), f"{NAME}:before", b"x y z\n1 2 {}\n\n9 9")
+    assert act.tick() == 3
+    assert act.history()[-1].instant == due
+
+
+@pytest.mark.parametrize("change", [{"payload": {"url": "b"}}, {"every": 60}])
+def test_no_occurrence_of_a_definition_is_enqueued_once_another_was_put(act: Acting, change: dict[str, Any]) -> None:
+    """It is put between a mover's look and its script."""
+    act.put(CHECK)
+    act.come_due(1)
+
+    def put(_now_ms: int) -> int:
+        act.put(replace(CHECK, **change))
+        return UNATTENDED
+
+    assert act.recurring.tick(MOVER, QUEUE, put, act.events.append) == 0
+    assert act.tick() >= 1
+    assert [message.payload for message in act.launch.reserve()][-1] == json.dumps(
+        change.get("payload", CHECK.payload)
+    ).encode()
+
+
 def test_one_of_another_queue_moves_there_and_what_is_due_stays_due(act: Acting) -> None:
     act.store.announce(MOVER, "elsewhere")
     act.put(CHECK, "next")
@@ -270,7 +338,7 @@ def test_a_script_refuses_a_name_that_a_configuration_has_taken_meanwhile(act: A
     act.recurring.define("consumer:x", [QUEUE], [Recurrence("f", "h", every=60.0, queue=QUEUE)], print)
     before = act.snapshot()
     text, rule = CHECK.as_put()
-    arguments = [NAME, text, rule, 1, "", "", "f", text, rule, 1, "", ""]
+    arguments = [NAME, text, rule, 1, "", "", "", "f", text, rule, 1, "", "", ""]
     assert act.store.wire.run("put", act.store.keys, QUEUE, arguments) == [b"f"]
     assert act.snapshot() == before
 

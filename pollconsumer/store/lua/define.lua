@@ -81,10 +81,12 @@ for i = 2, #ARGV, 3 do
       if times and times > 1 then contested[#contested + 1] = name end
       if held then keep_replaced(name, held, due) end
       redis.call('HSET', recurrences, name, definition)
-      local instant = first
+      local instant, before = first, nil
       if instant and following and following < instant then instant = following end
-      if instant and due and due <= now and due < instant then instant = due end
-      begin(name, instant)
+      if instant and held and due and due <= now and due < instant then
+        before, instant = due_by(name, held, now, instant), due
+      end
+      begin(name, instant, before)
     elseif first and first > now and (not due or due > first) then
       begin(name, first)
     end

@@ -1,11 +1,16 @@
 -- Recurrences that have an occurrence to enqueue.
--- KEYS recurrences next_instants
+-- KEYS recurrences next_instants recurrence_counters
 -- NEEDS numbers
 -- ARGV most recurrences
--- Returns now; their names; their due instants; their definitions, if any
+-- Returns now; their names; their due instants; their definitions, if any; what is due by definitions before these, see
+--   `recurrences.lua`
 
 local now = now_ms()
 local entries = redis.call('ZRANGEBYSCORE', next_instants, '-inf', now, 'WITHSCORES', 'LIMIT', 0, ARGV[1])
-local names, instants = {}, {}
-for i = 1, #entries, 2 do names[#names + 1], instants[#instants + 1] = entries[i], entries[i + 1] end
-return {now, names, instants, #names > 0 and redis.call('HMGET', recurrences, unpack(names)) or {}}
+if #entries == 0 then return {now, {}, {}, {}, {}} end
+local names, instants, before = {}, {}, {}
+for i = 1, #entries, 2 do
+  names[#names + 1], instants[#instants + 1], before[#before + 1] = entries[i], entries[i + 1], entries[i] .. ':before'
+end
+local definitions = redis.call('HMGET', recurrences, unpack(names))
+return {now, names, instants, definitions, redis.call('HMGET', recurrence_counters, unpack(before))}

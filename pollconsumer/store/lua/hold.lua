@@ -8,7 +8,9 @@ if redis.call('HEXISTS', recurrences, ARGV[1]) == 0 then return 0 end
 local paused = ARGV[1] .. ':paused'
 if ARGV[2] == 'pause' then
   -- With the instant at which it would have been due, from which its periods count.
-  redis.call('HSETNX', recurrence_counters, paused, redis.call('ZSCORE', next_instants, ARGV[1]) or 1)
+  local before = redis.call('HGET', recurrence_counters, ARGV[1] .. ':before')
+  local following = before and string.match('\n' .. before, '.*\n%d+ (%d+) [^\n]*\n$')
+  redis.call('HSETNX', recurrence_counters, paused, following or redis.call('ZSCORE', next_instants, ARGV[1]) or 1)
   redis.call('ZREM', next_instants, ARGV[1])
   redis.call('ZREM', recurrences_unreadable, ARGV[1])
 elseif redis.call('HDEL', recurrence_counters, paused) == 0 or ARGV[3] == '' then

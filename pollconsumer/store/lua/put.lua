@@ -5,17 +5,18 @@
 -- KEYS recurrences_ended
 -- NEEDS recurrences
 -- ARGV for each: name, definition less its creation, how that begins if it has the same rule, first instant in epoch ms ('' for
---   none, as it is not enabled; 'ended' for none left), latest instant, most occurrences (each '' for no limit)
+--   none, as it is not enabled; 'ended' for none left), latest instant, most occurrences (each '' for no limit), what is due
+--   by its definition in another queue (see `recurrences.lua`; '' for nothing)
 -- Returns names that configurations define: if there are any, none is put
 
 local taken = {}
-for i = 1, #ARGV, 6 do
+for i = 1, #ARGV, 7 do
   if redis.call('HEXISTS', recurrence_owners, ARGV[i]) == 1 then taken[#taken + 1] = ARGV[i] end
 end
 if #taken > 0 then return taken end
 -- EXPECT recurrences next_instants recurrence_counters recurrences_unreadable recurrences_ended schedule_marker
 local now = now_ms()
-for i = 1, #ARGV, 6 do
+for i = 1, #ARGV, 7 do
   local name, definition, rule, first = ARGV[i], ARGV[i + 1], ARGV[i + 2], tonumber(ARGV[i + 3])
   local latest, most = tonumber(ARGV[i + 4]), tonumber(ARGV[i + 5])
   local held = redis.call('HGET', recurrences, name)
@@ -25,8 +26,11 @@ for i = 1, #ARGV, 6 do
     local due = next_instant(name)
     if not held or sub(held, 1, #rule) ~= rule then
       redis.call('HDEL', recurrence_counters, name .. ':enqueued', name .. ':skipped')
-      if first and due and due <= now and due < first then first = due end
-      begin(name, first)
+      local before = ARGV[i + 6] ~= '' and ARGV[i + 6] or nil
+      if first and held and due and due <= now and due < first then
+        before, first = due_by(name, held, now, first), due
+      end
+      begin(name, first, before)
       if ARGV[i + 3] == 'ended' then finish(name, now) end
     elseif not due and first and (not most or count_of(name, 'enqueued') < most) then
       begin(name, first)

@@ -3,16 +3,16 @@
 -- KEYS ready_marker id_memory id_memory_before recurrences_unreadable recurrences_ended results totals
 -- NEEDS fences occurrences recurrences totals
 -- ARGV lineage, fence, name, instant that was due, next instant ('' for none), occurrences skipped,
---   1 when none may be enqueued while the one before is unfinished, most that it yields in all ('' for no limit);
---   for each: id, instant, record less scheduled
--- Returns occurrences enqueued; -1 when another instant is due by now
+--   1 when none may be enqueued while the one before is unfinished, most that it yields in all ('' for no limit), the
+--   definition that they follow from; for each: id, instant, record less scheduled
+-- Returns occurrences enqueued; -1 when another instant is due by now, or it is defined otherwise
 -- Refusals: FENCED, FORGOTTEN
 
 local refusal = refusal_of(ARGV[1], ARGV[2])
 if refusal then return refusal end
 local name = ARGV[3]
 local due = redis.call('ZSCORE', next_instants, name)
-if not due or tonumber(due) ~= tonumber(ARGV[4]) or redis.call('HEXISTS', recurrences, name) == 0 then return -1 end
+if not due or tonumber(due) ~= tonumber(ARGV[4]) or redis.call('HGET', recurrences, name) ~= ARGV[9] then return -1 end
 -- EXPECT ready ready_marker ready_by_priority recurrences_ended recurrences_unreadable
 local now, skipped, occurred = now_ms(), tonumber(ARGV[6]), {}
 local last = redis.call('HGET', recurrence_counters, name .. ':last')
@@ -23,7 +23,7 @@ local function count(what, more)
   redis.call('HSET', recurrence_counters, name .. ':' .. what, decimal(count_of(name, what) + more))
 end
 
-for i = 9, #ARGV, 3 do
+for i = 10, #ARGV, 3 do
   local id, instant = ARGV[i], tonumber(ARGV[i + 1])
   local row = last and redis.call('HGET', rows, last)
   local unfinished = last and (row and sub(row, ENDING, ENDING) == '\0' or not row and redis.call('HEXISTS', records, last) == 1)
@@ -35,6 +35,7 @@ for i = 9, #ARGV, 3 do
     last, occurred[#occurred + 1] = id, be6(instant)
   end
 end
+redis.call('HDEL', recurrence_counters, name .. ':before')
 if ARGV[5] ~= '' and #occurred < left then
   redis.call('ZADD', next_instants, ARGV[5], name)
 else

@@ -13,9 +13,9 @@ from pollconsumer.core.choices import Missed, Overlap
 from pollconsumer.core.errors import BadData, LeaseLost
 from pollconsumer.core.events import Event, OccurrencesSkipped, RecurrenceRemoved
 from pollconsumer.core.lifecycle import State
-from pollconsumer.core.recurrence import Recurrence, tick
+from pollconsumer.core.recurrence import Recurrence, Replaced, tick
 from pollconsumer.store.occurrences import id_of, occurrence_of, record_of
-from pollconsumer.store.standing import RecurrenceStatus, readable
+from pollconsumer.store.standing import RecurrenceStatus, read_replaced, readable
 from tests.store.acting import HOUR, QUEUE, UNATTENDED, unattended
 from tests.store.machine.base import Base
 from tests.store.machine.model import Held
@@ -31,8 +31,9 @@ PUT = ["p", "p@q"]
 
 @dataclass
 class Standing:
-    """What is to become of a recurrence. ``next`` in epoch ms; ``paused_at`` the instant that it had when it was
-    paused, None unless it is; ``previous`` the instant and the result of the last completed occurrence."""
+    """What is to become of a recurrence. ``next`` in epoch ms; ``paused_at`` the instant from which its periods count,
+    None unless it is paused; ``previous`` the instant and the result of the last completed occurrence; ``replaced`` the
+    rules by which it is due."""
 
     recurrence: Recurrence
     next: int | None
@@ -42,6 +43,7 @@ class Standing:
     last: str | None = None
     previous: tuple[int, Any] | None = None
     instants: list[int] = field(default_factory=list)
+    replaced: list[Replaced] = field(default_factory=list)
 
     def is_spent(self) -> bool:
         return self.recurrence.times is not None and self.enqueued >= self.recurrence.times
@@ -148,7 +150,7 @@ class Recurring(Base):
             return
         if standing is None:
             standing = self.standing[name] = Standing(new, None)
-            begins = True
+            was, begins = new, True
         else:
             was = standing.recurrence
             begins = (was.every, was.enabled) != (new.every, new.enabled)
@@ -157,12 +159,26 @@ class Recurring(Base):
             standing.enqueued = standing.skipped = 0
             due = standing.next if standing.next is not None and standing.next <= before else None
             standing.next = self.begun(standing, first, before, due)
+            self.replace(standing, was, first, before)
         elif standing.next is None:
             if not standing.is_spent():
                 standing.next = self.begun(standing, first, before, None)
         elif standing.is_spent():
             standing.next = None
         self.bring_forward(name, late)
+
+    def replace(self, standing: Standing, was: Recurrence, first: First, before: int) -> None:
+        """What is due by the rule that it had stays due, and then it begins."""
+        name, now = standing.recurrence.name, server_ms(self.wire)
+        if standing.next is None or standing.next >= before:
+            standing.replaced = []
+            return
+        held = self.look.hash("recurrence_counters").get(f"{name}:before")
+        until, begins, replaced = read_replaced(QUEUE, name.encode(), held)[-1]
+        assert before <= until <= now
+        assert replace(replaced, created=None) == was
+        assert before <= begins <= now if first == "now" else begins in self.following(standing.recurrence, before, 0)
+        standing.replaced.append(Replaced(until, begins, replaced))
 
     def begun(self, standing: Standing, first: First, before: int, due: int | None) -> int | None:
         """The instant with which it begins."""
@@ -187,7 +203,8 @@ class Recurring(Base):
         found = self.recurring.find(standing.recurrence.name)
         if standing.paused_at is None:
             self.recurring.pause(found)
-            standing.paused_at, standing.next = standing.next or 1, None
+            first = standing.replaced[-1].first if standing.replaced else standing.next
+            standing.paused_at, standing.next, standing.replaced = first or 1, None, []
             return
         if not standing.recurrence.enabled:
             with pytest.raises(BadData, match="disabled"):
@@ -222,7 +239,10 @@ class Recurring(Base):
     def the_mover_enqueues_what_has_occurred(self) -> None:
         now = server_ms(self.wire)
         due = sorted((at, name) for name, at in self.coming().items() if at <= now)
-        told = {name: tick(self.standing[name].recurrence, at, now, UNATTENDED) for at, name in due}
+        told = {
+            name: tick(self.standing[name].recurrence, at, now, UNATTENDED, self.standing[name].replaced)
+            for at, name in due
+        }
         events = list[Event]()
         enqueued = self.recurring.tick(self.mover, QUEUE, unattended, events.append)
         assert events == [OccurrencesSkipped(name, each.skipped) for name, each in told.items() if each.skipped]
@@ -236,7 +256,8 @@ class Recurring(Base):
         recurrence, due = self.standing[name].recurrence, self.coming()[name]
         following = recurrence.next_after(due, due) or 0
         times = "" if recurrence.times is None else recurrence.times
-        args: list[Any] = [name, due, following, 0, int(recurrence.overlap is Overlap.SKIP), times]
+        definition = self.look.hash("recurrences")[name]
+        args: list[Any] = [name, due, following, 0, int(recurrence.overlap is Overlap.SKIP), times, definition]
         args += [id_of(name, due), due, record_of(recurrence, due)]
         script = self.wire.scripts["recur"]
         keys = self.store.keys.of_script(script, QUEUE)
@@ -266,7 +287,7 @@ class Recurring(Base):
             self.occurred.add(occurrence)
             self.make_occurrence(standing, occurrence)
             standing.enqueued += 1
-        standing.next = None if standing.is_spent() else following
+        standing.next, standing.replaced = None if standing.is_spent() else following, []
         standing.skipped += skipped
         return standing.enqueued - before
 

@@ -13,9 +13,22 @@ local function next_instant(name)
   return instant and instant >= EARLIEST and instant < LATEST and instant or nil
 end
 
-local function begin(name, instant)
+-- What is due by a definition that is replaced stays due: for each, oldest first, until when that was due, the first
+-- instant by the next definition, and itself.
+local function due_by(name, definition, now, following)
+  local before = redis.call('HGET', recurrence_counters, name .. ':before') or ''
+  return before .. decimal(now) .. ' ' .. decimal(following) .. ' ' .. definition .. '\n'
+end
+
+-- `before`: see `due_by`; nil if nothing is due.
+local function begin(name, instant, before)
   redis.call('ZREM', recurrences_unreadable, name)
   redis.call('ZREM', recurrences_ended, name)
+  if before then
+    redis.call('HSET', recurrence_counters, name .. ':before', before)
+  else
+    redis.call('HDEL', recurrence_counters, name .. ':before')
+  end
   if instant and redis.call('HEXISTS', recurrence_counters, name .. ':paused') == 0 then
     redis.call('ZADD', next_instants, decimal(instant), name)
     wake(schedule_marker)
@@ -36,7 +49,7 @@ local function forget_recurrence(name)
   redis.call('ZREM', recurrences_unreadable, name)
   redis.call('ZREM', recurrences_ended, name)
   redis.call('HDEL', recurrence_counters, name .. ':skipped', name .. ':enqueued', name .. ':last', name .. ':instants',
-    name .. ':previous')
+    name .. ':previous', name .. ':before')
 end
 
 -- One that was put at run time yields nothing any more. It stays, with its history, until it is removed, or until so many
