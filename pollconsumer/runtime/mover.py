@@ -20,7 +20,7 @@ from pollconsumer.runtime.consuming.settling import death_of
 from pollconsumer.runtime.consuming.wake import Wake
 from pollconsumer.runtime.launch.held import Launch
 from pollconsumer.runtime.launch.shared_memory.progress import Counts
-from pollconsumer.runtime.upkeep import EVERY, repair, tick
+from pollconsumer.runtime.upkeep import EVERY, begin_anew, repair, tick
 from pollconsumer.store.limits import Keeping
 from pollconsumer.store.recurring import Recurring
 from pollconsumer.store.reservations import DeadLetter
@@ -132,6 +132,7 @@ class Mover:
                     self._store.announce(self._holder, queue, on_dead_letter=self._emit_death)
                     if found := self._store.audit(queue):
                         self._emit(MessagesFound(queue, found))
+                    begin_anew(self._launch, queue)
                     self._recurring.try_again(self._holder, queue)
                     self._announced.add(queue)
         usable = [queue for queue in queues if queue not in self._left_out and queue not in self._away.queues]

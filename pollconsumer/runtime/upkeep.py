@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pollconsumer.core.events import ConflictDropped, MessagesFound, NewerMessagesFound, OrphansRecovered
 from pollconsumer.runtime.launch.held import Launch, LaunchPlan
 from pollconsumer.store import outbox
+from pollconsumer.store.leases import set_back_by
 from pollconsumer.store.reservations import DeadLetter
 
 EVERY = 1.0
@@ -31,10 +32,22 @@ def announce(launch: Launch, queue: str, on_dead_letter: Callable[[DeadLetter], 
         launch.holder, queue, served_for=served_for(launch.plan), on_dead_letter=on_dead_letter
     )
     found = launch.store.audit(queue)
+    begin_anew(launch, queue)
     if recovered:
         launch.emit(OrphansRecovered(queue, recovered))
     if found:
         launch.emit(MessagesFound(queue, found))
+
+
+def begin_anew(launch: Launch, queue: str) -> None:
+    """Have recurrences and rates of a queue go on at once, if the server's clock was set back."""
+    reached_ms = int(launch.holder.fence)  # which is not below what the clock has shown
+    if set_back_by(reached_ms, launch.attendance.seen_ms):
+        # Imported lazily: hardly any clock ever is.
+        from pollconsumer.store.recurring import Recurring
+
+        Recurring(launch.store.wire, launch.store.keys.namespace).begin_anew(launch.holder, queue)
+        launch.store.book_anew(queue, reached_ms)
 
 
 def tick(launch: Launch, queue: str) -> int:

@@ -22,13 +22,23 @@ from pollconsumer.store.id_text import id_text
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.reservations import Holder
 from pollconsumer.store.rights import LAUNCH, OPERATOR, demand
+from pollconsumer.store.server import TIME, count_of, to_ms
 
 TTL = 15.0
 RENEW_EVERY = 5.0
 TRUSTED_FOR = 10.0
 SUCCESSOR_TTL = 3.0
+UNNOTICED = 10.0
+"""Seconds by which a server's clock may go back."""
 LAUNCHES_KEPT = 5_000
 GENERATIONS = ("durations", "durations_before")
+
+
+def set_back_by(reached_ms: int, now_ms: int) -> float:
+    """Seconds by which the server's clock was set back from what it had reached; 0 if hardly, as clocks of a cluster's
+    nodes differ."""
+    by = (reached_ms - now_ms) / 1000
+    return by if by > UNNOTICED else 0.0
 
 
 class Group(NamedTuple):
@@ -140,6 +150,11 @@ class Leases:
         keys = [self._keys.control(f"lease:{id_text(lineage)}") for lineage in lineages]
         fences = self._wire.all([("HGET", key, "fence") for key in keys]) if keys else []
         return [fence for fence in fences if fence is not None and fence.isdigit()]
+
+    def set_back_by(self) -> float:
+        """See the function. While launches are there, what the clock has reached is known to a few seconds."""
+        (time, mark) = self._wire.all([TIME, ("HGET", self._keys.control("fences"), "mark")])
+        return set_back_by(count_of(mark), to_ms(time))
 
     def held(self) -> list[str]:
         """The lineages of all current leases, sorted."""

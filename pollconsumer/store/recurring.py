@@ -6,22 +6,26 @@ They are stored with the queue of their occurrences, so that enqueueing one and 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from pollconsumer.core import events
 from pollconsumer.core.choices import Overlap
 from pollconsumer.core.errors import LeaseLost, PermissionDenied, PollConsumerError, StoreUnreachable
 from pollconsumer.core.events import Event
-from pollconsumer.core.recurrence import Recurrence, tick
+from pollconsumer.core.recurrence import Recurrence, Tick, tick
 from pollconsumer.store.id_text import id_text
 from pollconsumer.store.occurrences import id_of, record_of
 from pollconsumer.store.recurrences import Recurrences
 from pollconsumer.store.reservations import Holder
-from pollconsumer.store.server import now_ms
+from pollconsumer.store.server import count_of, now_ms
 from pollconsumer.store.standing import read_definition, read_instant, read_replaced
 
 MAX_BATCH_RECURRENCES = 200
 """Recurrences that are ticked in a round trip, each by a script of its own."""
+MOST_ANEW = 10_000
+"""Recurrences of a queue that a launch looks at after the clock was set back, the last ones due first."""
 PUT_AT_RUN_TIME = b'{"rule":'
 """How the definition of one begins."""
 OF_ANY_QUEUE = (LeaseLost, PermissionDenied, StoreUnreachable)
@@ -115,8 +119,6 @@ class Recurring(Recurrences):
         attended_since_ms = attended_since(now)
         commands: list[tuple[Any, ...]] = []
         unreadable: list[bytes] = []
-        script = self._wire.scripts["recur"]
-        keys = self._keys.of_script(script, queue)
         for name, instant, definition, before in zip(*due, strict=True):
             try:
                 recurrence = read_definition(queue, name, definition)
@@ -126,16 +128,51 @@ class Recurring(Recurrences):
                 unreadable += (name, instant)
                 emit(events.RecurrenceUnreadable(id_text(name), queue, str(error)))
                 continue
-            args: list[Any] = [
-                holder.lineage, holder.fence, name, instant, "" if plan.next is None else plan.next, plan.skipped,
-                int(recurrence.overlap is Overlap.SKIP), "" if recurrence.times is None else recurrence.times,
-                definition,
-            ]  # fmt: skip
-            for each in plan.enqueue:
-                args += (id_of(recurrence.name, each), each, record_of(recurrence, each))
-            commands.append(self._wire.script(script, keys, args))
+            commands.append(self._recur(holder, recurrence, (name, instant, definition), plan))
             if plan.skipped:
                 emit(events.OccurrencesSkipped(recurrence.name, plan.skipped))
         if unreadable:
             self._wire.run("set_aside", self._keys, queue, [holder.lineage, holder.fence, *unreadable])
         return sum(max(0, enqueued) for enqueued in self._wire.all(commands)) if commands else 0
+
+    def begin_anew(self, holder: Holder, queue: str) -> None:
+        """Go on with the first instants from now on, after the server's clock was set back: those that have had an
+        instant since would stand still until the next one after it. One that has not begun keeps its first instant."""
+        now, key = now_ms(self._wire), partial(self._keys.queue, queue)
+        found = self._wire.command(
+            "ZREVRANGEBYSCORE", key("next_instants"), "+inf", f"({now}", "WITHSCORES", "LIMIT", 0, MOST_ANEW
+        )
+        coming = list(zip(found[::2], found[1::2], strict=True))
+        for at in range(0, len(coming), MAX_BATCH_RECURRENCES):
+            batch = coming[at : at + MAX_BATCH_RECURRENCES]
+            names = [name for name, _ in batch]
+            counts = [b"%b:%b" % (name, what) for name in names for what in (b"enqueued", b"skipped")]
+            definitions, counted = self._wire.all(
+                [("HMGET", key("recurrences"), *names), ("HMGET", key("recurrence_counters"), *counts)]
+            )
+            commands = []
+            of_each = zip(batch, definitions, counted[::2], counted[1::2], strict=True)
+            for (name, instant), definition, *before in of_each:
+                with suppress(ValueError):  # unreadable, which its instant will show
+                    recurrence, due = read_definition(queue, name, definition), read_instant(instant)
+                    following = recurrence.next_after(now, due)
+                    begun = not recurrence.at_run_time or any(map(count_of, before))
+                    if begun and following is not None and following < due:
+                        plan = Tick((), 0, following)
+                        commands.append(self._recur(holder, recurrence, (name, instant, definition), plan))
+            if commands:
+                self._wire.all(commands)
+
+    def _recur(
+        self, holder: Holder, recurrence: Recurrence, found: tuple[bytes, bytes, bytes], plan: Tick
+    ) -> tuple[Any, ...]:
+        """The script that does what is planned, if due instant and definition are still as they were ``found``."""
+        name, instant, definition = found
+        args: list[Any] = [
+            holder.lineage, holder.fence, name, instant, "" if plan.next is None else plan.next, plan.skipped,
+            int(recurrence.overlap is Overlap.SKIP), "" if recurrence.times is None else recurrence.times, definition,
+        ]  # fmt: skip
+        for each in plan.enqueue:
+            args += (id_of(recurrence.name, each), each, record_of(recurrence, each))
+        script = self._wire.scripts["recur"]
+        return self._wire.script(script, self._keys.of_script(script, recurrence.queue), args)

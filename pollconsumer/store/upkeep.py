@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Any
 
 from pollconsumer.core.errors import StoreRefused
+from pollconsumer.store import rows
 from pollconsumer.store.keyspace import QUEUE_KEYS
 from pollconsumer.store.limits import Keeping, Kept
 from pollconsumer.store.producer import ID_MEMORY_MS, MOST_REMEMBERED, Producer
@@ -100,6 +101,23 @@ class Upkeep(Producer):
     def offer_places(self, queue: str) -> int:
         """Recount places of concurrency keys, and offer free ones. Returns how many messages were offered one."""
         return int(self.wire.run("offer", self.keys, queue, [MOST_COUNTED, MOST_LINES]))
+
+    def book_anew(self, queue: str, reached_ms: int) -> None:
+        """Offer messages again that wait for their rate, after the server's clock was set back from ``reached_ms``."""
+        if not self.wire.command("EXISTS", self.keys.queue(queue, "rates")):
+            return
+        script, left = self.wire.scripts["reschedule"], 0
+        keys, schedule = self.keys.of_script(script, queue), self.keys.queue(queue, "schedule")
+        while True:
+            page = ("LIMIT", left, RECOVER_BATCH)
+            ids = self.wire.command("ZRANGEBYSCORE", schedule, f"({reached_ms * 1000}", "+inf", *page)
+            found = self.wire.command("HMGET", self.keys.queue(queue, "rows"), *ids) if ids else []
+            booked = [each for each, row in zip(ids, found, strict=True) if row and row[rows.FLAGS] & rows.BOOKED]
+            if booked:
+                self.wire.all([self.wire.script(script, keys, [each, "+0"]) for each in booked])
+            left += len(ids) - len(booked)
+            if len(ids) < RECOVER_BATCH:
+                return
 
     def trim(self, queue: str) -> int:
         """Forget a batch of finished messages beyond the limits of number and age, except their ids. Returns how

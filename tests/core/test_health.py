@@ -82,6 +82,7 @@ def test_what_is_wrong_with_one_of_several_nodes_is_said_with_its_place() -> Non
 GIB = 1 << 30
 SERVERS = {
     "clock_skew": (Server(skew=-2.6, skew_within=0.5), Server(skew=2.4, skew_within=0.5)),
+    "clock_set_back": (Server(set_back=7200.0), Server()),
     "persistence": (Server(appends=False), Server(appends=False, replica_lags=(1.0,))),
     "append_only_file": (
         Server(append_only_bytes=5 * GIB, append_only_base=GIB),

@@ -212,7 +212,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     _lua(
         "parts/rates", "bookings end with the period", "later_than(since, sub(held, ends + 1))", "sub(held, ends + 1)"
     ),
-    _lua("parts/rates", "a clock that went back", "if sub(handed, -6) > stamp then handed = '' end", ""),
+    _lua("parts/rates", "a clock that went back", "if sub(handed, -6) > stamp then", "if false then"),
+    _lua("parts/rates", "bookings of a clock that went back", "handed, booked = '', ''", "handed = ''"),
     _lua("parts/rates", "ledgers forgotten", "if #lapsed > 0 then redis.call('HDEL', rates, unpack(lapsed)) end", ""),
     _lua("parts/refunds", "charges taken back", "if sub(held, at, at + 5) == uncharged[2 * i] then", "if false then"),
     _lua("unreserve", "charges taken back", "if #uncharged > 0 and redis.call('EXISTS', rates) == 1", "if false"),
@@ -383,6 +384,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     _lua("put", "one that is as it was goes on", "before .. '}' ~= definition then", "true then"),
     _lua("put", "what is due by the rule before", "due_by(name, held, now, first)", "nil"),
     _lua("hold", "periods of the rule that waits", "paused, following or", "paused,"),
+    _lua("put", "a clock that went back", "and tonumber(created) > now and", "and false and"),
+    _lua("put", "one that has begun goes on", "and count_of(name, 'enqueued') == 0 then", "then"),
     _lua("put", "one of the same rule goes on", "sub(held, 1, #rule) ~= rule then", "true then"),
     _lua(
         "put",

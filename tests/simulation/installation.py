@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from pollconsumer.core.events import Event
+    from pollconsumer.core.recurrence import Recurrence
     from pollconsumer.core.window import StopReason
     from pollconsumer.runtime.handling.context import Context
     from pollconsumer.runtime.handling.executors.executor import Attempt
@@ -150,6 +151,8 @@ class Installation:
     """``rules`` and ``queues`` are what its configuration says."""
 
     opener = Opener
+    recurrences: Sequence[Recurrence] = ()
+    """Of its configuration."""
 
     def __init__(
         self,
@@ -225,7 +228,7 @@ class Installation:
         )
         executor = OneSlot(process) if rules.slots == 1 else Slots(process, rules.slots)
         self._flights[process] = launch.progress.flight
-        return consume(launch, options, around(process, self.handlers(process)), [], executor)
+        return consume(launch, options, around(process, self.handlers(process)), self.recurrences, executor)
 
     def _move(self, process: Process) -> int:
         process.sleep(draw(self.platform.start_up, process.stream))

@@ -53,6 +53,8 @@ UNSEEN: dict[str, str] = {
     "put: one of the same rule goes on": _NO_PROGRAM,
     "put: what is due stays due": _NO_PROGRAM,
     "put: what is due by the rule before": _NO_PROGRAM,
+    "put: a clock that went back": _NO_PROGRAM,
+    "put: one that has begun goes on": _NO_PROGRAM,
     "hold: periods of the rule that waits": _NO_PROGRAM,
     "put: one that is spent stays ended": _NO_PROGRAM,
     "put: one that is limited ends": _NO_PROGRAM,

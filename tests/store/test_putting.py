@@ -239,6 +239,46 @@ def test_no_occurrence_of_a_definition_is_enqueued_once_another_was_put(act: Act
     ).encode()
 
 
+# A clock that is set back
+
+
+def test_one_that_has_begun_goes_on_with_its_next_period_once_the_clock_was_set_back(act: Acting) -> None:
+    act.put(CHECK)
+    assert act.tick() == 1
+    was = act.come_due(-48) - HOUR
+    assert act.next() == was + HOUR
+    act.recurring.begin_anew(MOVER, QUEUE)
+    following = act.next()
+    assert following is not None
+    assert 0 < following - server_ms(act.store.wire) <= HOUR
+    assert (was - following) % HOUR == 0
+    act.recurring.begin_anew(MOVER, QUEUE)
+    assert act.next() == following
+
+
+def test_one_that_has_not_begun_keeps_the_instant_from_which_it_was_put(act: Acting) -> None:
+    first = server_ms(act.store.wire) + 48 * HOUR
+    act.put(CHECK, first)
+    act.recurring.begin_anew(MOVER, QUEUE)
+    assert act.next() == first
+
+
+@pytest.mark.parametrize("enqueued", [0, 1])
+def test_one_that_was_put_before_the_clock_was_set_back_begins_when_it_is_put_again_unless_it_has(
+    act: Acting, enqueued: int
+) -> None:
+    act.put(CHECK, server_ms(act.store.wire) + 3 * HOUR)
+    definition = act.look.hash("recurrences")[NAME]
+    created = b'"created":%d}' % (server_ms(act.store.wire) + 2 * HOUR)
+    stored = definition[: definition.rindex(b'"created"')] + created
+    act.store.wire.command("HSET", act.look.key("recurrences"), NAME, stored)
+    act.store.wire.command("HSET", act.look.key("recurrence_counters"), f"{NAME}:enqueued", enqueued)
+    due = act.next()
+    act.put(CHECK)
+    assert act.tick() == 1 - enqueued
+    assert (act.next() == due) == bool(enqueued)
+
+
 def test_one_of_another_queue_moves_there_and_what_is_due_stays_due(act: Acting) -> None:
     act.store.announce(MOVER, "elsewhere")
     act.put(CHECK, "next")

@@ -292,6 +292,22 @@ def test_with_a_clock_set_back_or_a_corrupt_ledger_a_rate_begins_anew(
     assert names(launch.reserve(9)) == ["c"]
 
 
+def test_messages_that_wait_for_a_rate_are_offered_again_in_their_order_once_the_clock_was_set_back(
+    store: RedisStore, look: Looking
+) -> None:
+    launch, waiting = Launch(store), ["y", "z", "c", "d"]
+    store.enqueue(rated("a", "b", *waiting))
+    store.enqueue([message("later", delay=90 * HOUR)])
+    assert len(launch.reserve(9)) == 2
+    reached = server_ms(store.wire) + 50 * HOUR
+    age(store, -60 * HOUR)
+    store.book_anew(QUEUE, reached)
+    assert names(launch.reserve(9)) == waiting[:2]
+    assert look.ranked("schedule") == [*waiting[2:], "later"]
+    left = (look.score("schedule", "d") or 0) / 1000 - server_ms(store.wire)
+    assert 0 < left < 9 * HOUR
+
+
 def test_messages_without_a_rate_read_and_write_nothing_of_rates(store: RedisStore, look: Looking) -> None:
     store.enqueue([message("a"), message("b", priority=1), message("c", concurrency="c")])
     launch = Launch(store)

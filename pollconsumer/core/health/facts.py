@@ -26,7 +26,8 @@ class Server(NamedTuple):
     """``skew``: how far its clock is ahead of ours, known to ``skew_within``. ``appends``: it has an append-only file.
     ``broken``: what it could not write. ``disk_free``: None unless it is the embedded one. ``replica_lags``: of those
     that are online. ``lacking``: rights of a launch that this user does not have. ``may_cut_off``: this user may close
-    connections of its own; None where none go over a network. ``place``: host and port of one of several servers."""
+    connections of its own; None where none go over a network. ``set_back``: by how much its clock was.
+    ``place``: host and port of one of several servers."""
 
     version: str = ""
     skew: float = 0.0
@@ -42,6 +43,7 @@ class Server(NamedTuple):
     replica_lags: tuple[float, ...] = ()
     lacking: tuple[str, ...] = ()
     may_cut_off: bool | None = None
+    set_back: float = 0.0
     place: str = ""
 
 

@@ -27,6 +27,11 @@ def of_server(server: Server, expected: Expected) -> Iterator[Finding]:
             f"the server's is {format_duration(abs(server.skew))} {side} this machine's",
             "synchronise both (NTP): due times follow the server's, schedules this machine's",
         )  # fmt: skip
+    if server.set_back:
+        yield Finding(
+            "clock_set_back", None, "the server's clock was set back", f"by {format_duration(server.set_back)}",
+            "see that it is right (NTP): until it has caught up, what was due later waits as much longer",
+        )  # fmt: skip
     yield from _of_persistence(server)
     yield from _of_memory(server)
     yield from _of_replicas(server, expected)

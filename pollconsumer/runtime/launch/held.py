@@ -41,18 +41,20 @@ class Attendance:
 
     def __init__(self, since_ms: int, asked: float) -> None:
         """It took the lease then; it ``asked`` for that at this instant of the monotonic clock."""
-        self._since = self._seen = since_ms
+        self._since = since_ms
+        self.seen_ms = since_ms
+        """What it showed when it was last asked."""
         self._asked = asked
 
     def since(self, now_ms: int, asked: float, answered: float) -> int:
         """In epoch ms, now that the server has said what time it is. If its clock has gone forward by more than the
         monotonic clock since it was last asked, nobody was there in the time that it left out."""
         present_since = now_ms - ceil_ms(answered - self._asked)
-        if present_since > self._seen + STEP_MS:
+        if present_since > self.seen_ms + STEP_MS:
             self._since = present_since
-        elif now_ms < self._seen:
+        elif now_ms < self.seen_ms:
             self._since = min(self._since, present_since)
-        self._seen, self._asked = now_ms, asked
+        self.seen_ms, self._asked = now_ms, asked
         return self._since
 
 

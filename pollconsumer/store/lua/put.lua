@@ -39,6 +39,8 @@ for i = 1, #ARGV, 7 do
     elseif due and latest and due > latest or due and most and count_of(name, 'enqueued') >= most then
       finish(name, now)
     end
+  elseif first and first < (next_instant(name) or 0) and tonumber(created) > now and count_of(name, 'enqueued') == 0 then
+    begin(name, first)  -- the clock was set back before it began
   end
 end
 return {}

@@ -68,6 +68,7 @@ class Examiner:
         missing = {each.decode() for each in lacking}
         return server._replace(
             lacking=tuple(name for name in LAUNCH.split() if name in missing),
+            set_back=self._leases.set_back_by(),
             may_cut_off=None if not self._wire.over_network else missing.isdisjoint(CUTTING_OFF),
         )
 

@@ -30,7 +30,7 @@ local function ledger_of(record)
   if low then
     local ends, since = 8 + 6 * (high * 256 + low), be6(math.max(0, now - period))
     handed, booked = later_than(since, sub(held, 9, ends)), later_than(since, sub(held, ends + 1))
-    if sub(handed, -6) > stamp then handed = '' end  -- the clock was set back
+    if sub(handed, -6) > stamp then handed, booked = '', '' end  -- the clock was set back
   else
     made = made + 1
   end
