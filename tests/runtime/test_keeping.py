@@ -11,8 +11,8 @@ from pollconsumer.runtime.launch.keeping import Tenure, keep
 from pollconsumer.runtime.launch.shared_memory.progress import ROLLED_BACK, Identity, Progress
 from pollconsumer.runtime.own_files import OwnFiles
 from pollconsumer.runtime.store_opener import StoreOpener
-from pollconsumer.store.connecting.patience import SYSTEM_CLOCKS
-from pollconsumer.store.leases import Acquired, Group, Leases
+from pollconsumer.store.connecting.patience import SYSTEM_CLOCKS, SystemClocks
+from pollconsumer.store.leases import RENEW_EVERY, Acquired, Group, Leases
 from tests.conftest import NAMESPACE
 
 if TYPE_CHECKING:
@@ -22,20 +22,27 @@ if TYPE_CHECKING:
     from tests.store.servers import Server
 
 FENCES = f"{{{NAMESPACE}}}:fences"
-RENEWALS = 4
+LASTS = 4 * RENEW_EVERY
 
 
-class Restoring:
-    """A launch that lasts for a few renewals; after the first, the store's mark is that of an hour ago."""
+class Restoring(SystemClocks):
+    """A launch that lasts for a few renewals, and its clocks, which go on as it is waited for; after the first renewal,
+    the store's mark is that of an hour ago."""
 
     def __init__(self, wire: Wire) -> None:
-        self._wire, self._renewals = wire, 0
+        self._wire, self._passed = wire, 0.0
 
-    def ends_within(self, seconds: float) -> bool:  # noqa: ARG002  no time passes
-        self._renewals += 1
-        if self._renewals == 2:
+    def ends_within(self, seconds: float) -> bool:
+        if seconds and not self._passed:
             self._wire.command("HINCRBY", FENCES, "mark", -3_600_000)
-        return self._renewals > RENEWALS
+        self._passed += seconds
+        return self._passed > LASTS
+
+    def monotonic(self) -> float:
+        return SYSTEM_CLOCKS.monotonic() + self._passed
+
+    def boot_time(self) -> float:
+        return SYSTEM_CLOCKS.boot_time() + self._passed
 
     def is_suspended(self) -> bool:
         return False
@@ -50,7 +57,8 @@ def beat(wire: Wire, *, refuse: bool) -> tuple[Progress, list[str]]:
     identity = Identity("one", "mover", (), "host", 1, "", {})
     now = SYSTEM_CLOCKS.boot_time()
     tenure = Tenure(identity, acquired, 0.0, now, now, SYSTEM_CLOCKS.monotonic() + 60.0)
-    keep(Restoring(wire), progress, leases, tenure, SYSTEM_CLOCKS, said.append)
+    launch = Restoring(wire)
+    keep(launch, progress, leases, tenure, launch, said.append)
     return progress, said
 
 

@@ -11,6 +11,7 @@ from pollconsumer.core.notation.text import printable
 from pollconsumer.core.window import StopReason
 from pollconsumer.runtime.launch.shared_memory.entries import Held
 from pollconsumer.runtime.launch.shared_memory.progress import EMPTIED, LOST, ROLLED_BACK, Identity, Progress
+from pollconsumer.runtime.launch.sightings import LOOK_EVERY, Sightings
 from pollconsumer.store.connecting.patience import Clocks
 from pollconsumer.store.leases import RENEW_EVERY, TRUSTED_FOR, Acquired, Leases
 from pollconsumer.store.redis_store import RedisStore
@@ -53,13 +54,18 @@ class Tenure(NamedTuple):
 def keep(launch: Watched, progress: Progress, leases: Leases, tenure: Tenure, clocks: Clocks, tell: Tell) -> None:
     """Renew until the launch has ended, which may be a while after it has lost its lease."""
     identity, acquired, pause, lost = tenure.identity, tenure.acquired, 0.0, False
-    while not launch.ends_within(pause):
+    sightings = Sightings(progress.flight)
+    while not _ends_within(launch, pause, sightings, clocks):
         asked, pause = clocks.boot_time(), RETRY_EVERY
         # A suspended launch must lose its lease as a frozen machine would. A process that exists beyond the hard end is
         # another program, by which a handler has replaced the launch (exec).
         if lost or launch.is_suspended() or clocks.monotonic() > tenure.hard_end + RELEASE_BUDGET:
             continue
-        entry = identity.entry(acquired, tenure.waited, asked - tenure.since, progress)
+        in_hand = [
+            (queue, name, acquired.at + int((since - tenure.since) * 1000))
+            for queue, name, since in sightings.standing()
+        ]
+        entry = identity.entry(acquired, tenure.waited, asked - tenure.since, progress, in_hand=in_hand)
         with suppress(PollConsumerError):
             held = leases.renew(acquired.holder, identity.role, identity.launch, identity.description(), entry)
             if leases.rollback is not None and held is not None:
@@ -73,6 +79,16 @@ def keep(launch: Watched, progress: Progress, leases: Leases, tenure: Tenure, cl
             else:
                 progress.trust_until(EMPTIED if held is None else LOST)
                 lost = True
+
+
+def _ends_within(launch: Watched, seconds: float, sightings: Sightings, clocks: Clocks) -> bool:
+    """As `Watched.ends_within`, but for a message that has been in hand for a while, which the store is to be told."""
+    until = clocks.monotonic() + seconds
+    while True:
+        if launch.ends_within(max(0.0, min(until - clocks.monotonic(), LOOK_EVERY))):
+            return True
+        if sightings.look(clocks.boot_time()) or clocks.monotonic() >= until:
+            return False
 
 
 def give_back(

@@ -41,6 +41,7 @@ class Listening:
         self._markers = [f"{keys.queue(queue, 'stop_marker')}:{fence}" for queue in queues]
         self._requests = {queue: keys.queue(queue, "stops") for queue in queues}
         self._blocked = False
+        self._attend_at = time.monotonic() + FIRST_AFTER
         self._asked: dict[tuple[str, bytes], float] = {}
         """When the launch was told, on the monotonic clock; infinity once it was reported that it goes on."""
 
@@ -51,20 +52,19 @@ class Listening:
             return wait(seconds, None)
         self._report()
         until = time.monotonic() + seconds
-        pause = FIRST_AFTER if not self._blocked else seconds
         while True:
-            left = until - time.monotonic()
-            if wait(max(0.0, min(left, pause)), self._wire.fileno() if self._blocked else None):
+            end = until if self._blocked else min(until, self._attend_at)
+            if wait(max(0.0, end - time.monotonic()), self._wire.fileno() if self._blocked else None):
                 return True
-            if time.monotonic() >= until:
+            now = time.monotonic()
+            if now >= until and (self._blocked or now < self._attend_at):
                 return False
-            pause = seconds
             with suppress(PollConsumerError, Unanswered):
                 self._attend()
                 continue
             self._wire.close()
             self._blocked = False
-            pause = FIRST_AFTER
+            self._attend_at = time.monotonic() + FIRST_AFTER
 
     def _attend(self) -> None:
         if self._blocked and self._wire.readable(0.0):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 from pollconsumer.core.notation import strict_json
@@ -44,6 +45,23 @@ def launches_of(wire: Wire, keys: Keys, limit: int) -> list[dict[str, Any]]:
         if "ended_ms" in entry:
             before[entry["lineage"]] = entry
     return entries[:limit]
+
+
+def in_hand_of(wire: Wire, keys: Keys) -> dict[tuple[str, str, int], int]:
+    """When messages that take long were begun, by queue, id, and the fence of their launch: epoch ms."""
+    leases = leases_of(wire, keys)
+    ids = [lease["holder"] for lease in leases]
+    found = wire.command("HMGET", keys.control("ledger"), *ids) if ids else []
+    begun: dict[tuple[str, str, int], int] = {}
+    for lease, stored in zip(leases, found, strict=True):
+        entry = _read_entry(stored) if stored else None
+        with suppress(ValueError, TypeError):
+            begun |= {
+                (queue, name, lease["fence"]): at
+                for queue, name, at in (entry or {}).get("in_hand", ())
+                if _is_instant(at)
+            }
+    return begun
 
 
 def leases_of(wire: Wire, keys: Keys) -> list[dict[str, Any]]:

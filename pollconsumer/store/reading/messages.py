@@ -15,6 +15,7 @@ from pollconsumer.store import rows
 from pollconsumer.store.connecting.wire import Wire
 from pollconsumer.store.id_text import id_text
 from pollconsumer.store.keyspace import Keys
+from pollconsumer.store.reading.ledger import in_hand_of
 from pollconsumer.store.reports import read_progress
 
 RAW_BYTES = 2000
@@ -82,6 +83,7 @@ def read_messages(
     if not ids:
         return
     found = wire.all([("HMGET", keys.queue(queue, name), *ids) for name in _PARTS])
+    begun: dict[tuple[str, str, int], int] | None = None
     for stored_id, row, record, error, result, reported, stop in zip(ids, *found, strict=True):
         message_id = id_text(stored_id)
         if record is None and row is None:
@@ -105,6 +107,11 @@ def read_messages(
             except Malformed:
                 raw = repr((options + stored)[:RAW_BYTES])
         read = rows.read_row(row, record) if row is not None else rows.read_record(record)
+        times = read.timestamps
+        if row is not None and times.started_at is None and state_of(times) is State.RESERVED:
+            begun = in_hand_of(wire, keys) if begun is None else begun
+            started = begun.get((queue, message_id, rows.fence(row)))
+            read = read._replace(timestamps=times._replace(started_at=started))
         problem, _, traced = error.decode("utf-8", "replace").partition(rows.TRACE_FOLLOWS) if error else ("", "", "")
         if newer and not problem and not state_of(read.timestamps).has_ended:
             problem = rows.WRITTEN_BY_NEWER

@@ -96,10 +96,10 @@ class Flight:
 
     def left_behind(self) -> list[entries.Held]:
         """Read from the shared memory, in any process."""
-        held = []
-        for at in range(self._FROM, self._SERIES_AT, self._PLACE):
-            state = self._memory[at]
+        held, states = [], self._memory[self._FROM : self._SERIES_AT : self._PLACE]
+        for number, state in enumerate(states.rstrip(b"\0") and states):
             if state != self._FREE:
+                at = self._FROM + number * self._PLACE
                 held.append(entries.read(self._memory, at + 1, ended=state == self._ENDED)[0])
         return held + self.series.left_behind()
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import mmap
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -100,10 +100,17 @@ class Identity(NamedTuple):
         return json.dumps(names | {"namespace": self.namespace, "births": dict(self.births)})
 
     def entry(
-        self, acquired: Acquired | None, waited: float, held: float, progress: Progress, leaving: float | None = None
+        self,
+        acquired: Acquired | None,
+        waited: float,
+        held: float,
+        progress: Progress,
+        leaving: float | None = None,
+        in_hand: Sequence[tuple[str, str, int]] = (),
     ) -> str:
         """The ledger's entry; durations in seconds, instants in epoch ms of the server's clock. ``waited``: from the
-        launch's start until it held the lease; ``leaving``: from its end until its process was about to exit."""
+        launch's start until it held the lease; ``leaving``: from its end until its process was about to exit.
+        ``in_hand``: queue and id of messages that take long, and when they were begun."""
         counts, (reason, exit_code) = progress.counts(), progress.ended()
         entry: dict[str, Any] = {
             "launch_id": self.launch,
@@ -137,6 +144,8 @@ class Identity(NamedTuple):
                 "acquired_ms": acquired.at,
                 "ended_ms": acquired.at + int(held * 1000),
             }
+        if in_hand:
+            entry["in_hand"] = in_hand
         return json.dumps(entry)
 
 

@@ -1,0 +1,35 @@
+"""What a heartbeat sees of the messages in its launch's hand: those that take long are told to the store.
+
+The launch itself writes when a handler began with its end: a write for each beginning would cost brief messages more
+than they take.
+"""
+
+from __future__ import annotations
+
+from pollconsumer.runtime.launch.shared_memory.flight import Flight
+
+LOOK_EVERY = 0.4
+"""Seconds: a message that is in hand at two looks is told of within a second of its beginning."""
+MOST_TOLD = 100
+
+
+class Sightings:
+    """Since when each message has been in hand, on the boot clock, as of the last look."""
+
+    def __init__(self, flight: Flight) -> None:
+        self._flight = flight
+        self._since: dict[tuple[str, bytes], float] = {}
+        self._told: set[tuple[str, bytes]] = set()
+
+    def look(self, now: float) -> bool:
+        """Whether any has been in hand since the look before, and was not then."""
+        in_hand = [(each.queue, each.id) for each in self._flight.left_behind() if not each.ended]
+        self._since = {each: self._since.get(each, now) for each in in_hand}
+        standing = {each for each, since in self._since.items() if since < now}
+        untold, self._told = standing - self._told, standing
+        return bool(untold)
+
+    def standing(self) -> list[tuple[str, str, float]]:
+        """Queue, id, and since when, of those that have been in hand at two looks."""
+        told = [(*each, self._since[each]) for each in self._told]
+        return [(queue, message_id.decode("utf-8", "replace"), since) for queue, message_id, since in told[:MOST_TOLD]]

@@ -1,0 +1,80 @@
+"""A heartbeat sees which messages are in hand for long, and the store is told of these alone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pollconsumer.runtime.launch.keeping import Tenure, keep
+from pollconsumer.runtime.launch.shared_memory.progress import Identity, Progress
+from pollconsumer.runtime.launch.sightings import LOOK_EVERY, Sightings
+from pollconsumer.store.connecting.patience import SystemClocks
+from pollconsumer.store.leases import Acquired, Group, Leases
+from pollconsumer.store.reading.inspector import Inspector
+from pollconsumer.store.reservations import Lot, Reservation
+from tests.conftest import NAMESPACE
+from tests.store.acting import QUEUE, Launch, message
+
+if TYPE_CHECKING:
+    from pollconsumer.store.redis_store import RedisStore
+
+
+def reservation(name: str) -> Reservation:
+    return Reservation.of(Lot(QUEUE, bytes(62), "handler", b"", 0, 0, 0.0), name.encode(), b"{}")
+
+
+def begin(progress: Progress, reservation: Reservation) -> None:
+    progress.flight.enter(reservation, last=False)
+
+
+def test_only_what_is_in_hand_at_two_looks_is_told_once() -> None:
+    launch = Progress()
+    sightings = Sightings(launch.flight)
+    held = {name: reservation(name) for name in "abc"}
+    begin(launch, held["a"])
+    assert not sightings.look(1.0)
+    begin(launch, held["b"])
+    assert sightings.look(1.4)
+    assert sightings.standing() == [(QUEUE, "a", 1.0)]
+    launch.flight.end(held["b"])
+    begin(launch, held["c"])
+    assert not sightings.look(1.8)
+    launch.flight.end(held["a"])
+    assert sightings.look(2.2)
+    assert sightings.standing() == [(QUEUE, "c", 1.8)]
+
+
+class Watched(SystemClocks):
+    """A launch whose heartbeat's clocks go on as it waits, and that ends after some seconds."""
+
+    def __init__(self, lasts: float) -> None:
+        self.passed, self._lasts = 0.0, lasts
+
+    def ends_within(self, seconds: float) -> bool:
+        self.passed += seconds
+        return self.passed > self._lasts
+
+    def is_suspended(self) -> bool:
+        return False
+
+    def monotonic(self) -> float:
+        return self.passed
+
+    boot_time = monotonic
+
+
+def test_a_message_that_takes_long_is_listed_as_started_within_a_second_and_one_reserved_ahead_is_not(
+    store: RedisStore,
+) -> None:
+    leases, progress, launch = Leases(store.wire, NAMESPACE), Progress(), Watched(1.0)
+    acquired = leases.acquire(Group("consumer", (QUEUE,), 1), "one", "{}", "{}")
+    assert isinstance(acquired, Acquired)
+    identity = Identity("one", "consumer", (QUEUE,), "host", 1)
+    store.wire.command("HSET", f"{{{NAMESPACE}}}:lease:consumer:{QUEUE}:0", "holder", identity.description())
+    store.enqueue([message("slow"), message("ahead")])
+    first, _ = Launch(store, int(acquired.holder.fence)).reserve(2)
+    begin(progress, first)
+    tenure = Tenure(identity, acquired, 0.0, 0.0, 0.0, 60.0)
+    keep(launch, progress, leases, tenure, launch, print)
+    found = {each.id: each.timestamps.started_at for each in Inspector(store.wire, NAMESPACE).messages(None, QUEUE, 9)}
+    assert found == {"slow": acquired.at, "ahead": None}
+    assert launch.passed <= 1.0 + LOOK_EVERY
