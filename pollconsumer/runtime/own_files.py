@@ -140,7 +140,7 @@ class OwnFiles:
 
 
 def _can_be_written(directory: Path) -> bool:
-    if directory.is_dir():
+    if os.path.isdir(directory):  # noqa: PTH112  it never raises
         return os.access(directory, os.W_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids)
     place = directory
     while not os.path.lexists(place):

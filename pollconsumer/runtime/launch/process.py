@@ -1,11 +1,10 @@
-"""Information about processes from /proc. Without it, callers fall back."""
+"""Information about processes from /proc. Without it, or where it hides something, callers fall back."""
 
 from __future__ import annotations
 
 import os
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from pathlib import Path
 
 from pollconsumer.core.launcher.detection import Ancestor
@@ -13,6 +12,8 @@ from pollconsumer.store.connecting.patience import SYSTEM_CLOCKS
 
 MOST_ANCESTORS = 6
 """Enough for a launcher's shell, a wrapper or two, and the launcher."""
+BIRTH = 19
+"""The index of a process's start among its fields."""
 SYSTEM_PATH = ("/usr/sbin", "/usr/bin", "/sbin", "/bin", "/usr/local/bin")
 
 
@@ -22,7 +23,7 @@ def started_at() -> float:
     fields = _stat(os.getpid())
     if fields is None:
         return now - time.process_time()
-    age = SYSTEM_CLOCKS.boot_time() - int(fields[19]) / os.sysconf("SC_CLK_TCK")
+    age = SYSTEM_CLOCKS.boot_time() - int(fields[BIRTH]) / os.sysconf("SC_CLK_TCK")
     return now - max(0.0, age)
 
 
@@ -31,7 +32,7 @@ def birth(pid: int) -> str | None:
     fields = _stat(pid)
     if fields is None or fields[0] in (b"Z", b"X"):
         return None
-    return f"{_boot()}.{int(fields[19])}"
+    return f"{_boot()}.{int(fields[BIRTH])}"
 
 
 def namespace() -> str:
@@ -88,10 +89,9 @@ def _executable(pid: int, command: tuple[str, ...]) -> str:
         path = Path(f"/proc/{pid}/exe").readlink()
     except OSError:
         called = command[0].lstrip("-") if command else ""
-        places = (Path(directory, called) for directory in SYSTEM_PATH)
-        path = next(filter(os.path.exists, places), Path(called))
-        with suppress(OSError, RuntimeError):  # below a directory of another user's; a circle of links
-            path = path.resolve(strict=True)
+        places = (os.path.join(directory, called) for directory in SYSTEM_PATH)  # noqa: PTH118  for those of os.path
+        # Those of os.path do not raise for a place into which this user may not look.
+        path = Path(os.path.realpath(next(filter(os.path.exists, places), called)))
     return path.name.removesuffix(" (deleted)")
 
 
@@ -112,13 +112,15 @@ def resident_bytes() -> int:
     """Resident memory of this process; 0 if unknown."""
     try:
         return int(Path("/proc/self/statm").read_bytes().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except OSError:
+    except (OSError, IndexError):
         return 0
 
 
 def _stat(pid: int) -> list[bytes] | None:
-    """Fields of /proc/PID/stat from the third on; the name before them may contain any bytes."""
+    """Fields of /proc/PID/stat from the third on; the name before them may contain any bytes. None if it is hidden, or
+    has fewer than are needed, as where a sandbox imitates /proc."""
     try:
-        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
     except OSError:
         return None
+    return fields if len(fields) > BIRTH else None

@@ -1,0 +1,75 @@
+"""What /proc and the file system hide from a process is unknown to it, never an error."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pollconsumer.core.launcher.detection import Ancestor
+from pollconsumer.runtime.launch import process
+from pollconsumer.runtime.launch.signals import Interruption
+from pollconsumer.runtime.own_files import OwnFiles
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+NOBODY = 65534
+
+
+def holds_for_others(look: Callable[[], bool]) -> bool:
+    """Whether it holds in a process of a user who may not look into directories of this one."""
+    pid = os.fork()
+    if pid == 0:
+        held = False
+        try:
+            if os.geteuid() == 0:
+                os.setgroups([])
+                os.setresgid(NOBODY, NOBODY, NOBODY)
+                os.setresuid(NOBODY, NOBODY, NOBODY)
+            held = look()
+        finally:
+            os._exit(0 if held else 1)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+@pytest.fixture
+def hidden(tmp_path: Path) -> Path:
+    """A path below a directory that nobody may search but root."""
+    private = tmp_path / "private"
+    private.mkdir(0o000)
+    return private / "daemon"
+
+
+def test_a_parent_whose_program_is_hidden_has_the_name_by_which_it_was_called(
+    hidden: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parent = os.getppid()
+    fields = [b"S", b"0", *[b"1"] * 30]
+    monkeypatch.setattr(process, "_stat", lambda _: fields)
+    monkeypatch.setattr(process, "_command", lambda _: (str(hidden), "serve"))
+
+    def no_link(_: Path) -> Path:
+        raise PermissionError
+
+    monkeypatch.setattr(Path, "readlink", no_link)
+    assert holds_for_others(lambda: [*process.ancestors()] == [Ancestor("daemon", (str(hidden), "serve"))])
+    assert parent == os.getppid()
+
+
+def test_what_an_imitation_of_proc_leaves_out_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Path, "read_bytes", lambda _: b"1 (python) S 1")
+    assert process.started_at() > 0
+    assert (process.birth(1), process.is_stopped(1), [*process.ancestors()]) == (None, False, [])
+    monkeypatch.setattr(Path, "read_bytes", lambda _: b"")
+    assert process.resident_bytes() == 0
+
+
+def test_files_in_a_home_that_is_hidden_have_no_place_there(hidden: Path) -> None:
+    assert holds_for_others(lambda: OwnFiles([hidden]).place() is None)
+
+
+def test_a_shutdown_file_in_a_hidden_directory_does_not_exist(hidden: Path) -> None:
+    assert holds_for_others(lambda: not Interruption(str(hidden)))
