@@ -10,6 +10,7 @@ from pollconsumer.core.launcher.detection import REAPED_LATE, Ancestor, Found, f
 PARALLEL, QUEUE, DROP = LauncherRule.PARALLEL, LauncherRule.QUEUE, LauncherRule.DROP
 SHELL = Ancestor("dash", ("/bin/sh", "-c", "pollconsumer run"))
 INIT = Ancestor("systemd", ("/sbin/init",))
+JENKINS = {"JENKINS_URL": "https://ci.example/", "BUILD_TAG": "jenkins-mail-7"}
 BUSYBOX = Ancestor("busybox", ("crond", "-f"))
 
 
@@ -21,6 +22,9 @@ BUSYBOX = Ancestor("busybox", ("crond", "-f"))
         ([SHELL, Ancestor("crond", ("/usr/sbin/CROND", "-n"))], Found("cron", PARALLEL)),
         ([BUSYBOX], Found("busybox", DROP, REAPED_LATE)),
         ([Ancestor("busybox", ("/bin/sh", "-c", "x")), BUSYBOX], Found("busybox", DROP, REAPED_LATE)),
+        ([Ancestor("busybox", ("busybox", "crond", "-f"))], Found("busybox", DROP, REAPED_LATE)),
+        ([Ancestor("", ("/bin/busybox", "crond"))], Found("busybox", DROP, REAPED_LATE)),
+        ([Ancestor("busybox", ("busybox", "sh", "crond")), INIT], Found("", PARALLEL)),
         ([Ancestor("busybox", ("sh",)), INIT], Found("", PARALLEL)),
         ([SHELL, Ancestor("supercronic", ("supercronic", "/etc/crontab"))], Found("supercronic", DROP)),
         ([Ancestor("supercronic", ("supercronic", "-overlapping", "tab"))], Found("supercronic", PARALLEL)),
@@ -46,6 +50,7 @@ def test_the_nearest_ancestor_that_is_a_launcher_decides(ancestors: list[Ancesto
         ({"KUBERNETES_SERVICE_HOST": "10.0.0.1", "JOB_NAME": "mail-29400000"}, Found("kubernetes", PARALLEL)),
         ({"KUBERNETES_SERVICE_HOST": "10.0.0.1"}, Found("", PARALLEL)),
         ({"JOB_NAME": "jenkins"}, Found("", PARALLEL)),
+        ({"KUBERNETES_SERVICE_HOST": "10.0.0.1", "JOB_NAME": "mail", **JENKINS}, Found("", PARALLEL)),
         ({"INVOCATION_ID": "5f", "JOURNAL_STREAM": "8:1"}, Found("systemd", QUEUE)),
         ({"TRIGGER_UNIT": "pollconsumer.timer"}, Found("systemd", QUEUE)),
         ({"GITHUB_RUN_ID": "7"}, Found("github", PARALLEL)),
@@ -76,6 +81,8 @@ def test_the_setting_replaces_the_rule_but_not_how_late_the_launcher_reaps() -> 
         ({"NOMAD_ALLOC_ID": "5", "JOB_NAME": "4", "KUBERNETES_SERVICE_HOST": "h"}, "4"),
         ({"NOMAD_ALLOC_ID": "5", "JOB_NAME": "jenkins"}, "5"),
         ({"JOB_NAME": "jenkins"}, None),
+        ({"JOB_NAME": "mail", "KUBERNETES_SERVICE_HOST": "h", **JENKINS}, "jenkins-mail-7"),
+        ({"BUILD_TAG": "v1", "GITHUB_RUN_ID": "6"}, "6"),
         ({"JOB_NAME": "4", "KUBERNETES_SERVICE_HOST": "h", "CLOUD_RUN_EXECUTION": "3"}, "3"),
         ({"CLOUD_RUN_EXECUTION": "3", "INVOCATION_ID": "2"}, "2"),
         ({"INVOCATION_ID": "2", "WEBJOBS_RUN_ID": "1"}, "1"),

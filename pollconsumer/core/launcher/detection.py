@@ -10,8 +10,17 @@ from pollconsumer.core.choices import LauncherRule
 REAPED_LATE = 11.0
 """Seconds: busybox's crond tests whether a tick is due before it reaps, and reaps each ten seconds, a little late."""
 BUSYBOX = "busybox"
-RUN_IDS = ("WEBJOBS_RUN_ID", "INVOCATION_ID", "CLOUD_RUN_EXECUTION", "JOB_NAME", "NOMAD_ALLOC_ID", "GITHUB_RUN_ID")
-"""Variables with the platform's own name of a run, by precedence. JOB_NAME is one in Kubernetes only."""
+RUN_IDS = (
+    "WEBJOBS_RUN_ID",
+    "BUILD_TAG",
+    "INVOCATION_ID",
+    "CLOUD_RUN_EXECUTION",
+    "JOB_NAME",
+    "NOMAD_ALLOC_ID",
+    "GITHUB_RUN_ID",
+)
+"""Variables with the platform's own name of a run, by precedence. BUILD_TAG is one in
+Jenkins only, JOB_NAME in Kubernetes only: Jenkins sets that, too."""
 GIVES_UP = ("-n", "--nb", "--nonblock", "-w", "--wait", "--timeout")
 """Options of flock with which it does not wait for its lock, or not for long."""
 
@@ -53,7 +62,7 @@ def find_launcher(variables: Mapping[str, str], ancestors: Iterable[Ancestor]) -
         return Found("nomad", LauncherRule.DROP)
     if "CLOUD_RUN_JOB" in variables or "CLOUD_RUN_EXECUTION" in variables:
         return Found("cloud-run", LauncherRule.PARALLEL)
-    if "KUBERNETES_SERVICE_HOST" in variables and "JOB_NAME" in variables:
+    if _is_kubernetes_job(variables):
         return Found("kubernetes", LauncherRule.PARALLEL)
     if any(name in variables for name in ("TRIGGER_UNIT", "INVOCATION_ID", "JOURNAL_STREAM")):
         return Found("systemd", LauncherRule.QUEUE)
@@ -76,9 +85,19 @@ def given_launcher(rule: LauncherRule, found: Found) -> Found:
 def run_id(variables: Mapping[str, str]) -> str | None:
     """The platform's name of this run, by which its own logs know it."""
     for name in RUN_IDS:
-        if variables.get(name) and (name != "JOB_NAME" or "KUBERNETES_SERVICE_HOST" in variables):
+        only = {"JOB_NAME": _is_kubernetes_job, "BUILD_TAG": _is_jenkins}.get(name)
+        if variables.get(name) and (only is None or only(variables)):
             return variables[name]
     return None
+
+
+def _is_kubernetes_job(variables: Mapping[str, str]) -> bool:
+    return "KUBERNETES_SERVICE_HOST" in variables and "JOB_NAME" in variables and not _is_jenkins(variables)
+
+
+def _is_jenkins(variables: Mapping[str, str]) -> bool:
+    """Whose agents may run in Kubernetes: its JOB_NAME is the same for all builds."""
+    return "JENKINS_URL" in variables and "BUILD_TAG" in variables
 
 
 def _launcher(ancestor: Ancestor) -> Found | None:
@@ -89,7 +108,7 @@ def _launcher(ancestor: Ancestor) -> Found | None:
     if "flock" in names:
         gives_up = any(option.startswith(GIVES_UP) for option in options)
         return Found("flock", LauncherRule.DROP if gives_up else LauncherRule.QUEUE)
-    if names == {"crond", "busybox"}:
+    if names == {"crond", "busybox"} or (BUSYBOX in names and options[:1] == ("crond",)):
         return Found(BUSYBOX, LauncherRule.DROP, REAPED_LATE)
     if names & {"cron", "crond"}:
         return Found("cron", LauncherRule.PARALLEL)
