@@ -102,6 +102,12 @@ def test_check_warns_of_a_launcher_that_drops_ticks_while_no_schedule_is_known(s
     assert site.command("check", POLLCONSUMER_CONSUMER__LAUNCHER="queue").stderr == ""
 
 
+def test_check_knows_the_schedule_that_only_the_line_of_the_crontab_gives(site: Site) -> None:
+    line = ("--launcher", "drop", "--schedule", "* * * * *")
+    assert site.drain(*line).returncode == 0
+    assert site.command("check", POLLCONSUMER_CONSUMER__LAUNCHER="drop").stderr == ""
+
+
 @pytest.mark.parametrize("role", ["run", "move"])
 def test_a_launch_ends_when_the_shutdown_file_of_azure_appears(site: Site, role: str) -> None:
     file = site.directory / "shutdown"

@@ -86,8 +86,9 @@ def check(as_json: bool) -> None:
     past: list[dict[str, Any]] = []
     with suppress(PermissionDenied):  # a producer may not read the ledger
         past = Inspector(wire, settings.namespace).launches(LAUNCHES_LEARNED_FROM)
-    consumer = next_window(settings.consumer, now, [each for each in past if each["queues"] == sorted(queues)])
+    consumers = [each for each in past if each["queues"] == sorted(queues)]
     movers = [each for each in past if each["role"] == "mover"]
+    consumer = next_window(settings.consumer, now, consumers)
     longest = consumer["window_seconds"] + settings.consumer.grace
     report: dict[str, Any] = {
         "config": None if settings.config is None else str(settings.config),
@@ -119,8 +120,10 @@ def check(as_json: bool) -> None:
             "store: rights of a launch missing: %s; grant them, or have the server enable them: none can begin",
             " ".join(each.decode().lower() for each in refused),
         )
-    for role in ("consumer", "mover") if movers else ("consumer",):
-        if report[role]["launcher"] is LauncherRule.DROP and report[role]["schedule"] is None:
+    for role, launches in (("consumer", consumers), ("mover", movers)):
+        # A crontab's line may give the schedule to the launch alone, as those of `init cron` do.
+        known = report[role]["schedule"] is not None or any(each.get("next_tick_seconds") for each in launches[:1])
+        if report[role]["launcher"] is LauncherRule.DROP and not known and (movers or role == "consumer"):
             log.warning(
                 "%s: its launcher drops ticks, and no schedule is known: a launch lasts beyond the next tick; "
                 "set %s.schedule", role, role,
