@@ -17,6 +17,7 @@ from pollconsumer.store.connecting.address import TLS_FILES
 from pollconsumer.store.producer import Producer
 
 if TYPE_CHECKING:
+    from pollconsumer.runtime.embedded.server import EmbeddedServer
     from pollconsumer.store.connecting.strict import Strict
     from pollconsumer.store.connecting.wire import Wire
 
@@ -28,6 +29,13 @@ def strict_of(settings: Settings) -> Strict | None:
     from pollconsumer.store.connecting.strict import Strict  # few settings ask for it
 
     return Strict(settings.strict.replicas, settings.strict.within, settings.strict.aof)
+
+
+def server_of(settings: Settings) -> EmbeddedServer:
+    """The embedded server, even if the settings name another store."""
+    from pollconsumer.runtime.embedded.server import EmbeddedServer  # a user's server needs none of it
+
+    return EmbeddedServer(settings.data_directory(), shared=settings.data is not None)
 
 
 def producer_of(settings: Settings, wire: Wire) -> Producer:
@@ -70,5 +78,6 @@ def opener_of(
         files,
         strict_of(settings),
         tell=tell_of_store,
+        data=None if settings.data is None else settings.data_directory(),
         refuse_rollback=settings.strict.on_rollback == "refuse",
     )

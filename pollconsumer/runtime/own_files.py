@@ -18,6 +18,10 @@ from pollconsumer.core.errors import CannotCreate
 NAME = "pollconsumer"
 ELSEWHERE = "set XDG_DATA_HOME to a directory of your own"
 OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
+OTHERS_IN_IT = stat.S_IWOTH | stat.S_ISVTX
+SHARED_MODE = stat.S_ISGID | stat.S_IRWXU | stat.S_IRWXG | OTHERS_IN_IT
+"""Bits of a shared directory's mode that decide: its group may do all; others may not write, and no sticky bit keeps
+one of the group from replacing what another has made."""
 WITHOUT_MODES = (
     r"cifs|smb3|smbfs|vfat|msdos|exfat|ntfs3?|fuseblk|vboxsf|prl_fs|drvfs|"
     r"fuse\.(blobfuse2?|gcsfuse|s3fs|rclone|mount-s3)"
@@ -93,6 +97,30 @@ def why_not_ours(found: os.stat_result) -> str | None:
     if found.st_mode & OTHERS_MAY_WRITE:
         return f"is writable by others (mode {stat.S_IMODE(found.st_mode):04o})"
     return None
+
+
+def why_not_shared(found: os.stat_result) -> str | None:
+    """Why the directory that ``found`` describes is not one that the users of its group share; None if it is: then
+    nobody else can change files there, and each of them can, whoever made them."""
+    if stat.S_ISLNK(found.st_mode) or not stat.S_ISDIR(found.st_mode):
+        return why_not_ours(found)
+    if stat.S_IMODE(found.st_mode) & SHARED_MODE != SHARED_MODE & ~OTHERS_IN_IT:
+        return f"has mode {stat.S_IMODE(found.st_mode):04o}, not 2770"
+    if os.geteuid() not in (0, found.st_uid) and found.st_gid not in (os.getegid(), *os.getgroups()):
+        return f"belongs to a group of which user id {os.geteuid()} is no member, id {found.st_gid}"
+    if found.st_uid not in (0, os.geteuid()) and not _is_member(found.st_uid, found.st_gid):
+        return f"belongs to user id {found.st_uid}, who is no member of its group, id {found.st_gid}"
+    return None
+
+
+def _is_member(user: int, group: int) -> bool:
+    import pwd
+
+    try:
+        found = pwd.getpwuid(user)
+    except KeyError:
+        return False
+    return group in os.getgrouplist(found.pw_name, found.pw_gid)
 
 
 def make_directory(directory: Path) -> None:

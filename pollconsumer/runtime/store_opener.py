@@ -18,6 +18,8 @@ from pollconsumer.store.rollback import Rollback
 from pollconsumer.store.suitability import Suitability, count_replicas
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pollconsumer.runtime.embedded.server import EmbeddedServer
     from pollconsumer.store.connecting.strict import Strict
 
@@ -71,9 +73,11 @@ class StoreOpener:
         *,
         tell: Callable[[str], None] | None = None,
         refuse_rollback: bool = False,
+        data: Path | None = None,
     ) -> None:
         """``files`` remember the id of the store across processes. ``strict``: what launches wait for. ``tell`` is told
-        of a store that went back, instead of ``warn``; with ``refuse_rollback`` it is refused."""
+        of a store that went back, instead of ``warn``; with ``refuse_rollback`` it is refused. ``data``: the embedded
+        server's directory, where users share one; PermissionDenied if others can write there."""
         self._revive: Callable[[float], None] | None = None
         self._revive_silently: Callable[[float], None] | None = None
         self._url = store
@@ -81,7 +85,9 @@ class StoreOpener:
         if store == EMBEDDED:
             from pollconsumer.runtime.embedded.server import EmbeddedServer  # a user's server needs none of it
 
-            server = EmbeddedServer(data_directory())
+            server = EmbeddedServer(data or data_directory(), shared=data is not None)
+            if data is not None:
+                server.check_directory()  # its socket is connected to before anything else is looked at
             self._url, address = server.url, str(server.directory)
             self._revive = partial(_revive, server, durability, warn)
             self._revive_silently = partial(_revive, server, durability, lambda _: None)

@@ -15,7 +15,6 @@ from pollconsumer.interface.settings.model import CommandSettings, Settings
 from pollconsumer.interface.settings.rules import backoff_of
 from pollconsumer.interface.settings.writable import refuse_writable_program
 from pollconsumer.runtime.handling.handler import Handler
-from pollconsumer.runtime.own_files import data_directory
 from pollconsumer.runtime.programs.command import Command
 from pollconsumer.runtime.programs.notes import Programs
 from pollconsumer.runtime.store_opener import EMBEDDED
@@ -62,7 +61,7 @@ def _handler_of(name: str, run: Command, command: CommandSettings) -> Handler:
 def running_programs(settings: Settings) -> Programs:
     """The notes of programs for this store and namespace, in the user's state directory; disabled if that is
     ``none``."""
-    store = str(data_directory()) if settings.store == EMBEDDED else redacted(settings.store)
+    store = str(settings.data_directory()) if settings.store == EMBEDDED else redacted(settings.store)
     name = sha256(f"{store}\n{settings.namespace}".encode())[:32]
     files = settings.state_files()
     place = files.place() or next(iter(files.directories), None)

@@ -14,7 +14,6 @@ from pollconsumer.core.histogram import Histogram
 from pollconsumer.core.lifecycle import State
 from pollconsumer.interface.settings.expected import expected_of
 from pollconsumer.interface.settings.model import Settings
-from pollconsumer.runtime.own_files import data_directory
 from pollconsumer.runtime.store_opener import EMBEDDED
 from pollconsumer.store.connecting.wire import Wire
 from pollconsumer.store.reading.examining import Examiner
@@ -164,5 +163,5 @@ class Reading:
 
 
 def reading_of(settings: Settings, wire: Wire) -> Reading:
-    data = data_directory() if settings.store == EMBEDDED else None
+    data = settings.data_directory() if settings.store == EMBEDDED else None
     return Reading(wire, settings.namespace, expected_of(settings), data)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pollconsumer.core.choices import Dialect, HandOff, LauncherRule, Loop, Missed, Overlap
 from pollconsumer.core.notation.timespan import parse_duration
 from pollconsumer.interface.settings.values import check_argv, check_exit_codes, parse_memory
-from pollconsumer.runtime.own_files import OwnFiles, state_directories
+from pollconsumer.runtime.own_files import OwnFiles, data_directory, state_directories
 
 if TYPE_CHECKING:
     from pollconsumer.runtime.messages import Defaults
@@ -244,6 +244,8 @@ class Settings(Compared):
     """Modules to import; each registers its handlers."""
     durability: Literal["everysec", "strict"] = "everysec"
     """``strict``: what is acknowledged is on disk (embedded), or on a replica."""
+    data: str | None = None
+    """Directory of the embedded server that the users of a group share. Unset: each user has one."""
     state: str | None = None
     """Directory in which launches remember the store and their warnings; ``none`` keeps nothing. Unset: the user's."""
     trust_writable: bool = False
@@ -267,6 +269,10 @@ class Settings(Compared):
 
         command = self.commands.get(handler)
         return Defaults() if command is None else Defaults(command.queue, command.rate, command.rate_key)
+
+    def data_directory(self) -> Path:
+        """Of the embedded server: the users' who share ``data``, or this user's. CannotCreate without a home."""
+        return data_directory() if self.data is None else self.directory / self.data
 
     def state_files(self) -> OwnFiles:
         """Files that outlive a launch: below ``state``, unless that is none, or in the user's directories."""

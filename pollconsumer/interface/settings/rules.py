@@ -60,6 +60,9 @@ def _rules(settings: Settings, flags: Collection[str]) -> Iterator[tuple[str, ob
     """Path, value, whether it is valid, and the rule."""
     consumer = settings.consumer
     yield "namespace", settings.namespace, bool(NAME.fullmatch(settings.namespace)), NAME_RULE
+    data = settings.data
+    shared = data is None or bool(data.strip() and "\0" not in data and data[0] != "~")
+    yield "data", data, shared, "name a directory that its users share, none of a home"
     yield "state", settings.state, _is_place(settings.state), "name a directory, or none to keep nothing"
     for queue in consumer.queues:
         yield "consumer.queues", queue, bool(NAME.fullmatch(queue)), NAME_RULE

@@ -12,19 +12,38 @@ import fcntl
 import os
 import stat
 import sys
+from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from pollconsumer.core.errors import CannotCreate, PermissionDenied
 from pollconsumer.core.notation.digests import sha256
-from pollconsumer.runtime.own_files import ELSEWHERE, make_directory, why_not_ours
+from pollconsumer.runtime.own_files import ELSEWHERE, make_directory, why_not_ours, why_not_shared
 from pollconsumer.store.connecting.own_descriptors import above_standard
 
 SOCKET, LOCK, LOG, PID = "server.sock", "server.lock", "server.log", "server.pid"
 AOF_DIRECTORY = "appendonlydir"
 LONGEST_ADDRESS = 107 if sys.platform == "linux" else 103  # bytes of sockaddr_un, without the final NUL
+SHARE = "install -d -o USER -g GROUP -m 2770 makes one that the users of a group share"
 
 
-def check_directory(directory: Path) -> bool:
+class Access(NamedTuple):
+    """Modes of the data directory, and of what is in it: a server may be started by any of its users, and another's
+    must be able to go on with its files."""
+
+    directory: int
+    file: int
+    socket: str
+    umask: int
+    fix: str
+    shared: bool
+
+
+PRIVATE = Access(0o700, 0o600, "700", 0o077, f"make sure that it is yours alone, or {ELSEWHERE}", shared=False)
+SHARED = Access(0o2770, 0o660, "770", 0o007, SHARE, shared=True)
+
+
+def check_directory(directory: Path, access: Access = PRIVATE) -> bool:
     """Whether the data directory exists. PermissionDenied if others can write there, who could replace the socket and
     read every payload."""
     try:
@@ -33,34 +52,53 @@ def check_directory(directory: Path) -> bool:
         return False
     except OSError as error:
         raise cannot_create(directory, error) from None
-    problem = why_not_ours(found)
+    problem = why_not_shared(found) if access.shared else why_not_ours(found)
     if problem is None:
         return True
     if not stat.S_ISDIR(found.st_mode) and not stat.S_ISLNK(found.st_mode):
         raise CannotCreate(f"data directory {problem}", directory, ELSEWHERE)
-    raise PermissionDenied(f"data directory {problem}", directory, f"make sure that it is yours alone, or {ELSEWHERE}")
+    raise PermissionDenied(f"data directory {problem}", directory, access.fix)
 
 
-def create_directory(directory: Path) -> None:
-    """Create the data directory and its missing parents, each with mode 0700, and check it. CannotCreate on failure."""
-    if check_directory(directory):
+def create_directory(directory: Path, access: Access = PRIVATE) -> None:
+    """Create the data directory and its missing parents, each with mode 0700, and check it. A shared one needs its
+    parent, and the group that files get there. CannotCreate on failure."""
+    if check_directory(directory, access):
         return
     try:
-        make_directory(directory)
+        if access.shared:
+            _make_shared(directory, access.directory)
+        else:
+            make_directory(directory)
     except OSError as error:
-        raise cannot_create(Path(error.filename), error) from None
-    check_directory(directory)
+        raise cannot_create(Path(error.filename), error, access.fix) from None
+    check_directory(directory, access)
 
 
-def take_lock(directory: Path) -> int | None:
+def _make_shared(directory: Path, mode: int) -> None:
+    """At once with its mode, which neither the umask nor mkdir decides: another user may look meanwhile."""
+    unfinished = directory.with_name(f".{directory.name}.{os.getpid()}-{os.urandom(4).hex()}")
+    unfinished.mkdir(0o700)
+    try:
+        unfinished.chmod(mode)
+        unfinished.rename(directory)
+    except OSError:
+        unfinished.rmdir()
+        if not directory.is_dir():  # otherwise another process was quicker
+            raise
+
+
+def take_lock(directory: Path, access: Access = PRIVATE) -> int | None:
     """A descriptor that holds the lock, for the caller to pass on and close; None while another process holds it. The
     lock file is never removed: a second file would be a second lock."""
     path = directory / LOCK
     try:
+        if access.shared and not path.exists():
+            _make_lock(path, access.file)
         with above_standard():  # else the server's own stdio would replace the descriptor, and free the lock
             lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        raise cannot_create(path, error) from None
+        raise cannot_create(path, error, access.fix) from None
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -70,6 +108,19 @@ def take_lock(directory: Path) -> int | None:
         os.close(lock)
         raise cannot_create(path, error) from None
     return lock
+
+
+def _make_lock(path: Path, mode: int) -> None:
+    """At once with its mode, which the umask does not decide: another user may open it meanwhile."""
+    unfinished = path.with_name(f"{path.name}.{os.getpid()}-{os.urandom(4).hex()}")
+    descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        os.fchmod(descriptor, mode)
+        with suppress(FileExistsError):  # another process was quicker
+            path.hardlink_to(unfinished)
+    finally:
+        os.close(descriptor)
+        unfinished.unlink()
 
 
 def process_without_socket(directory: Path, address: Path) -> int | None:
@@ -110,7 +161,7 @@ def socket_address(directory: Path) -> Path:
         if runtime.is_absolute() and _is_private(runtime) and len(os.fsencode(short)) <= LONGEST_ADDRESS:
             return short
     what = f"socket path longer than {LONGEST_ADDRESS} bytes"
-    raise CannotCreate(what, plain, "set XDG_DATA_HOME to a directory with a shorter path")
+    raise CannotCreate(what, plain, "set XDG_DATA_HOME, or data, to a directory with a shorter path")
 
 
 def link_address(directory: Path, address: Path) -> None:
@@ -127,9 +178,9 @@ def link_address(directory: Path, address: Path) -> None:
         raise cannot_create(link, error) from None
 
 
-def cannot_create(path: Path, error: OSError) -> CannotCreate:
+def cannot_create(path: Path, error: OSError, fix: str = ELSEWHERE) -> CannotCreate:
     """An error with the operating system's reason."""
-    return CannotCreate(f"cannot create {path}", error.strerror or error, ELSEWHERE)
+    return CannotCreate(f"cannot create {path}", error.strerror or error, fix)
 
 
 def _is_private(directory: Path) -> bool:

@@ -22,6 +22,8 @@ from pollconsumer.runtime.embedded.directory import (
     AOF_DIRECTORY,
     LOG,
     PID,
+    PRIVATE,
+    SHARED,
     check_directory,
     create_directory,
     link_address,
@@ -55,8 +57,13 @@ class ServerStatus(NamedTuple):
 class EmbeddedServer:
     """The server of one data directory. Making this object starts and checks nothing."""
 
-    def __init__(self, directory: Path) -> None:
-        self.directory = Path(directory).absolute()
+    def __init__(self, directory: Path, *, shared: bool = False) -> None:
+        """``shared``: the users of the directory's group share it, and any of them starts the server."""
+        self.directory, self._access = Path(directory).absolute(), SHARED if shared else PRIVATE
+
+    def check_directory(self) -> bool:
+        """Whether the directory exists. PermissionDenied if others can write there."""
+        return check_directory(self.directory, self._access)
 
     @property
     def socket(self) -> Path:
@@ -97,7 +104,7 @@ class EmbeddedServer:
             raise ConfigurationError("durability", durability, f"use one of {', '.join(APPENDFSYNC)}")
         began = time.monotonic()
         deadline = began + budget
-        create_directory(self.directory)
+        create_directory(self.directory, self._access)
         address = self._linked_address()
         commands = ["PING"] if durability == "everysec" else ["PING", "CONFIG GET appendfsync"]
         pause = FIRST_PAUSE
@@ -116,7 +123,7 @@ class EmbeddedServer:
                     return
                 answer = f"{raised} to appendfsync {appendfsync}"
             if not replies:
-                if (lock := take_lock(self.directory)) is not None:
+                if (lock := take_lock(self.directory, self._access)) is not None:
                     log_began = self._start(address, appendfsync, lock, deadline, log_began)
                 else:
                     cut_off.end()
@@ -133,12 +140,12 @@ class EmbeddedServer:
     def stop(self, budget: float = 10.0) -> bool:
         """Stop the server, after writing its append-only file; returns whether one was running. Returns when its lock
         is free, so that another can start at once. StoreUnreachable if it is still running after ``budget`` seconds."""
-        if not check_directory(self.directory):
+        if not self.check_directory():
             return False
         deadline = time.monotonic() + budget
         address, signalled = self._linked_address(), ""
         cut_off = _CutOff(self.directory, address)
-        while (lock := take_lock(self.directory)) is None:
+        while (lock := take_lock(self.directory, self._access)) is None:
             info = self._info(address, ["INFO server"], deadline)
             running = info.get("process_id", "")
             if running and signalled and running != signalled:
@@ -157,7 +164,7 @@ class EmbeddedServer:
     def status(self) -> ServerStatus | None:
         """The status of the running server, or None. Starts nothing. StoreUnreachable if a server is alive and does not
         answer within 2 s, or its socket is gone."""
-        if not check_directory(self.directory):
+        if not self.check_directory():
             return None
         address = self._linked_address()
         info = self._info(address, ["INFO", "CONFIG GET appendfsync"], time.monotonic() + STATUS_BUDGET)
@@ -192,7 +199,7 @@ class EmbeddedServer:
             reason = None if log_began is None else why_ended(self.directory, log_began)
             if reason is not None:
                 raise reason
-            return start(self.directory, address, appendfsync=appendfsync, lock=lock, deadline=deadline)
+            return start(self.directory, address, self._access, appendfsync=appendfsync, lock=lock, deadline=deadline)
         finally:
             os.close(lock)
 
@@ -254,7 +261,7 @@ class _CutOff:
         elif self._since is None or self._since[0] != pid:
             self._since = pid, time.monotonic()
         elif time.monotonic() - self._since[1] >= GONE:
-            with suppress(ProcessLookupError):
+            with suppress(ProcessLookupError, PermissionError):  # of another user it is for that user to end
                 os.kill(pid, signal.SIGTERM)
             self._told = str(pid)
         return self._told

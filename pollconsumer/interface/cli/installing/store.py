@@ -9,9 +9,7 @@ from pollconsumer.interface.cli.group import current_settings
 from pollconsumer.interface.cli.installing.store_moving import export_, import_, reopen
 from pollconsumer.interface.cli.opened import COMMAND_BUDGET
 from pollconsumer.interface.cli.output import print_json, print_line, print_table
-from pollconsumer.interface.store_opener import opener_of
-from pollconsumer.runtime.embedded.server import EmbeddedServer
-from pollconsumer.runtime.own_files import data_directory
+from pollconsumer.interface.store_opener import opener_of, server_of
 from pollconsumer.store.connecting.patience import Budget
 from pollconsumer.store.server import TIME
 
@@ -28,20 +26,21 @@ for _moving in (export_, import_, reopen):
 @store.command()
 def start() -> None:
     """Start the server unless it runs already."""
-    EmbeddedServer(data_directory()).ensure_running(durability=current_settings().durability)
+    settings = current_settings()
+    server_of(settings).ensure_running(durability=settings.durability)
 
 
 @store.command()
 def stop() -> None:
     """Stop the server; it keeps its data."""
-    EmbeddedServer(data_directory()).stop()
+    server_of(current_settings()).stop()
 
 
 @store.command()
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def status(as_json: bool) -> None:
     """Show the status of the server."""
-    found = EmbeddedServer(data_directory()).status()
+    found = server_of(current_settings()).status()
     if as_json:
         details = {} if found is None else found._asdict()
         paths = {name: str(details[name]) for name in ("socket", "directory") if name in details}
@@ -66,7 +65,7 @@ def status(as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def path(as_json: bool) -> None:
     """Print the data directory."""
-    server = EmbeddedServer(data_directory())
+    server = server_of(current_settings())
     if as_json:
         print_json({name: str(getattr(server, name)) for name in ("directory", "socket", "log", "url")})
     else:

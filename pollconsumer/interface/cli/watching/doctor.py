@@ -10,7 +10,6 @@ from pollconsumer.interface.cli.opened import opened
 from pollconsumer.interface.cli.output import print_json, print_lines
 from pollconsumer.interface.logs import write_line
 from pollconsumer.interface.settings.expected import expected_of
-from pollconsumer.runtime.own_files import data_directory
 from pollconsumer.runtime.store_opener import EMBEDDED
 from pollconsumer.store.reading.examining import Examiner
 
@@ -25,7 +24,7 @@ def doctor(quiet: bool, as_json: bool) -> int:
     """
     settings = current_settings()
     examiner = opened(Examiner, warn=lambda _: None)  # what it finds itself
-    facts = examiner.facts(expected_of(settings), data_directory() if settings.store == EMBEDDED else None)
+    facts = examiner.facts(expected_of(settings), settings.data_directory() if settings.store == EMBEDDED else None)
     found = findings_of(facts)
     if as_json:
         if found or not quiet:

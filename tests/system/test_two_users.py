@@ -1,0 +1,180 @@
+"""A web server and a crontab of different users, with one configuration and one embedded server: real processes of real
+users, each with a umask of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import stat
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pollconsumer.runtime.embedded.directory import LOCK
+from tests.short_directory import short_directory
+from tests.system.test_embedded import kill, wait_for
+from tests.users import APP, UIDS, Users
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+HANDLERS = """
+import getpass
+from pollconsumer import PollConsumer
+app = PollConsumer()
+@app.handler("hello")
+def hello(name: str) -> str:
+    return name
+"""
+DRAIN = ("run", "--until-empty", "--timeout", "20s")
+
+
+class Shared:
+    """A site in ``/srv`` of root's, and its directory of data."""
+
+    def __init__(self, place: Path) -> None:
+        self.users, self.data, self.config = Users(place), place / "data", place / "config.toml"
+        self.config.write_text('namespace = "site"\nhandlers = ["hello"]\ndata = "data"\n')
+        (place / "hello.py").write_text(HANDLERS)
+        self.give("web")
+
+    def give(self, user: str, mode: int = 0o2770, group: int = APP) -> None:
+        self.data.mkdir(exist_ok=True)
+        os.chown(self.data, UIDS.get(user, 0), group)
+        self.data.chmod(mode)
+
+    def run(self, user: str, *arguments: str, umask: str = "022") -> str:
+        done = self.users.run(user, *arguments, umask=umask, config=self.config)
+        assert (done.returncode, done.stderr) == (0, ""), (user, arguments, done)
+        return done.stdout
+
+    def server(self, user: str) -> dict[str, object]:
+        found: dict[str, object] = json.loads(self.run(user, "store", "status", "--json"))
+        return found
+
+    def completed(self, user: str) -> int:
+        return sum(queue["completed"] for queue in json.loads(self.run(user, "status", "--json"))["queues"])
+
+
+@pytest.fixture
+def shared() -> Iterator[Shared]:
+    place = short_directory()
+    place.chmod(0o755)
+    try:
+        yield Shared(place)
+    finally:
+        for lock in list(place.rglob(LOCK)):
+            kill(lock.parent)
+        shutil.rmtree(place)
+
+
+@pytest.mark.parametrize("umask", ["000", "022", "027", "077"])
+def test_what_the_web_server_enqueues_the_crontabs_user_handles_whatever_the_umask(shared: Shared, umask: str) -> None:
+    shared.run("web", "enqueue", "hello", '{"name": "a"}', umask=umask)
+    shared.run("ada", *DRAIN, umask=umask)
+    assert shared.completed("web") == 1
+    assert shared.server("web")["pid"] == shared.server("ada")["pid"]
+
+
+def test_each_user_in_turn_starts_the_server_and_goes_on_with_what_the_other_left(shared: Shared) -> None:
+    """A stopped and a killed server, whose socket stays behind: what the one has written the other appends to."""
+    for at, user in enumerate(["web", "ada", "web", "ada", "root", "web"]):
+        other = "ada" if user == "web" else "web"
+        shared.run(user, "enqueue", "hello", '{"name": "a"}', umask="077")
+        shared.run(other, *DRAIN, umask="027")
+        assert shared.completed(other) == at + 1
+        if at % 2:
+            shared.run(other, "store", "stop")
+        else:
+            pid = int(str(shared.server(user)["pid"]))
+            os.kill(pid, signal.SIGKILL)
+            wait_for(lambda pid=pid: not _is_alive(pid), "the end of a killed server")  # type: ignore[misc]
+
+
+def test_right_after_a_reboot_both_start_at_once_and_share_one_server(shared: Shared) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        users = ["web", "ada"] * 4
+        list(pool.map(lambda user: shared.run(user, "enqueue", "hello", '{"name": "a"}', umask="077"), users))
+    shared.run("ada", *DRAIN)
+    assert shared.completed("web") == 8
+    assert (shared.data / "server.log").read_text().count("Ready to accept connections") == 1
+
+
+def test_strangers_are_refused_and_cannot_connect(shared: Shared) -> None:
+    shared.run("web", "store", "start", umask="000")
+    refused = shared.users.run("eve", "status", config=shared.config)
+    assert refused.returncode == 77
+    assert f"belongs to a group of which user id {UIDS['eve']} is no member, id {APP}" in refused.stderr
+    for path in (shared.data, *shared.data.rglob("*")):
+        found = path.lstat()
+        assert not found.st_mode & (stat.S_IWOTH | (0 if path == shared.data else stat.S_IROTH)), path
+        assert found.st_gid == APP, path
+
+
+@pytest.mark.parametrize(
+    ("owner", "mode", "problem"),
+    [
+        ("web", 0o2777, "has mode 2777, not 2770"),
+        ("web", 0o0770, "has mode 0770, not 2770"),
+        ("web", 0o3770, "has mode 3770, not 2770"),
+        ("web", 0o2750, "has mode 2750, not 2770"),
+        ("eve", 0o2770, f"belongs to user id {UIDS['eve']}, who is no member of its group, id {APP}"),
+    ],
+)
+def test_a_directory_that_others_could_use_or_not_all_of_the_group_is_refused(
+    shared: Shared, owner: str, mode: int, problem: str
+) -> None:
+    shared.give(owner, mode)
+    for command in (["enqueue", "hello", '{"name": "a"}'], ["run", "--until-empty"], ["store", "start"], ["check"]):
+        refused = shared.users.run("ada", *command, config=shared.config)
+        assert refused.returncode == 77, command
+        assert refused.stderr == (
+            f"pollconsumer: error: data directory {problem}: {shared.data}; "
+            "install -d -o USER -g GROUP -m 2770 makes one that the users of a group share\n"
+        )
+    assert not list(shared.data.iterdir())
+
+
+@pytest.mark.parametrize("name", ["server.log", "server.pid", "appendonlydir", "server.sock"])
+def test_a_link_that_one_of_the_group_puts_there_leads_nobody_elsewhere(shared: Shared, name: str) -> None:
+    target = shared.users.place / "ada" / "precious"
+    target.write_text("kept")
+    os.chown(target, UIDS["ada"], UIDS["ada"])
+    (shared.data / name).symlink_to(target)
+    for user in ("ada", "root"):
+        refused = shared.users.run(user, "store", "start", config=shared.config)
+        assert (refused.returncode, target.read_text()) == (77, "kept"), (user, refused)
+        assert "link in the data directory" in refused.stderr
+
+
+def test_the_server_that_root_starts_is_the_directorys_owners(shared: Shared) -> None:
+    shared.run("root", "enqueue", "hello", '{"name": "a"}')
+    pid = shared.server("root")["pid"]
+    assert os.stat(f"/proc/{pid}").st_uid == UIDS["web"]  # noqa: PTH116
+    shared.run("ada", *DRAIN)
+    assert shared.completed("web") == 1
+
+
+def test_the_first_user_makes_the_directory_if_it_may(shared: Shared) -> None:
+    above = shared.users.place / "var"
+    above.mkdir()
+    os.chown(above, UIDS["web"], APP)
+    above.chmod(0o2775)
+    shared.data = above / "data"
+    shared.config.write_text(shared.config.read_text().replace('"data"', '"var/data"'))
+    shared.run("web", "enqueue", "hello", '{"name": "a"}', umask="077")
+    shared.run("ada", *DRAIN)
+    assert shared.completed("ada") == 1
+    assert stat.S_IMODE(shared.data.stat().st_mode) == 0o2770
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
