@@ -172,6 +172,44 @@ def test_the_first_user_makes_the_directory_if_it_may(shared: Shared) -> None:
     assert stat.S_IMODE(shared.data.stat().st_mode) == 0o2770
 
 
+@pytest.mark.ends_with(1)  # doctor has a finding
+def test_a_configuration_of_another_user_than_the_store_is_said_with_the_remedies(shared: Shared) -> None:
+    """Once by what runs each minute, always by what a person asks."""
+    shared.config.write_text(shared.config.read_text().replace('data = "data"\n', ""))
+    commands = [("enqueue", "hello", '{"name": "a"}'), ("run", "--until-empty"), ("check",), ("doctor", "--quiet")]
+    for command in commands:
+        assert "belongs to" not in shared.users.run("ada", *command, config=shared.config).stderr, "root's alone"
+    os.chown(shared.config, UIDS["web"], APP)
+    for command in commands:
+        said = [shared.users.run("ada", *command, config=shared.config).stderr for _ in range(3)]
+        assert "configuration belongs to web" in said[0], (command, said)
+        assert f"{shared.users.place}/ada/.local/share/pollconsumer; share one: set data to " in said[0], command
+        assert ("belongs to" in said[2]) == (command[0] in ("check", "doctor")), (command, said)
+
+
+def test_a_configuration_of_others_that_nobody_named_is_refused(shared: Shared) -> None:
+    os.chown(shared.config, UIDS["web"], APP)
+    for user in ("ada", "root"):
+        refused = shared.users.run(user, "check")
+        assert refused.returncode == 78, user
+        assert f"configuration in the current directory is another user's: {shared.config}; name it" in refused.stderr
+    assert shared.users.run("web", "check").returncode == 0
+    assert shared.users.run("ada", "check", config=shared.config).returncode == 0
+    assert shared.users.run("ada", "check", POLLCONSUMER_CONFIG=str(shared.config)).returncode == 0
+
+
+def test_root_alone_runs_no_module_of_others_and_all_others_see_whose_it_is(shared: Shared) -> None:
+    module = shared.users.place / "hello.py"
+    os.chown(module, UIDS["web"], APP)
+    refused = shared.users.run("root", "check", config=shared.config)
+    assert refused.returncode == 78
+    assert f"handlers' module is writable by others: {module}; it belongs to user id {UIDS['web']}" in refused.stderr
+    trusting = shared.users.run("root", "check", config=shared.config, POLLCONSUMER_TRUST_WRITABLE="true")
+    assert trusting.returncode == 0
+    seen = json.loads(shared.run("ada", "check", "--json"))
+    assert (seen["owners"][str(module)], seen["data"]) == ("web", str(shared.data))
+
+
 def _is_alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)

@@ -14,6 +14,7 @@ from pollconsumer.interface.event_log import listener
 from pollconsumer.interface.log_records import identify
 from pollconsumer.interface.logs import STANDING, about, log
 from pollconsumer.interface.settings.model import ConsumerSettings, MoverSettings, QueueSettings, Settings
+from pollconsumer.interface.settings.owners import warn_of_another_store
 from pollconsumer.interface.settings.values import parse_keep
 from pollconsumer.interface.store_opener import opener_of
 from pollconsumer.runtime.launch.held import Launch, LaunchPlan
@@ -81,6 +82,7 @@ def launch_consumer(
 
         return Group("consumer", tuple(sorted(queues)), chosen.instances), work
 
+    warn_of_another_store(settings)
     on_death = None if programs is None else programs.clear
     run_launch(plan, opener_of(settings), listener(), prepare, on_death, pinger=_pinger(settings))
     if held and settings.dashboard.static is not None:

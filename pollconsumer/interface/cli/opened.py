@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from pollconsumer.interface.cli.group import current_settings, wires_of_command
 from pollconsumer.interface.logs import warn_of_store
+from pollconsumer.interface.settings.owners import warn_of_another_store
 from pollconsumer.interface.store_opener import opener_of, producer_of
 from pollconsumer.store.connecting.patience import Budget
 from pollconsumer.store.connecting.wire import Wire
@@ -30,6 +31,7 @@ def opened(kind: Callable[[Wire, str], T], warn: Callable[[str], None] = warn_of
 
 def producer() -> Producer:
     settings = current_settings()
+    warn_of_another_store(settings)
     return producer_of(settings, opener_of(settings).wire(_patience))
 
 

@@ -24,7 +24,7 @@ from pollconsumer.interface.logs import log
 from pollconsumer.interface.named_files import open_plain
 from pollconsumer.interface.settings.model import CONFIG_VARIABLE, PLACE, PREFIX, SECTIONS, TABLES, VERSION, Settings
 from pollconsumer.interface.settings.rules import check_strict, validate
-from pollconsumer.interface.settings.writable import refuse_writable_file
+from pollconsumer.interface.settings.writable import refuse_found_of_others, refuse_writable_file
 from pollconsumer.runtime.own_files import OwnFiles, cache_directory
 
 READERS = ("model.py", "rules.py", "values.py", "sources.py", "environment.py")
@@ -133,6 +133,8 @@ def _find(config: Path | None, variables: Mapping[str, str]) -> tuple[Path | Non
         content = _content(path)
         if variables.get(TRUST_VARIABLE, "").lower() != TRUSTED:
             refuse_writable_file(path)
+            if named is None:
+                refuse_found_of_others(path)
         return path, content
     except (FileNotFoundError, NotADirectoryError):
         if named is None:

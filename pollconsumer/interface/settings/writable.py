@@ -1,4 +1,5 @@
-"""Refuses files and directories that determine which code runs as us, if others may write them.
+"""Refuses files and directories that determine which code runs as us, if others may write them. Root refuses those of
+other users, too: all others may run what a deploying user owns, which `check` shows.
 
 Group-writable ones are accepted, since a umask of 002 makes them; ``check`` names them.
 """
@@ -14,7 +15,7 @@ from pathlib import Path
 from pollconsumer.core.errors import ConfigurationError
 from pollconsumer.runtime.own_files import modes_mean_nothing
 
-ACCEPT = "or set POLLCONSUMER_TRUST_WRITABLE=true"
+TRUST = "set POLLCONSUMER_TRUST_WRITABLE=true"
 COMPILED, IMPORTED = "__pycache__", (".py", ".pyc", ".so")
 
 
@@ -25,9 +26,18 @@ def refuse_writable_file(path: Path) -> None:
     if not stat.S_ISREG(found.st_mode):
         return  # /dev/null, or a pipe of a shell
     if found.st_mode & stat.S_IWOTH and not modes_mean_nothing(path):
-        raise ConfigurationError("configuration file is writable by others", path, f"chmod o-w it, {ACCEPT}")
+        raise ConfigurationError("configuration file is writable by others", path, _remedy(path))
     if loose := _directory_to_replace_it_in(path):
-        raise ConfigurationError("configuration's directory is writable by others", loose, f"chmod o-w it, {ACCEPT}")
+        raise ConfigurationError("configuration's directory is writable by others", loose, _remedy(loose))
+
+
+def refuse_found_of_others(path: Path) -> None:
+    """ConfigurationError for a configuration of another user's that nobody named: it is there because this process was
+    started there, and names the code to run."""
+    found = path.stat()
+    if stat.S_ISREG(found.st_mode) and found.st_uid not in (0, os.geteuid()) and not modes_mean_nothing(path):
+        fix = "name it to run its code as this user: --config PATH, or POLLCONSUMER_CONFIG"
+        raise ConfigurationError("configuration in the current directory is another user's", path, fix)
 
 
 def refuse_writable_modules(directory: Path, modules: Iterable[str] = ()) -> None:
@@ -35,10 +45,10 @@ def refuse_writable_modules(directory: Path, modules: Iterable[str] = ()) -> Non
     not, since it is found first. And for importable files there, and in the packages of ``modules``, that others may
     write, or replace through a link."""
     if loose := directory if _others_may_write(directory) else _directory_to_replace_it_in(directory):
-        raise ConfigurationError("handlers' directory is writable by others", loose, f"chmod o-w it, {ACCEPT}")
+        raise ConfigurationError("handlers' directory is writable by others", loose, _remedy(loose))
     for entry in filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)):
         if _others_may_write(Path(entry)):
-            raise ConfigurationError("directory of PYTHONPATH is writable by others", entry, f"chmod o-w it, {ACCEPT}")
+            raise ConfigurationError("directory of PYTHONPATH is writable by others", entry, _remedy(entry))
     places = {directory: None}
     for module in modules:
         place = directory
@@ -47,13 +57,13 @@ def refuse_writable_modules(directory: Path, modules: Iterable[str] = ()) -> Non
             places[place] = None
     for place in places:
         if loose := _others_may_decide(place) or _loose_in(place):
-            raise ConfigurationError("handlers' module is writable by others", loose, f"chmod o-w it, {ACCEPT}")
+            raise ConfigurationError("handlers' module is writable by others", loose, _remedy(loose))
 
 
 def refuse_writable_program(path: Path) -> None:
     """ConfigurationError for a program that others may write or replace."""
     if loose := _others_may_decide(path) or _directory_to_replace_it_in(path):
-        raise ConfigurationError("command's program is writable by others", loose, f"chmod o-w it, {ACCEPT}")
+        raise ConfigurationError("command's program is writable by others", loose, _remedy(loose))
 
 
 def _loose_in(place: Path | str) -> Path | None:
@@ -67,7 +77,7 @@ def _loose_in(place: Path | str) -> Path | None:
 
 
 def _loose(entry: os.DirEntry[str]) -> Path | None:
-    if entry.is_symlink() or entry.stat().st_mode & stat.S_IWOTH:  # a link may lead nowhere
+    if entry.is_symlink() or _is_loose(entry.stat()):  # a link may lead nowhere
         return _others_may_decide(Path(entry.path))
     return _loose_in(entry.path) if entry.name == COMPILED else None
 
@@ -83,9 +93,9 @@ def _directory_to_replace_it_in(path: Path) -> Path | None:
     """The nearest directory in which others may replace ``path``, or a directory above it, along links, too."""
     for entry in (path.absolute(), path.resolve()):
         for directory in entry.parents:
-            mode = directory.stat().st_mode
-            kept = mode & stat.S_ISVTX and entry.lstat().st_uid in (0, os.geteuid())
-            if mode & stat.S_IWOTH and not kept and not modes_mean_nothing(directory):
+            found = directory.stat()
+            kept = found.st_mode & stat.S_ISVTX and entry.lstat().st_uid in (0, os.geteuid())
+            if _is_loose(found) and not kept and not modes_mean_nothing(directory):
                 return directory
             entry = directory
     return None
@@ -94,9 +104,21 @@ def _directory_to_replace_it_in(path: Path) -> Path | None:
 def _others_may_write(path: Path) -> bool:
     """False where there is none."""
     try:
-        return bool(path.stat().st_mode & stat.S_IWOTH) and not modes_mean_nothing(path)
+        return _is_loose(path.stat()) and not modes_mean_nothing(path)
     except (OSError, ValueError):
         return False
+
+
+def _is_loose(found: os.stat_result) -> bool:
+    """Whether others may write it; what root runs, its owner, too."""
+    return bool(found.st_mode & stat.S_IWOTH) or (os.geteuid() == 0 and found.st_uid != 0)
+
+
+def _remedy(path: Path | str) -> str:
+    found = Path(path).stat()
+    if found.st_mode & stat.S_IWOTH:
+        return f"chmod o-w it, or {TRUST}"
+    return f"it belongs to user id {found.st_uid}, and root would run it: run as that user, chown it, or {TRUST}"
 
 
 def group_writable(*paths: Path | None) -> list[Path]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import shlex
+import sys
 import time
 from contextlib import contextmanager, suppress
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -27,11 +29,13 @@ from pollconsumer.interface.cli.output import print_json, print_table
 from pollconsumer.interface.logs import log
 from pollconsumer.interface.settings.load import django_site
 from pollconsumer.interface.settings.model import NO_STATE
+from pollconsumer.interface.settings.owners import REMEDY, another_store, others_among
 from pollconsumer.interface.settings.writable import group_writable
 from pollconsumer.interface.store_opener import opener_of
 from pollconsumer.runtime.launch.watchdog import Watchdog
 from pollconsumer.runtime.own_files import OwnFiles
 from pollconsumer.runtime.programs.command import Command
+from pollconsumer.runtime.store_opener import EMBEDDED
 from pollconsumer.store.connecting.patience import Budget
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.reading.inspector import Inspector
@@ -79,6 +83,7 @@ def check(as_json: bool) -> None:
     now_ms(wire)
     now = datetime.now().astimezone()
     queues = served_queues(settings, handlers)
+    data = settings.data_directory() if settings.store == EMBEDDED else None
     _check_handlers(recurrences, handlers)
     wanted = {handler.queue for handler in handlers.values()} | {each.queue for each in recurrences if each.enabled}
     unserved = sorted(wanted - set(queues))
@@ -96,6 +101,8 @@ def check(as_json: bool) -> None:
         "primary": wire.place if settings.store.startswith("redis+sentinel:") else None,
         "namespace": settings.namespace,
         "pings": _pings(settings),
+        "data": str(data) if data else None,
+        "owners": {str(path): owner for path, owner in others_among([*_places(settings), data])},
         "group_writable": [str(path) for path in group_writable(settings.config, settings.directory)],
         "state": None if state is None else str(state),
         "queues": list(queues),
@@ -109,6 +116,8 @@ def check(as_json: bool) -> None:
         "consumer": consumer,
         "mover": next_window(settings.mover, now, movers),
     }
+    if found := another_store(settings):
+        log.warning("configuration belongs to %s, and the store to this user: %s; %s", *found, REMEDY)
     if as_json:
         print_json(report)
     else:
@@ -148,6 +157,14 @@ def _own_time_zone() -> Iterator[None]:
             if own is not None:
                 os.environ["TZ"] = own
             time.tzset()
+
+
+def _places(settings: Settings) -> Iterator[Path | None]:
+    """What decides which code runs."""
+    yield from (settings.config, settings.directory)
+    for module in settings.handlers:
+        if (found := sys.modules.get(module)) is not None and found.__file__:
+            yield Path(found.__file__)
 
 
 def _check_handlers(recurrences: Sequence[Recurrence], handlers: Mapping[str, Handler]) -> None:
@@ -227,6 +244,8 @@ def _print(
         ("handlers", ", ".join(report["handlers"]) or "none: messages will be parked"),
     ]
     rows += [("pings", report["pings"])] if report["pings"] else []
+    rows += [("data", report["data"])] if report["data"] else []
+    rows += [("owner", f"{path}: {owner}") for path, owner in report["owners"].items()]
     loose = report["group_writable"]
     rows += [("group-writable", f"{path}: members of its group decide which code runs") for path in loose]
     commands = report["commands"]

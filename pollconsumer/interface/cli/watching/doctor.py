@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import click
 
+from pollconsumer.core.health.facts import Finding
 from pollconsumer.core.health.findings import findings_of
 from pollconsumer.interface.cli.group import current_settings
 from pollconsumer.interface.cli.opened import opened
 from pollconsumer.interface.cli.output import print_json, print_lines
 from pollconsumer.interface.logs import write_line
 from pollconsumer.interface.settings.expected import expected_of
+from pollconsumer.interface.settings.model import Settings
+from pollconsumer.interface.settings.owners import REMEDY, another_store
 from pollconsumer.runtime.store_opener import EMBEDDED
 from pollconsumer.store.reading.examining import Examiner
+
+
+def _of_owner(settings: Settings) -> Iterator[Finding]:
+    """A configuration that leads each user to a store of their own."""
+    if found := another_store(settings):
+        yield Finding("owner", None, f"configuration belongs to {found[0]}, the store to this user", found[1], REMEDY)
 
 
 @click.command()
@@ -25,7 +36,7 @@ def doctor(quiet: bool, as_json: bool) -> int:
     settings = current_settings()
     examiner = opened(Examiner, warn=lambda _: None)  # what it finds itself
     facts = examiner.facts(expected_of(settings), settings.data_directory() if settings.store == EMBEDDED else None)
-    found = findings_of(facts)
+    found = [*_of_owner(settings), *findings_of(facts)]
     if as_json:
         if found or not quiet:
             findings = [finding._asdict() for finding in found]
