@@ -24,12 +24,12 @@ from typing import TYPE_CHECKING
 
 from pollconsumer.store.connecting.patience import Budget
 from tests.conftest import real_server
+from tests.dashboard.chromium import FLAGS
 from tests.dashboard.scenes import SCENES, Scene
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-FLAGS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--allow-file-access-from-files")
 SIZES = {"light": "1280,1900", "dark": "1280,1900", "narrow": "400,3200"}
 MOST_TO_FIRST_BYTE = 1.0
 """Seconds, on a busy machine."""

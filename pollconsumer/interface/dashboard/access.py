@@ -39,8 +39,8 @@ class Access:
         """Of a request whose cookie is known."""
         if self.form is None or not _equal(form, self.form):
             return False
-        if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
-            return False
+        if (site := headers.get("sec-fetch-site")) is not None:
+            return site in ("same-origin", "none")  # where a proxy changes Host or Referrer-Policy, Origin says less
         origin = headers.get("origin")
         return origin is None or urlsplit(origin).netloc == headers.get("host")
 

@@ -17,7 +17,7 @@ class Acting:
         self._inspector = Inspector(wire, namespace)
         self._interventions = Interventions(wire, namespace)
         self._recurrences = Recurrences(wire, namespace)
-        self._actions: dict[str, Callable[[Mapping[str, str]], object]] = {
+        self.actions: dict[str, Callable[[Mapping[str, str]], object]] = {
             "redrive": self._redrive,
             "cancel": lambda form: self._interventions.cancel(_queue(form), _value(form, "id")),
             "pause": lambda form: self._interventions.pause(self._known(form), paused=True),
@@ -28,9 +28,9 @@ class Acting:
     def act(self, form: Mapping[str, str]) -> None:
         """Do ``what`` of the form. BadData if it cannot be done, NotFound if there is no such message, queue,
         recurrence or action."""
-        action = self._actions.get(_value(form, "what"))
+        action = self.actions.get(_value(form, "what"))
         if action is None:
-            raise NotFound("no such action", form["what"], f"there are: {', '.join(self._actions)}")
+            raise NotFound("no such action", form["what"], f"there are: {', '.join(self.actions)}")
         action(form)
 
     def _redrive(self, form: Mapping[str, str]) -> None:

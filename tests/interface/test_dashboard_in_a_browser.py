@@ -1,0 +1,129 @@
+"""Every button of the dashboard, clicked in headless Chromium, where Debian's is installed."""
+
+from __future__ import annotations
+
+import sys
+from html import escape
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pollconsumer.interface.dashboard.acting import Acting
+from tests.conftest import NAMESPACE
+from tests.dashboard.chromium import MISSING, Chromium
+from tests.dashboard.scenes import Scene, bad_hour
+from tests.interface.pages import reading
+from tests.store.acting import HOUR, QUEUE, message
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pollconsumer.store.connecting.wire import Wire
+    from tests.site import Site
+    from tests.store.servers import Server
+
+pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"not installed: {MISSING}")
+
+PAGES = (
+    "",
+    "queue?name=mail",
+    "queue?name=mail&state=dead",
+    "message?queue=mail&id=dead-1",
+    "message?queue=mail&id=scheduled",
+    "handler?name=mail.send",
+    "recurrence?name=check",
+)
+BUTTONS = "form[action=act] button"
+WHAT = "return Array.from(document.querySelectorAll('form[action=act]'), each => each.elements.what.value)"
+VALUES = "return Array.from(document.querySelectorAll('form[action=act] input'), each => [each.name, each.value])"
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Chromium]:
+    with Chromium() as chromium:
+        yield chromium
+
+
+@pytest.fixture
+def wire(valkey: Server) -> Wire:
+    return valkey.wire()
+
+
+@pytest.fixture
+def address(valkey: Server, wire: Wire, site: Site) -> Iterator[str]:
+    """Of a dashboard with actions, its token included."""
+    bad_hour(Scene(wire, NAMESPACE, share=0.02))
+    command = [sys.executable, "-m", "pollconsumer", "--store", valkey.url, "--namespace", NAMESPACE, "dashboard"]
+    process = site.start_program([*command, "--port", "0", "--allow-actions"])
+    assert process.stdout is not None
+    yield process.stdout.readline().strip()
+    process.terminate()
+    process.communicate(timeout=90)
+
+
+def clicked(chromium: Chromium, what: str) -> None:
+    """Click the first button that does this, behind the question whether it is meant."""
+    for summary in chromium.all("details.ask:not([open]) > summary"):
+        chromium.click(summary)
+    chromium.click(chromium.all(BUTTONS)[chromium.run(WHAT).index(what)])
+
+
+def test_every_button_does_what_it_says(chromium: Chromium, wire: Wire, address: str) -> None:
+    Scene(wire, NAMESPACE).store.enqueue([message("scheduled", delay=HOUR)])
+    chromium.open(address)
+    bare = chromium.address
+    assert bare == address.partition("?")[0]
+    done = set()
+    for page in PAGES:
+        clicked_here: set[str] = set()
+        while True:
+            chromium.open(bare + page)
+            left = [what for what in chromium.run(WHAT) if what not in clicked_here]
+            if not left:
+                break
+            clicked(chromium, left[0])
+            assert "Back to the overview" not in chromium.text, f"{left[0]} of {page}: {chromium.text}"
+            clicked_here.add(left[0])
+        done |= clicked_here
+    assert done == Acting(wire, NAMESPACE).actions.keys()
+    found = reading(wire)
+    assert found.message("dead-1", QUEUE).message.generation == 1
+    assert found.message("scheduled", QUEUE).message.state == "cancelled"
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_the_page_of_another_server_cannot_press_a_button(
+    host: str, chromium: Chromium, wire: Wire, address: str
+) -> None:
+    """It knows the form's secret, even; on 127.0.0.1, the browser sends it our cookie."""
+    chromium.open(address)
+    bare = chromium.address
+    chromium.open(f"{bare}message?queue=mail&id=dead-1")
+    values = chromium.run(VALUES)
+    inputs = "".join(f'<input name="{name}" value="{escape(value)}">' for name, value in values)
+    form = f'<form method="post" action="{bare}act">{inputs}<button>Win</button></form>'
+
+    class Evil(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Type", "text/html")
+            self.end_headers()
+            self.wfile.write(form.encode())
+
+        def log_message(self, *_: object) -> None:
+            """Nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Evil)
+    thread = Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        chromium.open(f"http://{host}:{server.server_port}/")
+        chromium.click(chromium.all("button")[0])
+        assert "Not yours to see" in chromium.text if host == "localhost" else "Refused" in chromium.text
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+    assert reading(wire).message("dead-1", QUEUE).message.state == "dead"
