@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.error import HTTPError
 from urllib.request import ProxyHandler, Request, build_opener
 
+from tests.site import wait_until
+
 if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
@@ -78,8 +80,20 @@ class Chromium:
         return [each[_ELEMENT] for each in found]
 
     def click(self, element: str) -> None:
-        """As a person does: an element that is not seen, or covered, is an error. A page that it opens is loaded."""
+        """As a person does: an element that is not seen, or covered, is an error."""
         self._post(f"element/{element}/click", {})
+
+    def follow(self, element: str) -> None:
+        """Click it, and wait for the page that it opens."""
+        self.run("window.isLeft = true")
+        self.click(element)
+        wait_until(self._has_another_page, "another page")
+
+    def _has_another_page(self) -> bool:
+        try:
+            return bool(self.run("return !window.isLeft && document.readyState == 'complete'"))
+        except AssertionError:  # it is being replaced
+            return False
 
     def run(self, script: str, *arguments: Any) -> Any:
         return self._post("execute/sync", {"script": script, "args": arguments})

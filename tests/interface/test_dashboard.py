@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from contextlib import nullcontext
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pollconsumer.core.message import encode_payload
 from pollconsumer.core.recurrence import Recurrence
+from pollconsumer.interface.dashboard.acting import SWEEP_WITHIN, Acting
 from pollconsumer.interface.dashboard.guard import HEADERS
 from pollconsumer.store.connecting.server_wire import ServerWire
 from pollconsumer.store.connecting.wire import Wire
+from pollconsumer.store.interventions import Interventions
+from pollconsumer.store.reading.letters import Letters, Sweep, Wanted, mark_of
 from pollconsumer.store.recurring import Recurring
 from pollconsumer.store.redis_store import RedisStore
 from tests.conftest import NAMESPACE
 from tests.dashboard.scenes import Scene, bad_hour, usual
 from tests.interface.pages import HOST, TOKEN, Document, admitted, browser, reading, seen
+from tests.site import wait_until
 from tests.store.acting import HOUR, QUEUE, Launch, die, finish, message
-from tests.store.servers import Impatient
+from tests.store.servers import Impatient, server_ms
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,7 +50,7 @@ def scene(wire: Wire) -> Scene:
 def crawled(client: TestClient) -> dict[str, Document]:
     """Pages to which links lead, from the first one on, as many of each kind as show that they do."""
     found: dict[str, Document] = {}
-    ahead, left = ["./"], Counter({"./": 1} | dict.fromkeys(("queue", "message", "handler", "recurrence"), 12))
+    ahead, left = ["./"], Counter({"./": 1} | dict.fromkeys(("queue", "message", "handler", "recurrence", "dead"), 12))
     while ahead:
         address = ahead.pop(0)
         kind = address.partition("?")[0]
@@ -80,7 +86,7 @@ def test_what_is_wrong_stands_first(scene: Scene, wire: Wire) -> None:
     assert text.index("launches of the consumer died") < text.index("Launches of the last hour")
     assert "4 died" in text
     assert "paused" in text
-    assert "The last 10 of 25." in text
+    assert "25 dead letters; all of them were looked at." in text
 
 
 def test_every_link_leads_to_a_page(scene: Scene, wire: Wire) -> None:
@@ -95,6 +101,12 @@ def test_an_empty_store_has_a_page_that_says_what_to_do(wire: Wire) -> None:
     text = seen(browser(wire), "/").text
     assert "pollconsumer init" in text
     assert "pollconsumer enqueue HANDLER" in text
+
+
+def test_a_link_to_a_handler_that_has_not_run_leads_to_a_page(scene: Scene, wire: Wire) -> None:
+    RedisStore(wire, NAMESPACE).enqueue([message("a")])
+    scene.recurrences("mail", nightly={"handler": "never.run", "every": 86400.0})
+    assert "None of its messages" in crawled(browser(wire))["handler?name=never.run"].text
 
 
 def attack(wire: Wire) -> None:
@@ -117,7 +129,8 @@ def test_text_of_others_is_shown_and_does_nothing(wire: Wire) -> None:
     attack(wire)
     client = browser(wire)
     pages = crawled(client)
-    assert {address.partition("?")[0] for address in pages} == {"./", "queue", "message", "handler", "recurrence"}
+    kinds = {address.partition("?")[0] for address in pages}
+    assert kinds == {"./", "queue", "message", "handler", "recurrence", "dead"}
     for page in pages.values():
         for tag, attributes in page.elements:
             assert tag not in ("script", "iframe", "object", "base", "style")
@@ -195,7 +208,9 @@ def test_a_page_reads_no_more_of_many_messages_than_of_some(valkey: Server, wire
         ("/queue?name=mail&state=lost", 404, "no such state"),
         ("/queue?name=mail&skip=-5", 200, "a"),
         ("/queue?name=mail&skip=99999999999999999999", 200, "a"),
-        ("/handler?name=nobody", 404, "no message of handler"),
+        ("/handler?name=nobody", 200, "None of its messages is among them"),
+        ("/dead?queue=nowhere", 404, "no such queue"),
+        ("/dead?error=nothing", 200, "no such one"),
         ("/recurrence?name=nobody", 404, "no such recurrence"),
         ("/../../etc/passwd", 404, "there is no such page"),
         ("/templates/front.html", 404, "there is no such page"),
@@ -284,6 +299,7 @@ def test_every_form_of_the_pages_can_be_sent(scene: Scene, wire: Wire) -> None:
         "./",
         "message?queue=mail&id=dead-1",
         "message?queue=mail&id=scheduled",
+        "dead?queue=mail",
         "queue?name=mail",
         "recurrence?name=check",
     ]
@@ -295,7 +311,7 @@ def test_every_form_of_the_pages_can_be_sent(scene: Scene, wire: Wire) -> None:
                 assert answer.status_code == 303, Document(answer.text).text
                 seen(client, answer.headers["location"])
                 done.add(what)
-    assert done == {"redrive", "cancel", "pause", "resume", "trigger"}
+    assert done == Acting(wire, NAMESPACE).actions.keys()
 
 
 def form_of(client: TestClient, address: str, what: str) -> dict[str, str]:
@@ -325,6 +341,98 @@ def test_an_action_does_what_the_command_does(wire: Wire) -> None:
     assert not found.front().overview.queues[0].paused
     send("recurrence?name=tick", "trigger")
     assert found.front().overview.queues[0].ready == 2
+
+
+def letters(wire: Wire, *, mail: int, reports: int = 0) -> None:
+    """Dead letters of two queues and two handlers, with three errors; one keeps its unique key from another."""
+    store = RedisStore(wire, NAMESPACE)
+    for queue, total in (("mail", mail), ("reports", reports)):
+        for first in range(0, total, 100):
+            part = range(first, min(total, first + 100))
+            store.enqueue([message(f"{queue}-{n}", queue=queue, handler=f"handler{n % 2}") for n in part])
+            launch = Launch(store, queue=queue)
+            launch.settle(
+                *(die(each, f"Error{n % 3}") for n, each in zip(part, launch.reserve(len(part)), strict=True))
+            )
+
+
+@pytest.mark.parametrize(
+    ("page", "done", "left"),
+    [
+        ("dead", 900, 0),
+        ("dead?queue=mail", 600, 300),
+        ("dead?handler=handler1", 450, 450),
+        ("dead?queue=mail&handler=handler0", 300, 600),
+        (f"dead?error={mark_of('Error2')}", 300, 600),
+        ("./", 150, 750),  # of a handler with the same error
+    ],
+)
+@pytest.mark.parametrize("what", ["redrive_all", "purge_all"])
+def test_all_dead_letters_of_a_queue_a_handler_or_an_error_are_redriven_or_purged(
+    page: str, done: int, left: int, what: str, wire: Wire
+) -> None:
+    letters(wire, mail=600, reports=300)
+    client = admitted(wire)
+    form = form_of(client, page, "redrive_all") | {"what": what}
+    answer = client.post("/act", data=form)
+    assert answer.status_code == 303
+    shown = seen(client, answer.headers["location"])
+    assert f"{done} dead letters {'redriven' if what == 'redrive_all' else 'purged'}." in shown.text
+    assert "dead letters redriven." not in seen(client, answer.headers["location"]).text  # said once
+    counts = reading(wire).front().overview.queues
+    assert sum(queue.dead for queue in counts) == left
+    assert sum(queue.ready for queue in counts) == (done if what == "redrive_all" else 0)
+
+
+def test_equal_errors_are_one_line_of_the_last_that_were_looked_at(wire: Wire) -> None:
+    letters(wire, mail=700)
+    page = reading(wire).dead(Wanted())
+    assert [(each.last.handler, each.last.error) for each in page.groups[:2]] == [
+        ("handler1", "Error0"),
+        ("handler0", "Error2"),
+    ]
+    assert sum(each.number for each in page.groups) == 500
+    text = seen(browser(wire), "/dead").text
+    assert "700; errors of the last 500 were looked at." in text
+
+
+def test_what_cannot_be_redriven_is_said_and_does_not_hold_up_the_rest(wire: Wire) -> None:
+    letters(wire, mail=450)
+    keys = RedisStore(wire, NAMESPACE).keys
+    wire.command("HDEL", keys.queue("mail", "records"), *(f"mail-{n}" for n in range(0, 450, 3)))
+    client = admitted(wire)
+    answer = client.post("/act", data=form_of(client, "dead", "redrive_all"))
+    assert "300 dead letters redriven, 150 left: no record" in seen(client, answer.headers["location"]).text
+
+
+def test_letters_that_die_again_meanwhile_are_not_redriven_for_ever(wire: Wire) -> None:
+    letters(wire, mail=450)
+    store = RedisStore(wire, NAMESPACE)
+    interventions, again = Interventions(wire, NAMESPACE), Launch(store)
+
+    def redrive(queue: str, ids: list[str]) -> list[str]:
+        done = interventions.redrive(queue, ids)
+        wait_until(lambda: server_ms(wire) > sweep_began, "a later instant")
+        again.settle(*(die(each, "again") for each in again.reserve(len(done))))
+        return done
+
+    sweep, sweep_began = Sweep(Letters(wire, NAMESPACE), Wanted(), redrive), server_ms(wire)
+    steps = 1
+    while sweep.step():
+        steps += 1
+    assert (sweep.done, sweep.left, steps) == (450, 0, 5)
+
+
+def test_an_action_on_many_ends_in_time_and_says_that_there_are_more(wire: Wire) -> None:
+    letters(wire, mail=900)
+    acting = Acting(wire, NAMESPACE, clock=lambda: next(clock))
+    clock = count(0.0, SWEEP_WITHIN / 4)
+    said = acting.act({"what": "purge_all"}, nullcontext())
+    assert said == "300 dead letters purged; that took 20 s: press the button again for the rest"
+    assert (
+        acting.act({"what": "purge_all"}, nullcontext())
+        == "300 dead letters purged; that took 20 s: press the button again for the rest"
+    )
 
 
 @pytest.mark.parametrize(
@@ -374,6 +482,7 @@ def test_a_form_of_the_page_is_taken(headers: dict[str, str], wire: Wire) -> Non
         ({"what": "pause", "queue": "no name"}, 409),
         ({"what": "trigger", "name": "nobody"}, 404),
         ({"what": "purge", "queue": QUEUE}, 404),
+        ({"what": "purge_all", "queue": "nowhere"}, 404),
         ({}, 409),
     ],
 )

@@ -48,7 +48,7 @@ def _pages(reading: Reading) -> Iterator[tuple[str, str]]:
 
 def _of_parts(reading: Reading, front: Front) -> dict[str, Make]:
     planned: dict[str, Make] = {}
-    shown: list[Message] = [*front.in_flight, *front.dead, *front.schedule]
+    shown: list[Message] = [*front.in_flight, *front.schedule]
     for counts in front.overview.queues[:QUEUES]:
         for state in State:
             if state is State.READY or getattr(counts, state):

@@ -31,6 +31,10 @@ class Served:
     def handler(self, name: str) -> str | None:
         return _query("handler", name=name)
 
+    def dead(self, queue: str | None = None, handler: str | None = None, error: str | None = None) -> str | None:
+        given = {"queue": queue, "handler": handler, "error": error}
+        return _query("dead", **{name: value for name, value in given.items() if value is not None})
+
     def recurrence(self, name: str) -> str | None:
         return _query("recurrence", name=name)
 
@@ -51,6 +55,9 @@ class Filed:
 
     def handler(self, name: str) -> str | None:
         return self._known(of_handler(name))
+
+    def dead(self, queue: str | None = None, handler: str | None = None, error: str | None = None) -> None:
+        """No file: what one selects, one may want to act on."""
 
     def recurrence(self, name: str) -> str | None:
         return self._known(of_recurrence(name))

@@ -20,7 +20,9 @@ from pollconsumer.interface.dashboard.launches_drawn import drawn
 from pollconsumer.interface.dashboard.reading import (
     LOOKED_THROUGH,
     PAGE,
+    SHOWN,
     Front,
+    OfDead,
     OfHandler,
     OfMessage,
     OfQueue,
@@ -41,6 +43,7 @@ class Links(Protocol):
     def message(self, queue: str, message_id: str) -> str | None: ...
     def queue(self, name: str, state: State = State.READY, skip: int = 0) -> str | None: ...
     def handler(self, name: str) -> str | None: ...
+    def dead(self, queue: str | None = None, handler: str | None = None, error: str | None = None) -> str | None: ...
     def recurrence(self, name: str) -> str | None: ...
 
 
@@ -61,14 +64,21 @@ class Pages:
         environment.globals |= {"namespace": namespace, "links": links, "token": token, "State": State}
         self._environment = environment
 
-    def front(self, front: Front, *, served: bool, refresh: int | None = None) -> str:
-        """``served``: a link reads it again. ``refresh``: seconds after which a browser does."""
+    def front(self, front: Front, *, served: bool, refresh: int | None = None, done: str | None = None) -> str:
+        """``served``: a link reads it again. ``refresh``: seconds after which a browser does. ``done``: what the
+        action that led here has done."""
         pictures = drawn(front.launches, front.now)
         charts = of_completions([*front.completions.values()], front.now)
-        return self._render("front.html", front, pictures=pictures, charts=charts, served=served, refresh=refresh)
+        more = {"pictures": pictures, "charts": charts, "served": served, "refresh": refresh, "shown": SHOWN}
+        return self._render("front.html", front, done=done, **more)
 
-    def message(self, page: OfMessage) -> str:
-        return self._render("message.html", page)
+    def message(self, page: OfMessage, done: str | None = None) -> str:
+        return self._render("message.html", page, done=done)
+
+    def dead(self, page: OfDead, done: str | None = None) -> str:
+        count = sum(group.number for group in page.groups)
+        error = page.groups[0].last.error if page.wanted.error and page.groups else None
+        return self._render("dead.html", page, done=done, count=count, error=error)
 
     def queue(self, page: OfQueue) -> str:
         return self._render("queue.html", page, charts=of_completions([page.completions], page.now), size=PAGE)
@@ -83,10 +93,10 @@ class Pages:
         return self._render("recurrence.html", page)
 
     def problem(self, title: str, error: PollConsumerError | str) -> str:
-        return self._environment.get_template("problem.html").render(now=None, title=title, error=str(error))
+        return self._environment.get_template("problem.html").render(now=None, done=None, title=title, error=str(error))
 
-    def _render(self, template: str, page: Any, **more: Any) -> str:
-        return self._environment.get_template(template).render(**page._asdict(), **more)
+    def _render(self, template: str, page: Any, done: str | None = None, **more: Any) -> str:
+        return self._environment.get_template(template).render(**page._asdict(), done=done, **more)
 
 
 _SHARES = {"half of them": 0.5, "nine of ten": 0.9, "99 of 100": 0.99}

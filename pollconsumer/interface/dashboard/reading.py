@@ -7,7 +7,6 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pollconsumer.core.errors import NotFound
 from pollconsumer.core.health.facts import Expected, Finding
 from pollconsumer.core.health.findings import findings_of
 from pollconsumer.core.histogram import Histogram
@@ -16,9 +15,11 @@ from pollconsumer.interface.settings.expected import expected_of
 from pollconsumer.interface.settings.model import Settings
 from pollconsumer.runtime.store_opener import EMBEDDED
 from pollconsumer.store.connecting.wire import Wire
+from pollconsumer.store.id_text import id_bytes
 from pollconsumer.store.reading.examining import Examiner
 from pollconsumer.store.reading.excerpts import Completions, Excerpts
 from pollconsumer.store.reading.inspector import Inspector, Overview, QueueCounts
+from pollconsumer.store.reading.letters import Group, Letter, Letters, Wanted, groups_of
 from pollconsumer.store.reading.messages import Message
 from pollconsumer.store.recurrences import Occurred, Recurrences
 from pollconsumer.store.standing import RecurrenceStatus
@@ -31,10 +32,24 @@ PAGE = 50
 """Messages on a page of their own."""
 LOOKED_THROUGH = 200
 """Messages of each state and queue in which a handler's are looked for."""
+LETTERS = 500
+"""Dead letters whose errors are looked at."""
 RECURRENCES = 200
 QUEUES_SAMPLED = 20
 INSTANTS, OCCURRENCES = 5, 20
 """Of a recurrence: those ahead, and those behind."""
+
+
+class OfDead(NamedTuple):
+    """Dead letters. ``all``: how many the queues have; those ``wanted`` among the last ``looked_at`` of them, by
+    handler and error; ``messages``: the last of these."""
+
+    now: int
+    wanted: Wanted
+    all: int
+    looked_at: int
+    groups: Sequence[Group]
+    messages: Sequence[Message] = ()
 
 
 class Front(NamedTuple):
@@ -48,7 +63,7 @@ class Front(NamedTuple):
     launches: Sequence[Mapping[str, Any]]
     completions: Mapping[str, Completions]
     in_flight: Sequence[Message]
-    dead: Sequence[Message]
+    dead: OfDead
     schedule: Sequence[Message]
     recurrences: Sequence[RecurrenceStatus]
     handlers: Mapping[str, Histogram]
@@ -100,6 +115,7 @@ class Reading:
         self._expected, self._data = expected, data
         self._inspector, self._excerpts = Inspector(wire, namespace), Excerpts(wire, namespace)
         self._examiner, self._recurring = Examiner(wire, namespace), Recurrences(wire, namespace)
+        self._letters = Letters(wire, namespace)
 
     def front(self) -> Front:
         facts = self._examiner.facts(self._expected, self._data)
@@ -114,7 +130,7 @@ class Reading:
             launches=[each for each in facts.launches if each.get("started_ms", 0) > since],
             completions={queue.name: self._excerpts.completions(queue.name, since) for queue in busiest},
             in_flight=self._excerpts.messages(State.RESERVED, SHOWN),
-            dead=self._excerpts.messages(State.DEAD, SHOWN),
+            dead=self._letters_wanted(Wanted(), facts.now)[0],
             schedule=self._excerpts.messages(State.SCHEDULED, SHOWN),
             recurrences=self.recurrences(),
             handlers=self._excerpts.durations(),
@@ -139,13 +155,27 @@ class Reading:
         completions = self._excerpts.completions(name, now - HOUR)
         return OfQueue(now, counts, completions, state, messages[:PAGE], skip, len(messages) > PAGE)
 
+    def dead(self, wanted: Wanted) -> OfDead:
+        """NotFound for the queue."""
+        if wanted.queue is not None:
+            self._inspector.counts(wanted.queue)
+        page, letters = self._letters_wanted(wanted, self._inspector.now())
+        ids: dict[str, list[bytes]] = {}
+        for letter in letters[:PAGE]:
+            ids.setdefault(letter.queue, []).append(id_bytes(letter.id))
+        found = {(each.queue, each.id): each for name in ids for each in self._inspector.those(name, ids[name])}
+        listed = [found.get((letter.queue, letter.id)) for letter in letters[:PAGE]]
+        return page._replace(messages=[each for each in listed if each is not None and each.state is State.DEAD])
+
+    def _letters_wanted(self, wanted: Wanted, now: int) -> tuple[OfDead, list[Letter]]:
+        count = self._letters.count(self._letters.queues(wanted))
+        letters = self._letters.last(wanted, LETTERS)
+        return OfDead(now, wanted, count, min(count, LETTERS), groups_of(letters)), letters
+
     def handler(self, name: str) -> OfHandler:
-        """NotFound if nothing is known of it."""
-        durations = self._excerpts.durations().get(name)
+        """Also of one of which nothing is known: a page about a message far behind may link to it."""
         messages = {state: self._looked_through(state, name) for state in State}
-        if durations is None and not any(messages.values()):
-            raise NotFound("no message of handler", name, "see the handlers on the first page")
-        return OfHandler(self._inspector.now(), name, durations, messages)
+        return OfHandler(self._inspector.now(), name, self._excerpts.durations().get(name), messages)
 
     def _looked_through(self, state: State, handler: str) -> list[Message]:
         found = self._excerpts.messages(state, LOOKED_THROUGH)

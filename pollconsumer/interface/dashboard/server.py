@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from secrets import token_hex
 from threading import Lock
 from urllib.parse import parse_qs
 
@@ -21,9 +22,12 @@ from pollconsumer.interface.dashboard.acting import Acting
 from pollconsumer.interface.dashboard.guard import App, Guard
 from pollconsumer.interface.dashboard.pages import Pages, static_file
 from pollconsumer.interface.dashboard.reading import Reading
+from pollconsumer.store.reading.letters import Wanted
 
 LONGEST_FORM = 8192
 """Bytes."""
+MOST_DONE = 32
+"""Actions of which a page is still to say what they have done."""
 STATUS: dict[type[PollConsumerError], tuple[int, str]] = {
     NotFound: (404, "Not found"),
     UsageError: (400, "Which one?"),
@@ -40,11 +44,13 @@ class Dashboard:
         self._pages = Pages(reading.namespace, links.Served(), access.form)
         self._cookie = f"pollconsumer-{port}"
         self._one_at_a_time = Lock()  # requests share a connection to the store
+        self._done: dict[str, str] = {}
         get = {
             "/": self._front,
             "/message": self._message,
             "/queue": self._queue,
             "/handler": self._handler,
+            "/dead": self._dead,
             "/recurrence": self._recurrence,
         }
         routes = [Route(path, self._answering(page)) for path, page in get.items()]
@@ -59,15 +65,18 @@ class Dashboard:
         def answer(request: Request) -> Response:
             if self._access.admits(request.query_params.get("token", "")):
                 return self._welcome()
-            return self._refused(request) or self._told(lambda: HTMLResponse(page(request)))
+            return self._refused(request) or self._told(lambda: self._shown(page, request))
 
         return answer
+
+    def _shown(self, page: Callable[[Request], str], request: Request) -> Response:
+        with self._one_at_a_time:
+            return HTMLResponse(page(request))
 
     def _told(self, answer: Callable[[], Response]) -> Response:
         """``answer``, or the page about what is wrong."""
         try:
-            with self._one_at_a_time:
-                return answer()
+            return answer()
         except PollConsumerError as error:
             known = (STATUS[kind] for kind in type(error).__mro__ if kind in STATUS)
             status, title = next(known, (500, "The store cannot be read"))
@@ -88,11 +97,13 @@ class Dashboard:
     def _front(self, request: Request) -> str:
         refresh = request.query_params.get("refresh", "")
         seconds = int(refresh) if refresh.isascii() and refresh.isdigit() and len(refresh) < 5 else 0
-        return self._pages.front(self._reading.front(), served=True, refresh=max(2, seconds) if seconds else None)
+        refresh_after = max(2, seconds) if seconds else None
+        return self._pages.front(self._reading.front(), served=True, refresh=refresh_after, done=self._told_of(request))
 
     def _message(self, request: Request) -> str:
         queue = request.query_params.get("queue") or None
-        return self._pages.message(self._reading.message(_named(request, "id"), queue and check_queue(queue)))
+        found = self._reading.message(_named(request, "id"), queue and check_queue(queue))
+        return self._pages.message(found, done=self._told_of(request))
 
     def _queue(self, request: Request) -> str:
         state = request.query_params.get("state", State.READY.value)
@@ -108,6 +119,14 @@ class Dashboard:
     def _recurrence(self, request: Request) -> str:
         return self._pages.recurrence(self._reading.recurrence(_named(request, "name")))
 
+    def _dead(self, request: Request) -> str:
+        given = (request.query_params.get(name) or None for name in Wanted._fields)
+        return self._pages.dead(self._reading.dead(Wanted(*given)), done=self._told_of(request))
+
+    def _told_of(self, request: Request) -> str | None:
+        """What the action before this page has done, once."""
+        return self._done.pop(request.query_params.get("done", ""), None)
+
     async def _act(self, request: Request) -> Response:
         if (refused := self._refused(request)) is not None:
             return refused
@@ -118,12 +137,15 @@ class Dashboard:
         return await run_in_threadpool(self._told, lambda: RedirectResponse(self._acted(form), 303))
 
     def _acted(self, form: dict[str, str]) -> str:
-        """Does it. Returns the address of the page about it."""
-        self._acting.act(form)
-        served = links.Served()
+        """Does it. Returns the address of the page about it, which says what was done."""
+        said, served, address = self._acting.act(form, self._one_at_a_time), links.Served(), "./?"
         if "id" in form and "queue" in form:
-            return served.message(form["queue"], form["id"]) or "./"
-        return "./"
+            address = f"{served.message(form['queue'], form['id']) or './?'}&"
+        elif form["what"].endswith("_all"):
+            address = f"{served.dead(*map(form.get, Wanted._fields))}&"
+        mark = token_hex(8)
+        self._done = dict([*self._done.items(), (mark, said)][-MOST_DONE:])
+        return f"{address}done={mark}"
 
     async def _unknown(self, request: Request, _: Exception) -> Response:
         return self._refused(request) or HTMLResponse(self._pages.problem("Not found", "there is no such page"), 404)
