@@ -15,6 +15,7 @@ from pollconsumer.interface.dashboard.server import Dashboard
 from tests.conftest import NAMESPACE
 
 if TYPE_CHECKING:
+    from pollconsumer.interface.dashboard.guard import App
     from pollconsumer.store.connecting.wire import Wire
 
 VOID = {"meta", "link", "input", "br", "img"}
@@ -75,11 +76,15 @@ def reading(wire: Wire) -> Reading:
     return Reading(wire, NAMESPACE, Expected(), None)
 
 
+def application(wire: Wire, *, token: str | None = None, acts: bool = False) -> App:
+    acting = Acting(wire, NAMESPACE)
+    return Dashboard(reading(wire), acting, Access(token, acts=acts), host="127.0.0.1", port=8080).app
+
+
 def browser(wire: Wire, *, token: str | None = None, acts: bool = False) -> TestClient:
     """One that has opened no page yet."""
-    acting = Acting(wire, NAMESPACE)
-    made = Dashboard(reading(wire), acting, Access(token, acts=acts), host="127.0.0.1", port=8080)
-    return TestClient(made.app, base_url=f"http://{HOST}", follow_redirects=False)
+    app = application(wire, token=token, acts=acts)
+    return TestClient(app, base_url=f"http://{HOST}", follow_redirects=False)
 
 
 def admitted(wire: Wire) -> TestClient:

@@ -2,17 +2,45 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from socket import AF_INET, AF_INET6
+from io import BufferedReader, RawIOBase
+from socket import AF_INET, AF_INET6, SHUT_RDWR, socket
 from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
 
 from pollconsumer.core.errors import CannotCreate, PermissionDenied, PollConsumerError
 from pollconsumer.interface.metrics.exposition import CONTENT_TYPE
 
 PATHS = ("/", "/metrics")
-PATIENCE = 10.0
-"""Seconds for a client to send its request."""
+PATIENCE, MOST_CONNECTIONS = 10.0, 64
+"""Seconds for a client to send its request, from the connection to the last byte, and as many to take each part of the
+answer. Of more connections the oldest is cut, so that silent ones shut nobody out."""
+
+
+class Request(RawIOBase):
+    """What a client sends in PATIENCE seconds."""
+
+    def __init__(self, connection: socket) -> None:
+        self._connection, self._ends = connection, time.monotonic() + PATIENCE
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: WriteableBuffer) -> int:
+        left = self._ends - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        self._connection.settimeout(left)
+        try:
+            return self._connection.recv_into(buffer)
+        finally:
+            self._connection.settimeout(PATIENCE)
 
 
 def server_of(host: str, port: int, collect: Callable[[], str]) -> ThreadingHTTPServer:
@@ -23,6 +51,11 @@ def server_of(host: str, port: int, collect: Callable[[], str]) -> ThreadingHTTP
     class Page(BaseHTTPRequestHandler):
         timeout = PATIENCE
         server_version, sys_version = "pollconsumer", ""
+
+        def setup(self) -> None:
+            super().setup()
+            self.rfile.close()
+            self.rfile = BufferedReader(Request(self.connection))
 
         def do_GET(self) -> None:
             if self.path.partition("?")[0] not in PATHS:
@@ -50,6 +83,20 @@ def server_of(host: str, port: int, collect: Callable[[], str]) -> ThreadingHTTP
     class Server(ThreadingHTTPServer):
         address_family = AF_INET6 if ":" in host else AF_INET
         daemon_threads = True
+        held: dict[socket, None] = {}  # noqa: RUF012  of the one server
+
+        def process_request(self, request: Any, client_address: Any) -> None:
+            self.held[request] = None
+            if len(self.held) > MOST_CONNECTIONS:
+                oldest = next(iter(self.held))
+                with suppress(OSError, KeyError):
+                    oldest.shutdown(SHUT_RDWR)
+                    del self.held[oldest]
+            super().process_request(request, client_address)
+
+        def shutdown_request(self, request: Any) -> None:
+            self.held.pop(request, None)
+            super().shutdown_request(request)
 
         def handle_error(self, request: object, client_address: object) -> None:
             """Nothing: a client went away."""
