@@ -8,6 +8,7 @@ import pytest
 
 from pollconsumer.core.choices import Dialect
 from pollconsumer.core.events import LaunchEnded
+from pollconsumer.core.notation.addresses import check_address
 from pollconsumer.core.pings import Ping, dialect_of, ending_of, first, last
 
 RUN = "0e0dd2a3-8d29-4a0b-a8b5-93c4e2a1ab11"
@@ -74,3 +75,26 @@ def test_any_url_gets_a_request_at_the_start_and_one_with_the_line_at_the_end() 
     url = "https://example.org/push/KEY?a=b"
     assert first(url, Dialect.PLAIN, RUN) == Ping(url)
     assert last(url, Dialect.PLAIN, RUN, ending_of(END, 0)) == Ping(url, LINE.encode())
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://[::1",
+        "http://h:abc/x",
+        "https://h:99999/x",
+        "https://h:0/x",
+        "https://:80/x",
+        "ftp://h/x",
+        "https://h /x",
+        "",
+    ],
+)
+def test_an_address_that_no_monitor_can_have_is_refused_without_it(url: str) -> None:
+    with pytest.raises(ValueError, match=r"write https://HOST/…"):
+        check_address(url)
+
+
+@pytest.mark.parametrize("url", ["https://[::1]:8443/x", "http://user:word@h:80/x?a=b", "https://hc-ping.com/UUID"])
+def test_an_address_of_a_monitor_is_taken(url: str) -> None:
+    assert check_address(url) == url

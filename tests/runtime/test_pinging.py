@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import socket
 import threading
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING
 
@@ -100,6 +102,7 @@ def listening() -> Iterator[tuple[str, list[tuple[str, str, bytes]]]]:
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
             asked.append((self.command, self.path, body))
             self.send_response(int(self.path.strip("/")[:3]))
+            self.send_header("Location", "/200")
             self.send_header("Content-Length", "0")
             self.end_headers()
 
@@ -124,6 +127,45 @@ def test_requests_are_sent_over_http(listening: tuple[str, list[tuple[str, str, 
     assert delivered(Ping(f"{url}/404")) == REFUSED
     assert delivered(Ping(f"{url}/503")) == BROKEN
     assert asked == [("GET", "/200", b""), ("POST", "/204", b"line"), ("GET", "/404", b""), ("GET", "/503", b"")]
+
+
+@pytest.mark.parametrize("code", [301, 302, 303, 307, 308])
+@pytest.mark.parametrize("body", [None, b"line"])
+def test_a_redirection_is_followed_nowhere_and_said(
+    code: int, body: bytes | None, listening: tuple[str, list[tuple[str, str, bytes]]]
+) -> None:
+    url, asked = listening
+    said = f"it redirects ({code}): write the address that it leads to"
+    assert delivered(Ping(f"{url}/{code}", body)) == Failed(said, again=False)
+    assert len(asked) == 1
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+@pytest.mark.parametrize("begin", [b"", b"HTTP/1.1 200 OK\r\nX-Slow: ", b"HTTP/1.1 100 Continue\r\n\r\n"])
+def test_an_answer_that_drips_is_none_in_time(scheme: str, begin: bytes) -> None:
+    """A byte each 0.2 s, of the headers or of a handshake, until the client hangs up."""
+    gone = threading.Event()
+
+    def drip() -> None:
+        client, _ = server.accept()
+        with client, suppress(OSError):
+            client.sendall(begin)
+            while True:
+                client.send(b"\x16" if scheme == "https" else b"a")
+                client.settimeout(0.2)
+                with suppress(TimeoutError):
+                    if client.recv(65536) == b"":
+                        break
+        gone.set()
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        dripping = threading.Thread(target=drip, daemon=True)
+        dripping.start()
+        failed = delivered(Ping(f"{scheme}://127.0.0.1:{server.getsockname()[1]}/SECRET"), within=1.0)
+        assert failed is not None
+        assert failed.again
+        assert scheme == "https" or failed.reason == NO_ANSWER
+        assert gone.wait(LONG)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from urllib.parse import urlsplit
 
 ADDRESS = r"https?://[^\s/?#]+[^\s]*"
 
@@ -12,4 +13,11 @@ def check_address(url: object) -> str:
     # Compiled when one is checked: most launches, which import this, have none.
     if not isinstance(url, str) or not (url.isascii() and url.isprintable() and re.fullmatch(ADDRESS, url)):
         raise ValueError("write https://HOST/…, without spaces")
+    try:
+        parts = urlsplit(url)
+        known = bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        known = False
+    if not known:
+        raise ValueError("its host or port is none: write https://HOST/… or https://HOST:PORT/…")
     return url

@@ -5,13 +5,18 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from queue import SimpleQueue
-from typing import NamedTuple
+from socket import SHUT_RDWR
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
 from pollconsumer.core.choices import Dialect
 from pollconsumer.core.events import LaunchEnded
 from pollconsumer.core.pings import Ping, dialect_of, ending_of, first, last
+
+if TYPE_CHECKING:
+    from http.client import HTTPConnection
 
 ANSWER_WITHIN = 3.0
 """Seconds."""
@@ -100,17 +105,61 @@ def host_of(url: str) -> str:
     return urlsplit(url).hostname or ""
 
 
-def delivered(ping: Ping) -> Failed | None:
-    """None if the monitor took it. A reason has nothing of the URL, which is a secret."""
+def delivered(ping: Ping, within: float = ANSWER_WITHIN) -> Failed | None:
+    """None if the monitor took it, in so many seconds: the look-up of its name, TLS and headers included. A reason has
+    nothing of the URL, which is a secret."""
+    outcome: list[Failed | None] = []
+    connections: list[HTTPConnection] = []
+
+    def exchange() -> None:
+        outcome.append(_answered(ping, within, connections))
+
+    # In a thread that can be left: no limit ends the look-up of a name, and others start again with each byte.
+    asking = threading.Thread(target=exchange, daemon=True)
+    asking.start()
+    asking.join(within)
+    if outcome:
+        return outcome[0]
+    for connection in connections:
+        with suppress(OSError):
+            if (held := connection.sock) is not None:
+                held.shutdown(SHUT_RDWR)
+    return Failed(NO_ANSWER, again=True)
+
+
+def _answered(ping: Ping, within: float, connections: list[HTTPConnection]) -> Failed | None:
     # Imported in the background, since it is slow.
+    from http.client import HTTPConnection, HTTPSConnection
     from urllib.error import HTTPError, URLError
-    from urllib.request import Request, urlopen
+    from urllib.request import HTTPHandler, HTTPRedirectHandler, HTTPSHandler, Request, build_opener
+
+    def noted(kind: Callable[..., HTTPConnection]) -> Callable[..., HTTPConnection]:
+        def make(*given: Any, **named: Any) -> HTTPConnection:
+            connections.append(kind(*given, **named))
+            return connections[-1]
+
+        return make
+
+    class Plain(HTTPHandler):
+        def http_open(self, req: Request) -> Any:
+            return self.do_open(noted(HTTPConnection), req)
+
+    class Encrypted(HTTPSHandler):
+        def https_open(self, req: Request) -> Any:
+            return self.do_open(noted(HTTPSConnection), req)
+
+    class Following(HTTPRedirectHandler):
+        def redirect_request(self, *_: Any) -> None:
+            """Nowhere: the address is a secret, and a POST would become a GET without the launch's line."""
 
     headers = {"User-Agent": "pollconsumer", "Content-Type": "text/plain; charset=utf-8"}
     try:
-        urlopen(Request(ping.url, ping.body, headers), timeout=ANSWER_WITHIN).close()
+        asked = Request(ping.url, ping.body, headers)
+        build_opener(Plain, Encrypted, Following).open(asked, timeout=within).close()
     except HTTPError as error:
         error.close()
+        if 300 <= error.code < 400:
+            return Failed(f"it redirects ({error.code}): write the address that it leads to", again=False)
         return Failed(f"it answers {error.code}", again=error.code >= BROKEN_FROM)
     except URLError as error:
         return Failed(_reason(error.reason), again=True)
