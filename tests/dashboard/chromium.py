@@ -98,6 +98,11 @@ class Chromium:
     def run(self, script: str, *arguments: Any) -> Any:
         return self._post("execute/sync", {"script": script, "args": arguments})
 
+    def resize(self, width: int, height: int) -> None:
+        """To a screen of that size, which may be narrower than a window."""
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": True}
+        self._post("goog/cdp/execute", {"cmd": "Emulation.setDeviceMetricsOverride", "params": size})
+
     def picture(self, file: Path) -> None:
         file.write_bytes(base64.b64decode(_answer("GET", f"{self._session}/screenshot")))
 

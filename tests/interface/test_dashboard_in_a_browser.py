@@ -131,3 +131,18 @@ def test_the_page_of_another_server_cannot_press_a_button(
         server.server_close()
         thread.join()
     assert reading(wire).message("dead-1", QUEUE).message.state == "dead"
+
+
+LINES = """
+const high = document.querySelector("table.counts tbody tr").getBoundingClientRect().height;
+return [high / parseFloat(getComputedStyle(document.body).lineHeight), document.body.scrollWidth - window.innerWidth];
+"""
+
+
+def test_a_narrow_screen_shows_a_queue_in_five_lines(address: str) -> None:
+    with Chromium(width=390, height=844) as narrow:
+        narrow.resize(390, 844)
+        narrow.open(address)
+        lines, beyond = narrow.run(LINES)
+        assert lines < 6  # with its padding
+        assert beyond <= 0
