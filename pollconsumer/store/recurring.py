@@ -139,9 +139,8 @@ class Recurring(Recurrences):
         """Go on with the first instants from now on, after the server's clock was set back: those that have had an
         instant since would stand still until the next one after it. One that has not begun keeps its first instant."""
         now, key = now_ms(self._wire), partial(self._keys.queue, queue)
-        found = self._wire.command(
-            "ZREVRANGEBYSCORE", key("next_instants"), "+inf", f"({now}", "WITHSCORES", "LIMIT", 0, MOST_ANEW
-        )
+        farthest = ("+inf", f"({now}", "BYSCORE", "REV", "LIMIT", 0, MOST_ANEW, "WITHSCORES")
+        found = self._wire.command("ZRANGE", key("next_instants"), *farthest)
         coming = list(zip(found[::2], found[1::2], strict=True))
         for at in range(0, len(coming), MAX_BATCH_RECURRENCES):
             batch = coming[at : at + MAX_BATCH_RECURRENCES]

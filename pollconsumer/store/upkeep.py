@@ -109,8 +109,8 @@ class Upkeep(Producer):
         script, left = self.wire.scripts["reschedule"], 0
         keys, schedule = self.keys.of_script(script, queue), self.keys.queue(queue, "schedule")
         while True:
-            page = ("LIMIT", left, RECOVER_BATCH)
-            ids = self.wire.command("ZRANGEBYSCORE", schedule, f"({reached_ms * 1000}", "+inf", *page)
+            beyond = (f"({reached_ms * 1000}", "+inf", "BYSCORE", "LIMIT", left, RECOVER_BATCH)
+            ids = self.wire.command("ZRANGE", schedule, *beyond)
             found = self.wire.command("HMGET", self.keys.queue(queue, "rows"), *ids) if ids else []
             booked = [each for each, row in zip(ids, found, strict=True) if row and row[rows.FLAGS] & rows.BOOKED]
             if booked:
