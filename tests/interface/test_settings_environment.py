@@ -25,6 +25,7 @@ WRITTEN = {
     "handlers": ('["a", "b"]', "a,b"),
     "durability": ('"strict"', "strict"),
     "state": ('"none"', "none"),
+    "data": ('"data"', "data"),
     "trust_writable": ("true", "true"),
     "strict.replicas": ("2", "2"),
     "pings.url": ('"https://h/x"', "https://h/x"),
