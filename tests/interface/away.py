@@ -6,7 +6,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from pollconsumer import PollConsumer
-from pollconsumer.interface.api.calls import Calls
+from pollconsumer.interface.api.store_pool import StorePool
 from pollconsumer.store.connecting.server_wire import ServerWire
 from pollconsumer.store.producer import Producer
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from pollconsumer.store.connecting.connection import Command
+    from pollconsumer.store.connecting.patience import Patience
 
 
 class Clock:
@@ -59,10 +60,12 @@ class Connection:
 
 def application(clock: Clock, patience: float, connect: Callable[[], Connection]) -> PollConsumer:
     """One on a store that needs no greeting, which knows its queue."""
+
+    def open_store(patience: Patience) -> Producer:
+        store = Producer(ServerWire("memory:", lambda: patience, connect=connect), "tests", clocks=clock)
+        vars(store)["_registered"].add("default")
+        return store
+
     app = PollConsumer()
-    calls = Calls(patience, clock)
-    wire = ServerWire("memory:", lambda: calls, connect=connect)
-    store = Producer(wire, "tests", clocks=clock)
-    vars(store)["_registered"].add("default")
-    vars(app).update(_calls=calls, _store=store)
+    vars(app)["_pool"] = StorePool(open_store, patience, clock)
     return app

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+from errno import ETIMEDOUT
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -188,7 +189,7 @@ def test_a_call_that_is_cancelled_before_its_turn_is_not_made_and_one_under_way_
 
     run(enqueue())
     assert gate.sent == 2  # the first, and the third
-    assert not note.enqueue(4).duplicate  # nothing holds the lock
+    assert not note.enqueue(4).duplicate
 
 
 def test_replies_after_a_cancellation_are_those_of_their_calls(app: PollConsumer, valkey: Server) -> None:
@@ -223,7 +224,7 @@ def test_a_bulk_enqueue_that_is_cancelled_sends_no_more() -> None:
         gate.open.set()
 
     run(enqueue())
-    note.enqueue_many([])  # waits until the call under way has ended
+    run(note.enqueue_many_async([]))  # waits until the call under way has ended
     assert gate.sent == ENQUEUE_BATCHES
 
 
@@ -258,7 +259,7 @@ def test_all_calls_of_a_time_without_an_answer_fail_within_one_patience() -> Non
     def never(timeout: float) -> None:
         assert begun.wait(PATIENCE)
         clock.now += timeout
-        raise TimeoutError
+        raise TimeoutError(ETIMEDOUT, "no answer")
 
     note = noting(application(clock, 1.0, lambda: Connection(never)))
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import threading
-from contextlib import suppress
+from errno import ECONNREFUSED, ETIMEDOUT
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pollconsumer import Conflict, NotReplicated, OutcomeUnknown, PollConsumer, StoreUnreachable
+from pollconsumer import Conflict, OutcomeUnknown, PollConsumer, StoreUnreachable
 from pollconsumer.core.errors import ConfigurationError
-from pollconsumer.interface.api.calls import Calls
 from pollconsumer.interface.api.handle import Handle
+from pollconsumer.interface.api.store_pool import CallPatience
 from pollconsumer.store.connecting.patience import STEP
 from pollconsumer.store.producer import ENQUEUE_BATCH, ENQUEUE_BATCHES
 from tests.interface.away import Clock, Connection, application
@@ -38,7 +37,7 @@ def test_a_store_that_accepts_and_never_answers_costs_the_patience(call: str, pa
 
     def never(timeout: float) -> None:
         clock.now += timeout
-        raise TimeoutError
+        raise TimeoutError(ETIMEDOUT, "no answer")
 
     app = application(clock, patience, lambda: Connection(never))
     with pytest.raises(StoreUnreachable) as caught:
@@ -52,7 +51,7 @@ def test_a_store_that_nothing_listens_for_costs_the_patience(call: str) -> None:
     clock = Clock()
 
     def refused(timeout: float) -> None:  # noqa: ARG001  at once
-        raise ConnectionRefusedError
+        raise ConnectionRefusedError(ECONNREFUSED, "refused")
 
     def connect() -> Connection:
         connection = Connection(refused)
@@ -99,7 +98,7 @@ def test_a_bulk_enqueue_has_its_patience_for_each_round_trip_and_says_what_was_a
         left -= 1
         if left < 0:
             clock.now += timeout
-            raise TimeoutError
+            raise TimeoutError(ETIMEDOUT, "no answer")
         return [b""] * ENQUEUE_BATCH
 
     app = application(clock, 1.0, lambda: Connection(slow))
@@ -153,86 +152,12 @@ def test_a_call_that_is_interrupted_leaves_no_reply_to_the_next() -> None:
     assert len(connections) == 2
 
 
-class Waiter:
-    """A thread that makes a call while another one is under way."""
-
-    def __init__(self, calls: Calls, clock: Clock) -> None:
-        self._calls, self.error, self.left = calls, None, 0.0
-        clock.read.clear()
-        self._thread = threading.Thread(target=self._call)
-        self._thread.start()
-        assert clock.read.wait(90)  # it has begun
-
-    def _call(self) -> None:
-        try:
-            with self._calls:
-                self.left = self._calls.left()
-        except StoreUnreachable as error:
-            self.error = error
-
-    def join(self) -> Waiter:
-        self._thread.join(90)
-        assert not self._thread.is_alive()
-        return self
-
-    error: StoreUnreachable | None
-
-
-def fail(calls: Calls, clock: Clock, began: float, error: Exception | None) -> Waiter:
-    """A call of 1 s that ends so; the one returned began after so many seconds, and waited for it."""
-    with suppress(StoreUnreachable, ConfigurationError), calls:
-        clock.now = began
-        waiter = Waiter(calls, clock)
-        clock.now = 1.0
-        if error is not None:
-            raise error
-    return waiter.join()
-
-
-def test_a_call_whose_patience_ended_while_it_waited_for_one_without_an_answer_is_refused() -> None:
-    clock = Clock()
-    error = fail(Calls(1.0, clocks=clock), clock, 0.0, StoreUnreachable("away")).error
-    assert str(error) == "store unreachable: for 1s; calls before this one were not answered; nothing of it was sent"
-    assert error is not None
-    assert not error.sent
-
-
-def test_a_call_that_waited_for_one_without_an_answer_has_what_is_left_of_its_patience() -> None:
-    clock = Clock()
-    waiter = fail(Calls(1.0, clocks=clock), clock, 0.75, StoreUnreachable("away"))
-    assert (waiter.error, waiter.left) == (None, 0.75)
-
-
-@pytest.mark.parametrize("error", [None, NotReplicated(["a"], "no replica had it"), ConfigurationError("x")])
-def test_a_call_that_waited_for_one_with_an_answer_has_its_patience_from_then_on(error: Exception | None) -> None:
-    clock = Clock()
-    waiter = fail(Calls(1.0, clocks=clock), clock, 0.0, error)
-    assert (waiter.error, waiter.left) == (None, 1.0)
-
-
-def test_a_store_that_refuses_at_once_has_answered() -> None:
-    clock = Clock()
-    calls = Calls(2.0, clocks=clock)
-    waiter = fail(calls, clock, 0.0, StoreUnreachable("it is a replica"))
-    assert (waiter.error, waiter.left) == (None, 2.0)
-
-
-def test_a_call_does_not_wait_for_others_that_begin_after_it_while_the_store_is_away() -> None:
-    clock = Clock()
-    calls = Calls(0.01, clocks=clock)
-    with suppress(StoreUnreachable), calls:
-        clock.now = 0.01
-        raise StoreUnreachable("away")
-    with calls:  # the next try
-        assert Waiter(calls, clock).join().error is not None
-
-
 def test_the_timeout_of_an_answer_stays_the_same_from_call_to_call() -> None:
     clock = Clock()
     seconds = []
     for patience in (5.0, 1.0, 0.05):
-        calls = Calls(patience, clocks=clock)
-        with calls:
-            clock.now += 0.0001
-            seconds.append(calls.for_one_answer())
+        of_call = CallPatience(patience, clock)
+        of_call.begin()
+        clock.now += 0.0001
+        seconds.append(of_call.for_one_answer())
     assert seconds == [2.0, pytest.approx(1.0), STEP]

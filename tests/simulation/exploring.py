@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from contextlib import suppress
 from enum import Enum
+from errno import ECONNRESET, ETIMEDOUT
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import greenlet
@@ -143,12 +144,12 @@ class Link:
         fate = self._actor.wait(commands)
         if fate is Fate.LATE:
             self._stage.delayed.append(Delayed(self._actor, self._client, commands))
-            raise TimeoutError("timeout")
+            raise TimeoutError(ETIMEDOUT, "timeout")
         if fate is Fate.REQUEST_LOST:
-            raise ConnectionResetError("connection reset")
+            raise ConnectionResetError(ECONNRESET, "connection reset")
         replies = [self._stage.execute(each, self._client) for each in commands]
         if fate is Fate.REPLY_LOST:
-            raise ConnectionResetError("connection reset")
+            raise ConnectionResetError(ECONNRESET, "connection reset")
         self._actor.saw.append(repr(replies))
         self._replies.extend(replies)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from errno import ETIMEDOUT
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -54,7 +55,7 @@ class Connection(Link):
     def connect(self, timeout: float) -> None:
         if self._falls_silent.is_silent("cut off"):
             self._process.sleep(timeout)
-            raise TimeoutError("timed out")
+            raise TimeoutError(ETIMEDOUT, "timed out")
         super().connect(timeout)
 
     def send(self, commands: Sequence[Command]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from errno import ETIMEDOUT
 from typing import TYPE_CHECKING
 
 import pytest
@@ -34,7 +35,7 @@ def test_a_server_that_accepts_and_never_answers_costs_the_budget_of_one_call(
 
     def never(timeout: float) -> None:
         clock.now += timeout
-        raise TimeoutError
+        raise TimeoutError(ETIMEDOUT, "no answer")
 
     wire = ServerWire(url, lambda: Budget(seconds, clock), greet=greeting, connect=lambda: Connection(never))
     with pytest.raises(StoreUnreachable):

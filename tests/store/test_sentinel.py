@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from errno import ETIMEDOUT
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ import trustme
 
 from pollconsumer.core.errors import ConfigurationError, PermissionDenied, StoreRefused, StoreUnreachable
 from pollconsumer.interface.settings.values import check_store
-from pollconsumer.store.connecting import sentinel
+from pollconsumer.store.connecting import patience, sentinel
 from pollconsumer.store.connecting.patience import Budget
 from pollconsumer.store.connecting.replies import ErrorReply, Unanswered, raise_if_error
 from pollconsumer.store.connecting.sentinel import ANSWER_WITHIN, PORT, Sentinels, service_of
@@ -204,7 +205,9 @@ class Recording(Connection):
 
     def send(self, commands: Sequence[Command]) -> None:
         self._sent += [(self.place, command) for command in commands]
-        self._replies += [TimeoutError() if command == ("SILENT",) else len(self._sent) for command in commands]
+        self._replies += [
+            TimeoutError(ETIMEDOUT, "no answer") if command == ("SILENT",) else len(self._sent) for command in commands
+        ]
 
     def _answer_next(self, _: float) -> Any:
         reply = self._replies.pop(0)
@@ -285,9 +288,10 @@ def test_silent_sentinels_take_no_longer_together_than_a_caller_would_wait(monke
     def silent(_: Sentinels, asked: Address, timeout: float) -> None:
         waited.append((asked.host, pytest.approx(timeout)))
         now[0] += timeout
-        raise TimeoutError("no answer")
+        raise TimeoutError(ETIMEDOUT, "no answer")
 
-    monkeypatch.setattr("pollconsumer.store.connecting.sentinel.time", SimpleNamespace(monotonic=lambda: now[0]))
+    for module in (sentinel, patience):
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now[0]))
     monkeypatch.setattr(Sentinels, "_ask", silent)
     sentinels = Sentinels("redis+sentinel://h1,h2,h3/mymaster")
     for _ in range(2):  # what the first call has no time for comes first in the second
@@ -303,7 +307,7 @@ def test_a_look_at_a_silent_sentinel_takes_no_longer_than_its_caller_would_wait(
 
     def silent(_: Sentinels, __: Address, timeout: float) -> None:
         waited.append(timeout)
-        raise TimeoutError("no answer")
+        raise TimeoutError(ETIMEDOUT, "no answer")
 
     monkeypatch.setattr(Sentinels, "_ask", silent)
     sentinels = Sentinels("redis+sentinel://h1,h2/mymaster")

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from pollconsumer.interface.api.messages import Messages
     from pollconsumer.interface.api.recurrences import AppRecurrences
     from pollconsumer.runtime.handling.context import Context
+    from pollconsumer.store.producer import Producer
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -213,12 +214,12 @@ class PollConsumer(Producing, Hooking):
         if self.hooks.before_enqueue:
             message = self._drafted(message)  # in the caller's task, whose trace it may look for
 
-        def call() -> Handle[Any]:
+        def call(store: Producer) -> Handle[Any]:
             defaults = self.defaults_of(handler)
             placed = defaults.rated(message)
             if options.get("queue") is None:
                 placed = placed._replace(queue=defaults.queue)
-            entry = self._opened().enqueue_one(placed)
+            entry = store.enqueue_one(placed)
             return Handle(entry.id, placed.queue, self, duplicate=entry.duplicate)
 
         return await self._make_async(call)

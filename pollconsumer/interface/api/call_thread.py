@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from _thread import start_new_thread
 from asyncio import AbstractEventLoop, Future, get_running_loop
 from contextlib import suppress
 from queue import SimpleQueue
-from threading import Thread
+from threading import current_thread
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from pollconsumer.core.errors import NotReplicated, StoreUnreachable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pollconsumer.interface.api.calls import Calls
+    from pollconsumer.interface.api.store_pool import StorePool
+    from pollconsumer.store.producer import Producer
 
 T = TypeVar("T")
 
@@ -19,39 +23,83 @@ T = TypeVar("T")
 class _Waiting(NamedTuple):
     """A call that waits for its turn since it ``began``, and the loop that waits for its result."""
 
-    call: Callable[[], Any]
+    call: Callable[[Producer], Any]
     began: float
     loop: AbstractEventLoop
     future: Future[Any]
 
 
 class CallThread:
-    """One thread, since calls of an application are made one at a time. It does not keep the process from ending."""
+    """One thread, so that calls are made in their order. It does not keep the process from ending.
 
-    def __init__(self, calls: Calls) -> None:
-        self._calls = calls
+    Patience is counted from a call's beginning, so one that waited for others while the store did not answer them has
+    no more than its own. Waiting for calls that the store answers, as for a long bulk enqueue, has no limit.
+    """
+
+    def __init__(self, pool: StorePool) -> None:
+        self._pool = pool
         self._waiting: SimpleQueue[_Waiting] = SimpleQueue()
-        Thread(target=self._serve, name="pollconsumer calls", daemon=True).start()
+        self._runs = False
+        self._unanswered = False
+        """Whether the store did not answer the last call."""
 
-    async def make(self, call: Callable[[], T], began: float) -> T:
+    async def make(self, call: Callable[[Producer], T]) -> T:
+        """Make a call in the thread. One that is cancelled before its turn is not made, and goes on to its end after
+        that."""
         loop = get_running_loop()
         future: Future[T] = loop.create_future()
-        self._waiting.put(_Waiting(call, began, loop, future))
+        self._waiting.put(_Waiting(call, self._pool.clocks.monotonic(), loop, future))
+        self._start()
         return await future
 
-    def _serve(self) -> None:
-        while True:
-            self._make(*self._waiting.get())
+    def _start(self) -> None:
+        """As a `Thread`, which waits until it has begun, it would wait for ever if memory fails before that."""
+        if not self._runs:
+            self._runs = True
+            try:
+                start_new_thread(self._serve, ())
+            except BaseException:
+                self._runs = False
+                raise
 
-    def _make(self, call: Callable[[], Any], began: float, loop: AbstractEventLoop, future: Future[Any]) -> None:
+    def _serve(self) -> None:
+        try:
+            current_thread().name = "pollconsumer calls"
+            while True:
+                self._make(*self._waiting.get())
+        finally:
+            self._runs = False
+            if not self._waiting.empty():  # it was thrown out
+                self._start()
+
+    def _make(
+        self, call: Callable[[Producer], Any], began: float, loop: AbstractEventLoop, future: Future[Any]
+    ) -> None:
         if future.cancelled():
             return
         try:
-            result = self._calls.make(call, began)
+            result = self._answer(call, began)
         except BaseException as error:
             _tell(loop, future, None, error)
         else:
             _tell(loop, future, result, None)
+
+    def _answer(self, call: Callable[[Producer], T], began: float) -> T:
+        pool = self._pool
+        if self._unanswered and pool.clocks.monotonic() >= began + pool.seconds:
+            fix = "calls before this one were not answered; nothing of it was sent"
+            raise StoreUnreachable("store unreachable", f"for {pool.seconds:g}s", fix)
+        pooled = pool.take()
+        try:
+            with pooled as store:
+                if self._unanswered:
+                    pooled.patience.begin(began)
+                result = call(store)
+        except StoreUnreachable as error:  # some of these are its answers
+            self._unanswered = not isinstance(error, NotReplicated) and not pooled.patience.left()
+            raise
+        self._unanswered = False
+        return result
 
 
 def _tell(loop: AbstractEventLoop, future: Future[Any], result: object, error: BaseException | None) -> None:

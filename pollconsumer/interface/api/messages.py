@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from pollconsumer.interface.api.app import PollConsumer
     from pollconsumer.interface.api.handle import Handle
+    from pollconsumer.store.reading.messages import Message
     from pollconsumer.store.reading.selecting import Chosen, Selection
 
 
@@ -33,16 +34,18 @@ class Messages:
 
     def __iter__(self) -> Iterator[Handle[Any]]:
         """A handle to each, whose ``listed`` is the message as it was read."""
-        found = self._app.ask(Selecting).messages(self._selection)
-        while (message := self._app.ask(lambda *_: next(found, None))) is not None:
+        for message in self._found():
             yield self._app.handle_of(message)
 
     async def __aiter__(self) -> AsyncIterator[Handle[Any]]:
         """The same without blocking the event loop."""
-        found = (await self._app.ask_async(Selecting)).messages(self._selection)
+        found = self._found()
         while several := await self._app.ask_async(lambda *_: [*islice(found, AT_ONCE)]):
             for message in several:
                 yield self._app.handle_of(message)
+
+    def _found(self) -> Iterator[Message]:
+        return self._app.ask_for_each(lambda *store: Selecting(*store).messages(self._selection))
 
     def count(self) -> int:
         """How many there are now. Reads all of them."""

@@ -6,14 +6,15 @@ import os
 import time
 from contextlib import contextmanager
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pollconsumer.core.errors import Conflict, NotFound, StoreUnreachable
 from pollconsumer.core.message import Alike
-from pollconsumer.interface.api.calls import Calls
 from pollconsumer.interface.api.handle import Handle
 from pollconsumer.interface.api.registry import registry
+from pollconsumer.interface.api.store_pool import CallPatience, PooledStore, StorePool
 from pollconsumer.interface.settings.load import load_settings
 from pollconsumer.runtime.handling.shield import Shield
 
@@ -21,8 +22,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from pollconsumer.core.message import NewMessage
+    from pollconsumer.interface.api.call_thread import CallThread
     from pollconsumer.interface.settings.model import Settings
     from pollconsumer.runtime.handling.hooks import Hooks
+    from pollconsumer.runtime.store_opener import StoreOpener
+    from pollconsumer.store.connecting.patience import Patience
     from pollconsumer.store.connecting.strict import Strict
     from pollconsumer.store.connecting.wire import Wire
     from pollconsumer.store.producer import Producer
@@ -32,7 +36,7 @@ T = TypeVar("T")
 
 
 class Producing:
-    """One connection, opened lazily, whose calls are made one at a time; each ``…_async`` without blocking an event
+    """A connection for each call that is under way, opened lazily; each ``…_async`` is made without blocking an event
     loop. A child process opens its own."""
 
     hooks: Hooks
@@ -43,26 +47,28 @@ class Producing:
         """``patience`` in seconds."""
         self.place = self._store_url, self._namespace = store, namespace
         self._config = None if config is None else Path(config)
-        self._store: Producer | None = None
+        self._opener: StoreOpener | None = None
         self._own_settings: Settings | None = None
-        self._calls = Calls(patience)
-        os.register_at_fork(after_in_child=self._begin_anew)  # another thread may hold the lock at that moment
+        self._pool = StorePool(self._open, patience)
+        self._threads: list[CallThread] = []
+        """The first makes the calls of asyncio programs. A second one, of calls that began together, is never used."""
+        os.register_at_fork(after_in_child=self._begin_anew)  # connections and the thread are the parent's
 
     def _begin_anew(self) -> None:
-        self._calls, self._store = Calls(self._calls.seconds), None
+        self._pool, self._threads = StorePool(self._open, self._pool.seconds), []
 
     def enqueue_one(self, message: NewMessage) -> Handle[Any]:
         """Enqueue a prepared message."""
         if self.hooks.before_enqueue:
             message = self._drafted(message)
-        with Shield(), self._calls:
-            entry = self._opened().enqueue_one(message)
+        with Shield(), self._take() as store:
+            entry = store.enqueue_one(message)
         return Handle(entry.id, message.queue, self, duplicate=entry.duplicate)
 
     async def enqueue_one_async(self, message: NewMessage) -> Handle[Any]:
         if self.hooks.before_enqueue:
             message = self._drafted(message)
-        entry = await self._make_async(lambda: self._opened().enqueue_one(message))
+        entry = await self._make_async(lambda store: store.enqueue_one(message))
         return Handle(entry.id, message.queue, self, duplicate=entry.duplicate)
 
     def enqueue_messages(self, messages: Sequence[NewMessage]) -> list[Handle[Any]]:
@@ -72,8 +78,8 @@ class Producing:
         handles: list[Handle[Any]] = []
         with Shield():
             for part in _round_trips(messages):
-                with _after(handles), self._calls:
-                    handles += self._enqueue_part(part)
+                with _after(handles), self._take() as store:
+                    handles += self._enqueue_part(part, store)
         return handles
 
     async def enqueue_messages_async(self, messages: Sequence[NewMessage]) -> list[Handle[Any]]:
@@ -90,8 +96,7 @@ class Producing:
 
         return drafted(message, self.hooks.before_enqueue)
 
-    def _enqueue_part(self, part: Sequence[NewMessage]) -> list[Handle[Any]]:
-        store = self._opened()
+    def _enqueue_part(self, part: Sequence[NewMessage], store: Producer) -> list[Handle[Any]]:
         if isinstance(part, Alike):
             queue = part.queue
             return [
@@ -118,16 +123,25 @@ class Producing:
 
     def ask(self, question: Callable[[Wire, str], T]) -> T:
         """The answer to a question to the store, which is given the connection and the namespace."""
-        with Shield(), self._calls:
-            return self._answer(question)
+        with Shield(), self._take() as store:
+            return question(store.wire, store.keys.namespace)
 
     async def ask_async(self, question: Callable[[Wire, str], T]) -> T:
         """`ask` without blocking the event loop."""
-        return await self._make_async(lambda: self._answer(question))
+        return await self._make_async(lambda store: question(store.wire, store.keys.namespace))
 
-    def _answer(self, question: Callable[[Wire, str], T]) -> T:
-        store = self._opened()
-        return question(store.wire, store.keys.namespace)
+    def ask_for_each(self, question: Callable[[Wire, str], Iterator[T]]) -> Iterator[T]:
+        """What a question yields, on one connection that no other call has meanwhile. Patience is that of each."""
+        pooled = self._take()
+        with pooled as store:
+            found = question(store.wire, store.keys.namespace)
+            while True:
+                with Shield():
+                    pooled.patience.begin()
+                    several = [*islice(found, 1)]
+                if not several:
+                    return
+                yield several[0]
 
     def pause(self, seconds: float) -> None:
         """Between two looks at an awaited message."""
@@ -141,11 +155,15 @@ class Producing:
 
             await sleep(seconds)
 
-    async def _make_async(self, call: Callable[[], T]) -> T:
+    async def _make_async(self, call: Callable[[Producer], T]) -> T:
         if registry.stand_in is not None:  # its store is in memory, and belongs to this thread
-            with self._calls:
-                return call()
-        return await self._calls.make_async(call)
+            with self._take() as store:
+                return call(store)
+        if not self._threads:
+            from pollconsumer.interface.api.call_thread import CallThread
+
+            self._threads.append(CallThread(self._pool))
+        return await self._threads[0].make(call)
 
     def strict(self) -> Strict | None:
         """The replication that calls wait for."""
@@ -153,17 +171,20 @@ class Producing:
 
         return None if registry.stand_in is not None else strict_of(self._settings())
 
-    def _opened(self) -> Producer:
+    def _take(self) -> PooledStore:
         if registry.stand_in is not None:
-            return registry.stand_in.store_of(self)
-        if self._store is None:
-            from pollconsumer.interface.store_opener import opener_of, producer_of
+            return PooledStore(
+                registry.stand_in.store_of(self), CallPatience(self._pool.seconds, self._pool.clocks), []
+            )
+        return self._pool.take()
 
-            settings = self._settings()
-            wire = opener_of(settings).wire(lambda: self._calls)
-            self._store = producer_of(settings, wire)
-            self._calls.begin_anew()  # imports and settings are no part of it
-        return self._store
+    def _open(self, patience: Patience) -> Producer:
+        from pollconsumer.interface.logs import warn_of_store
+        from pollconsumer.interface.store_opener import opener_of, producer_of
+
+        settings = self._settings()
+        opener = self._opener = self._opener or opener_of(settings, warn=_once(warn_of_store))
+        return producer_of(settings, opener.wire(lambda: patience))
 
     def _settings(self) -> Settings:
         if registry.settings is not None and (registry.stand_in is not None or not any(self.place)):
@@ -171,6 +192,18 @@ class Producing:
         if self._own_settings is None:
             self._own_settings = load_settings(self._config, store=self._store_url, namespace=self._namespace)
         return self._own_settings
+
+
+def _once(say: Callable[[str], None]) -> Callable[[str], None]:
+    """``say``, for what was not said before: every connection repeats it."""
+    said = set[str]()
+
+    def say_new(text: str) -> None:
+        if text not in said:
+            said.add(text)  # first, since a logging handler may enqueue
+            say(text)
+
+    return say_new
 
 
 def _looking(queue: str | None, message_id: str) -> Callable[[Wire, str], Message]:

@@ -100,9 +100,7 @@ class AppRecurrences:
 
     def __iter__(self) -> Iterator[RecurrenceStatus]:
         """One that is put or removed meanwhile may be missed; one may come twice."""
-        found = self._app.ask(lambda *store: Recurrences(*store).standing(lambda _: None))
-        while (standing := self._app.ask(lambda *_: next(found, None))) is not None:
-            yield standing
+        return self._app.ask_for_each(lambda *store: Recurrences(*store).standing(lambda _: None))
 
     def _new(self, name: str, options: PutOptions) -> Put:
         handler = options.get("handler", "")

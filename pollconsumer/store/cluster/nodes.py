@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from time import monotonic
 from typing import Any
 
 from hiredis import PushNotification
 
 from pollconsumer.store.connecting.address import Address, address_of
 from pollconsumer.store.connecting.connection import Command, SocketConnection
-from pollconsumer.store.connecting.patience import COMMAND_TIMEOUT, Patience
+from pollconsumer.store.connecting.patience import COMMAND_TIMEOUT, Patience, left_until
 from pollconsumer.store.connecting.replies import ErrorReply, Unanswered, raise_if_error
 from pollconsumer.store.connecting.server_wire import ServerWire
 from pollconsumer.store.connecting.wire import Wire
@@ -32,19 +33,21 @@ class NodeWire(ServerWire):
 class PushConnection(SocketConnection):
     """Keeps apart from replies what the server says by itself."""
 
-    def __init__(self, address: Address) -> None:
-        super().__init__(address)
+    def __init__(self, address: Address, patience: Callable[[], Patience]) -> None:
+        super().__init__(address, patience)
         self._pushed: list[PushNotification] = []
 
     def read(self, timeout: float) -> Any:
-        while isinstance(reply := super().read(timeout), PushNotification):
+        until = monotonic() + self._at_most(timeout)
+        while isinstance(reply := super().read(left_until(until, timeout)), PushNotification):
             self._pushed.append(reply)
         return reply
 
     def pushed(self, *, receiving: bool) -> list[PushNotification]:
         """What came between replies since the last call; with ``receiving`` what has arrived after them, too."""
+        until = monotonic() + COMMAND_TIMEOUT
         while receiving and self.readable(0.0):
-            self._pushed.append(super().read(COMMAND_TIMEOUT))
+            self._pushed.append(super().read(left_until(until)))
         taken, self._pushed = self._pushed, []
         return taken
 
@@ -53,7 +56,7 @@ class WatchingWire(NodeWire):
     """The server says once of each key that was read over it when it is written next (client-side caching)."""
 
     def __init__(self, url: str, patience: Callable[[], Patience]) -> None:
-        self._pushing = PushConnection(address_of(url))
+        self._pushing = PushConnection(address_of(url), patience)
         super().__init__(url, patience, greet=_track, connect=lambda: self._pushing)
 
     def fileno(self) -> int:

@@ -93,6 +93,9 @@ class ClusterWire(Wire):
             self._give_up(error)
             raise
 
+    def at_rest(self) -> bool:
+        return not self._sent and not self._watching and all(node.at_rest() for node in self._nodes.values())
+
     def readable(self, timeout: float) -> bool:
         if self._watching:
             return self._watch.readable(timeout)

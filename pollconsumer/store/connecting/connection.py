@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import socket
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from time import monotonic
 from typing import Any, Protocol
 
 import hiredis
@@ -16,12 +17,16 @@ import hiredis
 from pollconsumer.store.connecting.address import Address
 from pollconsumer.store.connecting.exact_wait import wait_readable
 from pollconsumer.store.connecting.own_descriptors import Opened, above_standard
+from pollconsumer.store.connecting.patience import COMMAND_TIMEOUT, Patience, left_until
 from pollconsumer.store.connecting.replies import ErrorReply
 
 MOST_BYTES = 64 * 1024
 """Read at once."""
 _NONE = object()
 """What the reader returns before a reply is complete."""
+TEXT = frozenset({bytes, str})
+LONGEST_VALUE = 64 << 20
+"""Bytes of one value, or of a line: messages have a mebibyte at most, and pages of them are read value by value."""
 _TIME = struct.Struct("ll")
 """Seconds and microseconds, as the system takes them."""
 
@@ -54,23 +59,31 @@ class Connection(Protocol):
 
 
 class SocketConnection:
-    """Its socket blocks, and the system limits its waits: a limit of Python's costs a system call for each of them."""
+    """Its socket blocks, and the system limits its waits: a limit of Python's costs a system call for each of them.
 
-    def __init__(self, address: Address) -> None:
-        self._address = address
-        self._connected = False
+    A reply that comes in pieces has one deadline for the whole, as has a command that the server takes in pieces.
+    """
+
+    _connected = False
+
+    def __init__(self, address: Address, patience: Callable[[], Patience] | None = None) -> None:
+        """``patience``: for so long a reply that has begun to come may take, if that is more than its timeout."""
+        self._address, self._patience = address, patience
         self._late: tuple[type[OSError], ...] = (BlockingIOError,)
 
     def connect(self, timeout: float) -> None:
+        until = monotonic() + timeout
         with above_standard():
             opened = self._address.open(timeout)
         try:
             if self._address.tls is not None:
-                from pollconsumer.store.connecting.transport import LATE, encrypted
+                from pollconsumer.store.connecting.transport import encrypted
 
-                opened, self._late = encrypted(opened, self._address), LATE
-            opened.setblocking(True)
-            opened.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _timeval(timeout))
+                opened.settimeout(left_until(until))
+                opened, self._late = encrypted(opened, self._address), ()
+            else:
+                opened.setblocking(True)
+                opened.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _timeval(timeout))
         except BaseException:
             opened.close()
             raise
@@ -78,7 +91,7 @@ class SocketConnection:
         self._pending = getattr(opened, "pending", int)
         self._reader = hiredis.Reader(replyError=ErrorReply, errors="replace", notEnoughData=_NONE)
         self._timeout = 0.0
-        self._log_in(timeout)
+        self._log_in(until)
 
     @property
     def place(self) -> str:
@@ -96,27 +109,56 @@ class SocketConnection:
         return reply
 
     def send(self, commands: Sequence[Command]) -> None:
-        if len(commands) == 1:
-            self._socket.sendall(hiredis.pack_command(commands[0]))
-        else:
-            self._socket.sendall(b"".join([hiredis.pack_command(command) for command in commands]))
+        packed = _packed(commands[0]) if len(commands) == 1 else b"".join(map(_packed, commands))
+        if len(packed) <= MOST_BYTES:
+            self._socket.sendall(packed)
+            return
+        left, until = memoryview(packed), monotonic() + self._at_most(COMMAND_TIMEOUT)
+        while left:
+            left_until(until)
+            left = left[self._socket.send(left[:MOST_BYTES]) :]
 
     def read(self, timeout: float) -> Any:
         reader = self._reader
         try:
-            while (reply := reader.gets()) is _NONE:
-                if timeout != self._timeout:
-                    self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _timeval(timeout))
-                    self._timeout = timeout
-                received = self._socket.recv(MOST_BYTES)
-                if not received:
-                    raise ConnectionResetError("connection closed by the server")
-                reader.feed(received)
+            if (reply := reader.gets()) is _NONE:
+                self._receive(timeout)
+                if (reply := reader.gets()) is _NONE:
+                    reply = self._whole(timeout)
         except self._late:
             raise TimeoutError(f"no answer within {timeout:.3g} s") from None
         except hiredis.ProtocolError as error:
-            raise ConnectionError(str(error)) from None
+            raise ConnectionError(f"not an answer of Redis: {error}") from None
+        except MemoryError:
+            raise ConnectionError("an answer that does not fit into memory") from None
         return reply
+
+    def _receive(self, timeout: float) -> None:
+        if timeout != self._timeout:
+            if self._late:
+                self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _timeval(timeout))
+            else:
+                self._socket.settimeout(timeout)  # Python's, for the whole of an encrypted record
+            self._timeout = timeout
+        received = self._socket.recv(MOST_BYTES)
+        if not received:
+            raise ConnectionResetError("connection closed by the server")
+        self._reader.feed(received)
+
+    def _whole(self, timeout: float) -> Any:
+        """The reply of which a part has come."""
+        within = self._at_most(timeout)
+        until = monotonic() + within
+        while (reply := self._reader.gets()) is _NONE:
+            if self._reader.len() > LONGEST_VALUE:
+                raise ConnectionError(f"a value of more than {LONGEST_VALUE >> 20} MiB")
+            if (left := until - monotonic()) <= 0:
+                raise TimeoutError(f"no whole answer within {within:.3g} s")
+            self._receive(min(timeout, left))
+        return reply
+
+    def _at_most(self, timeout: float) -> float:
+        return timeout if self._patience is None else max(timeout, self._patience().left())
 
     def readable(self, timeout: float) -> bool:
         if self._reader.has_data() or self._pending():
@@ -136,18 +178,26 @@ class SocketConnection:
 
     __del__ = close
 
-    def _log_in(self, timeout: float) -> None:
+    def _log_in(self, until: float) -> None:
         commands = self._address.login()
         try:
             if commands:
                 self.send(commands)
             for _ in commands:
-                reply = self.read(timeout)
+                reply = self.read(left_until(until))
                 if isinstance(reply, ErrorReply):
                     raise reply
         except BaseException:
             self.close()
             raise
+
+
+def _packed(command: Command) -> bytes:
+    """hiredis crashes the interpreter when a signal handler raises while it makes text of a number."""
+    if not TEXT.issuperset(map(type, command)):
+        command = tuple(part if isinstance(part, bytes | str) else str(part) for part in command)
+    packed: bytes = hiredis.pack_command(command)
+    return packed
 
 
 def _timeval(seconds: float) -> bytes:

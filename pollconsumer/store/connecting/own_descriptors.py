@@ -16,6 +16,8 @@ STANDARD = (0, 1, 2)
 
 changing_standard = Lock()
 """Held while one of them is opened."""
+HELD_FOR = 0.5
+"""Seconds after which its holder is taken to have been interrupted by a signal handler that raised."""
 
 
 class Opened(NamedTuple):
@@ -56,13 +58,14 @@ def above_standard() -> Iterator[None]:
     if all(map(is_open, STANDARD)):
         yield
         return
-    with changing_standard:
-        taken = []
+    held, taken = changing_standard.acquire(timeout=HELD_FOR), list[int]()
+    try:
         while (number := os.open(os.devnull, os.O_RDWR)) in STANDARD:
             taken.append(number)
         os.close(number)
-        try:
-            yield
-        finally:
-            for number in taken:
-                os.close(number)
+        yield
+    finally:
+        for number in taken:
+            os.close(number)
+        if held:
+            changing_standard.release()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from functools import partial
+from math import inf
 from typing import Protocol
 
 _BOOT = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
@@ -59,6 +60,14 @@ class Patience(Protocol):
 def answer_within(left: float) -> float:
     """The timeout of one command, in seconds, when the caller's patience ends in ``left`` seconds."""
     return COMMAND_TIMEOUT if left >= COMMAND_TIMEOUT else max(STEP, -(-left // STEP) * STEP)
+
+
+def left_until(until: float, most: float = inf) -> float:
+    """Seconds until this instant of the monotonic clock, for one of several answers. TimeoutError if there are none."""
+    left = until - time.monotonic()
+    if left <= 0:
+        raise TimeoutError("no time left")
+    return min(most, left)
 
 
 class Budget(Patience):

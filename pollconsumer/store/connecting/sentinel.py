@@ -6,7 +6,6 @@ import os
 import re
 import time
 from collections.abc import Callable, Sequence
-from math import inf
 from typing import NamedTuple
 from urllib.parse import unquote
 
@@ -14,7 +13,8 @@ from pollconsumer.core.errors import ConfigurationError, PermissionDenied
 from pollconsumer.core.notation.redaction import redacted
 from pollconsumer.store.connecting.address import CERTIFICATE, TLS_OPTIONS, Address
 from pollconsumer.store.connecting.connection import Command, SocketConnection
-from pollconsumer.store.connecting.patience import Patience
+from pollconsumer.store.connecting.interruption import raise_if_thrown
+from pollconsumer.store.connecting.patience import Patience, left_until
 from pollconsumer.store.connecting.replies import LOGIN_REFUSED, ErrorReply
 from pollconsumer.store.connecting.several_hosts import several_hosts, take_boolean
 
@@ -66,14 +66,6 @@ def service_of(url: str) -> Service:
     )
 
 
-def _left(until: float, most: float = inf) -> float:
-    """Seconds until then, for one of several answers. TimeoutError if there are none."""
-    left = until - time.monotonic()
-    if left <= 0:
-        raise TimeoutError("no time left")
-    return min(most, left)
-
-
 def _place(text: str) -> tuple[str, int]:
     """Host and port of a Sentinel."""
     found = re.fullmatch(_HOST, text)
@@ -116,8 +108,9 @@ class Sentinels:
                 break  # those that are left are asked first the next time
             place = f"{sentinel.host}:{sentinel.port}"
             try:
-                found = self._ask(sentinel, _left(until, ANSWER_WITHIN))
+                found = self._ask(sentinel, left_until(until, ANSWER_WITHIN))
             except OSError as error:
+                raise_if_thrown(error)
                 silent.append(f"{place}: {error.strerror or error}")
                 failure = error
                 self._put_last(sentinel)
@@ -163,7 +156,7 @@ class Sentinels:
         if now < self._look_at:
             return False
         try:
-            found = self._ask(self._sentinels[0], _left(now + patience().left(), ANSWER_WITHIN))
+            found = self._ask(self._sentinels[0], left_until(now + patience().left(), ANSWER_WITHIN))
         except (OSError, ErrorReply):
             self._put_last(self._sentinels[0])
             self._look_at = time.monotonic() + LOOK_AGAIN_AFTER
@@ -182,7 +175,7 @@ class Sentinels:
         if connection is None or self._pid != os.getpid() or not connection.is_to(sentinel):
             connection = SocketConnection(sentinel)
             connection.connect(timeout)
-        found: list[bytes] | None = connection.ask(question, _left(until))
+        found: list[bytes] | None = connection.ask(question, left_until(until))
         self._kept, self._pid = connection, os.getpid()
         return found
 
@@ -191,16 +184,16 @@ class PrimaryConnection(SocketConnection):
     """To whichever server is the primary when it is made."""
 
     def __init__(self, sentinels: Sentinels, patience: Callable[[], Patience]) -> None:
-        super().__init__(sentinels.login)
-        self._sentinels, self._patience = sentinels, patience
+        super().__init__(sentinels.login, patience)
+        self._sentinels, self._bearing = sentinels, patience
 
     def connect(self, timeout: float) -> None:
         """Also raises what `Sentinels.primary` does."""
         until = time.monotonic() + timeout
         self._address = self._sentinels.primary(timeout)
-        super().connect(_left(until))
+        super().connect(left_until(until))
         try:
-            role, *_ = self.ask(("ROLE",), _left(until))
+            role, *_ = self.ask(("ROLE",), left_until(until))
             if role != b"master":
                 raise ConnectionError(f"{self.place} is a replica; the Sentinels still name it as the primary")
         except BaseException:
@@ -209,6 +202,6 @@ class PrimaryConnection(SocketConnection):
 
     def send(self, commands: Sequence[Command]) -> None:
         """Also raises ConnectionError once another server is the primary."""
-        if self._sentinels.moved_from(self._address, self._patience):
+        if self._sentinels.moved_from(self._address, self._bearing):
             raise ConnectionError(f"{self.place} is not the primary any more")
         super().send(commands)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from pollconsumer.core.errors import StoreUnreachable
 from pollconsumer.store.connecting.address import address_of
 from pollconsumer.store.connecting.connection import Command, Connection, SocketConnection
-from pollconsumer.store.connecting.patience import Patience
+from pollconsumer.store.connecting.interruption import raise_if_thrown
+from pollconsumer.store.connecting.patience import Patience, left_until
 from pollconsumer.store.connecting.replies import ErrorReply, OutOfTime, Unanswered, raise_if_error
 from pollconsumer.store.connecting.wire import Wire
 from pollconsumer.store.scripts import Scripts
@@ -44,12 +46,19 @@ class ServerWire(Wire):
         self._abandoned: dict[str, list[int]] = {}
         """By server, our clients there, by its ids, that were closed while a command of theirs was unanswered."""
         self._pid = 0
+        self._greeted = self._awaits = False
+        """Whether the server was greeted on the connection, and whether something that was sent is unanswered."""
+
+    def at_rest(self) -> bool:
+        return self._connection is None or (self._greeted and not self._awaits)
 
     def send(self, commands: Sequence[Command]) -> None:
         connection = self._connected()
+        self._awaits = True
         try:
             connection.send(commands)
         except OSError as error:
+            raise_if_thrown(error)
             self._abandon()
             raise Unanswered(str(error), sent=True) from None
 
@@ -132,11 +141,13 @@ class ServerWire(Wire):
         if timeout <= 0:
             raise OutOfTime
         connection = self._make()
+        self._greeted = False
         try:
             connection.connect(timeout)
         except ErrorReply as reply:
             raise_if_error(reply)
         except OSError as error:
+            raise_if_thrown(error)
             self._raise_if_refused(error, established=False)
             raise Unanswered(error.strerror or str(error), sent=False) from None
         self._connection, self._pid, self.place = connection, os.getpid(), connection.place
@@ -148,6 +159,7 @@ class ServerWire(Wire):
         except BaseException:
             self.close()
             raise
+        self._greeted = True
         return connection
 
     def _close_abandoned(self) -> None:
@@ -175,12 +187,27 @@ class ServerWire(Wire):
             raise Unanswered("connection lost", sent=True)
         try:
             if count == 1:
-                return [connection.read(timeout)]
-            return [connection.read(timeout) for _ in range(count)]
+                answers = [connection.read(timeout)]
+            else:
+                answers = self._several(connection, count, timeout)
+            self._awaits = False
+            return answers
         except OSError as error:
+            raise_if_thrown(error)
             self._abandon()
             self._raise_if_refused(error, established=True)
             raise Unanswered(str(error), sent=True) from None
+
+    def _several(self, connection: Connection, count: int, timeout: float) -> list[Any]:
+        """Each within the timeout, and all of them within what patience has left, if that is more."""
+        answers: list[Any] = []
+        began = monotonic()
+        while len(answers) < count:
+            within = timeout
+            if monotonic() - began > timeout:
+                within = left_until(began + max(timeout, self._bearing().left()), timeout)
+            answers.append(connection.read(within))
+        return answers
 
     def _raise_if_refused(self, error: OSError, *, established: bool) -> None:
         """Raise for a permanent failure of TLS."""
@@ -204,4 +231,4 @@ def _connections(
         sentinels = Sentinels(url)
         return sentinels.login.tls, partial(sentinels.connection, patience)
     address = address_of(url)
-    return address.tls, partial(SocketConnection, address)
+    return address.tls, partial(SocketConnection, address, patience)

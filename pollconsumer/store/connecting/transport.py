@@ -11,8 +11,6 @@ from typing import Any
 from pollconsumer.core.errors import ConfigurationError
 from pollconsumer.store.connecting.address import CERTIFICATE, TLS_FILES, Address
 
-LATE = (BlockingIOError, ssl.SSLWantReadError)
-"""What a socket whose waits the system limits raises at the end of one."""
 NO_TLS = "WRONG_VERSION_NUMBER"
 PROBED_WITHIN = 0.5
 """Seconds for the answer to a question that is asked to name a mistake."""

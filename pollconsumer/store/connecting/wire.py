@@ -10,6 +10,7 @@ from pollconsumer.core.errors import PollConsumerError, StoreUnreachable
 from pollconsumer.core.message import NewMessage
 from pollconsumer.core.notation.redaction import redacted
 from pollconsumer.store.connecting.connection import Command
+from pollconsumer.store.connecting.interruption import Interruption
 from pollconsumer.store.connecting.patience import Patience
 from pollconsumer.store.connecting.replies import ErrorReply, OutOfTime, Unanswered, raise_if_error
 from pollconsumer.store.keyspace import Keys
@@ -21,6 +22,20 @@ if TYPE_CHECKING:
 Witness = NewMessage | tuple[str, str | bytes, bool, float]
 """The last message that was acknowledged to a caller: a new one, which was accepted; or queue and id, whether it was
 completed, or else accepted, and when, on the monotonic clock."""
+
+
+class Bearing:
+    """The patience of the ``call`` that is under way, which may need several answers; else a new one. It does not hold
+    the wire, so that a connection is closed as soon as nobody has it any more."""
+
+    __slots__ = ("_patience", "call")
+
+    def __init__(self, patience: Callable[[], Patience]) -> None:
+        self._patience = patience
+        self.call: Patience | None = None
+
+    def __call__(self) -> Patience:
+        return self.call or self._patience()
 
 
 class Wire(ABC):
@@ -46,8 +61,7 @@ class Wire(ABC):
         self._greet, self.strict = greet, strict
         self.place = ""
         """Of the last server that was connected to: host and port, or a path."""
-        self._call: Patience | None = None
-        """The patience of the call that is under way, which may need several answers."""
+        self._bearing = Bearing(patience)
         self.repeated = False
         """Whether the last call was sent more than once."""
         self._problem = "no time is left to connect"
@@ -64,9 +78,6 @@ class Wire(ABC):
         self.unread: set[str] = set()
         self.apart: Sequence[str] = ()
         """A key of each queue that is not to wait for the node of another: see `part`."""
-
-    def _bearing(self) -> Patience:
-        return self._call or self.patience()
 
     def call(self, script: Script | str, keys: Sequence[str], args: Sequence[Any]) -> Any:
         """Run an idempotent script, and repeat it after a lost answer."""
@@ -100,8 +111,9 @@ class Wire(ABC):
         One of them may block for ``blocking`` seconds. ``mend`` is called before each repetition, to undo what the last
         call may have done. ``parting``: raise NodeLost where `part` does; otherwise wait for a lost node of a cluster.
         """
-        outer = self._call
-        patience = self._call = outer or self.patience()
+        bearing = self._bearing
+        outer = bearing.call
+        patience = bearing.call = outer or self.patience()
         pause = 0.02
         sent = self.repeated = False
         try:
@@ -127,7 +139,7 @@ class Wire(ABC):
                 patience.pause(pause)
                 pause = min(1.0, pause * 2)
         finally:
-            self._call = outer
+            bearing.call = outer
 
     def once(self, commands: Sequence[Command], *, blocking: float = 0.0) -> list[Any]:
         """The answers to commands sent in one write, one of which may block for ``blocking`` seconds.
@@ -149,6 +161,9 @@ class Wire(ABC):
             raise
         except PollConsumerError:
             raise
+        except Interruption as thrown:
+            self._abandon()
+            raise thrown.error from None
         except BaseException:
             self._abandon()
             raise
@@ -173,6 +188,10 @@ class Wire(ABC):
     def receive(self, commands: Sequence[Command], *, blocking: float = 0.0) -> list[Any]:
         """Answers to what `send` sent; scripts unknown to the server are loaded and run again, before a WAIT at the
         end."""
+
+    @abstractmethod
+    def at_rest(self) -> bool:
+        """Whether everything that was sent is answered, so that another call may use the connection."""
 
     @abstractmethod
     def readable(self, timeout: float) -> bool:
