@@ -76,9 +76,10 @@ def say(reply: bytes) -> object:
         (b"-ASK 7585 127.0.0.1:17291", StoreRefused),
         (b"-ERR DB index is out of range", StoreRefused),
         (b"-ERR SELECT is not allowed in cluster mode", StoreRefused),
-        (b"-ERR unknown command", PollConsumerError),
-        (b"-ERR", PollConsumerError),
-        (b"-", PollConsumerError),
+        (b"-ERR unknown command", StoreRefused),
+        (b"-ERR", StoreRefused),
+        (b"-", StoreRefused),
+        (b"-ERR user_script:1: Script attempted to access nonexistent global variable", PollConsumerError),
     ],
     ids=lambda value: value.decode()[:20] if isinstance(value, bytes) else value.__name__,
 )

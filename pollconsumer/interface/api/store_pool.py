@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from pollconsumer.core.errors import PollConsumerError
 from pollconsumer.store.connecting.patience import COMMAND_TIMEOUT, SYSTEM_CLOCKS, Clocks, Patience, answer_within
+from pollconsumer.store.connecting.replies import misread
 
 if TYPE_CHECKING:
     from pollconsumer.store.producer import Producer
@@ -65,6 +66,8 @@ class PooledStore:
         else:
             with suppress(OSError):
                 wire.close()
+            if error is not None and (refusal := misread(error, wire.said)):
+                raise refusal from error
 
 
 class StorePool:

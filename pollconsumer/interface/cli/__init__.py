@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import io
+import logging
 import os
 import sys
 from typing import TYPE_CHECKING, TextIO
@@ -42,9 +43,9 @@ def main(arguments: Sequence[str]) -> int:
     except Exception as error:
         if isinstance(error, OSError) and _was_printing(error):
             code, failure = 0, error
-        elif (limit := met_by(error)) is not None:
-            logs.write_error(limit)
-            code = limit.exit_code
+        elif (said := met_by(error) or _misread(error)) is not None:
+            logs.write_error(said)
+            code = said.exit_code
         elif getattr(error, "errno", None) in (errno.EMFILE, errno.ENFILE) or logs.is_news(error):
             raise
         else:
@@ -79,6 +80,16 @@ def _invoke(arguments: Sequence[str]) -> int:
     from pollconsumer.interface.cli.group import invoke
 
     return invoke(arguments)
+
+
+def _misread(error: Exception) -> PollConsumerError | None:
+    """The error in place of one that reading a server's answer ended with, shown with ``-v``; None for another one."""
+    from pollconsumer.store.connecting.replies import misread
+
+    refusal = misread(error)
+    if refusal is not None and logs.log.isEnabledFor(logging.INFO):
+        logs.write_traceback(error)
+    return refusal
 
 
 def _was_printing(error: OSError) -> bool:

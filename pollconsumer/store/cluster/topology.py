@@ -9,10 +9,11 @@ from pollconsumer.core.errors import ConfigurationError
 from pollconsumer.core.notation.redaction import redacted
 from pollconsumer.store.cluster.address import ClusterAddress, Node
 from pollconsumer.store.cluster.slots import SLOTS
-from pollconsumer.store.connecting.replies import ErrorReply, Unanswered, raise_if_error
+from pollconsumer.store.connecting.address import place_in
+from pollconsumer.store.connecting.replies import ErrorReply, Unanswered, not_understood, raise_if_error
 
 COMMAND = ("CLUSTER", "SLOTS")
-_UNKNOWN_HOSTS = ("", "?")
+_UNKNOWN_HOSTS = ("?", b"?")
 
 
 class Topology:
@@ -43,11 +44,13 @@ class Topology:
 
     def redirection(self, error: ErrorReply, sender: Node) -> tuple[str, int, Node] | None:
         """MOVED or ASK, the slot, and the node to turn to; None for another error."""
-        kind, *rest = str(error).split()
-        if kind not in {"MOVED", "ASK"} or len(rest) != 2:
+        kind, *rest = str(error).split() or [""]
+        if kind not in {"MOVED", "ASK"}:
             return None
-        slot, (host, _, port) = int(rest[0]), rest[1].rpartition(":")
-        return kind, slot, Node(sender.host if host in _UNKNOWN_HOSTS else host.strip("[]"), int(port))
+        if len(rest) != 2 or not rest[0].isdecimal() or int(rest[0]) >= SLOTS:
+            raise not_understood(error)
+        host, _, port = rest[1].rpartition(":")
+        return kind, int(rest[0]), _node([host.strip("[]"), port], sender)
 
     def refresh(self, ask: Callable[[Node], Any]) -> None:
         """Ask one node after the other, by ``ask``, until one knows. Unanswered if none does, ConfigurationError if one
@@ -57,14 +60,17 @@ class Topology:
         """
         failure = Unanswered("no node of the cluster answers", sent=False)
         for node in list(self._asked):
-            self._asked = [*self._asked[1:], node]
+            self._asked = [*(each for each in self._asked if each != node), node]  # of several threads none is lost
             try:
                 answer = ask(node)
                 self._raise_if_refused(answer)
             except Unanswered as unanswered:
                 failure = unanswered
                 continue
-            self._read(answer, node)
+            try:
+                self._read(answer, node)
+            except (TypeError, ValueError, LookupError):
+                raise not_understood(answer) from None
             return
         raise failure
 
@@ -77,6 +83,8 @@ class Topology:
         owners: list[Node | None] = [None] * SLOTS
         known: dict[Node, None] = {}
         for first, last, *nodes in answer:
+            if not 0 <= first <= last < SLOTS:
+                raise ValueError("no slots of a cluster")
             of_range = [_node(each, asked) for each in nodes]
             known |= dict.fromkeys(of_range)
             owners[first : last + 1] = of_range[:1] * (last + 1 - first)
@@ -87,6 +95,10 @@ class Topology:
 
 
 def _node(described: Sequence[Any], asked: Node) -> Node:
-    """One without a host has that of the node that says so."""
-    host = (described[0] or b"").decode()
-    return Node(asked.host if host in _UNKNOWN_HOSTS else host, described[1])
+    """One without a host has that of the node that says so. StoreRefused for what is no host and port."""
+    host, port, *_ = described
+    if not host or host in _UNKNOWN_HOSTS:
+        host = asked.host
+    if (place := place_in([host, port])) is None:
+        raise not_understood(described)
+    return Node(*place)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -19,6 +20,10 @@ TLS_OPTIONS = frozenset({*TLS_FILES, CERTIFICATE, "ssl_password", "ssl_check_hos
 PORT = 6379
 KEPT_ALIVE_EVERY = 60
 """Seconds: proxies forget connections that are idle for some minutes, often without a word to either end."""
+HIGHEST_PORT = 65535
+_HOST = re.compile(r"[\w.:%-]{1,255}", re.ASCII)
+"""Names and addresses: nothing that means something in a URL."""
+_PORT = re.compile("[0-9]{1,5}")
 _IDLE: int = getattr(socket, "TCP_KEEPIDLE", 0) or getattr(socket, "TCP_KEEPALIVE", 0)
 """Linux's name, or that of macOS."""
 
@@ -61,6 +66,16 @@ class Address(NamedTuple):
             opened.close()
             raise
         return opened
+
+
+def place_in(said: Any) -> tuple[str, int] | None:
+    """Host and port as a server names another one, in this order; None if they are none."""
+    if not isinstance(said, list | tuple) or len(said) != 2:
+        return None
+    host, port = (each.decode("ascii", "replace") if isinstance(each, bytes) else str(each) for each in said)
+    if not _HOST.fullmatch(host) or not _PORT.fullmatch(port) or not 0 < int(port) <= HIGHEST_PORT:
+        return None
+    return host, int(port)
 
 
 def address_of(url: str) -> Address:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import struct
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,6 +15,9 @@ _PASSING = (
 )  # fmt: skip
 _REFUSED_IN_SCRIPT = ("ACL failure in script", "The user executing the script can't")
 LOGIN_REFUSED = ("NOAUTH", "WRONGPASS", "ERR AUTH")
+_MISREAD = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, struct.error)
+"""What reading an answer of another form than the one that was asked for ends with."""
+_READERS = ("pollconsumer.store.", "pollconsumer.core.")
 _UNKNOWN = re.compile(r"ERR unknown (?:sub)?command '([^']+)'")
 _NO_MORE_CLIENTS = "ERR max number of clients reached"
 
@@ -69,7 +73,29 @@ def raise_if_error(answer: Any) -> None:
     if missing := _UNKNOWN.match(text):
         fix = "have it enabled under its own name; docs/store.md lists all that is needed"
         raise StoreRefused("server without a command", missing[1], fix) from None
-    raise PollConsumerError("the store refused a command", text.removeprefix("ERR ")) from None
+    if "user_script" in text:  # a bug of ours
+        raise PollConsumerError("the store refused a command", text.removeprefix("ERR ")) from None
+    fix = "is it a Redis or a Valkey? docs/store.md lists what it must know"
+    raise StoreRefused("the store refused a command", text.removeprefix("ERR "), fix) from None
+
+
+def misread(error: BaseException, said: object = None) -> StoreRefused | None:
+    """The error in place of one that reading an answer ended with, which the server ``said`` in another form than it
+    should; None for another error."""
+    if not isinstance(error, _MISREAD) or isinstance(error, PollConsumerError):
+        return None
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None or not str(trace.tb_frame.f_globals.get("__name__")).startswith(_READERS):
+        return None
+    return not_understood(str(error) if said is None else said)
+
+
+def not_understood(said: object) -> StoreRefused:
+    return StoreRefused(
+        "not an answer of Redis", said, "does the store's URL name a Redis or a Valkey? If so, report what -v shows"
+    )
 
 
 def refuse_without(lacking: Sequence[bytes]) -> None:

@@ -6,12 +6,12 @@ import os
 import re
 import time
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import unquote
 
-from pollconsumer.core.errors import ConfigurationError, PermissionDenied
+from pollconsumer.core.errors import ConfigurationError, PermissionDenied, shown
 from pollconsumer.core.notation.redaction import redacted
-from pollconsumer.store.connecting.address import CERTIFICATE, TLS_OPTIONS, Address
+from pollconsumer.store.connecting.address import CERTIFICATE, TLS_OPTIONS, Address, place_in
 from pollconsumer.store.connecting.connection import Command, SocketConnection
 from pollconsumer.store.connecting.interruption import raise_if_thrown
 from pollconsumer.store.connecting.patience import Patience, left_until
@@ -108,7 +108,7 @@ class Sentinels:
                 break  # those that are left are asked first the next time
             place = f"{sentinel.host}:{sentinel.port}"
             try:
-                found = self._ask(sentinel, left_until(until, ANSWER_WITHIN))
+                found = self._place_by(sentinel, left_until(until, ANSWER_WITHIN))
             except OSError as error:
                 raise_if_thrown(error)
                 silent.append(f"{place}: {error.strerror or error}")
@@ -123,7 +123,7 @@ class Sentinels:
                     self._sentinels.remove(sentinel)
                     self._sentinels.insert(0, sentinel)
                     self._look_at = time.monotonic() + LOOK_EVERY
-                    return self.login._replace(host=found[0].decode(), port=int(found[1]))
+                    return self.login._replace(host=found[0], port=found[1])
         if silent and failure is not None:
             self._refuse_wrong_tls(self._sentinels[-1], failure)
             raise ConnectionError(f"no Sentinel knows the primary; {', '.join(silent)}") from failure
@@ -156,26 +156,38 @@ class Sentinels:
         if now < self._look_at:
             return False
         try:
-            found = self._ask(self._sentinels[0], left_until(now + patience().left(), ANSWER_WITHIN))
-        except (OSError, ErrorReply):
+            found = self._place_by(self._sentinels[0], left_until(now + patience().left(), ANSWER_WITHIN))
+        except (OSError, ErrorReply, ConfigurationError):
             self._put_last(self._sentinels[0])
             self._look_at = time.monotonic() + LOOK_AGAIN_AFTER
             return False
         self._look_at = time.monotonic() + LOOK_EVERY
-        return found is not None and (found[0].decode(), int(found[1])) != (address.host, address.port)
+        return found is not None and found != (address.host, address.port)
 
     def _put_last(self, sentinel: Address) -> None:
         self._sentinels.remove(sentinel)
         self._sentinels.append(sentinel)
 
-    def _ask(self, sentinel: Address, timeout: float) -> list[bytes] | None:
+    def _place_by(self, sentinel: Address, timeout: float) -> tuple[str, int] | None:
+        """Host and port of the primary, None if it knows none. OSError, ErrorReply; ConfigurationError if it is no
+        Sentinel."""
+        said = self._ask(sentinel, timeout)
+        if said is None:
+            return None
+        if (place := place_in(said)) is None:
+            raise ConfigurationError(
+                "store: no Sentinel", f"{sentinel.host}:{sentinel.port}", f"it says: {shown(said)}"
+            )
+        return place
+
+    def _ask(self, sentinel: Address, timeout: float) -> Any:
         until = time.monotonic() + timeout
         question = ("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self._service.name)
         connection, self._kept = self._kept, None
         if connection is None or self._pid != os.getpid() or not connection.is_to(sentinel):
             connection = SocketConnection(sentinel)
             connection.connect(timeout)
-        found: list[bytes] | None = connection.ask(question, left_until(until))
+        found = connection.ask(question, left_until(until))
         self._kept, self._pid = connection, os.getpid()
         return found
 
@@ -193,9 +205,10 @@ class PrimaryConnection(SocketConnection):
         self._address = self._sentinels.primary(timeout)
         super().connect(left_until(until))
         try:
-            role, *_ = self.ask(("ROLE",), left_until(until))
-            if role != b"master":
-                raise ConnectionError(f"{self.place} is a replica; the Sentinels still name it as the primary")
+            role = self.ask(("ROLE",), left_until(until))
+            if not isinstance(role, list) or role[:1] != [b"master"]:
+                found = "is a replica" if isinstance(role, list) else f"has no role, but says {shown(role)}"
+                raise ConnectionError(f"{self.place} {found}; the Sentinels still name it as the primary")
         except BaseException:
             self.close()
             raise

@@ -13,7 +13,7 @@ from pollconsumer.store.connecting.address import address_of
 from pollconsumer.store.connecting.connection import Command, Connection, SocketConnection
 from pollconsumer.store.connecting.interruption import raise_if_thrown
 from pollconsumer.store.connecting.patience import Patience, left_until
-from pollconsumer.store.connecting.replies import ErrorReply, OutOfTime, Unanswered, raise_if_error
+from pollconsumer.store.connecting.replies import ErrorReply, OutOfTime, Unanswered, misread, raise_if_error
 from pollconsumer.store.connecting.wire import Wire
 from pollconsumer.store.scripts import Scripts
 
@@ -156,8 +156,10 @@ class ServerWire(Wire):
                 self._close_abandoned()
             if self._greet is not None:
                 self._greet(self)
-        except BaseException:
+        except BaseException as error:
             self.close()
+            if refusal := misread(error, self.said):
+                raise refusal from error
             raise
         self._greeted = True
         return connection
@@ -186,11 +188,8 @@ class ServerWire(Wire):
         if connection is None:
             raise Unanswered("connection lost", sent=True)
         try:
-            if count == 1:
-                answers = [connection.read(timeout)]
-            else:
-                answers = self._several(connection, count, timeout)
-            self._awaits = False
+            answers = [connection.read(timeout)] if count == 1 else self._several(connection, count, timeout)
+            self.said, self._awaits = answers, False
             return answers
         except OSError as error:
             raise_if_thrown(error)

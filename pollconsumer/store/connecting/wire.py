@@ -59,6 +59,8 @@ class Wire(ABC):
         self.patience = patience
         self.scripts = Scripts() if scripts is None else scripts
         self._greet, self.strict = greet, strict
+        self.said: Any = None
+        """The last answers."""
         self.place = ""
         """Of the last server that was connected to: host and port, or a path."""
         self._bearing = Bearing(patience)
