@@ -283,6 +283,8 @@ def main(url: str, times: int, seed: int) -> None:
     logging.getLogger("pollconsumer").handlers = [Enqueueing(trial)]
     logging.getLogger("pollconsumer").propagate = False
     sys.unraisablehook = trial.note_unraisable
+    for name in trial.calls:  # the first imports what it needs, and Python fails whoever calls again within an import
+        trial.make(name)
     kinds = ["raised"] * 4 + [
         "raised, of the system's kind",
         "set by a thread",
