@@ -320,7 +320,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     _python("leases", "a renewal that finds less than was seen", "if before < seen else None", "if False else None"),
     _python("rollback", "a connection that finds less than was seen", "if mark < seen:", "if False:"),
     _python("rollback", "what was merely read", "min(seen, mark) if self._confirmed else mark", "mark"),
-    _python("connecting/sentinel", "a replica is not written to", 'if role != b"master":', "if False:"),
+    _python("connecting/sentinel", "a replica is not written to", 'or role[:1] != [b"master"]:', ":"),
     _python(
         "connecting/sentinel", "a primary that was replaced is left", "if self._sentinels.moved_from(", "if not bool("
     ),
@@ -499,7 +499,12 @@ MUTATIONS: tuple[Mutation, ...] = (
     _python("cluster/wire", "the fewest replicas", "answers[at] = least(answer, before)", "answers[at] = answer"),
     _python("cluster/wire", "replicas do not wait", "if served or not is_wait:", "if True:"),
     _python("cluster/wire", "doubt", "self._topology.doubtful |= isinstance(error, Unanswered)", "pass"),
-    _python("cluster/topology", "another node in doubt", "self._asked = [*self._asked[1:], node]", "pass"),
+    _python(
+        "cluster/topology",
+        "another node in doubt",
+        "self._asked = [*(each for each in self._asked if each != node), node]",
+        "pass",
+    ),
     # Rights and types, before the first write
     _lua("parts/rights", "rights", "if not (known and allowed) then", "if false then"),
     _lua("register", "rights before a queue is known", "if #lacking == 0 and", "if"),

@@ -61,7 +61,7 @@ class PooledStore:
         """Exceptions that are not ours may have interrupted anything. One of ours may come from a call of a signal
         handler: then something is unanswered."""
         wire = self._store.wire
-        if (error is None or isinstance(error, PollConsumerError | GeneratorExit)) and wire.at_rest():
+        if wire.at_rest() and (error is None or isinstance(error, PollConsumerError | GeneratorExit)):
             self._idle.append(self)
         else:
             with suppress(OSError):

@@ -105,7 +105,8 @@ def _fast(socket: Any) -> Any:
 
             return run
 
-        def _evaluate(self, digest: bytes, count: int, *arguments: Any) -> Any:
+        def _evaluate(self, digest: bytes, number: int | bytes, *arguments: Any) -> Any:
+            count = int(number)
             if digest not in self._server.script_cache:
                 raise SimpleError(messages.NO_MATCHING_SCRIPT_MSG)
             function = self._scripts.get(digest)

@@ -98,7 +98,7 @@ class Wire(ABC):
         """The command that runs a script, for `all` and `once`."""
         if isinstance(script, str):
             script = self.scripts[script]
-        return ("EVALSHA", script.sha, len(keys), *keys, *args)
+        return ("EVALSHA", script.sha, b"%d" % len(keys), *keys, *args)
 
     def all(
         self,
