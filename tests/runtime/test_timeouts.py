@@ -6,6 +6,7 @@ import signal
 import socket
 import threading
 import time
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -27,6 +28,7 @@ from tests.site import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from tests.site import Site
 
@@ -177,6 +179,24 @@ def test_a_block_of_ours_is_not_left_in_the_middle(handle: Callable[..., Outcome
 
     assert isinstance(handle(save).error, HandlerTimeout)
     assert steps == ["saved"]
+
+
+@BOTH
+def test_an_import_is_not_left_in_the_middle(
+    handle: Callable[..., Outcome], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / f"half_{handle.__name__}"
+    package.mkdir()
+    (package / "__init__.py").write_text("from tests.runtime.test_timeouts import spin\nspin(0.2)")
+    (package / "part.py").write_text("import time\ntime.sleep(0.2)")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def load() -> None:
+        import_module(f"{package.name}.part")
+        spin()
+
+    assert isinstance(handle(load).error, HandlerTimeout)
+    assert import_module(package.name).part.time is time
 
 
 @IN_THE_MAIN_THREAD

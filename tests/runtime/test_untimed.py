@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 import time
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -19,6 +21,7 @@ from pollconsumer.store.reservations import Lot, Reservation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
 PATIENCE = 30.0
 SOON = 0.01
@@ -138,3 +141,15 @@ def test_a_handler_in_a_thread_is_interrupted_and_the_next_message_of_the_thread
     executor.close()
     assert isinstance(outcomes[0], TimeIsUp)
     assert outcomes[1] is None
+
+
+def test_an_import_is_not_interrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "loaded_in_time.py").write_text("import time\ntime.sleep(0.1)\nwhole = True")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def load() -> None:
+        import_module("loaded_in_time")
+        spin()
+
+    assert isinstance(InHand().handle(load).error, TimeIsUp)
+    assert sys.modules["loaded_in_time"].whole

@@ -31,13 +31,18 @@ def inside(function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def in_handler(frame: FrameType | None) -> bool:
-    """Whether ``frame`` is beneath `inside`, and so the handler's."""
-    frame = frame and frame.f_back
-    while frame is not None:
+    """Whether ``frame`` is beneath `inside`, and so the handler's, but not of an import in it."""
+    while frame is not None and frame.f_back is not None and not is_importing(frame):
+        frame = frame.f_back
         if frame.f_code is inside.__code__:
             return True
-        frame = frame.f_back
     return False
+
+
+def is_importing(frame: FrameType) -> bool:
+    """Whether it is the import system's. What that calls is not interrupted: a module that is left half imported fails
+    all later messages."""
+    return frame.f_code.co_filename.startswith("<frozen importlib._bootstrap")
 
 
 class Limit:

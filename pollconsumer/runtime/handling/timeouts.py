@@ -3,8 +3,8 @@
 In the main thread a signal raises it, which also interrupts blocking system calls. In another thread the interpreter
 raises it at the next instruction, but not in a blocking call. If it is swallowed, it is raised again every second.
 
-It is raised only beneath `inside`, and never in a `Shield`: a handler that ends just in time must not affect the next
-message, and an answer of the store must not be left half read.
+It is raised only beneath `inside`, and never in a `Shield` or in an import: a handler that ends just in time must not
+affect the next message, an answer of the store must not be left half read, nor a module half imported.
 """
 
 from __future__ import annotations

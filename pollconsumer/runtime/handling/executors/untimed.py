@@ -15,7 +15,7 @@ from _signal import signal as _set_handler  # type: ignore[import-not-found]  # 
 from typing import TYPE_CHECKING
 
 from pollconsumer.core.retry import TimeIsUp
-from pollconsumer.runtime.handling.alarm import REPEAT, SHIELDED_RETRY, Limit
+from pollconsumer.runtime.handling.alarm import REPEAT, SHIELDED_RETRY, Limit, is_importing
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.handling.shield import in_force
 from pollconsumer.runtime.handling.timeouts import Strike, Striker
@@ -49,7 +49,7 @@ def _may_be_interrupted(frame: FrameType | None, *, even_in_store: bool = False)
     """Whether ``frame`` is a handler's, or called by one."""
     spared = _APART if even_in_store else (*_APART, _STORE)
     while frame is not None and frame.f_back is not None:
-        if str(frame.f_globals.get("__name__")).startswith(spared):
+        if is_importing(frame) or str(frame.f_globals.get("__name__")).startswith(spared):
             return False
         if frame.f_back.f_code is Handler.handle.__code__:
             return True
