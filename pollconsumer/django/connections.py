@@ -1,28 +1,46 @@
-"""Database connections between messages, as Django treats them between requests."""
+"""Database connections and caches between messages, as Django treats them between requests."""
 
 from __future__ import annotations
 
+from contextlib import suppress
+from threading import local
 from typing import TYPE_CHECKING, Any
 
 from asgiref.sync import sync_to_async
-from django.db import close_old_connections, reset_queries
+from django.core.cache import caches
+from django.db import close_old_connections, connections, reset_queries
+
+from pollconsumer.interface.logs import about, log
+from pollconsumer.runtime.handling.shield import Shield
 
 if TYPE_CHECKING:
     from pollconsumer.runtime.handling.context import Context
     from pollconsumer.runtime.handling.handler import Handler
 
 
+class _OfThread(local):
+    def __init__(self) -> None:
+        self.caches: dict[str, Any] = {}
+        """By alias. Django has them in context variables, which each message has for itself: it would connect again."""
+
+
+_kept = _OfThread()
+
+
 def closing_connections(handler: Handler) -> Handler:
     """``handler``, before and after which the connections of its thread are closed that are unusable, or older than
-    CONN_MAX_AGE. The queries that DEBUG collects are forgotten."""
-    run = handler.run
+    CONN_MAX_AGE. Those that it leaves within a transaction are dropped. The queries that DEBUG collects are
+    forgotten."""
+    run, name = handler.run, handler.name
 
     def run_sync(payload: dict[str, Any], context: Context | None) -> Any:
         _begin()
+        _lend_caches()
         try:
             return run(payload, context)
         finally:
-            close_old_connections()
+            _end(name)
+            _keep_caches()
 
     async def run_async(payload: dict[str, Any], context: Context | None) -> Any:
         # An async handler queries in the thread of sync_to_async.
@@ -30,7 +48,7 @@ def closing_connections(handler: Handler) -> Handler:
         try:
             return await run(payload, context)
         finally:
-            await sync_to_async(close_old_connections)()
+            await sync_to_async(_end)(name)
 
     return handler._replace(run=run_async if handler.asynchronous else run_sync)
 
@@ -38,3 +56,32 @@ def closing_connections(handler: Handler) -> Handler:
 def _begin() -> None:
     reset_queries()
     close_old_connections()
+
+
+def _end(handler: str) -> None:
+    with Shield():
+        for connection in connections.all(initialized_only=True):
+            if connection.in_atomic_block or connection.closed_in_transaction:
+                _drop(connection.alias, handler)
+        close_old_connections()
+
+
+def _drop(alias: str, handler: str) -> None:
+    """Forget a connection: Django opens no other in its place while it is in a transaction."""
+    with suppress(Exception):
+        connections[alias].close()
+    del connections[alias]
+    text = "%s left a transaction of database %s open: rolled back, its connection dropped"
+    log.warning(text, handler, alias, extra=about("transaction left open", handler))
+
+
+def _lend_caches() -> None:
+    for alias, cache in _kept.caches.items():
+        caches[alias] = cache
+
+
+def _keep_caches() -> None:
+    if not _kept.caches and caches.all(initialized_only=True):
+        for alias in caches:
+            with suppress(Exception):  # its library is not installed
+                _kept.caches[alias] = caches[alias]

@@ -138,6 +138,91 @@ def test_connections_are_closed_between_messages_as_django_does_between_requests
     assert {"two open", "async two open"} <= {*django_site.notes()}
 
 
+def test_a_transaction_that_a_task_leaves_open_is_not_the_next_one_s(django_site: DjangoSite) -> None:
+    django_site.append(
+        "shop/tasks.py",
+        """
+        from asgiref.sync import sync_to_async
+        from django.db import connection, transaction
+
+        def enter(closes):
+            connection.cursor().execute("CREATE TABLE IF NOT EXISTS kept (name text)")
+            transaction.atomic().__enter__()
+            connection.cursor().execute("INSERT INTO kept VALUES ('lost')")
+            if closes:
+                connection.close()
+
+        def query():
+            connection.cursor().execute("SELECT * FROM kept")
+            return f"{connection.in_atomic_block} {connection.closed_in_transaction}"
+
+        @task
+        def enters(closes):
+            enter(closes)
+
+        @task
+        def looks():
+            note(query())
+
+        @task
+        async def enters_async(closes):
+            await sync_to_async(enter)(closes)
+
+        @task
+        async def looks_async():
+            note(await sync_to_async(query)())
+        """,
+    )
+    django_site.append("website.py", 'DATABASES["default"]["CONN_MAX_AGE"] = 600\n')
+    django_site.program(
+        """
+        for closes in (False, True):
+            enters.enqueue(closes), looks.enqueue(), enters_async.enqueue(closes), looks_async.enqueue()
+        """
+    )
+    done = django_site.drain()
+    assert django_site.notes() == ["False False"] * 4
+    said = "left a transaction of database default open: rolled back, its connection dropped"
+    lines = [f"pollconsumer: warning: shop.tasks.{name} {said}" for name in ("enters", "enters_async")]
+    assert sorted({*done.stderr.splitlines()}) == lines
+
+
+@pytest.mark.parametrize("concurrency", [1, 2])
+def test_language_and_time_zone_are_a_task_s_own_while_caches_stay_connected(
+    django_site: DjangoSite, concurrency: int
+) -> None:
+    django_site.append(
+        "shop/tasks.py",
+        """
+        import threading
+        from django.core.cache import cache, caches
+        from django.utils import timezone, translation
+
+        def seen():
+            before = f"{translation.get_language()} {timezone.get_current_timezone_name()}"
+            translation.activate("de")
+            timezone.activate("Asia/Tokyo")
+            return before
+
+        @task
+        def looks():
+            cache.get("x")
+            first.cache = getattr(first, "cache", caches["default"])
+            note(f"{seen()} {first.cache is caches['default']}")
+
+        @task
+        async def looks_async():
+            note(f"{seen()} True")
+
+        first = threading.local()
+        """,
+    )
+    django_site.program("for _ in range(4): looks.enqueue(), looks_async.enqueue()")
+    done = django_site.drain("--concurrency", str(concurrency))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert django_site.notes() == ["en-us America/Chicago True"] * 8
+
+
 def test_the_command_line_and_recurrences_send_tasks_to_their_own_queue(django_site: DjangoSite) -> None:
     sent = django_site.enqueue("shop.tasks.fetch", kwargs={"name": "a"})
     assert django_site.json("status", sent)["queue"] == "mail"

@@ -22,11 +22,12 @@ from tests.runtime.coroutine_traces import ACTS, Trace, of
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
+    from contextvars import Context
 
 
-def in_turns(self: QuickLoop, coroutine: Coroutine[Any, Any, Any], name: str) -> None:
+def in_turns(self: QuickLoop, coroutine: Coroutine[Any, Any, Any], name: str, own: Context) -> None:
     """`QuickLoop.alone`, without its quick way."""
-    self.task = self.create_task(coroutine, name=name)
+    self.task = self.create_task(coroutine, name=name, context=own)
 
 
 def traced(messages: list[list[str]], timeout: float | None, *, quickly: bool, staying: bool = False) -> list[Any]:

@@ -49,7 +49,8 @@ def main(connection: int, lifeline: int) -> None:
     sys.path[:] = introduction["path"]
     from pollconsumer.interface.isolation.child import serve
 
-    serve(launch, introduction)
+    with launch:  # left open, it is a warning, which a handler may have made an error
+        serve(launch, introduction)
 
 
 if __name__ == "__main__":

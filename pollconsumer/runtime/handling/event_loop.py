@@ -11,17 +11,21 @@ import errno
 import threading
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from pollconsumer.core.retry import HandlerTimeout, Stopped
 from pollconsumer.runtime.handling.alarm import REPEAT
 from pollconsumer.runtime.handling.outcome import DONE, Outcome, returned
+from pollconsumer.runtime.handling.own_context import own_context
 from pollconsumer.runtime.handling.quick_loop import QuickLoop, new_loop
 from pollconsumer.runtime.handling.timeouts import VERDICTS
 
 if TYPE_CHECKING:
+    from contextvars import Context as Variables
+
     from pollconsumer.runtime.handling.context import Context
     from pollconsumer.runtime.handling.handler import Handler
 
@@ -47,6 +51,8 @@ class EventLoop:
         """In this thread, the last one, and its timeout, if it has any."""
         self._thread: threading.Thread | None = None
         self._closing = False
+        self._base = copy_context()
+        """What messages in the loop's thread have of the launch's."""
         if thread:
             self._thread = threading.Thread(target=self._turn, name="event-loop", daemon=True)
             self._thread.start()
@@ -57,21 +63,23 @@ class EventLoop:
         run = handler.begin if limited else handler.run
 
         def turn(payload: dict[str, Any], context: Context | None) -> Outcome:
+            own = own_context()
             try:
-                coroutine = run(payload, context)
+                coroutine = own.run(run, payload, context)
             except BaseException as error:
                 return Outcome(error)
             if limited:
-                return self.handle(coroutine, handler)
+                return self.handle(coroutine, handler, own)
             self._limited = None
-            return self._loop.alone(coroutine, name) or self._ended(coroutine)
+            return self._loop.alone(coroutine, name, own) or self._ended(coroutine)
 
         return turn
 
-    def handle(self, coroutine: Coroutine[Any, Any, Any], handler: Handler) -> Outcome:
+    def handle(self, coroutine: Coroutine[Any, Any, Any], handler: Handler, own: Variables | None = None) -> Outcome:
         """Run a handler's coroutine in this thread, in a task of the handler's name."""
         limited = self._limited = None if handler.timeout is None else _Limited(self._loop, coroutine, handler)
-        outcome = self._loop.alone(coroutine if limited is None else limited.run(), handler.name)
+        own = own_context() if own is None else own
+        outcome = self._loop.alone(coroutine if limited is None else limited.run(), handler.name, own)
         if limited is None and outcome is not None:
             return outcome
         return self._ended(coroutine, turning=outcome is None)
@@ -147,10 +155,11 @@ class EventLoop:
             handling.task.add_done_callback(lambda _: self._end(handling, key))
             step()
 
+        own = own_context(self._base)
         if asyncio._get_running_loop() is self._loop:  # noqa: SLF001  as above
-            start()
+            own.run(start)
         else:
-            self._give(start)
+            self._give(partial(own.run, start))
 
     def _give(self, call: Callable[[], None]) -> None:
         self._given.put(call)
@@ -254,8 +263,8 @@ def _outcome_of(task: asyncio.Task[Any], coroutine: Coroutine[Any, Any, Any]) ->
 
 
 class _Limited:
-    """A handler's coroutine, for the `task` of its `run`, with a timeout if the handler has one. In the loop's thread,
-    where contexts are those of earlier ones, all are."""
+    """A handler's coroutine, for the `task` of its `run`, with a timeout if the handler has one. In the loop's thread
+    all are."""
 
     __slots__ = (
         "_armed",

@@ -12,9 +12,12 @@ from pollconsumer.runtime.handling.arguments import Arguments
 from pollconsumer.runtime.handling.context import Context
 from pollconsumer.runtime.handling.hooks import Hooks, Run, hooked, hooked_coroutine
 from pollconsumer.runtime.handling.outcome import DONE, Outcome, returned
+from pollconsumer.runtime.handling.own_context import own_context
 from pollconsumer.runtime.messages import Defaults
 
 if TYPE_CHECKING:
+    from contextvars import Context as Variables
+
     from pollconsumer.runtime.drafts import BeforeEnqueue
 
 MAX_ATTEMPTS = 5
@@ -71,11 +74,12 @@ class Handler(NamedTuple):
     def handle(self, payload: dict[str, Any], context: Context | None = None) -> Outcome:
         """Run it. The outcome holds any exception, so that no handler ends a launch by raising."""
         try:
-            result = self.run(payload, context) if self.timeout is None else self.begin(payload, context)
+            own = own_context()
+            result = own.run(self.run if self.timeout is None else self.begin, payload, context)
             if result is None:
                 return DONE
             if self.asynchronous and isinstance(result, CoroutineType):
-                return _on_loop(self, result)
+                return _on_loop(self, result, own)
             return returned(result)
         except BaseException as error:
             return Outcome(error)
@@ -87,7 +91,7 @@ class Handler(NamedTuple):
         return self.run(payload, context)
 
 
-def _on_loop(handler: Handler, coroutine: Coroutine[Any, Any, Any]) -> Outcome:
+def _on_loop(handler: Handler, coroutine: Coroutine[Any, Any, Any], own: Variables) -> Outcome:
     """Run it on a loop made for this message; a caller with a loop calls ``run`` instead."""
     from pollconsumer.runtime.handling.event_loop import EventLoop
 
@@ -97,7 +101,7 @@ def _on_loop(handler: Handler, coroutine: Coroutine[Any, Any, Any]) -> Outcome:
         coroutine.close()
         raise
     try:
-        return loop.handle(coroutine, handler)
+        return loop.handle(coroutine, handler, own)
     finally:
         loop.close()
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Coroutine
-from contextvars import copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pollconsumer.runtime.handling.context import Context
 from pollconsumer.runtime.handling.outcome import describe, refuse_unbegun
+from pollconsumer.runtime.handling.own_context import own_context
 from pollconsumer.runtime.handling.stray_forks import end_stray
 
 if TYPE_CHECKING:
@@ -64,15 +64,15 @@ class Hooks:
     def failed(self, context_of: Callable[[], Context], error: BaseException, delay: float) -> None:
         """An attempt failed, and there will be another in ``delay`` seconds."""
         if self.on_failure:
-            self.call("on_failure", context_of(), error, delay)
+            own_context().run(self.call, "on_failure", context_of(), error, delay)
 
     def dead(self, context_of: Callable[[], Context], error: BaseException) -> None:
         if self.on_dead:
-            self.call("on_dead", context_of(), error)
+            own_context().run(self.call, "on_dead", context_of(), error)
 
     def expired(self, context_of: Callable[[], Context]) -> None:
         if self.on_expired:
-            self.call("on_expired", context_of())
+            own_context().run(self.call, "on_expired", context_of())
 
     def call(self, kind: str, *arguments: Any, within: Callable[[], float] = hook_timeout) -> None:
         """Call the hooks of a ``kind``, as before, on_failure or on_launch_end, each for ``within()`` seconds."""
@@ -103,7 +103,7 @@ class Hooks:
 
 def hooked(run: Run, hooks: Hooks, timeout: float | None) -> Run:
     """``run`` between its ``before`` and ``after`` hooks. It needs a context; its ``timeout`` begins after ``before``.
-    Hooks and handler share context variables, which are discarded afterwards."""
+    Hooks and handler share the message's context variables."""
 
     def run_hooked(payload: dict[str, Any], context: Context | None) -> Any:
         assert context is not None
@@ -115,11 +115,11 @@ def hooked(run: Run, hooks: Hooks, timeout: float | None) -> Run:
         hooks.call("after", context, result)
         return result
 
-    return lambda payload, context: copy_context().run(run_hooked, payload, context)
+    return run_hooked
 
 
 def hooked_coroutine(run: RunAsync, hooks: Hooks, timeout: float | None) -> RunAsync:
-    """The same for coroutines, whose tasks have separate context variables already."""
+    """The same for coroutines."""
 
     async def run_hooked(payload: dict[str, Any], context: Context | None) -> Any:
         assert context is not None

@@ -83,15 +83,15 @@ class QuickLoop(asyncio.SelectorEventLoop):
         self.stays = False
         """Whether it stays that until `rest`, for the next one."""
 
-    def alone(self, coroutine: Coroutine[Any, Any, Any], name: str) -> Outcome | None:
+    def alone(self, coroutine: Coroutine[Any, Any, Any], name: str, own: Context) -> Outcome | None:
         """Make a `task` of it, of that ``name``: asyncio takes a tenth of a brief task to make one up. If nothing else
         can be due, run its first step, as a turn would. Returns its outcome; None if the loop must turn first."""
         if self._ready or not (self._clear or self._is_clear()):
-            self.task = self.create_task(coroutine, name=name)
+            self.task = own.run(self.create_task, coroutine, name=name)
             return None
         self.call_soon = self._kept  # type: ignore[method-assign]  # what a task calls when it is made
         try:
-            task = self.task = asyncio.Task(coroutine, loop=self, name=name)
+            task = self.task = asyncio.Task(coroutine, loop=self, name=name, context=own)
         finally:
             self.call_soon = self._soon  # type: ignore[method-assign]
         (step, context), self._step = self._step, None  # type: ignore[misc]  # the task gave it

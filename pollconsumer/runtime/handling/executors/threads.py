@@ -7,6 +7,8 @@ import os
 import threading
 import time
 from contextlib import suppress
+from contextvars import copy_context
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
@@ -49,8 +51,10 @@ class ThreadExecutor:
         self._bell_lock = threading.Lock()
         self._closed = False
         self._make_bell()
+        self._context = copy_context()
         for n in range(slots):
-            threading.Thread(target=self._serve, name=f"handler-{n}", daemon=True).start()
+            serve = partial(self._context.copy().run, self._serve)
+            threading.Thread(target=serve, name=f"handler-{n}", daemon=True).start()
 
     def busy(self) -> int:
         return self._busy
@@ -147,7 +151,7 @@ class ThreadExecutor:
         if self._loop is None:
             from pollconsumer.runtime.handling.event_loop import EventLoop
 
-            self._loop = EventLoop(thread=True)
+            self._loop = self._context.copy().run(EventLoop, thread=True)
         started = time.monotonic()
 
         def begin() -> Any:
