@@ -124,11 +124,17 @@ def listener() -> Callable[[Event], None]:
                     expiring.add(event.queue)
                 if isinstance(event, events.NewerMessagesFound):
                     newer.add(event.queue)
-                streak, text = WARNINGS[type(event)]
+                streak, text = WARNINGS.get(type(event)) or _plainly(event)
                 kind = STANDING if isinstance(event, events.QueueUnserved | events.PingFailed) else MET
                 log.warning("%s", text.format_map(fields), extra=about(streak.format_map(fields), kind=kind))
 
     return listen
+
+
+def _plainly(event: Event) -> tuple[str, str]:
+    """For one without a text: a listener ends no launch for it."""
+    name = type(event).__name__
+    return name, ", ".join([name, *(f"{field} {{{field}}}" for field in event.fields())])
 
 
 def _shown(value: object) -> object:

@@ -1,0 +1,39 @@
+"""Each event has a line, also one that the log does not know yet."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pollconsumer.core import events
+from pollconsumer.core.events import Event
+from pollconsumer.interface import logs
+from pollconsumer.interface.event_log import NOTES, WARNINGS, listener
+
+EVENTS = [each for each in vars(events).values() if isinstance(each, type) and issubclass(each, Event)]
+SAID_OTHERWISE = {Event, events.LaunchEnded, events.QueueUnknown}
+
+
+class Newer(Event):
+    """As a later version may have."""
+
+    queue: str
+    seconds: float
+
+
+def values(kind: type[Event]) -> dict[str, Any]:
+    return {name: 1.5 if "float" in str(said) else name for name, said in kind.__annotations__.items()}
+
+
+@pytest.mark.parametrize("kind", [each for each in EVENTS if each is not Event])
+def test_each_event_has_a_line(kind: type[Event], caplog: pytest.LogCaptureFixture) -> None:
+    assert kind in {*NOTES, *WARNINGS, *SAID_OTHERWISE}
+    with caplog.at_level("INFO", logs.log.name):
+        listener()(kind(**values(kind)))
+    assert len(caplog.records) == 1
+
+
+def test_an_event_without_a_text_has_a_line_of_its_fields(caplog: pytest.LogCaptureFixture) -> None:
+    listener()(Newer("mail", 1.5))
+    assert caplog.messages == ["Newer, queue mail, seconds 1.5s"]
