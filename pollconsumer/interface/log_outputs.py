@@ -35,8 +35,10 @@ def apply(settings: LogsSettings, directory: Path) -> None:
     line = _line_of(settings.format, journal=False) or (logs.text_line if settings.target == "syslog" else timed_line)
 
     def copy(level: str, text: str, fields: Mapping[str, Any]) -> None:
-        made = {"name": logs.log.name, "msg": line(level, text, fields), "levelname": level.upper()}
-        handler.handle(logging.makeLogRecord(made))
+        # Not by the factory of records, which others may replace.
+        record = logging.LogRecord(logs.log.name, logging.INFO, "", 0, line(level, text, fields), (), None)
+        record.levelname = level.upper()
+        handler.handle(record)
 
     logs.direct(None, copy)
 

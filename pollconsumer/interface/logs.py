@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from pollconsumer.interface.streaks import LaunchStreaks
 
-log = logging.getLogger("pollconsumer")
 NEWS: dict[str, Any] = {"streak": None}
 """``extra`` of a record that is not damped."""
 FAILURE, STANDING, MET = "failure", "standing", "met"
@@ -58,8 +57,10 @@ class _Lines(logging.Handler):
         self.threshold = threshold
 
     def emit(self, record: logging.LogRecord) -> None:
-        if record.name in SAID_BY_US:
-            return
+        if record.name not in (*SAID_BY_US, log.name):
+            self.print_record(record)
+
+    def print_record(self, record: logging.LogRecord) -> None:
         try:
             text = record.getMessage()
         except Exception:  # a record of the user's code whose arguments do not fit its text
@@ -78,28 +79,64 @@ class _Lines(logging.Handler):
             write_line(level, damped, fields | _origin(record) if _line is not None else fields)
 
 
+class _OwnLogger(logging.Logger):
+    """Prints what we log, whatever others do to loggers: disable them, replace their handlers, add some that raise. The
+    logger of our name, which is for others, has each record after that."""
+
+    def __init__(self) -> None:
+        super().__init__("pollconsumer", logging.CRITICAL + 1)
+        self.lines: _Lines | None = None
+        """None until `configure` is called: in a producer's process only others print."""
+        self.others = logging.getLogger(self.name)
+        self._raised = False
+
+    def isEnabledFor(self, level: int) -> bool:  # noqa: N802  of its base
+        return level >= self.level or self.others.isEnabledFor(level)
+
+    def makeRecord(self, *args: Any, **named: Any) -> logging.LogRecord:  # noqa: N802  of its base
+        try:
+            return super().makeRecord(*args, **named)
+        except Exception:  # of a factory of others
+            name, level, path, line, text, values, failure, function, extra = (*args, *[None] * 9)[:9]
+            record = logging.LogRecord(name, level, path, line, text, values, failure, function)
+            vars(record).update(extra or {})
+            return record
+
+    def handle(self, record: logging.LogRecord) -> None:
+        if self.lines is not None and record.levelno >= self.level:
+            self.lines.print_record(record)
+        try:
+            if self.others.isEnabledFor(record.levelno):
+                self.others.handle(record)
+        except (Exception, SystemExit) as error:  # of a filter or a handler of others: we may be settling a message
+            if not self._raised:
+                self._raised = True
+                self.warning("logging: a filter or handler of 'pollconsumer' raised %s", type(error).__name__)
+
+
+log = _OwnLogger()
+
+
 def configure(verbosity: int = 0, *, quiet: bool = False) -> None:
     """Print warnings and errors; also INFO for a ``verbosity`` of 1 and DEBUG from 2; errors only when ``quiet``.
     Handlers' modules log in the same form, from warnings up. Calling it again replaces what was set up before."""
     level = logging.ERROR if quiet else (logging.WARNING, logging.INFO, logging.DEBUG)[min(verbosity, 2)]
     root = logging.getLogger()
-    for logger in (root, log):
-        for handler in [handler for handler in logger.handlers if isinstance(handler, _Lines)]:
-            logger.removeHandler(handler)
-    log.propagate = True
-    root.addHandler(_Lines(level))
-    root.setLevel(level)
-    log.setLevel(level)
+    for handler in [handler for handler in root.handlers if isinstance(handler, _Lines)]:
+        root.removeHandler(handler)
+    log.others.propagate = True
+    log.lines = _Lines(level)
+    root.addHandler(log.lines)
+    for logger in (root, log, log.others):
+        logger.setLevel(level)
 
 
 def speak() -> None:
     """Print INFO of ours, too, and every warning: a person watches. Other modules log as configured."""
     damp(None)
     log.setLevel(min(log.level, logging.INFO))
-    for handler in logging.getLogger().handlers:
-        if isinstance(handler, _Lines):
-            handler.setLevel(min(handler.level, logging.INFO))
-            handler.threshold = handler.level
+    if log.lines is not None:
+        log.lines.threshold = min(log.lines.threshold, logging.INFO)
 
 
 def direct(line: Line | None, copy: Copy | None) -> None:
@@ -111,7 +148,7 @@ def direct(line: Line | None, copy: Copy | None) -> None:
         return
     root = logging.getLogger()
     printing = [handler for handler in root.handlers if isinstance(handler, _Lines)]
-    leveled: list[logging.Logger | logging.Handler] = [root, log, *printing]
+    leveled: list[logging.Logger | logging.Handler] = [root, log, log.others, *printing]
     for each in leveled:
         each.setLevel(min(each.level, logging.INFO))
 
@@ -127,15 +164,13 @@ def _origin(record: logging.LogRecord) -> dict[str, Any]:
 
 @contextmanager
 def kept() -> Iterator[None]:
-    """Around code that may configure logging, as Django's setup does: our lines are still printed, and only once, even
-    if the configuration disables loggers that it does not name, or replaces the handlers of the root."""
+    """Around code that may configure logging, as Django's setup does: our lines are still printed only once, even if it
+    replaces the handlers of the root."""
     root = logging.getLogger()
     ours = [handler for handler in root.handlers if isinstance(handler, _Lines)]
     yield
-    log.disabled = False
     if not all(handler in root.handlers for handler in ours):
-        log.handlers += ours
-        log.propagate = False
+        log.others.propagate = False
 
 
 def warn_of_store(text: str) -> None:
@@ -167,7 +202,7 @@ def launch_stopped(reason: str) -> None:
 def close_streaks(code: int) -> None:
     """At the end of a launch, with its exit code: report streaks that are over."""
     lines = [] if _streaks is None else _streaks.close(code)
-    for line in lines if log.isEnabledFor(logging.WARNING) else ():
+    for line in lines if log.level <= logging.WARNING else ():
         write_line("info", line)
     damp(None)
 
@@ -240,7 +275,7 @@ def _write(text: str) -> None:
     """Does nothing if standard error is closed, full, or has a reader no more, or one that does not read."""
     if sys.stderr is None:
         return
-    with suppress(OSError, ValueError):
+    with suppress(Exception):  # of the system's, or of a user's object
         try:
             descriptor = sys.stderr.fileno()
         except (AttributeError, OSError):  # one that a test, or a module of the user's, has put in its place

@@ -106,3 +106,81 @@ def test_context_variables_are_a_messages_own_in_a_sandbox(site: Site) -> None:
     program = site.start_program([sys.executable, "-c", SANDBOX])
     program.communicate(timeout=PATIENCE)
     assert site.notes() == ["launched 20 False"] * 2 * len(NAMES)
+
+
+LOGGING = """
+import logging, logging.config, sys
+from pollconsumer import PollConsumer
+
+app = PollConsumer()
+OURS, ROOT = logging.getLogger("pollconsumer"), logging.getLogger()
+
+def refuse(*_):
+    raise ZeroDivisionError
+
+class Refusing(logging.Handler):
+    def emit(self, record):
+        refuse()
+
+class Leaving(logging.Handler):
+    def emit(self, record):
+        sys.exit(3)
+
+class Refused:
+    filter = write = flush = refuse
+
+def from_file():
+    with open("logging.ini", "w") as file:
+        file.write("[loggers]\\nkeys=root\\n[handlers]\\nkeys=\\n[formatters]\\nkeys=\\n[logger_root]\\nhandlers=\\n")
+    logging.config.fileConfig("logging.ini")
+
+WAYS = {
+    "dictConfig": lambda: logging.config.dictConfig({"version": 1}),
+    "fileConfig": from_file,
+    "replacing handlers": lambda: logging.basicConfig(handlers=[logging.NullHandler()], force=True),
+    "disable": lambda: logging.disable(logging.CRITICAL),
+    "level": lambda: OURS.setLevel(logging.CRITICAL),
+    "shutdown": logging.shutdown,
+    "refusing filter": lambda: OURS.addFilter(Refused()),
+    "refusing handler": lambda: ROOT.addHandler(Refusing()),
+    "leaving handler": lambda: ROOT.addHandler(Leaving()),
+    "factory": lambda: logging.setLogRecordFactory(refuse),
+    "all records": lambda: [ROOT.setLevel(0), OURS.setLevel(0), ROOT.handlers.insert(0, Refusing())],
+}
+
+@app.handler(max_attempts=1)
+def spoils(way: str) -> None:
+    WAYS[way]()
+    raise ValueError(way)
+"""
+WAYS = [line.split('"')[1] for line in LOGGING.partition("WAYS")[2].splitlines() if line.startswith('    "')]
+RAISING = ["refusing filter", "refusing handler", "leaving handler", "all records"]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_no_logging_of_the_users_silences_or_ends_a_launch(site: Site, way: str) -> None:
+    (site.directory / "handlers.py").write_text(LOGGING)
+    messages = [site.enqueue("spoils", way=way) for _ in range(2)]
+    done = site.drain()
+    dead = [f"dead letter: {each} (spoils), attempt 1: ValueError: {way}" for each in messages]
+    raised = "SystemExit" if way == "leaving handler" else "ZeroDivisionError"
+    said = [f"logging: a filter or handler of 'pollconsumer' raised {raised}"] if way in RAISING else []
+    lines = [line.removeprefix("pollconsumer: warning: ") for line in done.stderr.splitlines()]
+    assert (done.returncode, lines) == (0, [dead[0], *said, dead[1]])
+
+
+def test_a_configuration_of_the_module_silences_no_line(site: Site) -> None:
+    (site.directory / "handlers.py").write_text(LOGGING + 'WAYS["dictConfig"](), from_file()\n')
+    message = site.enqueue("spoils", way="level")
+    assert (
+        site.drain().stderr == f"pollconsumer: warning: dead letter: {message} (spoils), attempt 1: ValueError: level\n"
+    )
+
+
+def test_what_others_attach_to_our_logger_has_our_records(site: Site) -> None:
+    ways = 'OURS.addHandler(logging.FileHandler("ours")), ROOT.addHandler(logging.FileHandler("roots"))\n'
+    (site.directory / "handlers.py").write_text(LOGGING + ways)
+    message = site.enqueue("spoils", way="shutdown")
+    said = f"dead letter: {message} (spoils), attempt 1: ValueError: shutdown"
+    assert site.drain().stderr == f"pollconsumer: warning: {said}\n"
+    assert {(site.directory / name).read_text() for name in ("ours", "roots")} == {f"{said}\n"}
