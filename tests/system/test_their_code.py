@@ -184,3 +184,52 @@ def test_what_others_attach_to_our_logger_has_our_records(site: Site) -> None:
     said = f"dead letter: {message} (spoils), attempt 1: ValueError: shutdown"
     assert site.drain().stderr == f"pollconsumer: warning: {said}\n"
     assert {(site.directory / name).read_text() for name in ("ours", "roots")} == {f"{said}\n"}
+
+
+FORKING = """
+import multiprocessing, os, signal, time
+from pathlib import Path
+from pollconsumer import PollConsumer
+
+app = PollConsumer()
+processes = multiprocessing.get_context("fork")
+
+def note(what):
+    with (Path(__file__).parent / "notes").open("a") as notes:
+        notes.write(f"{what}\\n")
+
+def fork(name):
+    plain = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGALRM, signal.SIGURG)]
+    ends = [plain == [signal.SIG_DFL] * 4, signal.getsignal(signal.SIGINT) is signal.default_int_handler]
+    os._exit(0 if all(ends) else 1)
+
+def ended(process):
+    process.join(60)
+    return process.exitcode
+
+@app.handler(timeout="80s")
+def forks(name: str) -> None:
+    first, second = processes.Process(target=fork, args=(name,)), processes.Process(target=time.sleep, args=(300,))
+    first.start(), second.start()
+    second.terminate()
+    note(f"{name} {ended(first)} {ended(second)}")
+
+@app.handler
+async def forks_async(name: str) -> None:
+    forks(name)
+
+@app.handler(isolation="process")
+def forks_alone(name: str) -> None:
+    forks(name)
+"""
+
+
+@pytest.mark.parametrize("concurrency", [1, 2])
+def test_what_a_handler_forks_ends_at_signals_as_any_program(site: Site, concurrency: int) -> None:
+    (site.directory / "handlers.py").write_text(FORKING)
+    names = ["forks", "forks_async", "forks_alone"]
+    for name in names:
+        site.enqueue(name, name=name)
+    done = site.drain("--concurrency", str(concurrency))
+    assert done.returncode == 0, done.stderr
+    assert sorted(site.notes()) == sorted(f"{name} 0 -15" for name in names)

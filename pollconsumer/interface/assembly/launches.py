@@ -21,6 +21,7 @@ from pollconsumer.runtime.launch.held import Launch, LaunchPlan
 from pollconsumer.runtime.launch.leaving import before_exit
 from pollconsumer.runtime.launch.process import ancestors
 from pollconsumer.runtime.launch.run import run_launch
+from pollconsumer.runtime.launch.signals import CALL, SIGNALS
 from pollconsumer.store.leases import Group
 from pollconsumer.store.limits import Keeping, Kept, Limits
 
@@ -52,7 +53,9 @@ def launch_consumer(
         from pollconsumer.interface.assembly.recurrences import load_recurrences
         from pollconsumer.runtime.consumer_role import consume
         from pollconsumer.runtime.handling.executors.executor import executor_of
+        from pollconsumer.runtime.handling.stray_forks import handle_signals_plainly_in_forks
 
+        handle_signals_plainly_in_forks((*SIGNALS, CALL))
         handlers = load_handlers(settings, programs)
         recurrences = load_recurrences(settings, handlers)
         if not handlers:

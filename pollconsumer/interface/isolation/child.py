@@ -23,8 +23,9 @@ from pollconsumer.interface.streaks import LaunchStreaks
 from pollconsumer.runtime.handling.context import Context, Delivery, Situation
 from pollconsumer.runtime.handling.handler import Handler, hooks_before_enqueue
 from pollconsumer.runtime.handling.in_hand import IN_SLOT
-from pollconsumer.runtime.handling.stray_forks import end_stray
+from pollconsumer.runtime.handling.stray_forks import end_stray, handle_signals_plainly_in_forks
 from pollconsumer.runtime.isolation.protocol import Connection, decode_refusal, encode_messages, encode_outcome
+from pollconsumer.runtime.launch.signals import SIGNALS
 from pollconsumer.runtime.messages import Defaults
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 def serve(launch: socket.socket, introduction: dict[str, Any]) -> None:
     """Until the launch hangs up."""
+    handle_signals_plainly_in_forks(SIGNALS)
     connection = Connection(launch)
     logs.configure(introduction["verbosity"], quiet=introduction["quiet"])
     config = introduction["config"]

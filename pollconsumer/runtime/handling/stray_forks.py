@@ -8,9 +8,14 @@ from __future__ import annotations
 
 import mmap
 import os
+import signal
 import sys
+import threading
 from contextlib import suppress
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 _WIPE_ON_FORK = 18
 """MADV_WIPEONFORK of Linux, from 4.14 on."""
@@ -42,6 +47,31 @@ def mark_of_process() -> Mark:
             return memory
         # An emulator that accepts any advice follows none. Source: fork detection of BoringSSL.
     return _ByNumber()
+
+
+def handle_signals_plainly_in_forks(numbers: Iterable[int]) -> None:
+    """Have processes that are forked from now on end at these signals, as those of any Python program do, where this
+    one has handlers of ours; those that the user's code has set meanwhile stay."""
+    ours = {number: signal.getsignal(number) for number in numbers}
+
+    masks = threading.local()
+
+    def block() -> None:  # one that comes before the fork has restored them would be ours
+        masks.before = signal.pthread_sigmask(signal.SIG_BLOCK, ours)
+
+    def unblock() -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, masks.before)
+
+    def restore() -> None:
+        for number, handler in ours.items():
+            if signal.getsignal(number) == handler:
+                plain = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
+                signal.signal(number, plain)
+        if str(getattr(signal.getsignal(signal.SIGALRM), "__module__", "")).startswith("pollconsumer."):
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)  # a timeout's, which is not the fork's
+        unblock()
+
+    os.register_at_fork(before=block, after_in_parent=unblock, after_in_child=restore)
 
 
 def end_stray(pid: int, error: BaseException | None) -> None:
