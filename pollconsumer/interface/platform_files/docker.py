@@ -14,6 +14,9 @@ from pollconsumer.interface.platform_files.installation import (
 from pollconsumer.interface.platform_files.kubernetes import DIRECTORY, PROGRAM
 from pollconsumer.interface.platform_files.text import crontab, flow, render, shell
 
+REQUIREMENTS = "requirements.txt"
+"""Of the image: without one beside the configuration its first build would fail."""
+
 
 def files(installation: Installation) -> list[File]:
     name = installation.name
@@ -56,6 +59,8 @@ def files(installation: Installation) -> list[File]:
         File("crontab", table),
         File(ENVIRONMENT_FILE, environment_text(variables, quoted=False), PRIVATE),
     ]
+    if not (installation.settings.directory / REQUIREMENTS).exists():
+        found.append(File(REQUIREMENTS, "pollconsumer\n"))
     if embedded:
         found.append(File("store.sh", render("store.sh", network=name, store=store), EXECUTABLE))
     return found
