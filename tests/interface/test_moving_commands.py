@@ -10,6 +10,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
 if TYPE_CHECKING:
     from tests.site import Site
     from tests.store.servers import Server
@@ -33,6 +35,25 @@ def test_messages_that_were_moved_are_handled_once_where_they_are_now(site: Site
     for _ in range(2):
         assert site.drain("--store", valkey.url).returncode == 0
     assert site.notes() == ["a", "b"]
+
+
+@pytest.mark.parametrize(("answer", "code"), [(b"n\n", 2), (b"y\n", 0)])
+def test_a_person_at_a_terminal_is_asked_before_an_export_closes_the_store(
+    site: Site, answer: bytes, code: int
+) -> None:
+    site.enqueue("record", name="a")
+    ours, theirs = os.openpty()
+    os.write(ours, answer)
+    done = subprocess.run(
+        [sys.executable, "-m", "pollconsumer", "store", "export", "copy"],
+        cwd=site.directory, env=site.environment, stdin=theirs, stderr=theirs, stdout=subprocess.PIPE, timeout=60,
+    )  # fmt: skip
+    shown = os.read(ours, 65536).decode()
+    os.close(ours)
+    os.close(theirs)
+    assert done.returncode == code
+    assert "This closes the store" in shown
+    assert site.command("status").returncode == (69 if code == 0 else 0)
 
 
 def test_every_command_says_that_a_store_was_closed_until_it_is_reopened(site: Site) -> None:

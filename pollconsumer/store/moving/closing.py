@@ -64,7 +64,7 @@ def refusal(text: str) -> StoreUnreachable:
     if note is None:
         return StoreUnreachable("store closed", None, "a newer version did that")
     if note.for_ == EXPORT:
-        fix = "connect to the store that it moved to; or open it again: pollconsumer store reopen"
+        fix = "connect to the store that it moved to; or open it again: pollconsumer store reopen --yes"
         return StoreUnreachable("store closed", f"for its export, at {iso(note.at)}", fix)
     fix = "finish that: pollconsumer store import"
     return StoreUnreachable("store closed", f"its import, begun at {iso(note.at)}, is not finished", fix)

@@ -18,7 +18,14 @@ from pollconsumer.core.notation import strict_json
 from pollconsumer.interface.cli.group import current_settings
 from pollconsumer.interface.cli.messages.enqueue import refuse_closed_input
 from pollconsumer.interface.cli.opened import COMMAND_BUDGET
-from pollconsumer.interface.cli.output import print_json, print_notice, print_table, progress_bar, write_json
+from pollconsumer.interface.cli.output import (
+    is_terminal,
+    print_json,
+    print_notice,
+    print_table,
+    progress_bar,
+    write_json,
+)
 from pollconsumer.interface.store_opener import opener_of
 from pollconsumer.runtime.store_opener import StoreOpener
 from pollconsumer.store.connecting.patience import Budget
@@ -33,15 +40,19 @@ LOOK_EVERY = 0.2
 
 @click.command(name="export")
 @click.argument("file")
+@click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def export_(file: str, as_json: bool) -> None:
-    """Close the store, and write all of it to FILE, or to standard output for '-'.
+def export_(file: str, yes: bool, as_json: bool) -> None:
+    """Close the store, and write all of it to FILE, or to standard output for '-'. Asks a person at a terminal first.
 
     Waits until the launches that are under way have ended, and lets no other begin. From then on the store refuses
     whoever uses it, until it is reopened.
     """
     if as_json and file == "-":
         raise UsageError("--json", "-", "the last line of an export has its totals")
+    if not yes and is_terminal(sys.stdin) and is_terminal(sys.stderr):
+        closes = "This closes the store: launches and producers are refused until 'store reopen --yes'. Export?"
+        click.confirm(closes, abort=True, err=True)
     closing, said = _closing(_opener()), _Waiting()
     closed = complete = False
     try:
