@@ -12,7 +12,7 @@ from pollconsumer.interface import logs
 from pollconsumer.interface.event_log import NOTES, WARNINGS, listener
 
 EVENTS = [each for each in vars(events).values() if isinstance(each, type) and issubclass(each, Event)]
-SAID_OTHERWISE = {Event, events.LaunchEnded, events.QueueUnknown}
+SAID_OTHERWISE = {Event, events.LaunchBegan, events.LaunchEnded, events.QueueUnknown}
 
 
 class Newer(Event):

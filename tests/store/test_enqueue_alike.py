@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from pollconsumer.core.errors import OutcomeUnknown, StoreRefused
 from pollconsumer.core.message import Alike, NewMessage
 from pollconsumer.interface.api.app import PollConsumer
+from pollconsumer.interface.api.store_pool import StorePool
 from pollconsumer.store.connecting.strict import Strict
 from pollconsumer.store.producer import ENQUEUE_BATCH, ENQUEUE_BATCHES, ENQUEUE_BYTES, Enqueued, Producer
 from pollconsumer.store.redis_store import RedisStore
@@ -151,7 +152,7 @@ def test_many_calls_of_a_handler_without_options_take_the_short_way(
     def handler(n: int) -> None:
         raise AssertionError(n)
 
-    monkeypatch.setattr(app, "_opened", lambda: store)
+    monkeypatch.setattr(app, "_pool", StorePool(lambda _: store, 1.0))
     store.enqueue([message("first")])
     sent = scripts_sent(store, monkeypatch)
     handles = app.handler(queue=QUEUE)(handler).using(**options).enqueue_many([{"n": n} for n in range(MOST + 1)])

@@ -13,6 +13,7 @@ import select
 import signal
 import socket
 import sys
+from contextlib import suppress
 
 SET_SIGNAL = 10
 """F_SETSIG on Linux; elsewhere the connection's end is noticed by a thread."""
@@ -49,8 +50,12 @@ def main(connection: int, lifeline: int) -> None:
     sys.path[:] = introduction["path"]
     from pollconsumer.interface.isolation.child import serve
 
-    with launch:  # left open, it is a warning, which a handler may have made an error
+    try:
         serve(launch, introduction)
+    finally:
+        # Left open, it is a warning, which a handler may have made an error. One may have closed its descriptor, too.
+        with suppress(OSError):
+            launch.close()
 
 
 if __name__ == "__main__":
