@@ -66,6 +66,12 @@ def print_notice(text: str) -> None:
     click.echo(f"pollconsumer: {printable(text)}", err=True)
 
 
+def ask(question: str) -> None:
+    """Of a person at a terminal, who ends the command unless the answer is yes; nobody else is asked."""
+    if is_terminal(sys.stdin) and is_terminal(sys.stderr):
+        click.confirm(question, abort=True, err=True)
+
+
 def progress_bar(length: int | None, *, shown: bool) -> AbstractContextManager[Any]:
     """On standard error, if that is a terminal; ``update(n)`` lets it grow. Of an unknown ``length`` it counts."""
     hidden = not (shown and is_terminal(sys.stderr))

@@ -19,7 +19,7 @@ from pollconsumer.interface.cli.group import current_settings
 from pollconsumer.interface.cli.messages.enqueue import refuse_closed_input
 from pollconsumer.interface.cli.opened import COMMAND_BUDGET
 from pollconsumer.interface.cli.output import (
-    is_terminal,
+    ask,
     print_json,
     print_notice,
     print_table,
@@ -50,9 +50,8 @@ def export_(file: str, yes: bool, as_json: bool) -> None:
     """
     if as_json and file == "-":
         raise UsageError("--json", "-", "the last line of an export has its totals")
-    if not yes and is_terminal(sys.stdin) and is_terminal(sys.stderr):
-        closes = "This closes the store: launches and producers are refused until 'store reopen --yes'. Export?"
-        click.confirm(closes, abort=True, err=True)
+    if not yes:
+        ask("This closes the store: launches and producers are refused until 'store reopen --yes'. Export?")
     closing, said = _closing(_opener()), _Waiting()
     closed = complete = False
     try:
