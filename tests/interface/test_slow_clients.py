@@ -3,11 +3,12 @@ out."""
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import threading
 import time
 from contextlib import ExitStack, contextmanager, suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -18,7 +19,7 @@ from tests.interface.pages import TOKEN, application
 from tests.site import PATIENCE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Awaitable, Callable, Iterator
     from contextlib import AbstractContextManager
 
     from tests.store.servers import Server
@@ -30,10 +31,14 @@ EACH, SHORT = 0.2, 1.0
 GET = b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nX: "
 
 
+def dashboard(valkey: Server) -> AbstractContextManager[int]:
+    return running(application(valkey.wire(), token=TOKEN, acts=True))
+
+
 @contextmanager
-def dashboard(valkey: Server) -> Iterator[int]:
+def running(app: Any) -> Iterator[int]:
     with listening.listen("127.0.0.1", 0) as listens:
-        server = listening.server_of(application(valkey.wire(), token=TOKEN, acts=True))
+        server = listening.server_of(app)
         thread = threading.Thread(target=server.run, args=([listens],))
         thread.start()
         yield listens.getsockname()[1]
@@ -104,6 +109,27 @@ def test_an_answer_that_nobody_takes_is_given_up(valkey: Server) -> None:
             while part := client.recv(1 << 20):
                 taken += len(part)
             assert taken < 25_000_000
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_page_that_nobody_takes_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def endless(_scope: object, _receive: object, send: Callable[[dict[str, object]], Awaitable[None]]) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        with suppress(OSError):
+            while not gone.is_set():
+                await send({"type": "http.response.body", "body": bytes(1 << 16), "more_body": True})
+                await asyncio.sleep(0)
+
+    gone = threading.Event()
+    lost = listening.OneRequest.connection_lost
+
+    def connection_lost(connection: listening.OneRequest, error: Exception | None) -> None:
+        gone.set()
+        lost(connection, error)
+
+    monkeypatch.setattr(listening.OneRequest, "connection_lost", connection_lost)
+    with running(endless) as port, connected(port, b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"):
+        assert gone.wait(PATIENCE)
 
 
 @pytest.mark.parametrize("serve", [dashboard, metrics])
