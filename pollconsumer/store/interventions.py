@@ -12,7 +12,7 @@ from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.producer import ID_MEMORY_MS, MOST_REMEMBERED
 from pollconsumer.store.rights import OPERATOR, demand
 
-MAX_BATCH_IDS = 200
+MAX_BATCH_IDS = 100
 _NEXT = {b"scheduled": "cancel", b"ready": "cancel", b"reserved": "stop"}
 """The script that stops a message, by the state that it has by now."""
 
