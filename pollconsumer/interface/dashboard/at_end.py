@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
-from threading import Thread
 
 from pollconsumer.core.errors import PollConsumerError
 from pollconsumer.interface.logs import about, log
 from pollconsumer.interface.settings.model import Settings
 from pollconsumer.interface.store_opener import opener_of
 from pollconsumer.runtime.launch.leaving import LateAct
+from pollconsumer.runtime.own_threads import start_thread
 from pollconsumer.store.connecting.patience import Budget
 
 PAGES_WITHIN = 1.0
@@ -23,21 +23,17 @@ def write_at_end(settings: Settings, static: str) -> LateAct:
     that, and logs a warning where it failed."""
     until = time.monotonic() + PAGES_WITHIN
     problems: list[str] = []
-    writer = Thread(
-        target=_write, args=(settings, settings.directory / Path(static).expanduser(), problems), daemon=True
-    )
+    writer = None
     try:
-        writer.start()
+        writer = start_thread(_write, settings, settings.directory / Path(static).expanduser(), problems)
     except RuntimeError as error:  # no thread can be started
         problems.append(str(error))
 
     def await_pages(left: Callable[[], float]) -> None:
-        if writer.ident is not None:
-            writer.join(min(max(0.0, until - time.monotonic()), left()))
-            if writer.is_alive():
-                problems.append(
-                    f"not written within {PAGES_WITHIN:g}s; unset dashboard.static, or write them from the crontab"
-                )
+        if writer is not None and not writer.join(min(until - time.monotonic(), left())):
+            problems.append(
+                f"not written within {PAGES_WITHIN:g}s; unset dashboard.static, or write them from the crontab"
+            )
         for problem in problems[:1]:
             log.warning("static pages: %s", problem, extra=about("static pages"))
 

@@ -27,6 +27,7 @@ from pollconsumer.runtime.handling.stray_forks import end_stray, handle_signals_
 from pollconsumer.runtime.isolation.protocol import Connection, decode_refusal, encode_messages, encode_outcome
 from pollconsumer.runtime.launch.signals import SIGNALS
 from pollconsumer.runtime.messages import Defaults
+from pollconsumer.runtime.own_threads import start_thread
 
 if TYPE_CHECKING:
     from pollconsumer.core.progress import Progress
@@ -61,28 +62,28 @@ class Reports:
 
     def __init__(self, connection: Connection, sending: threading.Lock) -> None:
         self._connection, self._sending, self._lock = connection, sending, threading.Lock()
-        self._timer: threading.Timer | None = None
+        self._waits, self._taken = False, threading.Event()
         self._unsent: dict[str, Any] = {}
 
     def report(self, _message: object, progress: Progress) -> None:
         with self._lock:
             self._unsent = {"progress": progress[:3]}
-            if self._timer is None:
-                self._timer = threading.Timer(REPORT_EVERY, self._send)
-                self._timer.daemon = True
-                self._timer.start()
+            if not self._waits:
+                self._waits = True
+                start_thread(self._send)
 
     def take(self) -> dict[str, Any]:
         """The last one, unless it was sent; none is after that."""
         with self._lock:
-            if self._timer is not None:
-                self._timer.cancel()
+            self._taken.set()
             last, self._unsent = self._unsent, {}
             return last
 
     def _send(self) -> None:
+        if self._taken.wait(REPORT_EVERY):
+            return
         with self._sending, self._lock, suppress(OSError):  # the launch is gone
-            self._timer = None
+            self._waits = False
             if self._unsent:
                 self._connection.send(self._unsent)
                 self._unsent = {}
@@ -104,7 +105,7 @@ class _Serving:
         self._asking = threading.Lock()
         self._busy = self._cancelled = False
         self._pid = os.getpid()
-        threading.Thread(target=self._listen, name="launch", daemon=True).start()
+        start_thread(self._listen)
 
     def serve(self) -> None:
         while (given := self._attempts.get()) is not None:

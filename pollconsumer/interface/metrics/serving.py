@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 from pollconsumer.core.errors import CannotCreate, PermissionDenied, PollConsumerError
 from pollconsumer.interface.metrics.exposition import CONTENT_TYPE
+from pollconsumer.runtime.own_threads import start_thread
 
 PATHS = ("/", "/metrics")
 PATIENCE, MOST_CONNECTIONS = 10.0, 64
@@ -82,7 +83,6 @@ def server_of(host: str, port: int, collect: Callable[[], str]) -> ThreadingHTTP
 
     class Server(ThreadingHTTPServer):
         address_family = AF_INET6 if ":" in host else AF_INET
-        daemon_threads = True
         held: dict[socket, None] = {}  # noqa: RUF012  of the one server
 
         def process_request(self, request: Any, client_address: Any) -> None:
@@ -92,7 +92,7 @@ def server_of(host: str, port: int, collect: Callable[[], str]) -> ThreadingHTTP
                 with suppress(OSError, KeyError):
                     oldest.shutdown(SHUT_RDWR)
                     del self.held[oldest]
-            super().process_request(request, client_address)
+            start_thread(self.process_request_thread, request, client_address)
 
         def shutdown_request(self, request: Any) -> None:
             self.held.pop(request, None)

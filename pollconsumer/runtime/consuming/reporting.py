@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from pollconsumer.core.errors import PollConsumerError
 from pollconsumer.runtime.handling.shield import Shield
 from pollconsumer.runtime.launch.held import Launch
+from pollconsumer.runtime.own_threads import Started, start_thread
 from pollconsumer.store.connecting.replies import Unanswered
 from pollconsumer.store.redis_store import RedisStore
 from pollconsumer.store.reservations import Reservation
@@ -36,7 +37,7 @@ class Reporting:
         self._reports: dict[str, dict[bytes, Progress]] = {}
         self._lock, self._storing = threading.Lock(), threading.Lock()
         self._reported = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._thread: Started | None = None
         self._store: RedisStore | None = None
 
     def report(self, reservation: Reservation, progress: Progress) -> None:
@@ -47,8 +48,7 @@ class Reporting:
                 self._store_all()
                 return
             if self._thread is None:
-                self._thread = threading.Thread(target=self._serve, name="progress", daemon=True)
-                self._thread.start()
+                self._thread = start_thread(self._serve)
             self._reported.set()
 
     @contextmanager

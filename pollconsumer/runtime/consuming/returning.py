@@ -8,10 +8,11 @@ thread looks. A look takes some microseconds, and a brief message costs nothing.
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from pollconsumer.core.errors import PollConsumerError
-from pollconsumer.runtime.launch.threads import start_thread
+from pollconsumer.runtime.own_threads import start_thread
 from pollconsumer.store.redis_store import RedisStore
 from pollconsumer.store.steps import Settlement, Share
 
@@ -41,7 +42,8 @@ class Returning:
         self._store: RedisStore | None = None
 
     def begin(self) -> None:
-        start_thread(self._serve)  # where there can be none, messages wait as they do with one instance
+        with suppress(RuntimeError):  # messages wait as they do with one instance
+            start_thread(self._serve)
 
     def end(self) -> None:
         self._ended.set()

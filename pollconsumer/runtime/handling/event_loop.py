@@ -22,6 +22,7 @@ from pollconsumer.runtime.handling.outcome import DONE, Outcome, returned
 from pollconsumer.runtime.handling.own_context import own_context
 from pollconsumer.runtime.handling.quick_loop import QuickLoop, new_loop
 from pollconsumer.runtime.handling.timeouts import VERDICTS
+from pollconsumer.runtime.own_threads import start_for_others
 
 if TYPE_CHECKING:
     from contextvars import Context as Variables
@@ -55,7 +56,7 @@ class EventLoop:
         """What messages in the loop's thread have of the launch's."""
         if thread:
             self._thread = threading.Thread(target=self._turn, name="event-loop", daemon=True)
-            self._thread.start()
+            start_for_others(self._thread)
 
     def turning(self, handler: Handler) -> Callable[[dict[str, Any], Context | None], Outcome]:
         """What runs it in this thread, in a task of its name for each message."""

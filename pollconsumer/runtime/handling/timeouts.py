@@ -30,6 +30,7 @@ from pollconsumer.runtime.handling.alarm import (
 from pollconsumer.runtime.handling.context import Context
 from pollconsumer.runtime.handling.hooks import Run
 from pollconsumer.runtime.handling.shield import in_force
+from pollconsumer.runtime.own_threads import start_thread
 
 VERDICTS = (Fatal, RetryIn, Yield)
 """Exceptions by which a stopped handler may still decide about the next attempt."""
@@ -118,7 +119,7 @@ class Striker:
         self._changed = threading.Condition(self._lock)
         self._limits: set[Strike] = set()
         self._wakes = 0.0
-        threading.Thread(target=self._watch, name="timeouts", daemon=True).start()
+        start_thread(self._watch)
 
     @classmethod
     def started(cls) -> Striker:

@@ -11,17 +11,18 @@ import json
 import os
 import select
 import signal
-import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
 from pollconsumer.core.errors import LeaseLost
+from pollconsumer.runtime.launch import standard_error
 from pollconsumer.runtime.launch.keeping import RETRY_EVERY, Tenure, give_back, keep
 from pollconsumer.runtime.launch.process import is_stopped
 from pollconsumer.runtime.launch.shared_memory.progress import EMPTIED, Identity, Progress
 from pollconsumer.runtime.launch.signals import SIGNALS
+from pollconsumer.runtime.own_threads import start_thread
 from pollconsumer.store.connecting.own_descriptors import Opened
 from pollconsumer.store.connecting.patience import SYSTEM_CLOCKS
 from pollconsumer.store.connecting.wire import Wire
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 
 STILL_RUNNING_EVERY = 60.0
 """Seconds. Azure kills a WebJob that neither prints nor computes for WEBJOBS_IDLE_TIMEOUT, 120 s by default."""
+TELL_WITHIN = 0.2
+"""Seconds that a line waits for a reader, and the lease for it."""
 GONE = "the heartbeat process is gone; the next launch goes on"
 
 OpenStore = Callable[[], "tuple[Leases, RedisStore, Wire]"]
@@ -117,7 +120,8 @@ def _beat(
         signal.signal(number, signal.SIG_IGN)
     if "WEBJOBS_RUN_ID" in os.environ:
         # Not by the launch, whose handlers may hold the GIL; by a thread, as whoever reads the output may be slow.
-        threading.Thread(target=_tell_that_it_runs, daemon=True).start()
+        with suppress(RuntimeError):
+            start_thread(_tell_that_it_runs)
     orders, inlet = pipe
     # Processes that modules or handlers fork keep the pipe open, and they may close it: so the launch itself is watched
     # by pidfd, if the system has them.
@@ -195,4 +199,4 @@ def _tell_that_it_runs() -> None:
 
 def tell(line: str, output: int = 2) -> None:
     with suppress(OSError):
-        os.write(output, f"pollconsumer: {line}\n".encode())
+        standard_error.write(f"pollconsumer: {line}\n".encode(), output, TELL_WITHIN)

@@ -13,7 +13,6 @@ import faulthandler
 import os
 import signal
 import sys
-import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -21,7 +20,7 @@ from typing import NoReturn
 
 from pollconsumer.runtime.launch import standard_error
 from pollconsumer.runtime.launch.signals import SIGNALS, end_start_limit
-from pollconsumer.runtime.launch.threads import start_thread
+from pollconsumer.runtime.own_threads import start_thread
 
 EXIT_WITHIN = 5.0
 """Seconds for all of it."""
@@ -91,7 +90,8 @@ def _limit(code: int) -> None:
     _cut_off_at.append(now + seconds)
     _end_without_interpreter(seconds)
     end_start_limit()
-    start_thread(_cut_off, seconds, code)
+    with suppress(RuntimeError):
+        start_thread(_cut_off, seconds, code)
 
 
 def expect_exit() -> None:
@@ -115,16 +115,9 @@ def _cut_off(seconds: float, code: int) -> None:
     time.sleep(seconds)
     with suppress(OSError):
         standard_error.write(CUT_OFF, within=NOTED_WITHIN)
-    noted = threading.Lock()
-    noted.acquire()
-    if start_thread(_note_exit, noted):
-        noted.acquire(timeout=NOTED_WITHIN)
+    with suppress(RuntimeError):
+        start_thread(_act_last).join(NOTED_WITHIN)
     os._exit(code)
-
-
-def _note_exit(noted: threading.Lock) -> None:
-    _act_last()
-    noted.release()
 
 
 def _act_last() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable
 from contextlib import suppress
 from queue import SimpleQueue
@@ -14,6 +13,7 @@ from urllib.parse import urlsplit
 from pollconsumer.core.choices import Dialect
 from pollconsumer.core.events import LaunchEnded
 from pollconsumer.core.pings import Ping, dialect_of, ending_of, first, last
+from pollconsumer.runtime.own_threads import NO_THREAD, Started, start_thread
 
 if TYPE_CHECKING:
     from http.client import HTTPConnection
@@ -39,12 +39,13 @@ class Sender:
     def __init__(self, deliver: Callable[[Ping], Failed | None]) -> None:
         self._deliver = deliver
         self._waiting: SimpleQueue[Ping | None] = SimpleQueue()
-        self._thread = threading.Thread(target=self._send_all, daemon=True)
+        self._thread: Started | None = None
         self._problems: dict[str, str] = {}
         self._in_hand: Ping | None = None
 
     def start(self) -> None:
-        self._thread.start()
+        with suppress(RuntimeError):  # told by `wait`
+            self._thread = start_thread(self._send_all)
 
     def send(self, ping: Ping) -> None:
         self._waiting.put(ping)
@@ -62,8 +63,11 @@ class Sender:
 
     def wait(self, seconds: float) -> dict[str, str]:
         """Wait so long for the answers, once closed. Returns why requests were not delivered, by host."""
-        self._thread.join(max(0.0, seconds))
-        if self._thread.is_alive() and (ping := self._in_hand) is not None:
+        if self._thread is None:
+            while not self._waiting.empty():
+                if (unsent := self._waiting.get()) is not None:
+                    self.refuse(unsent, NO_THREAD)
+        elif not self._thread.join(seconds) and (ping := self._in_hand) is not None:
             self.refuse(ping, NO_ANSWER)
         return dict(self._problems)
 
@@ -115,9 +119,10 @@ def delivered(ping: Ping, within: float = ANSWER_WITHIN) -> Failed | None:
         outcome.append(_answered(ping, within, connections))
 
     # In a thread that can be left: no limit ends the look-up of a name, and others start again with each byte.
-    asking = threading.Thread(target=exchange, daemon=True)
-    asking.start()
-    asking.join(within)
+    try:
+        start_thread(exchange).join(within)
+    except RuntimeError:
+        return Failed(NO_THREAD, again=False)
     if outcome:
         return outcome[0]
     for connection in connections:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from pollconsumer.core.errors import ConfigurationError
-
-NO_THREAD = "can't start new thread"
-"""How `threading` says that the system refuses another one: for lack of memory, or beyond the user's processes."""
+from pollconsumer.runtime.own_threads import NO_THREAD
 
 
 def met_by(error: BaseException) -> ConfigurationError | None:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from pollconsumer.runtime.launch import standard_error
-from pollconsumer.runtime.launch.threads import start_thread
+from pollconsumer.runtime.own_threads import start_thread
 
 WITHOUT_INTERPRETER_AFTER = 0.5
 EXIT_CODE = 124
@@ -29,7 +29,8 @@ class Watchdog:
         self._disarmed = threading.Event()
         self._striking = threading.Lock()
         faulthandler.dump_traceback_later(seconds + WITHOUT_INTERPRETER_AFTER, exit=True, file=self._log)
-        start_thread(self._watch, seconds)
+        with suppress(RuntimeError):
+            start_thread(self._watch, seconds)
 
     def disarm(self, instead: Callable[[], None] = faulthandler.cancel_dump_traceback_later) -> None:
         """``instead`` sets another limit in its place."""
@@ -45,7 +46,10 @@ class Watchdog:
 
     def _strike(self) -> None:
         message = f"pollconsumer: error: {self._last_act()}; its stacks follow\n"
-        with suppress(OSError):  # its reader is gone
+        try:
+            os.set_blocking(self._log, False)  # its reader may have stopped reading
             os.write(self._log, message.encode(errors="backslashreplace"))
-        faulthandler.dump_traceback(file=self._log, all_threads=True)
-        os._exit(EXIT_CODE)
+            faulthandler.dump_traceback(file=self._log, all_threads=True)
+            os.set_blocking(self._log, True)  # others write there, too
+        finally:
+            os._exit(EXIT_CODE)

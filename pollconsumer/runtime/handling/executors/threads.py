@@ -19,6 +19,7 @@ from pollconsumer.runtime.handling.in_hand import IN_SLOT
 from pollconsumer.runtime.handling.outcome import Outcome
 from pollconsumer.runtime.handling.shield import in_force
 from pollconsumer.runtime.handling.stray_forks import end_stray
+from pollconsumer.runtime.own_threads import start_for_others
 from pollconsumer.store.connecting.exact_wait import wait_readable
 from pollconsumer.store.connecting.own_descriptors import STANDARD, Opened, above_standard
 
@@ -54,7 +55,7 @@ class ThreadExecutor:
         self._context = copy_context()
         for n in range(slots):
             serve = partial(self._context.copy().run, self._serve)
-            threading.Thread(target=serve, name=f"handler-{n}", daemon=True).start()
+            start_for_others(threading.Thread(target=serve, name=f"handler-{n}", daemon=True))
 
     def busy(self) -> int:
         return self._busy

@@ -1,0 +1,35 @@
+"""What a launch must not wait for: a thread that never runs, a reader that does not read."""
+
+from __future__ import annotations
+
+import os
+import threading
+from contextlib import suppress
+
+import pytest
+
+from pollconsumer.runtime import own_threads
+from pollconsumer.runtime.launch.heartbeat import tell
+from tests.site import PATIENCE
+
+
+def test_a_thread_that_dies_before_it_runs_is_refused_and_hangs_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(own_threads, "START_WITHIN", 0.1)
+    monkeypatch.setattr(threading.Thread, "_bootstrap", lambda _: None)
+    with pytest.raises(RuntimeError, match=own_threads.NO_THREAD):
+        own_threads.start_for_others(threading.Thread(target=print, daemon=True))
+
+
+def test_the_heartbeat_waits_for_no_reader() -> None:
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    with suppress(BlockingIOError):
+        while True:
+            os.write(writer, b"x" * 65536)
+    os.set_blocking(writer, True)
+    telling = own_threads.start_thread(tell, "warning: late", writer)
+    try:
+        assert telling.join(PATIENCE)
+    finally:
+        os.close(reader)  # ends a write that waits
+        os.close(writer)
