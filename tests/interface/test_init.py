@@ -38,6 +38,7 @@ from tests.store.acting import QUEUE, Launch, message
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from tests.site import Site
     from tests.store.servers import Server
 
 PASSWORD = "hunter2hunter2"
@@ -551,3 +552,19 @@ def test_keda_asks_the_sentinels_of_the_store_with_the_passwords_of_both() -> No
         assert line in trigger
     assert "canary" not in trigger
     assert 'redis-sentinelPassword: "another"' in text_of(files, "secret.yaml")
+
+
+def test_a_file_that_may_hold_a_password_is_not_shown_at_a_terminal_but_is_printed_into_a_pipe(site: Site) -> None:
+    variables = {"POLLCONSUMER_STORE": "redis://:secret@db:6379/0"}
+    words = [sys.executable, "-m", "pollconsumer", "init", "docker"]
+    ours, theirs = os.openpty()
+    subprocess.run(words, cwd=site.directory, env=site.environment | variables, stdout=theirs, check=True, timeout=60)
+    os.write(theirs, b"end")
+    shown = b""
+    while not shown.endswith(b"end"):
+        shown += os.read(ours, 65536)
+    os.close(theirs)
+    os.close(ours)
+    assert b"FROM python" in shown
+    assert b"secret" not in shown
+    assert "secret" in site.command("init", "docker", **variables).stdout

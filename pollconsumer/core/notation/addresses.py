@@ -19,5 +19,5 @@ def check_address(url: object) -> str:
     except ValueError:
         known = False
     if not known:
-        raise ValueError("its host or port is none: write https://HOST/… or https://HOST:PORT/…")
+        raise ValueError("its host or port is not valid: write https://HOST/… or https://HOST:PORT/…")
     return url

@@ -82,6 +82,7 @@ def server_of(app: App) -> uvicorn.Server:
     config = uvicorn.Config(
         app,
         log_config=None,
+        log_level="error",  # whoever connects could fill the log with warnings of invalid requests
         access_log=False,
         server_header=False,
         lifespan="off",

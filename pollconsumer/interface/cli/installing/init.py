@@ -17,10 +17,10 @@ from pollconsumer.core.notation.redaction import redacted
 from pollconsumer.interface.assembly.handlers import load_handlers
 from pollconsumer.interface.assembly.launches import served_queues
 from pollconsumer.interface.cli.group import current_settings
-from pollconsumer.interface.cli.output import print_line, print_lines, print_notice
+from pollconsumer.interface.cli.output import is_terminal, print_line, print_lines, print_notice
 from pollconsumer.interface.cli.types import CRON, NAMED_PATH, Once, Word
 from pollconsumer.interface.logs import log
-from pollconsumer.interface.platform_files.installation import EVERY_MINUTE, STORE, File, Installation
+from pollconsumer.interface.platform_files.installation import EVERY_MINUTE, PRIVATE, STORE, File, Installation
 from pollconsumer.interface.platform_files.platforms import PLATFORMS, files_of
 from pollconsumer.interface.settings.environment import SERVICE_LINK
 from pollconsumer.interface.settings.load import environment_in_force, read_settings
@@ -130,8 +130,10 @@ def _queues(settings: Settings) -> tuple[str, ...]:
 
 
 def _print(files: list[File]) -> None:
-    """A single file as it is; of several, each below a comment with its name."""
-    printed = [file for file in files if file.printed]
+    """A single file as it is; of several, each below a comment with its name. At a terminal without those that may hold a
+    password."""
+    shown = is_terminal(sys.stdout)
+    printed = [file for file in files if file.printed and not (shown and file.mode == PRIVATE)]
     for file in printed:
         if len(printed) > 1:
             print_line(f"{file.comment} {file.name}")
@@ -139,7 +141,7 @@ def _print(files: list[File]) -> None:
                 print_line("---")
         print_lines(file.text.splitlines())
     for file in files:
-        if not file.printed:
+        if file not in printed:
             print_notice(f"{file.name} is not printed, as it may hold a password: --write DIR writes it")
 
 
