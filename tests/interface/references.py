@@ -10,6 +10,8 @@ import dataclasses
 import inspect
 import json
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -53,7 +55,10 @@ PRINTING = {
 
 def references(site: Site) -> dict[Path, str]:
     """Path → text. What commands print is printed at ``site``."""
-    pages = {"commands": commands(), "settings": settings(), "api": api(), "json": json_keys(site)}
+    # In a process of its own: click keeps what a command's first look at its help showed, in a test as well.
+    words = [sys.executable, "-c", "from tests.interface.references import commands; print(commands(), end='')"]
+    told = subprocess.run(words, cwd=REFERENCE.parents[1], capture_output=True, text=True, check=True).stdout
+    pages = {"commands": told, "settings": settings(), "api": api(), "json": json_keys(site)}
     return {REFERENCE / f"{name}.md": text for name, text in pages.items()}
 
 

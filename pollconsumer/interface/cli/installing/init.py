@@ -130,8 +130,8 @@ def _queues(settings: Settings) -> tuple[str, ...]:
 
 
 def _print(files: list[File]) -> None:
-    """A single file as it is; of several, each below a comment with its name. At a terminal without those that may hold a
-    password."""
+    """A single file as it is; of several, each below a comment with its name. At a terminal without those that may hold
+    a password."""
     shown = is_terminal(sys.stdout)
     printed = [file for file in files if file.printed and not (shown and file.mode == PRIVATE)]
     for file in printed:
