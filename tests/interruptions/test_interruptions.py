@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -106,13 +107,15 @@ def test_the_thread_of_asyncio_programs_that_cannot_start_raises_and_starts_late
     assert not asyncio.run(app.enqueue_async("x", queue="default")).duplicate
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_a_thread_of_asyncio_programs_that_was_thrown_out_is_replaced() -> None:
+def test_a_thread_of_asyncio_programs_that_was_thrown_out_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     import asyncio
 
+    told = threading.Event()
+    monkeypatch.setattr(sys, "unraisablehook", lambda _: told.set())  # its end, which pytest would blame on any test
     app = application(Clock(), 1.0, lambda: Connection(lambda _: [b""]))
     asyncio.run(app.enqueue_async("x", queue="default"))
     thread: CallThread = vars(app)["_threads"][0]
     waiting: Any = vars(thread)["_waiting"]
     waiting.put(())  # what cannot be taken apart ends the thread
     assert not asyncio.run(asyncio.wait_for(app.enqueue_async("x", queue="default"), 90)).duplicate
+    assert told.wait(90)

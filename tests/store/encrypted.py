@@ -38,6 +38,8 @@ class Encrypted:
             each.close()
         for thread in self._threads:
             thread.join(90)
+        for each in self._open:  # those that a thread has opened since
+            each.close()
 
     def _start(self, work: object, *arguments: object) -> None:
         thread = threading.Thread(target=work, args=arguments)  # type: ignore[arg-type]  # a method of ours
