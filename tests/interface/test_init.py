@@ -526,6 +526,17 @@ def test_a_launch_imports_nothing_of_it() -> None:
     assert done.stdout == "[]\n"
 
 
+@pytest.mark.parametrize(("platform", "name"), [("kubernetes", "cronjob.yaml"), ("keda", "scaledjob.yaml")])
+def test_a_pod_is_not_root_and_leaves_it_to_the_cluster_who_else_it_is(platform: str, name: str) -> None:
+    """OpenShift admits no user but one of the project's own range; the image's user holds elsewhere."""
+    settings = Settings(store="redis://h", directory=Path("/c"), config=Path("/c/config.toml"))
+    pod = text_of(files_of(platform, installed(settings, queues=(QUEUE,))), name)
+    assert "runAsNonRoot: true" in pod
+    assert not re.findall(r"runAsUser|runAsGroup|fsGroup|supplementalGroups", pod)
+    image = text_of(files_of("docker", installed(settings)), "Dockerfile")
+    assert re.search(r"^USER [1-9][0-9]*:", image, re.MULTILINE), "by number, so that runAsNonRoot can be verified"
+
+
 def test_keda_asks_the_nodes_of_a_cluster() -> None:
     settings = Settings(
         store="redis+cluster://:canary@h1,h2:7000?ssl=true", directory=Path("/c"), config=Path("/c/config.toml")
