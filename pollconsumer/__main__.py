@@ -79,7 +79,7 @@ def main() -> NoReturn:
 
 
 def _limit_start() -> None:
-    """From its first line on a launch is bounded: a mount that does not answer, a log that is not read. Nobody is there
+    """Bound a launch from its first line on: a mount may not answer, a log may not be read. Nobody is there
     to interrupt it, and the next one would follow it."""
     with suppress(AttributeError, OSError, RuntimeError, ValueError):  # no standard error, or no other thread
         faulthandler.dump_traceback_later(START_WITHIN + WITHOUT_INTERPRETER_AFTER, exit=True)

@@ -26,7 +26,7 @@ class Loop(StrEnum):
     WOKEN = "woken"
     """A wait may be cut short, so the last one lasts until the margin begins."""
     ARTICLE = "article"
-    """As in its source: it idles only if idle_time fits. An enqueue ends a wait in either."""
+    """Plain, as in its source: it idles only if idle_time fits. An enqueue ends a wait in either."""
 
 
 class LauncherRule(StrEnum):

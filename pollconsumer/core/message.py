@@ -120,7 +120,7 @@ SCOPED_BY = "\0"
 """Ends the handler's name in a unique key that only messages of that handler share."""
 MAX_KEY_BYTES = 255
 DIGESTED_BYTES = 33
-"""Of a handler whose name is digested, with what ends it."""
+"""Length of a digested handler's name, with what ends it."""
 
 
 def scoped_key(handler: str, key: str) -> str:

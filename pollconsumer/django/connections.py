@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class _OfThread(local):
     def __init__(self) -> None:
         self.caches: dict[str, Any] = {}
-        """By alias. Django has them in context variables, which each message has for itself: it would connect again."""
+        """Caches by alias. Django has them in context variables, a message's own: it would connect again each time."""
 
 
 _kept = _OfThread()

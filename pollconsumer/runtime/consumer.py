@@ -23,7 +23,7 @@ from pollconsumer.runtime.consuming.pace import HORIZON, MAX_BATCH_MESSAGES, Pac
 from pollconsumer.runtime.consuming.plain import PlainPath
 from pollconsumer.runtime.consuming.predecessors import Predecessors
 from pollconsumer.runtime.consuming.reporting import Reporting
-from pollconsumer.runtime.consuming.returning import Returning
+from pollconsumer.runtime.consuming.returning import ReservedReturner
 from pollconsumer.runtime.consuming.settling import Settling
 from pollconsumer.runtime.consuming.stopping import Stopping
 from pollconsumer.runtime.consuming.wake import Wake
@@ -76,7 +76,7 @@ class Consumer:
             brief=brief,
             horizon=HORIZON,
         )
-        self._returning = Returning(launch, self._exchange, handlers)
+        self._returning = ReservedReturner(launch, self._exchange, handlers)
         self._ahead = Ahead(launch, handlers, executor, self._exchange, brief=brief)
         self._collecting = Collecting(
             launch, executor, learned, self._exchange, self._settling, self._stopping, self._ahead, self._pace

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pollconsumer.core.errors import StoreUnreachable
-from pollconsumer.runtime.consuming.returning import Returning
+from pollconsumer.runtime.consuming.returning import ReservedReturner
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.store.redis_store import RedisStore
 from pollconsumer.store.steps import Settlement, Share
@@ -31,7 +31,7 @@ class Place(Exchanging):
         sent = [message(f"m{n}", queue="mail", handler=handler) for n, handler in enumerate(handlers)]
         self.launch.store.enqueue(sent)
         self.exchange.reserve()
-        self.returning = Returning(self.launch, self.exchange, HANDLERS)
+        self.returning = ReservedReturner(self.launch, self.exchange, HANDLERS)
         self.first = self.begin()
 
     def begin(self) -> Reservation:

@@ -64,7 +64,7 @@ def _unserved(queue: Queue) -> Finding:
 
 
 def _absent(group: Group, queues: Sequence[Queue]) -> Finding:
-    """Of a consumer that stays away: the queues that no other one has served since."""
+    """The finding about a consumer that stays away, with the queues that no other one has served since."""
     names = [queue.name for queue in queues]
     value = _seen(group) + (f", {counts}" if (counts := _counts(queues)) else "")
     return Finding(

@@ -96,7 +96,7 @@ def _is_kubernetes_job(variables: Mapping[str, str]) -> bool:
 
 
 def _is_jenkins(variables: Mapping[str, str]) -> bool:
-    """Whose agents may run in Kubernetes: its JOB_NAME is the same for all builds."""
+    """Platform whose agents may run in Kubernetes: its JOB_NAME is the same for all builds."""
     return "JENKINS_URL" in variables and "BUILD_TAG" in variables
 
 

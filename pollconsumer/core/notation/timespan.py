@@ -45,7 +45,7 @@ def format_duration(seconds: float) -> str:
 
 
 def running_time(seconds: float, waited: float | None) -> str:
-    """In the article's words; with how much of it a launch spent waiting for its lease, if that is a second or more."""
+    """Text in the article's words, with how long a launch waited for its lease, if that is a second or more."""
     running, waiting = round(seconds), round(waited or 0)
     text = f"{running} second{'' if running == 1 else 's'} running time"
     return f"{text}, {waiting} waiting for the lease" if waiting else text

@@ -53,7 +53,7 @@ class CallThread:
         return await future
 
     def _start(self) -> None:
-        """As a `Thread`, which waits until it has begun, it would wait for ever if memory fails before that."""
+        """Start the thread. A `Thread` waits until it has begun: for ever, if memory fails before that."""
         if not self._runs:
             self._runs = True
             try:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 MOST_CHARACTERS = 500
-"""Of an error's text: the hint at a circular import stands at its end."""
+"""Length of an error's text: the hint at a circular import stands at its end."""
 _NOT_THEIRS = (str(Path(__file__).parents[2]), str(Path(os.__file__).parent), "<")
 """Where code is ours, or the standard library's."""
 
@@ -60,7 +60,7 @@ def _refusing(setting: str, module: str) -> Iterator[None]:
 
 
 def _refusal(error: BaseException, said: str, hint: str = "") -> ConfigurationError:
-    """With the place in the user's own code, and the traceback from there on."""
+    """The error with the place in the user's own code, and the traceback from there on."""
     frames = [traced for traced in _frames(error.__traceback__) if _is_theirs(traced.tb_frame.f_code.co_filename)]
     place = f"{frames[-1].tb_frame.f_code.co_filename}:{frames[-1].tb_lineno}" if frames else ""
     if isinstance(error, SyntaxError) and error.filename:

@@ -31,7 +31,7 @@ Seen = tuple["Sequence[Reservation]", "Reservation"]
 """What is in hand, and the first one behind it."""
 
 
-class Returning:
+class ReservedReturner:
     def __init__(self, launch: Launch, exchange: Exchange, handlers: Mapping[str, Handler]) -> None:
         self._launch, self._exchange = launch, exchange
         self._once = {name for name, handler in handlers.items() if handler.at_most_once}

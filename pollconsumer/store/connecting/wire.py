@@ -24,7 +24,7 @@ Witness = NewMessage | tuple[str, str | bytes, bool, float]
 completed, or else accepted, and when, on the monotonic clock."""
 
 
-class Bearing:
+class CallPatienceSource:
     """The patience of the ``call`` that is under way, which may need several answers; else a new one. It does not hold
     the wire, so that a connection is closed as soon as nobody has it any more."""
 
@@ -63,7 +63,7 @@ class Wire(ABC):
         """The last answers."""
         self.place = ""
         """Of the last server that was connected to: host and port, or a path."""
-        self._bearing = Bearing(patience)
+        self._bearing = CallPatienceSource(patience)
         self.repeated = False
         """Whether the last call was sent more than once."""
         self._problem = "no time is left to connect"
