@@ -17,7 +17,7 @@ from hypothesis import settings
 
 from pollconsumer.core.errors import StoreUnreachable
 from pollconsumer.interface.api.registry import registry
-from pollconsumer.interface.testing.fake_store import DirectConnection, FakeStore
+from pollconsumer.interface.testing.fake_store import DirectConnection
 from pollconsumer.interface.testing.memory import SCRIPTS
 from pollconsumer.runtime.embedded.start import find_program
 from pollconsumer.store.connecting.server_wire import ServerWire
@@ -26,6 +26,7 @@ from pollconsumer.store.leases import Leases
 from pollconsumer.store.reading.inspector import Inspector
 from pollconsumer.store.redis_store import RedisStore
 from tests.exits import RUNS
+from tests.fast_fakeredis.store import FastStore
 from tests.forks import FORKS
 from tests.short_directory import short_directory
 from tests.site import QUICK_LEASES, Site
@@ -184,10 +185,10 @@ def server(request: pytest.FixtureRequest) -> Iterator[Server]:
 
 
 def in_memory() -> Server:
-    data = FakeStore(time.time)
+    data = FastStore(time.time)
     return Server(
         lambda patience, greet: ServerWire(
-            "redis://in-memory", patience, greet=greet, connect=lambda: DirectConnection(data), scripts=SCRIPTS
+            "redis://in-memory", patience, greet=greet, connect=lambda: DirectConnection(data.execute), scripts=SCRIPTS
         )
     )
 

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import greenlet
 
-from pollconsumer.interface.testing.fake_store import FakeStore
 from pollconsumer.store.connecting.patience import Patience
 from pollconsumer.store.connecting.server_wire import ServerWire
 from pollconsumer.store.connecting.wire import Wire
+from tests.fast_fakeredis.store import FastStore
 from tests.simulation.installation import SCRIPT_NAMES, SCRIPTS
 
 if TYPE_CHECKING:
@@ -175,9 +175,9 @@ class Delayed(NamedTuple):
 class Stage:
     """One run: a store, actors on it, and the choices that order them."""
 
-    store: FakeStore
+    store: FastStore
 
-    def __init__(self, store: FakeStore, choices: Choices, faults: int, clock: Clock) -> None:
+    def __init__(self, store: FastStore, choices: Choices, faults: int, clock: Clock) -> None:
         self.store, self._choices, self._faults, self.clock = store, choices, faults, clock
         self.actors: list[Actor] = []
         self.delayed: list[Delayed] = []
@@ -302,7 +302,7 @@ def explore(scenario: Scenario, *, faults: int, stop_at: int = 1) -> Explored:
     """Every run of ``scenario``, which sets up the store and its actors, and returns what judges a run; until
     ``stop_at`` of them violate an invariant."""
     clock = Clock()
-    store = FakeStore(lambda: clock.now)
+    store = FastStore(lambda: clock.now)
     for name in SCRIPT_NAMES.values():
         store.execute(("SCRIPT", "LOAD", SCRIPTS[name].code))
     seen = set[int]()

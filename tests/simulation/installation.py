@@ -16,12 +16,6 @@ from pollconsumer.core.forecast.platforms import PLATFORMS, Platform
 from pollconsumer.core.forecast.rules import Rules
 from pollconsumer.core.launcher.detection import UNKNOWN, given_launcher
 from pollconsumer.core.retry import Backoff, Fatal, Yield
-from pollconsumer.interface.testing.simulation.children import around
-from pollconsumer.interface.testing.simulation.network import Link, Network
-from pollconsumer.interface.testing.simulation.process import Machine, Process
-from pollconsumer.interface.testing.simulation.server import BEGINS, SimulatedServer
-from pollconsumer.interface.testing.simulation.slots import Slots
-from pollconsumer.interface.testing.simulation.world import World
 from pollconsumer.runtime.consumer_role import consume
 from pollconsumer.runtime.consuming.options import ConsumerOptions
 from pollconsumer.runtime.handling.executors.executor import Handled, Inline
@@ -38,6 +32,12 @@ from pollconsumer.store.reservations import Reservation
 from pollconsumer.store.scripts import Scripts
 from tests.faults.history import Execution, History, Ran
 from tests.faults.recording import digest
+from tests.simulation.hosts.children import around
+from tests.simulation.hosts.network import Link, Network
+from tests.simulation.hosts.process import Machine, Process
+from tests.simulation.hosts.server import BEGINS, SimulatedServer
+from tests.simulation.hosts.slots import Slots
+from tests.simulation.hosts.world import World
 from tests.simulation.launching import Host, Launching
 
 if TYPE_CHECKING:

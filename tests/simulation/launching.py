@@ -9,10 +9,10 @@ from functools import partial
 
 from pollconsumer.core.forecast.launchers import SEEN_FOR, Decision, Launched, Outage, looks, ticks
 from pollconsumer.core.forecast.platforms import Platform
-from pollconsumer.interface.testing.simulation.process import Process
-from pollconsumer.interface.testing.simulation.server import BEGINS
-from pollconsumer.interface.testing.simulation.world import World
 from pollconsumer.runtime.launch.next_launches import launched_ago, next_launches
+from tests.simulation.hosts.process import Process
+from tests.simulation.hosts.server import BEGINS
+from tests.simulation.hosts.world import World
 
 LONGER_THAN_ANY = 1e9
 

@@ -12,12 +12,12 @@ from pollconsumer.core.forecast.figures import Held, Record
 from pollconsumer.core.forecast.platforms import Platform
 from pollconsumer.core.forecast.rules import Rules
 from pollconsumer.core.window import StopReason
-from pollconsumer.interface.testing.simulation.process import Process
 from pollconsumer.runtime.handling.context import Context
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.launch.held import Launch
 from pollconsumer.runtime.messages import new_message
 from pollconsumer.store.redis_store import RedisStore
+from tests.simulation.hosts.process import Process
 from tests.simulation.installation import NAMESPACE, Installation, Opener
 
 HANDLER = "measured"

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from random import Random
 
-    from pollconsumer.interface.testing.simulation.process import Machine, Process
-    from pollconsumer.interface.testing.simulation.world import Actor
     from pollconsumer.store.connecting.wire import Wire
+    from tests.simulation.hosts.process import Machine, Process
+    from tests.simulation.hosts.world import Actor
     from tests.simulation.installation import Installation
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pollconsumer.core.errors import NotFound, OutcomeUnknown, StoreUnreachable
-from pollconsumer.interface.testing.simulation.process import Process
 from pollconsumer.store.interventions import Interventions
 from pollconsumer.store.leases import Leases
 from pollconsumer.store.reading.inspector import Inspector
+from tests.simulation.hosts.process import Process
 from tests.simulation.installation import NAMESPACE, Opener
 
 if TYPE_CHECKING:

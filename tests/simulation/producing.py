@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 from pollconsumer.core.errors import BadData, NotFound, OutcomeUnknown, PollConsumerError, StoreUnreachable
 from pollconsumer.core.forecast.distributions import Distribution, draw
-from pollconsumer.interface.testing.simulation.process import Process
 from pollconsumer.runtime.messages import new_message
 from pollconsumer.store.interventions import Interventions
 from pollconsumer.store.redis_store import RedisStore
 from tests.faults.drawing import drawn_options
 from tests.faults.history import Operation
 from tests.faults.recording import digest
+from tests.simulation.hosts.process import Process
 from tests.simulation.installation import NAMESPACE, Opener
 
 if TYPE_CHECKING:

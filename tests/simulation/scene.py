@@ -57,7 +57,7 @@ class Scene:
         idle."""
 
     def _wire(self) -> Wire:
-        connect = lambda: DirectConnection(self.stage.store)  # noqa: E731  one expression
+        connect = lambda: DirectConnection(self.stage.store.execute)  # noqa: E731  one expression
         return ServerWire("memory:", lambda: Budget(5.0), connect=connect, scripts=SCRIPTS)
 
     # What stands before

@@ -11,8 +11,6 @@ from pollconsumer.core.health.facts import Expected, Server
 from pollconsumer.core.health.of_server import of_server
 from pollconsumer.core.recurrence import MOST_CAUGHT_UP, Recurrence
 from pollconsumer.interface.testing.fake_store import DirectConnection
-from pollconsumer.interface.testing.simulation.process import Process
-from pollconsumer.interface.testing.simulation.server import BEGINS
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.messages import new_message
 from pollconsumer.store.connecting.patience import Budget
@@ -22,6 +20,8 @@ from pollconsumer.store.leases import Leases
 from pollconsumer.store.reading.ledger import launches_of
 from pollconsumer.store.recurring import Recurring
 from pollconsumer.store.redis_store import RedisStore
+from tests.simulation.hosts.process import Process
+from tests.simulation.hosts.server import BEGINS
 from tests.simulation.installation import NAMESPACE, SCRIPTS, Installation, Opener
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ class Stepping(Installation):
 
     def _of_readings(self) -> Iterator[str]:
         wire = ServerWire(
-            "memory:", lambda: Budget(5.0), connect=lambda: DirectConnection(self.server.store), scripts=SCRIPTS
+            "memory:", lambda: Budget(5.0), connect=lambda: DirectConnection(self.server.store.execute), scripts=SCRIPTS
         )
         told = {each.name for each in of_server(Server(set_back=Leases(wire, NAMESPACE).set_back_by()), Expected())}
         if ("clock_set_back" in told) != (self.step.seconds < -SMALL):

@@ -107,7 +107,10 @@ def tell(
     operator = Operator(installation, faults // 3, busy, happens)
     people = [*(each.process for each in producers), operator.process]
     wire = ServerWire(
-        "memory:", lambda: Budget(5.0), connect=lambda: DirectConnection(installation.server.store), scripts=SCRIPTS
+        "memory:",
+        lambda: Budget(5.0),
+        connect=lambda: DirectConnection(installation.server.store.execute),
+        scripts=SCRIPTS,
     )
     found: list[str] = []
 

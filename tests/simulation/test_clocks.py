@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from pollconsumer.core.errors import LeaseLost
-from pollconsumer.interface.testing.simulation.process import Machine, Process
-from pollconsumer.interface.testing.simulation.world import World
 from pollconsumer.runtime.messages import new_message
 from pollconsumer.store.leases import TTL
 from pollconsumer.store.redis_store import RedisStore
+from tests.simulation.hosts.process import Machine, Process
+from tests.simulation.hosts.world import World
 from tests.simulation.installation import NAMESPACE, Installation, Opener
 from tests.simulation.launching import Host
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pollconsumer.interface.testing.simulation.process import Process
 from pollconsumer.runtime.messages import new_message
 from pollconsumer.store.redis_store import RedisStore
+from tests.simulation.hosts.process import Process
 from tests.simulation.installation import NAMESPACE, Installation, Opener
 
 

@@ -13,14 +13,14 @@ from pollconsumer.core.forecast.platforms import PLATFORMS
 from pollconsumer.core.forecast.rules import Rules
 from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.core.retry import Backoff
-from pollconsumer.interface.testing.simulation.process import Process
-from pollconsumer.interface.testing.simulation.server import BEGINS
 from pollconsumer.runtime.consumer_role import consume
 from pollconsumer.runtime.consuming.options import ConsumerOptions
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.messages import new_message
 from pollconsumer.store.redis_store import RedisStore
 from tests.leaving_out import long
+from tests.simulation.hosts.process import Process
+from tests.simulation.hosts.server import BEGINS
 from tests.simulation.installation import NAMESPACE, QUEUES, Installation, OneSlot, Opener
 
 if TYPE_CHECKING:

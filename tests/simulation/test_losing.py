@@ -6,7 +6,6 @@ import pytest
 
 from pollconsumer.core.errors import LeaseLost
 from pollconsumer.interface.testing.fake_store import DirectConnection
-from pollconsumer.interface.testing.simulation.process import Process
 from pollconsumer.runtime.messages import new_message
 from pollconsumer.store.connecting.patience import Budget
 from pollconsumer.store.connecting.server_wire import ServerWire
@@ -16,6 +15,7 @@ from tests.faults import store_view
 from tests.faults.checker import violations
 from tests.faults.history import Operation
 from tests.faults.recording import digest
+from tests.simulation.hosts.process import Process
 from tests.simulation.installation import NAMESPACE, SCRIPTS, Installation, Opener
 from tests.simulation.losing import Unwritten
 
@@ -49,7 +49,7 @@ def installation() -> Installation:
 
 def outside(installation: Installation) -> Wire:
     store = installation.server.store
-    return ServerWire("memory:", lambda: Budget(5.0), connect=lambda: DirectConnection(store), scripts=SCRIPTS)
+    return ServerWire("memory:", lambda: Budget(5.0), connect=lambda: DirectConnection(store.execute), scripts=SCRIPTS)
 
 
 def judged(installation: Installation) -> list[str]:

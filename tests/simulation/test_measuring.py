@@ -14,9 +14,9 @@ from pollconsumer.core.forecast.platforms import PLATFORMS
 from pollconsumer.core.forecast.rules import Rules
 from pollconsumer.core.launcher.detection import UNKNOWN
 from pollconsumer.core.launcher.observing import TIMES
-from pollconsumer.interface.testing.simulation.world import World
 from tests.leaving_out import long
 from tests.simulation import table
+from tests.simulation.hosts.world import World
 from tests.simulation.measuring import Measured
 
 SECONDS = 300.0

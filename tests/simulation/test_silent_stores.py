@@ -10,22 +10,22 @@ import pytest
 
 from pollconsumer.core.errors import StoreUnreachable
 from pollconsumer.interface.testing.fake_store import DirectConnection
-from pollconsumer.interface.testing.simulation.network import Link
-from pollconsumer.interface.testing.simulation.server import SimulatedServer
 from pollconsumer.runtime.messages import new_message
 from pollconsumer.store.connecting.patience import Budget
 from pollconsumer.store.connecting.server_wire import ServerWire
 from pollconsumer.store.connecting.strict import Strict
 from pollconsumer.store.connecting.wire import Wire
 from pollconsumer.store.redis_store import RedisStore
+from tests.simulation.hosts.network import Link
+from tests.simulation.hosts.server import SimulatedServer
 from tests.simulation.installation import NAMESPACE, RULES, SCRIPT_NAMES, SCRIPTS, Installation, Opener
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from pollconsumer.interface.testing.simulation.process import Process
     from pollconsumer.store.connecting.connection import Command
     from pollconsumer.store.connecting.patience import Patience
+    from tests.simulation.hosts.process import Process
 
 TIMEOUT = 3.0
 GRACES = (0.5, 2.0, 10.0)
@@ -97,7 +97,7 @@ class Installed(Installation):
 
     def enqueue(self, lasts: float, count: int) -> None:
         wire = ServerWire(
-            "memory:", lambda: Budget(5.0), connect=lambda: DirectConnection(self.server.store), scripts=SCRIPTS
+            "memory:", lambda: Budget(5.0), connect=lambda: DirectConnection(self.server.store.execute), scripts=SCRIPTS
         )
         payload = {"seconds": lasts, "fails": 0}
         RedisStore(wire, NAMESPACE).enqueue([new_message("plain", payload) for _ in range(count)])

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pollconsumer.interface.testing.simulation.process import Process
-from pollconsumer.interface.testing.simulation.slots import ActorLock
-from pollconsumer.interface.testing.simulation.world import World
 from pollconsumer.runtime.messages import new_message
 from pollconsumer.store.redis_store import RedisStore
+from tests.simulation.hosts.process import Process
+from tests.simulation.hosts.slots import ActorLock
+from tests.simulation.hosts.world import World
 from tests.simulation.installation import NAMESPACE, RULES, Installation, Opener
 
 if TYPE_CHECKING:

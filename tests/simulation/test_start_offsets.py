@@ -12,8 +12,8 @@ from pollconsumer.core.forecast.launchers import Decision, Launched, alive
 from pollconsumer.core.forecast.platforms import Platform
 from pollconsumer.core.launcher.detection import Found
 from pollconsumer.core.window import StopReason
-from pollconsumer.interface.testing.simulation.process import Process
 from pollconsumer.runtime.launch.held import Launch
+from tests.simulation.hosts.process import Process
 from tests.simulation.installation import Installation
 
 MINUTE = 60.0

@@ -8,9 +8,9 @@ from functools import partial
 
 import pytest
 
-from pollconsumer.interface.testing.simulation.world import World
 from tests.leaving_out import long
 from tests.simulation import installation
+from tests.simulation.hosts.world import World
 from tests.simulation.many import Tally, stories
 from tests.simulation.story import tell
 

@@ -73,7 +73,7 @@ def recorded(seed: int, platform: Platform, workload: Workload | Bursts, rules: 
 def proposal_for(installation: Measured, platform: Platform, rules: Rules) -> Proposal:
     """From its ledger and histograms, as `tune` reads them."""
     store = installation.server.store
-    wire = ServerWire("memory:", lambda: Budget(5.0), connect=lambda: DirectConnection(store), scripts=SCRIPTS)
+    wire = ServerWire("memory:", lambda: Budget(5.0), connect=lambda: DirectConnection(store.execute), scripts=SCRIPTS)
     entries = Inspector(wire, NAMESPACE).launches(5_000)
     lineage = lineage_to_tune(entries, ())
     assert lineage is not None

@@ -7,10 +7,10 @@ import time
 from typing import TYPE_CHECKING
 
 from pollconsumer import PollConsumer
-from pollconsumer.interface.testing.simulation.process import Process
 from pollconsumer.runtime.messages import new_message
 from pollconsumer.store.redis_store import RedisStore
 from pollconsumer.testing import Sandbox
+from tests.simulation.hosts.process import Process
 from tests.simulation.installation import NAMESPACE, Installation, Opener
 
 if TYPE_CHECKING:

@@ -3,57 +3,46 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from copy import deepcopy
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from pollconsumer.interface.testing.fast_socket import as_bytes, connect, new_server
+try:
+    import fakeredis
+    import lupa.lua51  # noqa: F401  without it fakeredis runs no scripts, and says so late
+    from redis.exceptions import NoScriptError, ResponseError
+except ImportError as error:
+    raise ModuleNotFoundError(
+        f"pollconsumer.testing needs {error.name}; pip install 'pollconsumer[testing]'", name=error.name
+    ) from None
+
 from pollconsumer.store.connecting.connection import Command
+from pollconsumer.store.connecting.replies import ErrorReply
 
 
 class FakeStore:
-    """``clock`` in seconds since the epoch: keys expire by it, and scripts read it."""
+    """fakeredis, whose keys expire, and whose scripts read the time, by ``clock``: seconds since the epoch.
+
+    fakeredis has no clock to set: it stamps its databases before each command, and its TIME reads the machine's clock.
+    """
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._server: Any = new_server()
-        database: Any = type(self._server.dbs[0])
-        # fakeredis sets a database's time before each command.
+        server: Any = fakeredis.FakeServer()
+        database: Any = type(server.dbs[0])
         time = property(lambda _: clock(), lambda _, __: None)
-        quiet = {"time": time, "notify_watch": lambda _, __: None}
-        self._server.dbs[0] = type("Database", (database,), quiet)(self._server.lock)
-        self._socket = connect(self._server)
-        self._socket.time = self._time
-        self.execute: Callable[[Sequence[Any]], Any] = self._socket.execute
+        server.dbs[0] = type("ClockedDatabase", (database,), {"time": time})(server.lock)
+        self._connection: Any = fakeredis.FakeRedisConnection(server=server, protocol=2)
+        self._connection.get_socket().time = self._time
 
-    def holds(self, key: str | bytes) -> bool:
-        name, database = as_bytes(key), self._server.dbs[0]
-        return name in database._dict and name in database  # noqa: SLF001  ours; it may have expired
-
-    def fingerprint(self) -> int:
-        """Equal for equal contents."""
-        items = self._server.dbs[0]._dict.items()  # noqa: SLF001  without expiring any
-        return hash(
-            repr(
-                sorted(
-                    (key, item.expireat, vars(item.value) if hasattr(item.value, "__dict__") else item.value)
-                    for key, item in items
-                )
-            )
-        )
-
-    def copied(self) -> Mapping[bytes, Any]:
-        """The contents, for ``restore``."""
-        return deepcopy(dict(self._server.dbs[0]._dict))  # noqa: SLF001  ours
-
-    def restore(self, copied: Mapping[bytes, Any]) -> None:
-        """The contents are those of an earlier time, once."""
-        database = self._server.dbs[0]
-        database.clear()
-        database.update(copied)
-
-    def forget_scripts(self) -> None:
-        self._server.script_cache.clear()
+    def execute(self, command: Command) -> Any:
+        """The reply, an error reply included."""
+        try:
+            self._connection.send_command(*command)
+            return self._connection.read_response(disable_decoding=True)
+        except NoScriptError as error:
+            return ErrorReply(f"NOSCRIPT {error}")  # redis-py's errors have lost their code
+        except ResponseError as error:
+            return ErrorReply(str(error))
 
     def _time(self) -> list[bytes]:
         seconds, microseconds = divmod(round(self._clock() * 1_000_000), 1_000_000)
@@ -65,14 +54,14 @@ class DirectConnection:
 
     place = ""
 
-    def __init__(self, store: FakeStore) -> None:
-        self._store = store
+    def __init__(self, execute: Callable[[Command], Any]) -> None:
+        self._execute = execute
         self._replies: deque[Any] = deque()
 
     def connect(self, timeout: float) -> None: ...
 
     def send(self, commands: Sequence[Command]) -> None:
-        self._replies.extend(self._store.execute(command) for command in commands)
+        self._replies.extend(self._execute(command) for command in commands)
 
     def read(self, timeout: float) -> Any:  # noqa: ARG002  the protocol has it
         return self._replies.popleft()

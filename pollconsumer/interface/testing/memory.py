@@ -40,7 +40,7 @@ class MemoryOpener:
             wire.close()
 
     def _connect(self) -> Connection:
-        return DirectConnection(self._store)
+        return DirectConnection(self._store.execute)
 
 
 class VirtualWire(ServerWire):

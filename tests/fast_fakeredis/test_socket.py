@@ -11,7 +11,7 @@ import fakeredis
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pollconsumer.interface.testing.fake_store import FakeStore
+from tests.fast_fakeredis.store import FastStore
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -136,7 +136,7 @@ def test_answers_of_scripts_are_those_of_fakeredis(script: bytes, keys: list[byt
 
 def test_an_expired_key_is_missing_in_commands_and_scripts() -> None:
     now = 1000.0
-    store = FakeStore(lambda: now)
+    store = FastStore(lambda: now)
     digest = store.execute(("SCRIPT", "LOAD", CALL))
     for command in (("HSET", "h", "f", "v"), ("PEXPIRE", "h", "500")):
         assert store.execute(command) == 1
@@ -148,7 +148,7 @@ def test_an_expired_key_is_missing_in_commands_and_scripts() -> None:
 
 
 def test_a_forgotten_script_must_be_loaded_again() -> None:
-    store = FakeStore(time.time)
+    store = FastStore(time.time)
     digest = store.execute(("SCRIPT", "LOAD", CALL))
     assert store.execute(("EVALSHA", digest, 0, "DEL", "a")) == 0
     store.forget_scripts()
@@ -156,7 +156,7 @@ def test_a_forgotten_script_must_be_loaded_again() -> None:
 
 
 def _fast() -> Execute:
-    store = FakeStore(time.time)
+    store = FastStore(time.time)
 
     def execute(command: Sequence[bytes]) -> Any:
         if command[0] == b"EVALSHA":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from errno import ECONNREFUSED, ECONNRESET, ETIMEDOUT
 from typing import TYPE_CHECKING, Any
 
 from pollconsumer.store.connecting.connection import Command
@@ -11,9 +12,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from random import Random
 
-    from pollconsumer.interface.testing.simulation.process import Process
-    from pollconsumer.interface.testing.simulation.server import SimulatedServer
-    from pollconsumer.interface.testing.simulation.world import Actor
+    from tests.simulation.hosts.process import Process
+    from tests.simulation.hosts.server import SimulatedServer
+    from tests.simulation.hosts.world import Actor
 
 TICK = 1e-7
 """Minimum seconds between the arrivals of consecutive packets."""
@@ -71,7 +72,7 @@ class Link:
     def connect(self, timeout: float) -> None:  # noqa: ARG002  the protocol has it
         self._process.sleep(self.server.network.latency(self.stream) * 2)
         if not self.server.up:
-            raise ConnectionRefusedError("connection refused")
+            raise ConnectionRefusedError(ECONNREFUSED, "connection refused")
         self.open = True
         self._process.links.append(self)
         self.server.accept(self)
@@ -86,7 +87,7 @@ class Link:
 
     def send(self, commands: Sequence[Command]) -> None:
         if self._lost is not None:
-            raise ConnectionResetError(self._lost)
+            raise ConnectionResetError(ECONNRESET, self._lost)
         network, world = self.server.network, self.world
         fate = self.stream.random()
         if fate < network.request_lost:
@@ -112,10 +113,10 @@ class Link:
         readable = self.readable(timeout)
         self._reads = False
         if not readable:
-            raise TimeoutError("timeout reading from socket")
+            raise TimeoutError(ETIMEDOUT, "timeout reading from socket")
         if self._replies:
             return self._replies.popleft()
-        raise ConnectionResetError(self._lost)
+        raise ConnectionResetError(ECONNRESET, self._lost)
 
     def readable(self, timeout: float) -> bool:
         """True for a lost connection, too: reading raises."""

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pollconsumer.interface.testing.fake_store import FakeStore
-from pollconsumer.interface.testing.fast_socket import as_bytes
 from pollconsumer.store.connecting.connection import Command
 from pollconsumer.store.connecting.replies import ErrorReply
+from tests.fast_fakeredis.socket import as_bytes
+from tests.fast_fakeredis.store import FastStore
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from pollconsumer.interface.testing.simulation.network import Link, Network
-    from pollconsumer.interface.testing.simulation.world import World
+    from tests.simulation.hosts.network import Link, Network
+    from tests.simulation.hosts.world import World
 
 BEGINS = 1_893_456_000.0
 """2030-01-01T00:00Z: the server's clock when true time is 0."""
@@ -34,7 +34,7 @@ class SimulatedServer:
         self.links: list[Link] = []
         self._clients = 0
         self._blocked: list[Link] = []
-        self.store = FakeStore(self.clock)
+        self.store = FastStore(self.clock)
 
     def clock(self) -> float:
         return BEGINS + self.world.now + self.ahead

@@ -16,12 +16,12 @@ from pollconsumer.store.leases import TRUSTED_FOR
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from pollconsumer.interface.testing.simulation.network import Link
-    from pollconsumer.interface.testing.simulation.world import Actor, World
     from pollconsumer.runtime.launch.heartbeat import Heartbeat, OpenStore
     from pollconsumer.runtime.launch.keeping import Tenure
     from pollconsumer.runtime.launch.leaving import LateAct
     from pollconsumer.runtime.launch.shared_memory.progress import Progress
+    from tests.simulation.hosts.network import Link
+    from tests.simulation.hosts.world import Actor, World
 
 KILLED = -9
 TINY = 1e-9

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pollconsumer.interface.testing.simulation.process import TINY
 from pollconsumer.runtime.handling.executors.executor import Handled
+from tests.simulation.hosts.process import TINY
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pollconsumer.interface.testing.simulation.process import Process
-    from pollconsumer.interface.testing.simulation.world import Actor, World
     from pollconsumer.runtime.handling.executors.executor import Attempt
     from pollconsumer.store.reservations import Reservation
+    from tests.simulation.hosts.process import Process
+    from tests.simulation.hosts.world import Actor, World
 
 
 class ActorLock:

@@ -10,9 +10,9 @@ from pollconsumer.runtime.isolation.pool import LONGEST_WAIT
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from pollconsumer.interface.testing.simulation.process import Process
     from pollconsumer.runtime.handling.context import Context
     from pollconsumer.runtime.handling.handler import Handler
+    from tests.simulation.hosts.process import Process
 
 
 def around(process: Process, handlers: Mapping[str, Handler]) -> dict[str, Handler]:

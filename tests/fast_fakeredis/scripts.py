@@ -1,4 +1,4 @@
-"""What of the shorter path of `fast_socket.py` is in Lua."""
+"""What of the shorter path of `socket.py` is in Lua."""
 
 START = b"""function(found, present)
   local runs, time = {}, nil

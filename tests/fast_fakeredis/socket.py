@@ -6,21 +6,16 @@ from collections.abc import Callable
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
-try:
-    import fakeredis
-    import lupa.lua51 as lua  # without it fakeredis runs no scripts, and says so late
-except ImportError as error:
-    raise ModuleNotFoundError(
-        f"pollconsumer.testing needs {error.name}; pip install 'pollconsumer[testing]'", name=error.name
-    ) from None
+import fakeredis
+import lupa.lua51 as lua
 from fakeredis import _msgs as messages
 from fakeredis._commands import SUPPORTED_COMMANDS, Key
 from fakeredis._core import CommandItem
 from fakeredis._helpers import SimpleError, decode_command_bytes
 from fakeredis._socket._resp import convert_to_resp2
 
-from pollconsumer.interface.testing.fast_scripts import PARTS, START
 from pollconsumer.store.connecting.replies import ErrorReply
+from tests.fast_fakeredis.scripts import PARTS, START
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
