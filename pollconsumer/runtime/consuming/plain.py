@@ -171,7 +171,7 @@ class PlainPath:
         """Write down the first ones that have nothing unusual, at most so many, and add the ways of their lots."""
         texts: list[bytes] = []
         by_handler: dict[str, _Way | None] = {}
-        flight, lot, length, last, head, staying = self._launch.progress.flight, None, -1, False, b"", True
+        flight, lot, length, last, head = self._launch.progress.flight, None, -1, False, b""
         for reservation in islice(reserved, most):
             message_id = reservation.id
             if reservation.lot is not lot:
@@ -182,7 +182,6 @@ class PlainPath:
                 if way is None or lot.options or lot.expires or lot.row[rows.CRASHES]:
                     break
                 ways[lot] = way
-                staying = staying and way.may_stay
                 last = rows.attempts(lot.row) >= way.handler.max_attempts
             if len(message_id) != length:
                 length = len(message_id)
@@ -190,8 +189,7 @@ class PlainPath:
                     break
                 head = flight.head(lot.handler, lot.queue, length, last=last)
             texts.append(head + message_id)
-        if staying:
-            inline.stay([way.handler for way in ways.values()])
+        inline.stay([way.handler for way in ways.values()])
         line = [*islice(reserved, len(texts))]
         flight.series.lay(line, texts)
         return line
@@ -212,11 +210,11 @@ class _Way:
     """How a handler's messages are handled, looked up once, and how long those of a pass ``lasted``, in seconds.
     ``together``: how many are recorded as begun at once, if they are handled at most once."""
 
-    __slots__ = ("at_most_once", "handle", "handler", "lasted", "may_stay", "result_ms", "takes_context", "together")
+    __slots__ = ("at_most_once", "handle", "handler", "lasted", "result_ms", "takes_context", "together")
 
     def __init__(self, handler: Handler, inline: Inline) -> None:
         self.handler, self.takes_context, self.at_most_once = handler, handler.takes_context, handler.at_most_once
         self.handle = inline.turning(handler) if handler.asynchronous else handler.handle
-        self.result_ms, self.may_stay = handler.result_ms, handler.asynchronous or handler.timeout is not None
+        self.result_ms = handler.result_ms
         self.lasted: list[float] = []
         self.together = 1

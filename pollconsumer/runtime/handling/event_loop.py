@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING, Any
 
 from pollconsumer.core.retry import HandlerTimeout, Stopped
 from pollconsumer.runtime.handling.alarm import REPEAT
+from pollconsumer.runtime.handling.exact_selector import ExactSelector
 from pollconsumer.runtime.handling.outcome import DONE, Outcome, returned
 from pollconsumer.runtime.handling.own_context import own_context
-from pollconsumer.runtime.handling.quick_loop import QuickLoop, new_loop
 from pollconsumer.runtime.handling.timeouts import VERDICTS
 from pollconsumer.runtime.own_threads import start_for_others
+from pollconsumer.store.connecting.own_descriptors import above_standard
 
 if TYPE_CHECKING:
     from contextvars import Context as Variables
@@ -34,7 +35,7 @@ End = Callable[[Outcome], None]
 
 END_WITHIN = 1.0
 """Seconds for cancelled tasks to finish when the loop is closed."""
-_BROKEN: list[QuickLoop] = []
+_BROKEN: list[asyncio.AbstractEventLoop] = []
 """Never garbage-collected, since that would close descriptors whose numbers may have been reused."""
 
 
@@ -42,14 +43,14 @@ class EventLoop:
     """``thread``: run in a separate thread. Otherwise RuntimeError if another loop runs in this one."""
 
     def __init__(self, *, thread: bool) -> None:
-        if not thread and asyncio._get_running_loop() is not None:  # noqa: SLF001  the one that asks without raising
+        if not thread and _running_loop() is not None:
             raise RuntimeError("another event loop runs in this thread")
-        self._loop = new_loop()
+        self._make()
         self._given: SimpleQueue[Callable[[], None]] = SimpleQueue()
-        self._begun: dict[_Limited, End] = {}
-        self._started: dict[object, _Limited] = {}
-        self._limited: _Limited | None = None
-        """In this thread, the last one, and its timeout, if it has any."""
+        self._begun: dict[_LimitedCoroutine, End] = {}
+        self._started: dict[object, _LimitedCoroutine] = {}
+        self._in_thread: _LimitedCoroutine | None = None
+        """The last one that was handled in this thread."""
         self._thread: threading.Thread | None = None
         self._closing = False
         self._base = copy_context()
@@ -60,104 +61,74 @@ class EventLoop:
 
     def turning(self, handler: Handler) -> Callable[[dict[str, Any], Context | None], Outcome]:
         """What runs it in this thread, in a task of its name for each message."""
-        name, limited = handler.name, handler.timeout is not None
-        run = handler.begin if limited else handler.run
 
         def turn(payload: dict[str, Any], context: Context | None) -> Outcome:
             own = own_context()
             try:
-                coroutine = own.run(run, payload, context)
+                coroutine = own.run(handler.begin, payload, context)
             except BaseException as error:
                 return Outcome(error)
-            if limited:
-                return self.handle(coroutine, handler, own)
-            self._limited = None
-            return self._loop.alone(coroutine, name, own) or self._ended(coroutine)
+            return self.handle(coroutine, handler, own)
 
         return turn
 
     def handle(self, coroutine: Coroutine[Any, Any, Any], handler: Handler, own: Variables | None = None) -> Outcome:
         """Run a handler's coroutine in this thread, in a task of the handler's name."""
-        limited = self._limited = None if handler.timeout is None else _Limited(self._loop, coroutine, handler)
-        own = own_context() if own is None else own
-        outcome = self._loop.alone(coroutine if limited is None else limited.run(), handler.name, own)
-        if limited is None and outcome is not None:
-            return outcome
-        return self._ended(coroutine, turning=outcome is None)
-
-    def _ended(self, coroutine: Coroutine[Any, Any, Any], *, turning: bool = True) -> Outcome:
-        """The outcome of the loop's last task, for which it must be ``turning``."""
-        limited = self._limited
-        task: asyncio.Task[Any] = self._loop.task  # type: ignore[assignment]  # `alone` made it
-        if limited is not None:
-            limited.task = task
-        intruder = self._turn_until_ended(task) if turning else None
-        outcome = _outcome_of(task, coroutine) if limited is None else limited.outcome()
+        limited = self._in_thread = _LimitedCoroutine(self._loop, coroutine, handler)
+        task = (own_context() if own is None else own).run(limited.begin)
+        intruder = self._run_to_end(task, cancelling=True)
+        outcome = limited.outcome()
         return Outcome(intruder) if intruder is not None and outcome.error is not None else outcome
 
-    def _turn_until_ended(self, task: asyncio.Task[Any]) -> BaseException | None:
-        """Returns SystemExit or KeyboardInterrupt of another task. If descriptors of the loop were closed, the task has
-        not ended."""
+    def _run_to_end(self, task: asyncio.Task[Any], *, cancelling: bool) -> BaseException | None:
+        """Turn until the task has ended, or descriptors of the loop were closed. Returns SystemExit or
+        KeyboardInterrupt of another task; ``cancelling``, it cancels this one."""
         intruder: BaseException | None = None
-        while True:
+        while not task.done():
             try:
-                if self._limited is not None:
-                    self._limited.arm()
-                self._loop.turn_until(task)
+                self._loop.run_until_complete(task)
             except OSError:
                 self._replace()
                 break
+            except RuntimeError:
+                pass  # a handler, or what an earlier message left there, stopped the loop
             except BaseException as error:
-                intruder = intruder or error
-                task.cancel()
-            if task.done():
-                break
+                if not task.done():
+                    intruder = intruder or error
+                    if cancelling:
+                        task.cancel()
         return intruder
 
     def stop(self, key: object, seconds: float) -> None:
         """Cancel the handler that was started with ``key``, or that runs in this thread, after so many seconds. From
         any thread, or a signal handler."""
-        limited = self._limited if self._thread is None else self._started.get(key)
+        limited = self._in_thread if self._thread is None else self._started.get(key)
         if limited is not None:
             self._loop.call_soon_threadsafe(limited.hasten, seconds)
-        elif self._loop.task is not None:
-            self._loop.call_soon_threadsafe(_cancel_within, self._loop.task, seconds)
-
-    def stay(self) -> None:
-        """Handle one after the other, without anything in between that must not run within a loop, until `rest`."""
-        self._loop.stays = True
-
-    def rest(self) -> None:
-        """Let others run in this thread again. A loop whose descriptors were closed is replaced."""
-        try:
-            self._loop.rest()
-        except OSError:
-            self._replace()
 
     def check(self) -> None:
-        """Replace the loop if its descriptors were closed. It stays if it did."""
-        stays = self._loop.stays
-        self.rest()
-        self._loop.stays = stays
+        """Replace the loop if its descriptors were closed."""
+        try:
+            self._selector.select(0)
+        except OSError:
+            self._replace()
 
     def start(self, key: object, begin: Callable[[], Coroutine[Any, Any, Any]], handler: Handler, end: End) -> None:
         """Run a handler, called by ``begin``, in the loop's thread. ``end`` is called there with the outcome."""
 
         def start() -> None:
             try:
-                handling = _Limited(self._loop, begin(), handler)
-                handling.task, step = self._loop.make(handling.run(), handler.name)
-                handling.arm()
+                limited = _LimitedCoroutine(self._loop, begin(), handler)
+                task = limited.begin()
             except BaseException as error:  # invalid arguments
                 outcome = Outcome(error)
                 self._give(lambda: end(outcome))  # called here, it would start the next within this call
                 return
-            self._begun[handling], self._started[key] = end, handling
-            handling.task.add_done_callback(lambda _: self._end(handling, key))
-            step()
+            self._begun[limited], self._started[key] = end, limited
+            task.add_done_callback(lambda _: self._end(limited, key))
 
         own = own_context(self._base)
-        if asyncio._get_running_loop() is self._loop:  # noqa: SLF001  as above
+        if _running_loop() is self._loop:
             own.run(start)
         else:
             self._give(partial(own.run, start))
@@ -171,21 +142,26 @@ class EventLoop:
             while True:
                 self._given.get_nowait()()
 
-    def _end(self, handling: _Limited, key: object = None) -> None:
+    def _end(self, limited: _LimitedCoroutine, key: object = None) -> None:
         self._started.pop(key, None)
-        if (end := self._begun.pop(handling, None)) is not None:
-            end(handling.outcome())
+        if (end := self._begun.pop(limited, None)) is not None:
+            end(limited.outcome())
+
+    def _make(self) -> None:
+        with above_standard():
+            self._selector = ExactSelector()
+            self._loop = asyncio.SelectorEventLoop(self._selector)
 
     def _replace(self) -> None:
-        with suppress(OSError):
-            self._loop.rest()
         _BROKEN.append(self._loop)
-        self._loop = new_loop()
+        self._make()
 
     def close(self) -> None:
         """Close it. Remaining tasks are cancelled, and have a second to finish."""
         if self._thread is None:
-            if self._run(self._cancel_tasks()):
+            task = self._loop.create_task(self._cancel_tasks())
+            self._run_to_end(task, cancelling=False)
+            if task.done():  # the loop has its descriptors
                 self._loop.close()
             return
         asyncio.run_coroutine_threadsafe(self._cancel_tasks(), self._loop)
@@ -199,24 +175,11 @@ class EventLoop:
                 self._loop.run_forever()
             except OSError:
                 self._replace()
-                for handling in list(self._begun):
-                    self._end(handling)
+                for limited in list(self._begun):
+                    self._end(limited)
                 self._loop.call_soon(self._take)
             except BaseException:
-                pass  # SystemExit and KeyboardInterrupt of a task
-
-    def _run(self, coroutine: Any) -> bool:
-        """Run it to its end. False if the loop's descriptors were closed."""
-        task = self._loop.create_task(coroutine)
-        while not task.done():
-            try:
-                self._loop.run_until_complete(task)
-            except OSError:
-                self._replace()
-                return False
-            except BaseException:
-                pass  # as above
-        return True
+                pass  # SystemExit and KeyboardInterrupt of a task: the loop goes on
 
     async def _cancel_tasks(self) -> None:
         left = asyncio.all_tasks() - {asyncio.current_task()}
@@ -231,68 +194,50 @@ class EventLoop:
 
 
 def restart_timeout() -> None:
-    handling = _handling.get(None)
-    if handling is not None:
-        handling.restart()
+    limited = _current.get(None)
+    if limited is not None:
+        limited.restart()
 
 
-def _cancel_within(task: asyncio.Task[Any], seconds: float) -> None:
-    """Cancel it after so many seconds from now."""
-    task.get_loop().call_later(seconds, _cancel, task)
-
-
-def _cancel(task: asyncio.Task[Any]) -> None:
-    if not task.done():
-        task.cancel()
-        _cancel_within(task, REPEAT)  # it may swallow the cancellation
-
-
-def _outcome_of(task: asyncio.Task[Any], coroutine: Coroutine[Any, Any, Any]) -> Outcome:
-    """That of the handler whose ``coroutine`` it runs; it has ended, unless its loop is broken."""
+def _running_loop() -> asyncio.AbstractEventLoop | None:
     try:
-        result = task.result()
-    except BaseException as error:
-        if not task.done():
-            task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001  # as asyncio.gather does: we say it
-            with suppress(BaseException):  # its cleanup may need the loop, or raise
-                coroutine.close()
-            return Outcome(OSError(errno.EBADF, "descriptors of the event loop were closed; no handler may do that"))
-        if task.cancelled():
-            coroutine.close()  # it may not even have begun
-        return Outcome(error)
-    return DONE if result is None else returned(result)
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
 
 
-class _Limited:
-    """A handler's coroutine, for the `task` of its `run`, with a timeout if the handler has one. In the loop's thread
-    all are."""
+class _LimitedCoroutine:
+    """A handler's coroutine in a task, with a timer that cancels the task at the handler's timeout or a stop."""
 
     __slots__ = (
-        "_armed",
         "_coroutine",
         "_due",
         "_fired",
         "_hastened",
         "_limited",
         "_loop",
+        "_name",
+        "_task",
         "_timeout",
         "_timer",
-        "task",
     )
 
-    def __init__(self, loop: QuickLoop, coroutine: Coroutine[Any, Any, Any], handler: Handler) -> None:
-        self._loop, self._timeout = loop, handler.timeout
+    def __init__(self, loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, Any], handler: Handler) -> None:
+        self._loop, self._coroutine, self._name, self._timeout = loop, coroutine, handler.name, handler.timeout
         self._timer: asyncio.TimerHandle | None = None
-        self._armed = self._fired = self._hastened = False
         self._due: float | None = None
-        self._coroutine = coroutine
-        self._limited: asyncio.Task[Any] | None = None
-        self.task: asyncio.Task[Any]
+        self._fired = self._hastened = False
+        self._task: asyncio.Task[Outcome]
+        self._limited: asyncio.Task[Any]
+        """What is cancelled: the task that last asked for the whole timeout."""
 
-    async def run(self) -> Outcome:
-        _handling.set(self)
-        if self._timeout is not None:
-            self.restart()
+    def begin(self) -> asyncio.Task[Outcome]:
+        self._task = self._limited = self._loop.create_task(self._run(), name=self._name)
+        return self._task
+
+    async def _run(self) -> Outcome:
+        _current.set(self)
+        self.restart()
         try:
             result = await self._coroutine
             return DONE if result is None else returned(result)
@@ -303,26 +248,23 @@ class _Limited:
                 self._timer.cancel()
 
     def restart(self) -> None:
-        if self._timeout is None or (task := asyncio.current_task()) is None:
-            return
-        self._due, self._limited = self._loop.time() + self._timeout, task
-        if self._armed:
-            self.arm()
+        """Count the timeout from now on, if the handler has one."""
+        if self._timeout is not None and (task := asyncio.current_task()) is not None:
+            self._limited = task
+            self._stop_at(self._loop.time() + self._timeout)
 
     def hasten(self, seconds: float) -> None:
         """Cancel it after so many seconds from now, if not before."""
         due = self._loop.time() + seconds
-        if not self.task.done() and (self._due is None or due < self._due):
-            self._hastened, self._due = True, due
-            self.arm()
+        if not self._task.done() and (self._due is None or due < self._due):
+            self._hastened = True
+            self._stop_at(due)
 
-    def arm(self) -> None:
-        """Set a timer: from now on the loop turns, so that one could end."""
-        self._armed = True
+    def _stop_at(self, due: float) -> None:
+        self._due = due
         if self._timer is not None:
             self._timer.cancel()
-        if self._due is not None and not self.task.done():
-            self._timer = self._loop.call_at(self._due, self._stop, self._limited or self.task)
+        self._timer = self._loop.call_at(due, self._stop, self._limited)
 
     def _stop(self, task: asyncio.Task[Any]) -> None:
         self._fired = True
@@ -330,14 +272,25 @@ class _Limited:
         self._timer = self._loop.call_later(REPEAT, self._stop, task)  # it may swallow the cancellation
 
     def outcome(self) -> Outcome:
-        outcome = _outcome_of(self.task, self._coroutine)
-        if isinstance(outcome.result, Outcome):  # of `run`
-            outcome = outcome.result
+        """That of the handler, once its task has ended or its loop is broken."""
+        outcome = self._outcome_of_task()
         if not self._fired or isinstance(outcome.error, VERDICTS):
             return outcome
         error: Exception = Stopped() if self._hastened or self._timeout is None else HandlerTimeout(self._timeout)
         error.__cause__ = outcome.error
         return Outcome(error)
 
+    def _outcome_of_task(self) -> Outcome:
+        if not self._task.done():
+            self._task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001  # as asyncio.gather does: we say it
+            with suppress(BaseException):  # its cleanup may need the loop, or raise
+                self._coroutine.close()
+            return Outcome(OSError(errno.EBADF, "descriptors of the event loop were closed; no handler may do that"))
+        try:
+            return self._task.result()
+        except BaseException as error:  # it was cancelled before it began
+            self._coroutine.close()
+            return Outcome(error)
 
-_handling: ContextVar[_Limited] = ContextVar("handling")
+
+_current: ContextVar[_LimitedCoroutine] = ContextVar("limited coroutine")

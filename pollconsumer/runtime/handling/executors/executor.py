@@ -52,8 +52,7 @@ class Inline(Protocol):
         """What runs an asynchronous handler."""
 
     def stay(self, handlers: Collection[Handler]) -> None:
-        """Until `rest`, this thread runs nothing but these: if all are asynchronous, their loop may stay the running
-        one; if all have a timeout, SIGALRM may stay set."""
+        """Until `rest`, this thread runs nothing but these: if all are functions with a timeout, SIGALRM stays set."""
 
     def rest(self) -> None: ...
 

@@ -55,7 +55,7 @@ class InlineExecutor:
         end_stray(self._pid, outcome.error)
         ended = self._clock()
         IN_SLOT.set(None)
-        closed, leaking = self._table.checked()
+        closed, leaking = self._checked()
         self.add(Handled(attempt, started, ended, outcome, closed, leaking))
 
     def turning(self, handler: Handler) -> Callable[[dict[str, Any], Context | None], Outcome]:
@@ -69,10 +69,7 @@ class InlineExecutor:
         return self._loop.turning(handler)
 
     def stay(self, handlers: Collection[Handler]) -> None:
-        if all(handler.asynchronous for handler in handlers):
-            if self._loop is not None:
-                self._loop.stay()
-        elif all(handler.timeout is not None and not handler.asynchronous for handler in handlers):
+        if handlers and all(each.timeout is not None and not each.asynchronous for each in handlers):
             from pollconsumer.runtime.handling.alarm import AlarmSignal
 
             self._alarm = self._alarm or AlarmSignal()
@@ -82,14 +79,13 @@ class InlineExecutor:
         if self._alarm is not None:
             self._alarm.rest()
         self._table.suspect()
-        if self._loop is not None:
-            self._loop.rest()
 
     def checked(self, error: BaseException | None) -> tuple[bool, bool]:
         if not self._own[0]:
             end_stray(self._pid, error)
-        if self._table.looks_unchanged():
-            return NONE
+        return NONE if self._table.looks_unchanged() else self._checked()
+
+    def _checked(self) -> tuple[bool, bool]:
         if self._loop is not None:
             self._loop.check()
         return self._table.checked()
