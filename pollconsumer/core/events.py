@@ -36,6 +36,22 @@ class LaunchBegan(Event):
     left: float
 
 
+class LaunchWaits(Event):
+    """Another launch holds the lease. ``holders``: their hosts and processes; ``left``: seconds for which it may wait,
+    at most."""
+
+    role: str
+    holders: tuple[str, ...]
+    left: float
+
+
+class NamespaceShared(Event):
+    """On this host another project's launch holds the lease: one of the configuration ``config``, with other
+    handlers."""
+
+    config: str
+
+
 class MessageCompleted(Event):
     """``took``: seconds. Only of attended launches: others complete tens of thousands a second."""
 

@@ -68,10 +68,16 @@ WARNINGS: dict[type, tuple[str, str]] = {
         "{queue}; remove that, or give one of the two another name",
     ),
     events.PingFailed: ("ping not delivered: {host}", "ping to {host} was not delivered: {reason}"),
+    events.NamespaceShared: (
+        "namespace shared: {config}",
+        "lease held by a launch of another project: {config}; both take messages from the same queues: give each a "
+        "namespace of its own in its configuration",
+    ),
     events.QueueLeftOut: ("queue left out: {queue}", "queue {queue} is left out: {reason}"),
 }
 """The streak of a warning (see `logs.about`), and its text; the fields of its event fill both."""
 NOTES: dict[type, str] = {
+    events.LaunchWaits: "{role} waits for the lease for {left} at most: held by {holders}",
     events.MessageCompleted: "{id} ({handler}) completed in {took}",
     events.AttemptFailed: "{id} ({handler}), attempt {attempt}, again in {delay}: {error}",
     events.MessageStopped: "{id} ({handler}), attempt {attempt}: {error}",
@@ -125,7 +131,8 @@ def listener() -> Callable[[Event], None]:
                 if isinstance(event, events.NewerMessagesFound):
                     newer.add(event.queue)
                 streak, text = WARNINGS.get(type(event)) or _plainly(event)
-                kind = STANDING if isinstance(event, events.QueueUnserved | events.PingFailed) else MET
+                standing = isinstance(event, events.QueueUnserved | events.PingFailed | events.NamespaceShared)
+                kind = STANDING if standing else MET
                 log.warning("%s", text.format_map(fields), extra=about(streak.format_map(fields), kind=kind))
 
     return listen

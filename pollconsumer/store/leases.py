@@ -42,11 +42,13 @@ def set_back_by(reached_ms: int, now_ms: int) -> float:
 
 
 class Group(NamedTuple):
-    """Whose lease: ``name`` is ``consumer:queue,queue`` or ``mover:``."""
+    """Whose lease: ``name`` is ``consumer:queue,queue`` or ``mover:``. ``handlers``: a digest of the names that the
+    launch has handlers for, which is no part of ``name``: a new version of a project takes over from the old one."""
 
     role: str
     queues: tuple[str, ...]
     slots: int
+    handlers: str = ""
 
     @property
     def name(self) -> str:
@@ -74,6 +76,13 @@ class Held(NamedTuple):
         return max(int(sign.partition(":")[0]) for sign in self.signs)
 
 
+class TurnedAway(NamedTuple):
+    """Held by others, for whose lease another launch waits already; ``holders``: their descriptions. None of these if
+    the store is about to close."""
+
+    holders: tuple[bytes, ...]
+
+
 class Leases:
     """Reads and writes in the control slot of a namespace."""
 
@@ -87,9 +96,8 @@ class Leases:
 
     def acquire(
         self, group: Group, launch: str, holder: str, entry: str, *, dead: Iterable[str] = ()
-    ) -> Acquired | Held | None:
-        """Take a free slot, else become the group's one successor; None if there is one already, or the store is to
-        close.
+    ) -> Acquired | Held | TurnedAway:
+        """Take a free slot, else become the group's one successor, if there is none already.
 
         ``holder`` and ``entry`` are the JSON of `lease show` and `launches`. ``dead`` are signs of holders whose
         renewal is overdue by the caller's clock: their leases are taken over regardless of the server's expiry.
@@ -109,7 +117,7 @@ class Leases:
         args = [launch, *ttls, f"{group.name}:", LAUNCHES_KEPT, holder, entry, self._wire.greatest, *dead]
         answer = self._wire.call("acquire", keys, args)
         if answer[0] < 0:
-            return None
+            return TurnedAway(tuple(answer[1]))
         if answer[0] == 0:
             return Held(answer[1] / 1000, tuple(sign.decode() for sign in answer[2]), tuple(answer[3]))
         _, slot, fence, at, recent = answer

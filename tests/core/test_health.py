@@ -127,6 +127,38 @@ def test_rights_of_a_launch_are_missed_only_where_no_launch_comes() -> None:
     assert names(facts(server, queues=(), ledger=())) == ["rights"]
 
 
+def a_project(
+    name: str, *, ago: float = 5.0, every: float = 2 * MINUTE, count: int = 15, **also: Any
+) -> list[dict[str, Any]]:
+    return launches(ago=ago, every=every, count=count, **{"config": f"/{name}/config.toml", "handlers": name} | also)
+
+
+def shared_by(*ledgers: list[dict[str, Any]]) -> list[str]:
+    ledger = sorted((each for ledger in ledgers for each in ledger), key=lambda each: -each["started_ms"])
+    return [finding.value for finding in findings_of(facts(ledger=ledger)) if finding.name == "namespace_shared"]
+
+
+def test_projects_whose_launches_come_in_turn_for_one_lease_are_found_with_their_configurations() -> None:
+    first = a_project("a")
+    assert shared_by(first, a_project("b", ago=65)) == ["/a/config.toml, /b/config.toml"]
+    assert shared_by(first, a_project("b", ago=65, count=1)) == ["/a/config.toml, /b/config.toml"]
+    assert shared_by(first, a_project("b", ago=65), a_project("c", ago=45)) == [
+        "/a/config.toml, /b/config.toml, /c/config.toml"
+    ]
+
+
+def test_no_projects_are_found_in_two_configurations_of_one_in_its_new_version_and_in_launches_of_other_queues() -> (
+    None
+):
+    first = a_project("a")
+    assert shared_by(first, a_project("b", ago=65, handlers="a")) == []
+    assert shared_by(first, a_project("a", ago=65, handlers="b")) == []
+    assert shared_by(a_project("a", count=5), a_project("b", ago=605)) == []
+    assert shared_by(first, a_project("b", ago=65, queues=("sms",))) == []
+    assert shared_by(a_project("a", count=60), a_project("b", ago=65 + HOUR)) == []
+    assert shared_by(first, a_project("", ago=65, config="")) == []
+
+
 def test_a_launcher_that_stopped_is_found_after_three_missing_launches() -> None:
     assert names(facts(ledger=launches(ago=175))) == []
     (found,) = findings_of(facts(ledger=launches(ago=185)))

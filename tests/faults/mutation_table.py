@@ -332,9 +332,12 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     _python("rollback", "a message that is gone", "if not record and row is None:", "if False:"),
     _lua("acquire", "repeated call", "if lease[3] == ARGV[1] then return", "if false then return"),
-    _lua("acquire", "one successor", "if waiting and waiting ~= ARGV[1] then return {-1} end", ""),
+    _lua("acquire", "one successor", "if waiting and waiting ~= ARGV[1] then return {-1, holders} end", ""),
     _lua(
-        "acquire", "none while the store is to close", "if redis.call('EXISTS', closing) == 1 then return {-1} end", ""
+        "acquire",
+        "none while the store is to close",
+        "if redis.call('EXISTS', closing) == 1 then return {-1, {}} end",
+        "",
     ),
     _lua("close", "no lease given since", "if begin == 1 and redis.call('EXISTS', first) == 0 then return 0 end", ""),
     _lua("close", "closed once", "if kind ~= 'closed' then", "if true then"),

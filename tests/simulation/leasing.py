@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pollconsumer.store.interventions import Interventions
-from pollconsumer.store.leases import TTL, Acquired, Leases
+from pollconsumer.store.leases import TTL, Acquired, Leases, TurnedAway
 from tests.faults.history import Lease
 from tests.simulation.scene import GROUP, NAMESPACE, QUEUE
 from tests.simulation.taking_over import Reserving
@@ -22,7 +22,7 @@ class LeasingScene(Reserving):
         super().__init__(stage)
         self.leases = Leases(self.store.wire, NAMESPACE)
 
-    def call(self, launch: str, leases: Leases | None = None) -> Acquired | Held | None:
+    def call(self, launch: str, leases: Leases | None = None) -> Acquired | Held | TurnedAway:
         called = (leases or self.leases).acquire(GROUP, launch, "{}", "{}")
         self.stage.happens(launch, "calls for the lease:", type(called).__name__)
         return called
@@ -46,10 +46,10 @@ def a_lease_that_is_held(stage: Stage) -> Judge:
     scene = LeasingScene(stage)
     first = scene.take("first")
     scene.expect("the first again", scene.call("first"), scene.call("first"))
-    scene.expect("the second waits", scene.call("second") is not None, True)
-    scene.expect("the third waits", scene.call("third") is not None, False)
+    scene.expect("the second is turned away", isinstance(scene.call("second"), TurnedAway), False)
+    scene.expect("the third is turned away", isinstance(scene.call("third"), TurnedAway), True)
     scene.leases.withdraw(GROUP, "third")
-    scene.expect("the third waits", scene.call("third") is not None, False)
+    scene.expect("the third is turned away", isinstance(scene.call("third"), TurnedAway), True)
     scene.leases.release(first, "run", "first", "{}")
     scene.expect("what was released, renewed", scene.renews(first, "first"), False)
     scene.take("second")

@@ -6,7 +6,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from pollconsumer.core.histogram import GENERATION, LAST, Histogram
-from pollconsumer.store.leases import TTL, Acquired, Group, Held, Leases
+from pollconsumer.store.leases import TTL, Acquired, Group, Held, Leases, TurnedAway
 from tests.conftest import NAMESPACE
 from tests.store.servers import server_ms, snapshot
 
@@ -20,7 +20,9 @@ TWO_SLOTS = Group("consumer", ("mail",), 2)
 FENCES = f"{{{NAMESPACE}}}:fences"
 
 
-def acquire(leases: Leases, launch: str, group: Group = GROUP, *, dead: tuple[str, ...] = ()) -> Acquired | Held | None:
+def acquire(
+    leases: Leases, launch: str, group: Group = GROUP, *, dead: tuple[str, ...] = ()
+) -> Acquired | Held | TurnedAway:
     return leases.acquire(group, launch, "{}", "{}", dead=dead)
 
 
@@ -114,7 +116,7 @@ def test_a_second_launch_waits_as_the_successor_and_a_third_is_sent_away(leases:
     assert held.signs == (f"{holder.fence}:0",)
     assert len(held.holders) == 1
     assert 0 < held.lapses_in <= TTL
-    assert acquire(leases, "three") is None
+    assert isinstance(acquire(leases, "three"), TurnedAway)
     assert isinstance(acquire(leases, "two"), Held)
 
 
@@ -125,7 +127,7 @@ def test_the_claim_of_a_successor_expires_by_itself(leases: Leases, wire: Wire) 
     assert 0 < wire.command("PTTL", claim) <= 7000
     wire.command("DEL", claim)
     assert isinstance(acquire(leases, "three"), Held)
-    assert acquire(leases, "two") is None
+    assert isinstance(acquire(leases, "two"), TurnedAway)
 
 
 def test_the_claim_of_a_successor_from_before_the_servers_clock_was_set_back_keeps_nobody_away(
@@ -135,14 +137,14 @@ def test_the_claim_of_a_successor_from_before_the_servers_clock_was_set_back_kee
     acquire(leases, "two")
     wire.command("PEXPIRE", f"{{{NAMESPACE}}}:next:{GROUP.name}", 3_600_000)
     assert isinstance(acquire(leases, "three"), Held)
-    assert acquire(leases, "two") is None
+    assert isinstance(acquire(leases, "two"), TurnedAway)
 
 
 def test_a_successor_that_withdraws_makes_room_for_another(leases: Leases) -> None:
     take(leases, "one")
     acquire(leases, "two")
     leases.withdraw(GROUP, "three")
-    assert acquire(leases, "three") is None
+    assert isinstance(acquire(leases, "three"), TurnedAway)
     leases.withdraw(GROUP, "two")
     assert isinstance(acquire(leases, "three"), Held)
 
@@ -307,7 +309,7 @@ def test_n_instances_hold_n_leases_and_one_more_waits(leases: Leases) -> None:
     held = acquire(leases, "three", TWO_SLOTS)
     assert isinstance(held, Held)
     assert len(held.signs) == 2
-    assert acquire(leases, "four", TWO_SLOTS) is None
+    assert acquire(leases, "four", TWO_SLOTS) == TurnedAway(held.holders)
 
 
 def test_the_successor_takes_whichever_slot_is_given_back(leases: Leases) -> None:

@@ -9,7 +9,7 @@ import pytest
 from pollconsumer.core.errors import BadData, NotFound, PollConsumerError, StoreRefused, StoreUnreachable
 from pollconsumer.store.connecting.patience import Budget
 from pollconsumer.store.keyspace import QUEUE_KEYS
-from pollconsumer.store.leases import Acquired, Group, Leases
+from pollconsumer.store.leases import Acquired, Group, Leases, TurnedAway
 from pollconsumer.store.moving import contents
 from pollconsumer.store.moving.closing import Closing, Place
 from pollconsumer.store.moving.contents import digest_of, pages
@@ -236,7 +236,7 @@ def test_a_store_closes_once_no_lease_is_held_and_gives_none_until_then(store: R
 
     def release(held: list[str]) -> None:
         looks.append(held)
-        assert leases.acquire(GROUP, "two", "{}", "{}") is None
+        assert leases.acquire(GROUP, "two", "{}", "{}") == TurnedAway(())
         store.enqueue([message(f"m{len(looks)}")])
         if len(looks) == 2:
             leases.release(acquired.holder, "consumer", "one", "{}")

@@ -6,6 +6,7 @@ import logging
 import os
 import pty
 import re
+import select
 import socket
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from pollconsumer.interface import logs
 from pollconsumer.interface.streaks import LaunchStreaks, name_of
 from pollconsumer.runtime import own_files
 from pollconsumer.runtime.own_files import OwnFiles
+from tests.site import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -270,20 +272,53 @@ def test_a_person_at_a_terminal_is_told_every_time(site: Site) -> None:
         os.close(mine)
 
 
+class Terminal:
+    """A person's, with a launch that drains the site's queues."""
+
+    def __init__(self, site: Site, *options: str) -> None:
+        self._mine, self._theirs = pty.openpty()
+        command = [sys.executable, "-m", "pollconsumer", *options, "run", "--until-empty"]
+        streams: dict[str, Any] = {"stdin": self._theirs, "stderr": self._theirs}
+        self._launch = subprocess.Popen(command, cwd=site.directory, env=site.environment, **streams)
+
+    def __enter__(self) -> Terminal:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._launch.kill()
+        self._launch.wait()
+        os.close(self._theirs)
+        os.close(self._mine)
+
+    def read_to(self, end: str) -> str:
+        shown = b""
+        while not shown.endswith(end.encode()):
+            assert select.select([self._mine], [], [], PATIENCE)[0], shown
+            shown += os.read(self._mine, 1)
+        return shown.decode().replace("\r\n", "\n")
+
+    def read_to_the_end(self) -> str:
+        assert self._launch.wait(PATIENCE) == 0
+        os.write(self._theirs, b"END")
+        return self.read_to("END").removesuffix("END")
+
+
+def test_a_person_at_a_terminal_is_told_for_whom_a_launch_waits_and_cron_nothing(site: Site) -> None:
+    first = site.start("run")
+    site.await_holder(first.pid)
+    with Terminal(site) as terminal:
+        said = terminal.read_to("\n")
+        info, holder = "pollconsumer: info: ", rf"process {first.pid} on {re.escape(socket.gethostname())}"
+        assert re.fullmatch(rf"{info}consumer waits for the lease for [\d.]+m?s at most: held by {holder}\n", said)
+        first.terminate()
+        assert first.wait(PATIENCE) == 0
+        assert terminal.read_to_the_end().startswith(f"{info}consumer serves default until ")
+
+
 def test_a_person_at_a_terminal_is_told_what_is_served_each_message_and_a_summary_and_cron_nothing(site: Site) -> None:
     def at_terminal(*options: str) -> str:
-        mine, theirs = pty.openpty()
-        command = [sys.executable, "-m", "pollconsumer", *options, "run", "--until-empty"]
-        streams: dict[str, Any] = {"stdin": theirs, "stderr": theirs}
-        done = subprocess.run(command, cwd=site.directory, env=site.environment, check=False, timeout=60, **streams)
-        os.write(theirs, b"end")
-        shown = b""
-        while not shown.endswith(b"end"):
-            shown += os.read(mine, 65536)
-        os.close(theirs)
-        os.close(mine)
-        assert done.returncode == 0
-        return shown.decode().removesuffix("end").replace("\r\n", "\n")
+        with Terminal(site, *options) as terminal:
+            return terminal.read_to_the_end()
 
     (site.directory / "handlers.py").write_text(
         "import logging\nfrom pollconsumer import PollConsumer\napp = PollConsumer()\n"

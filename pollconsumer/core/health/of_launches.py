@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations
 from typing import Any
 
 from pollconsumer.core.choices import LauncherRule
@@ -20,7 +22,8 @@ FEWEST_JUDGED, FEWEST_OVERRUNS, OFTEN = 20, 3, 2
 LATE = 0.5
 """Seconds by which a launch may outlast its window without an effect on the next one."""
 LATELY = 3600.0
-"""Seconds for which one launch that was ended by force is a finding: its own output was mailed."""
+"""Seconds for which one launch that was ended by force is a finding: its own output was mailed; and for which projects
+are looked for that share a lease."""
 REPEATED = 3
 """So many of them within a day are a finding all day."""
 CUT_SHORT = (StopReason.HANDED_OVER, StopReason.LEASE_LOST, StopReason.STORE_UNREACHABLE)
@@ -37,6 +40,7 @@ ENDS = {
 
 def of_launches(facts: Facts, groups: Sequence[Group]) -> Iterator[Finding]:
     for group in groups:
+        yield from _of_projects(group, facts.now)
         recent = [each for each in group.launches[:JUDGED] if facts.now - each["started_ms"] < DAY * 1000]
         queues = ",".join(group.queues) or "all queues"
         yield from _of_ends(group, recent, queues, facts.now)
@@ -44,6 +48,32 @@ def of_launches(facts: Facts, groups: Sequence[Group]) -> Iterator[Finding]:
             yield from _of_overruns(recent, queues, facts.expected)
             if facts.expected.concerns(group.role, group.queues):
                 yield from _of_lengths(group, facts, queues)
+
+
+def _of_projects(group: Group, now: int) -> Iterator[Finding]:
+    """Projects that share a lease take each other's messages. Their launches come in turn: a new version of a project
+    has another path and other handlers, too, but the old one comes no more."""
+    projects: defaultdict[str, list[Mapping[str, Any]]] = defaultdict(list)
+    for each in group.launches:
+        if each.get("config") and now - each["started_ms"] < LATELY * 1000:
+            projects[each["config"]].append(each)
+    sharing = {
+        path for pair in combinations(projects, 2) if _come_in_turn(*(projects[path] for path in pair)) for path in pair
+    }
+    if sharing:
+        queues = ",".join(group.queues)
+        yield Finding(
+            "namespace_shared", queues, f"projects share one namespace, and take each other's messages ({queues})",
+            ", ".join(sorted(sharing)), "give each a namespace of its own in its configuration",
+        )  # fmt: skip
+
+
+def _come_in_turn(one: Sequence[Mapping[str, Any]], other: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether launches with different handlers, newest first, began between each other."""
+    if one[0]["handlers"] == other[0]["handlers"]:
+        return False
+    latest_first = max(each[-1]["started_ms"] for each in (one, other))
+    return bool(latest_first <= min(each[0]["started_ms"] for each in (one, other)))
 
 
 def _of_ends(group: Group, recent: Sequence[Mapping[str, Any]], queues: str, now: int) -> Iterator[Finding]:

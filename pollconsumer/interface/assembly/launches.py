@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pollconsumer.core.choices import LauncherRule
 from pollconsumer.core.durations import OVERRUN_TARGETS
 from pollconsumer.core.launcher.detection import UNKNOWN, find_launcher, given_launcher, run_id
 from pollconsumer.core.launcher.punctuality import FLOOR, Punctuality
+from pollconsumer.core.notation.digests import sha256
 from pollconsumer.interface.event_log import listener
 from pollconsumer.interface.log_records import identify
 from pollconsumer.interface.logs import STANDING, about, log
@@ -45,7 +47,7 @@ def launch_consumer(
     settings: Settings, *, until_empty: bool, linger: float, max_messages: int | None, attended: bool = False
 ) -> None:
     chosen, programs, held = settings.consumer, _programs(settings), False
-    plan = plan_of(chosen)._replace(attended=attended)
+    plan = plan_of(settings, chosen)._replace(attended=attended)
 
     def prepare() -> tuple[Group, Work]:
         # Imported lazily: the mover needs none of it.
@@ -64,6 +66,7 @@ def launch_consumer(
                 extra=about("no handlers", kind=STANDING),
             )
         queues = served_queues(settings, handlers)
+        names = sha256("\n".join(sorted(handlers)).encode("utf-8", "surrogateescape"))[:8]
 
         def work(launch: Launch) -> StopReason:
             nonlocal held
@@ -83,7 +86,7 @@ def launch_consumer(
                 learned = options._replace(min_margin=launch.min_margin)
                 return consume(launch, learned, ready, recurrences, executor_of(chosen.concurrency))
 
-        return Group("consumer", tuple(sorted(queues)), chosen.instances), work
+        return Group("consumer", tuple(sorted(queues)), chosen.instances, names), work
 
     warn_of_another_store(settings)
     on_death = None if programs is None else programs.clear
@@ -115,7 +118,7 @@ def launch_mover(settings: Settings) -> None:
         identify(launch.id, launch.plan.run_id)
         return move(launch, options._replace(margin=launch.min_margin))
 
-    run_launch(plan_of(settings.mover), opener_of(settings), listener(), lambda: (MOVER, work))
+    run_launch(plan_of(settings, settings.mover), opener_of(settings), listener(), lambda: (MOVER, work))
 
 
 def _pinger(settings: Settings) -> Pinger | None:
@@ -162,7 +165,7 @@ def _ready(
             programs.clear(os.getpid())
 
 
-def plan_of(chosen: ConsumerSettings | MoverSettings) -> LaunchPlan:
+def plan_of(settings: Settings, chosen: ConsumerSettings | MoverSettings) -> LaunchPlan:
     ahead = ago = None
     if chosen.schedule:
         from pollconsumer.runtime.launch.next_launches import launched_ago, next_launches
@@ -180,7 +183,19 @@ def plan_of(chosen: ConsumerSettings | MoverSettings) -> LaunchPlan:
         observes=found == UNKNOWN and chosen.launcher is LauncherRule.AUTO,
         min_margin=chosen.min_margin,
         run_id=run_id(os.environ),
+        config=_place_of(settings),
     )
+
+
+def _place_of(settings: Settings) -> str:
+    """The path of the configuration, or the directory of a launch without one. Through the link by which the shell came
+    to the current directory, if it did: a project stays at its link when that leads to a new version."""
+    place, written = settings.config or settings.directory, Path(os.environ.get("PWD", ""))
+    with suppress(OSError, ValueError):  # no such directory, or the configuration is elsewhere
+        here = Path.cwd()
+        if written.is_absolute() and written.samefile(here):
+            return str(written / place.relative_to(here))
+    return str(place)
 
 
 def launcher_of(chosen: ConsumerSettings | MoverSettings) -> Found:

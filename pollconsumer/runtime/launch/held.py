@@ -22,7 +22,8 @@ STEP_MS = 1000
 class LaunchPlan(NamedTuple):
     """The limits of a launch; durations in seconds. ``next_launches`` counts from now, ``launched_ago`` to now from the
     time of the schedule at which this one was due. ``observes``: the ledger decides about the launcher's rule.
-    ``min_margin`` is None to learn it. ``attended``: a person watches, and is told of each completed message."""
+    ``min_margin`` is None to learn it. ``attended``: a person watches, and is told of each completed message.
+    ``config``: the path of its configuration."""
 
     timeout: float
     grace: float
@@ -34,6 +35,7 @@ class LaunchPlan(NamedTuple):
     min_margin: float | None = None
     run_id: str | None = None
     attended: bool = False
+    config: str = ""
 
 
 class Attendance:

@@ -13,15 +13,15 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from pollconsumer.core.errors import LeaseLost, PollConsumerError, StoreRefused, StoreUnreachable
-from pollconsumer.core.events import Event, LaunchBegan, LaunchEnded, PingFailed
+from pollconsumer.core.events import Event, LaunchBegan, LaunchEnded, LaunchWaits, NamespaceShared, PingFailed
 from pollconsumer.core.launcher.observing import Began, observed
 from pollconsumer.core.launcher.past import past_launches
 from pollconsumer.core.launcher.punctuality import learned
-from pollconsumer.core.notation import strict_json
 from pollconsumer.core.window import StopReason
 from pollconsumer.runtime.launch.frame import Frame
 from pollconsumer.runtime.launch.heartbeat import GONE, Heartbeat
 from pollconsumer.runtime.launch.held import Attendance, Launch, LaunchPlan
+from pollconsumer.runtime.launch.holders import is_gone, place_of, projects_beside
 from pollconsumer.runtime.launch.host import Host, ThisProcess
 from pollconsumer.runtime.launch.keeping import Tenure
 from pollconsumer.runtime.launch.shared_memory.progress import EMPTIED, ROLLED_BACK
@@ -29,7 +29,7 @@ from pollconsumer.runtime.store_opener import StoreOpener
 from pollconsumer.store.connecting.patience import Budget
 from pollconsumer.store.connecting.replies import RESTORE
 from pollconsumer.store.connecting.wire import Wire
-from pollconsumer.store.leases import TTL, Acquired, Group, Leases
+from pollconsumer.store.leases import TTL, Acquired, Group, Leases, TurnedAway
 from pollconsumer.store.redis_store import RedisStore
 
 if TYPE_CHECKING:
@@ -99,6 +99,8 @@ def _take_lease(frame: Frame, group: Group, heartbeat: Heartbeat) -> HeldLaunch 
         run_id=frame.plan.run_id,
         launch_offset=frame.launch_offset,
         next_tick=frame.next_tick,
+        config=frame.plan.config,
+        handlers=group.handlers,
     )
     entry = identity.entry(None, 0.0, 0.0, frame.progress)
     first_seen: dict[str, float] = {}
@@ -109,18 +111,22 @@ def _take_lease(frame: Frame, group: Group, heartbeat: Heartbeat) -> HeldLaunch 
         dead = [sign for sign, at in first_seen.items() if asked - at > THOUGHT_DEAD_AFTER]
         dead += gone
         answer = leases.acquire(group, frame.id, identity.description(), entry, dead=dead)
-        if answer is None:
-            return None
         if isinstance(answer, Acquired):
             break
-        waited = True
+        came, waited = not waited, True
+        for config in projects_beside(identity, answer.holders) if came else ():
+            frame.emit(NamespaceShared(config))
+        if isinstance(answer, TurnedAway):
+            return None
         first_seen = {sign: first_seen.get(sign, asked) for sign in answer.signs}
         left = frame.window.left(host.monotonic())
         if frame.interrupted() or left <= 0:
             leases.withdraw(group, frame.id)
             return None
-        if gone := [sign for sign, holder in zip(answer.signs, answer.holders, strict=True) if _is_gone(holder, host)]:
+        if gone := [sign for sign, holder in zip(answer.signs, answer.holders, strict=True) if is_gone(holder, host)]:
             continue
+        if came:
+            frame.emit(LaunchWaits(group.role, tuple(map(place_of, answer.holders)), left))
         if frame.plan.handoff.on_call and called != (newest := answer.newest_fence()):
             leases.call_for_hand_over(group, newest, left)
             called = newest
@@ -137,16 +143,6 @@ def _take_lease(frame: Frame, group: Group, heartbeat: Heartbeat) -> HeldLaunch 
     hard_end = now + frame.window.left(now) + frame.plan.grace
     tenure = Tenure(identity, answer, now - frame.window.start, asked, since, hard_end)
     return HeldLaunch(frame, store, leases, tenure, heartbeat, Attendance(answer.at, asked_at), waited=waited)
-
-
-def _is_gone(holder: bytes, host: Host) -> bool:
-    """Whether the launch and the heartbeat of a lease's ``holder``, as JSON, are known to have ended."""
-    try:
-        described = strict_json.parse(holder)
-        namespace, births = described["namespace"], described["births"]
-        return isinstance(births, dict) and host.all_gone(namespace, births)
-    except (ValueError, KeyError, TypeError, AttributeError):  # corrupt, or of an older version
-        return False
 
 
 class HeldLaunch:

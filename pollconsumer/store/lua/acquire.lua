@@ -6,7 +6,8 @@
 --   holder and ledger entry as JSON, the greatest mark that the caller knows of, 'fence:seq' of each holder whose renewal is
 --   overdue by the caller's clock
 -- Returns {1, slot, fence, now, recent ledger entries} when taken; {0, ms until the first lease may lapse, 'fence:seq' of
---   each slot, holder of each slot} for the successor; {-1} when another is waiting already, or the store is about to close
+--   each slot, holder of each slot} for the successor; {-1, holder of each slot} when another is waiting already, or without
+--   holders when the store is about to close
 -- Refusals: FOREIGN with a corrupt key
 -- Idempotent: the same launch gets the same fence.
 -- A fence is above every earlier one, above every mark and fence that the caller has seen, and not below the server's clock,
@@ -39,7 +40,7 @@ for i = 1, #slots do
   if lease[3] == ARGV[1] then return {1, i - 1, lease[1], tonumber(lease[4]), recent()} end
   held[i] = lease
 end
-if redis.call('EXISTS', closing) == 1 then return {-1} end
+if redis.call('EXISTS', closing) == 1 then return {-1, {}} end
 for i = 1, #slots do
   local lease = held[i]
   local sign = lease[1] and lease[1] .. ':' .. lease[2]
@@ -70,6 +71,6 @@ for i = 1, #slots do
 end
 -- A claim that lasts longer than any was made before the clock was set back: that successor may be gone.
 local waiting = redis.call('PTTL', next) <= tonumber(ARGV[3]) and redis.call('GET', next)
-if waiting and waiting ~= ARGV[1] then return {-1} end
+if waiting and waiting ~= ARGV[1] then return {-1, holders} end
 redis.call('SET', next, ARGV[1], 'PX', ARGV[3])
 return {0, lapse, signs, holders}

@@ -22,6 +22,8 @@ _BLANK: dict[str, Any] = {
     "launcher": "",
     "run_id": None,
     "host": "",
+    "config": "",
+    "handlers": "",
     **dict.fromkeys(_MAYBE),
 } | dict.fromkeys(_NUMBERS, 0)
 
@@ -87,7 +89,7 @@ def _read_entry(stored: bytes) -> dict[str, Any] | None:
         entry["role"],
         entry["stop_reason"] or "",
         entry.get("lineage") or "",
-        *(entry[name] or "" for name in ("platform", "launcher", "run_id", "host")),
+        *(entry[name] or "" for name in ("platform", "launcher", "run_id", "host", "config", "handlers")),
     )
     sound = (
         all(isinstance(text, str) for text in texts)

@@ -34,6 +34,7 @@ NAMES = (
     "run_id",
     "host",
     "pid",
+    "config",
 )
 
 

@@ -78,7 +78,8 @@ class Progress:
 
 class Identity(NamedTuple):
     """``namespace`` and ``births`` identify its processes: see `process.all_gone`. ``run_id``: the platform's.
-    ``launch_offset``: seconds from its tick to its start; ``next_tick``: from there to the tick after that."""
+    ``launch_offset``: seconds from its tick to its start; ``next_tick``: from there to the tick after that. ``config``
+    and ``handlers`` tell projects apart: the path of the configuration, and a digest of the handlers' names."""
 
     launch: str
     role: str
@@ -93,10 +94,13 @@ class Identity(NamedTuple):
     launch_offset: float | None = None
     next_tick: float | None = None
     observed: Observed | None = None
+    config: str = ""
+    handlers: str = ""
 
     def description(self) -> str:
-        """The holder, for `lease show`."""
+        """The holder, for `lease show` and for launches that find the lease held."""
         names = {"role": self.role, "queues": self.queues, "host": self.host, "pid": self.pid}
+        names |= {"config": self.config, "handlers": self.handlers}
         return json.dumps(names | {"namespace": self.namespace, "births": dict(self.births)})
 
     def entry(
@@ -134,6 +138,8 @@ class Identity(NamedTuple):
             "platform": self.platform,
             "launcher": self.launcher,
             "run_id": self.run_id,
+            "config": self.config,
+            "handlers": self.handlers,
         }
         if acquired is not None:
             entry |= {
