@@ -8,6 +8,8 @@ import os
 import shutil
 import signal
 import stat
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
@@ -185,6 +187,25 @@ def test_a_configuration_of_another_user_than_the_store_is_said_with_the_remedie
         assert "configuration belongs to web" in said[0], (command, said)
         assert f"{shared.users.place}/ada/.local/share/pollconsumer; share one: set data to " in said[0], command
         assert ("belongs to" in said[2]) == (command[0] in ("check", "doctor")), (command, said)
+
+
+def test_an_application_says_it_once_through_logging_and_its_processes_now_and_then(shared: Shared) -> None:
+    shared.config.write_text(shared.config.read_text().replace('data = "data"\n', ""))
+    os.chown(shared.config, UIDS["web"], APP)
+    program = (
+        "import logging, sys, pollconsumer\nlogging.basicConfig(format='theirs: %(message)s')\n"
+        "app = pollconsumer.PollConsumer(config=sys.argv[1])\n"
+        "for each in 'ab': app.enqueue('hello', {'name': each})\n"
+    )
+    words = shared.users.words("ada", sys.executable, "-c", program, str(shared.config))
+    environment = {"HOME": str(shared.users.place / "ada"), "PATH": "/usr/bin:/bin"}
+    said = [
+        subprocess.run(words, env=environment, stderr=subprocess.PIPE, text=True, timeout=90, check=True).stderr
+        for _ in range(3)
+    ]
+    assert said[0].count("\n") == said[1].count("\n") == 1
+    assert said[0].startswith("theirs: configuration belongs to web, and leads to this user's own store: ")
+    assert said[2] == ""
 
 
 def test_a_configuration_of_others_that_nobody_named_is_refused(shared: Shared) -> None:

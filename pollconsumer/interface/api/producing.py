@@ -183,8 +183,13 @@ class Producing:
         from pollconsumer.interface.store_opener import opener_of, producer_of
 
         settings = self._settings()
-        opener = self._opener = self._opener or opener_of(settings, warn=_once(warn_of_store))
-        return producer_of(settings, opener.wire(lambda: patience))
+        if self._opener is None:
+            self._opener = opener_of(settings, warn=_once(warn_of_store))
+            if settings is not registry.settings:  # otherwise the command has said it
+                from pollconsumer.interface.settings.owners import warn_of_another_store
+
+                warn_of_another_store(settings)
+        return producer_of(settings, self._opener.wire(lambda: patience))
 
     def _settings(self) -> Settings:
         if registry.settings is not None and (registry.stand_in is not None or not any(self.place)):
