@@ -12,7 +12,7 @@ from pollconsumer.store.leases import Acquired, Group, Leases
 from pollconsumer.store.reading.inspector import Inspector
 from pollconsumer.store.reservations import Lot, Reservation
 from tests.conftest import NAMESPACE
-from tests.store.acting import QUEUE, Launch, message
+from tests.store.acting import QUEUE, Launch, message, release
 
 if TYPE_CHECKING:
     from pollconsumer.store.redis_store import RedisStore
@@ -78,3 +78,21 @@ def test_a_message_that_takes_long_is_listed_as_started_within_a_second_and_one_
     found = {each.id: each.timestamps.started_at for each in Inspector(store.wire, NAMESPACE).messages(None, QUEUE, 9)}
     assert found == {"slow": acquired.at, "ahead": None}
     assert launch.passed <= 1.0 + LOOK_EVERY
+
+
+def test_of_the_reserved_those_are_counted_as_started_that_a_launch_named_and_still_has(store: RedisStore) -> None:
+    leases, progress = Leases(store.wire, NAMESPACE), Progress()
+    identity = Identity("one", "consumer", (QUEUE,), "host", 1)
+    acquired = leases.acquire(Group("consumer", (QUEUE,), 1), "one", identity.description(), "{}")
+    assert isinstance(acquired, Acquired)
+    launch = Launch(store, int(acquired.holder.fence))
+    store.enqueue([message(name) for name in ("a", "b", "released", "ahead", "c")])
+    a, b, released, _ = launch.reserve(4)
+    named = [(QUEUE, each.id.decode(), acquired.at) for each in (a, b, released)] + [("other", "c", 1), (QUEUE, "?", 1)]
+    entry = identity.entry(acquired, 0.0, 0.0, progress, in_hand=named)
+    assert leases.renew(acquired.holder, "consumer", "one", identity.description(), entry)
+    launch.complete(a)
+    launch.settle(release(released))
+    counts = Inspector(store.wire, NAMESPACE).counts(QUEUE)
+    assert (counts.reserved, counts.started) == (2, 1)
+    assert [each.started for each in Inspector(store.wire, NAMESPACE).overview().queues] == [1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -97,6 +98,32 @@ def test_what_has_no_progress_shows_none(site: Site) -> None:
     message = site.enqueue("record", name="x")
     assert progress(site, message) is None
     assert "progress" not in site.command("list").stdout + site.command("status", message).stdout
+
+
+def test_a_message_that_is_started_can_be_told_from_those_reserved_ahead(site: Site) -> None:
+    several = [json.dumps({"handler": "record", "payload": {"name": "brief"}})] * 20
+    (site.directory / "several").write_text("\n".join(several))
+    assert site.command("enqueue", "--ndjson", "several").returncode == 0
+    first, ahead = [site.enqueue("hold", name=name) for name in ("first", "ahead")]
+    launch = site.start("run", "--until-empty")
+    site.await_note("begin first")
+
+    def counts() -> tuple[int, int]:
+        (queue,) = site.json("status")["queues"]
+        return queue["reserved"], queue["started"]
+
+    wait_until(lambda: counts() == (2, 1), "two reserved, of which one is started")
+    assert site.command("status").stdout.split()[:5] == ["queue", "scheduled", "ready", "reserved", "started"]
+    listing = site.command("list", "--state", "reserved").stdout
+    head, *listed = [line.split() for line in listing.splitlines()]
+    assert head[5:7] == ["at", "started"]
+    assert {line[0]: line[6] == "-" for line in listed} == {first: False, ahead: True}
+    assert site.command("dashboard", "--static", "pages").returncode == 0
+    page = (site.directory / "pages" / "index.html").read_text()
+    assert "(1 started)" in page
+    site.open_gate()
+    assert launch.wait(90) == 0
+    assert "started" not in site.command("list").stdout.splitlines()[0]
 
 
 def test_a_sandbox_shows_a_report_at_once() -> None:

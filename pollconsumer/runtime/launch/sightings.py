@@ -7,10 +7,12 @@ than they take.
 from __future__ import annotations
 
 from pollconsumer.runtime.launch.shared_memory.flight import Flight
+from pollconsumer.store.id_text import id_text
 
 LOOK_EVERY = 0.4
 """Seconds: a message that is in hand at two looks is told of within a second of its beginning."""
-MOST_TOLD = 100
+MOST_TOLD = 256
+"""As many as a launch may have slots."""
 
 
 class Sightings:
@@ -32,4 +34,4 @@ class Sightings:
     def standing(self) -> list[tuple[str, str, float]]:
         """Queue, id, and since when, of those that have been in hand at two looks."""
         told = [(*each, self._since[each]) for each in self._told]
-        return [(queue, message_id.decode("utf-8", "replace"), since) for queue, message_id, since in told[:MOST_TOLD]]
+        return [(queue, id_text(message_id), since) for queue, message_id, since in told[:MOST_TOLD]]

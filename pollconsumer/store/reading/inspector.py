@@ -11,9 +11,10 @@ from pollconsumer.core.message import Malformed, decode_payload
 from pollconsumer.store.connecting.wire import Wire
 from pollconsumer.store.id_text import id_bytes
 from pollconsumer.store.keyspace import QUEUE_KEYS, Keys
-from pollconsumer.store.reading.ledger import launches_of, leases_of
+from pollconsumer.store.reading.ledger import InHand, in_hand_of, launches_of, leases_of
 from pollconsumer.store.reading.messages import Message, read_messages
 from pollconsumer.store.reading.totals import Totals, totals_of
+from pollconsumer.store.rows import fence as fence_of
 from pollconsumer.store.rows import read_row
 from pollconsumer.store.server import Load, count_of, known_queues, load_of, now_ms, readable_queues, unreachable
 
@@ -25,9 +26,12 @@ SEARCHED = 20 * PAGE
 
 
 class QueueCounts(NamedTuple):
+    """``started``: of those reserved, what has been in hand for longer than half a second."""
+
     name: str
     ready: int
     reserved: int
+    started: int
     scheduled: int
     completed: int
     dead: int
@@ -70,7 +74,7 @@ class Inspector:
     def counts(self, queue: str) -> QueueCounts:
         """Raises NotFound for the queue."""
         self._refuse_unknown(queue)
-        return self._count(queue, self.now())
+        return self._count(queue, self.now(), in_hand_of(self._wire, self._keys))
 
     def message(self, message_id: str, queue: str | None = None) -> Message:
         """In that queue, or in the one that has it. NotFound if there is none, UsageError if two queues have one;
@@ -105,7 +109,8 @@ class Inspector:
     def overview(self) -> Overview:
         control = self._keys.control
         now = now_ms(self._wire)
-        queues = [self._count(queue, now) for queue in self.queues()]
+        in_hand = in_hand_of(self._wire, self._keys)
+        queues = [self._count(queue, now, in_hand) for queue in self.queues()]
         leases = self.leases()
         seen = self._wire.command("HGET", control("seen"), "mover")
         held = any(lease["role"] == "mover" for lease in leases)
@@ -149,7 +154,7 @@ class Inspector:
         if queue not in (known := known_queues(self._wire, self._keys)):
             raise NotFound("no such queue", queue, f"queues are: {', '.join(known) or 'none yet'}")
 
-    def _count(self, queue: str, now: int) -> QueueCounts:
+    def _count(self, queue: str, now: int, in_hand: InHand) -> QueueCounts:
         key = self._keys.queue
         commands: dict[str, tuple[Any, ...]] = {
             "ready": ("LLEN", key(queue, "ready")),
@@ -181,11 +186,18 @@ class Inspector:
             name=queue,
             ready=max(0, found["ready"] - left_over + found["ranked"] + found["in_line"]),
             **{name: found[name] for name in as_found},
+            started=self._started(queue, in_hand),
             paused=bool(found["paused"]),
             skipped=count_of(found["skipped"]),
             oldest_ready_seconds=max(0, now - min(since)) / 1000 if since else None,
             load=load_of(self._wire, self._keys, queue, now),
         )
+
+    def _started(self, queue: str, in_hand: InHand) -> int:
+        """How many of those that heartbeats named last are still in their launch's hand."""
+        named = {id_bytes(name): fence for of, name, fence in in_hand if of == queue}
+        found = self._wire.command("HMGET", self._keys.queue(queue, "rows"), *named) if named else []
+        return sum(_is_held(row, fence) for row, fence in zip(found, named.values(), strict=True))
 
     def _ready_behind(self, queue: str, left_over: int) -> int | None:
         """When the first message in the ready list became ready, in epoch ms, behind the ids that are ``left_over``
@@ -225,6 +237,11 @@ INDEXES: dict[State, list[str]] = {
     State.CANCELLED: ["cancelled"],
     State.EXPIRED: ["expired"],
 }
+
+
+def _is_held(row: bytes | None, fence: int) -> bool:
+    """Whether the launch of that fence has reserved the message."""
+    return row is not None and fence_of(row) == fence and state_of(read_row(row).timestamps) is State.RESERVED
 
 
 def id_in(key: str, entry: bytes) -> bytes:

@@ -11,6 +11,8 @@ from pollconsumer.store.connecting.wire import Wire
 from pollconsumer.store.id_text import id_text
 from pollconsumer.store.keyspace import Keys
 
+InHand = dict[tuple[str, str, int], int]
+
 _NUMBERS = ("running_seconds", "handled", "failed", "released", "yielded", "average_seconds", "margin_seconds", "pid")
 _INSTANTS = ("started_ms", "acquired_ms", "ended_ms")
 _MAYBE = ("launch_offset_seconds", "exit_seconds")
@@ -49,12 +51,12 @@ def launches_of(wire: Wire, keys: Keys, limit: int) -> list[dict[str, Any]]:
     return entries[:limit]
 
 
-def in_hand_of(wire: Wire, keys: Keys) -> dict[tuple[str, str, int], int]:
+def in_hand_of(wire: Wire, keys: Keys) -> InHand:
     """When messages that take long were begun, by queue, id, and the fence of their launch: epoch ms."""
     leases = leases_of(wire, keys)
     ids = [lease["holder"] for lease in leases]
     found = wire.command("HMGET", keys.control("ledger"), *ids) if ids else []
-    begun: dict[tuple[str, str, int], int] = {}
+    begun: InHand = {}
     for lease, stored in zip(leases, found, strict=True):
         entry = _read_entry(stored) if stored else None
         with suppress(ValueError, TypeError):

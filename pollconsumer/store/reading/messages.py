@@ -15,7 +15,7 @@ from pollconsumer.store import rows
 from pollconsumer.store.connecting.wire import Wire
 from pollconsumer.store.id_text import id_text
 from pollconsumer.store.keyspace import Keys
-from pollconsumer.store.reading.ledger import in_hand_of
+from pollconsumer.store.reading.ledger import InHand, in_hand_of
 from pollconsumer.store.reports import read_progress
 
 RAW_BYTES = 2000
@@ -83,7 +83,7 @@ def read_messages(
     if not ids:
         return
     found = wire.all([("HMGET", keys.queue(queue, name), *ids) for name in _PARTS])
-    begun: dict[tuple[str, str, int], int] | None = None
+    begun: InHand | None = None
     for stored_id, row, record, error, result, reported, stop in zip(ids, *found, strict=True):
         message_id = id_text(stored_id)
         if record is None and row is None:

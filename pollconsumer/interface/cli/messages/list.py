@@ -42,18 +42,26 @@ def print_messages(messages: Iterator[Message], *, as_json: bool) -> None:
         return
     page = [*islice(messages, PAGE)]
     reported = any(message.progress for message in page)  # most handlers do not tell
-    told = ["progress"] if reported else []
+    began = any(_started(message) for message in page)
+    told = [*(["started"] if began else []), *(["progress"] if reported else [])]
     head: list[list[object]] = [["id", "queue", "handler", "state", "attempts", "at", *told, "last error"]]
     while head or page:
-        rows = [*head, *(_row(message, reported=reported) for message in page)]
+        rows = [*head, *(_row(message, began=began, reported=reported) for message in page)]
         print_table(rows[0], rows[1:])
         head, page = [], [*islice(messages, PAGE)]
 
 
-def _row(message: Message, *, reported: bool) -> list[object]:
+def _started(message: Message) -> str | None:
+    """When a handler began with it, of one that is reserved."""
+    at = message.timestamps.started_at
+    return iso(at) if at is not None and message.state is State.RESERVED else None
+
+
+def _row(message: Message, *, began: bool, reported: bool) -> list[object]:
     row = message.row
     times = row.timestamps
     since = times.ended_at or times.reserved_at or times.enqueued_at
     at = since or times.next_attempt_at or times.due_at
     what = [message.id, message.queue, row.handler, message.state.value, row.attempts, at and iso(at)]
+    what += [_started(message)] if began else []
     return [*what, *([message.progress] if reported else []), message.last_error]

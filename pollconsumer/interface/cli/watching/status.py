@@ -179,6 +179,7 @@ def as_object(queue: QueueCounts) -> dict[str, Any]:
 
 def queues_table(queues: Sequence[QueueCounts]) -> None:
     counts = [*State, "parked"]
+    counts.insert(counts.index(State.RESERVED) + 1, "started")
     counts += ["skipped"] if any(queue.skipped for queue in queues) else []
     rows = []
     for queue in queues:
