@@ -40,8 +40,8 @@ class Users:
         missing = [each for each in ("unshare", "setpriv", "mount") if shutil.which(each) is None]
         if os.geteuid() != 0 or missing:
             pytest.skip(f"needs root{''.join(f' and {each}' for each in missing)}, for processes of other users")
-        if hidden := _hidden():
-            pytest.skip(f"needs a Python that other users can run: {hidden} is closed to them")
+        if place_hidden := hidden():
+            pytest.skip(f"needs a Python that other users can run: {place_hidden} is closed to them")
         if subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False).returncode:
             pytest.skip("needs mount namespaces, for users of its own: CAP_SYS_ADMIN in a container")
         self.place, self._script = place, place / "enter"
@@ -78,7 +78,7 @@ class Users:
         )
 
 
-def _hidden() -> str:
+def hidden() -> str:
     """The first directory above Python's that not everybody may enter; empty if there is none."""
     above = reversed((Path(sys.base_prefix) / "bin").parents)
     return next((str(each) for each in above if not each.stat().st_mode & 0o001), "")

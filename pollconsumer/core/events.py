@@ -78,6 +78,15 @@ class MessageParked(Event):
     delay: float
 
 
+class MessageNotBegun(Event):
+    """The system refused what its handler runs in; the message is offered again, uncharged, after ``delay`` seconds."""
+
+    id: str
+    handler: str
+    reason: str
+    delay: float
+
+
 class OrphansRecovered(Event):
     queue: str
     messages: int

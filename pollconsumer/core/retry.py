@@ -44,7 +44,12 @@ class Stopped(Exception):
 
 
 class ProcessDied(Exception):
-    """The process of an isolated handler died, or never started it; the text says how."""
+    """The process of an isolated handler died; the text says how."""
+
+
+class NotBegun(Exception):
+    """In the place of an outcome: the system refused what the handler runs in, and nothing of it has run. It is not
+    charged to the message."""
 
 
 class TimeIsUp(BaseException):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Any
 
 from pollconsumer.core import events
 from pollconsumer.core.events import Event
@@ -21,6 +22,10 @@ WARNINGS: dict[type, tuple[str, str]] = {
     ),
     events.MessagesFound: ("in no list: {queue}", "{messages} messages of queue {queue} were in no list: repaired"),
     events.ReservationsLost: ("settled late", "settled too late, another launch had them: {ids}"),
+    events.MessageNotBegun: (
+        "not begun: {handler}",
+        "{handler} is not begun: {reason}; its messages are offered again every {delay}, uncharged",
+    ),
     events.NewerMessagesFound: (
         "newer messages: {queue}",
         "queue {queue} has messages of a newer version: left as they are; upgrade pollconsumer",
@@ -86,15 +91,22 @@ NOTES: dict[type, str] = {
     events.RecurrenceRemoved: "recurrence {recurrence} is no longer defined: removed",
 }
 """Of the events that only -v shows."""
+ONCE: dict[type, str] = {
+    events.MessageParked: "handler",
+    events.MessageNotBegun: "handler",
+    events.NewerMessagesFound: "queue",
+    events.MessageExpired: "queue",
+}
+"""Events of which one is a warning for each of these."""
 
 
 def listener() -> Callable[[Event], None]:
     """Logs problems as warnings, other events for -v."""
-    unknown, expiring, newer = set[str](), set[str](), set[str]()
-    """Handlers and queues of which a warning was logged."""
+    told = set[tuple[type, Any]]()
 
     def listen(event: Event) -> None:
         fields = {name: _shown(value) for name, value in event.fields().items()}
+        mark = type(event), fields.get(ONCE.get(type(event), ""))
         match event:
             case events.LaunchEnded():
                 launch_stopped(event.stop_reason)
@@ -115,21 +127,15 @@ def listener() -> Callable[[Event], None]:
             case events.QueueUnknown():
                 text = "queue %s: nobody ever enqueued to it, no handler names it; misspelt?"
                 log.warning(text, event.queue, extra=NEWS)  # printed once: the launch makes it known
-            case events.MessageParked() if event.handler in unknown:
-                pass
-            case events.NewerMessagesFound() if event.queue in newer:
-                pass
-            case events.MessageExpired() if event.queue in expiring:
+            case events.MessageExpired() if mark in told:
                 log.info("%s", "{id} ({handler}) of queue {queue} has expired".format_map(fields))
+            case _ if mark in told:
+                pass
             case _ if text := NOTES.get(type(event), ""):
                 log.info("%s", text.format_map(fields))
             case _:
-                if isinstance(event, events.MessageParked):
-                    unknown.add(event.handler)
-                if isinstance(event, events.MessageExpired):
-                    expiring.add(event.queue)
-                if isinstance(event, events.NewerMessagesFound):
-                    newer.add(event.queue)
+                if type(event) in ONCE:
+                    told.add(mark)
                 streak, text = WARNINGS.get(type(event)) or _plainly(event)
                 standing = isinstance(event, events.QueueUnserved | events.PingFailed | events.NamespaceShared)
                 kind = STANDING if standing else MET

@@ -193,7 +193,7 @@ def parked(row: bytes) -> bytes:
 
 
 def set_aside(row: bytes) -> bytes:
-    """Scheduled again, uncharged, for a newer version."""
+    """Scheduled again, uncharged."""
     return _set(unstarted(row), *_OUT_OF_FLIGHT, (ENDED, NEVER), (ENQUEUED, NEVER), _NO_NEXT)
 
 

@@ -80,10 +80,10 @@ class Settlement(NamedTuple):
         return cls(reservation.id, row, rows.parked(row), "park", offered_in_ms, problem)
 
     @classmethod
-    def set_aside(cls, reservation: Reservation, *, offered_in_ms: int) -> Settlement:
-        """Uncharged, for a newer version; counted as parked, too."""
+    def set_aside(cls, reservation: Reservation, *, offered_in_ms: int, problem: str = "") -> Settlement:
+        """Uncharged, for later, perhaps for a newer version; counted as parked, too."""
         row = reservation.row
-        return cls(reservation.id, row, rows.set_aside(row), "park", offered_in_ms)
+        return cls(reservation.id, row, rows.set_aside(row), "park", offered_in_ms, problem)
 
 
 class Share:

@@ -37,3 +37,10 @@ def test_each_event_has_a_line(kind: type[Event], caplog: pytest.LogCaptureFixtu
 def test_an_event_without_a_text_has_a_line_of_its_fields(caplog: pytest.LogCaptureFixture) -> None:
     listener()(Newer("mail", 1.5))
     assert caplog.messages == ["Newer, queue mail, seconds 1.5s"]
+
+
+def test_of_what_may_happen_to_every_message_one_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    listen = listener()
+    for handler in ("a", "a", "b"):
+        listen(events.MessageNotBegun("1", handler, "no process", 60.0))
+    assert [message.split()[0] for message in caplog.messages] == ["a", "b"]

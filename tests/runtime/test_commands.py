@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
 
-from pollconsumer.core.retry import Fatal
+from pollconsumer.core.retry import Fatal, NotBegun
 from pollconsumer.interface.settings.load import ABOUT_MESSAGE, MESSAGE_VARIABLE
 from pollconsumer.runtime.consuming.settling import MAX_RESULT_BYTES
 from pollconsumer.runtime.handling.context import Context, Delivery, Situation
@@ -185,6 +186,15 @@ def test_a_program_that_cannot_be_started_fails_and_leaves_no_descriptor(run: Ru
     assert "cannot start" in str(failure(run, "/bin/true", directory=Path("/nowhere")))
     run("/bin/true")
     assert set(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
+
+
+def test_a_program_that_the_system_refuses_to_start_has_not_begun(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> int:
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(subprocess, "_fork_exec", refuse)
+    with pytest.raises(NotBegun, match=r"^cannot start a process: .*ulimit|no limit"):
+        run("/bin/true")
 
 
 def test_systems_without_descriptors_for_processes_and_memory_do_as_well(

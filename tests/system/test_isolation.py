@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
+import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +17,7 @@ from redis import Redis
 
 from pollconsumer import Yield
 from pollconsumer.core.errors import LeaseLost
+from pollconsumer.core.retry import NotBegun
 from pollconsumer.interface.api.registry import registry
 from pollconsumer.interface.assembly.handlers import load_handlers
 from pollconsumer.interface.isolation.launch_side import isolating
@@ -21,7 +25,7 @@ from pollconsumer.interface.settings.load import load_settings
 from pollconsumer.runtime.handling.context import Context, Delivery, Situation
 from pollconsumer.runtime.handling.outcome import Outcome, trace, why_dropped
 from pollconsumer.runtime.messages import Defaults
-from tests.site import Site, wait_until
+from tests.site import PATIENCE, Site, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -398,6 +402,16 @@ def handlers(site: Site, lease: FakeLease, monkeypatch: pytest.MonkeyPatch) -> I
         del sys.modules["handlers"]
 
 
+class Refusing:
+    """What starts processes, of which the system allows no more."""
+
+    asked = 0
+
+    def __call__(self, *_: object) -> int:
+        self.asked += 1
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+
 class Given:
     """A context, and what came of it."""
 
@@ -448,6 +462,55 @@ def test_a_process_that_died_idle_costs_no_message(site: Site, handlers: Mapping
     os.kill(int(first.split()[0]), signal.SIGKILL)
     assert handlers["pid"].handle({}).error is None
     assert len(set(site.notes())) == 2
+
+
+def test_a_message_waits_for_the_process_of_another_slot_where_the_system_refuses_a_second_one(
+    site: Site, handlers: Mapping[str, Handler], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert handlers["pid"].handle({}).error is None
+    monkeypatch.setattr(subprocess, "_fork_exec", Refusing())
+    with ThreadPoolExecutor(1) as slot:
+        held = slot.submit(handlers["hold"].handle, {}, Given().context)
+        noted(site, "hold")
+        over = handlers["pid"].handle({}, Given(cancelled=lambda: True).context)
+        assert isinstance(over.error, NotBegun)  # no time to wait
+        second = ThreadPoolExecutor(1).submit(handlers["pid"].handle, {}, Given().context)
+        site.open_gate()
+        assert (held.result(PATIENCE).error, second.result(PATIENCE).error) == (None, None)
+    assert len({note.split()[0] for note in site.notes() if note[0].isdigit()}) == 1
+
+
+def test_where_no_process_can_be_started_the_next_messages_try_none(
+    handlers: Mapping[str, Handler], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refusing = Refusing()
+    monkeypatch.setattr(subprocess, "_fork_exec", refusing)
+    errors = [handlers["pid"].handle({}, Given().context).error for _ in range(3)]
+    assert all(isinstance(error, NotBegun) and "cannot start a process" in str(error) for error in errors)
+    assert refusing.asked == 1
+
+
+@pytest.mark.parametrize(
+    ("start", "said"),
+    [("os._exit(3)", "exit code 3"), ("raise MemoryError", "MemoryError"), ("NO_THREADS", "new thread")],
+)
+def test_what_keeps_a_process_from_starting_is_charged_to_no_message(site: Site, start: str, said: str) -> None:
+    start = start.replace("NO_THREADS", "import _thread; _thread.start_new_thread = refuse")
+    with (site.directory / "handlers.py").open("a") as module:
+        module.write(
+            'def refuse(*_):\n    raise RuntimeError("can\'t start new thread")\n'
+            f"if sys.argv[0].endswith('child_main.py'):\n    {start}\n"
+            "@app.handler\ndef here() -> None: ...\n"
+        )
+    isolated, here = site.enqueue("pid"), site.enqueue("here")
+    done = site.drain()
+    assert (done.returncode, done.stderr.count("warning")) == (0, 1), done.stderr
+    assert "its process could not start" in done.stderr
+    status = site.json("status", isolated)
+    assert (status["state"], status["attempts"]) == ("scheduled", 0)
+    assert said in status["last_error"]
+    assert "ulimit" in status["last_error"]
+    assert site.state(here) == "completed"
 
 
 def test_nothing_begins_where_the_lease_was_lost_while_its_process_started(

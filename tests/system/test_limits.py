@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import os
+import shutil
 import subprocess
 import sys
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
+from tests import users
 from tests.exits import PATCHED
 from tests.site import PATIENCE, Site
 
@@ -107,6 +111,48 @@ def test_a_launch_whose_memory_is_used_up_ends(site: Site) -> None:
         site.enqueue("use_up")
         done = site.command("run", "--max-messages", "1", "--concurrency", "4", "--timeout", "5s", *WINDOW)
         assert done.returncode in (0, 1, 69, 75, 78, 124), (left, done)
+
+
+UID = 61_500
+"""A user of whom nothing else runs, plus the number of this process below 400."""
+
+
+def test_a_limit_of_processes_is_charged_to_no_message(site: Site) -> None:
+    if os.geteuid() or shutil.which("setpriv") is None or users.hidden():
+        pytest.skip("needs root, setpriv and a Python that other users can run: root has no such limit")
+    (site.directory / "handlers.py").write_text(
+        "from pollconsumer import PollConsumer\napp = PollConsumer()\n"
+        "@app.handler(isolation='process', max_attempts=1)\ndef apart() -> None: ...\n"
+        "@app.handler\ndef here() -> None: ...\n"
+    )
+    (site.directory / "several").write_text('{"handler": "apart"}\n{"handler": "here"}\n')
+    uid = str(UID + os.getpid() % 400)
+    shutil.chown(site.directory, int(uid), int(uid))
+    command = f"{sys.executable} -m pollconsumer"
+
+    def by_user(script: str) -> subprocess.CompletedProcess[str]:
+        words = ["setpriv", "--reuid", uid, "--regid", uid, "--clear-groups", "bash", "-c", script]
+        return subprocess.run(
+            words, cwd=site.directory, env=site.environment, text=True, capture_output=True, check=False
+        )
+
+    assert by_user(f"{command} store start").returncode == 0
+    ends = []
+    try:
+        for most in (7, 9, 10, 11, 14, 20):  # six threads are the server's
+            enqueued = by_user(f"{command} enqueue --ndjson several")
+            assert enqueued.returncode == 0, enqueued.stderr
+            done = by_user(f"rm -rf state; ulimit -u {most}; exec {command} run --until-empty")
+            ends.append((done.returncode, f"ulimit -u {most}" in done.stderr))
+            assert "Traceback" not in done.stderr, done.stderr
+            if ends[-1] == (0, False):
+                break
+        listed = json.loads(by_user(f"{command} list --json").stdout)
+    finally:
+        by_user(f"{command} store stop")
+    found = {(each["handler"], each["state"], each["attempts"]) for each in listed}
+    assert found - {("apart", "scheduled", 0), ("here", "completed", 1)} == {("apart", "completed", 1)}
+    assert {*ends} == {(78, True), (0, True), (0, False)}
 
 
 def test_a_log_that_is_not_read_ends_no_launch_and_blames_no_message(site: Site) -> None:

@@ -16,8 +16,8 @@ from pollconsumer.interface.cli.launching import start
 from pollconsumer.interface.command_line import LAUNCHES, command_in
 from pollconsumer.interface.settings.model import PREFIX
 from pollconsumer.runtime.launch.leaving import finish
-from pollconsumer.runtime.launch.system_limits import met_by
 from pollconsumer.runtime.own_files import OwnFiles, state_directories
+from pollconsumer.runtime.system_limits import met_by
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -28,6 +28,7 @@ from pollconsumer.runtime.isolation.protocol import Connection, decode_refusal, 
 from pollconsumer.runtime.launch.signals import SIGNALS
 from pollconsumer.runtime.messages import Defaults
 from pollconsumer.runtime.own_threads import start_thread
+from pollconsumer.runtime.system_limits import start_refused
 
 if TYPE_CHECKING:
     from pollconsumer.core.progress import Progress
@@ -45,12 +46,12 @@ def serve(launch: socket.socket, introduction: dict[str, Any]) -> None:
     if (damping := introduction["streaks"]) is not None:
         logs.damp(LaunchStreaks(damping["name"], settings.state_files(), launch=damping["launch"]))
     try:
-        handlers = load_handlers(settings)
-    except PollConsumerError as error:
-        connection.send({"unready": str(error)})
+        serving = _Serving(connection, load_handlers(settings), introduction["defaults"])
+    except (PollConsumerError, MemoryError, RuntimeError, OSError) as error:
+        connection.send({"unready": start_refused(error)})
         return
     connection.send({"ready": True})
-    _Serving(connection, handlers, introduction["defaults"]).serve()
+    serving.serve()
 
 
 REPORT_EVERY = 0.2
@@ -69,8 +70,9 @@ class Reports:
         with self._lock:
             self._unsent = {"progress": progress[:3]}
             if not self._waits:
-                self._waits = True
-                start_thread(self._send)
+                with suppress(RuntimeError):  # the system refuses a thread: the last one goes with the outcome
+                    start_thread(self._send)
+                    self._waits = True
 
     def take(self) -> dict[str, Any]:
         """The last one, unless it was sent; none is after that."""

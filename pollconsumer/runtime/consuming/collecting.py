@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pollconsumer.core.events import DescriptorsClosed, DescriptorsUsedUp
-from pollconsumer.core.retry import Yield
+from pollconsumer.core.retry import NotBegun, Yield
 from pollconsumer.runtime.consuming.options import LONGEST_WAIT
 from pollconsumer.runtime.consuming.pace import HORIZON
 from pollconsumer.runtime.launch.shared_memory.progress import Counts
@@ -70,10 +70,13 @@ class Collecting:
         if handled.leaking:
             launch.emit(DescriptorsUsedUp(attempt.reservation.name, attempt.reservation.handler))
             self.leaking = True
-        progress = launch.progress
-        if isinstance(handled.outcome.error, Yield) and not progress.stops.asked(attempt.reservation):
+        progress, error = launch.progress, handled.outcome.error
+        if isinstance(error, Yield | NotBegun) and not progress.stops.asked(attempt.reservation):
             progress.flight.leave(attempt.reservation)
-            self._exchange.put_off(attempt.reservation)
+            if isinstance(error, Yield):
+                self._exchange.put_off(attempt.reservation)
+            else:
+                self._settling.postpone(attempt.reservation, error)
         else:
             progress.flight.end(attempt.reservation)
             self._durations.add(attempt.handler.name, handled.ended - handled.started)

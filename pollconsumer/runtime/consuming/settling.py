@@ -10,6 +10,7 @@ from pollconsumer.core.events import (
     AttemptFailed,
     MessageCompleted,
     MessageExpired,
+    MessageNotBegun,
     MessageParked,
     MessageStopped,
     NewerMessagesFound,
@@ -28,6 +29,7 @@ from pollconsumer.store.steps import Settlement, Share
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
+    from pollconsumer.core.retry import NotBegun
     from pollconsumer.runtime.consuming.predecessors import Predecessors
     from pollconsumer.runtime.handling.context import Context
     from pollconsumer.runtime.handling.executors.executor import Handled
@@ -38,7 +40,7 @@ if TYPE_CHECKING:
     from pollconsumer.store.steps import Done, Extra
 
 PARKED_FOR = 60.0
-"""Seconds until a message for an unknown handler is offered again."""
+"""Seconds until a message is offered again whose handler is unknown here, or could not begin."""
 MAX_ERROR_CHARACTERS = 500
 MAX_RESULT_BYTES = 64 * 1024
 LONGEST_DELAY = 10 * YEAR
@@ -220,6 +222,13 @@ class Settling:
         """Leave it, uncharged, to a newer version, which wrote it."""
         self._add(reservation, Settlement.set_aside(reservation, offered_in_ms=int(PARKED_FOR * 1000)))
         self._emit(NewerMessagesFound(reservation.queue))
+
+    def postpone(self, reservation: Reservation, error: NotBegun) -> None:
+        """Offer it again later, uncharged: the system refuses what its handler runs in."""
+        problem = f"not begun: {error}"[:MAX_ERROR_CHARACTERS]
+        aside = Settlement.set_aside(reservation, offered_in_ms=int(PARKED_FOR * 1000), problem=problem)
+        self._add(reservation, aside)
+        self._emit(MessageNotBegun(reservation.name, reservation.handler, str(error), PARKED_FOR))
 
     def release(self, reservation: Reservation) -> None:
         """Release it, uncharged: it was not started."""

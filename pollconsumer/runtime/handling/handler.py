@@ -7,7 +7,7 @@ from types import CoroutineType, MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pollconsumer.core.notation.timespan import DAY
-from pollconsumer.core.retry import Backoff, RetryPolicy
+from pollconsumer.core.retry import Backoff, NotBegun, RetryPolicy
 from pollconsumer.runtime.handling.arguments import Arguments
 from pollconsumer.runtime.handling.context import Context
 from pollconsumer.runtime.handling.hooks import Hooks, Run, hooked, hooked_coroutine
@@ -94,12 +94,13 @@ class Handler(NamedTuple):
 def _on_loop(handler: Handler, coroutine: Coroutine[Any, Any, Any], own: Variables) -> Outcome:
     """Run it on a loop made for this message; a caller with a loop calls ``run`` instead."""
     from pollconsumer.runtime.handling.event_loop import EventLoop
+    from pollconsumer.runtime.system_limits import start_refused
 
     try:
         loop = EventLoop(thread=False)
-    except BaseException:
+    except (OSError, RuntimeError, MemoryError) as error:
         coroutine.close()
-        raise
+        raise NotBegun(start_refused(error)) from None
     try:
         return loop.handle(coroutine, handler, own)
     finally:

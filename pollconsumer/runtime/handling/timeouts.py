@@ -17,7 +17,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-from pollconsumer.core.retry import Fatal, RetryIn, TimeIsUp, Yield
+from pollconsumer.core.retry import Fatal, NotBegun, RetryIn, TimeIsUp, Yield
 from pollconsumer.runtime.handling.alarm import (
     REPEAT,
     SHIELDED_RETRY,
@@ -31,6 +31,7 @@ from pollconsumer.runtime.handling.context import Context
 from pollconsumer.runtime.handling.hooks import Run
 from pollconsumer.runtime.handling.shield import in_force
 from pollconsumer.runtime.own_threads import start_thread
+from pollconsumer.runtime.system_limits import start_refused
 
 VERDICTS = (Fatal, RetryIn, Yield)
 """Exceptions by which a stopped handler may still decide about the next attempt."""
@@ -79,10 +80,13 @@ class Strike(Limit):
     """For other threads."""
 
     def run(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        try:
+            striker = Striker.started()
+        except RuntimeError as error:
+            raise NotBegun(start_refused(error)) from None
         self.thread, self.pid = threading.get_ident(), os.getpid()
         self.due = time.monotonic() + self.seconds
         in_force[self.thread] = self
-        striker = Striker.started()
         striker.watch(self)
         try:
             return inside(function, *arguments)

@@ -21,15 +21,18 @@ from pathlib import Path
 from typing import Any
 
 from pollconsumer.core.errors import PollConsumerError
-from pollconsumer.core.retry import STOP_GRACE, HandlerTimeout, ProcessDied, Stopped, Yield
+from pollconsumer.core.retry import STOP_GRACE, HandlerTimeout, NotBegun, ProcessDied, Stopped, Yield
 from pollconsumer.runtime.handling.context import Context
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.handling.in_hand import IN_SLOT
 from pollconsumer.runtime.handling.outcome import Outcome, signal_name
 from pollconsumer.runtime.isolation.protocol import Connection, decode_messages, decode_outcome, encode_refusal
+from pollconsumer.runtime.system_limits import limits, start_refused
 
 READY_WITHIN = 60.0
 """Seconds in which a process must have imported the handlers' modules."""
+REFUSED_FOR = 5.0
+"""Seconds for which no other start is tried after one that failed, unless a process ends meanwhile."""
 LONGEST_WAIT = 0.1
 """Seconds between checks of the process and the launch."""
 END_WITHIN = 1.0
@@ -44,6 +47,9 @@ class Processes:
         self._program, self._introduction, self._directory = program, introduction, os.getcwd()  # noqa: PTH109  as text
         self._check_lease = check_lease
         self._lock = threading.Lock()
+        self._freed = threading.Condition(self._lock)
+        self._refused: tuple[float, str] = (0.0, "")
+        """Until when no process is started, on the monotonic clock, and why."""
         self._idle: list[_Process] = []
         self._all: set[_Process] = set()
         self._closed = False
@@ -77,7 +83,7 @@ class Processes:
 
     def _isolated(self, handler: Handler) -> Handler:
         def run(payload: dict[str, Any], context: Context | None) -> Any:
-            process, outcome = self._take(), None
+            process, outcome = self._take(context), None
             while outcome is None:
                 try:
                     self._check_lease()  # starting a process may take long, and the launch may be suspended
@@ -88,9 +94,11 @@ class Processes:
                     outcome = process.handle(handler, payload, context)
                 except BaseException as error:
                     self._end(process)
-                    if not isinstance(error, ProcessDied) or process.began or not process.used:
+                    if not isinstance(error, ProcessDied) or process.began:
                         raise
-                    process = self._take()  # it died with nothing in hand: the message is not to blame
+                    if not process.used:
+                        raise NotBegun(f"its process ended: {error}") from None
+                    process = self._take(context)  # it died with nothing in hand: the message is not to blame
             self._give_back(process)
             if outcome.error is not None:
                 raise outcome.error
@@ -99,36 +107,66 @@ class Processes:
         # The context tells whether the message is to stop.
         return handler._replace(run=run, asynchronous=False, takes_context=True)
 
-    def _take(self) -> _Process:
+    def _take(self, context: Context | None) -> _Process:
+        """One that is idle, or a new one; where the system refuses another one, the first that becomes idle.
+
+        NotBegun if there is none, or none in time.
+        """
+        if context is not None:
+            context.limit(READY_WITHIN)
         while True:
             with self._lock:
                 process = self._idle.pop() if self._idle else None
             if process is None:
-                break
-            if process.is_alive():
+                try:
+                    return self._started(context)
+                except NotBegun:
+                    with self._lock:
+                        if not self._all or context is None or context.cancelled:
+                            raise
+                        self._freed.wait(LONGEST_WAIT)
+            elif process.is_alive():
                 return process
-            self._end(process)
-        process = _Process(self._program, self._directory)
-        with self._lock:
-            self._all.add(process)
-            closed = self._closed
+            else:
+                self._end(process)
+
+    def _started(self, context: Context | None) -> _Process:
+        """A new one that is ready; NotBegun."""
+        until, why = self._refused
+        if time.monotonic() < until:
+            raise NotBegun(why)
+        process = None
         try:
+            process = _Process(self._program, self._directory)
+            with self._lock:
+                self._all.add(process)
+                closed = self._closed
             if closed:
                 raise ProcessDied("the launch is over")
-            process.introduce(self._introduction)
-        except BaseException:
-            self._end(process)
-            raise
+            process.introduce(self._introduction, READY_WITHIN if context is None else context.time_left())
+        except BaseException as error:
+            if process is not None:
+                self._end(process)
+            if not isinstance(error, ProcessDied | OSError | MemoryError | subprocess.SubprocessError):
+                raise
+            why = start_refused(error)
+            if isinstance(error, ProcessDied):
+                why = f"its process could not start: {why}{'' if 'ulimit' in why else f'; {limits()}'}"
+            self._refused = time.monotonic() + REFUSED_FOR, why
+            raise NotBegun(why) from None
         return process
 
     def _give_back(self, process: _Process) -> None:
         with self._lock:
             self._idle.append(process)
+            self._freed.notify()
 
     def _end(self, process: _Process) -> None:
+        process.kill()
         with self._lock:
             self._all.discard(process)
-        process.kill()
+            self._refused = 0.0, ""
+            self._freed.notify_all()
 
 
 class _Process:
@@ -157,24 +195,24 @@ class _Process:
             os.close(lifeline)
         self._connection = Connection(ours)
 
-    def introduce(self, introduction: dict[str, Any]) -> None:
-        """Raise ProcessDied unless it becomes ready."""
-        until = time.monotonic() + READY_WITHIN
+    def introduce(self, introduction: dict[str, Any], within: float) -> None:
+        """Raise ProcessDied unless it becomes ready ``within`` so many seconds."""
+        until = time.monotonic() + within
         with suppress(TimeoutError):
             self._send(introduction, until)
             while (left := until - time.monotonic()) > 0:
                 answer = self._receive(left)
                 if answer is not None:
                     if "unready" in answer:
-                        raise ProcessDied(f"it could not start: {answer['unready']}")
+                        raise ProcessDied(answer["unready"])
                     return
-        raise ProcessDied(f"it was not ready after {READY_WITHIN:g}s")
+        raise ProcessDied(f"not ready after {within:.3g}s")
 
     def handle(self, handler: Handler, payload: dict[str, Any], context: Context | None) -> Outcome:
         """The outcome. After HandlerTimeout or ProcessDied the process is unusable."""
         until = None if handler.timeout is None else time.monotonic() + handler.timeout
-        if handler.timeout is not None and context is not None:
-            context.limit(handler.timeout)  # the start of the process does not count
+        if context is not None:
+            context.limit(inf if handler.timeout is None else handler.timeout)  # without the start of the process
         given: dict[str, Any] = {"handler": handler.name, "payload": payload, "timeout": handler.timeout}
         if (message := IN_SLOT.get()) is not None:
             given["message"] = message.name, message.handler, message.attempt

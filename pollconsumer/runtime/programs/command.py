@@ -18,12 +18,13 @@ from typing import Any
 
 from pollconsumer.core.notation.instants import iso_of
 from pollconsumer.core.options import variable_of
-from pollconsumer.core.retry import Fatal, Stopped
+from pollconsumer.core.retry import Fatal, NotBegun, Stopped
 from pollconsumer.runtime.consuming.settling import MAX_RESULT_BYTES
 from pollconsumer.runtime.handling.context import Context
 from pollconsumer.runtime.handling.outcome import signal_name
 from pollconsumer.runtime.programs.notes import Note, Programs
 from pollconsumer.runtime.programs.running import Output, Running
+from pollconsumer.runtime.system_limits import start_refused
 
 PASSED_ON = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR")
 PASSED_ON_PREFIXES = ("LC_", "XDG_")
@@ -66,13 +67,16 @@ class Command:
         return other
 
     def __call__(self, payload: dict[str, Any], context: Context | None) -> dict[str, Any]:
-        """Run it to its end. CommandFailed, StillRunning."""
+        """Run it to its end. CommandFailed, StillRunning, NotBegun."""
         assert context is not None
         note = self._programs.begin(context.delivery)
         try:
             if self.timeout is not None:
                 context.deadline = min(context.deadline, time.monotonic() + self.timeout)
-            running = self._start(payload, context, note)
+            try:
+                running = self._start(payload, context, note)
+            except OSError as error:  # of the system, about no path
+                raise NotBegun(start_refused(error)) from None
             try:
                 in_time = running.wait(self.timeout, unless=lambda: context.stop_asked)
                 if not in_time:
@@ -107,6 +111,8 @@ class Command:
             )
         except OSError as error:
             os.close(outlet)
+            if error.filename is None:
+                raise
             raise CommandFailed(f"cannot start {error.filename or self.argv[0]}: {error.strerror}") from None
         except BaseException:
             os.close(outlet)
