@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         PollConsumerError,
         Refused,
         StoreUnreachable,
+        WaitRefused,
     )
     from pollconsumer.core.retry import Backoff, Fatal, HandlerTimeout, ProcessDied, RetryIn, RetryPolicy, Yield
     from pollconsumer.interface.api.app import PollConsumer
@@ -47,6 +48,7 @@ __all__ = [
     "RetryIn",
     "RetryPolicy",
     "StoreUnreachable",
+    "WaitRefused",
     "Yield",
 ]
 

@@ -8,6 +8,7 @@
     │   └── Conflict                65   its id belongs to a message with another handler or payload
     ├── NotFound                    66   no such message, queue, recurrence
     ├── NotCompleted                1    waited for a message that became a dead letter, was cancelled, or expired
+    ├── WaitRefused                 1    a handler waited for a message that its launch could not handle meanwhile
     ├── StoreUnreachable            69   for the whole budget of the call
     │   ├── NodeLost                69   of a cluster; other nodes answer
     │   └── OutcomeUnknown          69   sent, but the reply was lost: repeat it with the same id
@@ -132,6 +133,14 @@ class NotCompleted(PollConsumerError):
     def __init__(self, id: str, state: str, last_error: str | None) -> None:  # noqa: A002  its name in messages
         self.id, self.state, self.last_error = id, state, last_error
         super().__init__(f"message {id} is {state}", last_error)
+
+
+class WaitRefused(PollConsumerError, TimeoutError):
+    """A handler waited for a message that cannot end while it waits, or until its launch's window was over. Unless the
+    handler catches it, the attempt fails."""
+
+    def __init__(self, id: str, queue: str, state: str, fix: str) -> None:  # noqa: A002  its name in messages
+        super().__init__("cannot wait for message", f"{id} of queue {queue}, which is {state}", fix)
 
 
 class StoreUnreachable(PollConsumerError):

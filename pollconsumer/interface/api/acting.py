@@ -46,6 +46,17 @@ def redriving(queue: str, message_id: str) -> Act:
     return redrive
 
 
+def serve_others(wire: Wire, namespace: str, *, queue: str, launch: str) -> bool:
+    """Whether another launch than this one serves that queue now."""
+    from pollconsumer.store.keyspace import Keys
+    from pollconsumer.store.reading.ledger import leases_of
+
+    leases = leases_of(wire, Keys(namespace))
+    return any(
+        lease["role"] == "consumer" and lease["holder"] != launch and queue in lease["queues"] for lease in leases
+    )
+
+
 def _interventions(wire: Wire, namespace: str) -> Interventions:
     from pollconsumer.store.interventions import Interventions
 

@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Generic, TypeVar, cast
+from functools import partial
+from typing import TYPE_CHECKING, Generic, Self, TypeVar, cast
 
-from pollconsumer.core.errors import NotCompleted
+from pollconsumer.core.errors import NotCompleted, WaitRefused
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.notation.timespan import parse_duration
-from pollconsumer.interface.api.acting import cancelling, redriving, rescheduling, stopping
+from pollconsumer.interface.api.acting import cancelling, redriving, rescheduling, serve_others, stopping
+from pollconsumer.interface.api.registry import registry
+from pollconsumer.runtime.handling.waits import slot_waits
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from datetime import datetime
 
     from pollconsumer.core.progress import Progress
     from pollconsumer.interface.api.producing import Producing
+    from pollconsumer.store.connecting.wire import Wire
     from pollconsumer.store.reading.messages import Message
 
 R = TypeVar("R", covariant=True)
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.002, 0.1
+STUCK = (
+    "every slot of this launch waits, and no other launch serves that queue: raise consumer.concurrency, have another "
+    "launch serve it, or enqueue with context.enqueue and do not wait"
+)
 
 
 class Handle(Generic[R]):
@@ -103,37 +112,55 @@ class Handle(Generic[R]):
         ``timeout`` in seconds or as text such as ``5m``, None for no limit. TimeoutError after it; NotCompleted if the
         message became a dead letter, was cancelled or expired; NotFound if it is no longer kept; StoreUnreachable.
         Polls the store, at intervals up to a tenth of a second.
+
+        In a handler WaitRefused, a TimeoutError, once every slot of the launch waits for messages that no other launch
+        can handle, and at the end of its window.
         """
-        waiting = _Waiting(timeout)
-        while True:
-            message = self.status()
-            pause = waiting.pause_after(message)
-            if pause is None:
-                return cast("R | None", message.result)
-            self._app.pause(pause)
+        with _Waiting(timeout, self._app) as waiting:
+            while True:
+                message = self.status()
+                pause = waiting.pause_after(message)
+                if pause is None:
+                    return cast("R | None", message.result)
+                if waiting.may_be_stuck(message) and not self._app.ask(waiting.serve_others(message)):
+                    waiting.give_up(message)
+                self._app.pause(pause)
 
     async def wait_async(self, timeout: str | float | None = None) -> R | None:
         """`wait` without blocking the event loop. It may be cancelled at any time."""
-        waiting = _Waiting(timeout)
-        while True:
-            message = await self.status_async()
-            pause = waiting.pause_after(message)
-            if pause is None:
-                return cast("R | None", message.result)
-            await self._app.pause_async(pause)
+        with _Waiting(timeout, self._app) as waiting:
+            while True:
+                message = await self.status_async()
+                pause = waiting.pause_after(message)
+                if pause is None:
+                    return cast("R | None", message.result)
+                if waiting.may_be_stuck(message) and not await self._app.ask_async(waiting.serve_others(message)):
+                    waiting.give_up(message)
+                await self._app.pause_async(pause)
 
 
 class _Waiting:
-    """When to look at an awaited message again."""
+    """When to look at an awaited message again; in a handler, whether that can help."""
 
-    def __init__(self, timeout: str | float | None) -> None:
+    def __init__(self, timeout: str | float | None, app: Producing) -> None:
         self._timeout = timeout
         self._until = None if timeout is None else time.monotonic() + parse_duration(timeout)
         self._pause = FIRST_PAUSE
+        self._slots = None if registry.stand_in is not None else slot_waits()
+        self._elsewhere = any(app.place)
+        """Whether the message is perhaps in another store than the launch's."""
+
+    def __enter__(self) -> Self:
+        self._for = None if self._slots is None else self._slots.begin()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._slots is not None:
+            self._slots.end(self._for)
 
     def pause_after(self, message: Message) -> float | None:
-        """Seconds until the next look, None if there is a result. NotCompleted or TimeoutError if there will be
-        none."""
+        """Seconds until the next look, None if there is a result. NotCompleted, TimeoutError or WaitRefused if there
+        will be none."""
         if message.state is State.COMPLETED:
             return None
         if message.state.has_ended:
@@ -142,5 +169,24 @@ class _Waiting:
         left = pause if self._until is None else self._until - time.monotonic()
         if left <= 0:
             raise TimeoutError(f"message {message.id} is still {message.state} after {self._timeout}")
+        if self._slots is not None:
+            if self._slots.seconds_left() <= 0:
+                raise WaitRefused(message.id, message.queue, message.state, "the window of this launch ends")
+            left = min(left, self._slots.seconds_left())
         self._pause = min(LONGEST_PAUSE, pause * 2)
         return min(pause, left)
+
+    def may_be_stuck(self, message: Message) -> bool:
+        """Whether it cannot end while all wait that do, if this launch alone serves its queue."""
+        slots = None if self._elsewhere else self._slots
+        return slots is not None and slots.may_be_stuck(self._for, message.queue, message.id)
+
+    def serve_others(self, message: Message) -> Callable[[Wire, str], bool]:
+        """Asks the store whether another launch serves its queue."""
+        assert self._slots is not None
+        return partial(serve_others, queue=message.queue, launch=self._slots.serving.launch)
+
+    def give_up(self, message: Message) -> None:
+        """WaitRefused, unless another slot has given up meanwhile."""
+        if self._slots is not None and self._slots.give_up(self._for, message.queue, message.id):
+            raise WaitRefused(message.id, message.queue, message.state, STUCK)

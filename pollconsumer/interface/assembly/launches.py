@@ -56,6 +56,7 @@ def launch_consumer(
         from pollconsumer.runtime.consumer_role import consume
         from pollconsumer.runtime.handling.executors.executor import executor_of
         from pollconsumer.runtime.handling.stray_forks import handle_signals_plainly_in_forks
+        from pollconsumer.runtime.handling.waits import Serving, serve_here
 
         handle_signals_plainly_in_forks((*SIGNALS, CALL))
         handlers = load_handlers(settings, programs)
@@ -81,6 +82,8 @@ def launch_consumer(
                 max_messages=max_messages,
             )
             options = options._replace(new_monitors=lambda: _monitors(settings, launch))
+            until, in_hand = launch.window.stop_before, launch.progress.flight.in_hand
+            serve_here(Serving(launch.id, queues, chosen.concurrency, until, chosen.instances > 1, in_hand))
             begin_hooks()
             with _ready(handlers, settings, programs, launch.check_lease) as ready:
                 learned = options._replace(min_margin=launch.min_margin)

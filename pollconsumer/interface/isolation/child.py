@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pollconsumer.core.errors import PollConsumerError
 from pollconsumer.interface import logs
 from pollconsumer.interface.assembly.handlers import load_handlers
+from pollconsumer.interface.assembly.launches import served_queues
 from pollconsumer.interface.log_direction import direct_log
 from pollconsumer.interface.log_records import identify
 from pollconsumer.interface.settings.load import from_values
@@ -24,6 +25,7 @@ from pollconsumer.runtime.handling.context import Context, Delivery, Situation
 from pollconsumer.runtime.handling.handler import Handler, hooks_before_enqueue
 from pollconsumer.runtime.handling.in_hand import IN_SLOT
 from pollconsumer.runtime.handling.stray_forks import end_stray, handle_signals_plainly_in_forks
+from pollconsumer.runtime.handling.waits import Serving, serve_here
 from pollconsumer.runtime.isolation.protocol import Connection, decode_refusal, encode_messages, encode_outcome
 from pollconsumer.runtime.launch.signals import SIGNALS
 from pollconsumer.runtime.messages import Defaults
@@ -46,12 +48,15 @@ def serve(launch: socket.socket, introduction: dict[str, Any]) -> None:
     if (damping := introduction["streaks"]) is not None:
         logs.damp(LaunchStreaks(damping["name"], settings.state_files(), launch=damping["launch"]))
     try:
-        serving = _Serving(connection, load_handlers(settings), introduction["defaults"])
+        handlers = load_handlers(settings)
+        chosen, queues = settings.consumer, served_queues(settings, handlers)
+        serving = Serving(introduction["identity"][0], queues, chosen.concurrency, 0.0, chosen.instances > 1, list)
+        server = _Serving(connection, handlers, introduction["defaults"], serving)
     except (PollConsumerError, MemoryError, RuntimeError, OSError) as error:
         connection.send({"unready": start_refused(error)})
         return
     connection.send({"ready": True})
-    serving.serve()
+    server.serve()
 
 
 REPORT_EVERY = 0.2
@@ -100,8 +105,10 @@ class Handed(NamedTuple):
 
 
 class _Serving:
-    def __init__(self, connection: Connection, handlers: dict[str, Handler], defaults: dict[str, list[Any]]) -> None:
-        self._connection, self._handlers, self._defaults = connection, handlers, defaults
+    def __init__(
+        self, connection: Connection, handlers: dict[str, Handler], defaults: dict[str, list[Any]], launch: Serving
+    ) -> None:
+        self._connection, self._handlers, self._defaults, self._launch = connection, handlers, defaults, launch
         self._attempts: SimpleQueue[dict[str, Any] | None] = SimpleQueue()
         self._replies: SimpleQueue[dict[str, Any]] = SimpleQueue()
         self._asking = threading.Lock()
@@ -139,7 +146,10 @@ class _Serving:
         self._attempts.put(None)
 
     def _handle(self, given: dict[str, Any]) -> dict[str, Any]:
-        IN_SLOT.set(Handed(*given["message"]) if "message" in given else None)
+        handed = Handed(*given["message"]) if "message" in given else None
+        IN_SLOT.set(handed)
+        if handed is not None and "deadline" in given:
+            serve_here(self._launch._replace(stop_before=given["deadline"], in_hand=lambda: [handed]))
         handler = self._handlers[given["handler"]]
         if given["timeout"] != handler.timeout:
             handler = handler.with_timeout(given["timeout"])  # the message's own

@@ -1,0 +1,83 @@
+"""Waits of a launch's handlers for other messages: which of them cannot end."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from threading import Lock
+from typing import NamedTuple
+
+from pollconsumer.runtime.handling.in_hand import IN_SLOT, InHand
+
+
+class Serving(NamedTuple):
+    """What a launch serves, with so many ``slots``, until ``stop_before``, on the monotonic clock. ``shared``: by its
+    settings other launches serve the same queues. ``in_hand``: its messages whose handlers run in this process."""
+
+    launch: str
+    queues: tuple[str, ...]
+    slots: int
+    stop_before: float
+    shared: bool
+    in_hand: Callable[[], Iterable[InHand]]
+
+
+class SlotWaits:
+    """Which messages in hand wait for others."""
+
+    def __init__(self, serving: Serving) -> None:
+        self.serving = serving
+        self._waiting: Counter[InHand] = Counter()
+        self._lock = Lock()
+
+    def begin(self) -> InHand | None:
+        """Returns the message that waits from now on; None if it is unknown which one calls."""
+        waiting = IN_SLOT.get()
+        if waiting is None:
+            in_hand = [*self.serving.in_hand()]
+            waiting = in_hand[0] if len(in_hand) == 1 else None
+        if waiting is not None:
+            with self._lock:
+                self._waiting[waiting] += 1
+        return waiting
+
+    def end(self, waiting: InHand | None) -> None:
+        with self._lock:
+            if waiting is not None and waiting in self._waiting:
+                self._waiting[waiting] -= 1
+                self._waiting += Counter()  # without those of 0
+
+    def seconds_left(self) -> float:
+        """Of the launch's window."""
+        return self.serving.stop_before - time.monotonic()
+
+    def may_be_stuck(self, waiting: InHand | None, queue: str, awaited: str) -> bool:
+        """Whether no slot of this launch can handle the ``awaited`` message, which has not ended, of that queue."""
+        if waiting is None or queue not in self.serving.queues or self.serving.shared:
+            return False
+        if any(each.name == awaited for each in self.serving.in_hand()):
+            return waiting.name == awaited
+        return len(self._waiting) >= self.serving.slots
+
+    def give_up(self, waiting: InHand | None, queue: str, awaited: str) -> bool:
+        """Whether that still is so: the slot of ``waiting``, which is to fail, can handle what others wait for."""
+        with self._lock:
+            stuck = self.may_be_stuck(waiting, queue, awaited)
+            if stuck and waiting is not None:
+                del self._waiting[waiting]
+            return stuck
+
+
+_of_launch: SlotWaits | None = None
+
+
+def serve_here(serving: Serving | None) -> None:
+    """From now on this process handles messages for that launch."""
+    global _of_launch  # one for the process
+    _of_launch = None if serving is None else SlotWaits(serving)
+
+
+def slot_waits() -> SlotWaits | None:
+    """Those of this process; None if it handles no messages."""
+    return _of_launch
