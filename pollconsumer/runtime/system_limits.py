@@ -7,12 +7,15 @@ import errno
 from pollconsumer.core.errors import ConfigurationError
 from pollconsumer.runtime.own_threads import NO_THREAD
 
+_NO_THREADS = (NO_THREAD, "unable to start watchdog thread")
+"""The latter is how faulthandler says it."""
+
 
 def met_by(error: BaseException) -> ConfigurationError | None:
     """The error for a limit that was met; None if ``error`` is of another kind."""
     if isinstance(error, MemoryError) or getattr(error, "errno", None) == errno.ENOMEM:
         return _met("out of memory", "lower consumer.concurrency, or have handlers need less")
-    if isinstance(error, RuntimeError) and str(error) == NO_THREAD:
+    if isinstance(error, RuntimeError) and str(error) in _NO_THREADS:
         return _met(NO_THREAD, "lower consumer.concurrency")
     if isinstance(error, BlockingIOError) and error.filename is None:  # of fork: no socket of ours raises it
         return _met("cannot start a process", "stop others of this user")

@@ -10,6 +10,7 @@ import pytest
 
 from pollconsumer.runtime import own_threads
 from pollconsumer.runtime.launch.heartbeat import tell
+from pollconsumer.runtime.system_limits import met_by
 from tests.site import PATIENCE
 
 
@@ -18,6 +19,12 @@ def test_a_thread_that_dies_before_it_runs_is_refused_and_hangs_nobody(monkeypat
     monkeypatch.setattr(threading.Thread, "_bootstrap", lambda _: None)
     with pytest.raises(RuntimeError, match=own_threads.NO_THREAD):
         own_threads.start_for_others(threading.Thread(target=print, daemon=True))
+
+
+@pytest.mark.parametrize("said", ["can't start new thread", "unable to start watchdog thread"])
+def test_whoever_says_that_no_thread_can_be_started_the_limit_is_named(said: str) -> None:
+    assert str(met_by(RuntimeError(said))).startswith("can't start new thread: ")
+    assert met_by(RuntimeError("another")) is None
 
 
 def test_the_heartbeat_waits_for_no_reader() -> None:

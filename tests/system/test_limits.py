@@ -145,6 +145,7 @@ def test_a_limit_of_processes_is_charged_to_no_message(site: Site) -> None:
             done = by_user(f"rm -rf state; ulimit -u {most}; exec {command} run --until-empty")
             ends.append((done.returncode, f"ulimit -u {most}" in done.stderr))
             assert "Traceback" not in done.stderr, done.stderr
+            assert "launch died" not in done.stderr, done.stderr
             if ends[-1] == (0, False):
                 break
         listed = json.loads(by_user(f"{command} list --json").stdout)

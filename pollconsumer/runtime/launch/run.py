@@ -66,7 +66,11 @@ def run_launch(
     open_store = partial(opener.for_heartbeat, partial(Budget, HEARTBEAT_BUDGET, host))
     heartbeat = host.start_heartbeat(frame.progress, open_store, on_launch_death)
     first_window = frame.window
-    go_on = host.end_in(frame.window.left(host.monotonic()) + plan.grace, frame.outlived)
+    try:
+        go_on = host.end_in(frame.window.left(host.monotonic()) + plan.grace, frame.outlived)
+    except RuntimeError:  # the system refuses another thread
+        heartbeat.stop()
+        raise
     held = None
     try:
         group, work = prepare()
