@@ -98,9 +98,11 @@ def _on_loop(handler: Handler, coroutine: Coroutine[Any, Any, Any], own: Variabl
 
     try:
         loop = EventLoop(thread=False)
-    except (OSError, RuntimeError, MemoryError) as error:
+    except BaseException as error:
         coroutine.close()
-        raise NotBegun(start_refused(error)) from None
+        if isinstance(error, OSError | MemoryError):
+            raise NotBegun(start_refused(error)) from None
+        raise
     try:
         return loop.handle(coroutine, handler, own)
     finally:
