@@ -20,6 +20,7 @@ import json
 from typing import NamedTuple
 
 from pollconsumer.core.notation import strict_json
+from pollconsumer.core.notation.text import counted
 from pollconsumer.core.notation.timespan import DAY, format_duration
 
 PRINTED_AT = (1, 2, 5, 15, 60)
@@ -129,6 +130,7 @@ def _is_gone(streak: Streak, now: float) -> bool:
 
 
 def _span(streak: Streak) -> str:
+    launches = counted(streak.launches, "launch")
     if streak.launches == 1:
-        return "1 launch"
-    return f"{streak.launches} launches in {format_duration(max(0.0, streak.met - streak.began))}"
+        return launches
+    return f"{launches} in {format_duration(max(0.0, streak.met - streak.began))}"

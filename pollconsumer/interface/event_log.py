@@ -20,7 +20,7 @@ WARNINGS: dict[type, tuple[str, str]] = {
         "expired: {queue}",
         "queue {queue}: messages have expired unhandled, as {id} ({handler}); 'list --state expired' shows all",
     ),
-    events.MessagesFound: ("in no list: {queue}", "{messages} messages of queue {queue} were in no list: repaired"),
+    events.MessagesFound: ("in no list: {queue}", "messages of queue {queue} were in no list, repaired: {messages}"),
     events.ReservationsLost: ("settled late", "settled too late, another launch had them: {ids}"),
     events.MessageNotBegun: (
         "not begun: {handler}",
@@ -86,8 +86,8 @@ NOTES: dict[type, str] = {
     events.MessageCompleted: "{id} ({handler}) completed in {took}",
     events.AttemptFailed: "{id} ({handler}), attempt {attempt}, again in {delay}: {error}",
     events.MessageStopped: "{id} ({handler}), attempt {attempt}: {error}",
-    events.OrphansRecovered: "{messages} orphans of queue {queue} offered again",
-    events.OccurrencesSkipped: "{messages} missed occurrences of {recurrence} skipped",
+    events.OrphansRecovered: "orphans of queue {queue} offered again: {messages}",
+    events.OccurrencesSkipped: "missed occurrences of {recurrence} skipped: {messages}",
     events.RecurrenceRemoved: "recurrence {recurrence} is no longer defined: removed",
 }
 """Of the events that only -v shows."""

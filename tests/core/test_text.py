@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pollconsumer.core.errors import SHOWN_CHARACTERS, BadData, shown
-from pollconsumer.core.notation.text import INDENT, printable, printable_lines
+from pollconsumer.core.notation.text import INDENT, counted, printable, printable_lines
 
 UNSAFE = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
 anything = st.text(st.characters())
@@ -34,6 +34,13 @@ def is_harmless(text: str) -> bool:
 )
 def test_what_is_no_visible_character_is_escaped(text: str, expected: str) -> None:
     assert printable(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("number", "text"), [(0, "0 launches, 0 keys"), (1, "1 launch, 1 key"), (2, "2 launches, 2 keys")]
+)
+def test_one_is_not_several(number: int, text: str) -> None:
+    assert f"{counted(number, 'launch')}, {counted(number, 'key')}" == text
 
 
 @given(anything)

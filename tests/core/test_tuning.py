@@ -95,7 +95,7 @@ def test_without_enough_launches_and_durations_it_says_what_is_missing_and_propo
     )
     found = proposal(few)
     assert found.missing == [
-        "launches: 29 have ended, 30 are needed",
+        "launches: 29 ended, 30 are needed",
         "durations: those of 49 messages are remembered, 50 are needed",
     ]
     assert (found.changes, found.rules, found.today) == ([], few.rules, None)

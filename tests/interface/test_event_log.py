@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -32,6 +33,14 @@ def test_each_event_has_a_line(kind: type[Event], caplog: pytest.LogCaptureFixtu
     with caplog.at_level("INFO", logs.log.name):
         listener()(kind(**values(kind)))
     assert len(caplog.records) == 1
+
+
+@pytest.mark.parametrize("kind", [kind for kind in (*NOTES, *WARNINGS) if "messages" in kind.__annotations__])
+def test_a_line_of_one_message_is_not_of_several(kind: type[Event], caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO", logs.log.name):
+        listener()(kind(**values(kind) | {"messages": 1}))
+    [line] = caplog.messages
+    assert not re.search(r"\b1 \w+s\b", line)
 
 
 def test_an_event_without_a_text_has_a_line_of_its_fields(caplog: pytest.LogCaptureFixture) -> None:

@@ -73,7 +73,7 @@ def test_without_launches_it_says_what_is_missing_and_applies_nothing(place: Pat
     assert out == (
         "0 launches of no queue, durations of 0 messages\n"
         "too little is known:\n"
-        "  launches: 0 have ended, 30 are needed\n"
+        "  launches: 0 ended, 30 are needed\n"
         "  durations: those of 0 messages are remembered, 50 are needed\n"
     )
     assert place.read_text() == FILE

@@ -32,5 +32,11 @@ def printable_lines(text: str) -> list[str]:
     return [f"{INDENT}{printable(line)}".rstrip() for line in text.rstrip("\n").split("\n")]
 
 
+def counted(number: int, noun: str) -> str:
+    """``1 launch``, ``2 launches``."""
+    plural = "" if number == 1 else "es" if noun.endswith("ch") else "s"
+    return f"{number} {noun}{plural}"
+
+
 def _escaped(character: str) -> str:
     return character.encode("unicode_escape").decode("ascii")

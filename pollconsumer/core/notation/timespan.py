@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import re
 
+from pollconsumer.core.notation.text import counted
+
 DAY, YEAR = 86400.0, 365 * 86400.0
 UNITS = {"d": DAY, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 _PART = r"(\d+(?:\.\d+)?)(ms|[dhms])"
@@ -47,5 +49,5 @@ def format_duration(seconds: float) -> str:
 def running_time(seconds: float, waited: float | None) -> str:
     """Text in the article's words, with how long a launch waited for its lease, if that is a second or more."""
     running, waiting = round(seconds), round(waited or 0)
-    text = f"{running} second{'' if running == 1 else 's'} running time"
+    text = f"{counted(running, 'second')} running time"
     return f"{text}, {waiting} waiting for the lease" if waiting else text

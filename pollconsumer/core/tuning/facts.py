@@ -13,6 +13,7 @@ from pollconsumer.core.forecast.rules import Rules
 from pollconsumer.core.histogram import Histogram
 from pollconsumer.core.launcher.detection import UNKNOWN, Found, given_launcher, recorded_launcher
 from pollconsumer.core.launcher.past import past_launch
+from pollconsumer.core.notation.text import counted
 from pollconsumer.core.notation.timespan import format_duration
 
 FEWEST_LAUNCHES, FEWEST_MESSAGES = 30, 50
@@ -107,9 +108,9 @@ def lacking(facts: Facts) -> list[str]:
     """What is missing for a proposal; nothing if there is enough."""
     missing = []
     if (known := len(facts.launches)) < FEWEST_LAUNCHES:
-        missing.append(f"launches: {known} have ended, {FEWEST_LAUNCHES} are needed")
+        missing.append(f"launches: {known} ended, {FEWEST_LAUNCHES} are needed")
     if (known := facts.durations.count) < FEWEST_MESSAGES:
-        missing.append(f"durations: those of {known} messages are remembered, {FEWEST_MESSAGES} are needed")
+        missing.append(f"durations: those of {counted(known, 'message')} are remembered, {FEWEST_MESSAGES} are needed")
     period = facts.period()
     if not missing and (period is None or schedule_of(period) is None):
         apart = "at unknown times" if period is None else f"every {format_duration(period)}"

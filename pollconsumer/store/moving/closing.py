@@ -16,6 +16,7 @@ from typing import NamedTuple
 from pollconsumer.core.errors import BadData, NotFound, StoreRefused, StoreUnreachable
 from pollconsumer.core.message import check_queue
 from pollconsumer.core.notation.instants import iso
+from pollconsumer.core.notation.text import counted
 from pollconsumer.store.connecting.strict import MARKER
 from pollconsumer.store.connecting.wire import Wire
 from pollconsumer.store.id_text import id_text
@@ -146,7 +147,7 @@ class Closing:
         """Close a store for the import ``id``. StoreRefused if it is not empty."""
         places = [place for place in self.places() if place != STORE_ID]
         if places:
-            named = f"{len(places)} keys, as {self._name(places[0])}"
+            named = f"{counted(len(places), 'key')}, as {self._name(places[0])}"
             raise StoreRefused("store not empty", named, "import into an empty one, or into another --namespace")
         self.wire.call("close", self._pairs(_CONTROL_PLACES), [str(Note(now_ms(self.wire), IMPORT, id))])
 

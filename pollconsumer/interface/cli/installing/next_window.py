@@ -11,6 +11,7 @@ from pollconsumer.core.launcher.observing import Observed, read_observed
 from pollconsumer.core.launcher.past import past_launch
 from pollconsumer.core.launcher.punctuality import allowance, learned
 from pollconsumer.core.notation.instants import iso
+from pollconsumer.core.notation.text import counted
 from pollconsumer.core.notation.timespan import format_duration
 from pollconsumer.core.window import predict_stop
 from pollconsumer.interface.assembly.launches import launcher_of
@@ -21,9 +22,9 @@ if TYPE_CHECKING:
 
 LAUNCHES_SHOWN = 5
 OBSERVED = {
-    LauncherRule.PARALLEL: "seen to start another beside a launch that was alive at the tick, {} times",
-    LauncherRule.QUEUE: "seen to start the next launch when one that was alive at the tick had ended, {} times",
-    LauncherRule.DROP: "seen to start nothing at a tick at which a launch was alive, {} times",
+    LauncherRule.PARALLEL: "seen to start another beside a launch that was alive at the tick, {}",
+    LauncherRule.QUEUE: "seen to start the next launch when one that was alive at the tick had ended, {}",
+    LauncherRule.DROP: "seen to start nothing at a tick at which a launch was alive, {}",
 }
 
 
@@ -84,7 +85,7 @@ def described_window(window: dict[str, Any]) -> list[tuple[str, str]]:
 def _launcher(window: dict[str, Any]) -> str:
     found = window["platform"] or "none found, or no launch yet"
     if seen := window["observed"]:
-        found = OBSERVED[seen["rule"]].format(seen["times"])
+        found = OBSERVED[seen["rule"]].format(counted(seen["times"], "time"))
     text = f"{window['launcher']} ({found}), least margin {format_duration(window['margin_seconds'])}"
     if window["launch_offset_seconds"] is not None:
         text += f", starts {max(0.0, window['launch_offset_seconds']):.1f}s after its time"

@@ -12,6 +12,7 @@ from pollconsumer.core.durations import OVERRUN_TARGETS
 from pollconsumer.core.forecast.rules import Rules
 from pollconsumer.core.histogram import Histogram
 from pollconsumer.core.launcher.detection import Found
+from pollconsumer.core.notation.text import counted
 from pollconsumer.core.notation.timespan import format_duration
 from pollconsumer.core.tuning.facts import Facts, launcher_of, launches_of, lineage_to_tune
 from pollconsumer.core.tuning.proposal import Proposal, propose
@@ -140,8 +141,8 @@ def _column(rules: Rules, outcome: Outcome | None) -> dict[str, Any]:
 
 def _print(facts: Facts, proposal: Proposal, queues: list[str], applied: str | None) -> None:
     print_line(
-        f"{len(facts.launches)} launches of {', '.join(queues) or 'no queue'}, "
-        f"durations of {facts.durations.count} messages"
+        f"{counted(len(facts.launches), 'launch')} of {', '.join(queues) or 'no queue'}, "
+        f"durations of {counted(facts.durations.count, 'message')}"
     )
     if proposal.missing:
         print_line("too little is known:")
@@ -165,6 +166,6 @@ def _print(facts: Facts, proposal: Proposal, queues: list[str], applied: str | N
         print_line(f"{NAMES[change.setting]}: {values}; {change.reason}")
     if not proposal.changes:
         print_line("nothing to change: no setting makes messages wait noticeably less")
-    print_line(f"simulated: {proposal.simulated} launches")
+    print_line(f"simulated: {counted(proposal.simulated, 'launch')}")
     if applied is not None:
         print_line(f"written to {applied}")
