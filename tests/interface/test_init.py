@@ -271,9 +271,9 @@ def test_a_crontab_line_runs_paths_with_spaces_quotes_and_percent_signs(
     odd: Installation, place: Path, reads: Callable[[str], str]
 ) -> None:
     text = without_comments(text_of(files_of("cron", odd), "crontab"))
-    [line] = [line for line in text.splitlines() if line.startswith("* * * * * ")]
-    words = argv_of(reads(line.removeprefix("* * * * * ")), place)
-    assert words == [*odd.run()]
+    launch, alarm = [line.split(maxsplit=5)[5] for line in text.splitlines() if re.match(r"[*\d]", line)]
+    assert argv_of(reads(launch), place) == [*odd.run()]
+    assert argv_of(reads(alarm), place) == [*odd.doctor()]
     assert text_of(files_of("cron", odd), "crontab").endswith("\n")
 
 
@@ -289,8 +289,10 @@ def test_a_containers_launch_runs_with_its_odd_paths(odd: Installation, place: P
     words = argv_of(text_of(files_of("docker", odd), "launch.sh"), place, PATH=f"{place}:{os.environ['PATH']}")
     assert words[1:3] == ["run", "--rm"]
     assert words[words.index("--env-file") + 1] == str(odd.environment_file)
-    crontab = text_of(files_of("docker", odd), "crontab").splitlines()[-1]
-    assert shlex.split(cron_reads(crontab))[-1] == str(odd.settings.directory / "launch.sh")
+    launch, alarm = text_of(files_of("docker", odd), "crontab").splitlines()[-2:]
+    words = ["exec", "/bin/sh", str(odd.settings.directory / "launch.sh")]
+    assert shlex.split(cron_reads(launch))[5:] == words
+    assert shlex.split(cron_reads(alarm))[5:] == [*words, "doctor", "--quiet"]
 
 
 @pytest.mark.parametrize("namespace", ["Shop.EU_1", "-", "a" * 64, "9lives", "..x.."])
@@ -309,7 +311,7 @@ def test_a_control_character_in_a_path_is_refused() -> None:
 
 
 COMMANDS = {
-    "cron": {"run", "move"},
+    "cron": {"run", "move", "doctor"},
     "systemd": {"run", "store"},
     "kubernetes": {"run"},
     "keda": {"run"},
@@ -327,7 +329,7 @@ def commands(platform: str) -> Iterator[list[str]]:
         found = [json.loads(words) for words in LISTS.findall(file.text)]
         found += [shlex.split(line) for line in LINES.findall(file.text) if "docker" not in line]
         for words in found:
-            yield words[next(at for at, word in enumerate(words) if word in ("run", "move", "store")) :]
+            yield words[next(at for at, word in enumerate(words) if word in ("run", "move", "store", "doctor")) :]
 
 
 @pytest.mark.parametrize("platform", PLATFORMS)
@@ -336,7 +338,7 @@ def test_every_command_in_the_files_is_one_that_the_command_line_takes(platform:
     assert {words[0] for words in found} == COMMANDS[platform]
     for name, *arguments in found:
         with click.Context(group) as root:
-            root.params = {"config": None, "store": None, "namespace": None}
+            root.params = {"config": None, "store": None, "namespace": None, "verbosity": 0, "quiet": False}
             command = group.get_command(root, name)
             assert command is not None
             if name != "store":
@@ -375,6 +377,15 @@ def test_each_line_of_a_crontab_tells_its_launches_the_schedule_unless_their_set
     assert line(every_minute, unset).endswith("--schedule '* * * * *'")
     assert "--schedule" not in line(every_minute, known)
     assert line("*/5 * * * *", known).endswith("--schedule '*/5 * * * *'")
+
+
+@pytest.mark.parametrize("platform", ["cron", "docker"])
+def test_a_crontab_has_an_hourly_alarm_that_says_nothing_while_all_is_well(platform: str) -> None:
+    settings = Settings(directory=Path("/c"), config=Path("/c/config.toml"))
+    lines = without_comments(text_of(files_of(platform, installed(settings)), "crontab")).splitlines()
+    launch, alarm = (line for line in lines if re.match(r"[*\d]", line))
+    assert launch.startswith("* * * * * exec ")
+    assert re.match(r"\d+ \* \* \* \* exec .* doctor --quiet\b", alarm)
 
 
 def test_an_embedded_store_is_a_unit_of_its_own_which_no_launch_ends() -> None:

@@ -90,6 +90,11 @@ class Installation:
         told = () if self.schedule == self.settings.mover.schedule else ("--schedule", self.schedule)
         return (*self.program, "move", *(("--config", str(config)) if config else ()), *told)
 
+    def doctor(self) -> tuple[str, ...]:
+        """The alarm, for an hourly line."""
+        config = self.settings.config
+        return (*self.program, "doctor", "--quiet", *(("--config", str(config)) if config else ()))
+
     def run_at(self, program: str, directory: str, *options: str, schedule: str | None = None) -> tuple[str, ...]:
         """The command of a launch where the configuration's directory is copied to ``directory``."""
         config = self.settings.config

@@ -17,6 +17,7 @@ from pollconsumer.core.notation.redaction import redacted
 from pollconsumer.interface.assembly.handlers import load_handlers
 from pollconsumer.interface.assembly.launches import served_queues
 from pollconsumer.interface.cli.group import current_settings
+from pollconsumer.interface.cli.installing.own_crontab import install, uninstall
 from pollconsumer.interface.cli.output import is_terminal, print_line, print_lines, print_notice
 from pollconsumer.interface.cli.types import CRON, NAMED_PATH, Once, Word
 from pollconsumer.interface.logs import log
@@ -46,22 +47,46 @@ LOOPBACK = ("localhost", "127.0.0.1", "::1")
     metavar="DIR",
     help="Write the files there instead of printing them.",
 )
-@click.option("--force", is_flag=True, help="With --write: replace files that differ.")
+@click.option("--force", is_flag=True, help="With --write or --install: replace files that differ.")
+@click.option(
+    "--install", "installs", is_flag=True, help="Of cron: add the lines to your crontab, or renew them there."
+)
+@click.option("--uninstall", "uninstalls", is_flag=True, help="Of cron: take the lines out of your crontab.")
 @click.option(
     "--schedule", cls=Once, type=CRON, help="When the platform launches, else consumer.schedule or each minute."
 )
 @click.option("--image", cls=Once, metavar="NAME", help="The image of kubernetes, keda and docker.")
-def init(platform: str, directory: Path | None, force: bool, schedule: str | None, image: str | None) -> None:
+def init(
+    platform: str,
+    directory: Path | None,
+    force: bool,
+    installs: bool,
+    uninstalls: bool,
+    schedule: str | None,
+    image: str | None,
+) -> None:
     """Print the files that a platform needs to launch this configuration, or write them.
 
     PLATFORM is cron, systemd, kubernetes, keda, azure (App Service on Linux), docker or github.
     """
-    if force and directory is None:
+    for option in [name for name, given in (("--install", installs), ("--uninstall", uninstalls)) if given]:
+        if platform != "cron":
+            raise UsageError(option, platform, "only cron has a crontab of yours")
+    if uninstalls:
+        if installs or force or directory or schedule:
+            raise UsageError("--uninstall", fix="it goes with no other option")
+        uninstall(_user()[0])
+        return
+    if force and directory is None and not installs:
         raise UsageError("--force", fix="it is about files that exist: give --write DIR, too")
     if image is not None and platform not in WITH_IMAGE:
         raise UsageError("--image", image, f"only {', '.join(WITH_IMAGE)} have an image")
-    files = files_of(platform, _installation(platform, schedule, image, directory))
-    if directory is None:
+    installation = _installation(platform, schedule, image, directory)
+    files = files_of(platform, installation)
+    if installs:
+        _write([file for file in files if not file.printed], installation.place, force=force)
+        install(installation)
+    elif directory is None:
         _print(files)
     else:
         _write(files, directory, force=force)
