@@ -48,7 +48,12 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "store export": ("pollconsumer store export store.ndjson", "pollconsumer store export -"),
     "store import": ("pollconsumer --store redis://db.example store import store.ndjson",),
     "store reopen": ("pollconsumer store reopen --yes",),
-    "init": ("pollconsumer init cron", "pollconsumer init cron --install", "pollconsumer init systemd --write deploy"),
+    "init": (
+        "pollconsumer init project mail",
+        "pollconsumer init cron",
+        "pollconsumer init cron --install",
+        "pollconsumer init systemd --write deploy",
+    ),
     "completion": ("pollconsumer completion bash >> ~/.bashrc",),
 }
 """By command, without ``pollconsumer``."""

@@ -125,10 +125,7 @@ def with_flags(settings: Settings, section: Literal["consumer", "mover"], flags:
 def _find(config: Path | None, variables: Mapping[str, str]) -> tuple[Path | None, bytes]:
     """The configuration file, absolute, and its bytes; None and empty if there is none."""
     named = config or variables.get(CONFIG_VARIABLE) or None
-    try:
-        path = Path(named or "config.toml").absolute()
-    except OSError as error:
-        raise ConfigurationError("current directory", error.strerror, "start in one that exists") from None
+    path = absolute(Path(named or "config.toml"))
     try:
         content = _content(path)
         if variables.get(TRUST_VARIABLE, "").lower() != TRUSTED:
@@ -146,6 +143,14 @@ def _find(config: Path | None, variables: Mapping[str, str]) -> tuple[Path | Non
         raise PermissionDenied("configuration file", path, "permission denied: let this user read it") from None
     except OSError as error:
         raise ConfigurationError("configuration file", path, str(error.strerror)) from None
+
+
+def absolute(path: Path) -> Path:
+    """ConfigurationError if the current directory is gone."""
+    try:
+        return path.absolute()
+    except OSError as error:
+        raise ConfigurationError("current directory", error.strerror, "start in one that exists") from None
 
 
 def _content(path: Path) -> bytes:

@@ -7,17 +7,18 @@ import pwd
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from tempfile import mkstemp
 from urllib.parse import urlsplit
 
 import click
 
-from pollconsumer.core.errors import CannotCreate, UsageError
+from pollconsumer.core.errors import UsageError
 from pollconsumer.core.notation.redaction import redacted
 from pollconsumer.interface.assembly.handlers import load_handlers
 from pollconsumer.interface.assembly.launches import served_queues
 from pollconsumer.interface.cli.group import current_settings
+from pollconsumer.interface.cli.installing.file_writer import write_files
 from pollconsumer.interface.cli.installing.own_crontab import install, uninstall
+from pollconsumer.interface.cli.installing.project import begin
 from pollconsumer.interface.cli.output import is_terminal, print_line, print_lines, print_notice
 from pollconsumer.interface.cli.types import CRON, NAMED_PATH, Once, Word
 from pollconsumer.interface.logs import log
@@ -28,6 +29,7 @@ from pollconsumer.interface.settings.load import environment_in_force, read_sett
 from pollconsumer.interface.settings.model import PREFIX, Settings
 from pollconsumer.store.connecting.several_hosts import several_hosts
 
+PROJECT = "project"
 LOCAL = ("cron", "systemd")
 WITH_IMAGE = ("kubernetes", "keda", "docker")
 WITHOUT_EMBEDDED = {
@@ -38,7 +40,8 @@ LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 @click.command()
-@click.argument("platform", type=Word(PLATFORMS))
+@click.argument("platform", type=Word((*PLATFORMS, PROJECT)))
+@click.argument("place", required=False, type=NAMED_PATH, metavar="[DIR]")
 @click.option(
     "--write",
     "directory",
@@ -58,6 +61,7 @@ LOOPBACK = ("localhost", "127.0.0.1", "::1")
 @click.option("--image", cls=Once, metavar="NAME", help="The image of kubernetes, keda and docker.")
 def init(
     platform: str,
+    place: Path | None,
     directory: Path | None,
     force: bool,
     installs: bool,
@@ -67,8 +71,16 @@ def init(
 ) -> None:
     """Print the files that a platform needs to launch this configuration, or write them.
 
-    PLATFORM is cron, systemd, kubernetes, keda, azure (App Service on Linux), docker or github.
+    PLATFORM is cron, systemd, kubernetes, keda, azure (App Service on Linux), docker or github. 'project' writes a
+    first config.toml, handlers.py and a test into DIR, else into the current directory, and replaces no file.
     """
+    if platform == PROJECT:
+        if directory or force or installs or uninstalls or schedule or image:
+            raise UsageError("init project", fix="it takes DIR, and no option")
+        begin(place or Path())
+        return
+    if place is not None:
+        raise UsageError("unexpected argument", place, "only 'init project' takes DIR; --write DIR writes files")
     for option in [name for name, given in (("--install", installs), ("--uninstall", uninstalls)) if given]:
         if platform != "cron":
             raise UsageError(option, platform, "only cron has a crontab of yours")
@@ -84,12 +96,12 @@ def init(
     installation = _installation(platform, schedule, image, directory)
     files = files_of(platform, installation)
     if installs:
-        _write([file for file in files if not file.printed], installation.place, force=force)
+        write_files([file for file in files if not file.printed], installation.place, force=force)
         install(installation)
     elif directory is None:
         _print(files)
     else:
-        _write(files, directory, force=force)
+        write_files(files, directory, force=force)
 
 
 def _installation(platform: str, schedule: str | None, image: str | None, directory: Path | None) -> Installation:
@@ -168,41 +180,3 @@ def _print(files: list[File]) -> None:
     for file in files:
         if file not in printed:
             print_notice(f"{file.name} is not printed, as it may hold a password: --write DIR writes it")
-
-
-def _write(files: list[File], directory: Path, *, force: bool) -> None:
-    """CannotCreate for a directory that cannot be written, and, before anything is, for a file that differs."""
-    try:
-        there = {file.name: _content(directory / file.name) for file in files}
-        changed = [file for file in files if there[file.name] != file.text.encode()]
-        for file in changed:
-            if there[file.name] is not None and not force:
-                raise CannotCreate("file differs", directory / file.name, "--force replaces it, or name another DIR")
-        for file in changed:
-            _replace(directory / file.name, file)
-    except OSError as error:
-        raise CannotCreate(str(error.filename or directory), error.strerror, "name a directory of yours") from None
-    for file in files:
-        print_line(f"{'written' if file in changed else 'unchanged'}: {directory / file.name}")
-
-
-def _content(path: Path) -> bytes | None:
-    try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        return None
-
-
-def _replace(path: Path, file: File) -> None:
-    """At once: what reads the file finds the old one or the new one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, name = mkstemp(dir=path.parent, prefix=f"{path.name}.")
-    os.close(descriptor)
-    new = Path(name)
-    try:
-        new.write_bytes(file.text.encode())
-        new.chmod(file.mode)
-        new.replace(path)
-    except OSError:
-        new.unlink(missing_ok=True)
-        raise

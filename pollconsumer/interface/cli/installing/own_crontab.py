@@ -13,6 +13,7 @@ from pollconsumer.interface.platform_files.cron import entries
 from pollconsumer.interface.platform_files.installation import Installation
 from pollconsumer.interface.platform_files.text import crontab
 from pollconsumer.interface.platform_files.users_crontab import UsersCrontab, block_of, with_block
+from pollconsumer.interface.settings.load import absolute
 from pollconsumer.interface.settings.model import CONFIG_VARIABLE
 
 
@@ -38,7 +39,7 @@ def install(installation: Installation) -> None:
 def uninstall(user: str) -> None:
     """The configuration need not be valid, nor be there any more."""
     named = click.get_current_context().find_root().params["config"] or os.environ.get(CONFIG_VARIABLE)
-    config = Path(named or "config.toml").absolute()
+    config = absolute(Path(named or "config.toml"))
     table = UsersCrontab()
     content = table.read()
     changed, former = with_block(content, config, b"")
