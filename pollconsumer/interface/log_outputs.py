@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
+import stat
 import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -43,6 +45,12 @@ def apply(settings: LogsSettings, directory: Path) -> None:
     logs.direct(None, copy)
 
 
+def check(settings: LogsSettings, directory: Path) -> None:
+    """Refuse what a launch would refuse: CannotCreate, PermissionDenied. Nothing is created."""
+    if settings.target != "stderr":
+        _opened(settings.target, directory, creates=False).close()
+
+
 def json_line(level: str, text: str, fields: Mapping[str, Any]) -> str:
     return json.dumps({"time": _now(), "level": level, "message": text, **fields}, default=str)
 
@@ -75,7 +83,7 @@ def _is_journal() -> bool:
     return os.environ.get("JOURNAL_STREAM") == f"{found.st_dev}:{found.st_ino}"
 
 
-def _opened(target: str, directory: Path) -> logging.Handler:
+def _opened(target: str, directory: Path, *, creates: bool = True) -> logging.Handler:
     """Writes to syslog, or appends to a file, which may be rotated meanwhile."""
     from logging.handlers import SysLogHandler, WatchedFileHandler
 
@@ -85,8 +93,12 @@ def _opened(target: str, directory: Path) -> logging.Handler:
         if target == "syslog":
             handler = SysLogHandler(SYSLOG)
         else:
-            os.close(open_plain(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, LOG_MODE))
-            handler = WatchedFileHandler(path, encoding="utf-8")
+            if creates or path.exists():
+                created = os.O_CREAT if creates else 0
+                os.close(open_plain(path, os.O_WRONLY | os.O_APPEND | created, LOG_MODE))
+            else:
+                _refuse_unwritable(Path(os.path.realpath(path)).parent)
+            handler = WatchedFileHandler(path, encoding="utf-8", delay=not creates)
     except PermissionError:
         raise PermissionDenied("logs.target", path, "permission denied: let this user write it") from None
     except OSError as error:
@@ -102,6 +114,13 @@ def _opened(target: str, directory: Path) -> logging.Handler:
 
     handler.handleError = tell  # type: ignore[method-assign, assignment]  # a full disk ends no launch
     return handler
+
+
+def _refuse_unwritable(directory: Path) -> None:
+    if not stat.S_ISDIR(directory.stat().st_mode):
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+    if not os.access(directory, os.W_OK | os.X_OK):
+        raise PermissionError
 
 
 def _reason(error: BaseException | None) -> str:

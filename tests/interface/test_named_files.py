@@ -47,6 +47,7 @@ NAMED = {
     "POLLCONSUMER_CONFIG": Named(("status",), "POLLCONSUMER_CONFIG", refuses=ALL),
     "a launch's --config": Named(("run", "--until-empty", "--config", "{}"), refuses=ALL),
     "logs.target": Named(("run", "--until-empty"), "POLLCONSUMER_LOGS__TARGET"),
+    "logs.target of check": Named(("check",), "POLLCONSUMER_LOGS__TARGET"),
     "ssl_ca_certs": Named(
         ("--store", "rediss://127.0.0.1:1?ssl_ca_certs={}", "status"), refuses=ALL, code=frozenset({69, 78})
     ),
@@ -77,6 +78,20 @@ def test_an_empty_path_is_refused(site: Site, option: str) -> None:
     done = site.command(*command, option, "")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith(f"pollconsumer: error: {option}: ")
+
+
+@pytest.mark.parametrize("target", ["new.log", "link", "old.log", "missing/new.log", "closed/new.log"])
+def test_check_refuses_the_log_that_a_launch_refuses_and_creates_none(site: Site, target: str) -> None:
+    (site.directory / "old.log").write_text("old\n")
+    (site.directory / "link").symlink_to("led-to.log")
+    (site.directory / "closed").write_text("")
+    before = {*site.directory.iterdir()}
+    checked = site.command("check", POLLCONSUMER_LOGS__TARGET=target)
+    assert {path.name for path in {*site.directory.iterdir()} - before} <= {"data", "state", "cache", "__pycache__"}
+    assert (site.directory / "old.log").read_text() == "old\n"
+    launched = site.command("run", "--until-empty", POLLCONSUMER_LOGS__TARGET=target)
+    assert (checked.returncode, checked.stderr) == (launched.returncode, launched.stderr)
+    assert checked.returncode == (73 if "/" in target else 0)
 
 
 @pytest.mark.parametrize("mask", [0o077, 0o000])

@@ -17,6 +17,7 @@ from pollconsumer.core.choices import LauncherRule
 from pollconsumer.core.errors import BadData, ConfigurationError, PermissionDenied, shown, suggestion
 from pollconsumer.core.notation.redaction import redacted, site_of
 from pollconsumer.core.notation.timespan import format_duration
+from pollconsumer.interface import log_outputs
 from pollconsumer.interface.api.known import check_arguments
 from pollconsumer.interface.api.registry import registry
 from pollconsumer.interface.assembly.handlers import load_handlers
@@ -66,6 +67,7 @@ class OnlyRead(OwnFiles):
 def check(as_json: bool) -> None:
     """Validate configuration and handlers, reach the store, show the next launches and the window."""
     settings = current_settings()
+    log_outputs.check(settings.logs, settings.directory)
     names = ", ".join([*filter(None, [django_site()]), *settings.handlers])
     watchdog = Watchdog(IMPORT_WITHIN, lambda: f"handlers: {shown(names)}: import exceeded {IMPORT_WITHIN:g}s")
     try:
