@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 LINE = "pollconsumer: error: "
+GROUPS = ("store", "queue", "dead", "lease", "recurrences")
 
 
 @pytest.fixture(autouse=True)
@@ -84,11 +85,11 @@ def process(*arguments: str, **keywords: Any) -> subprocess.CompletedProcess[str
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "missing argument: COMMAND; see 'pollconsumer --help'"),
+        (["-v"], "missing argument: COMMAND; see 'pollconsumer --help'"),
         (["exampel"], "unknown command: exampel; did you mean example?"),
         (["zzz"], "unknown command: zzz; see 'pollconsumer --help'"),
         (["store", "strat"], "unknown command: strat; did you mean start?"),
-        (["store"], "missing argument: COMMAND; see 'pollconsumer store --help'"),
+        (["store", "-v"], "missing argument: COMMAND; see 'pollconsumer store --help'"),
         (["example", "--concurency", "4"], "unknown option: --concurency; did you mean --concurrency?"),
         (["example", "--zzz"], "unknown option: --zzz; see 'pollconsumer example --help'"),
         (["--stroe", "x", "example"], "unknown option: --stroe; did you mean --store?"),
@@ -138,6 +139,15 @@ def test_a_usage_that_cannot_be_meant_is_one_line_and_code_2(
     assert err.count("\n") == 1
     assert message in err
     assert "; " in err
+
+
+@pytest.mark.parametrize("arguments", [[], *([name] for name in GROUPS)], ids=str)
+def test_who_names_no_command_gets_the_help_and_code_2(
+    arguments: list[str], run: Callable[..., tuple[int, str, str]]
+) -> None:
+    code, out, err = run(*arguments)
+    assert (code, out) == (2, "")
+    assert err == run(*arguments, "--help")[1]
 
 
 @pytest.mark.usefixtures("doing")

@@ -15,6 +15,7 @@ from pollconsumer.core.notation.redaction import redacted
 from pollconsumer.interface.cli.examples import below_options
 from pollconsumer.interface.cli.flags import COMMON
 from pollconsumer.interface.cli.launching import set_verbosity, settings_of
+from pollconsumer.interface.cli.output import print_help
 from pollconsumer.interface.cli.types import Once, declared, type_of
 from pollconsumer.interface.settings.model import VERSION, Settings
 
@@ -43,7 +44,7 @@ COMMANDS = {
     "dashboard": ("watching.dashboard:dashboard", "Web pages about the installation, served or as files."),
     "tune": ("watching.tune:tune", "Propose settings, from recorded launches simulated again."),
     "store": ("installing.store:store", "The embedded server; moving a store: export, import."),
-    "init": ("installing.init:init", "Files by which a platform launches this configuration."),
+    "init": ("installing.init:init", "Files by which a platform launches this configuration; a first project."),
     "completion": ("completion:completion", "Completion for bash, zsh or fish."),
 }
 """Command → module in this package, attribute, and help in the list of commands."""
@@ -114,7 +115,6 @@ def _take_common_option(context: click.Context, option: click.Parameter, value: 
 
 @click.group(
     cls=Commands,
-    no_args_is_help=False,
     epilog=below_options(""),
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -155,6 +155,9 @@ def invoke(arguments: Sequence[str]) -> int:
                 raise unreachable(unread)
     except click.exceptions.Exit as end:
         return end.exit_code
+    except click.exceptions.NoArgsIsHelpError as error:
+        print_help(error.message)
+        return UsageError.exit_code
     except click.ClickException as error:
         text = _line(error)
         raise UsageError(redacted(text) if "://" in text else text) from None

@@ -66,6 +66,11 @@ def print_notice(text: str) -> None:
     click.echo(f"pollconsumer: {printable(text)}", err=True)
 
 
+def print_help(text: str) -> None:
+    """On standard error, for somebody who has named no command."""
+    click.echo(text, err=True)
+
+
 def ask(question: str) -> None:
     """Of a person at a terminal, who ends the command unless the answer is yes; nobody else is asked."""
     if is_terminal(sys.stdin) and is_terminal(sys.stderr):

@@ -14,7 +14,7 @@ from pollconsumer.store.connecting.patience import Budget
 from pollconsumer.store.server import TIME
 
 
-@click.group(no_args_is_help=False)
+@click.group()
 def store() -> None:
     """The embedded server, which launches start automatically; and moving a store, embedded or not."""
 

@@ -33,7 +33,7 @@ def chosen(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
-@click.group(no_args_is_help=False)
+@click.group()
 def dead() -> None:
     """Dead letters: messages set aside after their last attempt, or malformed."""
 

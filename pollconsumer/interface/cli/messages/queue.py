@@ -14,7 +14,7 @@ from pollconsumer.store.reading.inspector import Inspector
 from pollconsumer.store.reading.selecting import Selecting, Selection, dead_letters, unreserved
 
 
-@click.group(no_args_is_help=False)
+@click.group()
 def queue() -> None:
     """List queues; pause one, resume it, empty it."""
 

@@ -43,7 +43,7 @@ def _day(text: str) -> date | int:
         return instant
 
 
-@click.group(no_args_is_help=False)
+@click.group()
 def recurrences() -> None:
     """Recurring messages: those of configurations, and those that are put at run time."""
 

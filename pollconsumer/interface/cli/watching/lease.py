@@ -18,7 +18,7 @@ from pollconsumer.store.reading.inspector import Inspector
 NAMES = ("role", "slot", "queues", "holder", "host", "pid", "fence")
 
 
-@click.group(no_args_is_help=False)
+@click.group()
 def lease() -> None:
     """Show or break leases."""
 
