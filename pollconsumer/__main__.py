@@ -15,10 +15,12 @@ def _leave(number: int, _frame: object) -> NoReturn:
 if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:  # else it is ignored, as in a background process
     _signal.signal(_signal.SIGINT, _leave)
 
-import faulthandler  # noqa: E402  Ctrl-C prints no traceback from here on
-import gc  # noqa: E402  as above
+import gc  # noqa: E402  Ctrl-C prints no traceback from here on
 import signal  # noqa: E402  as above
 from contextlib import suppress  # noqa: E402  as above
+
+from pollconsumer.runtime.launch import standard_error  # noqa: E402  as above
+from pollconsumer.runtime.launch.start_limit import limit_start  # noqa: E402  as above
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,11 +30,11 @@ if TYPE_CHECKING:
 NEEDED = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGALRM, signal.SIGCHLD}
 """Signals that stop a launch, time out its handlers, and report its children. The parent may have blocked them, and the
 mask is inherited."""
-START_WITHIN = 30.0
-"""Seconds until a launch has read its configuration, and is bounded by its window."""
-WITHOUT_INTERPRETER_AFTER = 0.5
-"""Seconds later faulthandler's thread ends it, with 1, where Python cannot."""
 NO_MEMORY = b"pollconsumer: error: out of memory; raise the limit (ulimit -v), or have handlers need less\n"
+BEYOND_REPORTING = (
+    b"pollconsumer: error: a failure could not be reported; "
+    b"see whether memory, open files or processes are limited (ulimit -a)\n"
+)
 OTHERS_MAY_WRITE = 0o002
 """Everybody may write none of our files, whatever the umask: the next launch would refuse modules compiled so."""
 FEWEST_DESCRIPTORS = 16
@@ -41,9 +43,25 @@ FEWEST_DESCRIPTORS = 16
 
 def main() -> NoReturn:
     """Run the command that ``sys.argv`` names and end with its code."""
-    _limit_start()
+    with suppress(OSError):
+        _open_standard_descriptors()
+    limit_start()
     os.umask(os.umask(OTHERS_MAY_WRITE) | OTHERS_MAY_WRITE)
     _refuse_few_descriptors()
+    code = 1
+    try:
+        code = _ran()
+        from pollconsumer.runtime.launch.leaving import leave
+
+        leave(code)
+    except BaseException:
+        _say(BEYOND_REPORTING)
+    finally:  # Python's own exit would wait for threads of handlers
+        os._exit(code)
+
+
+def _ran() -> int:
+    """The command's code."""
     try:
         from pollconsumer.interface.command_line import LAUNCHES, command_in
 
@@ -53,53 +71,23 @@ def main() -> NoReturn:
                 signal.signal(number, _leave)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, NEEDED)
             gc.disable()  # until the heartbeat is forked: modules stay, so that there is nothing to collect
-        else:
-            _take_back_limit()
-            if signal.getsignal(signal.SIGINT) is _leave:
-                signal.signal(signal.SIGINT, signal.default_int_handler)
-        _open_standard_descriptors()
+        elif signal.getsignal(signal.SIGINT) is _leave:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         from pollconsumer.interface.cli import main as run_command
 
-        code = run_command(sys.argv[1:])
+        return run_command(sys.argv[1:])
     except KeyboardInterrupt:
-        code = 130
+        return 130
     except MemoryError:  # too little to say more
-        os.write(2, NO_MEMORY)
-        code = 78
+        _say(NO_MEMORY)
+        return 78
     except Exception as error:
         if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
             _end_without_descriptors()
         from pollconsumer.interface.logs import write_traceback
 
         write_traceback(error)
-        code = 1
-    from pollconsumer.runtime.launch.leaving import leave
-
-    leave(code)
-
-
-def _limit_start() -> None:
-    """Bound a launch from its first line on: a mount may not answer, a log may not be read. Nobody is there
-    to interrupt it, and the next one would follow it."""
-    with suppress(AttributeError, OSError, RuntimeError, ValueError):  # no standard error, or no other thread
-        faulthandler.dump_traceback_later(START_WITHIN + WITHOUT_INTERPRETER_AFTER, exit=True)
-    signal.signal(signal.SIGALRM, _end_start)
-    signal.setitimer(signal.ITIMER_REAL, START_WITHIN)
-
-
-def _end_start(_number: int, _frame: object) -> NoReturn:
-    text = f"pollconsumer: error: launch not begun: {START_WITHIN:g}s after its start; its stacks follow\n"
-    try:
-        os.write(2, text.encode())
-        faulthandler.dump_traceback()
-    finally:
-        os._exit(124)
-
-
-def _take_back_limit() -> None:
-    faulthandler.cancel_dump_traceback_later()
-    signal.setitimer(signal.ITIMER_REAL, 0)
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        return 1
 
 
 def _refuse_few_descriptors() -> None:
@@ -107,17 +95,20 @@ def _refuse_few_descriptors() -> None:
     limit = os.sysconf("SC_OPEN_MAX")
     if 0 <= limit < FEWEST_DESCRIPTORS:
         fix = f"at least {FEWEST_DESCRIPTORS} are needed, raise the limit (ulimit -n)"
-        sys.stderr.write(f"pollconsumer: error: most open files: {limit}; {fix}\n")
-        sys.stderr.flush()
+        _say(f"pollconsumer: error: most open files: {limit}; {fix}\n".encode())
         os._exit(78)
 
 
 def _end_without_descriptors() -> NoReturn:
     """What says more of it could not be imported."""
     fix = "have handlers and their modules close what they open, or raise the limit (ulimit -n)"
-    sys.stderr.write(f"pollconsumer: error: too many open files: {os.sysconf('SC_OPEN_MAX')}; {fix}\n")
-    sys.stderr.flush()
+    _say(f"pollconsumer: error: too many open files: {os.sysconf('SC_OPEN_MAX')}; {fix}\n".encode())
     os._exit(73)
+
+
+def _say(line: bytes) -> None:
+    with suppress(OSError):
+        standard_error.write(line)
 
 
 def _open_standard_descriptors() -> None:

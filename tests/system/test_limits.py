@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
@@ -21,7 +22,10 @@ if TYPE_CHECKING:
 BEGINNING = """
 import time
 import pollconsumer.__main__ as command
-command.START_WITHIN = SECONDS
+from pollconsumer.interface.cli import group
+from pollconsumer.runtime.launch import start_limit
+start_limit.START_WITHIN = SECONDS
+group.END_WITHIN = WINDOW
 def sleep(*_):
     time.sleep(600)
 def keep(*_):
@@ -34,28 +38,40 @@ WINDOW = ["--min-margin", "500ms", "--estimated-duration", "1ms", "--grace", "1s
 
 
 class Phase(NamedTuple):
-    """Code before a launch begins, or of its module; its limits, in seconds; its code, if Python can end it."""
+    """Code before a command begins, or of its module; its limits, in seconds; its code, if Python can end it."""
 
     before: str = ""
     module: str = ""
     start: float = 60.0
     window: float = 60.0
     code: int = 124
+    command: tuple[str, ...] = ()
+    """A launch, if empty."""
 
 
+READING = "from pollconsumer.interface.settings import load; load._content = HANG"
 PHASES = {
-    "reading the configuration": Phase(
-        "from pollconsumer.interface.settings import load; load._content = HANG", start=3.0
-    ),
+    "reading the configuration": Phase(READING, start=3.0),
     "opening the log": Phase("from pollconsumer.interface import log_outputs; log_outputs._opened = HANG", start=3.0),
     "importing the user's modules": Phase(module="import time\ntime.sleep(600)\n", window=3.0),
     "standing down": Phase(
         "from pollconsumer.runtime.launch.heartbeat import ForkedHeartbeat as H; H.stop = HANG", code=1
     ),
     "functions of atexit": Phase(module="import atexit, time\natexit.register(time.sleep, 600)\n", code=0),
-}
-"""Where a launch hangs. What keeps the interpreter's lock is ended by faulthandler's thread, with 1. On a busy machine
-its limit may be over before it hangs."""
+    "list reads": Phase(READING, start=3.0, command=("list",)),
+    "doctor reads": Phase(READING, start=3.0, command=("doctor", "--quiet")),
+    "doctor examines": Phase(
+        "from pollconsumer.store.reading.examining import Examiner as E; E.facts = HANG",
+        window=3.0, command=("doctor", "--quiet"),
+    ),
+    "check finds its state": Phase(
+        "from pollconsumer.interface.cli.installing.check import OnlyRead as O; O.place = HANG",
+        window=3.0, command=("check",),
+    ),
+    "enqueue imports": Phase(module="open('pipe')\n", window=3.0, command=("enqueue", "say")),
+}  # fmt: skip
+"""Where a launch, or a short command, hangs. What keeps the interpreter's lock is ended by faulthandler's thread, with
+1. On a busy machine its limit may be over before it hangs."""
 
 
 @pytest.fixture
@@ -66,11 +82,13 @@ def site() -> Iterator[Site]:
 
 
 def launched(site: Site, name: str, phase: Phase, hang: str) -> subprocess.Popen[str]:
-    script = BEGINNING.replace("SECONDS", str(phase.start)) + phase.before.replace("HANG", hang)
-    options = ["--until-empty", "--queue", name.split()[0], "--timeout", f"{phase.window:g}s", *WINDOW]
-    script += f"\nimport sys; sys.argv[1:] = {['run', *options]!r}\n"
+    script = BEGINNING.replace("SECONDS", str(phase.start)).replace("WINDOW", str(phase.window))
+    script += phase.before.replace("HANG", hang)
+    launch = ["run", "--until-empty", "--queue", name.split()[0], "--timeout", f"{phase.window:g}s", *WINDOW]
+    script += f"\nimport sys; sys.argv[1:] = {[*phase.command] or launch!r}\n"
     place = site.directory / name.replace(" ", "-") / hang
     place.mkdir(parents=True)
+    os.mkfifo(place / "pipe")
     (place / "config.toml").write_text('handlers = ["handlers"]\n[logs]\ntarget = "launch.log"\n')
     (place / "handlers.py").write_text(f"from pollconsumer import PollConsumer\napp = PollConsumer()\n{phase.module}")
     (place / PATCHED).write_text(f"{script}command.main()\n")
@@ -81,7 +99,7 @@ def launched(site: Site, name: str, phase: Phase, hang: str) -> subprocess.Popen
 
 
 @pytest.mark.ends_with(1)
-def test_a_launch_that_hangs_in_any_phase_ends_with_a_documented_code(site: Site) -> None:
+def test_a_launch_or_a_short_command_that_hangs_in_any_phase_ends_with_a_documented_code(site: Site) -> None:
     running = {(name, "sleep"): launched(site, name, phase, "sleep") for name, phase in PHASES.items()}
     running |= {(name, "keep"): launched(site, name, phase, "keep") for name, phase in PHASES.items() if phase.before}
     said = {each: process.communicate(timeout=2 * PATIENCE)[1] for each, process in running.items()}
@@ -89,6 +107,100 @@ def test_a_launch_that_hangs_in_any_phase_ends_with_a_documented_code(site: Site
     wanted = {(name, hang): (PHASES[name].code,) if hang == "sleep" else (1, 124) for name, hang in running}
     assert {each: code for each, code in codes.items() if code not in wanted[each]} == {}, said
     assert all("most recent call first" in said[each] for each, code in codes.items() if code)
+
+
+OTHERS = """
+import os
+def refuse(path, *arguments, opened=os.open, **keywords):
+    if path == "/proc/self/fd/2":
+        raise PermissionError(path)
+    return opened(path, *arguments, **keywords)
+os.open = refuse
+"""
+"""Standard error is as a pipe of another user's, as that of a crontab's line is root's."""
+FAIL = """
+from pollconsumer.interface import cli, logs
+def fail(*_):
+    raise MemoryError
+def fail_again(*_):
+    logs.write_traceback = fail
+    raise ValueError
+cli.main = HOW
+command.main()
+"""
+
+
+@pytest.mark.ends_with(1)
+@pytest.mark.parametrize("others", [False, True], ids=["own pipe", "another user's pipe"])
+@pytest.mark.parametrize(("how", "code"), [("sleep", 124), ("keep", 1), ("fail", 78), ("fail_again", 1)])
+def test_a_process_ends_whose_standard_error_is_full_and_not_read(
+    site: Site, how: str, code: int, *, others: bool
+) -> None:
+    script = BEGINNING.replace("SECONDS", "5").replace("WINDOW", "60") + OTHERS * others + FAIL.replace("HOW", how)
+    (site.directory / PATCHED).write_text(script)
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    with suppress(BlockingIOError):
+        while True:
+            os.write(writing, b"x" * 4096)
+    os.set_blocking(writing, True)
+    words = [sys.executable, str(site.directory / PATCHED), "run"]
+    process = subprocess.Popen(words, cwd=site.directory, env=site.environment, stderr=writing)
+    os.close(writing)
+    try:
+        assert process.wait(PATIENCE) == code
+    finally:
+        process.kill()
+        process.wait()
+        os.close(reading)
+
+
+@pytest.mark.ends_with(1)
+def test_a_failure_beyond_reporting_is_said_in_one_line(site: Site) -> None:
+    begin = "from pollconsumer import __main__ as command\n"
+    (site.directory / PATCHED).write_text(begin + FAIL.replace("HOW", "fail_again"))
+    words = [sys.executable, str(site.directory / PATCHED), "run"]
+    done = subprocess.run(words, cwd=site.directory, env=site.environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert done.stderr.startswith("pollconsumer: error: a failure could not be reported; ")
+
+
+@pytest.mark.ends_with(1)
+def test_the_heartbeat_prints_the_stacks_of_a_launch_that_writes_to_another_users_pipe() -> None:
+    site = Site(forks_launches=False)
+    try:
+        site.enqueue("hang_with_the_lock")
+        (site.directory / PATCHED).write_text(f"{OTHERS}from pollconsumer.__main__ import main; main()")
+        for seconds in ("1s", "5s", "30s"):
+            launch = [sys.executable, str(site.directory / PATCHED), "run", "--timeout", seconds, *WINDOW]
+            process = site.start_program(launch)
+            _, errors = process.communicate(timeout=PATIENCE)
+            if site.notes():
+                break
+        assert process.returncode == 1
+        assert "in hang_with_the_lock" in errors
+    finally:
+        site.close()
+
+
+NO_THREAD = {
+    "refused": "def no(*_):\n    raise MemoryError\n_thread.start_new_thread = threading._start_new_thread = no",
+    "dead before it runs": "threading.Thread._bootstrap = lambda _: None\nown_threads.START_WITHIN = 1",
+}
+
+
+@pytest.mark.parametrize("how", NO_THREAD)
+def test_a_launch_without_memory_for_a_thread_says_so_and_charges_no_message(site: Site, how: str) -> None:
+    message = site.enqueue("record", name="a")
+    begin = "import _thread, threading\nfrom pollconsumer.runtime import own_threads\n"
+    (site.directory / PATCHED).write_text(f"{begin}{NO_THREAD[how]}\nfrom pollconsumer.__main__ import main; main()")
+    launch = [sys.executable, str(site.directory / PATCHED), "run", "--until-empty", "--concurrency", "4"]
+    process = site.start_program(launch)
+    process.communicate(timeout=PATIENCE)
+    assert process.returncode == 78
+    assert "can't start new thread" in (site.directory / "launch.log").read_text()
+    status = site.json("status", message)
+    assert (status["state"], status["attempts"]) == ("ready", 0)
 
 
 def test_a_launch_whose_memory_is_used_up_ends(site: Site) -> None:

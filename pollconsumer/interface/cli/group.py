@@ -17,7 +17,9 @@ from pollconsumer.interface.cli.flags import COMMON
 from pollconsumer.interface.cli.launching import set_verbosity, settings_of
 from pollconsumer.interface.cli.output import print_help
 from pollconsumer.interface.cli.types import Once, declared, type_of
+from pollconsumer.interface.command_line import LAUNCHES
 from pollconsumer.interface.settings.model import VERSION, Settings
+from pollconsumer.runtime.launch.start_limit import lift, limit
 
 if TYPE_CHECKING:
     from pollconsumer.store.connecting.wire import Wire
@@ -48,6 +50,10 @@ COMMANDS = {
     "completion": ("completion:completion", "Completion for bash, zsh or fish."),
 }
 """Command → module in this package, attribute, and help in the list of commands."""
+SHORT = frozenset({"check", "doctor", "enqueue", "launches", "lease", "metrics", "status"})
+"""Commands that have one limit for all that they do, since cron starts them, too. What is endless in them lifts it."""
+END_WITHIN = 60.0
+"""Seconds, once their settings are read."""
 VERBOSITY = {"-v": "verbosity", "-q": "quiet"}
 """Allowed before and after every command."""
 
@@ -129,8 +135,25 @@ def group(config: str | None, store: str | None, namespace: str | None, verbosit
 
 def current_settings() -> Settings:
     """Settings of the running command, before its own flags. Errors as in ``load_settings``."""
-    given = click.get_current_context().find_root().params
-    return settings_of(given["config"], given["store"], given["namespace"])
+    root = click.get_current_context().find_root()
+    known: Settings | None = root.meta.get("pollconsumer.settings")
+    if known is None:
+        if not (launches := root.invoked_subcommand in LAUNCHES):
+            limit()  # its input may have been waited for
+        given = root.params
+        known = root.meta["pollconsumer.settings"] = settings_of(given["config"], given["store"], given["namespace"])
+        if not launches:
+            limit_command()
+    return known
+
+
+def limit_command() -> None:
+    """Bound the running command from now on, if it is one of `SHORT`."""
+    name = click.get_current_context().find_root().invoked_subcommand
+    if name in SHORT:
+        limit(END_WITHIN, f"{name} not ended")
+    else:
+        lift()
 
 
 def wires_of_command() -> list[Wire]:

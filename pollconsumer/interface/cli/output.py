@@ -18,6 +18,7 @@ import click
 
 from pollconsumer.core.notation.text import printable, printable_lines
 from pollconsumer.interface.cli.table import lay_out
+from pollconsumer.runtime.launch.start_limit import lift
 
 _DELETE = "\x7f"
 """The only control character that JSON allows unescaped in a string."""
@@ -74,6 +75,7 @@ def print_help(text: str) -> None:
 def ask(question: str) -> None:
     """Of a person at a terminal, who ends the command unless the answer is yes; nobody else is asked."""
     if is_terminal(sys.stdin) and is_terminal(sys.stderr):
+        lift()
         click.confirm(question, abort=True, err=True)
 
 

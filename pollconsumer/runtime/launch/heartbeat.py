@@ -133,6 +133,7 @@ def _beat(
         os.close(inlet)
     order = _await_order(orders, ends)
     if not order and progress.ended()[0] is None and _leaves(parent):
+        _pass_on()
         tell("error: launch died: before it had the lease, importing its modules or waiting")
     if order:
         from pollconsumer.runtime.launch.listening import Listening  # the launch does not wait for it
@@ -143,6 +144,7 @@ def _beat(
         fence, queues = tenure.acquired.holder.fence, tenure.identity.queues
         listening = Listening(parent, progress, wire, store.keys, fence, queues, tell)
         keep(Parent(parent, ends, listening), progress, leases, tenure, SYSTEM_CLOCKS, tell)
+        _pass_on()
         try:
             if on_launch_death is not None:
                 on_launch_death(parent)
@@ -200,3 +202,8 @@ def _tell_that_it_runs() -> None:
 def tell(line: str, output: int = 2) -> None:
     with suppress(OSError):
         standard_error.write(f"pollconsumer: {line}\n".encode(), output, TELL_WITHIN)
+
+
+def _pass_on() -> None:
+    with suppress(OSError):
+        standard_error.pass_on(TELL_WITHIN)

@@ -15,7 +15,8 @@ from pollconsumer.runtime.launch.heartbeat import ForkedHeartbeat, Heartbeat, Op
 from pollconsumer.runtime.launch.leaving import LateAct, at_the_end, before_exit, expect_exit, leave_by
 from pollconsumer.runtime.launch.process import all_gone, birth, namespace, started_at
 from pollconsumer.runtime.launch.shared_memory.progress import Identity, Progress
-from pollconsumer.runtime.launch.signals import CALL, Interruption, end_start_limit
+from pollconsumer.runtime.launch.signals import CALL, Interruption
+from pollconsumer.runtime.launch.start_limit import leave_to_another
 from pollconsumer.runtime.launch.watchdog import Watchdog
 from pollconsumer.store.connecting.patience import Clocks, SystemClocks
 
@@ -90,5 +91,5 @@ class ThisProcess(SystemClocks):
     def end_in(self, seconds: float, last_act: Callable[[], str]) -> Callable[[], None]:
         self.leave_by(self.monotonic() + seconds)
         watchdog = Watchdog(seconds, last_act)
-        end_start_limit()
+        leave_to_another()
         return partial(watchdog.disarm, expect_exit)

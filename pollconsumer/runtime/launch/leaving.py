@@ -19,7 +19,8 @@ from contextlib import suppress
 from typing import NoReturn
 
 from pollconsumer.runtime.launch import standard_error
-from pollconsumer.runtime.launch.signals import SIGNALS, end_start_limit
+from pollconsumer.runtime.launch.signals import SIGNALS
+from pollconsumer.runtime.launch.start_limit import leave_to_another
 from pollconsumer.runtime.own_threads import start_thread
 
 EXIT_WITHIN = 5.0
@@ -89,7 +90,7 @@ def _limit(code: int) -> None:
     seconds = max(AT_LEAST, min([EXIT_WITHIN, *(instant - now for instant in _gone_by)]))
     _cut_off_at.append(now + seconds)
     _end_without_interpreter(seconds)
-    end_start_limit()
+    leave_to_another()
     with suppress(RuntimeError):
         start_thread(_cut_off, seconds, code)
 

@@ -10,18 +10,12 @@ from types import FrameType
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 ALARM = signal.SIGALRM
-"""Ends a launch whose start lasts too long (`__main__`), and later what exceeds its timeout in the main thread."""
+"""Ends a launch whose start lasts too long (`start_limit`), and later what exceeds its timeout in the main thread."""
 CALL = signal.SIGURG
 """By which the heartbeat says that a message in hand is to stop. Ignored where it is not expected, as by a program that
 has replaced the launch."""
 LOOK_EVERY = 0.1
 """Seconds between looks for the file: the loop asks between any two messages."""
-
-
-def end_start_limit() -> None:
-    """Another limit is kept from now on."""
-    signal.setitimer(signal.ITIMER_REAL, 0)
-    signal.signal(ALARM, signal.SIG_DFL)
 
 
 class Interruption:

@@ -24,11 +24,12 @@ class Watchdog:
         """Strikes after ``seconds``, unless disarmed. ``last_act`` is called then, and returns the line above the
         stacks."""
         self._last_act = last_act
-        self._log = standard_error.unblocked()  # one of its own: a handler may close the other
-        faulthandler.enable(file=self._log)  # a handler may crash in C
+        self._log = os.dup(2)  # one of its own: a handler may close the other
+        unblocked = standard_error.unblocked()
+        faulthandler.enable(file=unblocked)  # a handler may crash in C
         self._disarmed = threading.Event()
         self._striking = threading.Lock()
-        faulthandler.dump_traceback_later(seconds + WITHOUT_INTERPRETER_AFTER, exit=True, file=self._log)
+        faulthandler.dump_traceback_later(seconds + WITHOUT_INTERPRETER_AFTER, exit=True, file=unblocked)
         with suppress(RuntimeError):
             start_thread(self._watch, seconds)
 
@@ -47,9 +48,6 @@ class Watchdog:
     def _strike(self) -> None:
         message = f"pollconsumer: error: {self._last_act()}; its stacks follow\n"
         try:
-            os.set_blocking(self._log, False)  # its reader may have stopped reading
-            os.write(self._log, message.encode(errors="backslashreplace"))
-            faulthandler.dump_traceback(file=self._log, all_threads=True)
-            os.set_blocking(self._log, True)  # others write there, too
+            standard_error.write_stacks(message, self._log)
         finally:
             os._exit(EXIT_CODE)

@@ -24,7 +24,7 @@ from pollconsumer.interface.assembly.handlers import load_handlers
 from pollconsumer.interface.assembly.launches import served_queues
 from pollconsumer.interface.assembly.rates import described, rates_of
 from pollconsumer.interface.assembly.recurrences import load_recurrences
-from pollconsumer.interface.cli.group import current_settings
+from pollconsumer.interface.cli.group import current_settings, limit_command
 from pollconsumer.interface.cli.installing.next_window import described_window, next_window
 from pollconsumer.interface.cli.output import print_json, print_table
 from pollconsumer.interface.logs import log
@@ -77,6 +77,7 @@ def check(as_json: bool) -> None:
         error.shows_trace = True
         raise
     watchdog.disarm()
+    limit_command()
     unchecked = _unchecked_arguments()
     files = OnlyRead(settings.state_files().directories)
     state = files.place()

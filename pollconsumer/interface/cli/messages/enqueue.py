@@ -32,6 +32,7 @@ from pollconsumer.interface.cli.kinds import Text
 from pollconsumer.interface.cli.opened import producer
 from pollconsumer.interface.cli.output import is_terminal, print_lines, print_notice, progress_bar
 from pollconsumer.interface.cli.types import DUE_TIME, HANDLER_NAME, QUEUE_NAME, Duration, Once, Value, Word
+from pollconsumer.runtime.launch.start_limit import lift
 from pollconsumer.runtime.messages import LONGEST_DELAY, SendOptions, milliseconds, new_message
 from pollconsumer.store.producer import Enqueued, Producer
 
@@ -144,6 +145,7 @@ def parse_object(what: str, text: str) -> dict[str, Any]:
 def _enqueue_lines(source: str, skip: int, report: Report) -> None:
     """Enqueue the lines before a refused one; the error gives their number, and how to continue."""
     store, own_defaults = producer(), OwnDefaults(current_settings())
+    lift()
     with _opened(source) as file, progress_bar(size := _size_of(file), shown=report.shows_progress) as bar:
         given = ((number, line) for number, line in enumerate(file, 1) if number > skip and line.strip())
         while part := list(islice(given, BULK)):
@@ -214,6 +216,7 @@ def _line_message(line: bytes, own_defaults: OwnDefaults) -> NewMessage:
 
 def _standard_input() -> str:
     refuse_closed_input()
+    lift()  # until the settings are read
     if sys.stdin.isatty():
         print_notice("reading the payload from the terminal; end it with Ctrl-D")
     try:

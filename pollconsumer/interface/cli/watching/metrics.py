@@ -17,6 +17,7 @@ from pollconsumer.interface.cli.types import NAMED_PATH, Once, Value
 from pollconsumer.interface.metrics.collecting import metrics_of
 from pollconsumer.interface.metrics.exposition import lines_of
 from pollconsumer.interface.metrics.textfile import write_textfile
+from pollconsumer.runtime.launch.start_limit import lift
 from pollconsumer.store.reading.inspector import Inspector
 
 LOOPBACK = "127.0.0.1"
@@ -68,6 +69,7 @@ def _serve(address: Address, inspector: Inspector) -> None:
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
 
+    lift()
     signal.signal(signal.SIGTERM, stop)
     with server, suppress(KeyboardInterrupt):
         server.serve_forever()

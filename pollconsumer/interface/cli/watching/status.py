@@ -28,6 +28,7 @@ from pollconsumer.interface.cli.output import (
 from pollconsumer.interface.cli.types import QUEUE_NAME, Once
 from pollconsumer.interface.cli.watching.launches import launch_as_json, ledger_table
 from pollconsumer.interface.cli.watching.lease import leases_as_json, leases_table
+from pollconsumer.runtime.launch.start_limit import lift
 from pollconsumer.store.reading.inspector import Inspector, Overview, QueueCounts
 from pollconsumer.store.reading.messages import Message
 
@@ -55,14 +56,16 @@ def status(message_id: str | None, queue: str | None, watch: bool, as_json: bool
         raise UsageError("--queue", queue, "give the id of a message, too")
     if message_id is None and watch and not is_terminal(sys.stdout):
         raise UsageError("--watch", None, "give the id of a message, too: the overview is watched on a terminal only")
+    reading = opened(Inspector)
+    if watch:
+        lift()
     if message_id is not None:
-        changes = _changes(opened(Inspector), message_id, queue)
+        changes = _changes(reading, message_id, queue)
         for number, (message, checkpoint) in enumerate(changes if watch else islice(changes, 1)):
             if number and not as_json:
                 print_line()
             print_message(describe(message) | {"checkpoint": checkpoint}, as_json=as_json)
         return
-    reading = opened(Inspector)
     _show_overview(reading, as_json)
     while watch:
         time.sleep(OVERVIEW_EVERY)
