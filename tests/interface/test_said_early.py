@@ -1,4 +1,4 @@
-"""What a producer's process can know is refused where it is said, with what may be meant, and not a launch later."""
+"""A producer's process refuses at once the mistakes that it can see, and suggests the right word."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import asyncio
 import copy
 import json
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
+from pydantic_core import core_schema
 
 from pollconsumer import Backoff, PollConsumer
 from pollconsumer.core.errors import BadData
@@ -269,3 +270,36 @@ def test_options_of_others_are_told_by_their_names_here(app: PollConsumer, optio
         assert said in str(caught.value)
     with pytest.raises(TypeError, match=r"unknown option: max_retries; did you mean max_attempts\?"):
         app.handler("other", max_retries=3)  # type: ignore[call-overload]
+
+
+class Thrown(Exception):
+    pass
+
+
+class Odd:
+    """A type whose check raises ``errors``, one a call, and then no more."""
+
+    errors: ClassVar[list[Exception]] = []
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, *_: object) -> Any:
+        return core_schema.no_info_plain_validator_function(cls.check)
+
+    @classmethod
+    def check(cls, value: object) -> object:
+        if cls.errors:
+            raise cls.errors.pop()
+        return value
+
+
+def take(odd: Odd) -> None: ...
+
+
+def test_what_a_signal_handler_throws_into_a_check_is_raised_and_what_a_type_raises_is_not(app: PollConsumer) -> None:
+    app.handler("early.odd")(take)
+    Odd.errors = [Thrown()]
+    with pytest.raises(Thrown):
+        app.recurrences.put("a", every="1h", handler="early.odd", payload={"odd": 1})
+    Odd.errors = [RuntimeError(), RuntimeError()]
+    app.recurrences.put("a", every="1h", handler="early.odd", payload={"odd": 1})
+    assert Odd.errors == []

@@ -466,3 +466,39 @@ def test_a_call_by_position_is_the_call_by_name(function: Callable[..., Any], na
         for args in product([1, True, "b", None], repeat=count):
             by_name = payload((), dict(zip(names, args, strict=False)))
             assert payload(args, {}) == (by_name if count <= len(names) else None)
+
+
+class Thrown(Exception):
+    pass
+
+
+@pytest.mark.parametrize("look", ["conversion", "annotation"])
+def test_what_is_thrown_into_the_first_look_at_a_handler_leaves_each_parameter_checked(
+    look: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def dated(at: datetime) -> None: ...
+
+    thrown = [Thrown()]
+
+    def throwing(called: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def call(hint: Any) -> Any:
+            if thrown:
+                raise thrown.pop()
+            return called(hint)
+
+        return call
+
+    def converting(_: Any) -> Callable[[Any], Any]:
+        def refuse(_: Any) -> Any:
+            raise Mismatch([": no instant"])
+
+        return refuse
+
+    taken = Arguments(dated, throwing(converting) if look == "conversion" else converting)
+    if look == "annotation":
+        annotations = vars(taken)["_annotations"]
+        monkeypatch.setattr(annotations, "resolve", throwing(annotations.resolve))
+    with pytest.raises(Thrown):
+        taken.bind({"at": "7"})
+    with pytest.raises(BadArguments):
+        taken.bind({"at": "7"})

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from pollconsumer.core.errors import BadData, suggestion
-from pollconsumer.runtime.handling.arguments import BadArguments
+from pollconsumer.runtime.handling.arguments import BadArguments, refuse_thrown
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -33,8 +33,8 @@ def check_arguments(
     except BadArguments as error:
         problem = str(error).removeprefix("bad_arguments: ")
         raise BadData(f"arguments of {handler.definition.name}: {problem}", None, arguments.hint(given)) from None
-    except Exception:  # a type of the user's that raises will do so again where the message is handled
-        return
+    except Exception as error:  # a type of the user's that raises will do so again where the message is handled
+        refuse_thrown(error, arguments.bind, given)
 
 
 def check_retry(handler: HandlerFunction[..., ..., Any, Any], retry: str | None) -> None:

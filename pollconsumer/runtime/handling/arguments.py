@@ -40,6 +40,16 @@ class NotOfJson(Exception):
     """A parameter's type has no JSON form."""
 
 
+def refuse_thrown(error: Exception, call: Callable[..., object], *args: Any) -> None:
+    """Raise ``error`` unless ``call`` fails so again: a signal handler, or another thread, has thrown it into that."""
+    try:
+        call(*args)
+    except Exception as again:
+        if type(again) is type(error):
+            return
+    raise error
+
+
 class _Plan(NamedTuple):
     """The types of each parameter, and of ``**kwargs`` (``others``)."""
 
@@ -166,7 +176,8 @@ class Arguments:
             return value
         try:
             dump = self._dumps.get(place) or self._dumps.setdefault(place, self._dumper(hints[place]))
-        except Exception:  # an annotation that `check` reports
+        except Exception as error:  # an annotation that `check` reports
+            refuse_thrown(error, self._dumper, hints[place])
             return value
         try:
             return dump(value)
@@ -235,6 +246,7 @@ class Arguments:
         try:
             hint = self._annotations.resolve(annotation)
         except Exception as error:  # a name under TYPE_CHECKING, or no type at all
+            refuse_thrown(error, self._annotations.resolve, annotation)
             plan.unchecked[name] = _reason(error)
             return None
         kinds = accepted_types(hint)
@@ -251,7 +263,8 @@ class Arguments:
                 convert = self._converter(hint)
             except NotOfJson as error:
                 convert = _refusing(str(error))
-            except Exception:  # reported by `check`
+            except Exception as error:  # reported by `check`
+                refuse_thrown(error, self._converter, hint)
                 continue
             converts[name if name in self._named else ""] = convert
         every = sys.maxsize if self._rest else len(plan.kinds)
