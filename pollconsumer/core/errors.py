@@ -63,7 +63,8 @@ def shown(value: object) -> str:
 
 
 def suggestion(name: str, known: Collection[str], otherwise: str = "") -> str:
-    """Which of ``known`` may be meant by the unknown ``name``; if none resembles it, ``otherwise`` or all of them."""
+    """A question for the name in ``known`` that resembles the unknown ``name``; without one ``otherwise``, or all of
+    ``known``."""
     from difflib import get_close_matches
 
     by_word = {each.strip("-_").replace("-", "_"): each for each in known}

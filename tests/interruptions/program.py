@@ -272,7 +272,7 @@ class Enqueueing(logging.Handler):
         super().__init__()
         self._trial = trial
 
-    def emit(self, record: logging.LogRecord) -> None:  # noqa: ARG002  whatever it is
+    def emit(self, record: logging.LogRecord) -> None:  # noqa: ARG002  each record is the same to it
         self._trial.counts["logged"] += 1
         self._trial.check()
 

@@ -28,7 +28,7 @@ GUARD = 20.0
 
 @contextmanager
 def dripping(first: bytes) -> Iterator[int]:
-    """The port of a server that answers whatever it is sent so, and goes on with single bytes."""
+    """The port of a server that answers a request with ``first``, and then sends a single byte each 0.2 s."""
     listening, over = socket.create_server(("127.0.0.1", 0)), threading.Event()
 
     def serve(connection: socket.socket) -> None:

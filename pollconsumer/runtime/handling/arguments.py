@@ -122,7 +122,7 @@ class Arguments:
         return _converted(payload, kinds_of, converts) if converts else payload
 
     def hint(self, given: Iterable[object]) -> str:
-        """Which argument the first unknown name of ``given`` may mean; empty if there is none."""
+        """A question for the right name in place of the first unknown one of ``given``; empty if there is none."""
         unknown = next((name for name in given if not self.takes(name)), None)
         takes = f"it takes {', '.join(self._named) or 'no arguments'}"
         return "" if unknown is None else suggestion(str(unknown), self._named, takes)
