@@ -34,6 +34,11 @@ def open_plain(path: Path, flags: int = os.O_RDONLY, mode: int = 0o600) -> int:
     return descriptor
 
 
+def open_incoming(path: str) -> int:
+    """A descriptor of what is to be read, a pipe's or a device's, too. Nobody is waited for. OSError."""
+    return os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+
+
 def refuse_to_replace(path: Path) -> None:
     """OSError if what is at ``path`` is no plain file, so that putting another one there would lose it."""
     try:

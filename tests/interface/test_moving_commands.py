@@ -7,6 +7,8 @@ import os
 import re
 import subprocess
 import sys
+import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -225,3 +227,49 @@ def test_an_export_that_was_cut_off_is_not_served_and_the_whole_one_is(site: Sit
     assert (done.returncode, json.loads(done.stdout)["messages"]) == (0, 1)
     assert site.drain("--store", valkey.url).returncode == 0
     assert site.notes() == ["a"]
+
+
+@pytest.fixture
+def impatient(site: Site) -> Site:
+    site.constants = {"FIRST_WITHIN": 2.0, "REST_WITHIN": 2.0, "SLOWEST": 1 << 20}
+    return site
+
+
+@pytest.mark.parametrize("lines", [None, 0, 1, 3])
+def test_an_import_from_a_pipe_that_stalls_or_drips_ends_and_can_be_repeated(
+    impatient: Site, valkey: Server, lines: int | None
+) -> None:
+    """That brings nothing, or single bytes after so many lines."""
+    site = impatient
+    site.enqueue("record", name="a")
+    site.command("store", "export", "moved")
+    whole = (site.directory / "moved").read_bytes()
+    os.mkfifo(site.directory / "pipe")
+    importing = site.start("--store", valkey.url, "store", "import", "pipe")
+    sent = 0
+    if lines is not None:
+        with (site.directory / "pipe").open("wb", buffering=0) as pipe, suppress(BrokenPipeError):
+            pipe.write(b"".join(whole.splitlines(keepends=True)[:lines]))
+            while importing.poll() is None:
+                time.sleep(0.2)
+                sent += pipe.write(b" ")
+    _, errors = importing.communicate()
+    assert importing.returncode == 65
+    assert re.fullmatch(r"pollconsumer: error: export: pipe; brought \d+ bytes within \S+: import it again\n", errors)
+    assert sent <= 50
+    assert site.command("--store", valkey.url, "store", "import", "moved").returncode == 0
+
+
+def test_an_import_from_a_slow_pipe_goes_on_as_long_as_it_brings_enough(impatient: Site, valkey: Server) -> None:
+    site = impatient
+    site.constants |= {"REST_WITHIN": 1.0, "SLOWEST": 100}
+    site.enqueue("record", name="a")
+    site.command("store", "export", "moved")
+    os.mkfifo(site.directory / "pipe")
+    importing = site.start("--store", valkey.url, "store", "import", "pipe")
+    with (site.directory / "pipe").open("wb", buffering=0) as pipe:
+        for line in (site.directory / "moved").read_bytes().splitlines(keepends=True):
+            pipe.write(line)
+            time.sleep(0.2)
+    importing.communicate()
+    assert importing.returncode == 0

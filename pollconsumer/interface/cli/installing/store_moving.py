@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import mkstemp
@@ -14,9 +14,8 @@ from typing import Any, BinaryIO
 import click
 
 from pollconsumer.core.errors import BadData, CannotCreate, UsageError
-from pollconsumer.core.notation import strict_json
 from pollconsumer.interface.cli.group import current_settings
-from pollconsumer.interface.cli.messages.enqueue import refuse_closed_input
+from pollconsumer.interface.cli.installing.export_lines import opened_export
 from pollconsumer.interface.cli.opened import COMMAND_BUDGET
 from pollconsumer.interface.cli.output import (
     ask,
@@ -88,8 +87,7 @@ def import_(file: str, restart: bool, as_json: bool) -> None:
     """
     opener = _opener()
     closing = _closing(opener)
-    with _read(file) as given:
-        lines = _parsed(given)
+    with opened_export(file) as lines:
         header = next(lines, {})
         length = header.get("elements")
         with progress_bar(length if isinstance(length, int) else None, shown=True) as bar:
@@ -173,28 +171,6 @@ def _part_of(path: Path) -> Iterator[BinaryIO]:
     finally:
         with suppress(OSError):
             part.unlink()
-
-
-@contextmanager
-def _read(file: str) -> Iterator[BinaryIO]:
-    if file == "-":
-        refuse_closed_input()
-    try:
-        with click.open_file(file, "rb") as given:
-            yield given  # type: ignore[misc]  # opened as bytes
-    except OSError as error:
-        raise BadData("export", file, f"cannot be read: {error.strerror}") from None
-
-
-def _parsed(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
-    for number, text in enumerate(lines, 1):
-        try:
-            line = strict_json.parse(text)
-        except ValueError:
-            line = None
-        if not isinstance(line, dict):
-            raise BadData("export damaged or cut off", f"line {number}", "export again")
-        yield line
 
 
 def _report(what: str, totals: dict[str, Any], as_json: bool) -> None:

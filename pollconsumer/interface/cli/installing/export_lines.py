@@ -1,0 +1,91 @@
+"""The lines of an export, from a file, a device, or a pipe whose other end may stall or drip.
+
+A pipe may take as long as its export needs, and no export is so slow that it brings less than `SLOWEST`: so all waiting
+for it has one limit, which grows with what it has brought.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import select
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from pollconsumer.core.errors import BadData
+from pollconsumer.core.notation import strict_json
+from pollconsumer.core.notation.timespan import format_duration
+from pollconsumer.interface.cli.messages.enqueue import refuse_closed_input
+from pollconsumer.interface.named_files import open_incoming
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+FIRST_WITHIN = 3600.0
+"""Seconds for the first byte: an export waits until the launches that are under way have ended."""
+REST_WITHIN = 60.0
+"""Seconds of waiting for the rest, and a second more for each `SLOWEST` bytes of it."""
+SLOWEST = 16 * 1024
+LONGEST_LINE = 1 << 28
+"""Bytes. A page has some 256 KiB of values, or ten elements if these are long."""
+
+
+class Incoming(io.RawIOBase):
+    """What a descriptor brings. BadData where it takes too long."""
+
+    def __init__(self, name: str, descriptor: int) -> None:
+        self._name, self._descriptor = name, descriptor
+        self._brought, self._waited = 0, 0.0
+        self._poll = select.poll()
+        self._poll.register(descriptor, select.POLLIN)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: WriteableBuffer) -> int:
+        while True:
+            began, limit = time.monotonic(), REST_WITHIN + self._brought / SLOWEST if self._brought else FIRST_WITHIN
+            ready = self._poll.poll(max(0.0, 1000 * (limit - self._waited)))
+            self._waited += time.monotonic() - began
+            if not ready:
+                brought = f"brought {self._brought} bytes within {format_duration(round(limit, 1))}"
+                raise BadData("export", self._name, f"{brought}: import it again")
+            try:
+                read = os.readv(self._descriptor, [buffer])
+            except BlockingIOError:
+                continue
+            if not self._brought:
+                self._waited = 0.0
+            self._brought += read
+            return read
+
+
+@contextmanager
+def opened_export(name: str) -> Iterator[Iterator[dict[str, Any]]]:
+    """Its lines; of standard input for ``-``. BadData if it cannot be read, or is no export."""
+    if name == "-":
+        refuse_closed_input()
+    descriptor = None
+    try:
+        descriptor = 0 if name == "-" else open_incoming(name)
+        yield _parsed(io.BufferedReader(Incoming(name, descriptor), 1 << 16))
+    except OSError as error:
+        raise BadData("export", name, f"cannot be read: {error.strerror}") from None
+    finally:
+        if descriptor:
+            os.close(descriptor)
+
+
+def _parsed(lines: io.BufferedReader) -> Iterator[dict[str, Any]]:
+    number = 0
+    while text := lines.readline(LONGEST_LINE):
+        number += 1
+        try:
+            line = strict_json.parse(text)
+        except ValueError:
+            line = None
+        if not isinstance(line, dict):
+            raise BadData("export damaged or cut off", f"line {number}", "export again")
+        yield line
