@@ -10,7 +10,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Sequence
 from hashlib import blake2b
-from math import isnan
 from typing import NamedTuple
 
 from pollconsumer.core.errors import StoreRefused
@@ -45,8 +44,8 @@ def check_values(kind: str, values: Sequence[bytes]) -> None:
     """ValueError if ``values`` are not those of a page of such a key."""
     if not values or len(values) % _WIDTH.get(kind, 1):
         raise ValueError("elements are not whole")
-    if kind == "zset" and any(isnan(float(score)) for score in values[::2]):
-        raise ValueError("a score is no number")
+    if kind == "zset" and any(score == b"nan" or _score(score) != score for score in values[::2]):
+        raise ValueError("a score is not as it is exported")
 
 
 class Digest(NamedTuple):

@@ -10,11 +10,13 @@ from typing import Any
 
 from pollconsumer.core.errors import BadData, StoreRefused
 from pollconsumer.store.moving.closing import IMPORT, Closing, Place
-from pollconsumer.store.moving.contents import KINDS, Digest, Page, Totals, check_values, count_of, digest_of
+from pollconsumer.store.moving.contents import KINDS, MOST, Digest, Page, Totals, check_values, count_of, digest_of
 from pollconsumer.store.moving.exporting import FORMAT, VERSION, as_bytes
 
 TRIP_BYTES = 1 << 18
 """Of values, in one round trip."""
+TRIP_VALUES = 2 * MOST
+"""In one call: Lua takes some eight thousand, and a server may show more of a small hash at once."""
 AGAIN = "import again, with --restart; if that ends so, too, export again"
 
 
@@ -39,7 +41,9 @@ class Import:
             raise BadData("not an export", None, "give what 'pollconsumer store export' wrote")
         if header.get("version") != VERSION:
             raise BadData("export of another version", header.get("version"), f"this program reads {VERSION}")
-        id_ = str(header.get("export"))
+        id_ = header.get("export")
+        if not isinstance(id_, str) or not (id_.isascii() and id_.isalnum()):
+            raise BadData("export damaged", f"its id is {id_}", "export again")
         note = self._closing.note()
         if note is not None and note.for_ != IMPORT:
             raise StoreRefused("store closed for its export", note.id, "import into another one")
@@ -82,7 +86,9 @@ class Import:
         self._wire.command("DEL", self._imported)
 
     def _add(self, key: str, kind: str, page: Page) -> None:
-        self._pages.append(self._wire.script("fill", [key], [kind, page.at, *page.values]))
+        for first in range(0, len(page.values), TRIP_VALUES):
+            at, values = page.at + count_of(kind, page.values[:first]), page.values[first : first + TRIP_VALUES]
+            self._pages.append(self._wire.script("fill", [key], [kind, at, *values]))
         self._bytes += sum(map(len, page.values))
         if self._bytes >= TRIP_BYTES:
             self._send()

@@ -63,8 +63,8 @@ class Incoming(io.RawIOBase):
 
 
 @contextmanager
-def opened_export(name: str) -> Iterator[Iterator[dict[str, Any]]]:
-    """Its lines; of standard input for ``-``. BadData if it cannot be read, or is no export."""
+def opened_export(name: str) -> Iterator[Iterator[tuple[int, dict[str, Any]]]]:
+    """Its lines, and their numbers; of standard input for ``-``. BadData if it cannot be read, or is no export."""
     if name == "-":
         refuse_closed_input()
     descriptor = None
@@ -78,7 +78,7 @@ def opened_export(name: str) -> Iterator[Iterator[dict[str, Any]]]:
             os.close(descriptor)
 
 
-def _parsed(lines: io.BufferedReader) -> Iterator[dict[str, Any]]:
+def _parsed(lines: io.BufferedReader) -> Iterator[tuple[int, dict[str, Any]]]:
     number = 0
     while text := lines.readline(LONGEST_LINE):
         number += 1
@@ -88,4 +88,4 @@ def _parsed(lines: io.BufferedReader) -> Iterator[dict[str, Any]]:
             line = None
         if not isinstance(line, dict):
             raise BadData("export damaged or cut off", f"line {number}", "export again")
-        yield line
+        yield number, line

@@ -88,17 +88,20 @@ def import_(file: str, restart: bool, as_json: bool) -> None:
     opener = _opener()
     closing = _closing(opener)
     with opened_export(file) as lines:
-        header = next(lines, {})
+        _, header = next(lines, (0, {}))
         length = header.get("elements")
         with progress_bar(length if isinstance(length, int) else None, shown=True) as bar:
             importing = Import(closing, bar.update)
             importing.begin(header, restart=restart)
             end: object = None
-            for line in lines:
+            for number, line in lines:
                 if "end" in line:
                     end = line["end"]
                     break
-                importing.take(line)
+                try:
+                    importing.take(line)
+                except BadData as error:
+                    raise BadData(f"line {number}: {error}") from None
         if end is None:
             raise BadData("export cut off", file, "export again; then import that, with --restart")
         importing.finish(end)
