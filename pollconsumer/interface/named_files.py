@@ -39,13 +39,36 @@ def open_incoming(path: str) -> int:
     return os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
 
 
+def open_passing(path: Path) -> int | None:
+    """A descriptor of what passes on whatever is written to it: a pipe that somebody reads, or a device, which may be
+    named by a link, as /dev/fd/63. None if there is no such. OSError, as for a pipe that nobody reads."""
+    try:
+        kind = stat.S_IFMT(path.stat().st_mode)
+    except FileNotFoundError:
+        return None
+    if kind not in (stat.S_IFIFO, stat.S_IFCHR):
+        return None
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno == errno.ENXIO:
+            raise OSError(errno.ENXIO, "nobody reads it") from None
+        raise
+    os.set_blocking(descriptor, True)
+    return descriptor
+
+
 def refuse_to_replace(path: Path) -> None:
-    """OSError if what is at ``path`` is no plain file, so that putting another one there would lose it."""
+    """OSError if what is at ``path`` is no plain file, so that putting another one there would lose it, or is another
+    user's, and its directory lets nobody take that away."""
     try:
         found = path.lstat()
     except FileNotFoundError:
         return
     refuse_unless_plain(path, found)
+    us, around = os.geteuid(), path.parent.stat()
+    if us not in (0, found.st_uid, around.st_uid) and around.st_mode & stat.S_ISVTX:
+        raise PermissionError(errno.EPERM, "belongs to another user", str(path))
 
 
 def refuse_unless_plain(path: Path, found: os.stat_result) -> None:
@@ -54,6 +77,17 @@ def refuse_unless_plain(path: Path, found: os.stat_result) -> None:
         raise IsADirectoryError(errno.EISDIR, "is a directory", str(path))
     if kind != stat.S_IFREG:
         raise OSError(errno.EINVAL, f"is {KINDS.get(kind, 'no file')}, not a plain file", str(path))
+
+
+def other_than_directory(path: Path) -> str | None:
+    """What stands where a directory is to be; None if that is one, can be made, or cannot be known."""
+    try:
+        kind = stat.S_IFMT(path.stat().st_mode)
+    except FileNotFoundError:
+        return "a link to nothing" if path.is_symlink() else None
+    except OSError:
+        return None
+    return None if kind == stat.S_IFDIR else KINDS.get(kind, "a file")
 
 
 def named_path(text: str) -> Path:

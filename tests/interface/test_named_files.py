@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import socket
 import stat
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
+from pollconsumer.interface.settings.editing import edit_consumer
+from pollconsumer.interface.settings.load import load_settings
+from pollconsumer.runtime.embedded.directory import LOCK
+from tests.short_directory import short_directory
+from tests.system.test_embedded import kill
+from tests.users import UIDS, Users
+
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from tests.site import Site
@@ -56,7 +65,14 @@ NAMED = {
     "init --write": Named(("init", "cron", "--write", "{}"), refuses=ALL - {"nothing", "a directory"}),
     "--ndjson": Named(("enqueue", "--ndjson", "{}"), refuses=ALL - {"a pipe", "a device"}, code=frozenset({2, 65})),
     "store import": Named(("store", "import", "{}"), refuses=ALL - {"a pipe", "a device"}, code=frozenset({65})),
-}
+    "store export": Named(("store", "export", "{}"), refuses=ALL - {"nothing", "a device"}, code=frozenset({73})),
+    "state": Named(("run", "--until-empty"), "POLLCONSUMER_STATE", refuses=ALL - {"nothing", "a directory"}),
+    "dashboard.static": Named(
+        ("run", "--until-empty"), "POLLCONSUMER_DASHBOARD__STATIC",
+        refuses=ALL - {"nothing", "a directory"}, code=frozenset({0}),
+    ),
+}  # fmt: skip
+"""Where the code is 0, a launch warns, and goes on."""
 
 
 @pytest.mark.parametrize("name", NAMED)
@@ -66,18 +82,36 @@ def test_whatever_stands_at_a_path_is_refused_in_one_line_and_nothing_hangs(site
         path = site.directory / kind.replace(" ", "-")
         PLACES[kind](path)
         variables = {named.variable: str(path)} if named.variable else {}
+        if name == "dashboard.static":
+            variables["POLLCONSUMER_STATE"] = "none"  # nothing is damped
         done = site.command(*(word.replace("{}", str(path)) for word in named.arguments), **variables)
         assert done.returncode in named.code, (kind, done)
-        assert done.stderr.startswith("pollconsumer: error: "), kind
+        assert done.stderr.startswith(f"pollconsumer: {'error' if done.returncode else 'warning'}: "), (kind, done)
         assert done.stderr.count("\n") == 1, (kind, done.stderr)
+    assert site.command("status").returncode == 0
 
 
-@pytest.mark.parametrize("option", ["--textfile", "--static", "--write"])
-def test_an_empty_path_is_refused(site: Site, option: str) -> None:
-    command = {"--textfile": ["metrics"], "--static": ["dashboard"], "--write": ["init", "cron"]}[option]
-    done = site.command(*command, option, "")
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["metrics", "--textfile"], ["dashboard", "--static"], ["init", "cron", "--write"],
+        ["enqueue", "--ndjson"], ["store", "export"], ["store", "import"],
+    ],
+    ids=" ".join,
+)  # fmt: skip
+def test_an_empty_path_is_refused(site: Site, words: list[str]) -> None:
+    done = site.command(*words, "")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith(f"pollconsumer: error: {option}: ")
+    assert re.match(f"pollconsumer: error: ({words[-1]}|FILE): ", done.stderr), done
+
+
+@pytest.mark.parametrize("setting", ["logs.target", "state", "dashboard.static"])
+def test_an_empty_path_in_the_configuration_is_refused(site: Site, setting: str) -> None:
+    table, _, key = setting.rpartition(".")
+    (site.directory / "config.toml").write_text(f"[{table}]\n{key} = ''\n" if table else f"{key} = ''\n")
+    done = site.command("run", "--until-empty")
+    assert (done.returncode, done.stdout) == (78, "")
+    assert done.stderr.startswith("pollconsumer: error: ")
 
 
 @pytest.mark.parametrize("target", ["new.log", "link", "old.log", "missing/new.log", "closed/new.log"])
@@ -117,3 +151,51 @@ def test_a_text_file_that_is_a_link_keeps_what_it_leads_to(site: Site) -> None:
     assert done.returncode == 73
     assert "is a link, not a plain file" in done.stderr
     assert (site.directory / "kept").read_text() == "kept"
+
+
+@pytest.fixture
+def shared() -> Iterator[Path]:
+    """A directory in which every user may make files."""
+    place = short_directory()
+    place.chmod(0o755)
+    try:
+        yield place
+    finally:
+        for lock in list(place.rglob(LOCK)):
+            kill(lock.parent)
+        shutil.rmtree(place)
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o644])
+def test_another_users_file_is_read_where_that_user_lets_others_and_never_changed(shared: Path, mode: int) -> None:
+    users = Users(shared)
+    for name, others in (("read", 0o755), ("written", 0o1777)):  # as /etc, and as /tmp
+        (shared / name).mkdir()
+        (shared / name).chmod(others)
+    content = 'namespace = "ada"\n'
+    for name, named in NAMED.items():
+        configures = "config" in name.lower()
+        path = shared / ("read" if configures else "written") / name.replace(" ", "-").strip("-")
+        path.write_text(content)
+        os.chown(path, UIDS["ada"], UIDS["ada"])
+        path.chmod(mode)
+        variables = {named.variable: str(path)} if named.variable else {}
+        done = users.run("web", *(word.replace("{}", str(path)) for word in named.arguments), config=None, **variables)
+        read = configures and mode == 0o644
+        assert done.returncode in ({0} if read else named.code | {73, 77, 78}), (name, done)
+        assert "Traceback" not in done.stderr
+        if done.returncode:
+            assert done.stderr.count("\n") == 1, (name, done)
+        else:
+            assert read or "warning: static pages: " in done.stderr
+        assert (path.read_text(), path.stat().st_uid) == (content, UIDS["ada"])
+
+
+def test_settings_are_applied_to_what_a_link_leads_to_and_the_link_stays(site: Site) -> None:
+    config = site.directory / "config.toml"
+    config.rename(site.directory / "real.toml")
+    config.symlink_to("real.toml")
+    read = load_settings(config)
+    assert edit_consumer(read, {"concurrency": 3}, {"concurrency": 3}) == config
+    assert config.is_symlink()
+    assert load_settings(config).consumer.concurrency == 3

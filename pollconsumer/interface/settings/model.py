@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pollconsumer.core.choices import Dialect, HandOff, LauncherRule, Loop, Missed, Overlap
+from pollconsumer.core.errors import ConfigurationError
 from pollconsumer.core.notation.timespan import parse_duration
+from pollconsumer.interface.named_files import other_than_directory
 from pollconsumer.interface.settings.values import check_argv, check_exit_codes, parse_memory
 from pollconsumer.runtime.own_files import OwnFiles, data_directory, state_directories
 
@@ -275,10 +277,14 @@ class Settings(Compared):
         return data_directory() if self.data is None else self.directory / self.data
 
     def state_files(self) -> OwnFiles:
-        """Files that outlive a launch: below ``state``, unless that is none, or in the user's directories."""
-        if self.state is None:
-            return OwnFiles(state_directories())
-        return OwnFiles([] if self.state == NO_STATE else [self.directory / Path(self.state).expanduser()])
+        """Files that outlive a launch: below ``state``, unless that is none, or in the user's directories.
+        ConfigurationError if it is something else than a directory."""
+        if self.state is None or self.state == NO_STATE:
+            return OwnFiles([] if self.state else state_directories())
+        directory = self.directory / Path(self.state).expanduser()
+        if (found := other_than_directory(directory)) is not None:
+            raise ConfigurationError("state", directory, f"is {found}: name a directory, or {NO_STATE}")
+        return OwnFiles([directory])
 
 
 SECTIONS = {

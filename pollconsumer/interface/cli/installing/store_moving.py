@@ -25,6 +25,8 @@ from pollconsumer.interface.cli.output import (
     progress_bar,
     write_json,
 )
+from pollconsumer.interface.cli.types import NAMED_FILE
+from pollconsumer.interface.named_files import open_passing, refuse_to_replace
 from pollconsumer.interface.store_opener import opener_of
 from pollconsumer.runtime.store_opener import StoreOpener
 from pollconsumer.store.connecting.patience import Budget
@@ -38,7 +40,7 @@ LOOK_EVERY = 0.2
 
 
 @click.command(name="export")
-@click.argument("file")
+@click.argument("file", type=NAMED_FILE, metavar="FILE")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def export_(file: str, yes: bool, as_json: bool) -> None:
@@ -76,7 +78,7 @@ def export_(file: str, yes: bool, as_json: bool) -> None:
 
 
 @click.command(name="import")
-@click.argument("file")
+@click.argument("file", type=NAMED_FILE, metavar="FILE")
 @click.option("--restart", is_flag=True, help="Remove what an import that was broken off has left.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def import_(file: str, restart: bool, as_json: bool) -> None:
@@ -143,18 +145,18 @@ def _closing(opener: StoreOpener) -> Closing:
 def _written(file: str) -> Iterator[BinaryIO]:
     """A file that has its name once it is complete, for its owner alone; what is no file is written to as it is.
     CannotCreate if it cannot be written."""
-    path = Path(file)
     try:
         if file == "-":
             if sys.stdout is None:
                 raise CannotCreate("standard output", None, "is closed: redirect it to a file, or a pipe")
             yield sys.stdout.buffer
             sys.stdout.buffer.flush()
-        elif path.exists() and not path.is_file():
-            with path.open("wb") as output:
+        elif (descriptor := open_passing(Path(file))) is not None:
+            with os.fdopen(descriptor, "wb") as output:
                 yield output
         else:
-            with _part_of(path) as output:
+            refuse_to_replace(Path(file))
+            with _part_of(Path(file)) as output:
                 yield output
     except OSError as error:
         raise CannotCreate("export", f"{file}: {error.strerror}", "check where it goes") from None

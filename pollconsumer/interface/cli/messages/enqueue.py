@@ -31,7 +31,7 @@ from pollconsumer.interface.cli.group import current_settings
 from pollconsumer.interface.cli.kinds import Text
 from pollconsumer.interface.cli.opened import producer
 from pollconsumer.interface.cli.output import is_terminal, print_lines, print_notice, progress_bar
-from pollconsumer.interface.cli.types import DUE_TIME, HANDLER_NAME, QUEUE_NAME, Duration, Once, Value, Word
+from pollconsumer.interface.cli.types import DUE_TIME, HANDLER_NAME, NAMED_FILE, QUEUE_NAME, Duration, Once, Value, Word
 from pollconsumer.runtime.launch.start_limit import lift
 from pollconsumer.runtime.messages import LONGEST_DELAY, SendOptions, milliseconds, new_message
 from pollconsumer.store.producer import Enqueued, Producer
@@ -81,7 +81,13 @@ def as_mapping(ctx: click.Context, param: click.Parameter, given: Sequence[tuple
 @click.option("--timeout", cls=Once, type=Duration(positive=True), help="In place of the handler's.")
 @click.option("--max-attempts", cls=Once, type=click.IntRange(1, MOST_ATTEMPTS), help="In place of the handler's.")
 @click.option("--retry", cls=Once, metavar="POLICY", help="The name of a retry policy, in place of the handler's.")
-@click.option("--ndjson", cls=Once, metavar="FILE|-", help="One message a line: handler, payload, the options as keys.")
+@click.option(
+    "--ndjson",
+    cls=Once,
+    type=NAMED_FILE,
+    metavar="FILE|-",
+    help="One message a line: handler, payload, the options as keys.",
+)
 @click.option("--skip", cls=Once, type=click.IntRange(0), default=0, help="Skip this many lines of --ndjson.")
 @click.option("--json", "as_json", is_flag=True, help="Print id and duplicate as a JSON object, one line a message.")
 def enqueue(
