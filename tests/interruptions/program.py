@@ -197,7 +197,7 @@ class Trial:
             self.surfaced[type(error).__name__] += 1
             self.armed = False
             return True
-        if struck and self.raises and not self.unraisable and name != "put":  # it passes over what users' types raise
+        if struck and self.raises and not self.unraisable:
             self.surfaced["swallowed"] += 1
         return struck
 

@@ -17,15 +17,16 @@ def parse_duration(value: str | float) -> float:
     """``value`` in seconds. ValueError if it is invalid, negative or not finite."""
     if isinstance(value, bool):
         raise ValueError("a duration is a number of seconds or text such as 1m30s")
-    try:
-        seconds = float(value)
-    except OverflowError:
-        raise ValueError("must be 0 or more, and finite") from None
-    except ValueError:
-        text = str(value).strip()
-        if not re.fullmatch(_WHOLE, text):
+    # First: an exception of a signal handler is lost in a float() that fails.
+    if isinstance(value, str) and re.fullmatch(_WHOLE, value.strip()):
+        seconds = sum(float(number) * UNITS[unit] for number, unit in re.findall(_PART, value))
+    else:
+        try:
+            seconds = float(value)
+        except OverflowError:
+            raise ValueError("must be 0 or more, and finite") from None
+        except ValueError:
             raise ValueError("units are ms, s, m, h, d, as in 500ms, 2s or 1m30s") from None
-        seconds = sum(float(number) * UNITS[unit] for number, unit in re.findall(_PART, text))
     if not math.isfinite(seconds) or seconds < 0:
         raise ValueError("must be 0 or more, and finite")
     return seconds
