@@ -1,0 +1,314 @@
+"""Counts what the house is like to read: ``python -m tests.house`` prints it, `test_house.py` holds what must not slip.
+
+Lines are those of files; a function's lines are those from its ``def`` to its end, without nested functions' own count
+being taken out.
+"""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+import tempfile
+from collections import defaultdict
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "pollconsumer"
+WINGS = (
+    "core/forecast",
+    "core/tuning",
+    "django",
+    "interface/dashboard",
+    "interface/metrics",
+    "interface/platform_files",
+)
+"""Beside the layers: no launch imports them."""
+SHARED_NAMES = {"__init__.py", "__main__.py", "server.py"}
+"""Files of which every room, or every layer, may have one."""
+NO_GERUNDS = {"ping", "pings", "string", "setting", "nothing"}
+"""Nouns that end as gerunds do."""
+BRANCHES = (ast.If, ast.For, ast.While, ast.ExceptHandler, ast.With, ast.IfExp, ast.comprehension, ast.Assert)
+
+
+class Function(NamedTuple):
+    place: str
+    lines: int
+    complexity: int
+
+
+@cache
+def trees() -> dict[str, ast.Module]:
+    """The product's modules by their path below the package."""
+    return {
+        str(path.relative_to(PACKAGE)): ast.parse(path.read_text("utf-8")) for path in sorted(PACKAGE.rglob("*.py"))
+    }
+
+
+def lines(paths: Iterable[str] | None = None, pattern: str = "*.py") -> int:
+    files = PACKAGE.rglob(pattern) if paths is None else (PACKAGE / path for path in paths)
+    return sum(len(path.read_text("utf-8").splitlines()) for path in files)
+
+
+def longest_file() -> tuple[str, int]:
+    return max(((path, lines([path])) for path in trees()), key=lambda each: each[1])
+
+
+def functions() -> list[Function]:
+    return [
+        Function(f"{path}:{node.name}", (node.end_lineno or node.lineno) - node.lineno + 1, _complexity(node))
+        for path, tree in trees().items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
+
+
+def _complexity(function: ast.AST) -> int:
+    """McCabe's: one, and one for each branch and each further operand of ``and`` and ``or``."""
+    return 1 + sum(
+        isinstance(node, BRANCHES) + (len(node.values) - 1 if isinstance(node, ast.BoolOp) else 0)
+        for node in ast.walk(function)
+    )
+
+
+def classes() -> list[tuple[str, str]]:
+    """The name and the path of each."""
+    return [
+        (node.name, path) for path, tree in trees().items() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)
+    ]
+
+
+def names_of_several_classes() -> dict[str, list[str]]:
+    found: dict[str, list[str]] = defaultdict(list)
+    for name, path in classes():
+        found[name.lstrip("_")].append(path)
+    return {name: places for name, places in sorted(found.items()) if len(places) > 1}
+
+
+def names_of_several_files() -> dict[str, list[str]]:
+    found: dict[str, list[str]] = defaultdict(list)
+    for path in trees():
+        found[Path(path).name].append(path)
+    return {name: places for name, places in found.items() if len(places) > 1 and name not in SHARED_NAMES}
+
+
+def _is_gerund(word: str) -> bool:
+    return word.endswith("ing") and word not in NO_GERUNDS
+
+
+def gerund_classes() -> list[str]:
+    """Whose last word is one: a role is a noun."""
+    words = ((name, path, _words(name)[-1]) for name, path in classes())
+    return [f"{name} in {path}" for name, path, last in words if _is_gerund(last)]
+
+
+def _words(name: str) -> list[str]:
+    spaced = "".join(f" {letter.lower()}" if letter.isupper() else letter for letter in name.lstrip("_"))
+    return spaced.split()
+
+
+def gerund_files() -> list[str]:
+    return [path for path in trees() if _is_gerund(Path(path).stem.rpartition("_")[2])]
+
+
+def imports(*, for_types: bool = False) -> dict[str, set[str]]:
+    """The product's files that each imports when it is itself imported; with ``for_types``, those for types alone."""
+    found: dict[str, set[str]] = {}
+    for path, tree in trees().items():
+        within = _for_types(tree) if for_types else _at_import(tree.body)
+        found[path] = {target for node in within for target in _targets(node) if target != path}
+    return found
+
+
+def _is_for_types(node: ast.stmt) -> bool:
+    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+
+
+def _for_types(tree: ast.Module) -> Iterator[ast.stmt]:
+    for node in tree.body:
+        if _is_for_types(node) and isinstance(node, ast.If):
+            yield from node.body
+
+
+def _at_import(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
+    for node in body:
+        if isinstance(node, ast.If | ast.Try) and not _is_for_types(node):
+            yield from _at_import(node.body)
+        else:
+            yield node
+
+
+def _targets(node: ast.stmt) -> Iterator[str]:
+    """Files of the product that an import statement names."""
+    if not isinstance(node, ast.ImportFrom) or not (node.module or "").startswith("pollconsumer"):
+        return
+    parts = (node.module or "").split(".")[1:]
+    for alias in node.names:
+        for place in (
+            "/".join([*parts, alias.name]) + ".py",
+            "/".join(parts) + ".py",
+            "/".join([*parts, "__init__.py"]),
+        ):
+            if place.lstrip("/") in trees():
+                yield place.lstrip("/")
+                break
+
+
+def circles() -> list[list[str]]:
+    """Files that import one another, for types or not, by Tarjan's algorithm."""
+    at_import, for_types = imports(), imports(for_types=True)
+    graph = {path: at_import[path] | for_types[path] for path in at_import}
+    index: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    found: list[list[str]] = []
+
+    def visit(path: str) -> None:
+        index[path] = low[path] = len(index)
+        stack.append(path)
+        for other in graph[path]:
+            if other not in index:
+                visit(other)
+                low[path] = min(low[path], low[other])
+            elif other in stack:
+                low[path] = min(low[path], index[other])
+        if low[path] == index[path]:
+            at = stack.index(path)
+            circle, stack[at:] = stack[at:], []
+            if len(circle) > 1:
+                found.append(sorted(circle))
+
+    for path in graph:
+        if path not in index:
+            visit(path)
+    return found
+
+
+def imports_for_types() -> int:
+    """Of files of the product: what is of others costs a start time, and leads nobody in a circle."""
+    return sum(
+        isinstance(node, ast.ImportFrom) and bool([*_targets(node)])
+        for tree in trees().values()
+        for node in _for_types(tree)
+    )
+
+
+def private_imports() -> list[str]:
+    """Modules and names of other packages that begin with an underscore."""
+    found = []
+    for path, tree in trees().items():
+        for node in ast.walk(tree):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import | ast.ImportFrom) else []
+            module = node.module or "" if isinstance(node, ast.ImportFrom) else ""
+            for name in names:
+                parts = [part for part in (*module.split("."), *name.split(".")) if part]
+                if parts[0] not in {"pollconsumer", "__future__"} and any(part.startswith("_") for part in parts):
+                    found.append(f"{'.'.join(parts)} in {path}")
+    return found
+
+
+def imports_of_wings() -> list[str]:
+    """A module of the house that imports one of a wing when it is itself imported."""
+    at_import = imports()
+    return [
+        f"{path} imports {target}"
+        for path, targets in at_import.items()
+        if not path.startswith(WINGS)
+        for target in sorted(targets)
+        if target.startswith(WINGS)
+    ]
+
+
+HANDLERS = """
+import sys
+
+from pollconsumer import PollConsumer
+from pollconsumer.runtime.consumer import Consumer
+
+app = PollConsumer()
+entered = set()
+
+
+@app.handler
+def hello(name):
+    pass
+
+
+def note(frame, event, _):
+    if event == "call" and frame.f_code.co_filename.startswith({package!r}):
+        entered.add((frame.f_code.co_filename, frame.f_code.co_qualname))
+
+
+def noting(function):
+    def noted(*arguments):
+        sys.setprofile(note)
+        try:
+            return function(*arguments)
+        finally:
+            sys.setprofile(None)
+            print(len({{file for file, _ in entered}}), len(entered), flush=True)
+
+    return noted
+
+
+Consumer.handle_until_stopped = noting(Consumer.handle_until_stopped)
+
+if __name__ == "__main__":
+    hello.enqueue("Ann")
+    noting(hello.enqueue)("Ann")
+"""
+
+
+def entered_by_a_message() -> Iterator[tuple[str, str]]:
+    """The files and functions of the product that a warm ``enqueue`` enters, and a launch's loop with one message."""
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        (directory / "handlers.py").write_text(HANDLERS.format(package=f"{PACKAGE}/"), "utf-8")
+        (directory / "config.toml").write_text('handlers = ["handlers"]\ndata = "data"\n', "utf-8")
+        program = [sys.executable, "-m", "pollconsumer"]
+        try:
+            enqueued = _printed(directory, sys.executable, "handlers.py")
+            _printed(directory, *program, "run", "--until-empty")
+            _printed(directory, *program, "enqueue", "hello", '{"name": "Ann"}')
+            handled = _printed(directory, *program, "run", "--until-empty")
+        finally:
+            _printed(directory, *program, "store", "stop")
+    for what, printed in (("enqueue", enqueued), ("handle", handled)):
+        yield f"files, functions that one {what} enters", printed.strip().splitlines()[-1].replace(" ", ", ")
+
+
+def _printed(directory: Path, *words: str) -> str:
+    done = subprocess.run(words, cwd=directory, capture_output=True, text=True, check=True)
+    return done.stdout
+
+
+def report() -> Iterator[tuple[str, Any]]:
+    """What is counted, with its value."""
+    of_functions, (longest, length) = functions(), longest_file()
+    in_wings = lines([path for path in trees() if path.startswith(WINGS)])
+    yield "lines of Python", lines()
+    yield "lines of Lua", lines(pattern="*.lua")
+    yield "lines of Python without wings", lines() - in_wings
+    yield "longest file", f"{length} ({longest})"
+    yield "mean lines of a function", round(sum(each.lines for each in of_functions) / len(of_functions), 1)
+    yield "functions over 50 lines", sum(each.lines > 50 for each in of_functions)
+    yield "functions over a complexity of 15", sum(each.complexity > 15 for each in of_functions)
+    yield "class names of several classes", len(names_of_several_classes())
+    yield "file names of several files", len(names_of_several_files())
+    yield "classes named by a gerund", len(gerund_classes())
+    yield "files named by a gerund", len(gerund_files())
+    yield "circles of files", len(circles())
+    yield from entered_by_a_message()
+    yield "imports for types", imports_for_types()
+    yield "private imports of other packages", len(private_imports())
+    yield "modules of the house that import a wing", len(imports_of_wings())
+
+
+if __name__ == "__main__":
+    for what, value in report():
+        print(f"{value!s:>8}  {what}")
