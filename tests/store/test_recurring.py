@@ -23,6 +23,7 @@ from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.interface.testing.clock import VirtualClock
 from pollconsumer.interface.testing.memory import MemoryOpener
 from pollconsumer.store import rows
+from pollconsumer.store.occurrences import id_of
 from pollconsumer.store.recurring import MAX_BATCH_RECURRENCES, Recurring
 from pollconsumer.store.redis_store import RedisStore
 from pollconsumer.store.reservations import Holder
@@ -90,6 +91,20 @@ def test_what_is_due_stays_due_in_any_order_of_launches_of_two_groups_and_two_ve
         assert act.move() == 1, order
         for owner in (FIRST, SECOND):
             act.recurring.define(owner, [QUEUE], [], act.events.append)
+
+
+def test_all_that_is_due_by_a_definition_that_is_replaced_stays_due_by_it_and_the_next_begins_by_its_own_rule(
+    act: Acting, look: Looking, store: RedisStore
+) -> None:
+    every_hour = replace(HOURLY, missed=Missed.ALL)
+    act.launch(FIRST, every_hour)
+    due = come_due(look, hours=3)
+    for period in (60.0, 1800.0, 7200.0):
+        act.launch(FIRST, replace(every_hour, every=period))
+    assert act.move() == 3
+    launch = Launch(store)
+    assert [r.id for r in launch.reserve(9)] == [id_of("x", due + n * HOUR).encode() for n in range(3)]
+    assert look.score("next_instants", "x") == (server_ms(store.wire) // (2 * HOUR) + 1) * 2 * HOUR
 
 
 def test_groups_that_share_a_configuration_share_its_recurrences(act: Acting, look: Looking) -> None:
