@@ -21,6 +21,7 @@ from pollconsumer.store.reservations import (
     reservations_of,
 )
 from pollconsumer.store.server import known_queues, lost_queues
+from pollconsumer.store.server_clock import ServerClock
 from pollconsumer.store.steps import Promoted, Run, Share, Stepped
 from pollconsumer.store.upkeep import Upkeep
 
@@ -35,6 +36,7 @@ PROMOTE_BATCH = 250
 class RedisStore(Upkeep):
     def __init__(self, wire: Wire, namespace: str, clocks: Clocks = SYSTEM_CLOCKS) -> None:
         super().__init__(wire, namespace, clocks)
+        self._server_clock = ServerClock()
         self._beginnings: dict[tuple[str, Holder], tuple[Any, ...]] = {}
         """The command that begins messages, without its arguments."""
 
@@ -80,17 +82,18 @@ class RedisStore(Upkeep):
         repeated: a row that already has its new value counts as settled. LeaseLost if a newer launch has announced
         itself. After NodeLost each share may have been carried out: `give_back` comes before it is sent again.
         """
-        promote = self.wire.scripts["promote"]
-        commands: list[tuple[Any, ...]] = [
-            self.wire.script(
-                promote, self.keys.of_script(promote, queue), [holder.lineage, holder.fence, PROMOTE_BATCH]
-            )
-            for queue in promoting
-        ]
-        before = self._reporting(holder, reports)
-        before += (self.wire.script(*self.trimming(share.queue)) for share in shares if share.trims)
-        commands[:0] = before
-        commands += (self._step_of(holder, share, lasts_ms) for share in shares)
+        commands = self._reporting(holder, reports)
+        for share in shares:
+            if share.trims:
+                commands.append(self.wire.script(*self.trimming(share.queue)))
+        before = len(commands)
+        if promoting:
+            promote = self.wire.scripts["promote"]
+            args = [holder.lineage, holder.fence, PROMOTE_BATCH]
+            commands += [self.wire.script(promote, self.keys.of_script(promote, queue), args) for queue in promoting]
+        for share in shares:
+            commands.append(self._step_of(holder, share, lasts_ms))
+        sent = now()
         try:
             if wait > 0:
                 markers = [
@@ -106,8 +109,9 @@ class RedisStore(Upkeep):
             self.wire.close()
             self.wire.part(commands)
             answers = self._step_again(holder, shares, commands, keep)
-        read_at = now()
-        del answers[: len(before)]
+        read = now()
+        if before:
+            del answers[:before]
         promoted = [Promoted.of(answers.pop(0)) for _ in promoting] if promoting else []
         reserved: list[Reservation] = []
         stale: list[bytes] = []
@@ -120,7 +124,9 @@ class RedisStore(Upkeep):
                 if answer == 0:
                     unusual.append(share.queue)
                 elif answer:
-                    reserved.append(reservation_of(share.queue, answer, read_at))
+                    at = rows.reserved_at(answer[2])
+                    shown_at = self._server_clock.shown_at(share.queue, at, sent, read)
+                    reserved.append(reservation_of(share.queue, answer, at, shown_at))
                 continue
             at, gone, waiting, ids, records, changes, wait_ms, left, set_aside, dead = answer
             stale += gone
@@ -134,7 +140,8 @@ class RedisStore(Upkeep):
                 newer.append(share.queue)
             if dead:
                 dead_letters += dead_letters_of(share.queue, dead)
-            reserved += reservations_of(share.queue, ids, records, changes, at, read_at)
+            shown_at = self._server_clock.shown_at(share.queue, at, sent, read)
+            reserved += reservations_of(share.queue, ids, records, changes, at, shown_at)
         return Stepped(
             reserved, stale, successor, more_in, held_back, tuple(newer), promoted, dead_letters, tuple(unusual)
         )

@@ -22,17 +22,17 @@ class Holder(NamedTuple):
 class Lot:
     """What messages of one reply have in common: all but id and payload. ``options`` are encoded.
 
-    ``reserved_at`` is the server's, in epoch ms, and ``read_at`` when its reply was read, on the monotonic clock; later
-    instants are computed from these, without this host's wall clock.
+    ``reserved_at`` is the server's, in epoch ms, and ``shown_at`` when its clock showed that, on the monotonic clock of
+    this host; later instants are computed from these, without its wall clock.
     """
 
-    __slots__ = ("expires", "handler", "options", "queue", "read_at", "reserved_at", "row")
+    __slots__ = ("expires", "handler", "options", "queue", "reserved_at", "row", "shown_at")
 
     def __init__(
-        self, queue: str, row: bytes, handler: str, options: bytes, expires: int, reserved_at: int, read_at: float
+        self, queue: str, row: bytes, handler: str, options: bytes, expires: int, reserved_at: int, shown_at: float
     ) -> None:
         self.queue, self.row, self.handler, self.options, self.expires = queue, row, handler, options, expires
-        self.reserved_at, self.read_at = reserved_at, read_at
+        self.reserved_at, self.shown_at = reserved_at, shown_at
 
 
 class Reservation:
@@ -56,11 +56,11 @@ class Reservation:
 
     @classmethod
     def alone(
-        cls, queue: str, message_id: bytes, row: bytes, record: bytes, reserved_at: int = 0, read_at: float = 0.0
+        cls, queue: str, message_id: bytes, row: bytes, record: bytes, reserved_at: int = 0, shown_at: float = 0.0
     ) -> Reservation:
         """The only one of its lot."""
         handler, payload, options, expires = rows.content(record)
-        return cls.of(Lot(queue, row, handler, options, expires, reserved_at, read_at), message_id, payload)
+        return cls.of(Lot(queue, row, handler, options, expires, reserved_at, shown_at), message_id, payload)
 
     @property
     def queue(self) -> str:
@@ -132,7 +132,7 @@ class Reservation:
 
     def server_ms(self, monotonic: float) -> int:
         lot = self.lot
-        return lot.reserved_at + int((monotonic - lot.read_at) * 1000)
+        return lot.reserved_at + int((monotonic - lot.shown_at) * 1000)
 
 
 class KeyedReservation(Reservation):
@@ -141,13 +141,12 @@ class KeyedReservation(Reservation):
     __slots__ = ("concurrency_key", "unique_key")
 
 
-def reservation_of(queue: str, answer: Sequence[bytes], read_at: float) -> Reservation:
+def reservation_of(queue: str, answer: Sequence[bytes], reserved_at: int, shown_at: float) -> Reservation:
     """The one that `reserve_one.lua` has reserved. As `reservations_of`, in less than half the time."""
     message_id, record, row = answer
-    reserved_at = int.from_bytes(row[rows.RESERVED : rows.STARTED], "big")
     if record[1] & KEYED:
-        return reservations_of(queue, [message_id], [record], [1, row], reserved_at, read_at)[0]
-    return Reservation.alone(queue, message_id, row, record, reserved_at, read_at)
+        return reservations_of(queue, [message_id], [record], [1, row], reserved_at, shown_at)[0]
+    return Reservation.alone(queue, message_id, row, record, reserved_at, shown_at)
 
 
 def reservations_of(
@@ -156,19 +155,19 @@ def reservations_of(
     records: Sequence[bytes],
     changes: Sequence[Any],
     reserved_at: int,
-    read_at: float,
+    shown_at: float,
 ) -> list[Reservation]:
     """Those in a step's reply. ``changes``: rows, each after the position of the first that has it, from 1."""
     reservations: list[Reservation] = []
     ends = (*changes[2::2], len(ids) + 1)  # one more than there are changes, if there are none
     for first, row, end in zip(changes[::2], changes[1::2], ends, strict=False):
         with_row = slice(first - 1, end - 1)
-        reservations += _with_row(queue, row, ids[with_row], records[with_row], reserved_at, read_at)
+        reservations += _with_row(queue, row, ids[with_row], records[with_row], reserved_at, shown_at)
     return reservations
 
 
 def _with_row(
-    queue: str, row: bytes, ids: Sequence[bytes], records: Sequence[bytes], reserved_at: int, read_at: float
+    queue: str, row: bytes, ids: Sequence[bytes], records: Sequence[bytes], reserved_at: int, shown_at: float
 ) -> list[Reservation]:
     reservations: list[Reservation] = []
     reservation: Reservation
@@ -188,7 +187,7 @@ def _with_row(
                 rest, with_keys = record[keys_end:size], flags & KEYED > 0
                 if common != (handler, options, expires):
                     common = handler, options, expires
-                    lot = Lot(queue, row, handler, options, expires, reserved_at, read_at)
+                    lot = Lot(queue, row, handler, options, expires, reserved_at, shown_at)
             if not with_keys:
                 head = record[:size]
         if with_keys:

@@ -136,6 +136,11 @@ def fence(row: bytes) -> int:
     return int.from_bytes(row[FENCE:RESERVED], "big")
 
 
+def reserved_at(row: bytes) -> int:
+    """In epoch ms."""
+    return int.from_bytes(row[RESERVED:STARTED], "big")
+
+
 def ended_at(row: bytes) -> int:
     """In epoch ms; 0 if it has not ended."""
     return int.from_bytes(row[ENDED:SCHEDULED], "big")

@@ -113,10 +113,10 @@ class Share:
             row = reservation.row
             if row is not last_row or ended >= until:
                 lot = reservation.lot
-                at, read_at = lot.reserved_at, lot.read_at
-                started_ms, ended_ms = at + int((started - read_at) * 1000), at + int((ended - read_at) * 1000)
+                at, shown_at = lot.reserved_at, lot.shown_at
+                started_ms, ended_ms = at + int((started - shown_at) * 1000), at + int((ended - shown_at) * 1000)
                 # Until a millisecond is over, all that follows starts and ends in it.
-                until = read_at + (ended_ms + 1 - at) / 1000 if started_ms == ended_ms else 0.0
+                until = shown_at + (ended_ms + 1 - at) / 1000 if started_ms == ended_ms else 0.0
                 last_row, ids, flags = row, [], flags | row[rows.FLAGS]
                 self.runs.append((row, rows.completed(row, started_ms, ended_ms), ids, []))
             ids.append(reservation.id)
