@@ -51,7 +51,7 @@ def _of_occurrences(seen: Seen, name: str) -> Iterator[str]:
     for left_out in _left_out(seen):
         caught_up = len(numbers & {*left_out})
         allowed = MOST_CAUGHT_UP if name.endswith(Missed.ALL) else SMALL / EVERY
-        if caught_up > allowed + SPARE:
+        if caught_up > allowed + WINDOW / EVERY + SPARE:  # and those that were not handled yet
             yield f"{name}: {caught_up} of {len(left_out)} that the clock left out were caught up, not {allowed:.0f}"
     came = {number for since, end in _calm(seen, begun[0][0]) for number in _numbers(since, end)}
     lacking = sorted(came - numbers)
