@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
+from math import inf
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -82,18 +83,18 @@ class RedisStore(Upkeep):
         repeated: a row that already has its new value counts as settled. LeaseLost if a newer launch has announced
         itself. After NodeLost each share may have been carried out: `give_back` comes before it is sent again.
         """
-        commands = self._reporting(holder, reports)
+        commands, scripts = self._reporting(holder, reports), self.wire.scripts
         for share in shares:
             if share.trims:
                 commands.append(self.wire.script(*self.trimming(share.queue)))
         before = len(commands)
         if promoting:
-            promote = self.wire.scripts["promote"]
+            promote = scripts["promote"]
             args = [holder.lineage, holder.fence, PROMOTE_BATCH]
             commands += [self.wire.script(promote, self.keys.of_script(promote, queue), args) for queue in promoting]
         for share in shares:
             commands.append(self._step_of(holder, share, lasts_ms))
-        sent = now()
+        loads, sent = scripts.loads, now()
         try:
             if wait > 0:
                 markers = [
@@ -108,8 +109,10 @@ class RedisStore(Upkeep):
         except Unanswered:
             self.wire.close()
             self.wire.part(commands)
-            answers = self._step_again(holder, shares, commands, keep)
+            answers, sent = self._step_again(holder, shares, commands, keep), -inf
         read = now()
+        if scripts.loads != loads:
+            sent = -inf
         if before:
             del answers[:before]
         promoted = [Promoted.of(answers.pop(0)) for _ in promoting] if promoting else []

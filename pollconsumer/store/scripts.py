@@ -78,7 +78,8 @@ class Scripts(dict[str, Script]):
 
     def __init__(self, *, shebang: bool = True) -> None:
         super().__init__()
-        self._shebang = shebang
+        self._shebang, self.loads = shebang, 0
+        """How often a server did not know one, which took another round trip."""
 
     def __missing__(self, name: str) -> Script:
         script = self[name] = Script(name, shebang=self._shebang)

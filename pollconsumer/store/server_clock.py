@@ -26,10 +26,12 @@ class ServerClock:
 
     def shown_at(self, queue: str, instant: int, sent: float, read: float) -> float:
         """On the monotonic clock, when the server of ``queue`` showed ``instant``, in epoch ms, if a step was ``sent``,
-        and its reply ``read``, then."""
+        and its reply ``read``, then. ``sent`` is minus infinity where that took several round trips."""
         took, ahead, way = read - sent, read - instant / 1000, self._way
         if took < way + way:
             way = self._way = took / 2
+        elif way == inf:
+            way = 0.0
         late = ahead - self._ahead.get(queue, inf)
         # Otherwise this one came the soonest; or the clock was set, or has drifted: it cannot have shown that by then.
         if 0.0 < late <= took + SHOWN_FOR and late <= MOST_DELAYED:

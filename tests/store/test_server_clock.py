@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from math import inf
 from typing import TYPE_CHECKING
 
 import pytest
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pollconsumer.store.redis_store import RedisStore
+    from pollconsumer.store.reservations import Reservation
 
 BEGAN = 1_700_000_000.0
 """What the server's clock shows when the monotonic clock shows 0."""
@@ -99,6 +101,13 @@ def test_no_instant_is_reckoned_before_its_step_was_sent_or_after_its_reply(
             assert abs(miss) <= took + late + SHOWN_FOR + 1e-5
 
 
+def test_what_took_several_round_trips_lies_early_by_its_reply_and_teaches_nothing() -> None:
+    clock = ServerClock()
+    assert clock.shown_at(QUEUE, 0, -inf, 5.0) == 5.0
+    assert clock.shown_at(QUEUE, 10_000, 9.99, 10.01) == pytest.approx(10.0)
+    assert clock.shown_at(QUEUE, 20_000, -inf, 20.06) == pytest.approx(20.0)
+
+
 # On a server
 
 
@@ -116,12 +125,25 @@ def far_away(store: RedisStore, delay: float) -> Callable[[], float]:
 
 @pytest.mark.parametrize("plain", [False, True])
 def test_what_a_far_server_hands_out_is_reckoned_by_its_clock(store: RedisStore, plain: bool) -> None:
-    store.enqueue([message("a"), message("b")])
     launch, now = Launch(store), far_away(store, 100.0)
-    for waiting in (0.0, 5.0):
+
+    def step(waiting: float) -> list[Reservation]:
         share = Share(QUEUE, 1)
         share.plain = plain
-        (reserved,) = store.step(launch.holder, [share], lasts_ms=HOUR, now=now, wait=waiting).reserved
-        assert reserved.server_ms(server_ms(store.wire) / 1000 - BEGAN) == pytest.approx(
-            server_ms(store.wire), abs=20_000
-        )
+        return store.step(launch.holder, [share], lasts_ms=HOUR, now=now, wait=waiting).reserved
+
+    assert [step(0.0), step(0.0)] == [[], []]  # the server knows the script by then
+    store.enqueue([message("a"), message("b")])
+    for waiting in (0.0, 5.0):
+        (reserved,) = step(waiting)
+        at = server_ms(store.wire)
+        assert reserved.server_ms(at / 1000 - BEGAN) == pytest.approx(at, abs=20_000)
+
+
+def test_a_first_step_for_which_scripts_are_loaded_is_not_reckoned_too_late(store: RedisStore) -> None:
+    store.enqueue([message("a")])
+    launch, now = Launch(store), far_away(store, 100.0)
+    store.wire.command("SCRIPT", "FLUSH")
+    (reserved,) = store.step(launch.holder, [Share(QUEUE, 1)], lasts_ms=HOUR, now=now).reserved
+    at = server_ms(store.wire)
+    assert reserved.server_ms(at / 1000 - BEGAN) == pytest.approx(at - 100_000, abs=20_000)
