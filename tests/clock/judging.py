@@ -48,10 +48,11 @@ def _of_occurrences(seen: Seen, name: str) -> Iterator[str]:
     if early := [instant for instant, at in begun if instant > max(end for _, end in _shown(seen, at)) + EVERY / 8]:
         yield f"{name}: began before the server's clock showed it: {early[:3]}"
     numbers, skipped = {floor(instant / EVERY) for instant, _ in begun}, seen.recurrences[name]["skipped"]
+    shown = {number for since, end in _shown(seen, seen.ended) for number in _numbers(since, end + WINDOW)}
     for left_out in _left_out(seen):
-        caught_up = len(numbers & {*left_out})
+        caught_up = len(numbers & {*left_out} - shown)
         allowed = MOST_CAUGHT_UP if name.endswith(Missed.ALL) else SMALL / EVERY
-        if caught_up > allowed + WINDOW / EVERY + SPARE:  # and those that were not handled yet
+        if caught_up > allowed + SPARE:
             yield f"{name}: {caught_up} of {len(left_out)} that the clock left out were caught up, not {allowed:.0f}"
     came = {number for since, end in _calm(seen, begun[0][0]) for number in _numbers(since, end)}
     lacking = sorted(came - numbers)
