@@ -443,6 +443,16 @@ def test_what_cannot_be_said_in_json_is_refused_with_its_place(
     assert type(caught.value) is kind
 
 
+@pytest.mark.parametrize("name", [0, -7, 10**30, 1.5, -0.0, 1e22, 1e-7, None, True, False])
+@pytest.mark.parametrize("beside", [{}, {"line1": "0", "null": {}}, {"": '0":'}])
+def test_a_name_within_that_is_no_text_is_refused_wherever_it_stands(name: object, beside: dict[str, object]) -> None:
+    for inner in ({name: 1}, [{"a": 1, name: "x"}], [0, {name: {}, "z": "y"}]):
+        with pytest.raises(TypeError, match=f"names must be text, not {type(name).__name__}"):
+            encode_payload(beside | {"a": inner})
+        named = json.loads(json.dumps(beside | {"a": inner}))
+        assert json.loads(encode_payload(named)) == named
+
+
 def test_what_holds_itself_is_refused_with_its_place() -> None:
     circle: dict[str, Any] = {"x": [1]}
     circle["x"].append(circle)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from itertools import islice, repeat
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack
 
-from pollconsumer.core.message import NO_OPTIONS, OPTIONS, Alike, NewMessage, digest_of
+from pollconsumer.core.message import NO_OPTIONS, OPTIONS, Alike, NewMessage, digest_of, encode_named
 from pollconsumer.runtime.messages import SendOptions, new_id, new_ids, new_message
 
 if TYPE_CHECKING:
@@ -143,8 +143,14 @@ class Sending(Generic[P, R]):
         return await self._handler.app.enqueue_messages_async(self._messages(encoded))
 
     def _encoded(self, payloads: Iterable[Args[P] | Mapping[str, Any]]) -> list[bytes]:
-        of_call, encoded = self._handler.arguments.of_call, self._handler.arguments.encoded
-        return [encoded(of_call((), given) if isinstance(given, dict) else self._checked(given)) for given in payloads]
+        arguments, encoded = self._handler.arguments, list[bytes]()
+        for given in payloads:
+            payload = arguments.of_call((), given) if isinstance(given, dict) else self._checked(given)
+            try:
+                encoded.append(encode_named(payload))
+            except TypeError:
+                encoded.append(arguments.encoded(payload))
+        return encoded
 
     def _messages(self, encoded: list[bytes]) -> Sequence[NewMessage]:
         if self._first.digest or not self._is_plain:
@@ -165,7 +171,11 @@ class Sending(Generic[P, R]):
 
     def _payload(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bytes:
         arguments = self._handler.arguments
-        return arguments.encoded(arguments.of_call(args, kwargs))
+        payload = arguments.of_call(args, kwargs)
+        try:
+            return encode_named(payload)
+        except TypeError:
+            return arguments.encoded(payload)
 
     def _message(self, payload: bytes) -> NewMessage:
         first = self._first

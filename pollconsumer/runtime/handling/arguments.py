@@ -10,7 +10,7 @@ from itertools import takewhile
 from typing import Any, NamedTuple
 
 from pollconsumer.core.errors import ConfigurationError, shown, suggestion
-from pollconsumer.core.message import encode_payload
+from pollconsumer.core.message import encode_named, encode_payload
 from pollconsumer.core.retry import Fatal
 from pollconsumer.runtime.handling.annotations import JSON_KINDS, Annotations, accepted_types
 from pollconsumer.runtime.handling.context import Context
@@ -154,11 +154,8 @@ class Arguments:
         return payload
 
     def encoded(self, payload: dict[str, Any]) -> bytes:
-        """The stored JSON of `of_call`'s payload. Errors of ``encode_payload``."""
-        try:
-            return encode_payload(payload)
-        except TypeError:
-            return encode_payload(self.dumped(payload))
+        """The stored JSON of `of_call`'s payload that has values without JSON form. Errors of ``encode_payload``."""
+        return encode_named(self.dumped(payload))
 
     def json_of(self, payload: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments in ``payload`` for ``encode_payload``. TypeError if they do not fit."""
