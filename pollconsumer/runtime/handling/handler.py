@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextvars import copy_context
+from sys import modules
 from types import CoroutineType, MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -12,7 +14,7 @@ from pollconsumer.runtime.handling.arguments import Arguments
 from pollconsumer.runtime.handling.context import Context
 from pollconsumer.runtime.handling.hooks import Hooks, Run, hooked, hooked_coroutine
 from pollconsumer.runtime.handling.outcome import DONE, Outcome, returned
-from pollconsumer.runtime.handling.own_context import own_context
+from pollconsumer.runtime.handling.own_context import renew_decimal
 from pollconsumer.runtime.messages import Defaults
 
 if TYPE_CHECKING:
@@ -74,7 +76,9 @@ class Handler(NamedTuple):
     def handle(self, payload: dict[str, Any], context: Context | None = None) -> Outcome:
         """Run it. The outcome holds any exception, so that no handler ends a launch by raising."""
         try:
-            own = own_context()
+            own = copy_context()
+            if "decimal" in modules:
+                renew_decimal(own)
             result = own.run(self.run if self.timeout is None else self.begin, payload, context)
             if result is None:
                 return DONE

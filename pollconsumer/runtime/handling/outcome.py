@@ -31,8 +31,13 @@ made: Callable[[tuple[BaseException | None, Any]], Outcome] = partial(tuple.__ne
 """`Outcome` of its fields, in a quarter of the time."""
 
 
+_OF_JSON = frozenset({str, int, float, bool, dict, list, tuple})
+
+
 def returned(result: Any) -> Outcome:
     """The outcome of a handler that returned ``result``, which is not None."""
+    if type(result) in _OF_JSON:
+        return made((None, result))
     try:
         refuse_unbegun(result)
     except Exception as error:

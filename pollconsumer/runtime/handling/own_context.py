@@ -10,11 +10,11 @@ def own_context(base: Context | None = None) -> Context:
     """A copy of ``base``, or of the caller's, for one message."""
     context = copy_context() if base is None else base.copy()
     if "decimal" in sys.modules:
-        _renew_decimal(context)
+        renew_decimal(context)
     return context
 
 
-def _renew_decimal(context: Context) -> None:
+def renew_decimal(context: Context) -> None:
     """If a variable of ``context`` is decimal's: that is itself changed, by ``getcontext().prec = 5``."""
     decimal = sys.modules["decimal"]
     kind = getattr(decimal, "Context", None)  # None while another thread imports it
