@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import chain, repeat
 from typing import Any, NamedTuple
 
@@ -37,6 +38,10 @@ class Enqueued(NamedTuple):
 
     id: str
     duplicate: bool
+
+
+_enqueued: Callable[[tuple[str, bool]], Enqueued] = partial(tuple.__new__, Enqueued)
+"""`Enqueued` of its fields, in a quarter of the time."""
 
 
 class Origin(NamedTuple):
@@ -75,7 +80,7 @@ class Producer:
         (answer,) = self._call([(*head, message.id, rows.new_record(message))], lambda: trip, None, 0)
         if answer in (b"", [b""]):  # of a repetition, `enqueue.lua` answers
             self.wire.witness = message  # without the time, which its id has: a microsecond less
-            return Enqueued(message.id, False)
+            return _enqueued((message.id, False))
         held = [answer] if isinstance(answer, bytes) else answer
         return self._held(trip, trip[0], held, 0, repeated=self.wire.repeated)[0]
 

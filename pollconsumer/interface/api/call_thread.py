@@ -93,7 +93,7 @@ class CallThread:
         try:
             with pooled as store:
                 if self._unanswered:
-                    pooled.patience.begin(began)
+                    pooled.patience.begin_at(began)
                 result = call(store)
         except StoreUnreachable as error:  # some of these are its answers
             self._unanswered = not isinstance(error, NotReplicated) and not pooled.patience.left()

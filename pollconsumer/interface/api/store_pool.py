@@ -25,21 +25,25 @@ class CallPatience(Patience):
     """``seconds`` of each call that begins, on the monotonic clock."""
 
     def __init__(self, seconds: float, clocks: Clocks) -> None:
-        self._seconds, self._clocks = seconds, clocks
+        self._seconds, self._now, self._sleep = seconds, clocks.monotonic, clocks.sleep
         self._until = 0.0
 
-    def begin(self, since: float | None = None) -> None:
-        """Count patience from now on, or from this instant of the clock."""
-        self._until = (self._clocks.monotonic() if since is None else since) + self._seconds
+    def begin(self) -> None:
+        """Count patience from now on."""
+        self._until = self._now() + self._seconds
+
+    def begin_at(self, instant: float) -> None:
+        """Count it from this instant of the clock."""
+        self._until = instant + self._seconds
 
     def left(self) -> float:
-        return max(0.0, self._until - self._clocks.monotonic())
+        return max(0.0, self._until - self._now())
 
     def pause(self, seconds: float) -> None:
-        self._clocks.sleep(min(seconds, self.left()))
+        self._sleep(min(seconds, self.left()))
 
     def for_one_answer(self, blocking: float = 0.0) -> float:
-        left = self._until - self._clocks.monotonic()
+        left = self._until - self._now()
         return blocking + (COMMAND_TIMEOUT if left >= COMMAND_TIMEOUT else answer_within(max(0.0, left)))
 
 

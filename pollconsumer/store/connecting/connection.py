@@ -119,12 +119,18 @@ class SocketConnection:
             left = left[self._socket.send(left[:MOST_BYTES]) :]
 
     def read(self, timeout: float) -> Any:
-        reader = self._reader
+        reader, within, until, received = self._reader, timeout, 0.0, b""
         try:
-            if (reply := reader.gets()) is _NONE:
-                self._receive(timeout)
-                if (reply := reader.gets()) is _NONE:
-                    reply = self._whole(timeout)
+            while (reply := reader.gets()) is _NONE:
+                if received:  # a part of it
+                    until = until or monotonic() + self._at_most(timeout)
+                    within = min(timeout, self._left_for_rest(until))
+                if within != self._timeout:
+                    self._limit(within)
+                received = self._socket.recv(MOST_BYTES)
+                if not received:
+                    raise ConnectionResetError("connection closed by the server")
+                reader.feed(received)
         except self._late:
             raise TimeoutError(f"no answer within {timeout:.3g} s") from None
         except hiredis.ProtocolError as error:
@@ -133,29 +139,20 @@ class SocketConnection:
             raise ConnectionError("an answer that does not fit into memory") from None
         return reply
 
-    def _receive(self, timeout: float) -> None:
-        if timeout != self._timeout:
-            if self._late:
-                self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _timeval(timeout))
-            else:
-                self._socket.settimeout(timeout)  # Python's, for the whole of an encrypted record
-            self._timeout = timeout
-        received = self._socket.recv(MOST_BYTES)
-        if not received:
-            raise ConnectionResetError("connection closed by the server")
-        self._reader.feed(received)
+    def _left_for_rest(self, until: float) -> float:
+        if self._reader.len() > LONGEST_VALUE:
+            raise ConnectionError(f"a value of more than {LONGEST_VALUE >> 20} MiB")
+        if (left := until - monotonic()) <= 0:
+            raise TimeoutError("no whole answer in time")
+        return left
 
-    def _whole(self, timeout: float) -> Any:
-        """The reply of which a part has come."""
-        within = self._at_most(timeout)
-        until = monotonic() + within
-        while (reply := self._reader.gets()) is _NONE:
-            if self._reader.len() > LONGEST_VALUE:
-                raise ConnectionError(f"a value of more than {LONGEST_VALUE >> 20} MiB")
-            if (left := until - monotonic()) <= 0:
-                raise TimeoutError(f"no whole answer within {within:.3g} s")
-            self._receive(min(timeout, left))
-        return reply
+    def _limit(self, timeout: float) -> None:
+        """Have the next wait last so many seconds at most."""
+        if self._late:
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _timeval(timeout))
+        else:
+            self._socket.settimeout(timeout)  # Python's, for the whole of an encrypted record
+        self._timeout = timeout
 
     def _at_most(self, timeout: float) -> float:
         return timeout if self._patience is None else max(timeout, self._patience().left())
