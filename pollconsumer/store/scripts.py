@@ -24,6 +24,7 @@ _HEADER = re.compile(r"-- (KEYS|NEEDS|RARELY) (.+)\n")
 _PART = re.compile(r"-- PART (\w+)(?=\n)")
 _EXPECT = re.compile(r"-- EXPECT (.+)")
 _CONSTANTS = re.compile(r"\nlocal ([A-Z][A-Z0-9_]*(?:, [A-Z][A-Z0-9_]*)*) = ([^\n]*?)(?:  --.*)?(?=\n)")
+_KEY = re.compile(r"', [a-z_]+(?=[,)])")
 _NAME = re.compile(r"([A-Z][A-Z0-9_]+)\b")
 _FUNCTION = re.compile(r"\nlocal function (\w+).*?\nend(?=\n)", re.DOTALL)
 _BEGIN, _END = "\1", "\2"
@@ -60,7 +61,8 @@ class Script:
         needed, _, code = _compiled(source)
         placed = _placed([piece for part in needed.values() for piece in part.pieces], code)
         if rarely:
-            placed = re.sub(rf"', ({'|'.join(rarely)})(?=[,)])", lambda found: f"', {numbers[found[1]]}", placed)
+            by_number = {f"', {word}": f"', {numbers[word]}" for word in rarely}
+            placed = _KEY.sub(lambda found: by_number.get(found[0], found[0]), placed)
         self.code = (flags + binding + placed).encode()
         self.sha = sha1(self.code).encode()
 
