@@ -23,7 +23,6 @@ from pollconsumer.runtime.consuming.pace import HORIZON, MAX_BATCH_MESSAGES, Pac
 from pollconsumer.runtime.consuming.plain import PlainPath
 from pollconsumer.runtime.consuming.predecessors import Predecessors
 from pollconsumer.runtime.consuming.reporting import Reporting
-from pollconsumer.runtime.consuming.returning import ReservedReturner
 from pollconsumer.runtime.consuming.settling import Settling
 from pollconsumer.runtime.consuming.stopping import Stopping
 from pollconsumer.runtime.consuming.wake import Wake
@@ -76,7 +75,7 @@ class Consumer:
             brief=brief,
             horizon=HORIZON,
         )
-        self._returning = ReservedReturner(launch, self._exchange, handlers)
+        self._handlers = handlers
         self._ahead = Ahead(launch, handlers, executor, self._exchange, brief=brief)
         self._collecting = Collecting(
             launch, executor, learned, self._exchange, self._settling, self._stopping, self._ahead, self._pace
@@ -99,13 +98,18 @@ class Consumer:
         began = self.clock()
         if self.executor.inline is not None:
             self._launch.progress.stops.act = self._stopping.interrupt
+        returner = None
         if self.options.instances > 1:
-            self._returning.begin()
+            from pollconsumer.runtime.consuming.returning import ReservedReturner  # few launches share their queues
+
+            returner = ReservedReturner(self._launch, self._exchange, self._handlers)
+            returner.begin()
         try:
             reason = self.handle_until_stopped()
         finally:
             self._ahead.close()
-            self._returning.end()
+            if returner is not None:
+                returner.end()
         if (
             reason is StopReason.NO_TIME_TO_HANDLE
             and self.clock() - began < NEVER_ANY_TIME_WITHIN
