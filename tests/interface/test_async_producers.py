@@ -328,7 +328,7 @@ def test_in_a_sandbox_calls_are_made_at_once_by_the_tests_own_thread() -> None:
 
 
 PROGRAM = """
-import asyncio, os, sys, threading
+import asyncio, ctypes, os, sys, threading
 from pollconsumer import PollConsumer
 
 app = PollConsumer(store=sys.argv[1], namespace="tests", patience="1h")
@@ -339,7 +339,7 @@ def note(n: int) -> int: ...
 FORKING = """
 asyncio.run(note.enqueue_async(1))
 for n in (2, 3):
-    if (child := os.fork()) == 0:
+    if (child := FORK()) == 0:
         asyncio.run(note.enqueue_async(n))
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
@@ -361,8 +361,9 @@ def program(text: str, url: str) -> None:
     subprocess.run(command, check=True, timeout=2 * PATIENCE, env={**os.environ})
 
 
-def test_children_of_a_program_enqueue_as_it_did_before_the_fork(valkey: Server) -> None:
-    program(FORKING, valkey.url)
+@pytest.mark.parametrize("fork", ["os.fork", "ctypes.PyDLL(None).fork"], ids=["Python", "C, as uWSGI does"])
+def test_children_of_a_program_enqueue_as_it_did_before_the_fork(valkey: Server, fork: str) -> None:
+    program(FORKING.replace("FORK", fork), valkey.url)
     assert numbers(valkey) == [1, 2, 3, 4]
 
 

@@ -49,13 +49,13 @@ class Producing:
         self._config = None if config is None else Path(config)
         self._opener: StoreOpener | None = None
         self._own_settings: Settings | None = None
-        self._pool = StorePool(self._open, patience)
+        self._pid, self._pool = os.getpid(), StorePool(self._open, patience)
         self._threads: list[CallThread] = []
         """The first makes the calls of asyncio programs. A second one, of calls that began together, is never used."""
         os.register_at_fork(after_in_child=self._begin_anew)  # connections and the thread are the parent's
 
     def _begin_anew(self) -> None:
-        self._pool, self._threads = StorePool(self._open, self._pool.seconds), []
+        self._pid, self._pool, self._threads = os.getpid(), StorePool(self._open, self._pool.seconds), []
 
     def enqueue_one(self, message: NewMessage) -> Handle[Any]:
         """Enqueue a prepared message."""
@@ -159,6 +159,8 @@ class Producing:
         if registry.stand_in is not None:  # its store is in memory, and belongs to this thread
             with self._take() as store:
                 return call(store)
+        if self._pid != os.getpid():
+            self._begin_anew()  # uWSGI forks in C, which does not call what is registered
         if not self._threads:
             from pollconsumer.interface.api.call_thread import CallThread
 
