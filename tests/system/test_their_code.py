@@ -233,3 +233,14 @@ def test_what_a_handler_forks_ends_at_signals_as_any_program(site: Site, concurr
     done = site.drain("--concurrency", str(concurrency))
     assert done.returncode == 0, done.stderr
     assert sorted(site.notes()) == sorted(f"{name} 0 -15" for name in names)
+
+
+@pytest.mark.parametrize("concurrency", [1, 2])
+def test_files_named_as_modules_of_pythons_end_no_launch(site: Site, concurrency: int) -> None:
+    (site.directory / "handlers.py").write_text(HANDLERS)
+    for name in ("queue", "ssl"):
+        (site.directory / f"{name}.py").write_text("mine = True\n")
+    for handler in ("plain", "turns", "alone"):
+        site.enqueue(handler)
+    done = site.drain("--concurrency", str(concurrency))
+    assert (done.returncode, done.stderr, len(site.notes())) == (0, "", 3)

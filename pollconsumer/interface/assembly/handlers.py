@@ -11,6 +11,7 @@ from pollconsumer.interface.api.handler_options import place_of
 from pollconsumer.interface.api.registry import registry
 from pollconsumer.interface.assembly.importing import importing
 from pollconsumer.interface.settings.load import DJANGO_VARIABLE, django_site
+from pollconsumer.interface.settings.shadowed import shadowed
 from pollconsumer.interface.settings.writable import refuse_writable_modules
 from pollconsumer.runtime.handling.handler import with_hooks
 
@@ -50,6 +51,8 @@ def import_handlers(settings: Settings) -> dict[str, Handler]:
             refuse_writable_modules(settings.directory, modules)
         directory = str(settings.directory)
         if sys.path[:1] != [directory]:
+            for name in shadowed(settings):
+                import_module(name)
             sys.path.insert(0, directory)
     if site is not None:
         _import_site(site, settings)

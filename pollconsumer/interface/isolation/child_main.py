@@ -14,6 +14,7 @@ import signal
 import socket
 import sys
 from contextlib import suppress
+from importlib import import_module
 
 SET_SIGNAL = 10
 """F_SETSIG on Linux; elsewhere the connection's end is noticed by a thread."""
@@ -47,6 +48,8 @@ def main(connection: int, lifeline: int) -> None:
     if not line.endswith(b"\n"):  # it died
         return
     introduction = json.loads(line)
+    for name in introduction["shadowed"]:
+        import_module(name)
     sys.path[:] = introduction["path"]
     from pollconsumer.interface.isolation.child import serve
 

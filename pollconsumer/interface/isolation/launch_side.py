@@ -12,6 +12,7 @@ from pollconsumer.interface.log_records import identity
 from pollconsumer.interface.logs import damped_by, log
 from pollconsumer.interface.settings.load import as_values
 from pollconsumer.interface.settings.model import Settings
+from pollconsumer.interface.settings.shadowed import shadowed
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.isolation.pool import Processes
 
@@ -23,6 +24,7 @@ def isolating(
     """``handlers``, of which the isolated ones run in processes that end with the block."""
     streaks = damped_by()
     introduction = {
+        "shadowed": shadowed(settings),
         "path": sys.path,
         "settings": as_values(settings),
         "directory": str(settings.directory),
