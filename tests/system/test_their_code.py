@@ -244,3 +244,27 @@ def test_files_named_as_modules_of_pythons_end_no_launch(site: Site, concurrency
         site.enqueue(handler)
     done = site.drain("--concurrency", str(concurrency))
     assert (done.returncode, done.stderr, len(site.notes())) == (0, "", 3)
+
+
+POOLED = """
+import multiprocessing
+from pollconsumer import PollConsumer
+
+app = PollConsumer()
+
+@app.handler
+def twice(n: int) -> int:
+    return 2 * n
+
+@app.handler(max_attempts=1)
+def several() -> None:
+    with multiprocessing.get_context("fork").Pool(2) as pool:
+        assert pool.map(twice, [1, 2, 3]) == [2, 4, 6]
+"""
+
+
+def test_a_handler_can_be_called_in_the_processes_of_a_pool(site: Site) -> None:
+    (site.directory / "handlers.py").write_text(POOLED)
+    site.enqueue("several")
+    done = site.drain()
+    assert (done.returncode, done.stderr) == (0, "")

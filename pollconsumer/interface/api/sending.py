@@ -63,6 +63,10 @@ class HandlerFunction(Generic[P, Q, C, R]):
         self.__wrapped__ = function
         self._plain: Sending[P, R] | None = None
 
+    def __reduce__(self) -> str:
+        """Pickled by its name, as a function is: a process of a `multiprocessing.Pool` has its own."""
+        return str(getattr(self.function, "__qualname__", self.__name__))
+
     if not TYPE_CHECKING:  # to whom any attribute would be known
 
         def __getattr__(self, name: str) -> Any:
