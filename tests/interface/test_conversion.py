@@ -25,7 +25,8 @@ from pollconsumer import PollConsumer
 from pollconsumer.core.errors import BadData
 from pollconsumer.core.message import decode_payload, encode_payload
 from pollconsumer.interface.api.app import _converting, _dumping
-from pollconsumer.runtime.handling.arguments import MOST_CHARACTERS, Arguments, BadArguments
+from pollconsumer.runtime.handling.argument_errors import MOST_CHARACTERS, BadArguments
+from pollconsumer.runtime.handling.arguments import Arguments
 from tests.core.test_message import TEXT
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pollconsumer import HandlerTimeout, PollConsumer, RetryIn
-from pollconsumer.runtime.handling.arguments import BadArguments
+from pollconsumer.runtime.handling.argument_errors import BadArguments
 from pollconsumer.runtime.handling.context import Context, Delivery, Situation
 from pollconsumer.runtime.handling.executors.executor import Attempt
 from pollconsumer.runtime.handling.executors.inline import InlineExecutor

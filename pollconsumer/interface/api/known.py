@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from pollconsumer.core.errors import BadData, suggestion
-from pollconsumer.runtime.handling.arguments import BadArguments, refuse_thrown
+from pollconsumer.runtime.handling.argument_errors import BadArguments, refuse_thrown
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping

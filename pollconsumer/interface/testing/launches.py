@@ -12,7 +12,7 @@ from pollconsumer.core.retry import Fatal, RetryIn, Yield
 from pollconsumer.core.window import StopReason, Window
 from pollconsumer.interface.testing.clock import VirtualClock
 from pollconsumer.interface.testing.memory import MemoryOpener
-from pollconsumer.runtime.handling.arguments import BadArguments
+from pollconsumer.runtime.handling.argument_errors import BadArguments
 from pollconsumer.runtime.handling.executors.executor import Handled
 from pollconsumer.runtime.handling.executors.inline import InlineExecutor
 from pollconsumer.runtime.launch.held import Attendance, LaunchPlan

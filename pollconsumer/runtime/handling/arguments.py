@@ -11,43 +11,24 @@ from typing import Any, NamedTuple
 
 from pollconsumer.core.errors import ConfigurationError, shown, suggestion
 from pollconsumer.core.message import encode_named, encode_payload
-from pollconsumer.core.retry import Fatal
 from pollconsumer.runtime.handling.annotations import JSON_KINDS, Annotations, accepted_types
+from pollconsumer.runtime.handling.argument_errors import (
+    BadArguments,
+    Mismatch,
+    NotOfJson,
+    any_of,
+    bad_arguments,
+    listed,
+    name_of,
+    reason_of,
+    refuse_thrown,
+)
 from pollconsumer.runtime.handling.context import Context
 
 Convert = Callable[[Any], Any]
 """Converts a JSON value to a parameter's type. Mismatch if it does not fit."""
 Kinds = tuple[type, ...] | None
 """Types whose values are accepted; None for any."""
-
-MOST_NAMED = 5
-MOST_CHARACTERS = 300
-
-
-class BadArguments(Fatal):
-    """The payload does not fit the handler's parameters; no retry can help."""
-
-
-class Mismatch(ValueError):
-    """A value does not fit. ``problems``: each a path within the argument, and the error there, without values."""
-
-    def __init__(self, problems: list[str]) -> None:
-        self.problems = problems
-        super().__init__("; ".join(problems))
-
-
-class NotOfJson(Exception):
-    """A parameter's type has no JSON form."""
-
-
-def refuse_thrown(error: Exception, call: Callable[..., object], *args: Any) -> None:
-    """Raise ``error`` unless ``call`` fails so again: a signal handler, or another thread, has thrown it into that."""
-    try:
-        call(*args)
-    except Exception as again:
-        if type(again) is type(error):
-            return
-    raise error
 
 
 class _Plan(NamedTuple):
@@ -150,7 +131,7 @@ class Arguments:
         for name, value in payload.items():
             kinds = kinds_of.get(name, others)
             if kinds is not None and type(value) not in kinds and _kind(value) not in (*kinds, None):
-                raise TypeError(f"{name} of {self._function}() is {type(value).__name__}, not {_any_of(kinds)}")
+                raise TypeError(f"{name} of {self._function}() is {type(value).__name__}, not {any_of(kinds)}")
         return payload
 
     def encoded(self, payload: dict[str, Any]) -> bytes:
@@ -192,7 +173,7 @@ class Arguments:
                 if name in self.required:
                     impossible[name] = str(error)
             except Exception as error:
-                unchecked[name] = _reason(error)
+                unchecked[name] = reason_of(error)
         return impossible, unchecked
 
     def _check(self, parameter: inspect.Parameter, *, is_first: bool) -> None:
@@ -244,7 +225,7 @@ class Arguments:
             hint = self._annotations.resolve(annotation)
         except Exception as error:  # a name under TYPE_CHECKING, or no type at all
             refuse_thrown(error, self._annotations.resolve, annotation)
-            plan.unchecked[name] = _reason(error)
+            plan.unchecked[name] = reason_of(error)
             return None
         kinds = accepted_types(hint)
         if kinds == ():
@@ -271,7 +252,7 @@ class Arguments:
     def _refusal(self, payload: dict[str, Any], kinds_of: dict[str, Kinds], others: Kinds) -> BadArguments:
         problems = []
         if missing := self.required - payload.keys():
-            problems.append(f"missing {_listed(sorted(missing))}")
+            problems.append(f"missing {listed(sorted(missing))}")
         wrong = []
         unexpected = []
         for name, value in payload.items():
@@ -279,10 +260,10 @@ class Arguments:
             if kinds == ():
                 unexpected.append(name)
             elif kinds is not None and type(value) not in kinds:
-                wrong.append(f"{shown(name)} is {_name_of(type(value))}, not {_any_of(kinds)}")
+                wrong.append(f"{shown(name)} is {name_of(type(value))}, not {any_of(kinds)}")
         if unexpected:
-            problems.append(f"unexpected {_listed(unexpected)}")
-        return _bad([*problems, *wrong])
+            problems.append(f"unexpected {listed(unexpected)}")
+        return bad_arguments([*problems, *wrong])
 
 
 def _converted(payload: dict[str, Any], kinds_of: dict[str, Kinds], converts: dict[str, Convert]) -> dict[str, Any]:
@@ -296,7 +277,7 @@ def _converted(payload: dict[str, Any], kinds_of: dict[str, Kinds], converts: di
             except Mismatch as mismatch:
                 problems += [f"{shown(name)}{problem}" for problem in mismatch.problems]
     if problems:
-        raise _bad(problems)
+        raise bad_arguments(problems)
     return arguments
 
 
@@ -344,28 +325,3 @@ def _is_json(value: Any) -> bool:
     except ValueError:  # as the payload is refused, too
         pass
     return True
-
-
-def _bad(problems: list[str]) -> BadArguments:
-    if len(problems) > MOST_NAMED:
-        problems = [*problems[:MOST_NAMED], f"and {len(problems) - MOST_NAMED} more"]
-    text = f"bad_arguments: {'; '.join(problems)}"
-    return BadArguments(text if len(text) <= MOST_CHARACTERS else f"{text[: MOST_CHARACTERS - 1]}…")
-
-
-def _listed(names: Iterable[str]) -> str:
-    texts = [shown(name) for name in names]
-    more = len(texts) - MOST_NAMED
-    return ", ".join([*texts[:MOST_NAMED], f"and {more} more"] if more > 0 else texts)
-
-
-def _any_of(kinds: tuple[type, ...]) -> str:
-    return " or ".join(_name_of(kind) for kind in kinds) or "anything"
-
-
-def _name_of(kind: type) -> str:
-    return "None" if kind is type(None) else kind.__name__
-
-
-def _reason(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}".partition("\n")[0]

@@ -10,7 +10,7 @@ from types import CoroutineType, GeneratorType
 from typing import Any, NamedTuple
 
 from pollconsumer.core.message import Malformed
-from pollconsumer.runtime.handling.arguments import BadArguments
+from pollconsumer.runtime.handling.argument_errors import BadArguments
 
 _OURS = str(Path(__file__).parents[2] / "_")[:-1]
 MAX_TRACE_CHARACTERS = 4000

@@ -13,7 +13,7 @@ from pollconsumer.core import errors
 from pollconsumer.core.errors import PollConsumerError
 from pollconsumer.core.message import NewMessage, quick
 from pollconsumer.core.retry import Fatal, RetryIn, Yield
-from pollconsumer.runtime.handling.arguments import BadArguments
+from pollconsumer.runtime.handling.argument_errors import BadArguments
 from pollconsumer.runtime.handling.outcome import Dropped, Outcome, text_of, trace, why_dropped
 
 KINDS: dict[str, type[Exception]] = {
