@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from benchmarks.place import at, place, run, server_seconds, start
 from pollconsumer import PollConsumer
 from pollconsumer.store.occurrences import occurrence_of
-from pollconsumer.store.standing import readable
+from pollconsumer.store.recurrence_reader import readable
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -22,7 +22,7 @@ from benchmarks.place import (
     spans,
     tcp_server,
 )
-from pollconsumer.runtime.messages import new_message
+from pollconsumer.runtime.new_messages import new_message
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from pollconsumer.interface.api.sending import HandlerFunction
+    from pollconsumer.interface.api.handler_function import HandlerFunction
     from pollconsumer.store.connecting.wire import Wire
 
 SERVER = "BENCHMARKS_SERVER"

@@ -19,7 +19,7 @@ NAMESPACE, QUEUE = "pollconsumer", "default"
 
 def measure() -> list[Figure]:
     from pollconsumer.core.recurrence import Recurrence
-    from pollconsumer.store.recurring import Recurring
+    from pollconsumer.store.launch_recurrences import LaunchRecurrences
     from pollconsumer.store.redis_store import RedisStore
     from pollconsumer.store.reservations import Holder
 
@@ -27,7 +27,7 @@ def measure() -> list[Figure]:
         wire = plain_wire(url)
         wire.command("CONFIG", "SET", "slowlog-log-slower-than", "500")
         wire.command("CONFIG", "SET", "slowlog-max-len", "2000")
-        store, recurring = RedisStore(wire, NAMESPACE), Recurring(wire, NAMESPACE)
+        store, recurring = RedisStore(wire, NAMESPACE), LaunchRecurrences(wire, NAMESPACE)
         mover = Holder("mover::0", "1", "mover:")
         own = [Recurrence(f"own{n}", "plain", every=3600.0) for n in range(3)]
         store.announce(mover, QUEUE)

@@ -4,7 +4,7 @@ generated ids, and with ids of the user's own of the same length."""
 from __future__ import annotations
 
 from benchmarks.place import Figure, handler, place, plain_wire, run, tcp_server
-from pollconsumer.runtime.messages import new_message
+from pollconsumer.runtime.new_messages import new_message
 
 MESSAGES = 10_000
 """As many finished ones as are kept."""

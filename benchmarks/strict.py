@@ -26,7 +26,7 @@ from benchmarks.place import (
     share_one_core,
     tcp_server,
 )
-from pollconsumer.runtime.messages import new_message
+from pollconsumer.runtime.new_messages import new_message
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -51,7 +51,7 @@ def main() -> NoReturn:
     code = 1
     try:
         code = _ran()
-        from pollconsumer.runtime.launch.leaving import leave
+        from pollconsumer.runtime.launch.process_exit import leave
 
         leave(code)
     except BaseException:

@@ -17,6 +17,7 @@ from hypothesis import settings
 
 from pollconsumer.core.errors import StoreUnreachable
 from pollconsumer.interface.api.registry import registry
+from pollconsumer.interface.testing import memory
 from pollconsumer.interface.testing.fake_store import DirectConnection
 from pollconsumer.interface.testing.memory import SCRIPTS
 from pollconsumer.runtime.embedded.start import find_program
@@ -109,6 +110,13 @@ def _own_environment(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pyte
     monkeypatch.setenv("HOME", str(tmp_path_factory.getbasetemp() / f"home{next(HOMES)}"))
     with registry.afresh(registry.apps):
         yield
+
+
+@pytest.fixture(autouse=True)
+def _quick_sandboxes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sandbox has the shorter path to fakeredis, but in the tests of sandboxes themselves."""
+    if request.path.name != "test_testing.py":
+        monkeypatch.setattr(memory, "FakeStore", FastStore)
 
 
 @contextmanager

@@ -16,7 +16,7 @@ import pytest
 from pollconsumer.core.lifecycle import State, Timestamps
 from pollconsumer.interface.cli.messages.enqueue import enqueue
 from pollconsumer.runtime.consumer import Consumer
-from pollconsumer.runtime.messages import SendOptions
+from pollconsumer.runtime.new_messages import SendOptions
 from pollconsumer.store import rows
 from pollconsumer.store.keyspace import QUEUE_KEYS
 from tests.store.commands_used import PACKAGE, keys_written_by, scripts

@@ -231,7 +231,7 @@ def _encode_checked(payload: dict[str, Any]) -> bytes:
 
 
 def _explain(payload: dict[str, Any]) -> NoReturn:
-    from pollconsumer.core.values import explain
+    from pollconsumer.core.json_values import explain
 
     try:
         explain(payload, "payload", "annotate the handler's parameter with its type, or send JSON's")
@@ -240,7 +240,7 @@ def _explain(payload: dict[str, Any]) -> NoReturn:
 
 
 def _default(value: Any) -> Any:
-    from pollconsumer.core.values import to_json
+    from pollconsumer.core.json_values import to_json
 
     return to_json(value)
 

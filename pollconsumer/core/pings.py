@@ -18,7 +18,7 @@ class Ping(NamedTuple):
     body: bytes | None = None
 
 
-class Ending(NamedTuple):
+class RunEnd(NamedTuple):
     """A run ended well if ``code`` is 0. ``counts`` of it, by name."""
 
     code: int
@@ -58,7 +58,7 @@ def first(url: str, dialect: Dialect, run: str) -> Ping | None:
     return Ping(url)
 
 
-def last(url: str, dialect: Dialect, run: str, end: Ending) -> Ping:
+def last(url: str, dialect: Dialect, run: str, end: RunEnd) -> Ping:
     """That it has ended."""
     code, line, well = end.code, end.line, end.code == 0
     match dialect:
@@ -77,12 +77,12 @@ def last(url: str, dialect: Dialect, run: str, end: Ending) -> Ping:
     return Ping(url, line.encode())
 
 
-def ending_of(end: LaunchEnded, code: int) -> Ending:
+def ending_of(end: LaunchEnded, code: int) -> RunEnd:
     """That of a launch, with what the ledger has of it."""
     counts = f"{end.handled} handled, {end.failed} failed, {end.released} released"
     reason = end.stop_reason.replace("_", " ")
     line = f"{end.role}: {end.running_seconds:.1f}s running time, {reason}: {counts}, exit code {code}"
-    return Ending(code, line, end.running_seconds, {"count": end.handled, "error_count": end.failed})
+    return RunEnd(code, line, end.running_seconds, {"count": end.handled, "error_count": end.failed})
 
 
 def _extended(url: str, query: Mapping[str, str] | Sequence[tuple[str, str]], path: str = "") -> str:

@@ -12,11 +12,11 @@ from zoneinfo import ZoneInfo
 
 from pollconsumer.core.choices import Missed, Overlap
 from pollconsumer.core.message import check_handler, check_id, check_priority, check_queue, encode_payload
+from pollconsumer.core.message_options import check_headers
 from pollconsumer.core.notation.addresses import check_address
-from pollconsumer.core.notation.cron import Cron
+from pollconsumer.core.notation.cron_expression import Cron
 from pollconsumer.core.notation.instants import LAST_MILLISECOND
 from pollconsumer.core.notation.timespan import YEAR
-from pollconsumer.core.options import check_headers
 from pollconsumer.core.rates import check_rate
 
 ON_TIME = 90.0

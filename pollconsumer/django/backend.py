@@ -14,7 +14,6 @@ from django.utils import timezone
 from pollconsumer.core.errors import NotFound, PollConsumerError
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.message import check_handler, check_queue
-from pollconsumer.django.checks import problems
 from pollconsumer.django.framework import (
     BaseTaskBackend,
     InvalidTask,
@@ -28,7 +27,7 @@ from pollconsumer.django.task import MODULE, PollConsumerTask, options_of, task_
 from pollconsumer.interface.api.app import PollConsumer
 from pollconsumer.interface.api.handler_options import HandlerOptions, check_options
 from pollconsumer.interface.settings.load import load_settings
-from pollconsumer.runtime.messages import new_message
+from pollconsumer.runtime.new_messages import new_message
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -149,6 +148,8 @@ class PollConsumerBackend(BaseTaskBackend):
         return stored_result(message, task, self.alias)
 
     def check(self, **_: Any) -> Iterable[CheckMessage]:
+        from pollconsumer.django.checks import problems  # for manage.py check alone
+
         return problems(self, OF_PRODUCERS)
 
 

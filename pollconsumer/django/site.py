@@ -9,7 +9,7 @@ from django.apps import apps
 from django.conf import settings as django_settings
 from django.db import connections
 
-from pollconsumer.interface.assembly.importing import importing
+from pollconsumer.interface.assembly.user_imports import importing
 from pollconsumer.interface.logs import kept
 from pollconsumer.interface.settings.load import DJANGO_VARIABLE
 
@@ -25,7 +25,7 @@ def import_site(site: str, settings: Settings) -> None:
         if is_new:
             django.setup()
         if getattr(django_settings, "TASKS", None):
-            from pollconsumer.django.handling import register_tasks  # it needs the framework
+            from pollconsumer.django.task_handlers import register_tasks  # it needs the framework
 
             register_tasks(settings)
         if is_new:

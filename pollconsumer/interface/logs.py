@@ -1,7 +1,7 @@
 """The log on standard error: ``pollconsumer: LEVEL: TEXT``, one line each, by default only from warnings up, since cron
 mails all output.
 
-Repeated warnings are damped, once ``damp`` was called: see ``core/damping.py``. Every warning of ours is identified by
+Repeated warnings are damped, once ``damp`` was called: see ``core/repeats.py``. Every warning of ours is identified by
 its text without numbers, unless its ``extra`` says otherwise: ``about(...)`` names it independently of its text,
 ``NEWS`` is printed each time.
 """
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 NEWS: dict[str, Any] = {"streak": None}
 """``extra`` of a record that is not damped."""
 FAILURE, STANDING, MET = "failure", "standing", "met"
-"""Kinds of streaks: see ``core/damping.py``."""
+"""Kinds of streaks: see ``core/repeats.py``."""
 SAID_BY_US = ("django.tasks", "django_tasks")
 """Loggers of Django's tasks framework, which report dead letters; the launch does, too."""
 _NUMBER = r"\b0x[0-9a-f]+\b|(?<![\w-])\d+(?:\.\d+)*(?:ms|[smhd%])?(?![\w-])"

@@ -1,4 +1,4 @@
-"""The streaks of warnings and failures of one crontab line, across launches: see ``core/damping.py``.
+"""The streaks of warnings and failures of one crontab line, across launches: see ``core/repeats.py``.
 
 They are stored in a small file of the user's, one for each configuration file, store, namespace, role and set of
 queues. These are read from arguments and environment, since the configuration may be invalid. Two concurrent launches
@@ -21,7 +21,7 @@ from pollconsumer.runtime.own_files import OwnFiles, spare_directory
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from pollconsumer.core.damping import Streaks
+    from pollconsumer.core.repeats import Streaks
 
 DIRECTORY = "streaks"
 WITHOUT_WORK = (
@@ -67,7 +67,7 @@ class LaunchStreaks:
         return lines if self._write(streaks, now) else []
 
     def _read(self) -> Streaks:
-        from pollconsumer.core.damping import Streaks
+        from pollconsumer.core.repeats import Streaks
 
         return Streaks.decode(self._places().read(self._file))
 

@@ -14,17 +14,17 @@ from pollconsumer.core.choices import Loop
 from pollconsumer.core.queue_order import Turns
 from pollconsumer.core.window import StopReason
 from pollconsumer.runtime.consuming.ahead import Ahead
-from pollconsumer.runtime.consuming.collecting import Collecting
+from pollconsumer.runtime.consuming.attempt_opener import AttemptOpener
+from pollconsumer.runtime.consuming.collector import Collector
+from pollconsumer.runtime.consuming.consumer_options import ConsumerOptions
 from pollconsumer.runtime.consuming.contexts import Deliveries
 from pollconsumer.runtime.consuming.exchange import Exchange
-from pollconsumer.runtime.consuming.opening import Opening
-from pollconsumer.runtime.consuming.options import ConsumerOptions
+from pollconsumer.runtime.consuming.message_stopper import MessageStopper
 from pollconsumer.runtime.consuming.pace import HORIZON, MAX_BATCH_MESSAGES, Pace
 from pollconsumer.runtime.consuming.plain import PlainPath
 from pollconsumer.runtime.consuming.predecessors import Predecessors
-from pollconsumer.runtime.consuming.reporting import Reporting
-from pollconsumer.runtime.consuming.settling import Settling
-from pollconsumer.runtime.consuming.stopping import Stopping
+from pollconsumer.runtime.consuming.progress_reporter import ProgressReporter
+from pollconsumer.runtime.consuming.settlements import Settlements
 from pollconsumer.runtime.consuming.wake import Wake
 from pollconsumer.runtime.handling.executors.executor import Attempt, Executor
 from pollconsumer.runtime.handling.handler import Handler
@@ -53,16 +53,16 @@ class Consumer:
         self._launch, self._durations, self._wake = launch, learned, wake
         self._flight = launch.progress.flight
         launch.store.keeping = options.keeping
-        reporting = Reporting(launch, options.report_every)
+        reporting = ProgressReporter(launch, options.report_every)
         predecessors = Predecessors(launch)
         context_of = Deliveries(launch, handlers, executor.lock(), reporting, predecessors).context_of
-        self._settling = Settling(launch, context_of, handlers, predecessors)
+        self._settling = Settlements(launch, context_of, handlers, predecessors)
         self._pace = Pace(options, launch, executor, learned)
         self.margin = self._pace.margin
         turns = Turns(options.queues, options.weights)
         self._exchange = exchange(launch, self._settling, turns, options.limits, self._batch, reporting)
         predecessors.ahead = self._exchange.reserved
-        self._stopping = Stopping(launch, executor, self._exchange, options.queues)
+        self._stopping = MessageStopper(launch, executor, self._exchange, options.queues)
         brief = durations.brief(options, executor.slots)
         self._plain = PlainPath(
             launch,
@@ -77,10 +77,10 @@ class Consumer:
         )
         self._handlers = handlers
         self._ahead = Ahead(launch, handlers, executor, self._exchange, brief=brief)
-        self._collecting = Collecting(
+        self._collecting = Collector(
             launch, executor, learned, self._exchange, self._settling, self._stopping, self._ahead, self._pace
         )
-        self._opening = Opening(
+        self._opening = AttemptOpener(
             launch, handlers, self._settling, context_of, self._collecting.settle, options.new_monitors
         )
         self._taken = 0
@@ -100,7 +100,9 @@ class Consumer:
             self._launch.progress.stops.act = self._stopping.interrupt
         returner = None
         if self.options.instances > 1:
-            from pollconsumer.runtime.consuming.returning import ReservedReturner  # few launches share their queues
+            from pollconsumer.runtime.consuming.reserved_returner import (
+                ReservedReturner,  # few launches share their queues
+            )
 
             returner = ReservedReturner(self._launch, self._exchange, self._handlers)
             returner.begin()

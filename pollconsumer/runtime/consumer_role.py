@@ -10,11 +10,11 @@ from pollconsumer.core.durations import Durations
 from pollconsumer.core.errors import NodeLost, PermissionDenied, StoreRefused, StoreUnreachable
 from pollconsumer.core.events import QueueLeftOut, QueueUnknown, QueueUnserved
 from pollconsumer.runtime.consumer import Consumer
+from pollconsumer.runtime.consuming.consumer_options import ConsumerOptions
 from pollconsumer.runtime.consuming.exchange import Exchange
-from pollconsumer.runtime.consuming.options import ConsumerOptions
-from pollconsumer.runtime.consuming.settling import death_of
+from pollconsumer.runtime.consuming.settlements import death_of
 from pollconsumer.runtime.consuming.wake import Wake
-from pollconsumer.runtime.upkeep import announce
+from pollconsumer.runtime.launch_upkeep import announce
 from pollconsumer.store.server import service_of, unknown_queues
 
 if TYPE_CHECKING:
@@ -138,11 +138,11 @@ def define(
     """
     if not recurrences and not store.owns_recurrences(owner):
         return
-    from pollconsumer.store.recurring import Recurring
+    from pollconsumer.store.launch_recurrences import LaunchRecurrences
 
     queues = {*store.queues(), *(recurrence.queue for recurrence in recurrences)} - left_out
     if recurrences:
         store.own_recurrences(owner, queues)
-    Recurring(store.wire, store.keys.namespace).define(owner, sorted(queues), recurrences, emit)
+    LaunchRecurrences(store.wire, store.keys.namespace).define(owner, sorted(queues), recurrences, emit)
     if not recurrences and not left_out:
         store.disown_recurrences(owner)  # last: if a launch dies before, the next one does it

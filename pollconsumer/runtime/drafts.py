@@ -39,7 +39,7 @@ class Draft:
 
 def drafted(message: NewMessage, hooks: Sequence[BeforeEnqueue]) -> NewMessage:
     """``message`` as ``hooks`` leave it. Raises what a hook raises, BadData for invalid headers."""
-    from pollconsumer.core.options import check_new_headers
+    from pollconsumer.core.message_options import check_new_headers
 
     draft = Draft(message)
     for hook in hooks:

@@ -16,13 +16,13 @@ from pollconsumer.core.errors import LeaseLost, NodeLost, PermissionDenied, Poll
 from pollconsumer.core.events import MessagesFound, QueueLeftOut
 from pollconsumer.core.window import StopReason
 from pollconsumer.runtime.consuming.away import Away
-from pollconsumer.runtime.consuming.settling import death_of
+from pollconsumer.runtime.consuming.settlements import death_of
 from pollconsumer.runtime.consuming.wake import Wake
 from pollconsumer.runtime.launch.held import Launch
-from pollconsumer.runtime.launch.shared_memory.progress import Counts
-from pollconsumer.runtime.upkeep import EVERY, begin_anew, repair, tick
-from pollconsumer.store.limits import Keeping
-from pollconsumer.store.recurring import Recurring
+from pollconsumer.runtime.launch.shared_memory.launch_progress import Counts
+from pollconsumer.runtime.launch_upkeep import EVERY, begin_anew, repair, tick
+from pollconsumer.store.launch_recurrences import LaunchRecurrences
+from pollconsumer.store.limits import Retention
 from pollconsumer.store.reservations import DeadLetter
 from pollconsumer.store.server import unreachable
 
@@ -37,12 +37,12 @@ class MoverOptions(NamedTuple):
     batch_size: int
     margin: float = MARGIN
     """Before the window's end at which the mover stops."""
-    keeping: Mapping[str, Keeping] = MappingProxyType({})
+    keeping: Mapping[str, Retention] = MappingProxyType({})
     """By queue, where it is not the default."""
 
 
 class Mover:
-    def __init__(self, options: MoverOptions, launch: Launch, recurring: Recurring, wake: Wake) -> None:
+    def __init__(self, options: MoverOptions, launch: Launch, recurring: LaunchRecurrences, wake: Wake) -> None:
         self.options, self.window, self.clock = options, launch.window, launch.clock
         self._launch, self._recurring, self._wake = launch, recurring, wake
         self._store, self._holder, self._emit = launch.store, launch.holder, launch.emit
@@ -162,7 +162,7 @@ def move(launch: Launch, options: MoverOptions) -> StopReason:
 
 
 def mover(launch: Launch, options: MoverOptions) -> Mover:
-    from pollconsumer.store.recurring import Recurring
+    from pollconsumer.store.launch_recurrences import LaunchRecurrences
 
     keys = launch.store.keys
     launch.store.keeping = options.keeping
@@ -171,6 +171,6 @@ def mover(launch: Launch, options: MoverOptions) -> Mover:
         schedules = [keys.queue(queue, "schedule_marker") for queue in moving.queues()]
         return [*schedules, keys.control("queues_marker")]
 
-    recurring = Recurring(launch.store.wire, keys.namespace)
+    recurring = LaunchRecurrences(launch.store.wire, keys.namespace)
     moving = Mover(options, launch, recurring, Wake(launch.bare_wire(), markers, launch.clock))
     return moving

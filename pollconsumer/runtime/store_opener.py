@@ -107,7 +107,7 @@ class StoreOpener:
         )
         self._of_cluster: Callable[..., Wire] | None = None
         if store.startswith("redis+cluster:"):
-            from pollconsumer.store.cluster.wire import connecting  # few stores are one
+            from pollconsumer.store.cluster.cluster_wire import connecting  # few stores are one
 
             self._of_cluster = connecting(store, namespace)
 

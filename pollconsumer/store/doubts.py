@@ -13,7 +13,7 @@ def doubts(url: str) -> Iterator[str]:
     """Warnings about insecure options of ``url``."""
     if not url.startswith("redis+cluster:"):
         return _doubts(url, "use rediss://")
-    from pollconsumer.store.cluster.address import server_urls  # few stores are one
+    from pollconsumer.store.cluster.cluster_address import server_urls  # few stores are one
 
     of_nodes = [doubt for each in server_urls(url) for doubt in _doubts(each, "add ssl=true")]
     return iter(dict.fromkeys(of_nodes))

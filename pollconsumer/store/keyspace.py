@@ -6,10 +6,8 @@ as do those of a namespace: no script touches two slots.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    from pollconsumer.store.scripts import Script
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
 
 
 class Key(NamedTuple):
@@ -100,7 +98,7 @@ FINISHED = ("completed", "cancelled", "expired")
 """Lists of messages that are forgotten after a time."""
 
 CLOSED = "closed:"
-"""Before the suffix of a key while its store is closed: see ``moving/closing.py``."""
+"""Before the suffix of a key while its store is closed: see ``moving/store_closer.py``."""
 
 CONTROL_SUFFIXES = {"queues_marker": "kq", "successor_waits": "sw"}
 
@@ -118,15 +116,22 @@ def kept_beside(key: bytes) -> bytes:
     return b"%b}:%b" % (tag, QUEUE_KEYS["announced"].suffix.encode() if b":" in tag else b"fences")
 
 
+class OfKeys(Protocol):
+    """A script: the suffixes of its keys, in its order."""
+
+    @property
+    def suffixes(self) -> Sequence[str]: ...
+
+
 class Keys:
     def __init__(self, namespace: str) -> None:
         self.namespace = namespace
-        self._of_scripts: dict[tuple[Script, str], list[str]] = {}
+        self._of_scripts: dict[tuple[OfKeys, str], list[str]] = {}
 
     def queue(self, queue: str, name: str) -> str:
         return f"{{{self.namespace}:{queue}}}:{QUEUE_KEYS[name].suffix}"
 
-    def of_script(self, script: Script, queue: str) -> list[str]:
+    def of_script(self, script: OfKeys, queue: str) -> list[str]:
         """A list of the caller's own."""
         keys = self._of_scripts.get((script, queue))
         if keys is None:

@@ -64,7 +64,7 @@ class Acquired(NamedTuple):
     """Entries of the ledger, newest first: those of other groups, too."""
 
 
-class Held(NamedTuple):
+class LeasesOfOthers(NamedTuple):
     """Held by others. ``lapses_in``: seconds until the first lease may lapse; ``signs``: values that a renewal
     changes; ``holders``: their descriptions."""
 
@@ -96,7 +96,7 @@ class Leases:
 
     def acquire(
         self, group: Group, launch: str, holder: str, entry: str, *, dead: Iterable[str] = ()
-    ) -> Acquired | Held | TurnedAway:
+    ) -> Acquired | LeasesOfOthers | TurnedAway:
         """Take a free slot, else become the group's one successor, if there is none already.
 
         ``holder`` and ``entry`` are the JSON of `lease show` and `launches`. ``dead`` are signs of holders whose
@@ -119,7 +119,7 @@ class Leases:
         if answer[0] < 0:
             return TurnedAway(tuple(answer[1]))
         if answer[0] == 0:
-            return Held(answer[1] / 1000, tuple(sign.decode() for sign in answer[2]), tuple(answer[3]))
+            return LeasesOfOthers(answer[1] / 1000, tuple(sign.decode() for sign in answer[2]), tuple(answer[3]))
         _, slot, fence, at, recent = answer
         self._reached(int(fence))
         return Acquired(Holder(lineages[slot], fence.decode(), group.name), slot, at, tuple(filter(None, recent)))

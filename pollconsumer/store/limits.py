@@ -27,7 +27,7 @@ class Kept(NamedTuple):
     ms: int | None = None
 
 
-class Keeping(NamedTuple):
+class Retention(NamedTuple):
     """Of one queue. ``finished``: of completed, cancelled and expired messages each, None for the default."""
 
     finished: Kept | None = None

@@ -31,7 +31,7 @@ class Occurrence(NamedTuple):
         return rows.pack6(self.instant) + rows.pack6(ended) + self.recurrence
 
 
-class Previous(NamedTuple):
+class PreviousOccurrence(NamedTuple):
     """The last occurrence that was completed: its instant, when it was completed, both in epoch ms, and its result."""
 
     instant: int
@@ -56,7 +56,7 @@ def occurrence_of(message_id: bytes) -> Occurrence | None:
     return Occurrence(name, epoch_ms(moment)) if moment.year >= 1970 else None
 
 
-def read_previous(stored: bytes | None) -> Previous | None:
+def read_previous(stored: bytes | None) -> PreviousOccurrence | None:
     """None if there is none, or if it is corrupt."""
     if stored is None or len(stored) < 12:
         return None
@@ -64,7 +64,7 @@ def read_previous(stored: bytes | None) -> Previous | None:
 
     instant, completed = (int.from_bytes(part, "big") for part in (stored[:6], stored[6:12]))
     try:
-        return Previous(instant, completed, strict_json.parse(stored[12:]) if stored[12:] else None)
+        return PreviousOccurrence(instant, completed, strict_json.parse(stored[12:]) if stored[12:] else None)
     except ValueError:
         return None
 

@@ -124,7 +124,7 @@ def _read(given: dict[str, Any]) -> NewMessage:
     """A message that `enqueue` accepts."""
     message = checked(NewMessage(**given | {"payload": given["payload"].encode()}))
     if message[EXTENSION] != NO_EXTENSION:
-        from pollconsumer.core.options import options_of
+        from pollconsumer.core.message_options import options_of
 
         options_of(message)
     if len(bytes.fromhex(message.digest)) not in (0, rows.DIGEST_BYTES):

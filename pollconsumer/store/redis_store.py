@@ -12,7 +12,7 @@ from pollconsumer.core.errors import LeaseLost
 from pollconsumer.store import rows
 from pollconsumer.store.connecting.patience import SYSTEM_CLOCKS, Clocks
 from pollconsumer.store.connecting.replies import Unanswered
-from pollconsumer.store.occurrences import Previous, read_previous
+from pollconsumer.store.occurrences import PreviousOccurrence, read_previous
 from pollconsumer.store.reservations import (
     DeadLetter,
     Holder,
@@ -266,7 +266,7 @@ class RedisStore(Upkeep):
         state: bytes | None = self.wire.all([("HGET", key, reservation.id)], parting=False)[0]
         return state
 
-    def previous(self, queue: str, recurrences: Iterable[bytes]) -> list[Previous | None]:
+    def previous(self, queue: str, recurrences: Iterable[bytes]) -> list[PreviousOccurrence | None]:
         """The last occurrence of each that was completed."""
         fields = [name + b":previous" for name in recurrences]
         (found,) = self.wire.all([("HMGET", self.keys.queue(queue, "recurrence_counters"), *fields)], parting=False)

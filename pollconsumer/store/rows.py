@@ -68,7 +68,7 @@ def new_record(message: NewMessage) -> bytes:
 
 def _extension(message: NewMessage) -> tuple[bytes, int, bytes]:
     """What a record of version A has not: its letter, flags and content."""
-    from pollconsumer.core.options import encoded, has_later, options_of
+    from pollconsumer.core.message_options import encoded, has_later, options_of
 
     rate = _rate(message.rate, message.rate_key.encode()) if message.rate_key else b""
     given, digest = options_of(message), bytes.fromhex(message.digest)

@@ -81,7 +81,7 @@ def count_of(text: bytes | None) -> int:
     return int(text or b"0") if digits.isdigit() and len(digits) <= MOST_DIGITS else 0
 
 
-class Service(NamedTuple):
+class QueueService(NamedTuple):
     """``lately``: the next launch of a consumer can still be expected. ``ready``: number of ready messages."""
 
     lately: bool
@@ -89,7 +89,7 @@ class Service(NamedTuple):
     ready: int
 
 
-def service_of(wire: Wire, keys: Keys, queues: Sequence[str]) -> dict[str, Service]:
+def service_of(wire: Wire, keys: Keys, queues: Sequence[str]) -> dict[str, QueueService]:
     """In one round trip."""
     commands = []
     for queue in queues:
@@ -105,7 +105,7 @@ def service_of(wire: Wire, keys: Keys, queues: Sequence[str]) -> dict[str, Servi
     found = {}
     for queue in queues:
         served, paused, ready, duplicates, ranked, in_line = (next(answers) for _ in range(6))
-        found[queue] = Service(bool(served), bool(paused), ready - count_of(duplicates) + ranked + in_line)
+        found[queue] = QueueService(bool(served), bool(paused), ready - count_of(duplicates) + ranked + in_line)
     return found
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from pollconsumer.core.errors import StoreRefused
 from pollconsumer.store import rows
 from pollconsumer.store.keyspace import QUEUE_KEYS
-from pollconsumer.store.limits import Keeping, Kept
+from pollconsumer.store.limits import Kept, Retention
 from pollconsumer.store.producer import ID_MEMORY_MS, MOST_REMEMBERED, Producer
 from pollconsumer.store.reservations import DeadLetter, Holder, dead_letters_of
 from pollconsumer.store.rights import LAUNCH
@@ -32,7 +32,7 @@ KEEP_FINISHED_MS = 24 * 3600 * 1000
 class Upkeep(Producer):
     """A launch is a producer, too: of follow-ups, and of what waits in outboxes."""
 
-    keeping: Mapping[str, Keeping] = MappingProxyType({})
+    keeping: Mapping[str, Retention] = MappingProxyType({})
     """What `trim` keeps, by queue, where that is not the default."""
 
     def announce(
@@ -126,7 +126,7 @@ class Upkeep(Producer):
 
     def trimming(self, queue: str) -> tuple[Script, list[str], list[Any]]:
         """The script that trims, its keys, and its arguments."""
-        keeping, script = self.keeping.get(queue) or Keeping(), self.wire.scripts["trim"]
+        keeping, script = self.keeping.get(queue) or Retention(), self.wire.scripts["trim"]
         finished = keeping.finished or Kept(KEEP_FINISHED, KEEP_FINISHED_MS)
         limits = ["" if limit is None else limit for limit in (*finished, *keeping.dead)]
         return script, self.keys.of_script(script, queue), [TRIM_BATCH, ID_MEMORY_MS, MOST_REMEMBERED, *limits]

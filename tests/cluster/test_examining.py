@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from pollconsumer.core.health.facts import Expected
 from pollconsumer.core.health.findings import findings_of
-from pollconsumer.store.moving.closing import Closing
-from pollconsumer.store.reading.examining import Examiner
+from pollconsumer.store.moving.store_closer import StoreCloser
+from pollconsumer.store.reading.examiner import Examiner
 from tests.conftest import NAMESPACE
 from tests.store.acting import message
 
@@ -28,7 +28,7 @@ def test_every_node_is_examined_and_named(cluster_server: Server) -> None:
 
 def test_the_keys_of_all_nodes_are_closed_and_opened_again(cluster_server: Server, store: RedisStore) -> None:
     store.enqueue([message(queue, queue=queue) for queue in QUEUES])
-    closing = Closing(cluster_server.wire(), NAMESPACE)
+    closing = StoreCloser(cluster_server.wire(), NAMESPACE)
     before = {place for place in closing.places() if place.queue}
     assert {place.queue for place in before} == {*QUEUES}
     closing.close("export", lambda _: None)

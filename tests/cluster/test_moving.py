@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pollconsumer.store.cluster import watch
+from pollconsumer.store.cluster.cluster_wire import ClusterWire, connecting
 from pollconsumer.store.cluster.slots import slot_of
-from pollconsumer.store.cluster.wire import ClusterWire, connecting
 from pollconsumer.store.connecting.patience import Budget
 from pollconsumer.store.redis_store import RedisStore
 from tests.cluster.nodes import Cluster, NodeProcess, until

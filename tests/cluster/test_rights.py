@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pollconsumer.core.errors import PermissionDenied
-from pollconsumer.store.cluster.wire import ClusterWire, connecting
+from pollconsumer.store.cluster.cluster_wire import ClusterWire, connecting
 from pollconsumer.store.connecting.patience import Budget
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.suitability import Suitability

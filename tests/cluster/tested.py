@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from pollconsumer.store.cluster.cluster_wire import ClusterWire
 from pollconsumer.store.cluster.topology import Topology
-from pollconsumer.store.cluster.wire import ClusterWire
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.server import TIME
 from tests.store.servers import Server

@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from pollconsumer.core.notation.cron import Cron
+from pollconsumer.core.notation.cron_expression import Cron
 from pollconsumer.core.notation.instants import datetime_of, epoch_ms
 from pollconsumer.interface.settings.values import check_cron
 from pollconsumer.runtime.launch.next_launches import LocalZone, next_launches

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from pollconsumer.core.forecast.distributions import (
     Bimodal,
     Constant,
+    Demand,
     Distribution,
     Exponential,
-    Handling,
     Lognormal,
     Pareto,
     Uniform,
@@ -79,15 +79,15 @@ def test_a_seed_draws_the_same_durations_each_time(name: str, seed: int) -> None
 def test_so_many_messages_hang_and_so_many_crash_their_process() -> None:
     workload, chance = Workload(Exponential(1.0), every=1.0, hanging=0.1, crashing=0.2), random.Random(1)
     drawn = [workload.draw(chance) for _ in range(10_000)]
-    assert sum(each == Handling(math.inf) for each in drawn) == pytest.approx(1000, rel=0.1)
+    assert sum(each == Demand(math.inf) for each in drawn) == pytest.approx(1000, rel=0.1)
     assert sum(each.crashes for each in drawn) == pytest.approx(2000, rel=0.1)
 
 
 def test_messages_are_sent_at_their_pace_and_some_are_due_later() -> None:
     workload = Workload(Constant(0.5), every=10.0, scheduled=3, ahead=4.0)
     assert list(workload.messages(random.Random(1), 5.0, 45.0)) == [
-        (5.0, 5.0, Handling(0.5)),
-        (15.0, 15.0, Handling(0.5)),
-        (25.0, 29.0, Handling(0.5)),
-        (35.0, 35.0, Handling(0.5)),
+        (5.0, 5.0, Demand(0.5)),
+        (15.0, 15.0, Demand(0.5)),
+        (25.0, 29.0, Demand(0.5)),
+        (35.0, 35.0, Demand(0.5)),
     ]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pollconsumer.core.choices import Loop
 from pollconsumer.core.durations import MEMORY, Average, Durations, ahead, brief, margin, margin_in
-from pollconsumer.core.forecast.rules import Margin
+from pollconsumer.core.forecast.consumer_rules import Margin
 from pollconsumer.core.histogram import BOUNDS, GENERATION, Histogram
 from pollconsumer.core.window import Window
 from tests.runtime.virtual import histogram

@@ -13,11 +13,12 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 
 from pollconsumer.core.choices import HandOff, LauncherRule, Loop
+from pollconsumer.core.forecast.consumer_rules import Rules
 from pollconsumer.core.forecast.distributions import Arrival as Sent
 from pollconsumer.core.forecast.distributions import (
     Constant,
+    Demand,
     Exponential,
-    Handling,
     Lognormal,
     Pareto,
     Uniform,
@@ -25,10 +26,9 @@ from pollconsumer.core.forecast.distributions import (
 )
 from pollconsumer.core.forecast.figures import Figures, Record
 from pollconsumer.core.forecast.forecast import Forecast
-from pollconsumer.core.forecast.launch import Launch, Queue
+from pollconsumer.core.forecast.launch import ForecastLaunch, ForecastQueue
 from pollconsumer.core.forecast.launchers import Outage
 from pollconsumer.core.forecast.platforms import PLATFORMS
-from pollconsumer.core.forecast.rules import Rules
 from pollconsumer.core.window import Window
 from tests.runtime.test_loop import EXTENDED, arrivals
 from tests.runtime.virtual import Arrival, Settings, VirtualLaunch, histogram, whole_ticks
@@ -93,8 +93,8 @@ def started(settings: Settings, script: list[Arrival]) -> list[float]:
         call=0.0,
     )
     found = Record()
-    queue = Queue(Sent(each.at, each.at, Handling(each.duration)) for each in script)
-    launch = Launch(0.0, rules, queue, found)
+    queue = ForecastQueue(Sent(each.at, each.at, Demand(each.duration)) for each in script)
+    launch = ForecastLaunch(0.0, rules, queue, found)
     launch.bound(Window(0.0, settings.stop_before), settings.min_margin)
     launch.acquire(0.0, histogram(*(settings.learned or (0.0, 0))))
     assert launch.work(1e9)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pollconsumer.core.health.facts import Expected, Facts, Queue, Recurring, Server
+from pollconsumer.core.health.facts import Expected, Facts, QueueFacts, RecurrenceFacts, ServerFacts
 from pollconsumer.core.health.findings import findings_of
 from pollconsumer.core.health.groups import groups_of
 
@@ -35,16 +35,16 @@ def launches(
 
 
 def facts(
-    server: Server | None = None,
-    queues: Sequence[Queue] = (Queue("mail"),),
+    server: ServerFacts | None = None,
+    queues: Sequence[QueueFacts] = (QueueFacts("mail"),),
     ledger: Sequence[Mapping[str, Any]] | None = None,
-    recurrences: Sequence[Recurring] = (),
+    recurrences: Sequence[RecurrenceFacts] = (),
     slowest: Mapping[str, float] | None = None,
     expected: Expected | None = None,
 ) -> Facts:
     return Facts(
         NOW,
-        server or Server(),
+        server or ServerFacts(),
         queues,
         recurrences,
         launches() if ledger is None else ledger,
@@ -71,8 +71,8 @@ def test_nothing_is_found_where_all_is_well() -> None:
 
 
 def test_what_is_wrong_with_one_of_several_nodes_is_said_with_its_place() -> None:
-    nodes = [Server(place="h2:6379"), Server(place="h3:6379", appends=False)]
-    found = findings_of(facts(Server(place="h1:6379"))._replace(others=nodes))
+    nodes = [ServerFacts(place="h2:6379"), ServerFacts(place="h3:6379", appends=False)]
+    found = findings_of(facts(ServerFacts(place="h1:6379"))._replace(others=nodes))
     assert [str(each) for each in found] == [
         "no append-only file at h3:6379: accepted messages are lost if the server dies; "
         "set appendonly yes, or attach a replica"
@@ -81,23 +81,23 @@ def test_what_is_wrong_with_one_of_several_nodes_is_said_with_its_place() -> Non
 
 GIB = 1 << 30
 SERVERS = {
-    "clock_skew": (Server(skew=-2.6, skew_within=0.5), Server(skew=2.4, skew_within=0.5)),
-    "clock_set_back": (Server(set_back=7200.0), Server()),
-    "persistence": (Server(appends=False), Server(appends=False, replica_lags=(1.0,))),
+    "clock_skew": (ServerFacts(skew=-2.6, skew_within=0.5), ServerFacts(skew=2.4, skew_within=0.5)),
+    "clock_set_back": (ServerFacts(set_back=7200.0), ServerFacts()),
+    "persistence": (ServerFacts(appends=False), ServerFacts(appends=False, replica_lags=(1.0,))),
     "append_only_file": (
-        Server(append_only_bytes=5 * GIB, append_only_base=GIB),
-        Server(append_only_bytes=3 * GIB, append_only_base=GIB),
+        ServerFacts(append_only_bytes=5 * GIB, append_only_base=GIB),
+        ServerFacts(append_only_bytes=3 * GIB, append_only_base=GIB),
     ),
     "disk_space": (
-        Server(append_only_bytes=GIB, append_only_base=GIB, disk_free=GIB),
-        Server(append_only_bytes=GIB, append_only_base=GIB, disk_free=2 * GIB),
+        ServerFacts(append_only_bytes=GIB, append_only_base=GIB, disk_free=GIB),
+        ServerFacts(append_only_bytes=GIB, append_only_base=GIB, disk_free=2 * GIB),
     ),
     "eviction": (
-        Server(max_memory=GIB, policy="volatile-lru"),
-        Server(max_memory=0, policy="volatile-lru"),
+        ServerFacts(max_memory=GIB, policy="volatile-lru"),
+        ServerFacts(max_memory=0, policy="volatile-lru"),
     ),
-    "memory": (Server(max_memory=1000, used_memory=901), Server(max_memory=1000, used_memory=899)),
-    "rights": (Server(may_cut_off=False), Server(may_cut_off=True)),
+    "memory": (ServerFacts(max_memory=1000, used_memory=901), ServerFacts(max_memory=1000, used_memory=899)),
+    "rights": (ServerFacts(may_cut_off=False), ServerFacts(may_cut_off=True)),
 }
 
 
@@ -109,20 +109,20 @@ def test_what_is_wrong_with_the_server_is_found_and_only_that(name: str) -> None
 
 
 def test_what_the_server_could_not_write_is_named() -> None:
-    (found,) = findings_of(facts(Server(broken=("a snapshot",))))
+    (found,) = findings_of(facts(ServerFacts(broken=("a snapshot",))))
     assert (found.name, found.value) == ("persistence", "a snapshot")
 
 
 def test_missing_and_lagging_replicas_are_found_where_producers_wait_for_them() -> None:
     waits = Expected(period=MINUTE, replicas=2)
-    assert names(facts(Server(replica_lags=(0.0,)), expected=waits)) == ["replication"]
-    assert names(facts(Server(replica_lags=(0.0, 1.0)), expected=waits)) == []
-    assert names(facts(Server(replica_lags=(0.0,)))) == []
-    assert names(facts(Server(replica_lags=(0.0, 30.0)))) == ["replication"]
+    assert names(facts(ServerFacts(replica_lags=(0.0,)), expected=waits)) == ["replication"]
+    assert names(facts(ServerFacts(replica_lags=(0.0, 1.0)), expected=waits)) == []
+    assert names(facts(ServerFacts(replica_lags=(0.0,)))) == []
+    assert names(facts(ServerFacts(replica_lags=(0.0, 30.0)))) == ["replication"]
 
 
 def test_rights_of_a_launch_are_missed_only_where_no_launch_comes() -> None:
-    server = Server(lacking=("BLPOP",))
+    server = ServerFacts(lacking=("BLPOP",))
     assert names(facts(server)) == []
     assert names(facts(server, queues=(), ledger=())) == ["rights"]
 
@@ -194,7 +194,7 @@ def test_the_schedule_tells_how_often_launches_come_from_the_first_one_on() -> N
 
 
 def test_a_consumer_that_stays_away_is_one_finding_however_many_queues_it_served() -> None:
-    queues = [Queue("default"), Queue("mail", ready=2), Queue("reports", ready=1, scheduled=3)]
+    queues = [QueueFacts("default"), QueueFacts("mail", ready=2), QueueFacts("reports", ready=1, scheduled=3)]
     gone = launches(ago=600, queues=["default", "mail", "reports"])
     (found,) = findings_of(facts(queues=queues, ledger=gone))
     assert (found.name, found.subject) == ("launch_absent", "default,mail,reports")
@@ -208,8 +208,8 @@ def test_a_consumer_that_stays_away_is_one_finding_however_many_queues_it_served
 
 
 def test_recent_dead_letters_and_skipped_occurrences_are_found_and_old_ones_are_not() -> None:
-    assert names(facts(queues=[Queue("mail", died=2)])) == ["dead_letters"]
-    skipped = Queue("mail", skipped=7, skipped_ago=HOUR - 1)
+    assert names(facts(queues=[QueueFacts("mail", died=2)])) == ["dead_letters"]
+    skipped = QueueFacts("mail", skipped=7, skipped_ago=HOUR - 1)
     (found,) = findings_of(facts(queues=[skipped]))
     assert (found.name, found.value) == ("occurrences_skipped", "7 so far, the last one 59m 59s ago")
     assert names(facts(queues=[skipped._replace(skipped_ago=HOUR)])) == []
@@ -225,36 +225,38 @@ def test_instances_are_not_taken_for_launches_that_come_twice_as_often() -> None
 
 def test_a_queue_that_was_given_up_is_not_missed_for_ever() -> None:
     new, old = launches(queues=["new"]), launches(ago=2 * DAY, queues=["old"])
-    queues = [Queue("new"), Queue("old")]
+    queues = [QueueFacts("new"), QueueFacts("old")]
     assert names(facts(queues=queues, ledger=[*new, *old])) == []
-    assert names(facts(queues=[Queue("new"), Queue("old", scheduled=1)], ledger=[*new, *old])) == ["launch_absent"]
+    assert names(facts(queues=[QueueFacts("new"), QueueFacts("old", scheduled=1)], ledger=[*new, *old])) == [
+        "launch_absent"
+    ]
     named = Expected(queues=("old",), period=MINUTE)
     assert names(facts(queues=queues, ledger=[*new, *old], expected=named)) == ["launch_absent"]
     assert names(facts(queues=queues, ledger=[*new, *launches(ago=HOUR, queues=["old"])])) == ["launch_absent"]
 
 
 def test_a_queue_that_nobody_ever_served_is_found_if_it_has_messages() -> None:
-    assert names(facts(queues=[Queue("mail"), Queue("other")])) == []
-    (found,) = findings_of(facts(queues=[Queue("mail"), Queue("other", ready=2, scheduled=3)]))
+    assert names(facts(queues=[QueueFacts("mail"), QueueFacts("other")])) == []
+    (found,) = findings_of(facts(queues=[QueueFacts("mail"), QueueFacts("other", ready=2, scheduled=3)]))
     assert (found.name, found.value) == ("queue_unserved", "2 ready, 3 scheduled")
 
 
 def test_a_handler_that_no_launch_has_is_found() -> None:
-    (found,) = findings_of(facts(queues=[Queue("mail", parked={"report": 4})]))
+    (found,) = findings_of(facts(queues=[QueueFacts("mail", parked={"report": 4})]))
     assert (found.name, found.subject, found.value) == ("handler_unknown", "report", "4 waiting in mail")
 
 
 def test_a_queue_that_is_behind_is_found_unless_it_is_paused() -> None:
-    assert names(facts(queues=[Queue("mail", ready=1, oldest_ready=590)])) == []
-    assert names(facts(queues=[Queue("mail", ready=1, oldest_ready=610)])) == ["oldest_ready"]
-    assert names(facts(queues=[Queue("mail", ready=1, oldest_ready=610, paused=True)])) == []
+    assert names(facts(queues=[QueueFacts("mail", ready=1, oldest_ready=590)])) == []
+    assert names(facts(queues=[QueueFacts("mail", ready=1, oldest_ready=610)])) == ["oldest_ready"]
+    assert names(facts(queues=[QueueFacts("mail", ready=1, oldest_ready=610, paused=True)])) == []
     hourly = launches(every=HOUR)
-    assert names(facts(queues=[Queue("mail", ready=1, oldest_ready=HOUR)], ledger=hourly)) == []
+    assert names(facts(queues=[QueueFacts("mail", ready=1, oldest_ready=HOUR)], ledger=hourly)) == []
 
 
 def test_overdue_messages_that_launches_do_not_promote_are_found() -> None:
-    assert names(facts(queues=[Queue("mail", overdue=1, overdue_by=590)])) == []
-    assert names(facts(queues=[Queue("mail", overdue=1, overdue_by=610)])) == ["overdue"]
+    assert names(facts(queues=[QueueFacts("mail", overdue=1, overdue_by=590)])) == []
+    assert names(facts(queues=[QueueFacts("mail", overdue=1, overdue_by=610)])) == ["overdue"]
 
 
 def test_a_mover_is_missed_only_where_one_was() -> None:
@@ -263,23 +265,23 @@ def test_a_mover_is_missed_only_where_one_was() -> None:
     assert names(facts(ledger=[*launches(), *launches(queues=(), role="mover")])) == []
     given_up = launches(ago=2 * DAY, queues=(), role="mover")
     assert names(facts(ledger=[*launches(), *given_up])) == []
-    due = [Queue("mail"), Queue("other", scheduled=1, overdue=1)]
+    due = [QueueFacts("mail"), QueueFacts("other", scheduled=1, overdue=1)]
     assert names(facts(queues=due, ledger=[*launches(), *given_up])) == ["queue_unserved", "mover_absent"]
 
 
 def test_a_recurrence_that_nobody_defines_any_more_is_found() -> None:
-    assert names(facts(recurrences=[Recurring("tick", "mail", ("consumer:mail",))])) == []
-    assert names(facts(recurrences=[Recurring("tick", "mail", ("consumer:old",))])) == ["recurrence_unowned"]
-    made_at_run_time = Recurring("tick", "mail")
+    assert names(facts(recurrences=[RecurrenceFacts("tick", "mail", ("consumer:mail",))])) == []
+    assert names(facts(recurrences=[RecurrenceFacts("tick", "mail", ("consumer:old",))])) == ["recurrence_unowned"]
+    made_at_run_time = RecurrenceFacts("tick", "mail")
     assert names(facts(recurrences=[made_at_run_time])) == []
-    unreadable = [Recurring("tick", "mail", error="no JSON")]
+    unreadable = [RecurrenceFacts("tick", "mail", error="no JSON")]
     assert names(facts(recurrences=unreadable)) == ["recurrence_unreadable"]
-    many = findings_of(facts(recurrences=unreadable, queues=[Queue("mail", unreadable=30)]))
+    many = findings_of(facts(recurrences=unreadable, queues=[QueueFacts("mail", unreadable=30)]))
     assert [(each.name, each.value) for each in many] == [
         ("recurrences_unreadable", "29"),
         ("recurrence_unreadable", "no JSON"),
     ]
-    assert names(facts(queues=[Queue("mail", unreadable=1)])) == []  # this version can read it
+    assert names(facts(queues=[QueueFacts("mail", unreadable=1)])) == []  # this version can read it
 
 
 def test_a_launch_that_was_ended_by_force_is_found_for_an_hour_or_until_the_next_one() -> None:
@@ -331,5 +333,5 @@ def test_handlers_that_outlast_margin_and_grace_or_a_whole_launch_are_found() ->
 
 
 def test_a_finding_is_one_line_with_what_value_and_fix() -> None:
-    (found,) = findings_of(facts(queues=[Queue("mail", parked={"a\nb\x1b": 1})]))
+    (found,) = findings_of(facts(queues=[QueueFacts("mail", parked={"a\nb\x1b": 1})]))
     assert str(found).startswith("nobody has handler a\\nb\\x1b: 1 waiting in mail; ")

@@ -15,38 +15,38 @@ from pollconsumer.core.forecast.launchers import (
     CloudRun,
     CronDaemon,
     Decision,
-    Dropping,
     Forbid,
     Kudu,
-    Launched,
+    LaunchedProcess,
     Launcher,
     Outage,
     Replace,
     SystemdTimer,
+    TickDropper,
     looks,
     ticks,
 )
 from pollconsumer.core.forecast.platforms import PLATFORMS
 
-RUNNING = Launched(1.0)
-GONE = Launched(1.0, 50.0)
+RUNNING = LaunchedProcess(1.0)
+GONE = LaunchedProcess(1.0, 50.0)
 
 
 def launched(launcher: Launcher, lasting: float, minutes: int = 8) -> tuple[list[float], int]:
     """The instants at which it starts launches that last so many seconds, and how many ticks it drops."""
-    launches, starts, dropped = list[Launched](), list[float](), 0
+    launches, starts, dropped = list[LaunchedProcess](), list[float](), 0
 
     def apply(decision: Decision) -> None:
         nonlocal dropped
         dropped += decision.dropped
         for at in decision.starts:
             starts.append(at)
-            launches.append(Launched(at))
+            launches.append(LaunchedProcess(at))
 
     def end(until: float) -> None:
         for at, each in enumerate(launches):
             if each.ended is None and each.started + lasting <= until:
-                launches[at] = Launched(each.started, each.started + lasting)
+                launches[at] = LaunchedProcess(each.started, each.started + lasting)
                 apply(launcher.ended(each.started + lasting, launches))
 
     for now, due in looks([60.0 * n for n in range(minutes)], launcher.offset):
@@ -72,7 +72,7 @@ def test_busybox_reaps_late_and_launches_each_second_minute_if_a_launch_lasts_pa
     assert dropped == 8 - len(starts)
 
 
-@pytest.mark.parametrize("launcher", [Dropping(), Dropping(1.8), Kudu()])
+@pytest.mark.parametrize("launcher", [TickDropper(), TickDropper(1.8), Kudu()])
 def test_a_dropping_launcher_loses_the_tick_of_a_launch_that_lives_and_none_otherwise(launcher: Launcher) -> None:
     assert launched(launcher, 59.9)[1] == 0
     assert launched(launcher, 60.1) == ([120.0 * n + launcher.offset for n in range(4)], 4)
@@ -89,27 +89,27 @@ def test_systemd_restarts_it_once_for_several_elapses() -> None:
     timer = SystemdTimer()
     assert timer.look(60.0, [60.0], [RUNNING]) == Decision()
     assert timer.look(120.0, [120.0], [RUNNING]) == Decision(dropped=1)
-    assert timer.ended(130.0, [Launched(1.0, 130.0)]) == Decision((130.0,))
-    assert timer.ended(190.0, [Launched(130.0, 190.0)]) == Decision()
+    assert timer.ended(130.0, [LaunchedProcess(1.0, 130.0)]) == Decision((130.0,))
+    assert timer.ended(190.0, [LaunchedProcess(130.0, 190.0)]) == Decision()
 
 
 def test_forbid_starts_an_unmet_tick_as_soon_as_the_launch_ends_within_the_deadline() -> None:
     job = Forbid(1.0, starting_deadline=120.0)
     assert job.look(61.0, [60.0], [RUNNING]) == Decision()
-    assert job.ended(70.0, [Launched(1.0, 70.0)]) == Decision((70.0,))
+    assert job.ended(70.0, [LaunchedProcess(1.0, 70.0)]) == Decision((70.0,))
 
 
 def test_forbid_drops_a_tick_whose_deadline_has_passed_when_the_launch_ends() -> None:
     job = Forbid(1.0, starting_deadline=30.0)
     assert job.look(61.0, [60.0], [RUNNING]) == Decision()
-    assert job.ended(100.0, [Launched(1.0, 100.0)]) == Decision(dropped=1)
+    assert job.ended(100.0, [LaunchedProcess(1.0, 100.0)]) == Decision(dropped=1)
 
 
 def test_forbid_starts_only_the_latest_of_several_unmet_ticks() -> None:
     job = Forbid(1.0)
     for tick in (60.0, 120.0, 180.0):
         assert job.look(tick + 1, [tick], [RUNNING]) == Decision()
-    assert job.ended(190.0, [Launched(1.0, 190.0)]) == Decision((190.0,), dropped=2)
+    assert job.ended(190.0, [LaunchedProcess(1.0, 190.0)]) == Decision((190.0,), dropped=2)
 
 
 def test_replace_kills_the_launch_that_lives() -> None:

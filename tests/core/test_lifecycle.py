@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pollconsumer.core.lifecycle import State, Timestamps, durations_of, state_of
 from pollconsumer.core.message import NewMessage
-from pollconsumer.core.options import decoded
+from pollconsumer.core.message_options import decoded
 from pollconsumer.store import rows
 
 NEVER = Timestamps()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pollconsumer.core.choices import LauncherRule
-from pollconsumer.core.launcher.observing import TIMES, Began, Observed, observed, read_observed
+from pollconsumer.core.launcher.observed import TIMES, Began, Observed, observed, read_observed
 from pollconsumer.core.launcher.past import Past
 
 AUTO, PARALLEL, QUEUE, DROP = LauncherRule.AUTO, LauncherRule.PARALLEL, LauncherRule.QUEUE, LauncherRule.DROP

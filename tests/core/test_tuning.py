@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from pollconsumer.core.choices import HandOff, LauncherRule, Loop
 from pollconsumer.core.durations import OVERRUN_TARGETS
+from pollconsumer.core.forecast.consumer_rules import Rules
 from pollconsumer.core.forecast.distributions import (
     Bimodal,
     Constant,
@@ -23,14 +24,13 @@ from pollconsumer.core.forecast.distributions import (
     Uniform,
     draw,
 )
-from pollconsumer.core.forecast.rules import Rules
 from pollconsumer.core.histogram import BOUNDS, Histogram
 from pollconsumer.core.launcher.detection import REAPED_LATE, UNKNOWN, Found
 from pollconsumer.core.tuning import replay
-from pollconsumer.core.tuning.facts import (
+from pollconsumer.core.tuning.launch_facts import (
     FEWEST_LAUNCHES,
     FEWEST_MESSAGES,
-    Facts,
+    LaunchFacts,
     Seen,
     lacking,
     launcher_of,
@@ -76,12 +76,12 @@ def facts(
     *,
     launches: int = 100,
     period: float = 60.0,
-) -> Facts:
+) -> LaunchFacts:
     seen = [Seen(n * period + 1.2, n * period + 1.6, messages(n), 3.6, 1.2, period, 0.3) for n in range(launches)]
-    return Facts(seen, histogram(durations), rules, found)
+    return LaunchFacts(seen, histogram(durations), rules, found)
 
 
-def proposal(of: Facts) -> Proposal:
+def proposal(of: LaunchFacts) -> Proposal:
     return propose(of, lambda: random.Random(1))
 
 
@@ -294,7 +294,7 @@ def test_a_proposal_is_valid_and_never_worse_by_its_own_measure(
         Seen(n * period + late, n * period + late + 0.4, messages, gap, late, period, exit_)
         for n, (messages, late, gap, exit_) in enumerate(seen)
     ]
-    given_facts = Facts(launches, durations, rules, found)
+    given_facts = LaunchFacts(launches, durations, rules, found)
     proposed = proposal(given_facts)
     assert proposed.today is not None
     assert proposed.proposed is not None

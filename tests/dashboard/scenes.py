@@ -12,8 +12,8 @@ from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.store import rows
 from pollconsumer.store.histograms import write_histogram
 from pollconsumer.store.interventions import Interventions
+from pollconsumer.store.launch_recurrences import LaunchRecurrences
 from pollconsumer.store.reading.ledger import _BLANK
-from pollconsumer.store.recurring import Recurring
 from pollconsumer.store.redis_store import RedisStore
 from tests.store.acting import HOUR, Launch, die, message, retry
 from tests.store.servers import server_ms
@@ -82,7 +82,7 @@ class Scene:
     def recurrences(self, queue: str, **rules: dict[str, Any]) -> None:
         """Defined by the launches of the queue."""
         defined = [Recurrence(name, queue=queue, **rule) for name, rule in rules.items()]
-        Recurring(self.wire, self.namespace).define(f"consumer:{queue}", [queue], defined, lambda _: None)
+        LaunchRecurrences(self.wire, self.namespace).define(f"consumer:{queue}", [queue], defined, lambda _: None)
 
 
 def empty(scene: Scene) -> None:

@@ -93,7 +93,7 @@ async def fetch(name):
 """
 
 
-MODULES = ("backend", "checks", "handling", "site")
+MODULES = ("backend", "checks", "task_handlers", "site")
 FORKS = Forks("django.db.backends.sqlite3.base", *(f"pollconsumer.django.{module}" for module in MODULES))
 
 

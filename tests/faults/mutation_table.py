@@ -495,13 +495,15 @@ MUTATIONS: tuple[Mutation, ...] = (
         "if true then",
     ),
     # Several nodes as one connection
-    _python("cluster/wire", "late answers of other nodes", "self._nodes[node]._abandon()", "pass"),
-    _python("cluster/wire", "asking", '[("ASKING",), self', '[("TIME",), self'),
-    _python("cluster/wire", "what another node may have carried out", "sent=among > 1", "sent=False"),
-    _python("cluster/wire", "a slot's new node", "self._topology.learn(slot, owner)", "pass"),
-    _python("cluster/wire", "the fewest replicas", "answers[at] = least(answer, before)", "answers[at] = answer"),
-    _python("cluster/wire", "replicas do not wait", "if served or not is_wait:", "if True:"),
-    _python("cluster/wire", "doubt", "self._topology.doubtful |= isinstance(error, Unanswered)", "pass"),
+    _python("cluster/cluster_wire", "late answers of other nodes", "self._nodes[node]._abandon()", "pass"),
+    _python("cluster/cluster_wire", "asking", '[("ASKING",), self', '[("TIME",), self'),
+    _python("cluster/cluster_wire", "what another node may have carried out", "sent=among > 1", "sent=False"),
+    _python("cluster/cluster_wire", "a slot's new node", "self._topology.learn(slot, owner)", "pass"),
+    _python(
+        "cluster/cluster_wire", "the fewest replicas", "answers[at] = least(answer, before)", "answers[at] = answer"
+    ),
+    _python("cluster/cluster_wire", "replicas do not wait", "if served or not is_wait:", "if True:"),
+    _python("cluster/cluster_wire", "doubt", "self._topology.doubtful |= isinstance(error, Unanswered)", "pass"),
     _python(
         "cluster/topology",
         "another node in doubt",
@@ -523,7 +525,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     _python("leases", "rights of a launch", "            demand(self._wire, LAUNCH, ", "            str(LAUNCH + "),
     _python("connecting/wire", "rights of one that waits", "= () if strict is None else (strict.right,)", "= ()"),
     _python(
-        "connecting/strict",
+        "connecting/confirmation",
         "confirmation of what a launch changed",
         "        raise strict.unconfirmed(problem)\n",
         "",
@@ -539,7 +541,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "interventions", "rights", '            demand(self._wire, OPERATOR, self._keys.queue(queue, "rows"))\n', ""
     ),
     _python(
-        "recurrences",
+        "recurrence_interventions",
         "rights",
         '        demand(self._wire, rights, self._keys.queue(standing.queue, "recurrences"))\n',
         "        pass\n",
@@ -547,7 +549,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     _python("upkeep", "types of a queue's keys", "        self._check_types(queue)\n", ""),
     # Between scripts
     _python(
-        "recurring",
+        "launch_recurrences",
         "what is due stays due in another queue",
         'self._wire.command("ZADD", elsewhere, "XX", "LT", int(due), name)',
         "pass",

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from pollconsumer.core.lifecycle import State
 from pollconsumer.store.keyspace import FINISHED, QUEUE_KEYS, Keys
+from pollconsumer.store.launch_recurrences import LaunchRecurrences
 from pollconsumer.store.reading.inspector import Inspector
-from pollconsumer.store.recurring import Recurring
 from pollconsumer.store.rows import CRASHES, fence
 from tests.faults.history import Lease, Queue, Recurred, Stored
 from tests.faults.recording import digest
@@ -68,7 +68,7 @@ def queues(wire: Wire, namespace: str) -> list[Queue]:
 
 
 def recurrences(wire: Wire, namespace: str) -> list[Recurred]:
-    standing = Recurring(wire, namespace).standing(lambda _: None)
+    standing = LaunchRecurrences(wire, namespace).standing(lambda _: None)
     return [Recurred(each.name, each.enqueued, each.skipped) for each in standing]
 
 

@@ -6,8 +6,8 @@ import random
 import time
 from typing import TYPE_CHECKING
 
+from pollconsumer.store.launch_recurrences import LaunchRecurrences
 from pollconsumer.store.reading.inspector import Inspector
-from pollconsumer.store.recurring import Recurring
 from tests.faults import store_view
 from tests.faults.configuration import QUOTA, QUOTA_PERIOD, SHORTEST_PERIOD, STARTS, mixed
 from tests.faults.history import History, read_executions, read_operations
@@ -95,7 +95,7 @@ class Storm:
 
     def _pause_recurrences(self) -> None:
         """Where they are defined by now: it is launches that do that."""
-        recurring = Recurring(self._wire, NAMESPACE)
+        recurring = LaunchRecurrences(self._wire, NAMESPACE)
         for standing in list(recurring.standing(lambda _: None)):
             recurring.pause(standing)
 

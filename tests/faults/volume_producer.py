@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from pollconsumer import OutcomeUnknown, PollConsumer, StoreUnreachable
-from pollconsumer.runtime.messages import new_message
+from pollconsumer.runtime.new_messages import new_message
 
 BATCH = 1000
 

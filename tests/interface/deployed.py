@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from pollconsumer.interface.platform_files.installation import STORE, File, Installation
-from pollconsumer.interface.platform_files.platforms import PLATFORMS, files_of
+from pollconsumer.interface.platform_files.platform_modules import PLATFORMS, files_of
 from pollconsumer.interface.settings.load import read_settings
 
 ROOT = Path(__file__).parents[2]

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from starlette.testclient import TestClient
 
 from pollconsumer.core.health.facts import Expected
-from pollconsumer.interface.dashboard.access import Access
-from pollconsumer.interface.dashboard.acting import Acting
-from pollconsumer.interface.dashboard.reading import Reading
+from pollconsumer.interface.dashboard.access import DashboardAccess
+from pollconsumer.interface.dashboard.page_actions import PageActions
+from pollconsumer.interface.dashboard.page_reader import PageReader
 from pollconsumer.interface.dashboard.server import Dashboard
 from tests.conftest import NAMESPACE
 
@@ -72,13 +72,13 @@ class Document(HTMLParser):
         return forms
 
 
-def reading(wire: Wire) -> Reading:
-    return Reading(wire, NAMESPACE, Expected(), None)
+def reading(wire: Wire) -> PageReader:
+    return PageReader(wire, NAMESPACE, Expected(), None)
 
 
 def application(wire: Wire, *, token: str | None = None, acts: bool = False) -> App:
-    acting = Acting(wire, NAMESPACE)
-    return Dashboard(reading(wire), acting, Access(token, acts=acts), host="127.0.0.1", port=8080).app
+    acting = PageActions(wire, NAMESPACE)
+    return Dashboard(reading(wire), acting, DashboardAccess(token, acts=acts), host="127.0.0.1", port=8080).app
 
 
 def browser(wire: Wire, *, token: str | None = None, acts: bool = False) -> TestClient:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pollconsumer import BadData, NotFound, PollConsumer
-from pollconsumer.interface.api import messages
+from pollconsumer.interface.api import message_set
 from pollconsumer.store.redis_store import RedisStore
 from tests.conftest import NAMESPACE
 from tests.interface.test_async_producers import run
@@ -55,7 +55,7 @@ def test_a_dead_letter_is_redriven_asynchronously(app: PollConsumer, valkey: Ser
 def test_messages_are_gone_through_asynchronously_several_at_a_time(
     app: PollConsumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(messages, "AT_ONCE", 3)
+    monkeypatch.setattr(message_set, "AT_ONCE", 3)
     expected = [app.enqueue("x", id=f"m{n}", queue="default").id for n in range(7)]
 
     async def ids(**which: Any) -> list[str]:

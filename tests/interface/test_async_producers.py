@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pollconsumer import Conflict, NotCompleted, NotFound, OutcomeUnknown, PollConsumer, StoreUnreachable
-from pollconsumer.interface.api import sending
+from pollconsumer.interface.api import handler_function
 from pollconsumer.store.connecting.patience import STEP
 from pollconsumer.store.producer import ENQUEUE_BATCH, ENQUEUE_BATCHES
 from pollconsumer.store.reading.inspector import Inspector
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
 
     from pollconsumer import Handle
-    from pollconsumer.interface.api.sending import HandlerFunction
+    from pollconsumer.interface.api.handler_function import HandlerFunction
     from tests.store.servers import Server
 
 PATIENCE = 30
@@ -232,7 +232,7 @@ def test_bulk_arguments_are_encoded_between_turns_of_the_loop(
     app: PollConsumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     note = noting(app)
-    monkeypatch.setattr(sending, "ENCODED_AT_ONCE", 10)
+    monkeypatch.setattr(handler_function, "ENCODED_AT_ONCE", 10)
     turns = taken = 0
 
     def payloads() -> Iterator[dict[str, Any]]:

@@ -24,7 +24,7 @@ from pollconsumer.interface import logs
 from pollconsumer.interface.cli import group
 from pollconsumer.interface.cli.messages.recurrences_add import add
 from pollconsumer.interface.cli.output import print_json, print_table
-from pollconsumer.interface.cli.types import CRON, DUE_TIME, MEMORY_SIZE, QUEUE_NAME, Duration, Once, Word
+from pollconsumer.interface.cli.types import CRON, DUE_TIME, MEMORY_SIZE, QUEUE_NAME, Duration, Once, WordType
 from tests.short_directory import short_directory
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def doing(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], Any]], None
     @click.option("--concurrency", cls=Once, type=click.IntRange(1, 256), default=1)
     @click.option("--priority", cls=Once, type=click.IntRange(-4096, 4096))
     @click.option("--limit", cls=Once, type=click.IntRange(1))
-    @click.option("--handoff", cls=Once, type=Word(HandOff))
+    @click.option("--handoff", cls=Once, type=WordType(HandOff))
     @click.option("--json", "as_json", is_flag=True)
     def example(**values: Any) -> Any:
         return action[-1]() if action else click.echo(json.dumps(values))
@@ -565,7 +565,7 @@ def test_a_word_of_a_choice_may_be_in_any_case_and_is_shown_as_in_the_file() -> 
     found = choices()
     assert {" run launcher", " recurrences add missed", " recurrences add overlap", " list state"} <= found.keys()
     for name, parameter in found.items():
-        assert isinstance(parameter.type, Word), name
+        assert isinstance(parameter.type, WordType), name
         words = parameter.type.choices
         shown = parameter.make_metavar(click.Context(group.group)).strip("[]{}").split("|")
         assert shown == [word.lower() for word in words], name

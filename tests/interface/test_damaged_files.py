@@ -16,8 +16,8 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from pollconsumer.core.damping import Streaks
 from pollconsumer.core.errors import WentBack
+from pollconsumer.core.repeats import Streaks
 from pollconsumer.interface import cli
 from pollconsumer.interface.settings.load import load_settings
 from pollconsumer.runtime.own_files import OwnFiles

@@ -12,13 +12,13 @@ import pytest
 
 from pollconsumer.core.message import encode_payload
 from pollconsumer.core.recurrence import Recurrence
-from pollconsumer.interface.dashboard.acting import SWEEP_WITHIN, Acting
 from pollconsumer.interface.dashboard.guard import HEADERS
+from pollconsumer.interface.dashboard.page_actions import SWEEP_WITHIN, PageActions
 from pollconsumer.store.connecting.server_wire import ServerWire
 from pollconsumer.store.connecting.wire import Wire
 from pollconsumer.store.interventions import Interventions
+from pollconsumer.store.launch_recurrences import LaunchRecurrences
 from pollconsumer.store.reading.letters import Letters, Sweep, Wanted, mark_of
-from pollconsumer.store.recurring import Recurring
 from pollconsumer.store.redis_store import RedisStore
 from tests.conftest import NAMESPACE
 from tests.dashboard.scenes import Scene, bad_hour, usual
@@ -122,7 +122,7 @@ def attack(wire: Wire) -> None:
     scene.launch(3, role=HOSTILE, queues=(HOSTILE,), stop_reason=HOSTILE)
     scene.durations(**{HOSTILE: 1.0})
     tick = Recurrence(f"tick{HOSTILE}", HOSTILE, every=60.0, queue=QUEUE, payload={HOSTILE: HOSTILE})
-    Recurring(wire, NAMESPACE).define(HOSTILE, [QUEUE], [tick], lambda _: None)
+    LaunchRecurrences(wire, NAMESPACE).define(HOSTILE, [QUEUE], [tick], lambda _: None)
 
 
 def test_text_of_others_is_shown_and_does_nothing(wire: Wire) -> None:
@@ -311,7 +311,7 @@ def test_every_form_of_the_pages_can_be_sent(scene: Scene, wire: Wire) -> None:
                 assert answer.status_code == 303, Document(answer.text).text
                 seen(client, answer.headers["location"])
                 done.add(what)
-    assert done == Acting(wire, NAMESPACE).actions.keys()
+    assert done == PageActions(wire, NAMESPACE).actions.keys()
 
 
 def form_of(client: TestClient, address: str, what: str) -> dict[str, str]:
@@ -324,7 +324,7 @@ def test_an_action_does_what_the_command_does(wire: Wire) -> None:
     launch = Launch(store)
     launch.settle(die(launch.reserve()[0]))
     tick = Recurrence("tick", "handler", every=3600.0, queue=QUEUE)
-    Recurring(wire, NAMESPACE).define("consumer:mail", [QUEUE], [tick], lambda _: None)
+    LaunchRecurrences(wire, NAMESPACE).define("consumer:mail", [QUEUE], [tick], lambda _: None)
     client = admitted(wire)
     found = reading(wire)
 
@@ -425,7 +425,7 @@ def test_letters_that_die_again_meanwhile_are_not_redriven_for_ever(wire: Wire) 
 
 def test_an_action_on_many_ends_in_time_and_says_that_there_are_more(wire: Wire) -> None:
     letters(wire, mail=900)
-    acting = Acting(wire, NAMESPACE, clock=lambda: next(clock))
+    acting = PageActions(wire, NAMESPACE, clock=lambda: next(clock))
     clock = count(0.0, SWEEP_WITHIN / 4)
     said = acting.act({"what": "purge_all"}, nullcontext())
     assert said == "300 dead letters purged; that took 20 s: press the button again for the rest"

@@ -21,7 +21,7 @@ from tests.store.acting import HOUR, message
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pollconsumer.interface.dashboard.reading import Reading
+    from pollconsumer.interface.dashboard.page_reader import PageReader
     from pollconsumer.store.connecting.wire import Wire
     from tests.store.servers import Server
 
@@ -32,7 +32,7 @@ def wire(valkey: Server) -> Wire:
 
 
 @pytest.fixture
-def read(wire: Wire) -> Reading:
+def read(wire: Wire) -> PageReader:
     return reading(wire)
 
 
@@ -40,7 +40,7 @@ def names(directory: Path) -> set[str]:
     return {path.name for path in directory.iterdir()}
 
 
-def test_every_link_leads_to_a_file_from_the_first_page_on(wire: Wire, read: Reading, tmp_path: Path) -> None:
+def test_every_link_leads_to_a_file_from_the_first_page_on(wire: Wire, read: PageReader, tmp_path: Path) -> None:
     usual(Scene(wire, NAMESPACE, share=0.01))
     attack(wire)
     write_pages(read, tmp_path / "a" / "b")
@@ -59,7 +59,9 @@ def test_every_link_leads_to_a_file_from_the_first_page_on(wire: Wire, read: Rea
     )
 
 
-def test_pages_of_what_is_gone_are_removed_and_files_of_others_stay(wire: Wire, read: Reading, tmp_path: Path) -> None:
+def test_pages_of_what_is_gone_are_removed_and_files_of_others_stay(
+    wire: Wire, read: PageReader, tmp_path: Path
+) -> None:
     (tmp_path / "message-mine.html").write_text("mine")
     RedisStore(wire, NAMESPACE).enqueue([message("a", delay=HOUR)])
     write_pages(read, tmp_path)
@@ -70,7 +72,7 @@ def test_pages_of_what_is_gone_are_removed_and_files_of_others_stay(wire: Wire, 
     assert (tmp_path / LIST).read_text() == "icon.svg\nindex.html\nstyle.css\n"
 
 
-def test_a_file_of_the_same_name_that_is_not_ours_is_refused(read: Reading, tmp_path: Path) -> None:
+def test_a_file_of_the_same_name_that_is_not_ours_is_refused(read: PageReader, tmp_path: Path) -> None:
     (tmp_path / "index.html").write_text("mine")
     with pytest.raises(
         CannotCreate, match=r"index\.html in: .*; it is not ours: remove it, or name an empty directory"
@@ -80,7 +82,7 @@ def test_a_file_of_the_same_name_that_is_not_ours_is_refused(read: Reading, tmp_
     assert names(tmp_path) == {"index.html"}
 
 
-def test_a_list_that_names_files_elsewhere_removes_none_of_them(read: Reading, tmp_path: Path) -> None:
+def test_a_list_that_names_files_elsewhere_removes_none_of_them(read: PageReader, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.write_text("mine")
     directory = tmp_path / "pages"
@@ -91,7 +93,7 @@ def test_a_list_that_names_files_elsewhere_removes_none_of_them(read: Reading, t
 
 
 def test_pages_are_replaced_whole_the_first_one_last(
-    wire: Wire, read: Reading, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    wire: Wire, read: PageReader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_pages(read, tmp_path)
     before = (tmp_path / "index.html").read_bytes()
@@ -110,7 +112,7 @@ def test_pages_are_replaced_whole_the_first_one_last(
     assert "message-mail~a.html" in (tmp_path / "index.html").read_text()
 
 
-def test_what_a_killed_writer_left_is_removed(read: Reading, tmp_path: Path) -> None:
+def test_what_a_killed_writer_left_is_removed(read: PageReader, tmp_path: Path) -> None:
     left = tmp_path / f"{files.UNFINISHED}4711"
     left.mkdir()
     (left / "index.html").write_text("half of")
@@ -118,7 +120,7 @@ def test_what_a_killed_writer_left_is_removed(read: Reading, tmp_path: Path) -> 
     assert not left.exists()
 
 
-def test_one_of_two_that_write_at_a_time_leaves_it_to_the_other(read: Reading, tmp_path: Path) -> None:
+def test_one_of_two_that_write_at_a_time_leaves_it_to_the_other(read: PageReader, tmp_path: Path) -> None:
     descriptor = os.open(tmp_path, os.O_RDONLY)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
     write_pages(read, tmp_path)
@@ -128,7 +130,7 @@ def test_one_of_two_that_write_at_a_time_leaves_it_to_the_other(read: Reading, t
     assert "index.html" in names(tmp_path)
 
 
-def test_files_can_be_read_by_a_web_server(read: Reading, tmp_path: Path) -> None:
+def test_files_can_be_read_by_a_web_server(read: PageReader, tmp_path: Path) -> None:
     before = os.umask(0o022)
     try:
         write_pages(read, tmp_path / "pages")

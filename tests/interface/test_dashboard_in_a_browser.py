@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pollconsumer.interface.dashboard.acting import Acting
+from pollconsumer.interface.dashboard.page_actions import PageActions
 from tests.conftest import NAMESPACE
 from tests.dashboard.chromium import MISSING, Chromium
 from tests.dashboard.scenes import Scene, bad_hour
@@ -91,7 +91,7 @@ def test_every_button_does_what_it_says(chromium: Chromium, wire: Wire, address:
             assert chromium.all("[role=status]"), f"{what} of {page}: {chromium.text}"
             clicked_here.add(what)
         done |= clicked_here
-    assert done == Acting(wire, NAMESPACE).actions.keys()
+    assert done == PageActions(wire, NAMESPACE).actions.keys()
     found = reading(wire)
     assert found.message("dead-1", QUEUE).message.generation == 1
     assert found.message("scheduled", QUEUE).message.state == "cancelled"

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pollconsumer.core.choices import HandOff
 from pollconsumer.core.errors import PollConsumerError
-from pollconsumer.interface.cli import group, kinds, launching
+from pollconsumer.interface.cli import group, kinds, launch_command
 from pollconsumer.interface.cli.flags import COMMON, FLAGS, Flag, Given, read
 from pollconsumer.interface.settings.load import with_flags
 from pollconsumer.interface.settings.model import Settings
@@ -84,7 +84,7 @@ def by_click(arguments: list[str]) -> Given | None:
 
     with (
         mock.patch.multiple(group, settings_of=settings_of, set_verbosity=set_verbosity),
-        mock.patch.multiple(launching, run=taking("run"), move=taking("move")),
+        mock.patch.multiple(launch_command, run=taking("run"), move=taking("move")),
     ):
         try:
             group.invoke(arguments)
@@ -173,9 +173,9 @@ def values_of(flag: Flag) -> tuple[Any, Any]:
             return True, True  # a switch cannot say no: what the file says must stand without it
         case kinds.Whole(least):
             return least + 1, least + 2
-        case kinds.Word(words):
+        case kinds.WordKind(words):
             return list(words)[-1], next(iter(words))
-        case kinds.Plain():
+        case kinds.PlainKind():
             return 0.25, 0.5
         case _:
             texts: dict[str, tuple[Any, Any]] = {

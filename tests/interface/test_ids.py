@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any
 
-    from pollconsumer.interface.api.sending import HandlerFunction
+    from pollconsumer.interface.api.handler_function import HandlerFunction
     from tests.site import Site
 
 

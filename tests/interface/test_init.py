@@ -20,13 +20,13 @@ import pytest
 from redis import Redis
 
 from pollconsumer.core.errors import ConfigurationError
-from pollconsumer.core.notation.cron import Cron
+from pollconsumer.core.notation.cron_expression import Cron
 from pollconsumer.core.notation.instants import datetime_of
 from pollconsumer.interface import logs
 from pollconsumer.interface.cli.group import group
 from pollconsumer.interface.platform_files import calendar
 from pollconsumer.interface.platform_files.installation import PRIVATE, File, Installation
-from pollconsumer.interface.platform_files.platforms import PLATFORMS, files_of
+from pollconsumer.interface.platform_files.platform_modules import PLATFORMS, files_of
 from pollconsumer.interface.settings.model import CommandSettings, ConsumerSettings, MoverSettings, Settings
 from pollconsumer.store.interventions import Interventions
 from pollconsumer.store.reading.inspector import Inspector

@@ -116,7 +116,8 @@ def test_what_has_ended_is_watched_once(site: Site) -> None:
 def test_the_table_of_queues_has_a_column_for_every_state(site: Site) -> None:
     site.command("cancel", site.enqueue("record", name="a"))
     headers, values = (line.split() for line in site.command("status").stdout.splitlines()[:2])
-    assert headers[1 : 1 + len(State)] == [*State]
+    states = [header for header in headers if header != "started"]  # of those that are reserved
+    assert states[1 : 1 + len(State)] == [*State]
     assert values[headers.index("cancelled")] == "1"
 
 

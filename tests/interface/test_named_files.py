@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from pollconsumer.interface.settings.editing import edit_consumer
+from pollconsumer.interface.settings.config_edit import edit_consumer
 from pollconsumer.interface.settings.load import load_settings
 from pollconsumer.runtime.embedded.directory import LOCK
 from tests.short_directory import short_directory

@@ -127,7 +127,7 @@ def test_a_conflict_in_a_later_round_trip_is_counted_from_the_first_message(valk
 
 
 def app_message(n: int) -> Any:
-    from pollconsumer.runtime.messages import new_message
+    from pollconsumer.runtime.new_messages import new_message
 
     return new_message("x", {}, id=f"m{n}")
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pollconsumer.interface.dashboard import listening
-from pollconsumer.interface.dashboard.access import Access
-from pollconsumer.interface.metrics import serving
+from pollconsumer.interface.dashboard import page_server
+from pollconsumer.interface.dashboard.access import DashboardAccess
+from pollconsumer.interface.metrics import metrics_server
 from tests.interface.pages import TOKEN, application
 from tests.site import PATIENCE
 
@@ -37,8 +37,8 @@ def dashboard(valkey: Server) -> AbstractContextManager[int]:
 
 @contextmanager
 def running(app: Any) -> Iterator[int]:
-    with listening.listen("127.0.0.1", 0) as listens:
-        server = listening.server_of(app)
+    with page_server.listen("127.0.0.1", 0) as listens:
+        server = page_server.server_of(app)
         thread = threading.Thread(target=server.run, args=([listens],))
         thread.start()
         yield listens.getsockname()[1]
@@ -48,7 +48,7 @@ def running(app: Any) -> Iterator[int]:
 
 @contextmanager
 def metrics(_: Server) -> Iterator[int]:
-    server = serving.server_of("127.0.0.1", 0, lambda: "up 1\n" * 5_000_000)
+    server = metrics_server.server_of("127.0.0.1", 0, lambda: "up 1\n" * 5_000_000)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     yield server.server_port
@@ -59,7 +59,7 @@ def metrics(_: Server) -> Iterator[int]:
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (listening, serving):
+    for module in (page_server, metrics_server):
         monkeypatch.setattr(module, "PATIENCE", SHORT)
 
 
@@ -94,7 +94,7 @@ def test_a_request_that_drips_is_cut_in_time(serve: Serve, begin: bytes, valkey:
 
 @pytest.mark.usefixtures("quick")
 def test_a_form_that_drips_is_cut_in_time(valkey: Server) -> None:
-    cookie = f"Cookie: pollconsumer-8080={Access(TOKEN, acts=True).cookie()}\r\n".encode()
+    cookie = f"Cookie: pollconsumer-8080={DashboardAccess(TOKEN, acts=True).cookie()}\r\n".encode()
     post = b"POST /act HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 900\r\n" + cookie + b"\r\n"
     with dashboard(valkey) as port, connected(port, post) as client:
         assert 0 < dripped(client) <= 3 * SHORT / EACH
@@ -121,13 +121,13 @@ def test_a_page_that_nobody_takes_is_given_up(monkeypatch: pytest.MonkeyPatch) -
                 await asyncio.sleep(0)
 
     gone = threading.Event()
-    lost = listening.OneRequest.connection_lost
+    lost = page_server.OneRequest.connection_lost
 
-    def connection_lost(connection: listening.OneRequest, error: Exception | None) -> None:
+    def connection_lost(connection: page_server.OneRequest, error: Exception | None) -> None:
         gone.set()
         lost(connection, error)
 
-    monkeypatch.setattr(listening.OneRequest, "connection_lost", connection_lost)
+    monkeypatch.setattr(page_server.OneRequest, "connection_lost", connection_lost)
     with running(endless) as port, connected(port, b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"):
         assert gone.wait(PATIENCE)
 

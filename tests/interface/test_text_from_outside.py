@@ -18,9 +18,9 @@ from pollconsumer.core.message import encode_payload
 from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.interface import cli, logs
 from pollconsumer.interface.cli.group import group
+from pollconsumer.store.launch_recurrences import LaunchRecurrences
 from pollconsumer.store.leases import Group, Leases
 from pollconsumer.store.reading.ledger import _BLANK
-from pollconsumer.store.recurring import Recurring
 from pollconsumer.store.redis_store import RedisStore
 from tests.conftest import NAMESPACE
 from tests.core.test_text import is_harmless
@@ -116,7 +116,7 @@ def test_every_command_is_driven() -> None:
 def attacked(valkey: Server) -> Server:
     """A store in which somebody has written whatever can be written."""
     wire = valkey.wire()
-    store, leases, recurring = RedisStore(wire, NAMESPACE), Leases(wire, NAMESPACE), Recurring(wire, NAMESPACE)
+    store, leases, recurring = RedisStore(wire, NAMESPACE), Leases(wire, NAMESPACE), LaunchRecurrences(wire, NAMESPACE)
     payload = encode_payload({LINE: LINE})
     for queue in (QUEUE, NAME):
         handler = LINE.replace("\n", "\r")

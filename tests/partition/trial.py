@@ -14,7 +14,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from pollconsumer.runtime.embedded.start import find_program
-from pollconsumer.runtime.messages import new_message
+from pollconsumer.runtime.new_messages import new_message
 from pollconsumer.store.connecting.patience import Budget
 from pollconsumer.store.connecting.server_wire import ServerWire
 from pollconsumer.store.keyspace import Keys

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from pollconsumer.core.choices import HandOff, LauncherRule
 from pollconsumer.core.forecast.figures import Spread, spread
-from pollconsumer.core.forecast.launchers import Launched
+from pollconsumer.core.forecast.launchers import LaunchedProcess
 from pollconsumer.core.window import OUR_OWN
 from tests.cron.report import MATCHES_WITHIN, Note
 
@@ -49,7 +49,7 @@ class Figures(NamedTuple):
 
 
 def launches_of(
-    processes: Sequence[Launched], entries: Iterable[Mapping[str, Any]], notes: Iterable[Note]
+    processes: Sequence[LaunchedProcess], entries: Iterable[Mapping[str, Any]], notes: Iterable[Note]
 ) -> list[Launch]:
     """Those that held the lease and ended, by the ledger. ValueError for one without a process."""
     worked = {note.pid: note.at for note in notes}  # in order of time
@@ -111,7 +111,7 @@ def overruns(launches: Sequence[Launch], limits: Mapping[float, float], rule: La
     return late
 
 
-def dropped(ticks: Sequence[float], processes: Iterable[Launched]) -> int:
+def dropped(ticks: Sequence[float], processes: Iterable[LaunchedProcess]) -> int:
     """Ticks after which no process was started until the next one. /proc has starts in hundredths of a second: one may
     seem to precede its tick."""
     starts = [each.started + OUR_OWN for each in processes]

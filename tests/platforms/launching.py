@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Protocol
 
 from pollconsumer.core.forecast.distributions import draw
-from pollconsumer.core.forecast.launchers import Launched, Launcher, looks, ticks
+from pollconsumer.core.forecast.launchers import LaunchedProcess, Launcher, looks, ticks
 from pollconsumer.core.forecast.platforms import EVERY_MINUTE, PLATFORMS, POD_START_UP
 from tests.cron.daemon import Cron
 from tests.cron.place import BIN, Place, Unfit, replaced
@@ -44,7 +44,7 @@ class Launching(Protocol):
     def terminate(self) -> None:
         """SIGTERM to those that run. Returns when they have ended."""
 
-    def processes(self) -> list[Launched]: ...
+    def processes(self) -> list[LaunchedProcess]: ...
     def delay(self) -> float:
         """Seconds from the launcher's decision to the start of the process, on average."""
 
@@ -88,8 +88,8 @@ class UnderCron:
             os.kill(process.pid, signal.SIGTERM)
         wait_for(lambda: not self._watch.alive(), ENDS_WITHIN)
 
-    def processes(self) -> list[Launched]:
-        return [Launched(each.started, each.ended) for each in self._watch.processes]
+    def processes(self) -> list[LaunchedProcess]:
+        return [LaunchedProcess(each.started, each.ended) for each in self._watch.processes]
 
     def delay(self) -> float:
         return 0.0

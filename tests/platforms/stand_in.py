@@ -16,7 +16,7 @@ from functools import partial
 from itertools import count
 from typing import Any
 
-from pollconsumer.core.forecast.launchers import SEEN_FOR, Decision, Launched, Launcher
+from pollconsumer.core.forecast.launchers import SEEN_FOR, Decision, LaunchedProcess, Launcher
 
 
 @dataclass
@@ -60,10 +60,10 @@ class StandIn:
         self._happened.put(None)
         self._thread.join()
 
-    def processes(self) -> list[Launched]:
+    def processes(self) -> list[LaunchedProcess]:
         """Of the launches whose process was started."""
         started = [each for each in self._launches if each.process_started is not None]
-        return [Launched(each.process_started or 0.0, each.ended) for each in started]
+        return [LaunchedProcess(each.process_started or 0.0, each.ended) for each in started]
 
     def mean_delay(self) -> float:
         """From the decision to start a launch to the start of its process."""
@@ -103,9 +103,9 @@ class StandIn:
         self._apply(self._launcher.look(time.time(), ticks, self._seen()))
         self._next_look()
 
-    def _seen(self) -> list[Launched]:
+    def _seen(self) -> list[LaunchedProcess]:
         since = time.time() - SEEN_FOR
-        return [Launched(each.started, each.ended) for each in self._launches if (each.ended or since) >= since]
+        return [LaunchedProcess(each.started, each.ended) for each in self._launches if (each.ended or since) >= since]
 
     def _apply(self, decision: Decision) -> None:
         """None of the launchers that it stands in for kills."""

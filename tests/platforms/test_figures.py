@@ -9,7 +9,7 @@ import pytest
 
 from pollconsumer.core.choices import HandOff, LauncherRule
 from pollconsumer.core.forecast.figures import Spread
-from pollconsumer.core.forecast.launchers import Launched
+from pollconsumer.core.forecast.launchers import LaunchedProcess
 from tests.cron.report import Note, expected_start
 from tests.platforms.figures import Launch, dropped, figures, launches_of, overruns
 from tests.platforms.reckoning import Costs, best_coverage
@@ -74,7 +74,7 @@ def test_a_start_before_the_due_time_is_early() -> None:
 
 
 def test_a_launch_is_its_process_its_ledger_entry_and_its_handlers() -> None:
-    processes = [Launched(0.9, 59.6), Launched(60.8, 119.4)]
+    processes = [LaunchedProcess(0.9, 59.6), LaunchedProcess(60.8, 119.4)]
     entries = [entry(61.0, 62.0, 119.0, pid=8), entry(1.0, 2.0, 59.0, pid=7), {"pid": 9}]
     notes = [*handled(0, 3.0, sent=2.9, pid=7), *handled(1, 58.49, sent=58.4, pid=7)]
     assert launches_of(processes, entries, notes) == [
@@ -85,12 +85,14 @@ def test_a_launch_is_its_process_its_ledger_entry_and_its_handlers() -> None:
 
 def test_a_ledger_entry_without_a_process_is_refused() -> None:
     with pytest.raises(ValueError, match="no process"):
-        launches_of([Launched(30.0, 59.6)], [entry(1.0, 2.0, 59.0, pid=7)], [])
+        launches_of([LaunchedProcess(30.0, 59.6)], [entry(1.0, 2.0, 59.0, pid=7)], [])
 
 
 def test_a_tick_without_a_start_before_the_next_one_was_dropped() -> None:
-    assert dropped([0.0, 60.0, 120.0, 180.0], [Launched(1.8), Launched(121.8), Launched(131.8)]) == 2
-    assert dropped([0.0, 60.0], [Launched(-0.01), Launched(59.99)]) == 0
+    assert (
+        dropped([0.0, 60.0, 120.0, 180.0], [LaunchedProcess(1.8), LaunchedProcess(121.8), LaunchedProcess(131.8)]) == 2
+    )
+    assert dropped([0.0, 60.0], [LaunchedProcess(-0.01), LaunchedProcess(59.99)]) == 0
 
 
 def test_a_launch_that_started_sooner_than_any_before_it_was_expected_when_these_had_started() -> None:

@@ -6,7 +6,7 @@ import subprocess
 import threading
 from collections.abc import Iterator
 
-from pollconsumer.core.forecast.launchers import Dropping, Launcher, SystemdTimer
+from pollconsumer.core.forecast.launchers import Launcher, SystemdTimer, TickDropper
 from tests.platforms.stand_in import StandIn
 
 
@@ -41,7 +41,7 @@ def three_looks(launcher: Launcher) -> tuple[StandIn, Processes, threading.Event
 
 
 def test_a_launcher_that_drops_ticks_starts_one_process_and_counts_the_others() -> None:
-    stand_in, processes, looked = three_looks(Dropping())
+    stand_in, processes, looked = three_looks(TickDropper())
     stand_in.start()
     assert looked.wait(30)
     assert processes.started.acquire(timeout=30)

@@ -22,7 +22,7 @@ from pollconsumer.runtime.handling.executors.threads import ThreadExecutor
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.handling.outcome import DONE
 from pollconsumer.runtime.launch.shared_memory.flight import Flight
-from pollconsumer.runtime.launch.shared_memory.progress import Progress
+from pollconsumer.runtime.launch.shared_memory.launch_progress import LaunchProgress
 from pollconsumer.store import rows
 from pollconsumer.store.reservations import Lot, Reservation
 from tests.runtime.virtual import TICK, Arrival, Settings, VirtualLaunch, whole_ticks
@@ -46,7 +46,7 @@ class Place:
 
     def __init__(self, *reserved: Reservation) -> None:
         self.now, self.trusted, self.stopped, self.woken = 0.0, True, False, 0
-        self.progress = Progress()
+        self.progress = LaunchProgress()
         self.reserved = deque(reserved)
         launch: Any = SimpleNamespace(
             progress=self.progress,

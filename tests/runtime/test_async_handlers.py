@@ -17,7 +17,7 @@ from pollconsumer.runtime.handling.executors.executor import Attempt
 from pollconsumer.runtime.handling.executors.inline import InlineExecutor
 from pollconsumer.runtime.handling.executors.threads import ThreadExecutor
 from pollconsumer.runtime.handling.outcome import Outcome, describe
-from pollconsumer.runtime.messages import Defaults
+from pollconsumer.runtime.new_messages import Defaults
 from tests.site import PATIENCE
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from pollconsumer.runtime.handling.executors.descriptors import Sample, Table
+from pollconsumer.runtime.handling.executors.descriptors import ProbeDescriptor, Table
 from pollconsumer.runtime.handling.executors.inline import InlineExecutor
 
 OPENING = """
@@ -32,7 +32,7 @@ def test_what_we_open_while_the_standard_descriptors_are_closed_does_not_get_the
 
 
 def test_closing_a_sample_twice_closes_nothing_that_was_opened_in_between() -> None:
-    sample = Sample()
+    sample = ProbeDescriptor()
     sample.close()
     opened = [os.open(os.devnull, os.O_RDONLY) for _ in range(8)]
     sample.close()

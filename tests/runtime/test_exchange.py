@@ -14,18 +14,18 @@ from pollconsumer.core.events import ReservationsLost
 from pollconsumer.core.progress import Progress
 from pollconsumer.core.queue_order import Turns
 from pollconsumer.interface.testing.clock import VirtualClock
-from pollconsumer.interface.testing.launches import SandboxLaunch
 from pollconsumer.interface.testing.memory import MemoryOpener
-from pollconsumer.runtime.consuming import reporting
+from pollconsumer.interface.testing.sandbox_launch import SandboxLaunch
+from pollconsumer.runtime.consuming import progress_reporter
 from pollconsumer.runtime.consuming.contexts import Deliveries
 from pollconsumer.runtime.consuming.exchange import Exchange
 from pollconsumer.runtime.consuming.predecessors import Predecessors
-from pollconsumer.runtime.consuming.reporting import Reporting
-from pollconsumer.runtime.consuming.settling import Settling
+from pollconsumer.runtime.consuming.progress_reporter import ProgressReporter
+from pollconsumer.runtime.consuming.settlements import Settlements
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.handling.hooks import Hooks
 from pollconsumer.runtime.launch.held import LaunchPlan
-from pollconsumer.runtime.upkeep import EVERY
+from pollconsumer.runtime.launch_upkeep import EVERY
 from pollconsumer.store.leases import Group
 from pollconsumer.store.limits import Limits
 from tests.conftest import NAMESPACE
@@ -51,10 +51,10 @@ class Exchanging:
         group, plan = Group("consumer", QUEUES, 1), LaunchPlan(60.0, 10.0)
         self.told: list[Event] = []
         self.launch = launch = SandboxLaunch(self.opener, group, plan, clock, self.told.append)
-        self.reporting = Reporting(launch, 7200.0)
+        self.reporting = ProgressReporter(launch, 7200.0)
         self.predecessors = Predecessors(launch)
         context_of = Deliveries(launch, {}, nullcontext(), self.reporting, self.predecessors).context_of
-        self.settling = Settling(launch, context_of, {}, self.predecessors)
+        self.settling = Settlements(launch, context_of, {}, self.predecessors)
         turns = Turns(QUEUES, {})
         self.exchange = exchange(launch, self.settling, turns, limits or {}, lambda: 9, self.reporting)
         for queue in QUEUES:
@@ -159,7 +159,7 @@ def test_room_that_a_completion_makes_as_a_message_begins_wakes_who_waits_for_it
 def test_a_step_that_waits_for_messages_leaves_the_reports_of_handlers_that_go_on(
     exchanging: Exchanging, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reporting, "CARRIED_WITHIN", 3600.0)
+    monkeypatch.setattr(progress_reporter, "CARRIED_WITHIN", 3600.0)
     going_on = exchanging.reserve("going on")
     exchanging.launch.store.enqueue([message("next")])
     exchanging.reporting.report(going_on, Progress(1))

@@ -9,9 +9,9 @@ import pytest
 
 from pollconsumer.core.window import StopReason
 from pollconsumer.runtime.launch.shared_memory import entries
-from pollconsumer.runtime.launch.shared_memory.entries import Held
+from pollconsumer.runtime.launch.shared_memory.entries import MessageInHand
 from pollconsumer.runtime.launch.shared_memory.flight import Flight
-from pollconsumer.runtime.launch.shared_memory.progress import Counts, Progress
+from pollconsumer.runtime.launch.shared_memory.launch_progress import Counts, LaunchProgress
 from pollconsumer.runtime.launch.shared_memory.series import BEGUN, RECORDED, Series
 from pollconsumer.store import rows
 from pollconsumer.store.reservations import Lot, Reservation
@@ -25,7 +25,7 @@ def reservation(name: bytes, queue: str = "mail", handler: str = "send") -> Rese
 
 
 def test_what_has_ended_stays_until_it_is_settled() -> None:
-    flight = Progress().flight
+    flight = LaunchProgress().flight
     first, second, third = reservation(b"a"), reservation(b"b", "other"), reservation(b"c")
     flight.enter(first, last=False)
     flight.enter(second, last=True)
@@ -33,17 +33,17 @@ def test_what_has_ended_stays_until_it_is_settled() -> None:
     flight.end(first)
     flight.leave(third)
     assert set(flight.left_behind()) == {
-        Held("mail", b"a", "send", ended=True, last=False),
-        Held("other", b"b", "send", ended=False, last=True),
+        MessageInHand("mail", b"a", "send", ended=True, last=False),
+        MessageInHand("other", b"b", "send", ended=False, last=True),
     }
     flight.settled()
-    assert flight.left_behind() == [Held("other", b"b", "send", ended=False, last=True)]
+    assert flight.left_behind() == [MessageInHand("other", b"b", "send", ended=False, last=True)]
     assert (flight.ids("mail"), flight.ids("other")) == (set(), {b"b"})
 
 
 @pytest.mark.parametrize("order", [*permutations(range(4))])
 def test_what_a_launch_and_its_heartbeat_write_does_not_overwrite_the_rest(order: tuple[int, ...]) -> None:
-    progress, counts = Progress(), Counts(*range(1, len(Counts._fields) + 1))
+    progress, counts = LaunchProgress(), Counts(*range(1, len(Counts._fields) + 1))
     writes: list[Callable[[], object]] = [
         lambda: progress.trust_until(7.5),
         lambda: progress.count(counts),
@@ -55,21 +55,21 @@ def test_what_a_launch_and_its_heartbeat_write_does_not_overwrite_the_rest(order
     assert progress.trusted_until() == 7.5
     assert progress.counts() == counts
     assert progress.ended() == (StopReason.MEMORY, 75)
-    assert progress.flight.left_behind() == [Held("mail", b"a", "send", ended=False, last=True)]
+    assert progress.flight.left_behind() == [MessageInHand("mail", b"a", "send", ended=False, last=True)]
 
 
 def test_the_same_id_in_two_queues_is_two_messages() -> None:
-    flight = Progress().flight
+    flight = LaunchProgress().flight
     one, other = reservation(b"same", "one"), reservation(b"same", "other")
     flight.enter(one, last=False)
     flight.enter(other, last=False)
     flight.end(one)
     flight.settled()
-    assert flight.left_behind() == [Held("other", b"same", "send", ended=False, last=False)]
+    assert flight.left_behind() == [MessageInHand("other", b"same", "send", ended=False, last=False)]
 
 
 def test_the_page_says_when_it_is_full_and_has_every_place_again_afterwards() -> None:
-    flight = Progress().flight
+    flight = LaunchProgress().flight
     for _ in range(2):
         for n in range(Flight.MOST):
             assert flight.free()
@@ -82,7 +82,7 @@ def test_the_page_says_when_it_is_full_and_has_every_place_again_afterwards() ->
 
 
 def test_names_of_any_length_do_not_reach_into_the_next_place() -> None:
-    flight = Progress().flight
+    flight = LaunchProgress().flight
     flight.enter(reservation(b"i" * 5000, "q" * 5000, "h" * 5000), last=False)
     flight.enter(reservation(b"next"), last=False)
     assert {held.id for held in flight.left_behind()} == {b"i" * 255, b"next"}
@@ -113,7 +113,7 @@ def uncalled(flight: Flight) -> str:
 
 
 def test_of_a_series_what_has_begun_stays_until_it_is_settled() -> None:
-    flight = Progress().flight
+    flight = LaunchProgress().flight
     first, second, _ = lay(flight, "a", "b", "c")
     assert left_behind(flight) == ""
     begin(flight)
@@ -130,7 +130,7 @@ def test_of_a_series_what_has_begun_stays_until_it_is_settled() -> None:
 
 
 def test_what_follows_in_a_series_leaves_alone_what_is_not_settled() -> None:
-    flight = Progress().flight
+    flight = LaunchProgress().flight
     lay(flight, "a", "b", "c")
     begin(flight)
     flight.series.end()
@@ -144,7 +144,7 @@ def test_what_follows_in_a_series_leaves_alone_what_is_not_settled() -> None:
 
 
 def test_of_a_series_it_is_known_what_is_recorded_as_begun_and_was_not_called() -> None:
-    flight = Progress().flight
+    flight = LaunchProgress().flight
     messages = lay(flight, "a", "b", "c", "d")
     assert uncalled(flight) == ""
     flight.series.counts[RECORDED] = 3
@@ -158,7 +158,7 @@ def test_of_a_series_it_is_known_what_is_recorded_as_begun_and_was_not_called() 
 
 
 def test_what_is_laid_again_is_still_known_to_be_recorded_as_begun() -> None:
-    flight = Progress().flight
+    flight = LaunchProgress().flight
     lay(flight, "a", "b")
     begin(flight)
     flight.series.counts[RECORDED] = 2
@@ -173,7 +173,7 @@ def test_what_is_laid_again_is_still_known_to_be_recorded_as_begun() -> None:
 
 
 def test_what_leaves_a_series_makes_room_for_what_follows() -> None:
-    flight = Progress().flight
+    flight = LaunchProgress().flight
     first, *_ = lay(flight, "a", "b")
     begin(flight)
     flight.leave(first)
@@ -184,7 +184,7 @@ def test_what_leaves_a_series_makes_room_for_what_follows() -> None:
 
 
 def test_a_series_has_every_place_again_once_all_of_it_is_settled() -> None:
-    series = Progress().flight.series
+    series = LaunchProgress().flight.series
     for _ in range(2):
         room = series.room()
         laid = [Reservation.of(Lot("q" * 255, bytes(62), "h" * 255, b"", 0, 0, 0.0), b"i" * 255, b"{}")] * room

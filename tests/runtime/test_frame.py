@@ -9,8 +9,8 @@ from pollconsumer.core.launcher.detection import Found
 from pollconsumer.runtime.launch.frame import Frame
 from pollconsumer.runtime.launch.held import LaunchPlan
 from pollconsumer.runtime.launch.host import ThisProcess
-from pollconsumer.runtime.launch.leaving import EXIT_WITHIN
-from pollconsumer.runtime.launch.signals import Interruption
+from pollconsumer.runtime.launch.process_exit import EXIT_WITHIN
+from pollconsumer.runtime.launch.signals import StopRequest
 from pollconsumer.runtime.own_files import OwnFiles
 from pollconsumer.runtime.store_opener import StoreOpener
 
@@ -27,8 +27,8 @@ class StandingStill(ThisProcess):
 
     started_at = monotonic
 
-    def catch_signals(self) -> Interruption:
-        return Interruption(None)
+    def catch_signals(self) -> StopRequest:
+        return StopRequest(None)
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pollconsumer.core.errors import WentBack
-from pollconsumer.runtime.launch.keeping import Tenure, keep
-from pollconsumer.runtime.launch.shared_memory.progress import ROLLED_BACK, Identity, Progress
+from pollconsumer.runtime.launch.shared_memory.launch_progress import ROLLED_BACK, Identity, LaunchProgress
+from pollconsumer.runtime.launch.tenure import Tenure, keep
 from pollconsumer.runtime.own_files import OwnFiles
 from pollconsumer.runtime.store_opener import StoreOpener
 from pollconsumer.store.connecting.patience import SYSTEM_CLOCKS, SystemClocks
@@ -48,9 +48,9 @@ class Restoring(SystemClocks):
         return False
 
 
-def beat(wire: Wire, *, refuse: bool) -> tuple[Progress, list[str]]:
+def beat(wire: Wire, *, refuse: bool) -> tuple[LaunchProgress, list[str]]:
     """What it left for its launch, and what it said."""
-    leases, progress, said = Leases(wire, NAMESPACE), Progress(), list[str]()
+    leases, progress, said = Leases(wire, NAMESPACE), LaunchProgress(), list[str]()
     leases.refuse_rollback = refuse
     acquired = leases.acquire(Group("mover", (), 1), "one", "{}", "{}")
     assert isinstance(acquired, Acquired)

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pollconsumer.runtime.launch import listening
-from pollconsumer.runtime.launch.listening import Listening
-from pollconsumer.runtime.launch.shared_memory.progress import Progress
+from pollconsumer.runtime.launch import stop_listener
+from pollconsumer.runtime.launch.shared_memory.launch_progress import LaunchProgress
 from pollconsumer.runtime.launch.signals import CALL
+from pollconsumer.runtime.launch.stop_listener import StopListener
 from pollconsumer.store import rows
 from pollconsumer.store.connecting.replies import Unanswered
 from pollconsumer.store.keyspace import Keys
@@ -54,9 +54,9 @@ class Store:
 
 class Heard:
     def __init__(self) -> None:
-        self.progress, self.store, self.said, self.calls = Progress(), Store(), list[str](), 0
+        self.progress, self.store, self.said, self.calls = LaunchProgress(), Store(), list[str](), 0
         wire: Any = self.store
-        self.listening = Listening(os.getpid(), self.progress, wire, Keys("n"), "7", ["mail"], self.said.append)
+        self.listening = StopListener(os.getpid(), self.progress, wire, Keys("n"), "7", ["mail"], self.said.append)
 
     def reserved(self, name: str) -> Reservation:
         return Reservation.of(Lot("mail", rows.BLANK, "deaf", b"", 0, 0, 0.0), name.encode(), b"{}")
@@ -76,7 +76,7 @@ class Heard:
 
 @pytest.fixture
 def heard(monkeypatch: pytest.MonkeyPatch) -> Iterator[Heard]:
-    monkeypatch.setattr(listening, "STUBBORN_AFTER", 0.0)
+    monkeypatch.setattr(stop_listener, "STUBBORN_AFTER", 0.0)
     heard = Heard()
 
     def called(*_: object) -> None:
@@ -106,7 +106,7 @@ def test_a_request_is_passed_on_once_with_a_signal(heard: Heard) -> None:
 
 def test_a_mover_which_has_no_queues_of_its_own_is_not_connected_for_it() -> None:
     store: Any = Store()
-    mover = Listening(os.getpid(), Progress(), store, Keys("n"), "7", [], lambda _: None)
+    mover = StopListener(os.getpid(), LaunchProgress(), store, Keys("n"), "7", [], lambda _: None)
     assert not mover.wait(lambda seconds, descriptor: (seconds, descriptor) != (60.0, None), 60.0)
     assert (store.sent, store.closed) == ([], 0)
 
@@ -122,7 +122,7 @@ def test_what_the_launch_has_forgotten_is_not_asked_for_again(heard: Heard) -> N
 
 
 def test_more_requests_than_there_is_room_for_leave_the_last_ones() -> None:
-    stops = Progress().stops
+    stops = LaunchProgress().stops
     for n in range(stops.MOST + 3):
         stops.ask("mail", f"m{n}".encode())
     assert stops.standing() == {("mail", f"m{n}".encode()) for n in range(3, stops.MOST + 3)}

@@ -7,7 +7,7 @@ import os
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pollconsumer.runtime.messages import new_id, new_ids
+from pollconsumer.runtime.new_messages import new_id, new_ids
 
 
 @given(st.lists(st.integers(0, 40), max_size=20))

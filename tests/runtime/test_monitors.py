@@ -9,7 +9,7 @@ from pollconsumer.core.events import Event, PingFailed
 from pollconsumer.core.pings import Ping
 from pollconsumer.runtime.consuming import monitors
 from pollconsumer.runtime.consuming.monitors import AT_A_TIME, MOST_WAITING, Monitors
-from pollconsumer.runtime.launch.pinging import NO_ANSWER
+from pollconsumer.runtime.launch.pinger import NO_ANSWER
 
 LONG = 60.0
 

@@ -18,11 +18,11 @@ from hypothesis import strategies as st
 from pollconsumer.core.errors import LeaseLost, UsageError
 from pollconsumer.core.retry import Fatal, RetryIn, Yield
 from pollconsumer.interface.testing.clock import VirtualClock
-from pollconsumer.interface.testing.launches import SandboxLaunch
 from pollconsumer.interface.testing.memory import MemoryOpener
+from pollconsumer.interface.testing.sandbox_launch import SandboxLaunch
 from pollconsumer.runtime.consumer_role import consume
 from pollconsumer.runtime.consuming.plain import MOST_TOGETHER, PlainPath
-from pollconsumer.runtime.consuming.settling import Settling
+from pollconsumer.runtime.consuming.settlements import Settlements
 from pollconsumer.runtime.handling.executors.descriptors import Table
 from pollconsumer.runtime.handling.executors.inline import InlineExecutor
 from pollconsumer.runtime.handling.handler import Handler, with_hooks
@@ -288,7 +288,7 @@ def test_after_a_pass_that_ends_by_an_exception_the_alarm_signal_is_as_before(mo
         raise Broken
 
     before = signal.getsignal(signal.SIGALRM)
-    monkeypatch.setattr(Settling, "complete", complete)
+    monkeypatch.setattr(Settlements, "complete", complete)
     with pytest.raises(Broken):
         Launched(History([Sent(handler="limited")] * 9), quickly=True)
     assert (signal.getsignal(signal.SIGALRM), signal.getitimer(signal.ITIMER_REAL)) == (before, (0.0, 0.0))

@@ -10,7 +10,7 @@ import pytest
 
 from pollconsumer.core.launcher.detection import Ancestor
 from pollconsumer.runtime.launch import process
-from pollconsumer.runtime.launch.signals import Interruption
+from pollconsumer.runtime.launch.signals import StopRequest
 from pollconsumer.runtime.own_files import OwnFiles
 
 if TYPE_CHECKING:
@@ -72,4 +72,4 @@ def test_files_in_a_home_that_is_hidden_have_no_place_there(hidden: Path) -> Non
 
 
 def test_a_shutdown_file_in_a_hidden_directory_does_not_exist(hidden: Path) -> None:
-    assert holds_for_others(lambda: not Interruption(str(hidden)))
+    assert holds_for_others(lambda: not StopRequest(str(hidden)))

@@ -10,9 +10,9 @@ from pollconsumer.core.choices import HandOff
 from pollconsumer.runtime.consumer_role import report_unknown, report_unserved
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.launch.held import LaunchPlan
-from pollconsumer.runtime.upkeep import served_for
+from pollconsumer.runtime.launch_upkeep import served_for
 from pollconsumer.store.interventions import Interventions
-from pollconsumer.store.server import Service, service_of, unknown_queues
+from pollconsumer.store.server import QueueService, service_of, unknown_queues
 from tests.conftest import NAMESPACE
 from tests.store.acting import QUEUE, Launch, message
 
@@ -88,7 +88,7 @@ def told(store: RedisStore) -> list[Event]:
 def test_a_queue_counts_as_served_for_as_long_as_its_launch_said(store: RedisStore, wire: Wire) -> None:
     launch = Launch(store)
     store.enqueue([message("a")])
-    assert service_of(wire, store.keys, [QUEUE]) == {QUEUE: Service(lately=False, paused=False, ready=1)}
+    assert service_of(wire, store.keys, [QUEUE]) == {QUEUE: QueueService(lately=False, paused=False, ready=1)}
     assert [event.messages for event in told(store)] == [1]  # type: ignore[attr-defined]  # of the one kind
     store.announce(launch.holder, QUEUE, served_for=1200.0)
     assert service_of(wire, store.keys, [QUEUE])[QUEUE].lately

@@ -11,10 +11,10 @@ import pytest
 
 from pollconsumer.core.errors import BadData, StoreUnreachable
 from pollconsumer.core.progress import Progress
-from pollconsumer.runtime.consuming import reporting
-from pollconsumer.runtime.consuming.reporting import Reporting
+from pollconsumer.runtime.consuming import progress_reporter
+from pollconsumer.runtime.consuming.progress_reporter import ProgressReporter
 from pollconsumer.runtime.handling.context import Context, Delivery, Situation
-from pollconsumer.runtime.messages import Defaults
+from pollconsumer.runtime.new_messages import Defaults
 from pollconsumer.store import rows
 from pollconsumer.store.reservations import Lot, Reservation
 
@@ -41,15 +41,15 @@ class Store:
 @pytest.fixture
 def store(monkeypatch: pytest.MonkeyPatch) -> Store:
     store = Store()
-    monkeypatch.setattr(reporting, "RedisStore", lambda *_: store)
-    monkeypatch.setattr(reporting, "CARRIED_WITHIN", 0.0)
+    monkeypatch.setattr(progress_reporter, "RedisStore", lambda *_: store)
+    monkeypatch.setattr(progress_reporter, "CARRIED_WITHIN", 0.0)
     return store
 
 
-def reporting_every(seconds: float) -> Reporting:
+def reporting_every(seconds: float) -> ProgressReporter:
     launch: Any = SimpleNamespace(bare_wire=lambda: None, holder=None, store=SimpleNamespace(keys=SimpleNamespace()))
     launch.store.keys.namespace = "tests"
-    return Reporting(launch, seconds)
+    return ProgressReporter(launch, seconds)
 
 
 def reserved(name: str, queue: str = "mail") -> Reservation:
@@ -63,7 +63,7 @@ def test_a_thread_stores_what_nothing_else_takes_along(store: Store) -> None:
 
 
 def test_the_last_report_of_each_message_is_taken_along_once(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reporting, "CARRIED_WITHIN", 3600.0)
+    monkeypatch.setattr(progress_reporter, "CARRIED_WITHIN", 3600.0)
     told = reporting_every(7200.0)
     for name, done in (("a", 1), ("b", 1), ("a", 2)):
         told.report(reserved(name), Progress(done))
@@ -79,7 +79,7 @@ def test_none_is_stored_before_an_earlier_one_that_is_taken_along(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     go_on = threading.Event()
-    monkeypatch.setattr(reporting, "time", SimpleNamespace(sleep=lambda _: go_on.wait(30)))
+    monkeypatch.setattr(progress_reporter, "time", SimpleNamespace(sleep=lambda _: go_on.wait(30)))
     told = reporting_every(1.0)
     told.report(reserved("a"), Progress(1))
     with told.carried() as taken:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 
 from pollconsumer.core.events import ResultDropped
-from pollconsumer.runtime.consuming.settling import MAX_RESULT_BYTES
+from pollconsumer.runtime.consuming.settlements import MAX_RESULT_BYTES
 from pollconsumer.store.reservations import KeyedReservation
 from tests.core.test_message import VALUES
 from tests.runtime.test_exchange import Exchanging

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pollconsumer.core.errors import StoreUnreachable
-from pollconsumer.runtime.consuming.returning import ReservedReturner
+from pollconsumer.runtime.consuming.reserved_returner import ReservedReturner
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.store.redis_store import RedisStore
 from pollconsumer.store.steps import Settlement, Share

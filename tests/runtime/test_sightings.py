@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pollconsumer.runtime.launch.keeping import Tenure, keep
-from pollconsumer.runtime.launch.shared_memory.progress import Identity, Progress
+from pollconsumer.runtime.launch.shared_memory.launch_progress import Identity, LaunchProgress
 from pollconsumer.runtime.launch.sightings import LOOK_EVERY, Sightings
+from pollconsumer.runtime.launch.tenure import Tenure, keep
 from pollconsumer.store.connecting.patience import SystemClocks
 from pollconsumer.store.leases import Acquired, Group, Leases
 from pollconsumer.store.reading.inspector import Inspector
@@ -22,12 +22,12 @@ def reservation(name: str) -> Reservation:
     return Reservation.of(Lot(QUEUE, bytes(62), "handler", b"", 0, 0, 0.0), name.encode(), b"{}")
 
 
-def begin(progress: Progress, reservation: Reservation) -> None:
+def begin(progress: LaunchProgress, reservation: Reservation) -> None:
     progress.flight.enter(reservation, last=False)
 
 
 def test_only_what_is_in_hand_at_two_looks_is_told_once() -> None:
-    launch = Progress()
+    launch = LaunchProgress()
     sightings = Sightings(launch.flight)
     held = {name: reservation(name) for name in "abc"}
     begin(launch, held["a"])
@@ -65,7 +65,7 @@ class Watched(SystemClocks):
 def test_a_message_that_takes_long_is_listed_as_started_within_a_second_and_one_reserved_ahead_is_not(
     store: RedisStore,
 ) -> None:
-    leases, progress, launch = Leases(store.wire, NAMESPACE), Progress(), Watched(1.0)
+    leases, progress, launch = Leases(store.wire, NAMESPACE), LaunchProgress(), Watched(1.0)
     acquired = leases.acquire(Group("consumer", (QUEUE,), 1), "one", "{}", "{}")
     assert isinstance(acquired, Acquired)
     identity = Identity("one", "consumer", (QUEUE,), "host", 1)
@@ -81,7 +81,7 @@ def test_a_message_that_takes_long_is_listed_as_started_within_a_second_and_one_
 
 
 def test_of_the_reserved_those_are_counted_as_started_that_a_launch_named_and_still_has(store: RedisStore) -> None:
-    leases, progress = Leases(store.wire, NAMESPACE), Progress()
+    leases, progress = Leases(store.wire, NAMESPACE), LaunchProgress()
     identity = Identity("one", "consumer", (QUEUE,), "host", 1)
     acquired = leases.acquire(Group("consumer", (QUEUE,), 1), "one", identity.description(), "{}")
     assert isinstance(acquired, Acquired)

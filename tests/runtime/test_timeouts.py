@@ -23,7 +23,7 @@ from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.handling.outcome import Outcome, describe
 from pollconsumer.runtime.handling.shield import Shield, in_force
 from pollconsumer.runtime.handling.timeouts import call_within, limited
-from pollconsumer.runtime.messages import Defaults
+from pollconsumer.runtime.new_messages import Defaults
 from tests.site import PATIENCE
 
 if TYPE_CHECKING:

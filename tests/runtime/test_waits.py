@@ -7,7 +7,7 @@ from typing import NamedTuple
 import pytest
 
 from pollconsumer.runtime.handling.in_hand import IN_SLOT
-from pollconsumer.runtime.handling.waits import Serving, SlotWaits
+from pollconsumer.runtime.handling.waits import ServedQueues, SlotWaits
 
 
 class InHand(NamedTuple):
@@ -20,7 +20,7 @@ A, B = InHand("a"), InHand("b")
 
 
 def waits(*in_hand: InHand, slots: int = 1, shared: bool = False) -> SlotWaits:
-    return SlotWaits(Serving("launch", ("mail",), slots, 0.0, shared, lambda: in_hand))
+    return SlotWaits(ServedQueues("launch", ("mail",), slots, 0.0, shared, lambda: in_hand))
 
 
 def begin(waits: SlotWaits, message: InHand) -> None:

@@ -21,13 +21,13 @@ from pollconsumer.core.histogram import Histogram
 from pollconsumer.core.window import StopReason, Window
 from pollconsumer.runtime import consumer
 from pollconsumer.runtime.consumer import Consumer
-from pollconsumer.runtime.consuming import collecting, pace
-from pollconsumer.runtime.consuming.options import ConsumerOptions
+from pollconsumer.runtime.consuming import collector, pace
+from pollconsumer.runtime.consuming.consumer_options import ConsumerOptions
 from pollconsumer.runtime.handling.executors.executor import Attempt, Handled
 from pollconsumer.runtime.handling.executors.inline import InlineExecutor
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.launch.held import LaunchPlan
-from pollconsumer.runtime.launch.shared_memory.progress import Progress
+from pollconsumer.runtime.launch.shared_memory.launch_progress import LaunchProgress
 from pollconsumer.store import rows
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.reservations import Holder, Reservation
@@ -48,8 +48,8 @@ TICK = 2.0**-10
 def whole_ticks() -> Iterator[None]:
     """Slices of a wait, and the horizon of a batch, in whole ticks."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(collecting, "LONGEST_WAIT", 0.75)
-        for module in (consumer, collecting, pace):
+        patch.setattr(collector, "LONGEST_WAIT", 0.75)
+        for module in (consumer, collector, pace):
             patch.setattr(module, "HORIZON", 10 * TICK)
         yield
 
@@ -293,7 +293,7 @@ class VirtualLaunch:
         self.settings, self.script = settings, script
         self.id, self.min_margin, self.waited = "launch", settings.min_margin, False
         self.clock, self.window, self.plan = Clock(start), Window(start, settings.stop_before), LaunchPlan(60.0, 10.0)
-        self.progress, self.holder = Progress(), Holder("consumer:mail:0", "1", "consumer:mail")
+        self.progress, self.holder = LaunchProgress(), Holder("consumer:mail:0", "1", "consumer:mail")
         self.decisions: list[tuple[str | int | float, ...]] = []
         self.started: list[tuple[int, float, float]] = []
         """Messages started, when, and the margin at that moment."""

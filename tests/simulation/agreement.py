@@ -12,12 +12,12 @@ import sys
 from collections.abc import Iterator, Sequence
 
 from pollconsumer.core.choices import HandOff
-from pollconsumer.core.forecast.distributions import Arrival, Handling, Uniform
+from pollconsumer.core.forecast.consumer_rules import Rules
+from pollconsumer.core.forecast.distributions import Arrival, Demand, Uniform
 from pollconsumer.core.forecast.figures import Figures
 from pollconsumer.core.forecast.forecast import Forecast
-from pollconsumer.core.forecast.launchers import CronDaemon, Decision, Launched
+from pollconsumer.core.forecast.launchers import CronDaemon, Decision, LaunchedProcess
 from pollconsumer.core.forecast.platforms import Platform
-from pollconsumer.core.forecast.rules import Rules
 from tests.cron.produce import AHEAD, LASTING, LASTS, PERIOD, SCHEDULED
 from tests.simulation.measuring import Measured
 from tests.simulation.table import HEADINGS, LINE, row
@@ -30,7 +30,7 @@ class ObservedCron(CronDaemon):
         super().__init__(0.0)
         self._offsets, self._last = iter(offsets), offsets[-1]
 
-    def look(self, now: float, ticks: Sequence[float], launches: Sequence[Launched]) -> Decision:
+    def look(self, now: float, ticks: Sequence[float], launches: Sequence[LaunchedProcess]) -> Decision:
         return super().look(now + next(self._offsets, self._last), ticks, launches)
 
 
@@ -40,7 +40,7 @@ def mixed(seconds: float) -> Iterator[Arrival]:
         sent = sequence * PERIOD
         scheduled = sequence % SCHEDULED == SCHEDULED - 1
         lasts = LASTS if sequence % LASTING == LASTING - 1 and not scheduled else 0.0
-        yield Arrival(sent, sent + AHEAD if scheduled else sent, Handling(lasts))
+        yield Arrival(sent, sent + AHEAD if scheduled else sent, Demand(lasts))
 
 
 def main() -> int:

@@ -8,8 +8,8 @@ import time
 from typing import TYPE_CHECKING
 
 from pollconsumer.core.recurrence import Recurrence
+from pollconsumer.store.launch_recurrences import LaunchRecurrences
 from pollconsumer.store.leases import Acquired, Leases
-from pollconsumer.store.recurring import Recurring
 from tests.simulation.defining import DEFINING
 from tests.simulation.exploring import explore
 from tests.simulation.forgetting import FORGETTING
@@ -69,7 +69,7 @@ def a_promotion_by_two(stage: Stage) -> Judge:
 def a_recurrence_at_its_instant(stage: Stage) -> Judge:
     scene = Scene(stage)
     first, second = scene.announced(1, MOVERS), scene.announced(2, OTHER_MOVERS)
-    recurring = Recurring(scene.store.wire, NAMESPACE)
+    recurring = LaunchRecurrences(scene.store.wire, NAMESPACE)
     recurring.define("group", [QUEUE], [Recurrence("each_second", "plain", every=3600.0, queue=QUEUE)], lambda _: None)
     stage.clock.sleep(3600.0)
     stage.actor("mover A", scene.mover(first), mortal=True)

@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Any
 from pollconsumer import store
 from pollconsumer.core.choices import HandOff, LauncherRule
 from pollconsumer.core.errors import PollConsumerError
+from pollconsumer.core.forecast.consumer_rules import Rules
 from pollconsumer.core.forecast.distributions import draw
 from pollconsumer.core.forecast.launchers import Outage
 from pollconsumer.core.forecast.platforms import PLATFORMS, Platform
-from pollconsumer.core.forecast.rules import Rules
 from pollconsumer.core.launcher.detection import UNKNOWN, given_launcher
 from pollconsumer.core.retry import Backoff, Fatal, Yield
 from pollconsumer.runtime.consumer_role import consume
-from pollconsumer.runtime.consuming.options import ConsumerOptions
+from pollconsumer.runtime.consuming.consumer_options import ConsumerOptions
 from pollconsumer.runtime.handling.executors.executor import Handled, Inline
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.launch.held import LaunchPlan
-from pollconsumer.runtime.launch.run import run_launch
+from pollconsumer.runtime.launch.launch_run import run_launch
 from pollconsumer.runtime.mover import MoverOptions, move
 from pollconsumer.store.connecting.patience import Budget
 from pollconsumer.store.connecting.server_wire import ServerWire

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, tzinfo
 from functools import partial
 
-from pollconsumer.core.forecast.launchers import SEEN_FOR, Decision, Launched, Outage, looks, ticks
+from pollconsumer.core.forecast.launchers import SEEN_FOR, Decision, LaunchedProcess, Outage, looks, ticks
 from pollconsumer.core.forecast.platforms import Platform
 from pollconsumer.runtime.launch.next_launches import launched_ago, next_launches
 from tests.simulation.hosts.process import Process
@@ -71,10 +71,10 @@ class Launching:
         self._await_next()
         self._apply(self._launcher.look(self._world.now, missed, self._seen()))
 
-    def _seen(self) -> list[Launched]:
+    def _seen(self) -> list[LaunchedProcess]:
         now = self._world.now
         self.processes = [each for each in self.processes if each.alive or each.ended > now - SEEN_FOR]
-        return [Launched(each.began, None if each.alive else each.ended) for each in self.processes]
+        return [LaunchedProcess(each.began, None if each.alive else each.ended) for each in self.processes]
 
     def _apply(self, decision: Decision) -> None:
         self.dropped += decision.dropped

@@ -12,7 +12,7 @@ from tests.simulation.taking_over import Reserving
 from tests.store.acting import Looking, message
 
 if TYPE_CHECKING:
-    from pollconsumer.store.leases import Held
+    from pollconsumer.store.leases import LeasesOfOthers
     from pollconsumer.store.reservations import Holder
     from tests.simulation.exploring import Actor, Judge, Stage
 
@@ -22,7 +22,7 @@ class LeasingScene(Reserving):
         super().__init__(stage)
         self.leases = Leases(self.store.wire, NAMESPACE)
 
-    def call(self, launch: str, leases: Leases | None = None) -> Acquired | Held | TurnedAway:
+    def call(self, launch: str, leases: Leases | None = None) -> Acquired | LeasesOfOthers | TurnedAway:
         called = (leases or self.leases).acquire(GROUP, launch, "{}", "{}")
         self.stage.happens(launch, "calls for the lease:", type(called).__name__)
         return called

@@ -7,15 +7,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from pollconsumer.core.forecast.consumer_rules import Rules
 from pollconsumer.core.forecast.distributions import Arrival
-from pollconsumer.core.forecast.figures import Held, Record
+from pollconsumer.core.forecast.figures import LeaseSpan, Record
 from pollconsumer.core.forecast.platforms import Platform
-from pollconsumer.core.forecast.rules import Rules
 from pollconsumer.core.window import StopReason
 from pollconsumer.runtime.handling.context import Context
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.launch.held import Launch
-from pollconsumer.runtime.messages import new_message
+from pollconsumer.runtime.new_messages import new_message
 from pollconsumer.store.redis_store import RedisStore
 from tests.simulation.hosts.process import Process
 from tests.simulation.installation import NAMESPACE, Installation, Opener
@@ -35,9 +35,9 @@ class _Tenure:
     def over(self) -> bool:
         return self.released is not None or not self.process.alive
 
-    def held(self) -> Held:
+    def held(self) -> LeaseSpan:
         released = self.process.ended if self.released is None else self.released
-        return Held(self.acquired, released, self.stop_before)
+        return LeaseSpan(self.acquired, released, self.stop_before)
 
 
 class Measured(Installation):

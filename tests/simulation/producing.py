@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from pollconsumer.core.errors import BadData, NotFound, OutcomeUnknown, PollConsumerError, StoreUnreachable
 from pollconsumer.core.forecast.distributions import Distribution, draw
-from pollconsumer.runtime.messages import new_message
+from pollconsumer.runtime.new_messages import new_message
 from pollconsumer.store.interventions import Interventions
 from pollconsumer.store.redis_store import RedisStore
 from tests.faults.drawing import drawn_options

@@ -12,8 +12,8 @@ from pollconsumer.store.connecting.patience import Budget
 from pollconsumer.store.connecting.server_wire import ServerWire
 from pollconsumer.store.connecting.wire import Wire
 from pollconsumer.store.interventions import Interventions
-from pollconsumer.store.leases import Acquired, Group, Held, Leases
-from pollconsumer.store.recurring import Recurring
+from pollconsumer.store.launch_recurrences import LaunchRecurrences
+from pollconsumer.store.leases import Acquired, Group, Leases, LeasesOfOthers
 from pollconsumer.store.redis_store import RedisStore
 from pollconsumer.store.reservations import Holder, Reservation
 from pollconsumer.store.steps import Extra, Run, Settlement, Share
@@ -102,7 +102,7 @@ class Scene:
             try:
                 store.promote(holder, QUEUE, 10)
                 outbox.send(store, QUEUE, lambda *_: None)
-                Recurring(store.wire, NAMESPACE).tick(holder, QUEUE, unattended, lambda _: None)
+                LaunchRecurrences(store.wire, NAMESPACE).tick(holder, QUEUE, unattended, lambda _: None)
             except LeaseLost:
                 self.stage.happens(actor.name, "lost its lease")
 
@@ -120,7 +120,7 @@ class Scene:
                     self.history.leases.append(Lease(found.holder.lineage, int(found.holder.fence), 0))
                     self.launch(found.holder, announces=True)(actor)
                     return
-                if isinstance(found, Held):
+                if isinstance(found, LeasesOfOthers):
                     leases.call_for_hand_over(GROUP, found.newest_fence(), 1.0)
 
         return act

@@ -7,18 +7,18 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pollconsumer.core.choices import Missed
-from pollconsumer.core.health.facts import Expected, Server
+from pollconsumer.core.health.facts import Expected, ServerFacts
 from pollconsumer.core.health.of_server import of_server
 from pollconsumer.core.recurrence import MOST_CAUGHT_UP, Recurrence
 from pollconsumer.interface.testing.fake_store import DirectConnection
 from pollconsumer.runtime.handling.handler import Handler
-from pollconsumer.runtime.messages import new_message
+from pollconsumer.runtime.new_messages import new_message
 from pollconsumer.store.connecting.patience import Budget
 from pollconsumer.store.connecting.server_wire import ServerWire
 from pollconsumer.store.keyspace import Keys
+from pollconsumer.store.launch_recurrences import LaunchRecurrences
 from pollconsumer.store.leases import Leases
 from pollconsumer.store.reading.ledger import launches_of
-from pollconsumer.store.recurring import Recurring
 from pollconsumer.store.redis_store import RedisStore
 from tests.simulation.hosts.process import Process
 from tests.simulation.hosts.server import BEGINS
@@ -85,7 +85,7 @@ class Stepping(Installation):
             put = Recurrence(
                 f"p-{missed}", "occur", every=EVERY, missed=missed, occurrence_wanted=True, at_run_time=True
             )
-            Recurring(wire, NAMESPACE).put([(put, "now")])
+            LaunchRecurrences(wire, NAMESPACE).put([(put, "now")])
         process.sleep(self.step.at - 10.0)
         rate = f"{MOST}/{PERIOD:.0f}s"
         store = RedisStore(wire, NAMESPACE, clocks=process)
@@ -156,7 +156,9 @@ class Stepping(Installation):
         wire = ServerWire(
             "memory:", lambda: Budget(5.0), connect=lambda: DirectConnection(self.server.store.execute), scripts=SCRIPTS
         )
-        told = {each.name for each in of_server(Server(set_back=Leases(wire, NAMESPACE).set_back_by()), Expected())}
+        told = {
+            each.name for each in of_server(ServerFacts(set_back=Leases(wire, NAMESPACE).set_back_by()), Expected())
+        }
         if ("clock_set_back" in told) != (self.step.seconds < -SMALL):
             yield f"doctor says {', '.join(sorted(told)) or 'nothing'}"
         for entry in launches_of(wire, Keys(NAMESPACE), 100):

@@ -13,11 +13,11 @@ from itertools import product
 
 from pollconsumer.core.choices import HandOff, LauncherRule
 from pollconsumer.core.durations import OVERRUN_TARGETS
+from pollconsumer.core.forecast.consumer_rules import Rules
 from pollconsumer.core.forecast.distributions import Bimodal, Constant, Exponential, Lognormal, Pareto, Workload
 from pollconsumer.core.forecast.figures import Figures, Spread
 from pollconsumer.core.forecast.forecast import Forecast
 from pollconsumer.core.forecast.platforms import PLATFORMS, Platform
-from pollconsumer.core.forecast.rules import Rules
 from pollconsumer.core.launcher.detection import given_launcher
 from tests.simulation.measuring import Measured
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pollconsumer.core.errors import LeaseLost
-from pollconsumer.runtime.messages import new_message
+from pollconsumer.runtime.new_messages import new_message
 from pollconsumer.store.leases import TTL
 from pollconsumer.store.redis_store import RedisStore
 from tests.simulation.hosts.process import Machine, Process

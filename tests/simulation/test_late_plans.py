@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pollconsumer.runtime.messages import new_message
+from pollconsumer.runtime.new_messages import new_message
 from pollconsumer.store.redis_store import RedisStore
 from tests.simulation.hosts.process import Process
 from tests.simulation.installation import NAMESPACE, Installation, Opener

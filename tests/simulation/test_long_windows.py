@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pollconsumer.core.choices import HandOff, Missed
+from pollconsumer.core.forecast.consumer_rules import Rules
 from pollconsumer.core.forecast.platforms import PLATFORMS
-from pollconsumer.core.forecast.rules import Rules
 from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.core.retry import Backoff
 from pollconsumer.runtime.consumer_role import consume
-from pollconsumer.runtime.consuming.options import ConsumerOptions
+from pollconsumer.runtime.consuming.consumer_options import ConsumerOptions
 from pollconsumer.runtime.handling.handler import Handler
-from pollconsumer.runtime.messages import new_message
+from pollconsumer.runtime.new_messages import new_message
 from pollconsumer.store.redis_store import RedisStore
 from tests.leaving_out import long
 from tests.simulation.hosts.process import Process

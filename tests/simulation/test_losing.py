@@ -6,7 +6,7 @@ import pytest
 
 from pollconsumer.core.errors import LeaseLost
 from pollconsumer.interface.testing.fake_store import DirectConnection
-from pollconsumer.runtime.messages import new_message
+from pollconsumer.runtime.new_messages import new_message
 from pollconsumer.store.connecting.patience import Budget
 from pollconsumer.store.connecting.server_wire import ServerWire
 from pollconsumer.store.connecting.wire import Wire

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pollconsumer.runtime.messages import new_message
+from pollconsumer.runtime.new_messages import new_message
 from pollconsumer.store.redis_store import RedisStore
 from tests.simulation.hosts.process import Process
 from tests.simulation.hosts.slots import ActorLock

@@ -8,7 +8,7 @@ from itertools import count
 import pytest
 
 from pollconsumer.core.choices import LauncherRule
-from pollconsumer.core.forecast.launchers import Decision, Launched, alive
+from pollconsumer.core.forecast.launchers import Decision, LaunchedProcess, alive
 from pollconsumer.core.forecast.platforms import Platform
 from pollconsumer.core.launcher.detection import Found
 from pollconsumer.core.window import StopReason
@@ -31,13 +31,13 @@ class Pods:
         self._takes, self._queue, self._numbers = takes, queue, count()
         self._starting_until, self._unmet = 0.0, False
 
-    def look(self, now: float, ticks: Sequence[float], launches: Sequence[Launched]) -> Decision:  # noqa: ARG002  the protocol has it
+    def look(self, now: float, ticks: Sequence[float], launches: Sequence[LaunchedProcess]) -> Decision:  # noqa: ARG002  the protocol has it
         if self._queue and (alive(launches) or now < self._starting_until):
             self._unmet = True
             return Decision()
         return self._start(now)
 
-    def ended(self, now: float, launches: Sequence[Launched]) -> Decision:  # noqa: ARG002  the protocol has it
+    def ended(self, now: float, launches: Sequence[LaunchedProcess]) -> Decision:  # noqa: ARG002  the protocol has it
         return self._start(now) if self._unmet else Decision()
 
     def _start(self, now: float) -> Decision:

@@ -13,20 +13,20 @@ import sys
 from collections.abc import Iterator
 
 from pollconsumer.core.durations import OVERRUN_TARGETS
+from pollconsumer.core.forecast.consumer_rules import Rules
 from pollconsumer.core.forecast.distributions import (
     Arrival,
     Bimodal,
     Constant,
+    Demand,
     Exponential,
-    Handling,
     Lognormal,
     Workload,
     draw,
 )
 from pollconsumer.core.forecast.platforms import PLATFORMS, Platform
-from pollconsumer.core.forecast.rules import Rules
 from pollconsumer.core.histogram import Histogram
-from pollconsumer.core.tuning.facts import Facts, launches_of, lineage_to_tune
+from pollconsumer.core.tuning.launch_facts import LaunchFacts, launches_of, lineage_to_tune
 from pollconsumer.core.tuning.proposal import Proposal, propose
 from pollconsumer.interface.testing.fake_store import DirectConnection
 from pollconsumer.store.connecting.patience import Budget
@@ -52,7 +52,7 @@ class Bursts:
         for minute in range(int((end - begin) / 60)):
             count = 200 if minute % 10 == 4 else 3
             for sent in sorted(begin + 60 * (minute + chance.random()) for _ in range(count)):
-                yield Arrival(sent, sent, Handling(draw(Exponential(0.3), chance)))
+                yield Arrival(sent, sent, Demand(draw(Exponential(0.3), chance)))
 
 
 WORKLOADS: dict[str, Workload | Bursts] = {
@@ -80,7 +80,9 @@ def proposal_for(installation: Measured, platform: Platform, rules: Rules) -> Pr
     durations = Histogram()
     for each in Leases(wire, NAMESPACE).remembered(lineage.rpartition(":")[0]).values():
         durations.include(each)
-    return propose(Facts(launches_of(entries, lineage), durations, rules, platform.found), lambda: random.Random(1))
+    return propose(
+        LaunchFacts(launches_of(entries, lineage), durations, rules, platform.found), lambda: random.Random(1)
+    )
 
 
 def waits(latencies: list[float]) -> str:

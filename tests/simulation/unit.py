@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 from pollconsumer import PollConsumer
-from pollconsumer.runtime.messages import new_message
+from pollconsumer.runtime.new_messages import new_message
 from pollconsumer.store.redis_store import RedisStore
 from pollconsumer.testing import Sandbox
 from tests.simulation.hosts.process import Process

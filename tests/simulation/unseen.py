@@ -18,7 +18,7 @@ UNSEEN: dict[str, str] = {
     "leases: rights of a launch": _NO_USERS,
     "leases: rights to break": _NO_USERS,
     "interventions: rights": _NO_USERS,
-    "recurrences: rights": _NO_USERS,
+    "recurrence_interventions: rights": _NO_USERS,
     "upkeep: types of a queue's keys": "outside: no other program writes to the keys",
     "promote: fence compare": "harmless: a stale mover promotes what is due, as its successor would",
     "enqueue_alike: id in the store": "outside: simulated producers enqueue one by one",

@@ -67,6 +67,6 @@ def plain_commands(layer: str = "store") -> set[str]:
     return {
         name
         for path in (PACKAGE / layer).rglob("*.py")
-        if path.name not in ("wire.py", "server_wire.py", "replies.py")
+        if path.name not in ("wire.py", "server_wire.py", "cluster_wire.py", "replies.py")
         for name in _PLAIN.findall(path.read_text("utf-8"))
     }

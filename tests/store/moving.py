@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from pollconsumer.store.moving.closing import Closing
-from pollconsumer.store.moving.exporting import export
-from pollconsumer.store.moving.importing import Import
+from pollconsumer.store.moving.store_closer import StoreCloser
+from pollconsumer.store.moving.store_export import export
+from pollconsumer.store.moving.store_import import Import
 from tests.conftest import NAMESPACE
 
 if TYPE_CHECKING:
@@ -24,14 +24,14 @@ def unexpected(held: list[str]) -> None:
 
 def exported(wire: Wire, id: str = "e1") -> list[Line]:  # noqa: A002
     """The lines, read again from their text, of a store that is closed then."""
-    closing = Closing(wire, NAMESPACE)
+    closing = StoreCloser(wire, NAMESPACE)
     note = closing.close(id, unexpected)
     return [json.loads(json.dumps(line)) for line in export(closing, note)]
 
 
 def imported(wire: Wire, lines: Iterable[Line], *, restart: bool = False) -> None:
     header, *rest = lines
-    importing = Import(Closing(wire, NAMESPACE), lambda _: None)
+    importing = Import(StoreCloser(wire, NAMESPACE), lambda _: None)
     importing.begin(header, restart=restart)
     for line in rest:
         if "end" in line:

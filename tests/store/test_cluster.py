@@ -12,10 +12,10 @@ import pytest
 
 from pollconsumer.core.errors import ConfigurationError, NodeLost, PollConsumerError, StoreUnreachable
 from pollconsumer.store.cluster import liveness
-from pollconsumer.store.cluster.address import ClusterAddress, Node, server_urls
+from pollconsumer.store.cluster.cluster_address import ClusterAddress, Node, server_urls
+from pollconsumer.store.cluster.cluster_wire import ClusterWire
 from pollconsumer.store.cluster.slots import slot_of
 from pollconsumer.store.cluster.topology import Topology
-from pollconsumer.store.cluster.wire import ClusterWire
 from pollconsumer.store.connecting.patience import Budget
 from pollconsumer.store.connecting.replies import Unanswered
 from pollconsumer.store.doubts import doubts

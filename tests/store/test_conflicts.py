@@ -8,7 +8,7 @@ import pytest
 
 from pollconsumer.core.errors import Conflict
 from pollconsumer.core.message import digest_of
-from pollconsumer.runtime.messages import new_message
+from pollconsumer.runtime.new_messages import new_message
 from pollconsumer.store import outbox, producer, upkeep
 from pollconsumer.store.producer import Enqueued
 from tests.store.acting import QUEUE, Launch, Looking, chosen, die, finish, message, send_and_die

@@ -13,7 +13,7 @@ import pytest
 
 from pollconsumer.core.lifecycle import State
 from pollconsumer.store import outbox
-from pollconsumer.store.recurring import Recurring
+from pollconsumer.store.launch_recurrences import LaunchRecurrences
 from tests.conftest import NAMESPACE
 from tests.store.acting import QUEUE, Launch, Looking, message, names, unattended
 
@@ -107,7 +107,7 @@ def test_what_it_holds_and_remembers_is_held_and_remembered(earlier: RedisStore,
 
 
 def test_its_recurrences_go_on_before_and_after_they_are_defined_again(earlier: RedisStore, look: Looking) -> None:
-    recurring, launch = Recurring(earlier.wire, NAMESPACE), Launch(earlier, fence=2)
+    recurring, launch = LaunchRecurrences(earlier.wire, NAMESPACE), Launch(earlier, fence=2)
     standing = {each.name: each for each in recurring.standing(lambda _: None)}
     assert sorted(standing) == ["nightly", "often"]
     assert recurring.tick(launch.holder, QUEUE, unattended, lambda _: None) == 1

@@ -9,15 +9,15 @@ import pytest
 
 from pollconsumer.core.choices import Missed
 from pollconsumer.core.events import Event, OccurrencesSkipped
-from pollconsumer.core.health.facts import Expected, Facts, Recurring
+from pollconsumer.core.health.facts import Expected, Facts, RecurrenceFacts
 from pollconsumer.core.histogram import BOUNDS, Histogram
 from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.store.connecting.patience import Budget
 from pollconsumer.store.connecting.server_wire import ServerWire
 from pollconsumer.store.connecting.wire import Wire
+from pollconsumer.store.launch_recurrences import LaunchRecurrences as Recurrences
 from pollconsumer.store.leases import Acquired, Group, Leases
-from pollconsumer.store.reading.examining import UNREADABLE_READ, Examiner
-from pollconsumer.store.recurring import Recurring as Recurrences
+from pollconsumer.store.reading.examiner import UNREADABLE_READ, Examiner
 from tests.conftest import NAMESPACE
 from tests.store.acting import HOUR, QUEUE, Launch, Looking, die, message, park
 from tests.store.servers import server_ms, snapshot
@@ -110,7 +110,7 @@ def test_recurrences_come_with_those_that_define_them(store: RedisStore) -> None
     recurrence = Recurrence("tick", "handler", every=60.0, queue=QUEUE)
     Recurrences(store.wire, NAMESPACE).define("consumer:mail", [QUEUE], [recurrence], lambda _: None)
     store.enqueue([message("a")])
-    assert examined(store.wire).recurrences == [Recurring("tick", QUEUE, ("consumer:mail",))]
+    assert examined(store.wire).recurrences == [RecurrenceFacts("tick", QUEUE, ("consumer:mail",))]
 
 
 def test_of_recurrences_at_run_time_those_that_launches_could_not_read_are_looked_at_alone(

@@ -11,9 +11,9 @@ from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.store import outbox, producer, rows, upkeep
 from pollconsumer.store.connecting.patience import SystemClocks
 from pollconsumer.store.connecting.replies import Unanswered
+from pollconsumer.store.launch_recurrences import LaunchRecurrences
 from pollconsumer.store.occurrences import id_of, record_of
 from pollconsumer.store.producer import ID_MEMORY_MS, MOST_REMEMBERED, Enqueued
-from pollconsumer.store.recurring import Recurring
 from pollconsumer.store.redis_store import RedisStore
 from tests.conftest import NAMESPACE
 from tests.store.acting import HOUR, QUEUE, Launch, Looking, chosen, die, finish, message, send_and_die, unattended
@@ -195,7 +195,7 @@ def test_a_number_that_somebody_else_made_up_swallows_nothing(store: RedisStore,
 
 
 def test_an_occurrence_is_enqueued_once_though_nobody_remembers_its_id(store: RedisStore, look: Looking) -> None:
-    recurring = Recurring(store.wire, NAMESPACE)
+    recurring = LaunchRecurrences(store.wire, NAMESPACE)
     recurrence = Recurrence("tick", "handler", every=60.0, queue=QUEUE)
     recurring.define("owner", [QUEUE], [recurrence], print)
     due = look.score("next_instants", "tick")
@@ -233,7 +233,7 @@ def test_an_occurrence_whose_id_is_remembered_is_not_enqueued_when_its_instant_c
 ) -> None:
     """As it does for a recurrence that is defined anew after the clock went back."""
     recurrence = Recurrence("tick", "handler", every=60.0, queue=QUEUE)
-    recurring = Recurring(store.wire, NAMESPACE)
+    recurring = LaunchRecurrences(store.wire, NAMESPACE)
     recurring.define("owner", [QUEUE], [recurrence], print)
     launch = Launch(store)
     for expected in (1, 0):

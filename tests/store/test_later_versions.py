@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
-from pollconsumer.core import options
+from pollconsumer.core import message_options
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.message import NewMessage, digest_of
-from pollconsumer.core.options import Options, decoded
+from pollconsumer.core.message_options import Options, decoded
 from pollconsumer.store import outbox, rows
+from pollconsumer.store.launch_recurrences import LaunchRecurrences
 from pollconsumer.store.leases import Acquired, Group, Leases
-from pollconsumer.store.moving.closing import Closing
-from pollconsumer.store.recurring import Recurring
+from pollconsumer.store.moving.store_closer import StoreCloser
 from pollconsumer.store.reports import read_progress
 from pollconsumer.store.steps import Settlement
 from tests.conftest import NAMESPACE
@@ -117,7 +117,7 @@ def test_what_it_adds_stays_and_neither_ends_nor_holds_up_anything(
         store.trim(QUEUE)
         store.recover(QUEUE, [])
         outbox.send(store, QUEUE, lambda *conflict: conflicts.append(*conflict))
-    assert Recurring(store.wire, NAMESPACE).tick(launch.holder, QUEUE, unattended, print) == 0
+    assert LaunchRecurrences(store.wire, NAMESPACE).tick(launch.holder, QUEUE, unattended, print) == 0
     person.reschedule(QUEUE, "later", delay=1)
     assert look.ranked("dead_letters") == []
     assert conflicts == []
@@ -135,7 +135,7 @@ def test_of_a_key_that_is_unknown_an_export_says_who_can_move_it_and_not_to_dele
 ) -> None:
     store.wire.command("HSET", look.key("counters").replace(":c", ":batches"), "a", "b")
     with pytest.raises(Exception, match=r"unknown key: .*newer pollconsumer") as refused:
-        Closing(store.wire, NAMESPACE).close("e1", print)
+        StoreCloser(store.wire, NAMESPACE).close("e1", print)
     assert "delete" not in str(refused.value)
 
 
@@ -175,10 +175,10 @@ def test_what_a_launch_sets_aside_is_scheduled_uncharged_and_neither_parked_nor_
 
 
 def test_every_option_that_earlier_versions_would_bury_a_message_for_is_told_from_those_they_know() -> None:
-    assert set(Options._fields) >= options.FIRST
+    assert set(Options._fields) >= message_options.FIRST
     for name in Options._fields:
-        assert options.has_later(Options._make("x" if each == name else None for each in Options._fields)) is (
-            name not in options.FIRST
+        assert message_options.has_later(Options._make("x" if each == name else None for each in Options._fields)) is (
+            name not in message_options.FIRST
         )
 
 
@@ -198,7 +198,7 @@ MESSAGES = {
 def test_what_is_written_as_letter_c_is_handled_as_any_other(
     store: RedisStore, look: Looking, inspector: Inspector, monkeypatch: pytest.MonkeyPatch, given: NewMessage
 ) -> None:
-    monkeypatch.setattr(options, "FIRST", frozenset())  # as if all of its options were of a later version
+    monkeypatch.setattr(message_options, "FIRST", frozenset())  # as if all of its options were of a later version
     store.enqueue([given])
     written: bytes = store.wire.command("HGET", look.key("records"), "m")
     assert written[:1] == b"C"

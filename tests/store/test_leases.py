@@ -6,7 +6,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from pollconsumer.core.histogram import GENERATION, LAST, Histogram
-from pollconsumer.store.leases import TTL, Acquired, Group, Held, Leases, TurnedAway
+from pollconsumer.store.leases import TTL, Acquired, Group, Leases, LeasesOfOthers, TurnedAway
 from tests.conftest import NAMESPACE
 from tests.store.servers import server_ms, snapshot
 
@@ -22,7 +22,7 @@ FENCES = f"{{{NAMESPACE}}}:fences"
 
 def acquire(
     leases: Leases, launch: str, group: Group = GROUP, *, dead: tuple[str, ...] = ()
-) -> Acquired | Held | TurnedAway:
+) -> Acquired | LeasesOfOthers | TurnedAway:
     return leases.acquire(group, launch, "{}", "{}", dead=dead)
 
 
@@ -112,12 +112,12 @@ def test_leases_of_different_groups_share_one_line_of_fences(leases: Leases, wir
 def test_a_second_launch_waits_as_the_successor_and_a_third_is_sent_away(leases: Leases) -> None:
     holder = take(leases, "one")
     held = acquire(leases, "two")
-    assert isinstance(held, Held)
+    assert isinstance(held, LeasesOfOthers)
     assert held.signs == (f"{holder.fence}:0",)
     assert len(held.holders) == 1
     assert 0 < held.lapses_in <= TTL
     assert isinstance(acquire(leases, "three"), TurnedAway)
-    assert isinstance(acquire(leases, "two"), Held)
+    assert isinstance(acquire(leases, "two"), LeasesOfOthers)
 
 
 def test_the_claim_of_a_successor_expires_by_itself(leases: Leases, wire: Wire) -> None:
@@ -126,7 +126,7 @@ def test_the_claim_of_a_successor_expires_by_itself(leases: Leases, wire: Wire) 
     claim = f"{{{NAMESPACE}}}:next:{GROUP.name}"
     assert 0 < wire.command("PTTL", claim) <= 7000
     wire.command("DEL", claim)
-    assert isinstance(acquire(leases, "three"), Held)
+    assert isinstance(acquire(leases, "three"), LeasesOfOthers)
     assert isinstance(acquire(leases, "two"), TurnedAway)
 
 
@@ -136,7 +136,7 @@ def test_the_claim_of_a_successor_from_before_the_servers_clock_was_set_back_kee
     take(leases, "one")
     acquire(leases, "two")
     wire.command("PEXPIRE", f"{{{NAMESPACE}}}:next:{GROUP.name}", 3_600_000)
-    assert isinstance(acquire(leases, "three"), Held)
+    assert isinstance(acquire(leases, "three"), LeasesOfOthers)
     assert isinstance(acquire(leases, "two"), TurnedAway)
 
 
@@ -146,7 +146,7 @@ def test_a_successor_that_withdraws_makes_room_for_another(leases: Leases) -> No
     leases.withdraw(GROUP, "three")
     assert isinstance(acquire(leases, "three"), TurnedAway)
     leases.withdraw(GROUP, "two")
-    assert isinstance(acquire(leases, "three"), Held)
+    assert isinstance(acquire(leases, "three"), LeasesOfOthers)
 
 
 def test_a_successor_that_became_the_holder_waits_no_longer(leases: Leases) -> None:
@@ -154,7 +154,7 @@ def test_a_successor_that_became_the_holder_waits_no_longer(leases: Leases) -> N
     acquire(leases, "two")
     give_back(leases, holder)
     take(leases, "two")
-    assert isinstance(acquire(leases, "three"), Held)
+    assert isinstance(acquire(leases, "three"), LeasesOfOthers)
 
 
 def test_releasing_leaves_one_signal_for_the_successor(leases: Leases, wire: Wire) -> None:
@@ -197,7 +197,7 @@ def test_a_lapsed_lease_is_taken_by_the_next_that_asks(leases: Leases, wire: Wir
 def test_a_holder_that_shows_no_sign_of_life_is_taken_over(leases: Leases) -> None:
     first = take(leases, "one")
     held = acquire(leases, "two")
-    assert isinstance(held, Held)
+    assert isinstance(held, LeasesOfOthers)
     taken = acquire(leases, "two", dead=held.signs)
     assert isinstance(taken, Acquired)
     assert int(taken.holder.fence) > int(first.fence)
@@ -207,10 +207,10 @@ def test_a_holder_that_shows_no_sign_of_life_is_taken_over(leases: Leases) -> No
 def test_a_holder_that_renewed_after_the_last_look_is_not_taken_over(leases: Leases) -> None:
     first = take(leases, "one")
     held = acquire(leases, "two")
-    assert isinstance(held, Held)
+    assert isinstance(held, LeasesOfOthers)
     renew(leases, first)
     again = acquire(leases, "two", dead=held.signs)
-    assert isinstance(again, Held)
+    assert isinstance(again, LeasesOfOthers)
     assert again.signs != held.signs
 
 
@@ -224,7 +224,7 @@ def test_a_lapsed_lease_that_nobody_took_is_revived_under_its_fence(leases: Leas
     (lease,) = (wire.command("HMGET", key(holder), "fence", "launch"),)
     assert lease == [holder.fence.encode(), b"one"]
     assert 0 < wire.command("PTTL", key(holder)) <= TTL * 1000
-    assert isinstance(acquire(leases, "two"), Held)
+    assert isinstance(acquire(leases, "two"), LeasesOfOthers)
 
 
 def test_a_lapsed_lease_that_another_took_is_not_revived(leases: Leases, wire: Wire) -> None:
@@ -307,7 +307,7 @@ def test_n_instances_hold_n_leases_and_one_more_waits(leases: Leases) -> None:
     first, second = take(leases, "one", TWO_SLOTS), take(leases, "two", TWO_SLOTS)
     assert [first.lineage, second.lineage] == ["consumer:mail:0", "consumer:mail:1"]
     held = acquire(leases, "three", TWO_SLOTS)
-    assert isinstance(held, Held)
+    assert isinstance(held, LeasesOfOthers)
     assert len(held.signs) == 2
     assert acquire(leases, "four", TWO_SLOTS) == TurnedAway(held.holders)
 

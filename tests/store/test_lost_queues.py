@@ -8,11 +8,11 @@ import pytest
 
 from pollconsumer.core.errors import NotFound, StoreUnreachable
 from pollconsumer.core.lifecycle import State
-from pollconsumer.interface.metrics.collecting import metrics_of
+from pollconsumer.interface.metrics.store_metrics import metrics_of
 from pollconsumer.store.connecting.server_wire import ServerWire
 from pollconsumer.store.reading.excerpts import Excerpts
-from pollconsumer.store.reading.selecting import Selecting, Selection
-from pollconsumer.store.recurrences import Recurrences
+from pollconsumer.store.reading.message_selector import MessageSelector, Selection
+from pollconsumer.store.recurrence_interventions import Recurrences
 from tests.conftest import NAMESPACE
 from tests.store.acting import Launch, message
 
@@ -48,7 +48,7 @@ def test_what_can_be_read_is_and_the_rest_is_named(parted: Wire, inspector: Insp
 @pytest.mark.parametrize(
     "ids",
     [
-        lambda wire: [each.id for each in Selecting(wire, NAMESPACE).messages(Selection())],
+        lambda wire: [each.id for each in MessageSelector(wire, NAMESPACE).messages(Selection())],
         lambda wire: [each.id for each in Excerpts(wire, NAMESPACE).messages(State.READY, 9)],
     ],
 )

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from pollconsumer import PollConsumer
 from pollconsumer.core.errors import ConfigurationError, PollConsumerError, StoreRefused
-from pollconsumer.store.cluster.address import Node
+from pollconsumer.store.cluster.cluster_address import Node
 from pollconsumer.store.cluster.topology import Topology
 from pollconsumer.store.connecting.address import place_in
 from pollconsumer.store.connecting.replies import ErrorReply, Unanswered

@@ -11,10 +11,10 @@ from pollconsumer.store.connecting.patience import Budget
 from pollconsumer.store.keyspace import QUEUE_KEYS
 from pollconsumer.store.leases import Acquired, Group, Leases, TurnedAway
 from pollconsumer.store.moving import contents
-from pollconsumer.store.moving.closing import Closing, Place
 from pollconsumer.store.moving.contents import digest_of, pages
-from pollconsumer.store.moving.exporting import export
-from pollconsumer.store.moving.importing import Import
+from pollconsumer.store.moving.store_closer import Place, StoreCloser
+from pollconsumer.store.moving.store_export import export
+from pollconsumer.store.moving.store_import import Import
 from pollconsumer.store.redis_store import RedisStore
 from pollconsumer.store.suitability import Suitability
 from tests.conftest import NAMESPACE
@@ -101,7 +101,7 @@ def test_keys_that_a_scan_does_not_show_are_exported_all_the_same(
     """As those of a slot of a cluster that moves from a node that was not scanned yet to one that was."""
     store.enqueue([message("a"), message("b", delay=1, queue="another")])
     before = snapshot(store.wire)
-    closing = Closing(store.wire, NAMESPACE)
+    closing = StoreCloser(store.wire, NAMESPACE)
     note = closing.close("e1", unexpected)
     with monkeypatch.context() as hidden:
         hidden.setattr(closing, "_scanned", lambda: iter(()))
@@ -114,7 +114,7 @@ def test_keys_that_a_scan_does_not_show_are_exported_all_the_same(
 def test_an_export_of_a_store_that_is_opened_meanwhile_has_no_end(store: RedisStore) -> None:
     store.enqueue([message("a"), message("b", delay=1, queue="another")])
     lines = len(exported(store.wire))
-    closing = Closing(store.wire, NAMESPACE)
+    closing = StoreCloser(store.wire, NAMESPACE)
     for opened_after in range(1, lines - 1):
         found = export(closing, closing.close("e1", unexpected))
         for _ in range(opened_after):
@@ -241,7 +241,7 @@ def test_a_store_closes_once_no_lease_is_held_and_gives_none_until_then(store: R
         if len(looks) == 2:
             leases.release(acquired.holder, "consumer", "one", "{}")
 
-    Closing(store.wire, NAMESPACE).close("e1", release)
+    StoreCloser(store.wire, NAMESPACE).close("e1", release)
     assert looks == [["consumer:mail:0"]] * 2
     with pytest.raises(PollConsumerError):
         leases.acquire(GROUP, "two", "{}", "{}")
@@ -256,9 +256,9 @@ def test_an_export_that_waits_while_another_one_closes_the_store_continues_with_
 
     def release(_: list[str]) -> None:
         leases.release(acquired.holder, "consumer", "one", "{}")
-        others.append(Closing(store.wire, NAMESPACE).close("e1", release))
+        others.append(StoreCloser(store.wire, NAMESPACE).close("e1", release))
 
-    assert [Closing(store.wire, NAMESPACE).close("e2", release)] == others
+    assert [StoreCloser(store.wire, NAMESPACE).close("e2", release)] == others
 
 
 def test_giving_up_before_it_closes_leaves_the_store_as_it_was(store: RedisStore, leases: Leases) -> None:
@@ -269,11 +269,11 @@ def test_giving_up_before_it_closes_leaves_the_store_as_it_was(store: RedisStore
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        Closing(store.wire, NAMESPACE).close("e1", interrupted)
+        StoreCloser(store.wire, NAMESPACE).close("e1", interrupted)
     assert snapshot(store.wire) == before
 
 
-class Suspended(Closing):
+class Suspended(StoreCloser):
     """After its last look at leases, for so long that one is given."""
 
     looks = 0
@@ -303,22 +303,22 @@ def test_an_unknown_key_is_named_and_the_store_stays_open(store: RedisStore) -> 
     store.wire.command("SET", f"{{{NAMESPACE}:{QUEUE}}}:newer", 1)
     before = snapshot(store.wire)
     with pytest.raises(BadData, match=f"unknown key: {{{NAMESPACE}:{QUEUE}}}:newer; "):
-        Closing(store.wire, NAMESPACE).close("e1", unexpected)
+        StoreCloser(store.wire, NAMESPACE).close("e1", unexpected)
     assert snapshot(store.wire) == before
 
 
 def test_a_store_that_is_reopened_is_as_it_was(everything: RedisStore) -> None:
     before = snapshot(everything.wire)
     exported(everything.wire)
-    Closing(everything.wire, NAMESPACE).reopen()
+    StoreCloser(everything.wire, NAMESPACE).reopen()
     assert snapshot(everything.wire) == before
     with pytest.raises(NotFound, match="not closed"):
-        Closing(everything.wire, NAMESPACE).reopen()
+        StoreCloser(everything.wire, NAMESPACE).reopen()
 
 
 def test_an_export_that_was_broken_off_is_continued_from_any_point(store: RedisStore) -> None:
     store.enqueue([message("a"), message("b", queue="another")])
-    closing = Closing(store.wire, NAMESPACE)
+    closing = StoreCloser(store.wire, NAMESPACE)
     queues = store.wire.command("SMEMBERS", store.keys.control("queues"))
     closing.close("e1", unexpected)
     whole = snapshot(store.wire)
@@ -372,7 +372,7 @@ def test_an_import_that_died_while_it_opened_the_store_is_finished(
     before = snapshot(store.wire)
     lines = exported(store.wire)
     target = elsewhere()
-    importing = Import(Closing(target, NAMESPACE), lambda _: None)
+    importing = Import(StoreCloser(target, NAMESPACE), lambda _: None)
     importing.begin(lines[0])
     for line in lines[1:-1]:
         importing.take(line)
@@ -397,7 +397,7 @@ def test_a_part_of_another_export_is_kept_unless_it_is_to_be_removed(
 ) -> None:
     store.enqueue([message("a")])
     first = exported(store.wire, "e1")
-    Closing(store.wire, NAMESPACE).reopen()
+    StoreCloser(store.wire, NAMESPACE).reopen()
     store.enqueue([message("b")])
     before = snapshot(store.wire)
     second = exported(store.wire, "e2")
@@ -428,7 +428,7 @@ def test_a_half_imported_store_is_neither_exported_nor_reopened(
     with pytest.raises(StoreRefused, match="store not imported"):
         exported(target)
     with pytest.raises(StoreRefused, match="store not imported"):
-        Closing(target, NAMESPACE).reopen()
+        StoreCloser(target, NAMESPACE).reopen()
 
 
 def test_an_element_that_is_missing_or_another_is_noticed_and_nothing_is_served(
@@ -447,7 +447,7 @@ def test_an_element_that_is_missing_or_another_is_noticed_and_nothing_is_served(
         target = elsewhere()
         with pytest.raises(StoreRefused, match="differs from the export"):
             imported(target, [*lines[:at], *lines[at + 1 :]])
-        assert Closing(target, NAMESPACE).note() is not None
+        assert StoreCloser(target, NAMESPACE).note() is not None
 
 
 def test_a_page_of_a_list_that_is_missing_is_noticed_by_the_next_one(
@@ -497,7 +497,7 @@ def test_what_is_no_export_of_this_version_is_refused(store: RedisStore, line: d
     ],
 )
 def test_a_line_that_says_nothing_is_refused(wire: Wire, line: dict[str, Any]) -> None:
-    importing = Import(Closing(wire, NAMESPACE), lambda _: None)
+    importing = Import(StoreCloser(wire, NAMESPACE), lambda _: None)
     importing.begin({"format": "pollconsumer store", "version": 1, "export": "e1"})
     with pytest.raises(BadData):
         importing.take(line)
@@ -537,7 +537,7 @@ def test_elements_that_a_server_shows_twice_count_once(
                 yield page
 
     shown: dict[str, bool] = {}
-    monkeypatch.setattr("pollconsumer.store.moving.exporting.pages", twice)
+    monkeypatch.setattr("pollconsumer.store.moving.store_export.pages", twice)
     lines = exported(store.wire)
     assert shown
     target = elsewhere()

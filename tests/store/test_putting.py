@@ -13,17 +13,17 @@ from pollconsumer.core.errors import BadData, NotFound
 from pollconsumer.core.events import Event, RecurrenceTaken
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.recurrence import Recurrence
+from pollconsumer.store.launch_recurrences import LaunchRecurrences
 from pollconsumer.store.occurrences import id_of, occurrence_of
-from pollconsumer.store.recurring import Recurring
+from pollconsumer.store.recurrence_reader import PAGE, readable
 from pollconsumer.store.reservations import Holder
-from pollconsumer.store.standing import PAGE, readable
 from tests.conftest import NAMESPACE
 from tests.store.acting import HOUR, QUEUE, UNATTENDED, Launch, Looking, die, finish, retry
 from tests.store.servers import server_ms, snapshot
 
 if TYPE_CHECKING:
     from pollconsumer.core.recurrence import First
-    from pollconsumer.store.recurrences import Occurred
+    from pollconsumer.store.recurrence_interventions import Occurred
     from pollconsumer.store.redis_store import RedisStore
 
 MOVER = Holder("mover::0", "5", "mover:")
@@ -36,7 +36,7 @@ class Acting:
     """A program that puts, and a launch that ticks and handles."""
 
     def __init__(self, store: RedisStore) -> None:
-        self.store, self.recurring, self.look = store, Recurring(store.wire, NAMESPACE), Looking(store)
+        self.store, self.recurring, self.look = store, LaunchRecurrences(store.wire, NAMESPACE), Looking(store)
         store.announce(MOVER, QUEUE)
         store.register(QUEUE)
         self.launch = Launch(store)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pollconsumer.core.message import Malformed
-from pollconsumer.core.options import Options, decoded
+from pollconsumer.core.message_options import Options, decoded
 from pollconsumer.store import outbox, rows
 from tests.store.acting import QUEUE, Launch, Looking, chosen, finish, message
 

@@ -23,8 +23,8 @@ from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.interface.testing.clock import VirtualClock
 from pollconsumer.interface.testing.memory import MemoryOpener
 from pollconsumer.store import rows
+from pollconsumer.store.launch_recurrences import MAX_BATCH_RECURRENCES, LaunchRecurrences
 from pollconsumer.store.occurrences import id_of
-from pollconsumer.store.recurring import MAX_BATCH_RECURRENCES, Recurring
 from pollconsumer.store.redis_store import RedisStore
 from pollconsumer.store.reservations import Holder
 from tests.conftest import NAMESPACE
@@ -39,16 +39,16 @@ FIRST, SECOND = "consumer:first", "consumer:second"
 
 
 @pytest.fixture
-def recurring(store: RedisStore) -> Recurring:
+def recurring(store: RedisStore) -> LaunchRecurrences:
     for queue in (QUEUE, "elsewhere"):
         store.announce(MOVER, queue)
-    return Recurring(store.wire, NAMESPACE)
+    return LaunchRecurrences(store.wire, NAMESPACE)
 
 
 class Acting:
     """Launches and a mover, and what they said."""
 
-    def __init__(self, recurring: Recurring) -> None:
+    def __init__(self, recurring: LaunchRecurrences) -> None:
         self.recurring, self.events = recurring, list[Event]()
 
     def launch(self, owner: str, *recurrences: Recurrence) -> None:
@@ -62,7 +62,7 @@ class Acting:
 
 
 @pytest.fixture
-def act(recurring: Recurring) -> Acting:
+def act(recurring: LaunchRecurrences) -> Acting:
     return Acting(recurring)
 
 
@@ -306,7 +306,7 @@ def test_versions_that_take_turns_keep_none_of_each_others_occurrences_from_comi
     start = datetime(2025, 6, 1, tzinfo=UTC)
     clock = VirtualClock(start)
     wire = MemoryOpener(NAMESPACE, clock).wire()
-    store, recurring, events = RedisStore(wire, NAMESPACE), Recurring(wire, NAMESPACE), list[Event]()
+    store, recurring, events = RedisStore(wire, NAMESPACE), LaunchRecurrences(wire, NAMESPACE), list[Event]()
     store.announce(MOVER, QUEUE)
     enqueued = set()
     for minute in range(120):
@@ -328,7 +328,7 @@ def test_a_definition_that_comes_back_after_more_than_an_hour_begins_anew() -> N
     start = datetime(2025, 6, 1, tzinfo=UTC)
     clock = VirtualClock(start)
     wire = MemoryOpener(NAMESPACE, clock).wire()
-    store, recurring = RedisStore(wire, NAMESPACE), Recurring(wire, NAMESPACE)
+    store, recurring = RedisStore(wire, NAMESPACE), LaunchRecurrences(wire, NAMESPACE)
     store.announce(MOVER, QUEUE)
     for hours, recurrences in ((0.0, [at(1, 0)]), (0.5, [at(23, 0)]), (2.0, [at(1, 0)])):
         clock.now_ms = int((start + timedelta(hours=hours)).timestamp() * 1000)
@@ -341,7 +341,7 @@ def test_what_was_replaced_is_kept_for_its_own_hour_whatever_is_replaced_meanwhi
     start = datetime(2025, 6, 1, tzinfo=UTC)
     clock = VirtualClock(start)
     wire = MemoryOpener(NAMESPACE, clock).wire()
-    store, recurring = RedisStore(wire, NAMESPACE), Recurring(wire, NAMESPACE)
+    store, recurring = RedisStore(wire, NAMESPACE), LaunchRecurrences(wire, NAMESPACE)
     store.announce(MOVER, QUEUE)
     other = replace(at(22, 0), name="y")
     for hours, recurrences in (

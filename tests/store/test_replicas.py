@@ -11,14 +11,15 @@ import pytest
 from pollconsumer.core.errors import Conflict, NotReplicated, OutcomeUnknown, StoreRefused, StoreUnreachable
 from pollconsumer.core.message import Alike
 from pollconsumer.core.recurrence import Recurrence
+from pollconsumer.store.connecting.confirmation import confirmed
 from pollconsumer.store.connecting.connection import Command
 from pollconsumer.store.connecting.patience import Budget
 from pollconsumer.store.connecting.replies import Unanswered
 from pollconsumer.store.connecting.server_wire import ServerWire
-from pollconsumer.store.connecting.strict import Strict, confirmed
+from pollconsumer.store.connecting.strict import Strict
 from pollconsumer.store.connecting.wire import Wire
 from pollconsumer.store.leases import Acquired, Group, Leases
-from pollconsumer.store.recurrences import Recurrences
+from pollconsumer.store.recurrence_interventions import Recurrences
 from pollconsumer.store.redis_store import RedisStore
 from pollconsumer.store.scripts import Scripts
 from pollconsumer.store.strict_producer import StrictProducer

@@ -17,10 +17,10 @@ from pollconsumer.store.connecting.server_wire import ServerWire
 from pollconsumer.store.connecting.strict import WAITING, ByPeople, Strict
 from pollconsumer.store.connecting.wire import Wire
 from pollconsumer.store.interventions import Interventions
+from pollconsumer.store.launch_recurrences import LaunchRecurrences
 from pollconsumer.store.leases import Group, Leases
-from pollconsumer.store.moving.closing import Closing
+from pollconsumer.store.moving.store_closer import StoreCloser
 from pollconsumer.store.reading.inspector import Inspector
-from pollconsumer.store.recurring import Recurring
 from pollconsumer.store.redis_store import RedisStore
 from pollconsumer.store.strict_producer import StrictProducer
 from pollconsumer.store.suitability import Suitability
@@ -173,7 +173,7 @@ def operate(wire: Wire) -> None:
 
 
 def move(wire: Wire) -> None:
-    Closing(wire, NAMESPACE).close("e1", lambda _: None)
+    StoreCloser(wire, NAMESPACE).close("e1", lambda _: None)
 
 
 BEGINNINGS: dict[str, Callable[[Wire], None]] = {
@@ -220,11 +220,11 @@ def break_lease(wire: Wire) -> None:
 
 
 def remove_recurrence(wire: Wire) -> None:
-    Recurring(wire, NAMESPACE).remove("hourly")
+    LaunchRecurrences(wire, NAMESPACE).remove("hourly")
 
 
 def pause_recurrence(wire: Wire) -> None:
-    recurring = Recurring(wire, NAMESPACE)
+    recurring = LaunchRecurrences(wire, NAMESPACE)
     recurring.pause(recurring.find("hourly"))
 
 
@@ -238,7 +238,7 @@ def test_a_person_without_a_right_to_the_last_write_makes_none(
     near.wire.command("HSET", near.keys.control("lease:consumer:mail:0"), "fence", "7")
     Launch(near)
     hourly = Recurrence("hourly", "handler", every=3600.0, queue=QUEUE)
-    Recurring(near.wire, NAMESPACE).define("owner", [QUEUE], [hourly], print)
+    LaunchRecurrences(near.wire, NAMESPACE).define("owner", [QUEUE], [hourly], print)
     before = users.seen()
     with pytest.raises(PermissionDenied, match=missing.lower()):
         do(users.wire("operator", without=missing))

@@ -9,11 +9,11 @@ import pytest
 
 from pollconsumer.core.errors import WentBack
 from pollconsumer.core.message import Alike
-from pollconsumer.runtime.messages import new_id
+from pollconsumer.runtime.new_messages import new_id
 from pollconsumer.store import rollback
 from pollconsumer.store.interventions import Interventions
 from pollconsumer.store.leases import Acquired, Group, Leases
-from pollconsumer.store.limits import Keeping, Kept
+from pollconsumer.store.limits import Kept, Retention
 from pollconsumer.store.producer import Producer
 from pollconsumer.store.redis_store import RedisStore
 from pollconsumer.store.rollback import Rollback
@@ -352,7 +352,7 @@ def test_a_launch_says_that_a_completed_message_is_to_be_handled_again(
 def test_what_was_forgotten_or_removed_is_no_loss(producer: tuple[Producer, list[str]], valkey: Server) -> None:
     store, said = producer
     acting = RedisStore(valkey.wire(), NAMESPACE)
-    acting.keeping = {QUEUE: Keeping(Kept(0, 0))}
+    acting.keeping = {QUEUE: Retention(Kept(0, 0))}
     launch = Launch(acting)
     store.enqueue([message("completed")])
     launch.complete(*launch.reserve())

@@ -10,7 +10,7 @@ from pollconsumer.core.errors import NotFound
 from pollconsumer.core.lifecycle import State
 from pollconsumer.store import interventions as module
 from pollconsumer.store.interventions import Interventions
-from pollconsumer.store.reading.selecting import Selecting, Selection, recurrence_of, unreserved
+from pollconsumer.store.reading.message_selector import MessageSelector, Selection, recurrence_of, unreserved
 from tests.conftest import NAMESPACE
 from tests.store.acting import HOUR, QUEUE, Launch, die, message
 from tests.store.servers import server_ms
@@ -23,8 +23,8 @@ OTHER = "other"
 
 
 @pytest.fixture
-def selecting(wire: Wire) -> Selecting:
-    return Selecting(wire, NAMESPACE)
+def selecting(wire: Wire) -> MessageSelector:
+    return MessageSelector(wire, NAMESPACE)
 
 
 @pytest.fixture
@@ -69,26 +69,28 @@ def several(store: RedisStore) -> RedisStore:
     ],
 )
 def test_messages_are_selected_by_all_that_is_given(
-    several: RedisStore, selecting: Selecting, selection: Selection, ids: set[str]
+    several: RedisStore, selecting: MessageSelector, selection: Selection, ids: set[str]
 ) -> None:
     del several
     assert {found.id for found in selecting.messages(selection)} == ids
 
 
-def test_a_message_that_has_ended_holds_its_key_no_more(store: RedisStore, selecting: Selecting) -> None:
+def test_a_message_that_has_ended_holds_its_key_no_more(store: RedisStore, selecting: MessageSelector) -> None:
     store.enqueue([message("a", key="k")])
     launch = Launch(store)
     launch.settle(die(launch.reserve()[0], "no"))
     assert list(selecting.messages(Selection(key="k"))) == []
 
 
-def test_an_unknown_queue_is_not_found(several: RedisStore, selecting: Selecting) -> None:
+def test_an_unknown_queue_is_not_found(several: RedisStore, selecting: MessageSelector) -> None:
     del several
     with pytest.raises(NotFound, match="nowhere"):
         list(selecting.messages(Selection(queue="nowhere")))
 
 
-def test_the_age_of_a_message_counts_from_when_it_entered_its_state(store: RedisStore, selecting: Selecting) -> None:
+def test_the_age_of_a_message_counts_from_when_it_entered_its_state(
+    store: RedisStore, selecting: MessageSelector
+) -> None:
     store.enqueue([message("a", delay=HOUR)])
     assert [found.id for found in selecting.messages(Selection(older_than=0.0))] == ["a"]
     assert list(selecting.messages(Selection(older_than=60.0))) == []
@@ -110,7 +112,7 @@ def test_an_occurrence_is_known_by_its_id(message_id: str, name: str | None) -> 
 
 
 def test_only_what_is_scheduled_or_ready_is_cancelled(
-    several: RedisStore, selecting: Selecting, interventions: Interventions, monkeypatch: pytest.MonkeyPatch
+    several: RedisStore, selecting: MessageSelector, interventions: Interventions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     del several
     monkeypatch.setattr(module, "MAX_BATCH_IDS", 2)
@@ -124,7 +126,7 @@ def test_only_what_is_scheduled_or_ready_is_cancelled(
 
 
 def test_cancelling_all_again_changes_nothing(
-    store: RedisStore, selecting: Selecting, interventions: Interventions, wire: Wire
+    store: RedisStore, selecting: MessageSelector, interventions: Interventions, wire: Wire
 ) -> None:
     store.enqueue([message("a"), message("b")])
     assert interventions.cancel_all(QUEUE, ["a", "b"]) == ["a", "b"]

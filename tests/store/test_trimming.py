@@ -8,7 +8,7 @@ import pytest
 
 from pollconsumer.core.errors import NotFound
 from pollconsumer.store import upkeep
-from pollconsumer.store.limits import Keeping, Kept
+from pollconsumer.store.limits import Kept, Retention
 from pollconsumer.store.steps import Share
 from tests.store.acting import HOUR, QUEUE, Launch, Looking, complete_ago, die, message, retry
 
@@ -121,9 +121,9 @@ def test_a_queue_keeps_what_it_is_told_and_another_what_is_usual(
 ) -> None:
     ages = {"a": 4 * HOUR, "b": 3 * HOUR, "c": HOUR, "d": 0}
     complete_ago(store, ages)
-    store.keeping = {"another": Keeping(Kept(0))}
+    store.keeping = {"another": Retention(Kept(0))}
     assert store.trim(QUEUE) == 0
-    store.keeping = {QUEUE: Keeping(kept)}
+    store.keeping = {QUEUE: Retention(kept)}
     assert store.trim(QUEUE) == 4 - len(left)
     assert look.listed("completed") == sorted(look.hash("records")) == left
 
@@ -147,7 +147,7 @@ def test_dead_letters_are_kept_for_ever_unless_a_queue_is_told_otherwise(
     launch.settle(*map(die, reserved))
     for name, age in {"a": 4 * HOUR, "b": 3 * HOUR, "c": HOUR, "d": 0}.items():
         store.wire.command("ZADD", look.key("dead_letters"), reserved[0].reserved_at - age, name)
-    store.keeping = {QUEUE: Keeping(dead=kept)}
+    store.keeping = {QUEUE: Retention(dead=kept)}
     assert store.trim(QUEUE) == 4 - len(left)
     assert look.ranked("dead_letters") == sorted(look.hash("records")) == sorted(look.hash("errors")) == left
     assert all(each.duplicate for each in store.enqueue([message(name) for name in "abcd"]))  # their ids are remembered

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pollconsumer.core.errors import BadData
-from pollconsumer.runtime.messages import new_message
-from pollconsumer.store.reading.selecting import Selecting, Selection
+from pollconsumer.runtime.new_messages import new_message
+from pollconsumer.store.reading.message_selector import MessageSelector, Selection
 from tests.conftest import NAMESPACE
 from tests.store.acting import HOUR, QUEUE, Launch, Looking, die, finish, message, names, retry
 
@@ -179,7 +179,7 @@ def test_a_key_is_that_of_its_handler(
     one, other = handlers
     given = [of_handler("a", one, key), of_handler("b", other, key), of_handler("c", one, key)]
     assert [each.id for each in store.enqueue(given)] == ["a", "b", "a"]
-    selecting = Selecting(wire, NAMESPACE)
+    selecting = MessageSelector(wire, NAMESPACE)
     assert {each.id for each in selecting.messages(Selection(key=key))} == {"a", "b"}
     assert [each.id for each in selecting.messages(Selection(key=key, handler=other))] == ["b"]
     assert list(selecting.messages(Selection(key=key[:-1]))) == []

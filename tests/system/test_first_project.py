@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pollconsumer.interface.platform_files.project import files
+from pollconsumer.interface.platform_files.project_files import files
 from pollconsumer.interface.settings.load import read_settings
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ import pytest
 from pollconsumer.store.connecting.patience import Budget
 from pollconsumer.store.connecting.server_wire import ServerWire
 from pollconsumer.store.connecting.wire import Wire
-from pollconsumer.store.leases import Acquired, Group, Held, Leases
+from pollconsumer.store.leases import Acquired, Group, Leases, LeasesOfOthers
 from pollconsumer.store.server import info_fields
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def test_one_crontab_on_ten_hosts_costs_those_that_have_nothing_to_do_a_few_roun
     assert isinstance(leases.acquire(group, "works", "{}", "{}"), Acquired)
     costs = []
     for _ in range(8):
-        assert isinstance(leases.acquire(group, "waits", "{}", "{}"), Held)
+        assert isinstance(leases.acquire(group, "waits", "{}", "{}"), LeasesOfOthers)
         before = _reads(wire)
         done = site.command("run")
         costs.append(_reads(wire) - before - 1)

@@ -24,7 +24,7 @@ from pollconsumer.interface.isolation.launch_side import isolating
 from pollconsumer.interface.settings.load import load_settings
 from pollconsumer.runtime.handling.context import Context, Delivery, Situation
 from pollconsumer.runtime.handling.outcome import Outcome, trace, why_dropped
-from pollconsumer.runtime.messages import Defaults
+from pollconsumer.runtime.new_messages import Defaults
 from tests.site import PATIENCE, Site, wait_until
 
 if TYPE_CHECKING:

@@ -61,7 +61,7 @@ PHASES = {
     "list reads": Phase(READING, start=3.0, command=("list",)),
     "doctor reads": Phase(READING, start=3.0, command=("doctor", "--quiet")),
     "doctor examines": Phase(
-        "from pollconsumer.store.reading.examining import Examiner as E; E.facts = HANG",
+        "from pollconsumer.store.reading.examiner import Examiner as E; E.facts = HANG",
         window=3.0, command=("doctor", "--quiet"),
     ),
     "check finds its state": Phase(

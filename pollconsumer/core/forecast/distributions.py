@@ -95,7 +95,7 @@ class Pareto(NamedTuple):
         return self.mean * (1 - 1 / self.shape) * math.pow(1 - share, -1 / self.shape)
 
 
-class Handling(NamedTuple):
+class Demand(NamedTuple):
     """What a message does to its handler: take so many ``seconds``, infinitely many if it hangs; then, if it
     ``crashes``, kill the process."""
 
@@ -108,7 +108,7 @@ class Arrival(NamedTuple):
 
     sent: float
     due: float
-    handling: Handling
+    handling: Demand
 
 
 class Workload(NamedTuple):
@@ -122,11 +122,11 @@ class Workload(NamedTuple):
     scheduled: int = 0
     ahead: float = 3.0
 
-    def draw(self, chance: Chance) -> Handling:
+    def draw(self, chance: Chance) -> Demand:
         fate, seconds = chance.random(), draw(self.durations, chance)
         if fate < self.hanging:
-            return Handling(math.inf)
-        return Handling(seconds, crashes=fate < self.hanging + self.crashing)
+            return Demand(math.inf)
+        return Demand(seconds, crashes=fate < self.hanging + self.crashing)
 
     def messages(self, chance: Chance, begin: float, end: float) -> Iterator[Arrival]:
         """In the order of sending."""

@@ -23,7 +23,7 @@ def spread(values: Sequence[float]) -> Spread:
     return Spread(ordered[len(ordered) // 2], ordered[int(len(ordered) * 0.99)], ordered[-1])
 
 
-class Held(NamedTuple):
+class LeaseSpan(NamedTuple):
     """One launch's tenure of the lease, and the instant before which it was to stop."""
 
     acquired: float
@@ -53,7 +53,7 @@ class Record:
     """``tenures`` are in order of time."""
 
     def __init__(self) -> None:
-        self.tenures: list[Held] = []
+        self.tenures: list[LeaseSpan] = []
         self.latencies, self.latenesses = array("d"), array("d")
         self.launches = self.dropped = 0
         self.cut_off = 0.0

@@ -14,12 +14,12 @@ from datetime import UTC, tzinfo
 from functools import partial
 from itertools import takewhile
 
+from pollconsumer.core.forecast.consumer_rules import Rules
 from pollconsumer.core.forecast.distributions import Arrival, Chance, draw
-from pollconsumer.core.forecast.figures import Held, Record
-from pollconsumer.core.forecast.launch import HANDLER, Launch, Queue
-from pollconsumer.core.forecast.launchers import SEEN_FOR, Decision, Launched, Outage, looks, ticks
+from pollconsumer.core.forecast.figures import LeaseSpan, Record
+from pollconsumer.core.forecast.launch import HANDLER, ForecastLaunch, ForecastQueue
+from pollconsumer.core.forecast.launchers import SEEN_FOR, Decision, LaunchedProcess, Outage, looks, ticks
 from pollconsumer.core.forecast.platforms import Platform
-from pollconsumer.core.forecast.rules import Rules
 from pollconsumer.core.histogram import GENERATION, Histogram
 from pollconsumer.core.launcher.detection import given_launcher
 from pollconsumer.core.launcher.punctuality import LAUNCHES, Punctuality, allowance, punctuality_of
@@ -57,12 +57,12 @@ class Forecast:
         self._exits = deque[float](maxlen=LAUNCHES)
         self._end = begin + seconds
         self._launcher = platform.launcher(chance)
-        self._queue = Queue(messages)
+        self._queue = ForecastQueue(messages)
         self._recent, self._before = Histogram(), learned or Histogram()
-        self._launches: list[Launch] = []
+        self._launches: list[ForecastLaunch] = []
         """Those alive, and the last ones that have ended."""
-        self._holder: Launch | None = None
-        self._waiting: Launch | None = None
+        self._holder: ForecastLaunch | None = None
+        self._waiting: ForecastLaunch | None = None
         self._due: list[tuple[float, int, Callable[[], None]]] = []
         self._count = 0
         beyond = self._end + 3 * platform.period
@@ -92,9 +92,9 @@ class Forecast:
     def _look(self, missed: tuple[float, ...]) -> None:
         self._apply(self._launcher.look(self.now, missed, self._seen()))
 
-    def _seen(self) -> list[Launched]:
+    def _seen(self) -> list[LaunchedProcess]:
         self._launches = [each for each in self._launches if each.ended is None or each.ended > self.now - SEEN_FOR]
-        return [Launched(each.started, each.ended) for each in self._launches]
+        return [LaunchedProcess(each.started, each.ended) for each in self._launches]
 
     def _apply(self, decision: Decision) -> None:
         self.record.dropped += decision.dropped
@@ -106,12 +106,12 @@ class Forecast:
 
     def _start(self) -> None:
         self.record.launches += 1
-        launch = Launch(self.now, self._rules, self._queue, self.record)
+        launch = ForecastLaunch(self.now, self._rules, self._queue, self.record)
         self._bound(launch, Punctuality())
         self._launches.append(launch)
         self._at(self.now + draw(self._platform.start_up, self._chance), partial(self._ask, launch))
 
-    def _bound(self, launch: Launch, punctuality: Punctuality) -> None:
+    def _bound(self, launch: ForecastLaunch, punctuality: Punctuality) -> None:
         following = bisect_right(self._ticks, launch.started + OUR_OWN)
         knows = self._rules.scheduled and following + 1 < len(self._ticks)
         ahead = (self._ticks[following], self._ticks[following + 1]) if knows else None
@@ -121,7 +121,7 @@ class Forecast:
             margin = min(margin, (stop_before - launch.started) / 2)
         launch.bound(Window(launch.started, stop_before), margin)
 
-    def _kill(self, launch: Launch) -> None:
+    def _kill(self, launch: ForecastLaunch) -> None:
         if launch.ended is not None:
             return
         launch.asked_at = min(launch.asked_at, self.now)
@@ -132,7 +132,7 @@ class Forecast:
 
     # The lease
 
-    def _ask(self, launch: Launch) -> None:
+    def _ask(self, launch: ForecastLaunch) -> None:
         if launch.asked_at <= self.now:
             self._leave(launch)
         elif self._holder is None:
@@ -145,7 +145,7 @@ class Forecast:
             if self._rules.handoff.on_call:
                 self._holder.asked_at = min(self._holder.asked_at, self.now)
 
-    def _acquire(self, launch: Launch, now: float) -> None:
+    def _acquire(self, launch: ForecastLaunch, now: float) -> None:
         self._holder = launch
         learned = Histogram()
         learned.include(self._recent)
@@ -157,22 +157,22 @@ class Forecast:
             self._offsets.append(offset)
         launch.acquire(now, learned)
 
-    def _withdraw(self, launch: Launch) -> None:
+    def _withdraw(self, launch: ForecastLaunch) -> None:
         if self._waiting is launch:
             self._waiting = None
             self._leave(launch)
 
-    def _leave(self, launch: Launch) -> None:
+    def _leave(self, launch: ForecastLaunch) -> None:
         self._at(self.now + draw(self._platform.exit, self._chance), partial(self._ended, launch))
 
-    def _end_at_once(self, launch: Launch) -> None:
+    def _end_at_once(self, launch: ForecastLaunch) -> None:
         if self._holder is launch:
             self._release(launch)
 
-    def _release(self, launch: Launch) -> None:
+    def _release(self, launch: ForecastLaunch) -> None:
         """It has finished, or is dead."""
         assert launch.acquired is not None
-        self.record.tenures.append(Held(launch.acquired, self.now, launch.window.stop_before))
+        self.record.tenures.append(LeaseSpan(launch.acquired, self.now, launch.window.stop_before))
         self._learn(launch.durations.measured[HANDLER])
         self.record.cut_off += launch.handled_in_vain()
         self._queue.put_back(launch.in_hand())
@@ -187,7 +187,7 @@ class Forecast:
         if self._recent.count >= GENERATION:
             self._recent, self._before = Histogram(), self._recent
 
-    def _ended(self, launch: Launch) -> None:
+    def _ended(self, launch: ForecastLaunch) -> None:
         launch.ended = self.now
         if launch.acquired is not None:
             self._exits.append(self.now - launch.now)

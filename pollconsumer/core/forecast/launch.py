@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 from pollconsumer.core.choices import Loop
 from pollconsumer.core.durations import Durations, margin_in
-from pollconsumer.core.forecast.distributions import Arrival, Handling
+from pollconsumer.core.forecast.consumer_rules import Margin, Rules
+from pollconsumer.core.forecast.distributions import Arrival, Demand
 from pollconsumer.core.forecast.figures import Record
-from pollconsumer.core.forecast.rules import Margin, Rules
 from pollconsumer.core.histogram import Histogram
 from pollconsumer.core.retry import MOST_CRASHES
 from pollconsumer.core.window import Window
@@ -20,21 +20,21 @@ from pollconsumer.core.window import Window
 HANDLER = "handler"
 
 
-class Message(NamedTuple):
+class ForecastMessage(NamedTuple):
     due: float
     scheduled: bool
-    handling: Handling
+    handling: Demand
     crashes: int = 0
 
 
-class Queue:
+class ForecastQueue:
     """Messages that become ready one after the other."""
 
     def __init__(self, stream: Iterator[Arrival]) -> None:
         self._stream = stream
         self._next = next(stream, None)
-        self._later: list[tuple[float, int, Message]] = []
-        self._again = deque[Message]()
+        self._later: list[tuple[float, int, ForecastMessage]] = []
+        self._again = deque[ForecastMessage]()
         self._number = 0
 
     def next_at(self) -> float:
@@ -44,32 +44,32 @@ class Queue:
         while self._next is not None and (not self._later or self._next[0] <= self._later[0][0]):
             sent, due, handling = self._next
             self._number += 1
-            heapq.heappush(self._later, (due, self._number, Message(due, due > sent, handling)))
+            heapq.heappush(self._later, (due, self._number, ForecastMessage(due, due > sent, handling)))
             self._next = next(self._stream, None)
         return self._later[0][0] if self._later else math.inf
 
-    def take(self, now: float) -> Message | None:
+    def take(self, now: float) -> ForecastMessage | None:
         if self.next_at() > now:
             return None
         return self._again.popleft() if self._again else heapq.heappop(self._later)[2]
 
-    def put_back(self, orphans: Sequence[Message]) -> None:
+    def put_back(self, orphans: Sequence[ForecastMessage]) -> None:
         """Those that were in hand when their launch died."""
         again = (each._replace(crashes=each.crashes + 1) for each in orphans)
         self._again.extendleft(each for each in again if each.crashes < MOST_CRASHES)
 
 
-class Launch:
+class ForecastLaunch:
     """A process; with a lease it takes messages as the consumer's loop does."""
 
-    def __init__(self, started: float, rules: Rules, queue: Queue, record: Record) -> None:
+    def __init__(self, started: float, rules: Rules, queue: ForecastQueue, record: Record) -> None:
         self.started, self.now = started, started
         self.acquired: float | None = None
         self.ended: float | None = None
         self.asked_at = math.inf
         """When it is asked to stop: by a successor, or a signal."""
         self._rules, self._queue, self._record = rules, queue, record
-        self._running: list[tuple[float, int, Message, float]] = []
+        self._running: list[tuple[float, int, ForecastMessage, float]] = []
         """Each with its end, a number, and its start."""
         self._count = 0
         self._idles_until: float | None = None
@@ -117,7 +117,7 @@ class Launch:
                 self._stopping = True
         return False
 
-    def in_hand(self) -> list[Message]:
+    def in_hand(self) -> list[ForecastMessage]:
         return [message for _, _, message, _ in self._running]
 
     def handled_in_vain(self) -> float:
@@ -135,7 +135,7 @@ class Launch:
     def _first_end(self) -> float:
         return self._running[0][0] if self._running else math.inf
 
-    def _handle(self, message: Message) -> None:
+    def _handle(self, message: ForecastMessage) -> None:
         self.now += self._rules.call
         self._record.handled(self.now - message.due, scheduled=message.scheduled)
         self._count += 1

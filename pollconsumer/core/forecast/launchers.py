@@ -12,13 +12,13 @@ from itertools import groupby
 from typing import NamedTuple, Protocol
 
 from pollconsumer.core.forecast.distributions import Chance
-from pollconsumer.core.notation.cron import Cron
+from pollconsumer.core.notation.cron_expression import Cron
 
 SEEN_FOR = 60.0
 """Seconds for which a launcher is shown launches that have ended."""
 
 
-class Launched(NamedTuple):
+class LaunchedProcess(NamedTuple):
     """A launch's process as its launcher knows it; ``ended`` is None while it lives."""
 
     started: float
@@ -39,14 +39,14 @@ class Launcher(Protocol):
     def offset(self) -> float:
         """Seconds from a tick until it looks."""
 
-    def look(self, now: float, ticks: Sequence[float], launches: Sequence[Launched]) -> Decision:
+    def look(self, now: float, ticks: Sequence[float], launches: Sequence[LaunchedProcess]) -> Decision:
         """``ticks`` fell due since it looked last: one, or more after a stall."""
 
-    def ended(self, now: float, launches: Sequence[Launched]) -> Decision:
+    def ended(self, now: float, launches: Sequence[LaunchedProcess]) -> Decision:
         """A launch, still among ``launches``, has ended now."""
 
 
-def alive(launches: Sequence[Launched]) -> bool:
+def alive(launches: Sequence[LaunchedProcess]) -> bool:
     return any(each.ended is None for each in launches)
 
 
@@ -54,7 +54,7 @@ class _Timed:
     def __init__(self, offset: float = 0.0) -> None:
         self.offset = offset
 
-    def ended(self, now: float, launches: Sequence[Launched]) -> Decision:  # noqa: ARG002  the protocol has it
+    def ended(self, now: float, launches: Sequence[LaunchedProcess]) -> Decision:  # noqa: ARG002  the protocol has it
         return Decision()
 
 
@@ -65,7 +65,7 @@ class CronDaemon(_Timed):
     MADE_UP_FOR = 5
     APART = 10.0
 
-    def look(self, now: float, ticks: Sequence[float], launches: Sequence[Launched]) -> Decision:  # noqa: ARG002  the protocol has it
+    def look(self, now: float, ticks: Sequence[float], launches: Sequence[LaunchedProcess]) -> Decision:  # noqa: ARG002  the protocol has it
         starts = len(ticks) if len(ticks) <= self.MADE_UP_FOR else 1
         return Decision(tuple(now + self.APART * n for n in range(starts)), dropped=len(ticks) - starts)
 
@@ -76,17 +76,17 @@ class BusyboxCrond(_Timed):
 
     WAKES_EVERY = 10.0
 
-    def look(self, now: float, ticks: Sequence[float], launches: Sequence[Launched]) -> Decision:
+    def look(self, now: float, ticks: Sequence[float], launches: Sequence[LaunchedProcess]) -> Decision:
         reaped_until = now - self.WAKES_EVERY
         if any(each.ended is None or each.ended > reaped_until for each in launches):
             return Decision(dropped=len(ticks))
         return Decision((now,), dropped=len(ticks) - 1)
 
 
-class Dropping(_Timed):
+class TickDropper(_Timed):
     """supercronic, Nomad, and Debian's cron with ``flock -n``: a tick during a launch is dropped."""
 
-    def look(self, now: float, ticks: Sequence[float], launches: Sequence[Launched]) -> Decision:
+    def look(self, now: float, ticks: Sequence[float], launches: Sequence[LaunchedProcess]) -> Decision:
         if alive(launches):
             return Decision(dropped=len(ticks))
         return Decision((now,), dropped=len(ticks) - 1)
@@ -100,14 +100,14 @@ class SystemdTimer(_Timed):
         super().__init__(offset)
         self._elapsed = False
 
-    def look(self, now: float, ticks: Sequence[float], launches: Sequence[Launched]) -> Decision:
+    def look(self, now: float, ticks: Sequence[float], launches: Sequence[LaunchedProcess]) -> Decision:
         if not alive(launches):
             return Decision((now,), dropped=len(ticks) - 1)
         dropped = len(ticks) - (not self._elapsed)
         self._elapsed = True
         return Decision(dropped=dropped)
 
-    def ended(self, now: float, launches: Sequence[Launched]) -> Decision:
+    def ended(self, now: float, launches: Sequence[LaunchedProcess]) -> Decision:
         if not self._elapsed or alive(launches):
             return Decision()
         self._elapsed = False
@@ -127,12 +127,12 @@ class _CronJob(_Timed):
 
 
 class Allow(_CronJob):
-    def look(self, now: float, ticks: Sequence[float], launches: Sequence[Launched]) -> Decision:  # noqa: ARG002  the protocol has it
+    def look(self, now: float, ticks: Sequence[float], launches: Sequence[LaunchedProcess]) -> Decision:  # noqa: ARG002  the protocol has it
         return self._latest(now, ticks)
 
 
 class Replace(_CronJob):
-    def look(self, now: float, ticks: Sequence[float], launches: Sequence[Launched]) -> Decision:
+    def look(self, now: float, ticks: Sequence[float], launches: Sequence[LaunchedProcess]) -> Decision:
         decision = self._latest(now, ticks)
         return decision._replace(kills=bool(decision.starts) and alive(launches))
 
@@ -144,11 +144,11 @@ class Forbid(_CronJob):
         super().__init__(offset, starting_deadline)
         self._unmet: list[float] = []
 
-    def look(self, now: float, ticks: Sequence[float], launches: Sequence[Launched]) -> Decision:
+    def look(self, now: float, ticks: Sequence[float], launches: Sequence[LaunchedProcess]) -> Decision:
         self._unmet += ticks
         return Decision() if alive(launches) else self._start_for_unmet(now)
 
-    def ended(self, now: float, launches: Sequence[Launched]) -> Decision:
+    def ended(self, now: float, launches: Sequence[LaunchedProcess]) -> Decision:
         return Decision() if alive(launches) or not self._unmet else self._start_for_unmet(now)
 
     def _start_for_unmet(self, now: float) -> Decision:
@@ -164,7 +164,7 @@ class Kudu(_Timed):
         super().__init__(offset)
         self.lock_broken = lock_broken
 
-    def look(self, now: float, ticks: Sequence[float], launches: Sequence[Launched]) -> Decision:
+    def look(self, now: float, ticks: Sequence[float], launches: Sequence[LaunchedProcess]) -> Decision:
         if not alive(launches):
             self.lock_broken = False
         elif not self.lock_broken:
@@ -179,7 +179,7 @@ class CloudRun(_Timed):
         super().__init__(offset)
         self._chance, self._duplicates = chance, duplicates
 
-    def look(self, now: float, ticks: Sequence[float], launches: Sequence[Launched]) -> Decision:  # noqa: ARG002  the protocol has it
+    def look(self, now: float, ticks: Sequence[float], launches: Sequence[LaunchedProcess]) -> Decision:  # noqa: ARG002  the protocol has it
         starts = 2 if self._chance.random() < self._duplicates else 1
         return Decision((now,) * starts, dropped=len(ticks) - 1)
 

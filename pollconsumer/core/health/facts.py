@@ -22,7 +22,7 @@ class Finding(NamedTuple):
         return printable(f"{self.what}: {shown(self.value)}; {self.fix}")
 
 
-class Server(NamedTuple):
+class ServerFacts(NamedTuple):
     """``skew``: how far its clock is ahead of ours, known to ``skew_within``. ``appends``: it has an append-only file.
     ``broken``: what it could not write. ``disk_free``: None unless it is the embedded one. ``replica_lags``: of those
     that are online. ``lacking``: rights of a launch that this user does not have. ``may_cut_off``: this user may close
@@ -47,7 +47,7 @@ class Server(NamedTuple):
     place: str = ""
 
 
-class Queue(NamedTuple):
+class QueueFacts(NamedTuple):
     """``oldest_ready`` and ``overdue_by``: for how long the oldest message is ready, or overdue; None if there is none.
     ``parked``: messages by the handler that no launch had. ``unreadable``: recurrences that launches could not read.
     ``died``: dead letters of the time that `Expected.recent` says. ``skipped``: occurrences ever skipped, and
@@ -67,7 +67,7 @@ class Queue(NamedTuple):
     skipped_ago: float | None = None
 
 
-class Recurring(NamedTuple):
+class RecurrenceFacts(NamedTuple):
     """``owners``: the groups of launches that define it; none if it was made at run time. ``error``: why its definition
     is unreadable."""
 
@@ -102,12 +102,12 @@ class Facts(NamedTuple):
     leases, and those that are ``lost``, by their addresses. ``unreachable``: the queues of these."""
 
     now: int
-    server: Server
-    queues: Sequence[Queue]
-    recurrences: Sequence[Recurring]
+    server: ServerFacts
+    queues: Sequence[QueueFacts]
+    recurrences: Sequence[RecurrenceFacts]
     launches: Sequence[Mapping[str, Any]]
     slowest: Mapping[str, Mapping[str, float]]
     expected: Expected
-    others: Sequence[Server] = ()
+    others: Sequence[ServerFacts] = ()
     lost: Sequence[str] = ()
     unreachable: Sequence[str] = ()

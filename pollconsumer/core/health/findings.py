@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pollconsumer.core.health.facts import Expected, Facts, Finding, Server
+from pollconsumer.core.health.facts import Expected, Facts, Finding, ServerFacts
 from pollconsumer.core.health.groups import groups_of
 from pollconsumer.core.health.of_launches import of_launches
 from pollconsumer.core.health.of_queues import of_queues
@@ -30,6 +30,6 @@ def _of_lost(facts: Facts) -> Iterator[Finding]:
         yield Finding("node_lost", None, "nodes of the cluster lost", ", ".join(facts.lost), fix)
 
 
-def _of_server(server: Server, expected: Expected) -> Iterator[Finding]:
+def _of_server(server: ServerFacts, expected: Expected) -> Iterator[Finding]:
     for finding in of_server(server, expected):
         yield finding._replace(what=f"{finding.what} at {server.place}") if server.place else finding

@@ -20,7 +20,7 @@ UNLEARNED = 1200.0
 """Seconds without a launch, where too few are known to tell how often they come."""
 
 
-class Group(NamedTuple):
+class LaunchGroup(NamedTuple):
     """Launches that share a lease. ``seen``: seconds since the last one was there, 0 while one is. ``period``: seconds
     between starts, by the ledger or, while it has too few, by the schedule; None if unknown."""
 
@@ -42,7 +42,7 @@ class Group(NamedTuple):
         return self.seen > self.allowed
 
 
-def groups_of(launches: Sequence[Mapping[str, Any]], now: int, expected: Expected) -> list[Group]:
+def groups_of(launches: Sequence[Mapping[str, Any]], now: int, expected: Expected) -> list[LaunchGroup]:
     """``launches``: the ledger, newest first; ``now`` in epoch ms of the server's clock."""
     by_name: defaultdict[str, list[Mapping[str, Any]]] = defaultdict(list)
     for launch in launches:
@@ -51,7 +51,7 @@ def groups_of(launches: Sequence[Mapping[str, Any]], now: int, expected: Expecte
     return [_group(name, found, now, expected) for name, found in by_name.items()]
 
 
-def _group(name: str, launches: list[Mapping[str, Any]], now: int, expected: Expected) -> Group:
+def _group(name: str, launches: list[Mapping[str, Any]], now: int, expected: Expected) -> LaunchGroup:
     by_lineage: defaultdict[str, list[int]] = defaultdict(list)
     for launch in launches:
         by_lineage[launch["lineage"]].append(launch["started_ms"])
@@ -59,7 +59,7 @@ def _group(name: str, launches: list[Mapping[str, Any]], now: int, expected: Exp
     seen = min(_seen(launch, now) for launch in launches)
     role, queues = launches[0]["role"], tuple(launches[0]["queues"])
     scheduled = expected.period if expected.concerns(role, queues) else None
-    return Group(name, role, queues, seen, min(periods, default=scheduled), launches)
+    return LaunchGroup(name, role, queues, seen, min(periods, default=scheduled), launches)
 
 
 def _period(starts: list[int]) -> float:

@@ -10,7 +10,7 @@ from typing import Any
 from pollconsumer.core.choices import LauncherRule
 from pollconsumer.core.durations import OVERRUN_TARGETS
 from pollconsumer.core.health.facts import Expected, Facts, Finding
-from pollconsumer.core.health.groups import Group
+from pollconsumer.core.health.groups import LaunchGroup
 from pollconsumer.core.launcher.past import past_launch
 from pollconsumer.core.notation.timespan import DAY, format_duration
 from pollconsumer.core.window import StopReason
@@ -38,7 +38,7 @@ ENDS = {
 }
 
 
-def of_launches(facts: Facts, groups: Sequence[Group]) -> Iterator[Finding]:
+def of_launches(facts: Facts, groups: Sequence[LaunchGroup]) -> Iterator[Finding]:
     for group in groups:
         yield from _of_projects(group, facts.now)
         recent = [each for each in group.launches[:JUDGED] if facts.now - each["started_ms"] < DAY * 1000]
@@ -50,7 +50,7 @@ def of_launches(facts: Facts, groups: Sequence[Group]) -> Iterator[Finding]:
                 yield from _of_lengths(group, facts, queues)
 
 
-def _of_projects(group: Group, now: int) -> Iterator[Finding]:
+def _of_projects(group: LaunchGroup, now: int) -> Iterator[Finding]:
     """Projects that share a lease take each other's messages. Their launches come in turn: a new version of a project
     has another path and other handlers, too, but the old one comes no more."""
     projects: defaultdict[str, list[Mapping[str, Any]]] = defaultdict(list)
@@ -76,7 +76,7 @@ def _come_in_turn(one: Sequence[Mapping[str, Any]], other: Sequence[Mapping[str,
     return bool(latest_first <= min(each[0]["started_ms"] for each in (one, other)))
 
 
-def _of_ends(group: Group, recent: Sequence[Mapping[str, Any]], queues: str, now: int) -> Iterator[Finding]:
+def _of_ends(group: LaunchGroup, recent: Sequence[Mapping[str, Any]], queues: str, now: int) -> Iterator[Finding]:
     for reason, (name, what, fix) in ENDS.items():
         forced = [each for each in recent if each["stop_reason"] == reason]
         if not forced:
@@ -111,7 +111,7 @@ def _target(launches: Sequence[Mapping[str, Any]]) -> float:
     return OVERRUN_TARGETS[LauncherRule(rule) if rule in OVERRUN_TARGETS else LauncherRule.PARALLEL]
 
 
-def _of_lengths(group: Group, facts: Facts, queues: str) -> Iterator[Finding]:
+def _of_lengths(group: LaunchGroup, facts: Facts, queues: str) -> Iterator[Finding]:
     """Period, window and grace against each other, and against the slowest handlers."""
     expected = facts.expected
     period = expected.period or group.period

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from pollconsumer.core.health.facts import Expected, Facts, Finding, Queue
-from pollconsumer.core.health.groups import Group
+from pollconsumer.core.health.facts import Expected, Facts, Finding, QueueFacts
+from pollconsumer.core.health.groups import LaunchGroup
 from pollconsumer.core.notation.timespan import DAY, format_duration
 
 LONG_WAIT = 600.0
 """Seconds: a ready message that waits longer waits too long, unless launches come more rarely."""
 
 
-def of_queues(facts: Facts, groups: Sequence[Group]) -> Iterator[Finding]:
+def of_queues(facts: Facts, groups: Sequence[LaunchGroup]) -> Iterator[Finding]:
     consumers = [group for group in groups if group.role == "consumer"]
     movers = [group for group in groups if group.role == "mover"]
     anybody_there = any(not group.absent for group in consumers)
-    deserted, missing = set(), defaultdict[str, list[Queue]](list)
+    deserted, missing = set(), defaultdict[str, list[QueueFacts]](list)
     for queue in facts.queues:
         serving = [group for group in consumers if queue.name in group.queues]
         latest = min(serving, key=lambda group: group.seen, default=None)
@@ -49,21 +49,21 @@ def of_queues(facts: Facts, groups: Sequence[Group]) -> Iterator[Finding]:
     yield from _of_recurrences(facts, groups, deserted)
 
 
-def _waiting(queue: Queue) -> int:
+def _waiting(queue: QueueFacts) -> int:
     return queue.ready + queue.scheduled
 
 
-def _is_expected(queue: Queue, latest: Group, expected: Expected) -> bool:
+def _is_expected(queue: QueueFacts, latest: LaunchGroup, expected: Expected) -> bool:
     """Whether a queue without messages, which no launch served lately, is still in use: it may have been given up."""
     return queue.name in expected.queues or latest.seen < DAY
 
 
-def _unserved(queue: Queue) -> Finding:
+def _unserved(queue: QueueFacts) -> Finding:
     fix = f"add it to consumer.queues, or launch 'pollconsumer run --queue {queue.name}'"
     return Finding("queue_unserved", queue.name, f"nobody serves queue {queue.name}", _counts([queue]), fix)
 
 
-def _absent(group: Group, queues: Sequence[Queue]) -> Finding:
+def _absent(group: LaunchGroup, queues: Sequence[QueueFacts]) -> Finding:
     """The finding about a consumer that stays away, with the queues that no other one has served since."""
     names = [queue.name for queue in queues]
     value = _seen(group) + (f", {counts}" if (counts := _counts(queues)) else "")
@@ -73,7 +73,7 @@ def _absent(group: Group, queues: Sequence[Queue]) -> Finding:
     )  # fmt: skip
 
 
-def _of_ends(queue: Queue, recent: float) -> Iterator[Finding]:
+def _of_ends(queue: QueueFacts, recent: float) -> Iterator[Finding]:
     """Messages that came to a bad end of late, and occurrences that never became one."""
     span = format_duration(recent)
     if queue.died:
@@ -89,7 +89,7 @@ def _of_ends(queue: Queue, recent: float) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def _of_served(queue: Queue, serving: Sequence[Group]) -> Iterator[Finding]:
+def _of_served(queue: QueueFacts, serving: Sequence[LaunchGroup]) -> Iterator[Finding]:
     longest = max(LONG_WAIT, min(group.allowed for group in serving))
     if queue.oldest_ready is not None and queue.oldest_ready > longest and not queue.paused:
         yield Finding(
@@ -105,7 +105,7 @@ def _of_served(queue: Queue, serving: Sequence[Group]) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def _of_recurrences(facts: Facts, groups: Sequence[Group], deserted: set[str]) -> Iterator[Finding]:
+def _of_recurrences(facts: Facts, groups: Sequence[LaunchGroup], deserted: set[str]) -> Iterator[Finding]:
     there = {group.name for group in groups if not group.absent}
     for queue in facts.queues:
         listed = sum(each.queue == queue.name and each.error is not None for each in facts.recurrences)
@@ -127,11 +127,11 @@ def _of_recurrences(facts: Facts, groups: Sequence[Group], deserted: set[str]) -
             )  # fmt: skip
 
 
-def _counts(queues: Sequence[Queue]) -> str:
+def _counts(queues: Sequence[QueueFacts]) -> str:
     counts = {what: sum(getattr(queue, what) for queue in queues) for what in ("ready", "scheduled", "overdue")}
     return ", ".join(f"{count} {what}" for what, count in counts.items() if count)
 
 
-def _seen(group: Group) -> str:
+def _seen(group: LaunchGroup) -> str:
     rate = "" if group.period is None else f", every {format_duration(group.period)} before"
     return f"last seen {format_duration(group.seen)} ago{rate}"

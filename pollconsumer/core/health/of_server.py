@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pollconsumer.core.health.facts import Expected, Finding, Server
+from pollconsumer.core.health.facts import Expected, Finding, ServerFacts
 from pollconsumer.core.notation.timespan import format_duration
 
 MOST_SKEW = 2.0
@@ -19,7 +19,7 @@ LAGGING = 10.0
 """Seconds: a replica reports once a second."""
 
 
-def of_server(server: Server, expected: Expected) -> Iterator[Finding]:
+def of_server(server: ServerFacts, expected: Expected) -> Iterator[Finding]:
     if abs(server.skew) - server.skew_within > MOST_SKEW:
         side = "ahead of" if server.skew > 0 else "behind"
         yield Finding(
@@ -42,7 +42,7 @@ def of_server(server: Server, expected: Expected) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def _of_persistence(server: Server) -> Iterator[Finding]:
+def _of_persistence(server: ServerFacts) -> Iterator[Finding]:
     if not server.appends and not server.replica_lags:
         yield Finding(
             "persistence", None, "no append-only file", "accepted messages are lost if the server dies",
@@ -64,7 +64,7 @@ def _of_persistence(server: Server) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def _of_memory(server: Server) -> Iterator[Finding]:
+def _of_memory(server: ServerFacts) -> Iterator[Finding]:
     if not server.max_memory:
         return
     if server.policy != "noeviction":
@@ -79,7 +79,7 @@ def _of_memory(server: Server) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def _of_replicas(server: Server, expected: Expected) -> Iterator[Finding]:
+def _of_replicas(server: ServerFacts, expected: Expected) -> Iterator[Finding]:
     online, wanted = len(server.replica_lags), expected.replicas
     if wanted is not None and online < wanted:
         yield Finding(

@@ -16,12 +16,12 @@ from typing import NamedTuple
 
 from pollconsumer.core.choices import LauncherRule, Loop
 from pollconsumer.core.durations import OVERRUN_TARGETS, margin
+from pollconsumer.core.forecast.consumer_rules import Rules
 from pollconsumer.core.forecast.distributions import Chance
-from pollconsumer.core.forecast.rules import Rules
 from pollconsumer.core.histogram import BOUNDS
 from pollconsumer.core.notation.timespan import format_duration
-from pollconsumer.core.tuning.facts import Facts, lacking
-from pollconsumer.core.tuning.replay import Outcome, Replay
+from pollconsumer.core.tuning.launch_facts import LaunchFacts, lacking
+from pollconsumer.core.tuning.replay import Replay, ReplayOutcome
 
 ENDED_AT_MOST = 0.02
 """Share of launches that the watchdog may end, beside one launch, which may be chance."""
@@ -55,12 +55,12 @@ class Proposal(NamedTuple):
     missing: list[str]
     changes: list[Change]
     rules: Rules
-    today: Outcome | None = None
-    proposed: Outcome | None = None
+    today: ReplayOutcome | None = None
+    proposed: ReplayOutcome | None = None
     simulated: int = 0
 
 
-def propose(facts: Facts, chance: Callable[[], Chance]) -> Proposal:
+def propose(facts: LaunchFacts, chance: Callable[[], Chance]) -> Proposal:
     """``chance``: a new source of random numbers, the same each time."""
     if missing := lacking(facts):
         return Proposal(missing, [], facts.rules)
@@ -72,7 +72,7 @@ def propose(facts: Facts, chance: Callable[[], Chance]) -> Proposal:
     return Proposal([], search.changes, search.rules, search.first, search.outcome, search.simulated)
 
 
-def burden(outcome: Outcome, rule: LauncherRule) -> tuple[float, float, float]:
+def burden(outcome: ReplayOutcome, rule: LauncherRule) -> tuple[float, float, float]:
     """What settings are compared by: less is better."""
     ended = max(0.0, round(outcome.ended_by_watchdog - ENDED_AT_MOST - 1 / max(1, outcome.launches), 2))
     return ended, max(0.0, round(outcome.overruns - OVERRUN_TARGETS[rule], 2)), outcome.wait
@@ -81,7 +81,7 @@ def burden(outcome: Outcome, rule: LauncherRule) -> tuple[float, float, float]:
 class _Search:
     """``rules`` with their ``outcome``: the best so far."""
 
-    def __init__(self, facts: Facts, replay: Replay) -> None:
+    def __init__(self, facts: LaunchFacts, replay: Replay) -> None:
         self._facts, self._replay = facts, replay
         self.simulated = 0
         self.changes: list[Change] = []
@@ -153,15 +153,15 @@ class _Search:
                 self.changes.append(Change(setting, today, proposed, f"{reason}; {effect}"))
         self.rules, self.outcome = chosen, outcomes[chosen]
 
-    def _simulate(self, rules: Rules) -> Outcome:
+    def _simulate(self, rules: Rules) -> ReplayOutcome:
         outcome = self._replay.outcome(rules)
         self.simulated += outcome.launches
         return outcome
 
-    def _burden(self, outcome: Outcome) -> tuple[float, float, float]:
+    def _burden(self, outcome: ReplayOutcome) -> tuple[float, float, float]:
         return burden(outcome, self._facts.found.rule)
 
-    def _is_better(self, one: Outcome, other: Outcome) -> bool:
+    def _is_better(self, one: ReplayOutcome, other: ReplayOutcome) -> bool:
         (*ours, wait), (*theirs, longer) = self._burden(one), self._burden(other)
         if wait < longer * (1 - NOTICED) - NOTICED_SECONDS:
             return ours <= theirs
@@ -174,7 +174,7 @@ def _changed(rules: Rules, other: Rules) -> int:
     return sum(one != another for one, another in zip(rules, other, strict=True))
 
 
-def _effect(before: Outcome, after: Outcome) -> str:
+def _effect(before: ReplayOutcome, after: ReplayOutcome) -> str:
     told = [
         f"waits of {format_duration(after.wait)} on average instead of {format_duration(before.wait)}",
         f"{after.overruns:.1%} of the launches overrun instead of {before.overruns:.1%}",

@@ -9,14 +9,14 @@ from itertools import accumulate, cycle, islice, pairwise
 from typing import NamedTuple
 
 from pollconsumer.core.choices import LauncherRule, Loop
-from pollconsumer.core.forecast.distributions import Arrival, Chance, Distribution, Handling, draw
+from pollconsumer.core.forecast.consumer_rules import Rules
+from pollconsumer.core.forecast.distributions import Arrival, Chance, Demand, Distribution, draw
 from pollconsumer.core.forecast.figures import Record, spread
 from pollconsumer.core.forecast.forecast import Forecast
-from pollconsumer.core.forecast.launchers import BusyboxCrond, CronDaemon, Dropping, Launcher, SystemdTimer
+from pollconsumer.core.forecast.launchers import BusyboxCrond, CronDaemon, Launcher, SystemdTimer, TickDropper
 from pollconsumer.core.forecast.platforms import EXIT, START_UP, Platform
-from pollconsumer.core.forecast.rules import Rules
 from pollconsumer.core.histogram import BOUNDS, Histogram
-from pollconsumer.core.tuning.facts import Facts, Seen, schedule_of
+from pollconsumer.core.tuning.launch_facts import LaunchFacts, Seen, schedule_of
 
 LAUNCHES, FEWEST = 300, 30
 """Simulated each time; fewer where they handle many messages, at least FEWEST."""
@@ -38,7 +38,7 @@ UNKNOWN_OFFSET = 1.0
 LAUNCHERS: Mapping[LauncherRule, Callable[[float], Launcher]] = {
     LauncherRule.PARALLEL: CronDaemon,
     LauncherRule.QUEUE: SystemdTimer,
-    LauncherRule.DROP: Dropping,
+    LauncherRule.DROP: TickDropper,
 }
 
 
@@ -68,7 +68,7 @@ class Measured:
         return self._values[int(share * len(self._values))]
 
 
-class Outcome(NamedTuple):
+class ReplayOutcome(NamedTuple):
     """Shares of launches that overran their window, or were ended by the watchdog; of the time in which the lease was
     held; of the ticks that were dropped. ``wait``: from the due time of a message to its start, on average, and for
     all but one in a hundred; in seconds. A message that is not begun at the end has waited until then."""
@@ -85,7 +85,7 @@ class Outcome(NamedTuple):
 class Replay:
     """``chance``: a new source of random numbers, the same each time. ``facts`` lack nothing."""
 
-    def __init__(self, facts: Facts, chance: Callable[[], Chance]) -> None:
+    def __init__(self, facts: LaunchFacts, chance: Callable[[], Chance]) -> None:
         period = facts.period()
         schedule = None if period is None else schedule_of(period)
         assert period is not None
@@ -103,19 +103,19 @@ class Replay:
         self._learned = facts.durations if together == 1 else None
         self.load = _load(cells, facts.mean)
 
-    def outcome(self, rules: Rules) -> Outcome:
+    def outcome(self, rules: Rules) -> ReplayOutcome:
         idle_time = max(rules.idle_time, SHORTEST_IDLE[rules.loop])
         rules = rules._replace(launcher=LauncherRule.AUTO, idle_time=idle_time)
         messages, learned = iter(self._messages), self._learned
         record = Forecast(self._platform, rules, messages, self._chance(), self._seconds, learned=learned).run()
         return self._outcome(record, rules)
 
-    def _outcome(self, record: Record, rules: Rules) -> Outcome:
+    def _outcome(self, record: Record, rules: Rules) -> ReplayOutcome:
         figures = record.figures()
         ended = sum(each.released >= each.stop_before + rules.grace for each in record.tenures)
         begun = len(record.latencies)
         waits = [*record.latencies, *(max(0.0, self._seconds - due) for _, due, _ in self._messages[begun:])]
-        return Outcome(
+        return ReplayOutcome(
             launches=record.launches,
             overruns=figures.overruns,
             ended_by_watchdog=ended / max(1, len(record.tenures)),
@@ -150,11 +150,11 @@ def _messages(
     for count, seconds in cells:
         for sent in sorted(begin + chance.random() * seconds for _ in range(math.ceil(count / together))):
             drawn = [draw(durations, chance) for _ in range(min(together, DRAWN))]
-            yield Arrival(sent, sent, Handling(sum(drawn) * together / len(drawn)))
+            yield Arrival(sent, sent, Demand(sum(drawn) * together / len(drawn)))
         begin += seconds
 
 
-def _platform(facts: Facts, schedule: str) -> Platform:
+def _platform(facts: LaunchFacts, schedule: str) -> Platform:
     found, launches = facts.found, facts.launches
     offsets = [each.offset for each in launches if each.offset is not None and not _waited(each)]
     least = max(0.0, min(offsets, default=UNKNOWN_OFFSET))

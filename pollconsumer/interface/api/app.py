@@ -9,6 +9,7 @@ from pollconsumer.core.errors import ConfigurationError
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.message import check_handler
 from pollconsumer.interface.api.handle import Handle
+from pollconsumer.interface.api.handler_function import HandlerFunction
 from pollconsumer.interface.api.handler_options import (
     HandlerOptions,
     check_options,
@@ -17,17 +18,16 @@ from pollconsumer.interface.api.handler_options import (
     refuse_second,
     seconds_of,
 )
-from pollconsumer.interface.api.hooks import Hooking
-from pollconsumer.interface.api.producing import Producing
+from pollconsumer.interface.api.hook_registration import HookRegistration
 from pollconsumer.interface.api.registry import registry
-from pollconsumer.interface.api.sending import HandlerFunction
+from pollconsumer.interface.api.store_calls import StoreCalls
 from pollconsumer.interface.logs import log
 from pollconsumer.interface.settings.model import RecurrenceSettings
 from pollconsumer.interface.settings.recurrence_rules import check_recurrence
 from pollconsumer.interface.settings.values import parse_timeout, parse_word
 from pollconsumer.runtime.handling.arguments import Arguments
 from pollconsumer.runtime.handling.hooks import Hooks
-from pollconsumer.runtime.messages import Defaults, SendOptions, milliseconds, new_message, refuse_unknown
+from pollconsumer.runtime.new_messages import Defaults, SendOptions, milliseconds, new_message, refuse_unknown
 
 if TYPE_CHECKING:
     import os
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
     from pollconsumer.core.message import NewMessage
     from pollconsumer.core.retry import RetryPolicy
-    from pollconsumer.interface.api.messages import Messages
-    from pollconsumer.interface.api.recurrences import AppRecurrences
+    from pollconsumer.interface.api.app_recurrences import AppRecurrences
+    from pollconsumer.interface.api.message_set import Messages
     from pollconsumer.runtime.handling.context import Context
     from pollconsumer.store.producer import Producer
 
@@ -47,7 +47,7 @@ PATIENCE = 5.0
 """Seconds for which a call is repeated while the store does not answer."""
 
 
-class PollConsumer(Producing, Hooking):
+class PollConsumer(StoreCalls, HookRegistration):
     """Handlers, and the store of their messages.
 
     Settings are those of the command that imports the module, else read like the command line's from the environment,
@@ -129,7 +129,7 @@ class PollConsumer(Producing, Hooking):
     def retry_policy(self, name: str, policy: RetryPolicy) -> None:
         """Give a policy a name, for messages that name it as their ``retry``. ConfigurationError for an invalid policy,
         or for a second one of that name; BadData for an invalid name."""
-        from pollconsumer.core.options import check_policy_name
+        from pollconsumer.core.message_options import check_policy_name
 
         check_retry(policy)
         if check_policy_name(name) in self.retry_policies:
@@ -258,7 +258,7 @@ class PollConsumer(Producing, Hooking):
     @property
     def recurrences(self) -> AppRecurrences:
         """Recurring messages that are put, changed and removed at run time."""
-        from pollconsumer.interface.api.recurrences import AppRecurrences
+        from pollconsumer.interface.api.app_recurrences import AppRecurrences
 
         return AppRecurrences(self)
 
@@ -288,8 +288,8 @@ class PollConsumer(Producing, Hooking):
         ``recurrence``: they are its occurrences. ``key``: they hold this unique key. ``older_than``: they entered their
         state so long ago at least, in seconds or as text such as ``5m``. ValueError for an invalid value.
         """
-        from pollconsumer.interface.api.messages import Messages
-        from pollconsumer.store.reading.selecting import Selection
+        from pollconsumer.interface.api.message_set import Messages
+        from pollconsumer.store.reading.message_selector import Selection
 
         chosen = None if state is None else parse_word(State, "state", state)
         age = None if older_than is None else milliseconds("older_than", older_than) / 1000

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class _Waiting(NamedTuple):
+class _WaitingCall(NamedTuple):
     """A call that waits for its turn since it ``began``, and the loop that waits for its result."""
 
     call: Callable[[Producer], Any]
@@ -38,7 +38,7 @@ class CallThread:
 
     def __init__(self, pool: StorePool) -> None:
         self._pool = pool
-        self._waiting: SimpleQueue[_Waiting] = SimpleQueue()
+        self._waiting: SimpleQueue[_WaitingCall] = SimpleQueue()
         self._runs = False
         self._unanswered = False
         """Whether the store did not answer the last call."""
@@ -48,7 +48,7 @@ class CallThread:
         that."""
         loop = get_running_loop()
         future: Future[T] = loop.create_future()
-        self._waiting.put(_Waiting(call, self._pool.clocks.monotonic(), loop, future))
+        self._waiting.put(_WaitingCall(call, self._pool.clocks.monotonic(), loop, future))
         self._start()
         return await future
 

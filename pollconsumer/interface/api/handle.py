@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Generic, Self, TypeVar, cast
 from pollconsumer.core.errors import NotCompleted, WaitRefused
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.notation.timespan import parse_duration
-from pollconsumer.interface.api.acting import cancelling, redriving, rescheduling, serve_others, stopping
+from pollconsumer.interface.api.handle_actions import cancelling, redriving, rescheduling, serve_others, stopping
 from pollconsumer.interface.api.registry import registry
 from pollconsumer.runtime.handling.waits import slot_waits
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from pollconsumer.core.progress import Progress
-    from pollconsumer.interface.api.producing import Producing
+    from pollconsumer.interface.api.store_calls import StoreCalls
     from pollconsumer.store.connecting.wire import Wire
     from pollconsumer.store.reading.messages import Message
 
@@ -37,7 +37,7 @@ class Handle(Generic[R]):
 
     __slots__ = ("_app", "duplicate", "id", "listed", "queue")
 
-    def __init__(self, id: str, queue: str, app: Producing, *, duplicate: bool) -> None:  # noqa: A002  as in messages
+    def __init__(self, id: str, queue: str, app: StoreCalls, *, duplicate: bool) -> None:  # noqa: A002  as in messages
         self.id, self.queue, self._app, self.duplicate = id, queue, app, duplicate
         self.listed: Message | None = None
 
@@ -116,7 +116,7 @@ class Handle(Generic[R]):
         In a handler WaitRefused, a TimeoutError, once every slot of the launch waits for messages that no other launch
         can handle, and at the end of its window.
         """
-        with _Waiting(timeout, self._app) as waiting:
+        with _LookTimes(timeout, self._app) as waiting:
             while True:
                 message = self.status()
                 pause = waiting.pause_after(message)
@@ -128,7 +128,7 @@ class Handle(Generic[R]):
 
     async def wait_async(self, timeout: str | float | None = None) -> R | None:
         """`wait` without blocking the event loop. It may be cancelled at any time."""
-        with _Waiting(timeout, self._app) as waiting:
+        with _LookTimes(timeout, self._app) as waiting:
             while True:
                 message = await self.status_async()
                 pause = waiting.pause_after(message)
@@ -139,10 +139,10 @@ class Handle(Generic[R]):
                 await self._app.pause_async(pause)
 
 
-class _Waiting:
+class _LookTimes:
     """When to look at an awaited message again; in a handler, whether that can help."""
 
-    def __init__(self, timeout: str | float | None, app: Producing) -> None:
+    def __init__(self, timeout: str | float | None, app: StoreCalls) -> None:
         self._timeout = timeout
         self._until = None if timeout is None else time.monotonic() + parse_duration(timeout)
         self._pause = FIRST_PAUSE

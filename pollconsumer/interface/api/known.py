@@ -11,7 +11,7 @@ from pollconsumer.runtime.handling.argument_errors import BadArguments, refuse_t
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from pollconsumer.interface.api.sending import HandlerFunction
+    from pollconsumer.interface.api.handler_function import HandlerFunction
 
 ELSEWHERE = "no module or command of this configuration has it; for one of elsewhere name its queue"
 

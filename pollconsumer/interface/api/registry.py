@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
     from pollconsumer.interface.api.app import PollConsumer
-    from pollconsumer.interface.api.producing import Producing
-    from pollconsumer.interface.api.sending import HandlerFunction
+    from pollconsumer.interface.api.handler_function import HandlerFunction
+    from pollconsumer.interface.api.store_calls import StoreCalls
     from pollconsumer.interface.settings.model import RecurrenceSettings, Settings
     from pollconsumer.store.producer import Producer
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class StandIn(Protocol):
     """Replaces every application's store, under test."""
 
-    def store_of(self, app: Producing) -> Producer: ...
+    def store_of(self, app: StoreCalls) -> Producer: ...
 
     def pause(self, seconds: float) -> None:
         """Between polls of an awaited message."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pollconsumer.core.errors import ConfigurationError
 from pollconsumer.interface.api.handler_options import place_of
 from pollconsumer.interface.api.registry import registry
-from pollconsumer.interface.assembly.importing import importing
+from pollconsumer.interface.assembly.user_imports import importing
 from pollconsumer.interface.settings.load import DJANGO_VARIABLE, django_site
 from pollconsumer.interface.settings.shadowed import shadowed
 from pollconsumer.interface.settings.writable import refuse_writable_modules

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pollconsumer.core.message import NewMessage
-    from pollconsumer.interface.api.sending import HandlerFunction
+    from pollconsumer.interface.api.handler_function import HandlerFunction
     from pollconsumer.interface.settings.model import Settings
     from pollconsumer.runtime.handling.handler import Handler
-    from pollconsumer.runtime.messages import Defaults
+    from pollconsumer.runtime.new_messages import Defaults
 
 
 class OwnDefaults:

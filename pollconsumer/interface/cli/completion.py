@@ -17,14 +17,14 @@ import click
 from click.shell_completion import CompletionItem, get_completion_class, shell_complete
 
 from pollconsumer.core.errors import PollConsumerError
-from pollconsumer.interface.cli.launching import settings_of
+from pollconsumer.interface.cli.launch_command import settings_of
 from pollconsumer.interface.cli.output import print_lines
-from pollconsumer.interface.cli.types import Word
-from pollconsumer.interface.store_opener import opener_of
+from pollconsumer.interface.cli.types import WordType
+from pollconsumer.interface.configured_store import opener_of
 from pollconsumer.store.connecting.patience import Budget
 from pollconsumer.store.keyspace import Keys
+from pollconsumer.store.recurrence_reader import RecurrenceReader
 from pollconsumer.store.server import known_queues
-from pollconsumer.store.standing import Standing
 
 if TYPE_CHECKING:
     from pollconsumer.interface.settings.model import Settings
@@ -37,7 +37,7 @@ SHELLS = ("bash", "zsh", "fish")
 
 
 @click.command()
-@click.argument("shell", type=Word(SHELLS))
+@click.argument("shell", type=WordType(SHELLS))
 def completion(shell: str) -> None:
     """Print the completion of commands, options and names for a shell.
 
@@ -71,7 +71,7 @@ def recurrences(context: click.Context, incomplete: str) -> list[CompletionItem]
     settings, names, budget = _settings(context), list[str](), Budget(PATIENCE)
     if settings is not None:
         with suppress(PollConsumerError):
-            standing = Standing(opener_of(settings).bare_wire(lambda: budget), settings.namespace)
+            standing = RecurrenceReader(opener_of(settings).bare_wire(lambda: budget), settings.namespace)
             names.extend(islice(standing.names(incomplete), MOST_RECURRENCES))
     return _beginning(incomplete, names)
 

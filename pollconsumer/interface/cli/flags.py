@@ -17,9 +17,9 @@ from pollconsumer.interface.cli.kinds import (
     NAME_OF_NAMESPACE,
     NAME_OF_QUEUE,
     Kind,
-    Plain,
+    PlainKind,
     Whole,
-    Word,
+    WordKind,
     duration,
 )
 
@@ -46,10 +46,10 @@ class Flag(NamedTuple):
 
 
 COMMON = (
-    Flag("--config", Plain(str), "Configuration file, else POLLCONSUMER_CONFIG or config.toml.", metavar="PATH"),
+    Flag("--config", PlainKind(str), "Configuration file, else POLLCONSUMER_CONFIG or config.toml.", metavar="PATH"),
     Flag(
         "--store",
-        Plain(str),
+        PlainKind(str),
         "embedded, redis://, rediss://, unix://, redis+sentinel:// or redis+cluster://.",
         metavar="URL",
     ),
@@ -58,8 +58,8 @@ COMMON = (
 """Allowed before and after every command."""
 _TIMEOUT = Flag("--timeout", duration(positive=True), "Longest running time.")
 _SCHEDULE = Flag("--schedule", CRON, "When the platform launches: stop before the next time.")
-_HANDOFF = Flag("--handoff", Word(HandOff), "When to make way for the next launch.")
-_LAUNCHER = Flag("--launcher", Word(LauncherRule), "What the platform does while one runs.")
+_HANDOFF = Flag("--handoff", WordKind(HandOff), "When to make way for the next launch.")
+_LAUNCHER = Flag("--launcher", WordKind(LauncherRule), "What the platform does while one runs.")
 RUN = (
     Flag(
         "--queue",
@@ -71,13 +71,13 @@ RUN = (
     _SCHEDULE,
     Flag("--idle-time", duration(positive=True), "Longest wait between polls."),
     Flag("--estimated-duration", duration(), "Handling duration assumed before any is measured."),
-    Flag("--tolerance-factor", Plain(float), "Average duration times this is the margin."),
+    Flag("--tolerance-factor", PlainKind(float), "Average duration times this is the margin."),
     Flag("--min-margin", duration(), "Least margin. Unset: learned."),
-    Flag("--overrun-target", Plain(float), "Share of launches that may outlast their window. Unset: by launcher."),
+    Flag("--overrun-target", PlainKind(float), "Share of launches that may outlast their window. Unset: by launcher."),
     Flag("--concurrency", Whole(1, 256), "Messages handled at one time."),
     Flag("--grace", duration(), "The watchdog ends the process this long after its window."),
     _HANDOFF,
-    Flag("--loop", Word(Loop), "How the loop decides: as it is, or as in its source."),
+    Flag("--loop", WordKind(Loop), "How the loop decides: as it is, or as in its source."),
     _LAUNCHER,
     Flag("--instances", Whole(1, 64), "Launches that may share the queues."),
     Flag("--memory-limit", BYTES, "Stop when resident memory exceeds it."),

@@ -14,7 +14,7 @@ from pollconsumer.core.errors import UsageError, shown, suggestion
 from pollconsumer.core.notation.redaction import redacted
 from pollconsumer.interface.cli.examples import below_options
 from pollconsumer.interface.cli.flags import COMMON
-from pollconsumer.interface.cli.launching import set_verbosity, settings_of
+from pollconsumer.interface.cli.launch_command import set_verbosity, settings_of
 from pollconsumer.interface.cli.output import print_help
 from pollconsumer.interface.cli.types import Once, declared, type_of
 from pollconsumer.interface.command_line import LAUNCHES

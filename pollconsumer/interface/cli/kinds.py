@@ -30,7 +30,7 @@ class Whole(NamedTuple):
         return number
 
 
-class Word(NamedTuple):
+class WordKind(NamedTuple):
     """One of the words of an enum, as its member."""
 
     words: type[StrEnum]
@@ -39,13 +39,13 @@ class Word(NamedTuple):
         return self.words(text)
 
 
-class Plain(NamedTuple):
+class PlainKind(NamedTuple):
     """Any text, or any number."""
 
     read: type[str] | type[float]
 
 
-Kind = Text | Whole | Word | Plain
+Kind = Text | Whole | WordKind | PlainKind
 
 
 def duration(*, positive: bool = False, most: float = YEAR) -> Text:

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from pollconsumer.interface.cli import launching
+from pollconsumer.interface.cli import launch_command
 from pollconsumer.interface.cli.flags import MOVE
 from pollconsumer.interface.cli.group import current_settings
 from pollconsumer.interface.cli.types import declared
@@ -20,4 +20,4 @@ def move(**flags: Any) -> None:
 
     An option overrides the variable and the key of the configuration file of its name; defaults are shown.
     """
-    launching.move(current_settings(), **flags)
+    launch_command.move(current_settings(), **flags)

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from pollconsumer.interface.cli.group import current_settings, wires_of_command
+from pollconsumer.interface.configured_store import opener_of, producer_of
 from pollconsumer.interface.logs import warn_of_store
 from pollconsumer.interface.settings.owners import warn_of_another_store
-from pollconsumer.interface.store_opener import opener_of, producer_of
 from pollconsumer.store.connecting.patience import Budget
 from pollconsumer.store.connecting.wire import Wire
 from pollconsumer.store.producer import Producer

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from pollconsumer.interface.cli import launching
+from pollconsumer.interface.cli import launch_command
 from pollconsumer.interface.cli.flags import RUN
 from pollconsumer.interface.cli.group import current_settings
 from pollconsumer.interface.cli.types import declared
@@ -20,4 +20,4 @@ def run(**flags: Any) -> None:
 
     An option overrides the variable and the key of the configuration file of its name; defaults are shown.
     """
-    launching.run(current_settings(), **flags)
+    launch_command.run(current_settings(), **flags)

@@ -97,7 +97,7 @@ class Duration(Value):
         super().__init__(duration(positive=positive, most=most))
 
 
-class Word(click.Choice[str]):
+class WordType(click.Choice[str]):
     """One of these words in any case; of those of an enum, its member. They are shown as they are, click shows the
     names of an enum's members."""
 
@@ -143,9 +143,9 @@ def type_of(kind: kinds.Kind) -> click.ParamType[Any] | type:
     match kind:
         case kinds.Whole():
             return click.IntRange(kind.least, kind.most)
-        case kinds.Word():
-            return Word(kind.words)
-        case kinds.Plain():
+        case kinds.WordKind():
+            return WordType(kind.words)
+        case kinds.PlainKind():
             return kind.read
         case kinds.Text():
             return QUEUE_NAME if kind is kinds.NAME_OF_QUEUE else Value(kind)

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 
-class Access:
+class DashboardAccess:
     """``token``: None where everybody who can connect may look. ``acts``: whether one may act from the pages."""
 
     def __init__(self, token: str | None, *, acts: bool) -> None:

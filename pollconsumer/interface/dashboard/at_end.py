@@ -7,10 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from pollconsumer.core.errors import PollConsumerError
+from pollconsumer.interface.configured_store import opener_of
 from pollconsumer.interface.logs import about, log
 from pollconsumer.interface.settings.model import Settings
-from pollconsumer.interface.store_opener import opener_of
-from pollconsumer.runtime.launch.leaving import LateAct
+from pollconsumer.runtime.launch.process_exit import LateAct
 from pollconsumer.runtime.own_threads import start_thread
 from pollconsumer.store.connecting.patience import Budget
 
@@ -44,7 +44,7 @@ def _write(settings: Settings, directory: Path, problems: list[str]) -> None:
     try:
         # Imported here, within the bounded time.
         from pollconsumer.interface.dashboard.files import write_pages
-        from pollconsumer.interface.dashboard.reading import reading_of
+        from pollconsumer.interface.dashboard.page_reader import reading_of
 
         wire = opener_of(settings).bare_wire(lambda: Budget(PAGES_WITHIN))
         wire.skips_lost = True

@@ -13,8 +13,8 @@ from pathlib import Path
 from pollconsumer.core.errors import CannotCreate, NotFound
 from pollconsumer.core.lifecycle import State
 from pollconsumer.interface.dashboard import links
+from pollconsumer.interface.dashboard.page_reader import Front, OfMessage, PageReader
 from pollconsumer.interface.dashboard.pages import Pages, static_file
-from pollconsumer.interface.dashboard.reading import Front, OfMessage, Reading
 from pollconsumer.store.reading.messages import Message
 
 LIST = ".pollconsumer-pages"
@@ -25,7 +25,7 @@ QUEUES, HANDLERS, RECURRENCES = 20, 50, 100
 """How many of each have pages."""
 
 
-def write_pages(reading: Reading, directory: Path) -> None:
+def write_pages(reading: PageReader, directory: Path) -> None:
     """Write the pages to ``directory``, which is created. CannotCreate if that is not possible, or it has files of the
     same names that are not ours. A browser sees each page as it was or as it is, never half of one."""
     contents = {page: text.encode("utf-8", "backslashreplace") for page, text in _pages(reading)}
@@ -36,7 +36,7 @@ def write_pages(reading: Reading, directory: Path) -> None:
         raise CannotCreate("pages", error.filename or directory, f"{error.strerror}: name another directory") from None
 
 
-def _pages(reading: Reading) -> Iterator[tuple[str, str]]:
+def _pages(reading: PageReader) -> Iterator[tuple[str, str]]:
     """Each page's name and text. Those that are linked are known before the first one is made."""
     front = reading.front()
     planned: dict[str, Make] = {links.Filed.front: partial(Pages.front, front=front, served=False)}
@@ -46,7 +46,7 @@ def _pages(reading: Reading) -> Iterator[tuple[str, str]]:
         yield name, make(pages)
 
 
-def _of_parts(reading: Reading, front: Front) -> dict[str, Make]:
+def _of_parts(reading: PageReader, front: Front) -> dict[str, Make]:
     planned: dict[str, Make] = {}
     shown: list[Message] = [*front.in_flight, *front.schedule]
     for counts in front.overview.queues[:QUEUES]:

@@ -31,7 +31,7 @@ PUNCTUAL = 0.1
 """Share of a period by which half of the launches may be early or late, for the others to be missing."""
 
 
-class Launched(NamedTuple):
+class DrawnLaunch(NamedTuple):
     """A launch in seconds: ``at`` in the hour, from its tick; the others from there up. ``window``: its end, None if
     that is unknown; ``died``: it did not end by itself."""
 
@@ -108,7 +108,7 @@ def _draw(role: str, queues: str, entries: Sequence[Mapping[str, Any]], now: int
     )
 
 
-def _launched(entry: Mapping[str, Any], now: int) -> Launched:
+def _launched(entry: Mapping[str, Any], now: int) -> DrawnLaunch:
     offset = max(0.0, entry["launch_offset_seconds"] or 0.0)
     tick = entry["started_ms"] / 1000 - offset
     runs = entry["stop_reason"] is None
@@ -121,7 +121,7 @@ def _launched(entry: Mapping[str, Any], now: int) -> Launched:
     else:
         window = ended + margin if reason in CUT_SHORT else None
     worked = min(max(0.0, ended - acquired), (entry["handled"] + entry["failed"]) * entry["average_seconds"])
-    return Launched(
+    return DrawnLaunch(
         at=HOUR + tick - now / 1000,
         started=offset,
         acquired=acquired,
@@ -137,7 +137,7 @@ def _launched(entry: Mapping[str, Any], now: int) -> Launched:
     )
 
 
-def _column(each: Launched, width: float) -> Markup:
+def _column(each: DrawnLaunch, width: float) -> Markup:
     end = each.ended if each.window is None else min(each.ended, max(each.window, each.acquired))
     boxes = [
         Box("waiting", each.at, each.started, width, each.acquired - each.started),
@@ -153,12 +153,12 @@ def _column(each: Launched, width: float) -> Markup:
     return group(boxes, each.title)
 
 
-def _bar(each: Launched, width: float) -> Markup:
+def _bar(each: DrawnLaunch, width: float) -> Markup:
     boxes = [Box("work", each.at, 0, width, each.handled), Box("died", each.at, each.handled, width, each.failed)]
     return group(boxes, each.title)
 
 
-def _overran(each: Launched) -> float:
+def _overran(each: DrawnLaunch) -> float:
     return 0.0 if each.window is None else max(0.0, each.ended - max(each.window, each.acquired))
 
 
@@ -173,7 +173,7 @@ def _missing(apart: Sequence[float]) -> int:
     return sum(round(each / period) - 1 for each in between if each > period) + max(0, round(since / period) - 1)
 
 
-def _held(found: Sequence[Launched]) -> tuple[float, float]:
+def _held(found: Sequence[DrawnLaunch]) -> tuple[float, float]:
     """The share of the time since the first one for which the lease was held, and the longest time it was not."""
     spans = sorted((each.at + each.acquired, each.at + each.ended) for each in found)
     begin = until = max(0.0, spans[0][0])

@@ -17,7 +17,7 @@ from pollconsumer.core.notation.timespan import format_duration
 from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.interface.dashboard.charts import of_completions, of_durations, quantile
 from pollconsumer.interface.dashboard.launches_drawn import drawn
-from pollconsumer.interface.dashboard.reading import (
+from pollconsumer.interface.dashboard.page_reader import (
     LOOKED_THROUGH,
     PAGE,
     SHOWN,

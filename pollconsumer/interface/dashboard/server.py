@@ -17,11 +17,11 @@ from pollconsumer.core.errors import BadData, NotFound, PollConsumerError, Store
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.message import check_queue
 from pollconsumer.interface.dashboard import links
-from pollconsumer.interface.dashboard.access import Access
-from pollconsumer.interface.dashboard.acting import Acting
+from pollconsumer.interface.dashboard.access import DashboardAccess
 from pollconsumer.interface.dashboard.guard import App, Guard
+from pollconsumer.interface.dashboard.page_actions import PageActions
+from pollconsumer.interface.dashboard.page_reader import PageReader
 from pollconsumer.interface.dashboard.pages import Pages, static_file
-from pollconsumer.interface.dashboard.reading import Reading
 from pollconsumer.store.reading.letters import Wanted
 
 LONGEST_FORM = 8192
@@ -39,7 +39,9 @@ STATUS: dict[type[PollConsumerError], tuple[int, str]] = {
 class Dashboard:
     """``port``: names the cookie, since cookies of a host are sent to all of its ports."""
 
-    def __init__(self, reading: Reading, acting: Acting, access: Access, *, host: str, port: int) -> None:
+    def __init__(
+        self, reading: PageReader, acting: PageActions, access: DashboardAccess, *, host: str, port: int
+    ) -> None:
         self._reading, self._acting, self._access = reading, acting, access
         self._pages = Pages(reading.namespace, links.Served(), access.form)
         self._cookie = f"pollconsumer-{port}"

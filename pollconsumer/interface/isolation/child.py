@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pollconsumer.core.errors import PollConsumerError
 from pollconsumer.interface import logs
 from pollconsumer.interface.assembly.handlers import load_handlers
-from pollconsumer.interface.assembly.launches import served_queues
+from pollconsumer.interface.assembly.launch_roles import served_queues
 from pollconsumer.interface.log_direction import direct_log
 from pollconsumer.interface.log_records import identify
 from pollconsumer.interface.settings.load import from_values
@@ -25,10 +25,10 @@ from pollconsumer.runtime.handling.context import Context, Delivery, Situation
 from pollconsumer.runtime.handling.handler import Handler, hooks_before_enqueue
 from pollconsumer.runtime.handling.in_hand import IN_SLOT
 from pollconsumer.runtime.handling.stray_forks import end_stray, handle_signals_plainly_in_forks
-from pollconsumer.runtime.handling.waits import Serving, serve_here
-from pollconsumer.runtime.isolation.protocol import Connection, decode_refusal, encode_messages, encode_outcome
+from pollconsumer.runtime.handling.waits import ServedQueues, serve_here
+from pollconsumer.runtime.isolation.protocol import FrameConnection, decode_refusal, encode_messages, encode_outcome
 from pollconsumer.runtime.launch.signals import SIGNALS
-from pollconsumer.runtime.messages import Defaults
+from pollconsumer.runtime.new_messages import Defaults
 from pollconsumer.runtime.own_threads import start_thread
 from pollconsumer.runtime.system_limits import start_refused
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 def serve(launch: socket.socket, introduction: dict[str, Any]) -> None:
     """Until the launch hangs up."""
     handle_signals_plainly_in_forks(SIGNALS)
-    connection = Connection(launch)
+    connection = FrameConnection(launch)
     logs.configure(introduction["verbosity"], quiet=introduction["quiet"])
     config = introduction["config"]
     settings = from_values(introduction["settings"], Path(introduction["directory"]), Path(config) if config else None)
@@ -50,8 +50,8 @@ def serve(launch: socket.socket, introduction: dict[str, Any]) -> None:
     try:
         handlers = load_handlers(settings)
         chosen, queues = settings.consumer, served_queues(settings, handlers)
-        serving = Serving(introduction["identity"][0], queues, chosen.concurrency, 0.0, chosen.instances > 1, list)
-        server = _Serving(connection, handlers, introduction["defaults"], serving)
+        serving = ServedQueues(introduction["identity"][0], queues, chosen.concurrency, 0.0, chosen.instances > 1, list)
+        server = _ChildServer(connection, handlers, introduction["defaults"], serving)
     except (PollConsumerError, MemoryError, RuntimeError, OSError) as error:
         connection.send({"unready": start_refused(error)})
         return
@@ -66,7 +66,7 @@ REPORT_EVERY = 0.2
 class Reports:
     """A handler's progress, sent now and then, while ``sending`` is held."""
 
-    def __init__(self, connection: Connection, sending: threading.Lock) -> None:
+    def __init__(self, connection: FrameConnection, sending: threading.Lock) -> None:
         self._connection, self._sending, self._lock = connection, sending, threading.Lock()
         self._waits, self._taken = False, threading.Event()
         self._unsent: dict[str, Any] = {}
@@ -104,9 +104,13 @@ class Handed(NamedTuple):
     attempt: int
 
 
-class _Serving:
+class _ChildServer:
     def __init__(
-        self, connection: Connection, handlers: dict[str, Handler], defaults: dict[str, list[Any]], launch: Serving
+        self,
+        connection: FrameConnection,
+        handlers: dict[str, Handler],
+        defaults: dict[str, list[Any]],
+        launch: ServedQueues,
     ) -> None:
         self._connection, self._handlers, self._defaults, self._launch = connection, handlers, defaults, launch
         self._attempts: SimpleQueue[dict[str, Any] | None] = SimpleQueue()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 from pollconsumer.interface.platform_files.calendar import for_azure
+from pollconsumer.interface.platform_files.file_text import render, shell
 from pollconsumer.interface.platform_files.installation import EXECUTABLE, PRIVATE, File, Installation
-from pollconsumer.interface.platform_files.text import render, shell
 
 HOME = "/home/site"
 PYTHON, DIRECTORY = f"{HOME}/pollconsumer/bin/python", f"{HOME}/pollconsumer"

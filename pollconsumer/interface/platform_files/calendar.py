@@ -10,7 +10,7 @@ from datetime import UTC
 from itertools import islice, pairwise
 
 from pollconsumer.core.errors import ConfigurationError
-from pollconsumer.core.notation.cron import Cron
+from pollconsumer.core.notation.cron_expression import Cron
 
 DAYS = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
 MONTHS = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")

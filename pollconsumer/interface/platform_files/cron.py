@@ -5,6 +5,7 @@ A second launch at the tick waits for the lease, so either hand-off suits; which
 
 from __future__ import annotations
 
+from pollconsumer.interface.platform_files.file_text import crontab, render
 from pollconsumer.interface.platform_files.installation import (
     ENVIRONMENT_FILE,
     PRIVATE,
@@ -12,7 +13,6 @@ from pollconsumer.interface.platform_files.installation import (
     Installation,
     environment_text,
 )
-from pollconsumer.interface.platform_files.text import crontab, render
 
 HOURLY = "7 * * * *"
 """At a minute that few others have."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pollconsumer.interface.platform_files.file_text import crontab, flow, render, shell
 from pollconsumer.interface.platform_files.installation import (
     ENVIRONMENT_FILE,
     EXECUTABLE,
@@ -12,7 +13,6 @@ from pollconsumer.interface.platform_files.installation import (
     environment_text,
 )
 from pollconsumer.interface.platform_files.kubernetes import DIRECTORY, PROGRAM
-from pollconsumer.interface.platform_files.text import crontab, flow, render, shell
 
 REQUIREMENTS = "requirements.txt"
 """Of the image: without one beside the configuration its first build would fail."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from pollconsumer.interface.platform_files.calendar import for_github
+from pollconsumer.interface.platform_files.file_text import quoted, render, shell
 from pollconsumer.interface.platform_files.installation import File, Installation
-from pollconsumer.interface.platform_files.text import quoted, render, shell
 
 MINUTES_TO_INSTALL = 10
 

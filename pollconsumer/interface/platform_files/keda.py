@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from pollconsumer.interface.platform_files.file_text import quoted, render
 from pollconsumer.interface.platform_files.installation import File, Installation, refuse_local_store
 from pollconsumer.interface.platform_files.kubernetes import DIRECTORY, PROGRAM, pod, secret
-from pollconsumer.interface.platform_files.text import quoted, render
-from pollconsumer.store.cluster.address import server_urls
+from pollconsumer.store.cluster.cluster_address import server_urls
 from pollconsumer.store.connecting.sentinel import service_of
 from pollconsumer.store.keyspace import Keys
 

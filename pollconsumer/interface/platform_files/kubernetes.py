@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from pollconsumer.interface.platform_files.calendar import with_sunday_0
+from pollconsumer.interface.platform_files.file_text import flow, quoted, render
 from pollconsumer.interface.platform_files.installation import PRIVATE, File, Installation, refuse_local_store
-from pollconsumer.interface.platform_files.text import flow, quoted, render
 
 PROGRAM, DIRECTORY = "/opt/pollconsumer/bin/pollconsumer", "/app"
 """In the image of ``docker.py``."""

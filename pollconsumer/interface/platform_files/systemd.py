@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from pollconsumer.interface.platform_files.calendar import for_systemd
+from pollconsumer.interface.platform_files.file_text import render, systemd, systemd_word
 from pollconsumer.interface.platform_files.installation import (
     ENVIRONMENT_FILE,
     PRIVATE,
@@ -12,7 +13,6 @@ from pollconsumer.interface.platform_files.installation import (
     Installation,
     environment_text,
 )
-from pollconsumer.interface.platform_files.text import render, systemd, systemd_word
 
 HOMES = tuple(map(Path, ("/home", "/root", "/run/user")))
 """What ProtectHome=yes hides."""

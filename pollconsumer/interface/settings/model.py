@@ -14,7 +14,7 @@ from pollconsumer.interface.settings.values import check_argv, check_exit_codes,
 from pollconsumer.runtime.own_files import OwnFiles, data_directory, state_directories
 
 if TYPE_CHECKING:
-    from pollconsumer.runtime.messages import Defaults
+    from pollconsumer.runtime.new_messages import Defaults
 
 VERSION = "0.1.0"
 PREFIX = "POLLCONSUMER_"
@@ -267,7 +267,7 @@ class Settings(Compared):
 
     def defaults_of(self, handler: str) -> Defaults:
         """Of messages whose producer does not know the handler."""
-        from pollconsumer.runtime.messages import Defaults  # a mover needs none of it
+        from pollconsumer.runtime.new_messages import Defaults  # a mover needs none of it
 
         command = self.commands.get(handler)
         return Defaults() if command is None else Defaults(command.queue, command.rate, command.rate_key)

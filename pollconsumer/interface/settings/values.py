@@ -82,7 +82,7 @@ def check_store(url: str) -> None:
         service_of(url)
         return
     if separator and scheme == "redis+cluster":
-        from pollconsumer.store.cluster.address import server_urls  # few stores are one
+        from pollconsumer.store.cluster.cluster_address import server_urls  # few stores are one
 
         for each in server_urls(url):
             check_store(each)
@@ -137,7 +137,7 @@ def _is_cron(parts: list[str]) -> bool:
     """Whether it is valid, and has an instant in this century."""
     from datetime import UTC
 
-    from pollconsumer.core.notation.cron import Cron
+    from pollconsumer.core.notation.cron_expression import Cron
 
     try:
         ahead = Cron(" ".join(parts)).instants(0, UTC)

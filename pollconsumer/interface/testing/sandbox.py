@@ -20,25 +20,25 @@ from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.core.window import StopReason
 from pollconsumer.interface.api.app import PollConsumer
 from pollconsumer.interface.api.handle import Handle
-from pollconsumer.interface.api.producing import Producing
 from pollconsumer.interface.api.registry import registry
+from pollconsumer.interface.api.store_calls import StoreCalls
+from pollconsumer.interface.assembly.configured_recurrences import load_recurrences
 from pollconsumer.interface.assembly.handlers import load_handlers
-from pollconsumer.interface.assembly.launches import MOVER, consumer_options, mover_options, served_queues
-from pollconsumer.interface.assembly.recurrences import load_recurrences
+from pollconsumer.interface.assembly.launch_roles import MOVER, consumer_options, mover_options, served_queues
 from pollconsumer.interface.event_log import listener
 from pollconsumer.interface.logs import log
 from pollconsumer.interface.settings.load import read_settings
 from pollconsumer.interface.settings.model import Settings
 from pollconsumer.interface.testing.clock import VirtualClock
-from pollconsumer.interface.testing.launches import SandboxLaunch, WatchedExecutor
 from pollconsumer.interface.testing.memory import MemoryOpener
+from pollconsumer.interface.testing.sandbox_launch import SandboxLaunch, WatchedExecutor
 from pollconsumer.runtime.consumer_role import consume, define
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.handling.hooks import hook_timeout
 from pollconsumer.runtime.handling.launch_hooks import begin_launch
 from pollconsumer.runtime.launch.held import LaunchPlan
-from pollconsumer.runtime.messages import due_ms
 from pollconsumer.runtime.mover import mover
+from pollconsumer.runtime.new_messages import due_ms
 from pollconsumer.runtime.programs.notes import Programs
 from pollconsumer.store.leases import Group
 from pollconsumer.store.reading.inspector import Inspector
@@ -192,7 +192,7 @@ class Sandbox:
         found = self._inspector.messages(wanted, queue, sys.maxsize)
         return [message for message in found if handler is None or message.handler == handler]
 
-    def store_of(self, app: Producing) -> RedisStore:
+    def store_of(self, app: StoreCalls) -> RedisStore:
         """For ``PollConsumer``: the store that replaces an application's own."""
         store = self._stores.get(id(app))
         if store is None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pollconsumer.core.errors import NodeLost, StoreUnreachable
 from pollconsumer.runtime.consuming.exchange import Exchange
-from pollconsumer.runtime.upkeep import announce
+from pollconsumer.runtime.launch_upkeep import announce
 from pollconsumer.store.server import unreachable
 from pollconsumer.store.steps import Share, Stepped
 

@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 from pollconsumer.core.message import Malformed, NewMessage, decode_payload
 from pollconsumer.runtime.consuming.predecessors import Predecessors
-from pollconsumer.runtime.consuming.reporting import Reporting
+from pollconsumer.runtime.consuming.progress_reporter import ProgressReporter
 from pollconsumer.runtime.handling.context import Context, Delivery, Situation
 from pollconsumer.runtime.handling.handler import Handler, hooks_before_enqueue
 from pollconsumer.runtime.launch.held import Launch
-from pollconsumer.runtime.messages import Defaults
+from pollconsumer.runtime.new_messages import Defaults
 from pollconsumer.store import rows
 from pollconsumer.store.redis_store import RedisStore
 from pollconsumer.store.reservations import Lot, Reservation
@@ -25,7 +25,7 @@ class Deliveries:
         launch: Launch,
         handlers: Mapping[str, Handler],
         lock: AbstractContextManager[object],
-        reporting: Reporting,
+        reporting: ProgressReporter,
         predecessors: Predecessors,
     ) -> None:
         """``lock`` orders calls of the store by concurrent handlers."""
@@ -54,7 +54,7 @@ class Deliveries:
     def _shared_by(self, lot: Lot) -> _Shared:
         headers = None
         if lot.options:
-            from pollconsumer.core.options import decoded
+            from pollconsumer.core.message_options import decoded
 
             with suppress(Malformed):
                 headers = dict(decoded(lot.options)[0].headers)

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 from pollconsumer.core.events import NewerMessagesFound, ReservationsLost
 from pollconsumer.core.queue_order import Turns
-from pollconsumer.runtime.consuming.reporting import Reporting
-from pollconsumer.runtime.consuming.settling import Settling
+from pollconsumer.runtime.consuming.progress_reporter import ProgressReporter
+from pollconsumer.runtime.consuming.settlements import Settlements
 from pollconsumer.runtime.launch.held import Launch
-from pollconsumer.runtime.upkeep import EVERY, repair, send_on, tick
+from pollconsumer.runtime.launch_upkeep import EVERY, repair, send_on, tick
 from pollconsumer.store.id_text import id_text
 from pollconsumer.store.limits import Limits
 from pollconsumer.store.reservations import DeadLetter, Reservation
@@ -41,11 +41,11 @@ class Exchange:
     def __init__(
         self,
         launch: Launch,
-        settling: Settling,
+        settling: Settlements,
         turns: Turns,
         limits: Mapping[str, Limits],
         batch: Callable[[], int],
-        reporting: Reporting,
+        reporting: ProgressReporter,
     ) -> None:
         self._launch, self._settling, self._turns, self._batch = launch, settling, turns, batch
         self._reporting = reporting
@@ -56,7 +56,7 @@ class Exchange:
         self.passing = Lock()
         """Held by a slot while it takes one of these: it is then among those in flight; or while these are returned."""
         self.returned, self.is_stuck = 0, False
-        """How many were returned to their queues, and whether no handler has ended since: see `returning.py`."""
+        """How many returned to their queues, and whether no handler has ended since: see `reserved_returner.py`."""
         self._put_off: list[Reservation] = []
         self._untrimmed = 0
         self._to_trim: set[str] = set()

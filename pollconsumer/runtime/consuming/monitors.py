@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from pollconsumer.core.events import Event, PingFailed
 from pollconsumer.core.notation.digests import sha256
-from pollconsumer.core.pings import Ending, Ping, dialect_of, first, last
+from pollconsumer.core.pings import Ping, RunEnd, dialect_of, first, last
 from pollconsumer.runtime.handling.hooks import Hooks
 from pollconsumer.runtime.handling.outcome import refuse_unbegun
-from pollconsumer.runtime.launch.pinging import Failed, Sender, delivered
+from pollconsumer.runtime.launch.pinger import Failed, Sender, delivered
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -43,7 +43,7 @@ class Monitors:
     def watching(self, handler: Handler, reservation: Reservation, url: str) -> Handler:
         """``handler``, of which the monitor at ``url`` is told when it handles the message of ``reservation``, when it
         has, and when the message is dead."""
-        return _Watch(self, handler, reservation, url).handler()
+        return _AttemptWatch(self, handler, reservation, url).handler()
 
     def wait(self, left: Callable[[], float], emit: Callable[[Event], None]) -> None:
         """Wait for answers, for ``left()`` seconds at most. Reports requests that were not delivered, once a host."""
@@ -63,7 +63,7 @@ class Monitors:
 
     def end(self, url: str, run: str, began: float | None, code: int, line: str) -> None:
         seconds = 0.0 if began is None else self._clock() - began
-        self._send(url, last(url, dialect_of(url, self._dialect), run, Ending(code, line, seconds)))
+        self._send(url, last(url, dialect_of(url, self._dialect), run, RunEnd(code, line, seconds)))
 
     def _send(self, url: str, ping: Ping) -> None:
         place = hash(url) % AT_A_TIME
@@ -77,7 +77,7 @@ class Monitors:
             sender.refuse(ping, TOO_MANY)
 
 
-class _Watch:
+class _AttemptWatch:
     """Of one attempt."""
 
     def __init__(self, monitors: Monitors, handler: Handler, reservation: Reservation, url: str) -> None:

@@ -11,7 +11,7 @@ from pollconsumer.core.events import WindowTooShort
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from pollconsumer.runtime.consuming.options import ConsumerOptions
+    from pollconsumer.runtime.consuming.consumer_options import ConsumerOptions
     from pollconsumer.runtime.handling.executors.executor import Executor
     from pollconsumer.runtime.launch.held import Launch
     from pollconsumer.store.reservations import Reservation

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from pollconsumer.core.durations import Durations
     from pollconsumer.runtime.consuming.exchange import Exchange
-    from pollconsumer.runtime.consuming.settling import Settling
+    from pollconsumer.runtime.consuming.settlements import Settlements
     from pollconsumer.runtime.handling.context import Context
     from pollconsumer.runtime.handling.executors.executor import Inline
     from pollconsumer.runtime.launch.held import Launch
@@ -50,7 +50,7 @@ class PlainPath:
         handlers: Mapping[str, Handler],
         inline: Inline | None,
         durations: Durations,
-        settling: Settling,
+        settling: Settlements,
         exchange: Exchange,
         context_of: Callable[[Reservation], Context],
         *,

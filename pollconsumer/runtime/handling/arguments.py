@@ -300,7 +300,7 @@ def _refusing(reason: str) -> Convert:
 
 def _kind(value: Any) -> type | None:
     """The JSON type of ``value``; None if it has none, which raises when it is encoded."""
-    from pollconsumer.core.values import to_json
+    from pollconsumer.core.json_values import to_json
 
     for _ in range(2):
         if isinstance(value, bool):

@@ -13,7 +13,7 @@ from pollconsumer.core.errors import BadData, UsageError
 from pollconsumer.core.message import NewMessage, encode_payload
 from pollconsumer.core.notation.instants import datetime_of
 from pollconsumer.runtime.handling.shield import Shield
-from pollconsumer.runtime.messages import Defaults, SendOptions, new_message
+from pollconsumer.runtime.new_messages import Defaults, SendOptions, new_message
 
 if TYPE_CHECKING:
     from pollconsumer.core.progress import Progress

@@ -15,7 +15,7 @@ from pollconsumer.runtime.handling.context import Context
 from pollconsumer.runtime.handling.hooks import Hooks, Run, hooked, hooked_coroutine
 from pollconsumer.runtime.handling.outcome import DONE, Outcome, returned
 from pollconsumer.runtime.handling.own_context import renew_decimal
-from pollconsumer.runtime.messages import Defaults
+from pollconsumer.runtime.new_messages import Defaults
 
 if TYPE_CHECKING:
     from contextvars import Context as Variables

@@ -68,7 +68,7 @@ def why_dropped(result: Any) -> str:
     """Why the encoder refused ``result``, and where in it."""
     if isinstance(result, Dropped):
         return result.reason
-    from pollconsumer.core.values import explain
+    from pollconsumer.core.json_values import explain
 
     try:
         explain(result, "result", "return what JSON has")

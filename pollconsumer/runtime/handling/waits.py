@@ -11,7 +11,7 @@ from typing import NamedTuple
 from pollconsumer.runtime.handling.in_hand import IN_SLOT, InHand
 
 
-class Serving(NamedTuple):
+class ServedQueues(NamedTuple):
     """What a launch serves, with so many ``slots``, until ``stop_before``, on the monotonic clock. ``shared``: by its
     settings other launches serve the same queues. ``in_hand``: its messages whose handlers run in this process."""
 
@@ -26,7 +26,7 @@ class Serving(NamedTuple):
 class SlotWaits:
     """Which messages in hand wait for others."""
 
-    def __init__(self, serving: Serving) -> None:
+    def __init__(self, serving: ServedQueues) -> None:
         self.serving = serving
         self._waiting: Counter[InHand] = Counter()
         self._lock = Lock()
@@ -72,7 +72,7 @@ class SlotWaits:
 _of_launch: SlotWaits | None = None
 
 
-def serve_here(serving: Serving | None) -> None:
+def serve_here(serving: ServedQueues | None) -> None:
     """From now on this process handles messages for that launch."""
     global _of_launch  # one for the process
     _of_launch = None if serving is None else SlotWaits(serving)

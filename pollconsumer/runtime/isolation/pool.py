@@ -26,7 +26,7 @@ from pollconsumer.runtime.handling.context import Context
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.handling.in_hand import IN_SLOT
 from pollconsumer.runtime.handling.outcome import Outcome, signal_name
-from pollconsumer.runtime.isolation.protocol import Connection, decode_messages, decode_outcome, encode_refusal
+from pollconsumer.runtime.isolation.protocol import FrameConnection, decode_messages, decode_outcome, encode_refusal
 from pollconsumer.runtime.system_limits import limits, start_refused
 
 READY_WITHIN = 60.0
@@ -50,8 +50,8 @@ class Processes:
         self._freed = threading.Condition(self._lock)
         self._refused: tuple[float, str] = (0.0, "")
         """Until when no process is started, on the monotonic clock, and why."""
-        self._idle: list[_Process] = []
-        self._all: set[_Process] = set()
+        self._idle: list[_ChildProcess] = []
+        self._all: set[_ChildProcess] = set()
         self._closed = False
         os.register_at_fork(after_in_child=self._close_in_fork)
 
@@ -107,7 +107,7 @@ class Processes:
         # The context tells whether the message is to stop.
         return handler._replace(run=run, asynchronous=False, takes_context=True)
 
-    def _take(self, context: Context | None) -> _Process:
+    def _take(self, context: Context | None) -> _ChildProcess:
         """One that is idle, or a new one; where the system refuses another one, the first that becomes idle.
 
         NotBegun if there is none, or none in time.
@@ -130,14 +130,14 @@ class Processes:
             else:
                 self._end(process)
 
-    def _started(self, context: Context | None) -> _Process:
+    def _started(self, context: Context | None) -> _ChildProcess:
         """A new one that is ready; NotBegun."""
         until, why = self._refused
         if time.monotonic() < until:
             raise NotBegun(why)
         process = None
         try:
-            process = _Process(self._program, self._directory)
+            process = _ChildProcess(self._program, self._directory)
             with self._lock:
                 self._all.add(process)
                 closed = self._closed
@@ -156,12 +156,12 @@ class Processes:
             raise NotBegun(why) from None
         return process
 
-    def _give_back(self, process: _Process) -> None:
+    def _give_back(self, process: _ChildProcess) -> None:
         with self._lock:
             self._idle.append(process)
             self._freed.notify()
 
-    def _end(self, process: _Process) -> None:
+    def _end(self, process: _ChildProcess) -> None:
         process.kill()
         with self._lock:
             self._all.discard(process)
@@ -169,7 +169,7 @@ class Processes:
             self._freed.notify_all()
 
 
-class _Process:
+class _ChildProcess:
     def __init__(self, program: Path, directory: str) -> None:
         ours, theirs = socket.socketpair()
         lifeline, self._lifeline = os.pipe()
@@ -193,7 +193,7 @@ class _Process:
         finally:
             theirs.close()
             os.close(lifeline)
-        self._connection = Connection(ours)
+        self._connection = FrameConnection(ours)
 
     def introduce(self, introduction: dict[str, Any], within: float) -> None:
         """Raise ProcessDied unless it becomes ready ``within`` so many seconds."""

@@ -90,7 +90,7 @@ def decode_messages(frames: Iterable[dict[str, Any]]) -> list[NewMessage]:
     return [NewMessage(**fields | {"payload": fields["payload"].encode()}) for fields in frames]
 
 
-class Connection:
+class FrameConnection:
     """Frames over a socket, each a line of JSON. ConnectionError when it is closed."""
 
     def __init__(self, connection: socket.socket) -> None:

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Protocol
 
 from pollconsumer.core.errors import LeaseLost
 from pollconsumer.runtime.launch import standard_error
-from pollconsumer.runtime.launch.keeping import RETRY_EVERY, Tenure, give_back, keep
 from pollconsumer.runtime.launch.process import is_stopped
-from pollconsumer.runtime.launch.shared_memory.progress import EMPTIED, Identity, Progress
+from pollconsumer.runtime.launch.shared_memory.launch_progress import EMPTIED, Identity, LaunchProgress
 from pollconsumer.runtime.launch.signals import SIGNALS
+from pollconsumer.runtime.launch.tenure import RETRY_EVERY, Tenure, give_back, keep
 from pollconsumer.runtime.own_threads import start_thread
 from pollconsumer.store.connecting.own_descriptors import Opened
 from pollconsumer.store.connecting.patience import SYSTEM_CLOCKS
@@ -31,7 +31,7 @@ from pollconsumer.store.redis_store import RedisStore
 from pollconsumer.store.reservations import Holder
 
 if TYPE_CHECKING:
-    from pollconsumer.runtime.launch.listening import Listening
+    from pollconsumer.runtime.launch.stop_listener import StopListener
 
 STILL_RUNNING_EVERY = 60.0
 """Seconds. Azure kills a WebJob that neither prints nor computes for WEBJOBS_IDLE_TIMEOUT, 120 s by default."""
@@ -61,7 +61,7 @@ class Heartbeat(Protocol):
 
 class ForkedHeartbeat:
     def __init__(
-        self, progress: Progress, open_store: OpenStore, on_launch_death: Callable[[int], None] | None = None
+        self, progress: LaunchProgress, open_store: OpenStore, on_launch_death: Callable[[int], None] | None = None
     ) -> None:
         """Forks. ``open_store`` is called in the new process, which shares only the progress; so is
         ``on_launch_death``, with the launch's pid, when the launch dies, before its lease is released."""
@@ -111,7 +111,7 @@ class ForkedHeartbeat:
 def _beat(
     pipe: tuple[int, int],
     parent: int,
-    progress: Progress,
+    progress: LaunchProgress,
     open_store: OpenStore,
     on_launch_death: Callable[[int], None] | None,
 ) -> None:
@@ -136,13 +136,13 @@ def _beat(
         _pass_on()
         tell("error: launch died: before it had the lease, importing its modules or waiting")
     if order:
-        from pollconsumer.runtime.launch.listening import Listening  # the launch does not wait for it
+        from pollconsumer.runtime.launch.stop_listener import StopListener  # the launch does not wait for it
 
         identity, holder, slot, at, *times = json.loads(order)
         tenure = Tenure(Identity(*identity), Acquired(Holder(*holder), slot, at), *times)
         leases, store, wire = open_store()
         fence, queues = tenure.acquired.holder.fence, tenure.identity.queues
-        listening = Listening(parent, progress, wire, store.keys, fence, queues, tell)
+        listening = StopListener(parent, progress, wire, store.keys, fence, queues, tell)
         keep(Parent(parent, ends, listening), progress, leases, tenure, SYSTEM_CLOCKS, tell)
         _pass_on()
         try:
@@ -176,7 +176,7 @@ def _leaves(parent: int) -> bool:
 class Parent:
     """The launch; ``ends`` become readable when it dies."""
 
-    def __init__(self, pid: int, ends: list[int], listening: Listening) -> None:
+    def __init__(self, pid: int, ends: list[int], listening: StopListener) -> None:
         self._pid, self._ends, self._listening = pid, ends, listening
 
     def ends_within(self, seconds: float) -> bool:

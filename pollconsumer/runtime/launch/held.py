@@ -9,7 +9,7 @@ from pollconsumer.core.events import Event
 from pollconsumer.core.launcher.detection import UNKNOWN, Found
 from pollconsumer.core.notation.instants import ceil_ms
 from pollconsumer.core.window import Window
-from pollconsumer.runtime.launch.shared_memory.progress import Progress
+from pollconsumer.runtime.launch.shared_memory.launch_progress import LaunchProgress
 from pollconsumer.store.connecting.wire import Wire
 from pollconsumer.store.leases import Leases
 from pollconsumer.store.redis_store import RedisStore
@@ -68,7 +68,7 @@ class Launch(Protocol):
     """Of its plan, or learned."""
     waited: bool
     """Whether another launch held the lease when this one came for it."""
-    progress: Progress
+    progress: LaunchProgress
     holder: Holder
     attendance: Attendance
     leases: Leases

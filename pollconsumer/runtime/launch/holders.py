@@ -10,7 +10,7 @@ from typing import Any
 
 from pollconsumer.core.notation import strict_json
 from pollconsumer.runtime.launch.host import Host
-from pollconsumer.runtime.launch.shared_memory.progress import Identity
+from pollconsumer.runtime.launch.shared_memory.launch_progress import Identity
 
 
 def is_gone(holder: bytes, host: Host) -> bool:

@@ -12,10 +12,10 @@ from functools import partial
 from typing import Protocol
 
 from pollconsumer.runtime.launch.heartbeat import ForkedHeartbeat, Heartbeat, OpenStore
-from pollconsumer.runtime.launch.leaving import LateAct, at_the_end, before_exit, expect_exit, leave_by
 from pollconsumer.runtime.launch.process import all_gone, birth, namespace, started_at
-from pollconsumer.runtime.launch.shared_memory.progress import Identity, Progress
-from pollconsumer.runtime.launch.signals import CALL, Interruption
+from pollconsumer.runtime.launch.process_exit import LateAct, at_the_end, before_exit, expect_exit, leave_by
+from pollconsumer.runtime.launch.shared_memory.launch_progress import Identity, LaunchProgress
+from pollconsumer.runtime.launch.signals import CALL, StopRequest
 from pollconsumer.runtime.launch.start_limit import leave_to_another
 from pollconsumer.runtime.launch.watchdog import Watchdog
 from pollconsumer.store.connecting.patience import Clocks, SystemClocks
@@ -47,11 +47,11 @@ class Host(Clocks, Protocol):
     def at_exit(self, act: Callable[[], None]) -> None:
         """Call it when this process is about to exit."""
 
-    def catch_signals(self) -> Interruption:
+    def catch_signals(self) -> StopRequest:
         """From now on the first signal asks the launch to stop."""
 
     def start_heartbeat(
-        self, progress: Progress, open_store: OpenStore, on_launch_death: Callable[[int], None] | None
+        self, progress: LaunchProgress, open_store: OpenStore, on_launch_death: Callable[[int], None] | None
     ) -> Heartbeat: ...
 
     def end_in(self, seconds: float, last_act: Callable[[], str]) -> Callable[[], None]:
@@ -75,13 +75,13 @@ class ThisProcess(SystemClocks):
         births = {str(pid): birth(pid) or "" for pid in (os.getpid(), heartbeat.pid)}
         return Identity(launch, role, queues, socket.gethostname(), os.getpid(), namespace(), births)
 
-    def catch_signals(self) -> Interruption:
-        interruption = Interruption(os.environ.get("WEBJOBS_SHUTDOWN_FILE") or None)
+    def catch_signals(self) -> StopRequest:
+        interruption = StopRequest(os.environ.get("WEBJOBS_SHUTDOWN_FILE") or None)
         interruption.install()
         return interruption
 
     def start_heartbeat(
-        self, progress: Progress, open_store: OpenStore, on_launch_death: Callable[[int], None] | None
+        self, progress: LaunchProgress, open_store: OpenStore, on_launch_death: Callable[[int], None] | None
     ) -> Heartbeat:
         gc.freeze()  # a collection would look at all modules, and write to the memory that both processes share
         gc.enable()

@@ -10,7 +10,7 @@ from pollconsumer.core.notation.instants import epoch_ms
 from pollconsumer.core.window import OUR_OWN
 
 if TYPE_CHECKING:
-    from pollconsumer.core.notation.cron import Cron
+    from pollconsumer.core.notation.cron_expression import Cron
 
 
 class LocalZone(tzinfo):
@@ -33,7 +33,7 @@ class LocalZone(tzinfo):
 
 @cache
 def _cron(expression: str) -> Cron:
-    from pollconsumer.core.notation.cron import Cron
+    from pollconsumer.core.notation.cron_expression import Cron
 
     return Cron(expression)
 

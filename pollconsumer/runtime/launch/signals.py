@@ -18,7 +18,7 @@ LOOK_EVERY = 0.1
 """Seconds between looks for the file: the loop asks between any two messages."""
 
 
-class Interruption:
+class StopRequest:
     """Whether the launch was asked to stop. The signal handler only sets a flag: it runs between any two instructions,
     where it must not take a lock or leave a reply unread."""
 

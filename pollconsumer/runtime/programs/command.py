@@ -16,14 +16,14 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from pollconsumer.core.message_options import variable_of
 from pollconsumer.core.notation.instants import iso_of
-from pollconsumer.core.options import variable_of
 from pollconsumer.core.retry import Fatal, NotBegun, Stopped
-from pollconsumer.runtime.consuming.settling import MAX_RESULT_BYTES
+from pollconsumer.runtime.consuming.settlements import MAX_RESULT_BYTES
 from pollconsumer.runtime.handling.context import Context
 from pollconsumer.runtime.handling.outcome import signal_name
-from pollconsumer.runtime.programs.notes import Note, Programs
-from pollconsumer.runtime.programs.running import Output, Running
+from pollconsumer.runtime.programs.notes import ProgramNote, Programs
+from pollconsumer.runtime.programs.running_program import Output, RunningProgram
 from pollconsumer.runtime.system_limits import start_refused
 
 PASSED_ON = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR")
@@ -93,7 +93,7 @@ class Command:
             raise Stopped(running.output.last_lines())
         return self._outcome(code, running.output, in_time=in_time)
 
-    def _start(self, payload: dict[str, Any], context: Context, note: Note) -> Running:
+    def _start(self, payload: dict[str, Any], context: Context, note: ProgramNote) -> RunningProgram:
         from subprocess import STDOUT, Popen
 
         stdin = _file_of(payload)
@@ -121,7 +121,7 @@ class Command:
             os.close(stdin)
             os.close(inlet)
         note.started(process.pid)
-        return Running(process, outlet)
+        return RunningProgram(process, outlet)
 
     def _environment(self, context: Context) -> dict[str, str]:
         left = context.time_left()

@@ -35,11 +35,11 @@ UNFINISHED, STALE_AFTER = ".", 3600.0
 """Prefix of unfinished notes, and the seconds after which they are abandoned."""
 
 
-class StillRunning(Exception):
+class ProgramAlive(Exception):
     """The program of an earlier attempt at the same message is alive, and cannot be killed from here."""
 
 
-class Process(NamedTuple):
+class ProgramProcess(NamedTuple):
     pid: int
     birth: str | None
 
@@ -62,8 +62,8 @@ class Noted(NamedTuple):
     path: Path
     message: str
     fence: int
-    launch: Process
-    program: Process | None
+    launch: ProgramProcess
+    program: ProgramProcess | None
 
     @classmethod
     def read(cls, path: Path) -> Noted | None:
@@ -71,8 +71,10 @@ class Noted(NamedTuple):
         try:
             first, second, *_ = path.read_bytes().split(b"\n")
             content = json.loads(first)
-            program = Process(*json.loads(second)) if second else None
-            return cls(path, str(content["message"]), int(content["fence"]), Process(*content["launch"]), program)
+            program = ProgramProcess(*json.loads(second)) if second else None
+            return cls(
+                path, str(content["message"]), int(content["fence"]), ProgramProcess(*content["launch"]), program
+            )
         except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
             return None
 
@@ -120,7 +122,7 @@ class Noted(NamedTuple):
                         yield int(process.name)
 
 
-class Note:
+class ProgramNote:
     """The note of one program, from before its start until its end."""
 
     def __init__(self, path: Path | None = None, descriptor: int | None = None) -> None:
@@ -131,7 +133,7 @@ class Note:
         """Record the program, which holds the note from now on."""
         if self.descriptor is not None:
             with suppress(OSError):  # the disk is full: the lock remains
-                line = json.dumps(Process(pid, birth(pid))) + "\n"
+                line = json.dumps(ProgramProcess(pid, birth(pid))) + "\n"
                 os.pwrite(self.descriptor, line.encode(), os.fstat(self.descriptor).st_size)
             self._close_descriptor()
 
@@ -155,7 +157,7 @@ class Programs:
         self._directory, self._warn = directory or Path(os.devnull), warn
         self._usable: bool | None = None if directory else False
 
-    def begin(self, delivery: Delivery) -> Note:
+    def begin(self, delivery: Delivery) -> ProgramNote:
         """A note for a program that is about to be started. It is written before others are read, so that of two
         concurrent launches at least one sees the other.
 
@@ -167,9 +169,9 @@ class Programs:
             for path in self._paths(digest):
                 if path != note.path and (earlier := Noted.read(path)):
                     if earlier.launch.is_alive() and earlier.fence >= delivery.fence:
-                        raise StillRunning("another launch handles it")
+                        raise ProgramAlive("another launch handles it")
                     if not self._end(earlier):
-                        raise StillRunning(f"the program of an earlier attempt: {_named(earlier)}")
+                        raise ProgramAlive(f"the program of an earlier attempt: {_named(earlier)}")
         except BaseException:
             note.close()
             raise
@@ -199,13 +201,13 @@ class Programs:
                 noted.path.unlink()
         return not alive
 
-    def _make(self, name: str, delivery: Delivery) -> Note:
-        launch = Process(os.getpid(), birth(os.getpid()))
+    def _make(self, name: str, delivery: Delivery) -> ProgramNote:
+        launch = ProgramProcess(os.getpid(), birth(os.getpid()))
         content = {"message": delivery.id, "fence": delivery.fence, "launch": launch}
         path, unfinished = self._directory / name, self._directory / (UNFINISHED + name)
         try:
             if not self._is_usable():
-                return Note()
+                return ProgramNote()
             with above_standard():  # else the program's stdio would replace the note
                 descriptor = os.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
             try:
@@ -217,8 +219,8 @@ class Programs:
                 raise
         except OSError as error:
             self._give_up(error.strerror or str(error))
-            return Note()
-        return Note(path, descriptor)
+            return ProgramNote()
+        return ProgramNote(path, descriptor)
 
     def _paths(self, prefix: str = "") -> Iterator[Path]:
         try:

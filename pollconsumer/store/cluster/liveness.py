@@ -7,7 +7,7 @@ from contextlib import ExitStack, closing, suppress
 from time import monotonic
 from typing import Any
 
-from pollconsumer.store.cluster.address import Node
+from pollconsumer.store.cluster.cluster_address import Node
 from pollconsumer.store.cluster.nodes import NodeWire
 from pollconsumer.store.cluster.slots import slot_of
 from pollconsumer.store.cluster.topology import COMMAND, Topology

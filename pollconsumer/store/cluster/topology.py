@@ -7,7 +7,7 @@ from typing import Any
 
 from pollconsumer.core.errors import ConfigurationError
 from pollconsumer.core.notation.redaction import redacted
-from pollconsumer.store.cluster.address import ClusterAddress, Node
+from pollconsumer.store.cluster.cluster_address import ClusterAddress, Node
 from pollconsumer.store.cluster.slots import SLOTS
 from pollconsumer.store.connecting.address import place_in
 from pollconsumer.store.connecting.replies import ErrorReply, Unanswered, not_understood, raise_if_error

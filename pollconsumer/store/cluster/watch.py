@@ -14,7 +14,7 @@ from itertools import groupby
 from selectors import EVENT_READ, DefaultSelector
 from time import monotonic
 
-from pollconsumer.store.cluster.address import Node
+from pollconsumer.store.cluster.cluster_address import Node
 from pollconsumer.store.cluster.nodes import WatchingWire
 from pollconsumer.store.cluster.slots import slot_of
 from pollconsumer.store.cluster.topology import Topology

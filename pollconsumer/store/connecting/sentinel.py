@@ -30,7 +30,7 @@ KNOWN = "db, username, password, sentinel_username, sentinel_password, ssl, sent
 _HOST = r"(\[[0-9A-Fa-f:.]+]|[^:\[\]]+)(?::([0-9]{1,5}))?"
 
 
-class Service(NamedTuple):
+class SentinelService(NamedTuple):
     """What a URL names. ``primary``: the login to each server of it, without its host and port."""
 
     name: str
@@ -38,7 +38,7 @@ class Service(NamedTuple):
     primary: Address
 
 
-def service_of(url: str) -> Service:
+def service_of(url: str) -> SentinelService:
     """ValueError, with the broken rule, for an invalid URL."""
     try:
         login, hosts, path, options = several_hosts(url)
@@ -61,7 +61,7 @@ def service_of(url: str) -> Service:
         raise ValueError(f"{CERTIFICATE} must be none, optional or required")
     tls = options if sentinels_encrypted else None
     sentinels = tuple(Address(*_place(each), "", *asked, 0, tls) for each in hosts)
-    return Service(
+    return SentinelService(
         name, sentinels, Address("", 0, "", user, password, int(database or 0), options if encrypted else None)
     )
 

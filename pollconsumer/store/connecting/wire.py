@@ -151,7 +151,7 @@ class Wire(ABC):
         """
         try:
             if self.strict is not None and any(command[0] == "EVALSHA" for command in commands):
-                from pollconsumer.store.connecting.strict import confirmed  # few launches wait for replicas
+                from pollconsumer.store.connecting.confirmation import confirmed  # few launches wait for replicas
 
                 return confirmed(self, self.strict, commands, blocking)
             self.send(commands)

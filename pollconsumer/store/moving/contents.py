@@ -28,7 +28,7 @@ _WIDTH = {"hash": 2, "zset": 2}
 """Values for an element: one, unless it is here."""
 
 
-class Page(NamedTuple):
+class ContentsPage(NamedTuple):
     at: int
     """Number of the elements in pages before it."""
     values: list[bytes]
@@ -58,7 +58,7 @@ def length_of(wire: Wire, key: str, kind: str) -> int:
     return int(wire.command(*_LENGTH[kind], key))
 
 
-def pages(wire: Wire, key: str, kind: str) -> Iterator[Page]:
+def pages(wire: Wire, key: str, kind: str) -> Iterator[ContentsPage]:
     """The elements of a key that does not change. Of a hash or set, some may come twice."""
     at, asked, cursor = 0, FEWEST, b"0"
     while True:
@@ -74,7 +74,7 @@ def pages(wire: Wire, key: str, kind: str) -> Iterator[Page]:
             if kind == "zset":
                 values = [each for pair in zip(map(_score, values[1::2]), values[::2], strict=True) for each in pair]
         if values:
-            yield Page(at, values)
+            yield ContentsPage(at, values)
         if last:
             return
         at += count_of(kind, values)
@@ -87,13 +87,13 @@ def _score(text: bytes) -> bytes:
     return repr(float(text)).encode()
 
 
-class Summing:
+class ContentsDigest:
     """The digest of pages."""
 
     def __init__(self, kind: str) -> None:
         self._kind, self._sum, self.count = kind, 0, 0
 
-    def add(self, page: Page) -> None:
+    def add(self, page: ContentsPage) -> None:
         for element in _elements(self._kind, page):
             self._sum += int.from_bytes(blake2b(element, digest_size=16).digest(), "big")
         self.count += count_of(self._kind, page.values)
@@ -105,7 +105,7 @@ class Summing:
 def digest_of(wire: Wire, key: str, kind: str) -> Digest:
     """Of all elements, each once."""
     for _ in range(ATTEMPTS):
-        summing = Summing(kind)
+        summing = ContentsDigest(kind)
         for page in pages(wire, key, kind):
             summing.add(page)
         if summing.count == length_of(wire, key, kind):
@@ -113,7 +113,7 @@ def digest_of(wire: Wire, key: str, kind: str) -> Digest:
     raise StoreRefused("key changes while it is read", key, "end what writes to it")
 
 
-def _elements(kind: str, page: Page) -> Iterator[bytes]:
+def _elements(kind: str, page: ContentsPage) -> Iterator[bytes]:
     values = page.values
     if kind == "hash":
         for field, value in zip(values[::2], values[1::2], strict=True):
@@ -128,7 +128,7 @@ def _elements(kind: str, page: Page) -> Iterator[bytes]:
         yield from values
 
 
-class Totals:
+class ContentsTotals:
     """What a store has: its keys, their elements, the messages among these, and a digest of all of them."""
 
     def __init__(self) -> None:

@@ -36,7 +36,7 @@ class Letter(NamedTuple):
     at: int
 
 
-class Group(NamedTuple):
+class LetterGroup(NamedTuple):
     """Dead letters of one handler with the same error: how many, and the last one."""
 
     mark: str
@@ -117,11 +117,11 @@ class Sweep:
         return bool(self._queues)
 
 
-def groups_of(letters: Sequence[Letter]) -> list[Group]:
+def groups_of(letters: Sequence[Letter]) -> list[LetterGroup]:
     """Of letters, newest first, by how many there are."""
-    found: dict[tuple[str, str], Group] = {}
+    found: dict[tuple[str, str], LetterGroup] = {}
     for letter in letters:
-        known = found.get((letter.handler, letter.error)) or Group(mark_of(letter.error), 0, letter)
+        known = found.get((letter.handler, letter.error)) or LetterGroup(mark_of(letter.error), 0, letter)
         found[letter.handler, letter.error] = known._replace(number=known.number + 1)
     return sorted(found.values(), key=lambda group: group.number, reverse=True)
 

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 from pollconsumer.core.lifecycle import State, Timestamps, durations_of, state_of
 from pollconsumer.core.message import Malformed, decode_payload
+from pollconsumer.core.message_options import decoded
 from pollconsumer.core.notation import strict_json
-from pollconsumer.core.options import decoded
 from pollconsumer.core.progress import Progress
 from pollconsumer.store import rows
 from pollconsumer.store.connecting.wire import Wire

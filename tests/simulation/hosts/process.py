@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from pollconsumer.core.errors import LeaseLost, PollConsumerError
 from pollconsumer.runtime.launch.heartbeat import GONE
-from pollconsumer.runtime.launch.keeping import give_back, keep
-from pollconsumer.runtime.launch.shared_memory.progress import EMPTIED, Identity
-from pollconsumer.runtime.launch.signals import Interruption
+from pollconsumer.runtime.launch.shared_memory.launch_progress import EMPTIED, Identity
+from pollconsumer.runtime.launch.signals import StopRequest
+from pollconsumer.runtime.launch.tenure import give_back, keep
 from pollconsumer.runtime.launch.watchdog import EXIT_CODE
 from pollconsumer.store.leases import TRUSTED_FOR
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from pollconsumer.runtime.launch.heartbeat import Heartbeat, OpenStore
-    from pollconsumer.runtime.launch.keeping import Tenure
-    from pollconsumer.runtime.launch.leaving import LateAct
-    from pollconsumer.runtime.launch.shared_memory.progress import Progress
+    from pollconsumer.runtime.launch.process_exit import LateAct
+    from pollconsumer.runtime.launch.shared_memory.launch_progress import LaunchProgress
+    from pollconsumer.runtime.launch.tenure import Tenure
     from tests.simulation.hosts.network import Link
     from tests.simulation.hosts.world import Actor, World
 
@@ -81,7 +81,7 @@ class Process:
         self.machine, self.world, self.name = machine, machine.world, name
         self.code: int | None = None
         self.began = self.ended = self.world.now
-        self.signals = Interruption()
+        self.signals = StopRequest()
         self.heartbeat: SimulatedHeartbeat | None = None
         self._started = machine.monotonic()
         self._main = main
@@ -140,11 +140,11 @@ class Process:
     def identity(self, launch: str, role: str, queues: tuple[str, ...], heartbeat: Heartbeat) -> Identity:  # noqa: ARG002  the protocol has it
         return Identity(launch, role, queues, self.machine.name, self._number % 30000)
 
-    def catch_signals(self) -> Interruption:
+    def catch_signals(self) -> StopRequest:
         return self.signals
 
     def start_heartbeat(
-        self, progress: Progress, open_store: OpenStore, on_launch_death: Callable[[int], None] | None
+        self, progress: LaunchProgress, open_store: OpenStore, on_launch_death: Callable[[int], None] | None
     ) -> SimulatedHeartbeat:
         self.heartbeat = SimulatedHeartbeat(self, progress, open_store, on_launch_death)
         return self.heartbeat
@@ -237,7 +237,7 @@ class SimulatedHeartbeat:
     def __init__(
         self,
         process: Process,
-        progress: Progress,
+        progress: LaunchProgress,
         open_store: OpenStore,
         on_launch_death: Callable[[int], None] | None,
     ) -> None:

@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine
 
 from pollconsumer.core.lifecycle import State
-from pollconsumer.core.options import decoded
+from pollconsumer.core.message_options import decoded
 from pollconsumer.store import rows
 from pollconsumer.store.interventions import Interventions
+from pollconsumer.store.launch_recurrences import LaunchRecurrences
 from pollconsumer.store.limits import Limits
 from pollconsumer.store.reading.inspector import Inspector
-from pollconsumer.store.recurring import Recurring
 from pollconsumer.store.redis_store import RedisStore
 from pollconsumer.store.reservations import Holder
 from tests.conftest import NAMESPACE
@@ -49,7 +49,7 @@ class Base(RuleBasedStateMachine):
         self.store = RedisStore(self.wire, NAMESPACE)
         self.inspector = Inspector(self.wire, NAMESPACE)
         self.person = Interventions(self.wire, NAMESPACE)
-        self.recurring = Recurring(self.wire, NAMESPACE)
+        self.recurring = LaunchRecurrences(self.wire, NAMESPACE)
         self.look, self.look_there = Looking(self.store), Looking(self.store, OTHER)
         self.model = Model(self.stamp, lambda: server_ms(self.wire))
         self.began = server_ms(self.wire)

@@ -15,7 +15,7 @@ from pollconsumer.core.events import Event, OccurrencesSkipped, RecurrenceRemove
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.recurrence import Recurrence, Replaced, tick
 from pollconsumer.store.occurrences import id_of, occurrence_of, record_of
-from pollconsumer.store.standing import RecurrenceStatus, read_replaced, readable
+from pollconsumer.store.recurrence_reader import RecurrenceStatus, read_replaced, readable
 from tests.store.acting import HOUR, QUEUE, UNATTENDED, unattended
 from tests.store.machine.base import Base
 from tests.store.machine.model import Held

@@ -20,19 +20,19 @@ from pollconsumer.core.notation.timespan import format_duration
 from pollconsumer.interface import log_outputs
 from pollconsumer.interface.api.known import check_arguments
 from pollconsumer.interface.api.registry import registry
+from pollconsumer.interface.assembly.configured_recurrences import load_recurrences
 from pollconsumer.interface.assembly.handlers import load_handlers
-from pollconsumer.interface.assembly.launches import served_queues
-from pollconsumer.interface.assembly.rates import described, rates_of
-from pollconsumer.interface.assembly.recurrences import load_recurrences
+from pollconsumer.interface.assembly.launch_roles import served_queues
+from pollconsumer.interface.assembly.rate_table import described, rates_of
 from pollconsumer.interface.cli.group import current_settings, limit_command
 from pollconsumer.interface.cli.installing.next_window import described_window, next_window
 from pollconsumer.interface.cli.output import print_json, print_table
+from pollconsumer.interface.configured_store import opener_of
 from pollconsumer.interface.logs import log
 from pollconsumer.interface.settings.load import django_site
 from pollconsumer.interface.settings.model import NO_STATE
 from pollconsumer.interface.settings.owners import REMEDY, another_store, others_among
 from pollconsumer.interface.settings.writable import group_writable
-from pollconsumer.interface.store_opener import opener_of
 from pollconsumer.runtime.launch.watchdog import Watchdog
 from pollconsumer.runtime.own_files import OwnFiles
 from pollconsumer.runtime.programs.command import Command
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from pollconsumer.core.recurrence import Recurrence
     from pollconsumer.interface.settings.model import Settings
     from pollconsumer.runtime.handling.handler import Handler
-    from pollconsumer.store.server import Service
+    from pollconsumer.store.server import QueueService
 
 LAUNCHES_LEARNED_FROM = 100
 REACH_BUDGET = 5.0
@@ -184,7 +184,7 @@ def _check_handlers(recurrences: Sequence[Recurrence], handlers: Mapping[str, Ha
                 raise ConfigurationError(f"recurrences.{each.name}: {error}") from None
 
 
-def _not_served(queue: str, service: Service, handlers: Mapping[str, Handler]) -> str:
+def _not_served(queue: str, service: QueueService, handlers: Mapping[str, Handler]) -> str:
     names = ", ".join(sorted(name for name, handler in handlers.items() if handler.queue == queue)) or "recurrences"
     if service.lately:
         return f"{queue}, that of {names}: other launches serve it"

@@ -32,7 +32,7 @@ LONGEST_LINE = 1 << 28
 """Bytes. A page has some 256 KiB of values, or ten elements if these are long."""
 
 
-class Incoming(io.RawIOBase):
+class IncomingExport(io.RawIOBase):
     """What a descriptor brings. BadData where it takes too long."""
 
     def __init__(self, name: str, descriptor: int) -> None:
@@ -70,7 +70,7 @@ def opened_export(name: str) -> Iterator[Iterator[tuple[int, dict[str, Any]]]]:
     descriptor = None
     try:
         descriptor = 0 if name == "-" else open_incoming(name)
-        yield _parsed(io.BufferedReader(Incoming(name, descriptor), 1 << 16))
+        yield _parsed(io.BufferedReader(IncomingExport(name, descriptor), 1 << 16))
     except OSError as error:
         raise BadData("export", name, f"cannot be read: {error.strerror}") from None
     finally:

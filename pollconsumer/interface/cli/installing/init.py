@@ -14,16 +14,16 @@ import click
 from pollconsumer.core.errors import UsageError
 from pollconsumer.core.notation.redaction import redacted
 from pollconsumer.interface.assembly.handlers import load_handlers
-from pollconsumer.interface.assembly.launches import served_queues
+from pollconsumer.interface.assembly.launch_roles import served_queues
 from pollconsumer.interface.cli.group import current_settings
 from pollconsumer.interface.cli.installing.file_writer import write_files
 from pollconsumer.interface.cli.installing.own_crontab import install, uninstall
 from pollconsumer.interface.cli.installing.project import begin
 from pollconsumer.interface.cli.output import is_terminal, print_line, print_lines, print_notice
-from pollconsumer.interface.cli.types import CRON, NAMED_PATH, Once, Word
+from pollconsumer.interface.cli.types import CRON, NAMED_PATH, Once, WordType
 from pollconsumer.interface.logs import log
 from pollconsumer.interface.platform_files.installation import EVERY_MINUTE, PRIVATE, STORE, File, Installation
-from pollconsumer.interface.platform_files.platforms import PLATFORMS, files_of
+from pollconsumer.interface.platform_files.platform_modules import PLATFORMS, files_of
 from pollconsumer.interface.settings.environment import SERVICE_LINK
 from pollconsumer.interface.settings.load import environment_in_force, read_settings
 from pollconsumer.interface.settings.model import PREFIX, Settings
@@ -40,7 +40,7 @@ LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 @click.command()
-@click.argument("platform", type=Word((*PLATFORMS, PROJECT)))
+@click.argument("platform", type=WordType((*PLATFORMS, PROJECT)))
 @click.argument("place", required=False, type=NAMED_PATH, metavar="[DIR]")
 @click.option(
     "--write",

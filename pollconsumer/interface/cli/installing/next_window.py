@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from pollconsumer.core.choices import LauncherRule
 from pollconsumer.core.launcher.detection import UNKNOWN, given_launcher, recorded_launcher
-from pollconsumer.core.launcher.observing import Observed, read_observed
+from pollconsumer.core.launcher.observed import Observed, read_observed
 from pollconsumer.core.launcher.past import past_launch
 from pollconsumer.core.launcher.punctuality import allowance, learned
 from pollconsumer.core.notation.instants import iso
 from pollconsumer.core.notation.text import counted
 from pollconsumer.core.notation.timespan import format_duration
 from pollconsumer.core.window import predict_stop
-from pollconsumer.interface.assembly.launches import launcher_of
+from pollconsumer.interface.assembly.launch_roles import launcher_of
 from pollconsumer.runtime.launch.next_launches import next_launches
 
 if TYPE_CHECKING:

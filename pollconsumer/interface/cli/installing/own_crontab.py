@@ -10,8 +10,8 @@ import click
 from pollconsumer.core.errors import ConfigurationError
 from pollconsumer.interface.cli.output import print_line, print_lines, print_notice
 from pollconsumer.interface.platform_files.cron import entries
+from pollconsumer.interface.platform_files.file_text import crontab
 from pollconsumer.interface.platform_files.installation import Installation
-from pollconsumer.interface.platform_files.text import crontab
 from pollconsumer.interface.platform_files.users_crontab import UsersCrontab, block_of, with_block
 from pollconsumer.interface.settings.load import absolute
 from pollconsumer.interface.settings.model import CONFIG_VARIABLE

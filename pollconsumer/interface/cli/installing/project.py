@@ -8,8 +8,8 @@ from pathlib import Path
 from pollconsumer.core.errors import CannotCreate
 from pollconsumer.interface.cli.installing.file_writer import write_files
 from pollconsumer.interface.cli.output import print_lines
-from pollconsumer.interface.platform_files.project import files
-from pollconsumer.interface.platform_files.text import shell
+from pollconsumer.interface.platform_files.file_text import shell
+from pollconsumer.interface.platform_files.project_files import files
 from pollconsumer.interface.settings.load import absolute
 from pollconsumer.interface.settings.writable import refuse_writable_modules
 

@@ -6,10 +6,10 @@ import click
 
 from pollconsumer.core.notation.timespan import format_duration
 from pollconsumer.interface.cli.group import current_settings
-from pollconsumer.interface.cli.installing.store_moving import export_, import_, reopen
+from pollconsumer.interface.cli.installing.store_transfer import export_, import_, reopen
 from pollconsumer.interface.cli.opened import COMMAND_BUDGET
 from pollconsumer.interface.cli.output import print_json, print_line, print_table
-from pollconsumer.interface.store_opener import opener_of, server_of
+from pollconsumer.interface.configured_store import opener_of, server_of
 from pollconsumer.store.connecting.patience import Budget
 from pollconsumer.store.server import TIME
 

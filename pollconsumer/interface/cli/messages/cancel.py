@@ -10,10 +10,10 @@ from pollconsumer.interface.cli.messages.chosen import each_queue, report, would
 from pollconsumer.interface.cli.opened import opened
 from pollconsumer.interface.cli.types import DUE_TIME, HANDLER_NAME, QUEUE_NAME, RECURRENCE_NAME, Duration, Once
 from pollconsumer.interface.logs import write_error
-from pollconsumer.runtime.messages import LONGEST_DELAY
+from pollconsumer.runtime.new_messages import LONGEST_DELAY
 from pollconsumer.store.interventions import Interventions
 from pollconsumer.store.reading.inspector import Inspector
-from pollconsumer.store.reading.selecting import Selecting, Selection, unreserved
+from pollconsumer.store.reading.message_selector import MessageSelector, Selection, unreserved
 
 
 @click.command()
@@ -48,7 +48,7 @@ def cancel(
     if not any((queue, handler, key, recurrence)):
         raise UsageError("which messages", "none", "give ids, or --queue, --handler, --key or --recurrence")
     selection = Selection(queue=queue, handler=handler, key=key, recurrence=recurrence)
-    asked = unreserved(opened(Selecting), selection)
+    asked = unreserved(opened(MessageSelector), selection)
     if yes:
         report("cancelled", each_queue(asked, opened(Interventions).cancel_all), asked, "reserved by now", as_json)
     else:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from pollconsumer.interface.cli.output import print_json, print_line, progress_bar
-from pollconsumer.store.reading.selecting import Chosen, by_queue
+from pollconsumer.store.reading.message_selector import Chosen, by_queue
 
 AT_ONCE = 1000
 """Messages between two steps of a progress bar."""

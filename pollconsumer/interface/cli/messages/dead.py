@@ -15,8 +15,8 @@ from pollconsumer.interface.cli.types import HANDLER_NAME, QUEUE_NAME, Once
 from pollconsumer.interface.cli.watching.status import describe, print_message
 from pollconsumer.store.interventions import Interventions
 from pollconsumer.store.reading.inspector import Inspector
+from pollconsumer.store.reading.message_selector import Chosen, MessageSelector, Selection, dead_letters
 from pollconsumer.store.reading.messages import Message
-from pollconsumer.store.reading.selecting import Chosen, Selecting, Selection, dead_letters
 
 WHY_LEFT = "no record, or another message has the unique key"
 
@@ -87,7 +87,7 @@ def purge(ids: tuple[str, ...], every: bool, handler: str | None, queue: str | N
 
 
 def _letters(queue: str | None, handler: str | None) -> Iterator[Message]:
-    return opened(Selecting).messages(Selection(State.DEAD, queue, handler))
+    return opened(MessageSelector).messages(Selection(State.DEAD, queue, handler))
 
 
 def _chosen(ids: tuple[str, ...], every: bool, handler: str | None, queue: str | None) -> Chosen:
@@ -95,7 +95,7 @@ def _chosen(ids: tuple[str, ...], every: bool, handler: str | None, queue: str |
     if bool(ids) == bool(every or handler) and (ids or not queue):
         raise UsageError("which dead letters", "both" if ids else "none", "give ids, or --all, --handler or --queue")
     if not ids:
-        return dead_letters(opened(Selecting), Selection(queue=queue, handler=handler))
+        return dead_letters(opened(MessageSelector), Selection(queue=queue, handler=handler))
     letters = [opened(Inspector).message(message_id, queue) for message_id in ids]
     for letter in letters:
         if letter.state is not State.DEAD:

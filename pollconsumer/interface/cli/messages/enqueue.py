@@ -23,17 +23,26 @@ from pollconsumer.core.errors import (
     suggestion,
 )
 from pollconsumer.core.message import MAX_PRIORITY, NewMessage
+from pollconsumer.core.message_options import MOST_ATTEMPTS
 from pollconsumer.core.notation.instants import datetime_of
-from pollconsumer.core.options import MOST_ATTEMPTS
 from pollconsumer.interface.assembly.own_defaults import OwnDefaults
 from pollconsumer.interface.cli import discard
 from pollconsumer.interface.cli.group import current_settings
 from pollconsumer.interface.cli.kinds import Text
 from pollconsumer.interface.cli.opened import producer
 from pollconsumer.interface.cli.output import is_terminal, print_lines, print_notice, progress_bar
-from pollconsumer.interface.cli.types import DUE_TIME, HANDLER_NAME, NAMED_FILE, QUEUE_NAME, Duration, Once, Value, Word
+from pollconsumer.interface.cli.types import (
+    DUE_TIME,
+    HANDLER_NAME,
+    NAMED_FILE,
+    QUEUE_NAME,
+    Duration,
+    Once,
+    Value,
+    WordType,
+)
 from pollconsumer.runtime.launch.start_limit import lift
-from pollconsumer.runtime.messages import LONGEST_DELAY, SendOptions, milliseconds, new_message
+from pollconsumer.runtime.new_messages import LONGEST_DELAY, SendOptions, milliseconds, new_message
 from pollconsumer.store.producer import Enqueued, Producer
 
 BULK = 1000
@@ -70,7 +79,7 @@ def as_mapping(ctx: click.Context, param: click.Parameter, given: Sequence[tuple
 @click.option("--at", cls=Once, type=DUE_TIME, help="Due at this time, ISO 8601 with an offset or Z.")
 @click.option("--key", cls=Once, help="Unique key: one unfinished message at a time.")
 @click.option("--key-lifetime", cls=Once, type=Duration(positive=True, most=LONGEST_DELAY), help="The key expires.")
-@click.option("--key-scope", cls=Once, type=Word(["handler", "queue"]), help="Who shares the key; handler.")
+@click.option("--key-scope", cls=Once, type=WordType(["handler", "queue"]), help="Who shares the key; handler.")
 @click.option("--concurrency-key", cls=Once, help="Messages with the same key are handled one at a time,")
 @click.option("--concurrency-limit", cls=Once, type=click.IntRange(1, 255), help="or this many.")
 @click.option("--rate-key", cls=Once, help="Messages with the same key and rate are handed out at this rate,")

@@ -11,17 +11,17 @@ from pollconsumer.core.lifecycle import State
 from pollconsumer.core.notation.instants import iso
 from pollconsumer.interface.cli.opened import opened
 from pollconsumer.interface.cli.output import print_json_array, print_table
-from pollconsumer.interface.cli.types import HANDLER_NAME, QUEUE_NAME, RECURRENCE_NAME, Once, Word
+from pollconsumer.interface.cli.types import HANDLER_NAME, QUEUE_NAME, RECURRENCE_NAME, Once, WordType
 from pollconsumer.interface.cli.watching.status import describe
+from pollconsumer.store.reading.message_selector import MessageSelector, Selection
 from pollconsumer.store.reading.messages import Message
-from pollconsumer.store.reading.selecting import Selecting, Selection
 
 PAGE = 500
 """Messages in memory at a time."""
 
 
 @click.command(name="list")
-@click.option("--state", cls=Once, type=Word(State), help="Only messages in it.")
+@click.option("--state", cls=Once, type=WordType(State), help="Only messages in it.")
 @click.option("--queue", cls=Once, type=QUEUE_NAME, help="Only messages of it.")
 @click.option("--handler", cls=Once, type=HANDLER_NAME, help="Only messages for it.")
 @click.option("--recurrence", cls=Once, type=RECURRENCE_NAME, help="Only its occurrences.")
@@ -32,7 +32,7 @@ def list_(
 ) -> None:
     """Messages by state, oldest in it first."""
     selection = Selection(state, queue, handler, recurrence)
-    print_messages(islice(opened(Selecting).messages(selection), limit), as_json=as_json)
+    print_messages(islice(opened(MessageSelector).messages(selection), limit), as_json=as_json)
 
 
 def print_messages(messages: Iterator[Message], *, as_json: bool) -> None:

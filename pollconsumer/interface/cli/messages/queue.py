@@ -11,7 +11,7 @@ from pollconsumer.interface.cli.types import QUEUE_NAME
 from pollconsumer.interface.cli.watching.status import as_object, queues_table
 from pollconsumer.store.interventions import Interventions
 from pollconsumer.store.reading.inspector import Inspector
-from pollconsumer.store.reading.selecting import Selecting, Selection, dead_letters, unreserved
+from pollconsumer.store.reading.message_selector import MessageSelector, Selection, dead_letters, unreserved
 
 
 @click.group()
@@ -50,7 +50,7 @@ def resume(name: str) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def purge(name: str, yes: bool, as_json: bool) -> None:
     """Empty a queue: cancel what is scheduled or ready, forget its dead letters. What is reserved is finished."""
-    selecting, interventions = opened(Selecting), opened(Interventions)
+    selecting, interventions = opened(MessageSelector), opened(Interventions)
     asked = unreserved(selecting, Selection(queue=name))
     dead = dead_letters(selecting, Selection(queue=name))
     if yes:

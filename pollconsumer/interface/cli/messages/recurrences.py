@@ -14,7 +14,7 @@ from pollconsumer.core.notation.instants import datetime_of, epoch_ms, iso
 from pollconsumer.core.notation.redaction import site_of
 from pollconsumer.core.notation.timespan import format_duration
 from pollconsumer.core.recurrence import Recurrence, zone_of
-from pollconsumer.interface.assembly.recurrences import configured_recurrences
+from pollconsumer.interface.assembly.configured_recurrences import configured_recurrences
 from pollconsumer.interface.cli.group import current_settings
 from pollconsumer.interface.cli.kinds import Text
 from pollconsumer.interface.cli.messages.enqueue import Report
@@ -25,8 +25,8 @@ from pollconsumer.interface.cli.types import DUE_TIME, RECURRENCE_NAME, Once, Va
 from pollconsumer.interface.event_log import listener
 from pollconsumer.interface.logs import log
 from pollconsumer.store.producer import Enqueued
-from pollconsumer.store.recurrences import Occurred, Recurrences
-from pollconsumer.store.standing import RecurrenceStatus, awaited, readable
+from pollconsumer.store.recurrence_interventions import Occurred, Recurrences
+from pollconsumer.store.recurrence_reader import RecurrenceStatus, awaited, readable
 
 NAME = click.argument("name", type=RECURRENCE_NAME)
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")

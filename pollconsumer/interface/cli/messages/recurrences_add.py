@@ -17,9 +17,9 @@ from pollconsumer.interface.cli.group import current_settings
 from pollconsumer.interface.cli.kinds import Text
 from pollconsumer.interface.cli.messages.enqueue import HEADER, as_mapping, payload_of
 from pollconsumer.interface.cli.opened import opened
-from pollconsumer.interface.cli.types import CRON, DUE_TIME, HANDLER_NAME, QUEUE_NAME, Duration, Once, Value, Word
-from pollconsumer.runtime.messages import Defaults
-from pollconsumer.store.recurrences import Recurrences
+from pollconsumer.interface.cli.types import CRON, DUE_TIME, HANDLER_NAME, QUEUE_NAME, Duration, Once, Value, WordType
+from pollconsumer.runtime.new_messages import Defaults
+from pollconsumer.store.recurrence_interventions import Recurrences
 
 
 def _first(text: str) -> str | datetime:
@@ -45,8 +45,8 @@ def _until(text: str) -> datetime:
 )
 @click.option("--times", cls=Once, type=click.IntRange(1), help="Most occurrences.")
 @click.option("--until", cls=Once, type=Value(Text("time", _until)), help="None after this time.")
-@click.option("--missed", cls=Once, type=Word(Missed), help="What becomes of missed ones; once.")
-@click.option("--overlap", cls=Once, type=Word(Overlap), help="With skip none while the last is unfinished.")
+@click.option("--missed", cls=Once, type=WordType(Missed), help="What becomes of missed ones; once.")
+@click.option("--overlap", cls=Once, type=WordType(Overlap), help="With skip none while the last is unfinished.")
 @click.option("--queue", cls=Once, type=QUEUE_NAME, help="Queue of its messages; by default the handler's.")
 @click.option("--priority", cls=Once, type=click.IntRange(-MAX_PRIORITY, MAX_PRIORITY), help="Smaller is sooner; 0.")
 @click.option("--header", "headers", multiple=True, type=HEADER, callback=as_mapping, help="Repeatable.")

@@ -39,18 +39,18 @@ def dashboard(host: str, port: int, allow_actions: bool, directory: Path | None)
     else:
         _require("written")
         from pollconsumer.interface.dashboard.files import write_pages
-        from pollconsumer.interface.dashboard.reading import reading_of
+        from pollconsumer.interface.dashboard.page_reader import reading_of
 
         write_pages(opened(lambda wire, _: reading_of(settings, wire)), directory)
 
 
 def _serve(settings: Settings, host: str, port: int, allow_actions: bool) -> None:
     _require("served")
-    from pollconsumer.interface.dashboard.access import Access
-    from pollconsumer.interface.dashboard.acting import Acting
+    from pollconsumer.interface.dashboard.access import DashboardAccess
     from pollconsumer.interface.dashboard.guard import is_loopback
-    from pollconsumer.interface.dashboard.listening import listen, serve
-    from pollconsumer.interface.dashboard.reading import reading_of
+    from pollconsumer.interface.dashboard.page_actions import PageActions
+    from pollconsumer.interface.dashboard.page_reader import reading_of
+    from pollconsumer.interface.dashboard.page_server import listen, serve
     from pollconsumer.interface.dashboard.server import Dashboard
 
     token = settings.dashboard.token
@@ -60,8 +60,8 @@ def _serve(settings: Settings, host: str, port: int, allow_actions: bool) -> Non
     reading = reading_of(settings, wire)
     listening = listen(host, port)
     bound = listening.getsockname()[1]
-    acting = Acting(wire, settings.namespace)
-    app = Dashboard(reading, acting, Access(token, acts=allow_actions), host=host, port=bound).app
+    acting = PageActions(wire, settings.namespace)
+    app = Dashboard(reading, acting, DashboardAccess(token, acts=allow_actions), host=host, port=bound).app
     shown = f"[{host}]" if ":" in host else host
     given = "" if token is None or settings.dashboard.token else f"?token={token}"
     serve(app, listening, lambda: print_line(f"http://{shown}:{bound}/{given}"))

@@ -16,7 +16,7 @@ from pollconsumer.interface.settings.expected import expected_of
 from pollconsumer.interface.settings.model import Settings
 from pollconsumer.interface.settings.owners import REMEDY, another_store
 from pollconsumer.runtime.store_opener import EMBEDDED
-from pollconsumer.store.reading.examining import Examiner
+from pollconsumer.store.reading.examiner import Examiner
 
 
 def _of_owner(settings: Settings) -> Iterator[Finding]:

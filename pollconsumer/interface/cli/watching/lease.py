@@ -11,7 +11,7 @@ from pollconsumer.core.errors import NotFound, UsageError
 from pollconsumer.core.notation.instants import iso
 from pollconsumer.interface.cli.opened import opened
 from pollconsumer.interface.cli.output import print_json, print_line, print_table
-from pollconsumer.interface.cli.types import Once, Word
+from pollconsumer.interface.cli.types import Once, WordType
 from pollconsumer.store.leases import Leases
 from pollconsumer.store.reading.inspector import Inspector
 
@@ -37,7 +37,7 @@ def show(as_json: bool) -> None:
 
 
 @lease.command(name="break")
-@click.option("--role", cls=Once, type=Word(["consumer", "mover"]), default="consumer", show_default=True)
+@click.option("--role", cls=Once, type=WordType(["consumer", "mover"]), default="consumer", show_default=True)
 @click.option("--slot", cls=Once, type=click.IntRange(0, 63), help="Only this slot.")
 @click.option("--yes", is_flag=True, help="Do it.")
 def break_(role: str, slot: int | None, yes: bool) -> None:

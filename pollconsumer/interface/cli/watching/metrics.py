@@ -14,8 +14,8 @@ from pollconsumer.interface.cli.kinds import Text
 from pollconsumer.interface.cli.opened import opened
 from pollconsumer.interface.cli.output import print_lines
 from pollconsumer.interface.cli.types import NAMED_PATH, Once, Value
-from pollconsumer.interface.metrics.collecting import metrics_of
 from pollconsumer.interface.metrics.exposition import lines_of
+from pollconsumer.interface.metrics.store_metrics import metrics_of
 from pollconsumer.interface.metrics.textfile import write_textfile
 from pollconsumer.runtime.launch.start_limit import lift
 from pollconsumer.store.reading.inspector import Inspector
@@ -23,16 +23,16 @@ from pollconsumer.store.reading.inspector import Inspector
 LOOPBACK = "127.0.0.1"
 
 
-class Address(NamedTuple):
+class ListenAddress(NamedTuple):
     host: str
     port: int
 
 
-def _address(text: str) -> Address:
+def _address(text: str) -> ListenAddress:
     host, _, port = text.rpartition(":")
     if not (port.isascii() and port.isdecimal() and 1 <= int(port) <= 65535):
         raise ValueError("write HOST:PORT, or a port, from 1 to 65535")
-    return Address(host.removeprefix("[").removesuffix("]") or LOOPBACK, int(port))
+    return ListenAddress(host.removeprefix("[").removesuffix("]") or LOOPBACK, int(port))
 
 
 @click.command()
@@ -44,7 +44,7 @@ def _address(text: str) -> Address:
     metavar="HOST:PORT",
     help="Serve them over HTTP until a signal; a port alone is on loopback.",
 )
-def metrics(textfile: Path | None, serve: Address | None) -> None:
+def metrics(textfile: Path | None, serve: ListenAddress | None) -> None:
     """Print metrics as Prometheus text: totals of all launches, and the state of queues and launches."""
     if textfile is not None and serve is not None:
         raise UsageError("--textfile", "--serve", "give one of them")
@@ -61,8 +61,8 @@ def _text(inspector: Inspector) -> str:
     return "".join(f"{line}\n" for line in lines_of(metrics_of(inspector)))
 
 
-def _serve(address: Address, inspector: Inspector) -> None:
-    from pollconsumer.interface.metrics.serving import server_of
+def _serve(address: ListenAddress, inspector: Inspector) -> None:
+    from pollconsumer.interface.metrics.metrics_server import server_of
 
     server = server_of(*address, lambda: _text(inspector))
 

@@ -9,18 +9,18 @@ from typing import Any, NamedTuple
 import click
 
 from pollconsumer.core.durations import OVERRUN_TARGETS
-from pollconsumer.core.forecast.rules import Rules
+from pollconsumer.core.forecast.consumer_rules import Rules
 from pollconsumer.core.histogram import Histogram
 from pollconsumer.core.launcher.detection import Found
 from pollconsumer.core.notation.text import counted
 from pollconsumer.core.notation.timespan import format_duration
-from pollconsumer.core.tuning.facts import Facts, launcher_of, launches_of, lineage_to_tune
+from pollconsumer.core.tuning.launch_facts import LaunchFacts, launcher_of, launches_of, lineage_to_tune
 from pollconsumer.core.tuning.proposal import Proposal, propose
-from pollconsumer.core.tuning.replay import Outcome
+from pollconsumer.core.tuning.replay import ReplayOutcome
 from pollconsumer.interface.cli.group import current_settings
 from pollconsumer.interface.cli.opened import opened
 from pollconsumer.interface.cli.output import print_json, print_line, print_table
-from pollconsumer.interface.settings.editing import edit_consumer
+from pollconsumer.interface.settings.config_edit import edit_consumer
 from pollconsumer.interface.settings.model import ConsumerSettings
 from pollconsumer.store.leases import Leases
 from pollconsumer.store.reading.inspector import Inspector
@@ -81,7 +81,7 @@ def tune(apply: bool, as_json: bool) -> None:
     group = (lineage or "").rpartition(":")[0]
     for each in opened(Leases).remembered(group).values():
         durations.include(each)
-    facts = Facts(launches_of(entries, lineage), durations, _rules(settings.consumer, found), found)
+    facts = LaunchFacts(launches_of(entries, lineage), durations, _rules(settings.consumer, found), found)
     proposal = propose(facts, lambda: Random(SEED))
     applied = None
     if apply and proposal.changes:
@@ -112,7 +112,7 @@ def _rules(consumer: ConsumerSettings, found: Found) -> Rules:
     )
 
 
-def _as_json(facts: Facts, proposal: Proposal, queues: list[str], applied: str | None) -> dict[str, Any]:
+def _as_json(facts: LaunchFacts, proposal: Proposal, queues: list[str], applied: str | None) -> dict[str, Any]:
     enough = not proposal.missing
     return {
         "queues": queues,
@@ -130,7 +130,7 @@ def _as_json(facts: Facts, proposal: Proposal, queues: list[str], applied: str |
     }
 
 
-def _column(rules: Rules, outcome: Outcome | None) -> dict[str, Any]:
+def _column(rules: Rules, outcome: ReplayOutcome | None) -> dict[str, Any]:
     values = {name: getattr(rules, tuned.rule) for name, tuned in TUNED.items()}
     measured = None if outcome is None else outcome._asdict()
     seconds = {"timeout", "idle_time", "wait", "wait_p99"}
@@ -139,7 +139,7 @@ def _column(rules: Rules, outcome: Outcome | None) -> dict[str, Any]:
     }
 
 
-def _print(facts: Facts, proposal: Proposal, queues: list[str], applied: str | None) -> None:
+def _print(facts: LaunchFacts, proposal: Proposal, queues: list[str], applied: str | None) -> None:
     print_line(
         f"{counted(len(facts.launches), 'launch')} of {', '.join(queues) or 'no queue'}, "
         f"durations of {counted(facts.durations.count, 'message')}"

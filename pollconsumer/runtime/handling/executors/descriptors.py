@@ -76,7 +76,7 @@ def lowest_free(open_number: int) -> int:
     return lowest
 
 
-class Sample:
+class ProbeDescriptor:
     """A descriptor that shows whether a handler closes ours. It is one end of a pipe, since no other descriptor can be
     the same file; /dev/null could be reopened by anyone."""
 
@@ -114,7 +114,7 @@ class Reserve:
 
     @staticmethod
     def _open() -> list[Opened]:
-        """Ends of a pipe, as in `Sample`."""
+        """Ends of a pipe, as in `ProbeDescriptor`."""
         held: list[Opened] = []
         if 0 <= os.sysconf("SC_OPEN_MAX") <= LOWEST:
             return held
@@ -155,7 +155,7 @@ class Table:
     """The descriptors of a process in which one message is handled at a time."""
 
     def __init__(self) -> None:
-        self._outputs, self._sample, self._reserve = Outputs(), Sample(), Reserve()
+        self._outputs, self._sample, self._reserve = Outputs(), ProbeDescriptor(), Reserve()
         self._lowest_free = -1
 
     def looks_unchanged(self) -> bool:

@@ -35,13 +35,13 @@ def interrupt(seconds: float, in_hand: Callable[[], bool]) -> bool:
     hand. False if there is none that can be."""
     if not _may_be_interrupted(sys._getframe(), even_in_store=True):  # noqa: SLF001  documented
         return False
-    _Alarm(in_hand).start(seconds)
+    _UntimedAlarm(in_hand).start(seconds)
     return True
 
 
 def interrupt_in(thread: int, seconds: float, in_hand: Callable[[], bool]) -> None:
     """The same in another thread."""
-    limit = in_force[thread] = _Strike(thread, seconds, in_hand)
+    limit = in_force[thread] = _UntimedStrike(thread, seconds, in_hand)
     Striker.started().watch(limit)
 
 
@@ -57,7 +57,7 @@ def _may_be_interrupted(frame: FrameType | None, *, even_in_store: bool = False)
     return False
 
 
-class _Alarm(Limit):
+class _UntimedAlarm(Limit):
     def __init__(self, in_hand: Callable[[], bool]) -> None:
         super().__init__(0.0, None)
         self._in_hand, self._thread = in_hand, threading.get_ident()
@@ -81,7 +81,7 @@ class _Alarm(Limit):
             raise TimeIsUp
 
 
-class _Strike(Strike):
+class _UntimedStrike(Strike):
     def __init__(self, thread: int, seconds: float, in_hand: Callable[[], bool]) -> None:
         super().__init__(0.0, None)
         self._in_hand, self.thread, self.pid = in_hand, thread, os.getpid()

@@ -16,7 +16,7 @@ SIZE = _HEAD.size + 3 * LONGEST
 """Maximum bytes of an entry."""
 
 
-class Held(NamedTuple):
+class MessageInHand(NamedTuple):
     """A message that is handled or not settled yet. ``ended``: its handler has. ``last``: its last attempt."""
 
     queue: str
@@ -32,7 +32,7 @@ def head(handler: str, queue: str, id_length: int, *, last: bool) -> bytes:
     return _HEAD.pack(last, *map(len, texts), min(id_length, LONGEST)) + b"".join(texts)
 
 
-def read(memory: mmap.mmap, at: int, *, ended: bool) -> tuple[Held, int]:
+def read(memory: mmap.mmap, at: int, *, ended: bool) -> tuple[MessageInHand, int]:
     """An entry, and where it ends."""
     last, *lengths = _HEAD.unpack_from(memory, at)
     at, parts = at + _HEAD.size, []
@@ -40,4 +40,6 @@ def read(memory: mmap.mmap, at: int, *, ended: bool) -> tuple[Held, int]:
         parts.append(memory[at : at + length])
         at += length
     handler, queue, message_id = parts
-    return Held(queue.decode("utf-8", "replace"), message_id, handler.decode("utf-8", "replace"), ended, bool(last)), at
+    return MessageInHand(
+        queue.decode("utf-8", "replace"), message_id, handler.decode("utf-8", "replace"), ended, bool(last)
+    ), at

@@ -94,7 +94,7 @@ class Flight:
         in_hand = self.in_hand()
         return in_hand[0] if len(in_hand) == 1 else None
 
-    def left_behind(self) -> list[entries.Held]:
+    def left_behind(self) -> list[entries.MessageInHand]:
         """Read from the shared memory, in any process."""
         held, states = [], self._memory[self._FROM : self._SERIES_AT : self._PLACE]
         for number, state in enumerate(states.rstrip(b"\0") and states):
@@ -103,7 +103,7 @@ class Flight:
                 held.append(entries.read(self._memory, at + 1, ended=state == self._ENDED)[0])
         return held + self.series.left_behind()
 
-    def uncalled(self) -> list[entries.Held]:
+    def uncalled(self) -> list[entries.MessageInHand]:
         """Those that are recorded as begun, to be handled at most once, and have not. Read from the shared memory, in
         any process."""
         called = {(each.queue, each.id) for each in self.left_behind()}  # perhaps not as part of the series

@@ -79,17 +79,17 @@ class Series:
         begun, _, settled, _ = self.counts
         return self._laid[settled:begun]
 
-    def left_behind(self) -> list[entries.Held]:
+    def left_behind(self) -> list[entries.MessageInHand]:
         """Read from the shared memory, in any process."""
         begun, _, settled, _ = self.counts
         return self._read(begun)[settled:]
 
-    def uncalled(self) -> list[entries.Held]:
+    def uncalled(self) -> list[entries.MessageInHand]:
         """Those that are recorded as begun, and have not. Read from the shared memory, in any process."""
         begun, _, _, recorded = self.counts
         return self._read(recorded)[begun:]
 
-    def _read(self, most: int) -> list[entries.Held]:
+    def _read(self, most: int) -> list[entries.MessageInHand]:
         ended, held, at = self.counts[ENDED], [], self._entries_at
         for number in range(most):
             each, at = entries.read(self._memory, at, ended=number < ended)

@@ -1,0 +1,112 @@
+"""Tasks as the handlers of a launch."""
+
+from __future__ import annotations
+
+from functools import partial
+from inspect import iscoroutinefunction
+from typing import TYPE_CHECKING, Any
+
+from django.db import close_old_connections
+
+from pollconsumer.django.backend import PollConsumerBackend
+from pollconsumer.django.framework import Task, TaskResult, task_backends, task_finished, task_started
+from pollconsumer.django.result import running_result, stored_result, succeed
+from pollconsumer.django.task import PollConsumerTaskContext, find_tasks, modules_of_tasks, task_at
+from pollconsumer.interface.api.app import PollConsumer
+from pollconsumer.interface.api.registry import registry
+from pollconsumer.interface.assembly.user_imports import importing
+from pollconsumer.interface.logs import STANDING, about, log
+from pollconsumer.interface.settings.writable import refuse_writable_modules
+from pollconsumer.runtime.handling.context import Context
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pollconsumer.interface.settings.model import Settings
+
+Args = list[Any] | None
+Kwargs = dict[str, Any] | None
+"""A message of the command line or of a recurrence may leave them out."""
+
+app = PollConsumer()
+"""Of the handlers."""
+
+
+def register_tasks(settings: Settings) -> None:
+    """Make handlers of the site's tasks, if it has a backend of ours. A message names one of these; nothing is imported
+    or looked up elsewhere for it."""
+    backends = _backends()
+    if not backends:
+        return
+    registry.add(app)
+    if not settings.trust_writable:
+        refuse_writable_modules(settings.directory, modules_of_tasks())
+    for path, task in find_tasks(partial(importing, "INSTALLED_APPS")).items():
+        if path not in app.handlers:
+            backend = _backend_of(task)
+            options = backend.options_of(task)
+            app.handler(path, **options)(_calling(task, backend))
+    app.queues = {queue for backend in backends for queue in backend.queues}
+    chosen = [backend.settings() for backend in backends]
+    if all((each.store, each.namespace) != (settings.store, settings.namespace) for each in chosen):
+        log.warning(
+            "TASKS: the site sends tasks to another store or namespace than this launch's; name its config in OPTIONS",
+            extra=about("TASKS", "another store", kind=STANDING),
+        )
+
+
+@app.on_dead
+def _announce(context: Context, error: BaseException) -> None:
+    """Tell the receivers of ``task_finished`` that a task has failed for good."""
+    task = task_at(context.handler)
+    if task is None:
+        return
+    backend = _backend_of(task)
+    try:
+        result = stored_result(app.look(context.queue, context.id), task, backend.alias)
+        try:
+            raise error  # receivers log sys.exc_info()
+        except BaseException:
+            task_finished.send_robust(type(backend), task_result=result)
+    finally:
+        if registry.stand_in is None:  # a test's connections are in a transaction of its own
+            close_old_connections()
+
+
+def _backends() -> list[PollConsumerBackend]:
+    return [backend for backend in task_backends.all() if isinstance(backend, PollConsumerBackend)]
+
+
+def _backend_of(task: Task[Any, Any]) -> PollConsumerBackend:
+    """The task's own, or, if that is another one, from which it was sent to ours, the first of ours."""
+    own = task.get_backend()
+    return own if isinstance(own, PollConsumerBackend) else _backends()[0]
+
+
+def _calling(task: Task[Any, Any], backend: PollConsumerBackend) -> Callable[..., Any]:
+    """The function of the handler, which calls the task's. What receivers of signals raise changes nothing."""
+    sender = type(backend)
+
+    def begun(context: Context, args: Args, kwargs: Kwargs) -> tuple[TaskResult[Any], list[Any], dict[str, Any]]:
+        """The result so far, and what the function is given."""
+        result = running_result(context, task, backend.alias, args or [], kwargs or {})
+        first = [PollConsumerTaskContext(task_result=result, message=context)] if task.takes_context else []
+        return result, [*first, *(args or [])], kwargs or {}
+
+    def handle(context: Context, args: Args = None, kwargs: Kwargs = None) -> Any:
+        result, positional, named = begun(context, args, kwargs)
+        task_started.send_robust(sender, task_result=result)
+        value = task.func(*positional, **named)
+        succeed(result, value)
+        task_finished.send_robust(sender, task_result=result)
+        return value
+
+    async def handle_async(context: Context, args: Args = None, kwargs: Kwargs = None) -> Any:
+        result, positional, named = begun(context, args, kwargs)
+        await task_started.asend_robust(sender, task_result=result)
+        value = await task.func(*positional, **named)
+        succeed(result, value)
+        await task_finished.asend_robust(sender, task_result=result)
+        return value
+
+    return handle_async if iscoroutinefunction(task.func) else handle

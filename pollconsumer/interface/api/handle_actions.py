@@ -1,0 +1,63 @@
+"""What a handle asks of the store for its message, in this thread or in that of asyncio programs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pollconsumer.core.errors import BadData
+from pollconsumer.core.lifecycle import State
+from pollconsumer.runtime.new_messages import due_ms, milliseconds
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import datetime
+
+    from pollconsumer.store.connecting.wire import Wire
+    from pollconsumer.store.interventions import Interventions
+
+    Act = Callable[[Wire, str], None]
+
+
+def cancelling(queue: str, message_id: str) -> Act:
+    return lambda *store: _interventions(*store).cancel(queue, message_id)
+
+
+def stopping(queue: str, message_id: str) -> Act:
+    return lambda *store: _interventions(*store).stop(queue, message_id)
+
+
+def rescheduling(queue: str, message_id: str, in_: str | float | None, at: datetime | None) -> Act:
+    """BadData for an invalid time; TypeError for a naive one, for both, or for none."""
+    if (in_ is None) == (at is None):
+        raise TypeError("reschedule needs in_ or at")
+    delay, due = None if in_ is None else milliseconds("in_", in_), None if at is None else due_ms(at)
+    return lambda *store: _interventions(*store).reschedule(queue, message_id, due=due, delay=delay)
+
+
+def redriving(queue: str, message_id: str) -> Act:
+    def redrive(wire: Wire, namespace: str) -> None:
+        from pollconsumer.store.reading.inspector import Inspector
+
+        if not _interventions(wire, namespace).redrive(queue, [message_id]):
+            state = Inspector(wire, namespace).message(message_id, queue).state
+            reason = "another message has its unique key" if state is State.DEAD else f"it is {state}, no dead letter"
+            raise BadData("cannot redrive", message_id, reason)
+
+    return redrive
+
+
+def serve_others(wire: Wire, namespace: str, *, queue: str, launch: str) -> bool:
+    """Whether another launch than this one serves that queue now."""
+    from pollconsumer.store.keyspace import Keys
+    from pollconsumer.store.reading.ledger import leases_of
+
+    leases = leases_of(wire, Keys(namespace))
+    return any(
+        lease["role"] == "consumer" and lease["holder"] != launch and queue in lease["queues"] for lease in leases
+    )
+
+
+def _interventions(wire: Wire, namespace: str) -> Interventions:
+    from pollconsumer.store.interventions import Interventions
+
+    return Interventions(wire, namespace)

@@ -1,0 +1,195 @@
+"""Handlers as their producers see them: called, or enqueued with arguments and options."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import islice, repeat
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack
+
+from pollconsumer.core.message import NO_OPTIONS, OPTIONS, Alike, NewMessage, digest_of, encode_named
+from pollconsumer.runtime.new_messages import SendOptions, new_id, new_ids, new_message
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from pollconsumer.interface.api.app import PollConsumer
+    from pollconsumer.interface.api.handle import Handle
+    from pollconsumer.runtime.handling.arguments import Arguments
+    from pollconsumer.runtime.handling.handler import Handler
+
+P = ParamSpec("P")
+Q = ParamSpec("Q")
+C = TypeVar("C", covariant=True)
+R = TypeVar("R", covariant=True)
+
+ENCODED_AT_ONCE = 100
+"""Messages that are encoded before other tasks of an event loop have their turn: a millisecond or less."""
+
+
+OF_OTHERS = {
+    "delay": "enqueue(...)",
+    "send": "enqueue(...)",
+    "apply_async": "using(in_=...).enqueue(...)",
+    "send_with_options": "using(in_=...).enqueue(...)",
+    "schedule": "using(in_=...).enqueue(...)",
+    "message": "args(...)",
+    "s": "args(...)",
+    "signature": "args(...)",
+    "retry": "raise RetryIn(60)",
+}
+"""What other queues call on a handler → what is called here."""
+
+
+class Args(Generic[P]):
+    """Arguments of a handler whose parameters are P, already checked against them. For `enqueue_many`."""
+
+    __slots__ = ("arguments", "payload")
+
+    def __init__(self, arguments: Arguments, payload: dict[str, Any]) -> None:
+        self.arguments, self.payload = arguments, payload
+
+    def __repr__(self) -> str:
+        return f"Args({self.payload!r})"
+
+
+class HandlerFunction(Generic[P, Q, C, R]):
+    """A function that is a handler: still callable, with parameters Q, and returning C; its messages have parameters P
+    and the result R."""
+
+    def __init__(self, app: PollConsumer, handler: Handler, function: Callable[Q, C], arguments: Arguments) -> None:
+        self.app, self.definition, self.function, self.arguments = app, handler, function, arguments
+        self.__name__ = getattr(function, "__name__", handler.name)
+        self.__doc__, self.__module__ = function.__doc__, function.__module__
+        self.__wrapped__ = function
+        self._plain: BoundHandler[P, R] | None = None
+
+    def __reduce__(self) -> str:
+        """Pickled by its name, as a function is: a process of a `multiprocessing.Pool` has its own."""
+        return str(getattr(self.function, "__qualname__", self.__name__))
+
+    if not TYPE_CHECKING:  # to whom any attribute would be known
+
+        def __getattr__(self, name: str) -> Any:
+            ours = f"; did you mean {OF_OTHERS[name]}?" if name in OF_OTHERS else ""
+            raise AttributeError(f"a handler has no {name}{ours}", name=name, obj=self)
+
+    def __call__(self, *args: Q.args, **kwargs: Q.kwargs) -> C:
+        return self.function(*args, **kwargs)
+
+    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
+        """Enqueue a message that calls the function with these arguments. TypeError if they do not fit; other errors
+        as of ``PollConsumer.enqueue``."""
+        self._plain = self._plain or self.using()
+        return self._plain.enqueue(*args, **kwargs)
+
+    async def enqueue_async(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
+        """`enqueue` without blocking the event loop. Messages are enqueued in the order of the calls.
+
+        If it is cancelled, the message is not enqueued, or may be if it was already being sent.
+        """
+        self._plain = self._plain or self.using()
+        return await self._plain.enqueue_async(*args, **kwargs)
+
+    def enqueue_many(self, payloads: Iterable[Args[P] | Mapping[str, Any]]) -> list[Handle[R]]:
+        """Enqueue one message for each set of arguments, a few hundred in a round trip.
+
+        Type checkers compare ``args(...)`` with the function's parameters; mappings of names to values are compared
+        when they are enqueued. TypeError, before anything is enqueued, if any do not fit.
+        """
+        return self.using().enqueue_many(payloads)
+
+    async def enqueue_many_async(self, payloads: Iterable[Args[P] | Mapping[str, Any]]) -> list[Handle[R]]:
+        """`enqueue_many` without blocking the event loop; other calls may come in between.
+
+        If it is cancelled, what was sent before may be enqueued, and the rest is not.
+        """
+        return await self.using().enqueue_many_async(payloads)
+
+    def args(self, *args: P.args, **kwargs: P.kwargs) -> Args[P]:
+        """Arguments of one message, for ``enqueue_many``. TypeError if they do not fit."""
+        return Args(self.arguments, self.arguments.of_call(args, kwargs))
+
+    def using(self, **options: Unpack[SendOptions]) -> BoundHandler[P, R]:
+        """This handler with options for its messages."""
+        options["queue"] = options.get("queue") or self.definition.queue
+        return BoundHandler(self, options)
+
+
+class BoundHandler(Generic[P, R]):
+    """A handler with options for its messages."""
+
+    def __init__(self, handler: HandlerFunction[P, ..., Any, R], options: SendOptions) -> None:
+        self._handler, self._options = handler, options
+        self._first = new_message(handler.definition.name, {}, **options)
+        self._defaults = handler.definition.defaults
+        self._is_plain = self._defaults[1:] == (None, None) and self._first.retry is None
+
+    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
+        """Enqueue a message. TypeError if the arguments do not fit."""
+        return self._handler.app.enqueue_one(self._message(self._payload(args, kwargs)))
+
+    def enqueue_many(self, payloads: Iterable[Args[P] | Mapping[str, Any]]) -> list[Handle[R]]:
+        """Enqueue one message for each set of arguments, a few hundred in a round trip."""
+        return self._handler.app.enqueue_messages(self._messages(self._encoded(payloads)))
+
+    async def enqueue_async(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
+        """`enqueue` without blocking the event loop."""
+        return await self._handler.app.enqueue_one_async(self._message(self._payload(args, kwargs)))
+
+    async def enqueue_many_async(self, payloads: Iterable[Args[P] | Mapping[str, Any]]) -> list[Handle[R]]:
+        """`enqueue_many` without blocking the event loop."""
+        from asyncio import sleep
+
+        encoded, left = list[bytes](), iter(payloads)
+        while part := self._encoded(islice(left, ENCODED_AT_ONCE)):
+            encoded += part
+            await sleep(0)
+        return await self._handler.app.enqueue_messages_async(self._messages(encoded))
+
+    def _encoded(self, payloads: Iterable[Args[P] | Mapping[str, Any]]) -> list[bytes]:
+        arguments, encoded = self._handler.arguments, list[bytes]()
+        for given in payloads:
+            payload = arguments.of_call((), given) if isinstance(given, dict) else self._checked(given)
+            try:
+                encoded.append(encode_named(payload))
+            except TypeError:
+                encoded.append(arguments.encoded(payload))
+        return encoded
+
+    def _messages(self, encoded: list[bytes]) -> Sequence[NewMessage]:
+        if self._first.digest or not self._is_plain:
+            return [self._message(payload) for payload in encoded]
+        (_, queue, handler, _, *options), ids = self._first, new_ids(len(encoded))
+        if self._first[OPTIONS] == NO_OPTIONS:
+            return Alike(queue, handler, ids, encoded)
+        return list(map(NewMessage._make, zip(ids, repeat(queue), repeat(handler), encoded, *map(repeat, options))))
+
+    def _checked(self, given: Args[P] | Mapping[str, Any]) -> dict[str, Any]:
+        arguments = self._handler.arguments
+        if isinstance(given, Args) and given.arguments is arguments:
+            return given.payload
+        if isinstance(given, Mapping):
+            return arguments.of_call((), given)
+        name, kind = self._first.handler, "args of another handler" if isinstance(given, Args) else type(given).__name__
+        raise TypeError(f"a message of {name} needs its arguments as a mapping or from its args(), not {kind}")
+
+    def _payload(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bytes:
+        arguments = self._handler.arguments
+        payload = arguments.of_call(args, kwargs)
+        try:
+            return encode_named(payload)
+        except TypeError:
+            return arguments.encoded(payload)
+
+    def _message(self, payload: bytes) -> NewMessage:
+        first = self._first
+        if not self._is_plain:
+            if first.retry is not None:
+                from pollconsumer.interface.api.known import check_retry
+
+                check_retry(self._handler, first.retry)
+            first = self._defaults.rated(first._replace(payload=payload))
+        if first.digest:
+            return first._replace(payload=payload, digest=digest_of(first.handler, payload))
+        # As _make, without a call, and in a third of the time of _replace.
+        return tuple.__new__(NewMessage, (new_id(), first.queue, first.handler, payload, *first[4:]))

@@ -1,0 +1,242 @@
+"""An application's store, and the calls that reach it."""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import contextmanager
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pollconsumer.core.errors import Conflict, NotFound, StoreUnreachable
+from pollconsumer.core.message import Alike
+from pollconsumer.interface.api.handle import Handle
+from pollconsumer.interface.api.registry import registry
+from pollconsumer.interface.api.store_pool import CallPatience, PooledStore, StorePool
+from pollconsumer.interface.settings.load import load_settings
+from pollconsumer.runtime.handling.shield import Shield
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from pollconsumer.core.message import NewMessage
+    from pollconsumer.interface.api.call_thread import CallThread
+    from pollconsumer.interface.settings.model import Settings
+    from pollconsumer.runtime.handling.hooks import Hooks
+    from pollconsumer.runtime.store_opener import StoreOpener
+    from pollconsumer.store.connecting.patience import Patience
+    from pollconsumer.store.connecting.strict import Strict
+    from pollconsumer.store.connecting.wire import Wire
+    from pollconsumer.store.producer import Producer
+    from pollconsumer.store.reading.messages import Message
+
+T = TypeVar("T")
+
+
+class StoreCalls:
+    """A connection for each call that is under way, opened lazily; each ``…_async`` is made without blocking an event
+    loop. A child process opens its own."""
+
+    hooks: Hooks
+
+    def __init__(
+        self, config: str | os.PathLike[str] | None, store: str | None, namespace: str | None, patience: float
+    ) -> None:
+        """``patience`` in seconds."""
+        self.place = self._store_url, self._namespace = store, namespace
+        self._config = None if config is None else Path(config)
+        self._opener: StoreOpener | None = None
+        self._own_settings: Settings | None = None
+        self._pid, self._pool = os.getpid(), StorePool(self._open, patience)
+        self._threads: list[CallThread] = []
+        """The first makes the calls of asyncio programs. A second one, of calls that began together, is never used."""
+        os.register_at_fork(after_in_child=self._begin_anew)  # connections and the thread are the parent's
+
+    def _begin_anew(self) -> None:
+        self._pid, self._pool, self._threads = os.getpid(), StorePool(self._open, self._pool.seconds), []
+
+    def enqueue_one(self, message: NewMessage) -> Handle[Any]:
+        """Enqueue a prepared message."""
+        if self.hooks.before_enqueue:
+            message = self._drafted(message)
+        with Shield(), self._take() as store:
+            entry = store.enqueue_one(message)
+        return Handle(entry.id, message.queue, self, duplicate=entry.duplicate)
+
+    async def enqueue_one_async(self, message: NewMessage) -> Handle[Any]:
+        if self.hooks.before_enqueue:
+            message = self._drafted(message)
+        entry = await self._make_async(lambda store: store.enqueue_one(message))
+        return Handle(entry.id, message.queue, self, duplicate=entry.duplicate)
+
+    def enqueue_messages(self, messages: Sequence[NewMessage]) -> list[Handle[Any]]:
+        """Enqueue prepared messages, a few hundred per round trip. Calls of other threads may come in between."""
+        if self.hooks.before_enqueue:
+            messages = [self._drafted(message) for message in messages]
+        handles: list[Handle[Any]] = []
+        with Shield():
+            for part in _round_trips(messages):
+                with _after(handles), self._take() as store:
+                    handles += self._enqueue_part(part, store)
+        return handles
+
+    async def enqueue_messages_async(self, messages: Sequence[NewMessage]) -> list[Handle[Any]]:
+        if self.hooks.before_enqueue:
+            messages = [self._drafted(message) for message in messages]
+        handles: list[Handle[Any]] = []
+        for part in _round_trips(messages):
+            with _after(handles):
+                handles += await self._make_async(partial(self._enqueue_part, part))
+        return handles
+
+    def _drafted(self, message: NewMessage) -> NewMessage:
+        from pollconsumer.runtime.drafts import drafted
+
+        return drafted(message, self.hooks.before_enqueue)
+
+    def _enqueue_part(self, part: Sequence[NewMessage], store: Producer) -> list[Handle[Any]]:
+        if isinstance(part, Alike):
+            queue = part.queue
+            return [
+                Handle(message_id, queue, self, duplicate=duplicate)
+                for message_id, duplicate in store.enqueue_alike(part)
+            ]
+        return [
+            Handle(entry.id, message.queue, self, duplicate=entry.duplicate)
+            for entry, message in zip(store.enqueue(part), part, strict=True)
+        ]
+
+    def look(self, queue: str | None, message_id: str) -> Message:
+        """A message as it is now, of this queue or of the one that has it. Raises as ``PollConsumer.message``."""
+        return self.ask(_looking(queue, message_id))
+
+    async def look_async(self, queue: str | None, message_id: str) -> Message:
+        """`look` without blocking the event loop."""
+        return await self.ask_async(_looking(queue, message_id))
+
+    def handle_of(self, message: Message) -> Handle[Any]:
+        handle: Handle[Any] = Handle(message.id, message.queue, self, duplicate=False)
+        handle.listed = message
+        return handle
+
+    def ask(self, question: Callable[[Wire, str], T]) -> T:
+        """The answer to a question to the store, which is given the connection and the namespace."""
+        with Shield(), self._take() as store:
+            return question(store.wire, store.keys.namespace)
+
+    async def ask_async(self, question: Callable[[Wire, str], T]) -> T:
+        """`ask` without blocking the event loop."""
+        return await self._make_async(lambda store: question(store.wire, store.keys.namespace))
+
+    def ask_for_each(self, question: Callable[[Wire, str], Iterator[T]]) -> Iterator[T]:
+        """What a question yields, on one connection that no other call has meanwhile. Patience is that of each."""
+        pooled = self._take()
+        with pooled as store:
+            found = question(store.wire, store.keys.namespace)
+            while True:
+                with Shield():
+                    pooled.patience.begin()
+                    several = [*islice(found, 1)]
+                if not several:
+                    return
+                yield several[0]
+
+    def pause(self, seconds: float) -> None:
+        """Between two looks at an awaited message."""
+        (time.sleep if registry.stand_in is None else registry.stand_in.pause)(seconds)
+
+    async def pause_async(self, seconds: float) -> None:
+        if registry.stand_in is not None:
+            registry.stand_in.pause(seconds)
+        else:
+            from asyncio import sleep
+
+            await sleep(seconds)
+
+    async def _make_async(self, call: Callable[[Producer], T]) -> T:
+        if registry.stand_in is not None:  # its store is in memory, and belongs to this thread
+            with self._take() as store:
+                return call(store)
+        if self._pid != os.getpid():
+            self._begin_anew()  # uWSGI forks in C, which does not call what is registered
+        if not self._threads:
+            from pollconsumer.interface.api.call_thread import CallThread
+
+            self._threads.append(CallThread(self._pool))
+        return await self._threads[0].make(call)
+
+    def strict(self) -> Strict | None:
+        """The replication that calls wait for."""
+        from pollconsumer.interface.configured_store import strict_of
+
+        return None if registry.stand_in is not None else strict_of(self._settings())
+
+    def _take(self) -> PooledStore:
+        if registry.stand_in is not None:
+            return PooledStore(
+                registry.stand_in.store_of(self), CallPatience(self._pool.seconds, self._pool.clocks), []
+            )
+        return self._pool.take()
+
+    def _open(self, patience: Patience) -> Producer:
+        from pollconsumer.interface.configured_store import opener_of, producer_of
+        from pollconsumer.interface.logs import warn_of_store
+
+        settings = self._settings()
+        if self._opener is None:
+            self._opener = opener_of(settings, warn=_once(warn_of_store))
+            if settings is not registry.settings:  # otherwise the command has said it
+                from pollconsumer.interface.settings.owners import warn_of_another_store
+
+                warn_of_another_store(settings)
+        return producer_of(settings, self._opener.wire(lambda: patience))
+
+    def _settings(self) -> Settings:
+        if registry.settings is not None and (registry.stand_in is not None or not any(self.place)):
+            return registry.settings
+        if self._own_settings is None:
+            self._own_settings = load_settings(self._config, store=self._store_url, namespace=self._namespace)
+        return self._own_settings
+
+
+def _once(say: Callable[[str], None]) -> Callable[[str], None]:
+    """``say``, for what was not said before: every connection repeats it."""
+    said = set[str]()
+
+    def say_new(text: str) -> None:
+        if text not in said:
+            said.add(text)  # first, since a logging handler may enqueue
+            say(text)
+
+    return say_new
+
+
+def _looking(queue: str | None, message_id: str) -> Callable[[Wire, str], Message]:
+    from pollconsumer.store.reading.inspector import Inspector
+
+    if not isinstance(message_id, str):
+        raise NotFound("no such message", repr(message_id), "an id is text")
+    return lambda *store: Inspector(*store).message(message_id, queue)
+
+
+def _round_trips(messages: Sequence[NewMessage]) -> Iterator[Sequence[NewMessage]]:
+    """At least one, which opens the store."""
+    from pollconsumer.store.producer import ENQUEUE_BATCH, ENQUEUE_BATCHES
+
+    most = ENQUEUE_BATCH * ENQUEUE_BATCHES
+    for at in range(0, max(1, len(messages)), most):
+        yield messages[at : at + most]
+
+
+@contextmanager
+def _after(handles: Sequence[Handle[Any]]) -> Iterator[None]:
+    """Enqueue messages that come after those of ``handles``: errors count from the first of all."""
+    try:
+        yield
+    except (StoreUnreachable, Conflict) as error:
+        error.accepted = [*(handle.id for handle in handles), *error.accepted]
+        if isinstance(error, Conflict):
+            error.at += len(handles)
+        raise

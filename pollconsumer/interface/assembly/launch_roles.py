@@ -1,0 +1,282 @@
+"""Builds launches from settings."""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pollconsumer.core.choices import LauncherRule
+from pollconsumer.core.durations import OVERRUN_TARGETS
+from pollconsumer.core.launcher.detection import UNKNOWN, find_launcher, given_launcher, run_id
+from pollconsumer.core.launcher.punctuality import FLOOR, Punctuality
+from pollconsumer.core.notation.digests import sha256
+from pollconsumer.interface.configured_store import opener_of
+from pollconsumer.interface.event_log import listener
+from pollconsumer.interface.log_records import identify
+from pollconsumer.interface.logs import STANDING, about, log
+from pollconsumer.interface.settings.model import ConsumerSettings, MoverSettings, QueueSettings, Settings
+from pollconsumer.interface.settings.owners import warn_of_another_store
+from pollconsumer.interface.settings.values import parse_keep
+from pollconsumer.runtime.launch.held import Launch, LaunchPlan
+from pollconsumer.runtime.launch.launch_run import run_launch
+from pollconsumer.runtime.launch.process import ancestors
+from pollconsumer.runtime.launch.process_exit import before_exit
+from pollconsumer.runtime.launch.signals import CALL, SIGNALS
+from pollconsumer.store.leases import Group
+from pollconsumer.store.limits import Kept, Limits, Retention
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from pollconsumer.core.launcher.detection import Found
+    from pollconsumer.core.window import StopReason
+    from pollconsumer.runtime.consuming.consumer_options import ConsumerOptions
+    from pollconsumer.runtime.consuming.monitors import Monitors
+    from pollconsumer.runtime.handling.handler import Handler
+    from pollconsumer.runtime.launch.launch_run import Work
+    from pollconsumer.runtime.launch.pinger import Pinger
+    from pollconsumer.runtime.mover import MoverOptions
+    from pollconsumer.runtime.programs.notes import Programs
+
+MOVER = Group("mover", (), 1)
+
+
+def launch_consumer(
+    settings: Settings, *, until_empty: bool, linger: float, max_messages: int | None, attended: bool = False
+) -> None:
+    chosen, programs, held = settings.consumer, _programs(settings), False
+    plan = plan_of(settings, chosen)._replace(attended=attended)
+
+    def prepare() -> tuple[Group, Work]:
+        # Imported lazily: the mover needs none of it.
+        from pollconsumer.interface.assembly.configured_recurrences import load_recurrences
+        from pollconsumer.interface.assembly.handlers import load_handlers
+        from pollconsumer.runtime.consumer_role import consume
+        from pollconsumer.runtime.handling.executors.executor import executor_of
+        from pollconsumer.runtime.handling.stray_forks import handle_signals_plainly_in_forks
+        from pollconsumer.runtime.handling.waits import ServedQueues, serve_here
+
+        handle_signals_plainly_in_forks((*SIGNALS, CALL))
+        handlers = load_handlers(settings, programs)
+        recurrences = load_recurrences(settings, handlers)
+        if not handlers:
+            log.warning(
+                "no handlers: messages will be parked; name their modules as handlers in the configuration",
+                extra=about("no handlers", kind=STANDING),
+            )
+        queues = served_queues(settings, handlers)
+        names = sha256("\n".join(sorted(handlers)).encode("utf-8", "surrogateescape"))[:8]
+
+        def work(launch: Launch) -> StopReason:
+            nonlocal held
+            held = True
+            identify(launch.id, launch.plan.run_id, launch.progress.flight.the_one)
+            options = consumer_options(
+                settings,
+                queues,
+                launch.plan.launcher.rule,
+                until_empty=until_empty,
+                linger=linger,
+                max_messages=max_messages,
+            )
+            options = options._replace(new_monitors=lambda: _monitors(settings, launch))
+            until, in_hand = launch.window.stop_before, launch.progress.flight.in_hand
+            serve_here(ServedQueues(launch.id, queues, chosen.concurrency, until, chosen.instances > 1, in_hand))
+            begin_hooks()
+            with _ready(handlers, settings, programs, launch.check_lease) as ready:
+                learned = options._replace(min_margin=launch.min_margin)
+                return consume(launch, learned, ready, recurrences, executor_of(chosen.concurrency))
+
+        return Group("consumer", tuple(sorted(queues)), chosen.instances, names), work
+
+    warn_of_another_store(settings)
+    on_death = None if programs is None else programs.clear
+    run_launch(plan, opener_of(settings), listener(), prepare, on_death, pinger=_pinger(settings))
+    if held and settings.dashboard.static is not None:
+        from pollconsumer.interface.dashboard.at_end import write_at_end
+
+        before_exit(write_at_end(settings, settings.dashboard.static))
+
+
+def begin_hooks() -> None:
+    """Call the ``on_launch`` hooks of all applications, and have those of ``on_launch_end`` called before the process
+    exits, after the lease was released. ConfigurationError if one fails."""
+    from pollconsumer.interface.api.registry import registry  # the mover needs none of it
+
+    hooks = [app.hooks for app in registry.apps if app.hooks.on_launch or app.hooks.on_launch_end]
+    if hooks:
+        from pollconsumer.runtime.handling.launch_hooks import begin_launch
+
+        before_exit(begin_launch(hooks))
+
+
+def launch_mover(settings: Settings) -> None:
+    from pollconsumer.runtime.mover import move  # a consumer needs nothing of it
+
+    options = mover_options(settings)
+
+    def work(launch: Launch) -> StopReason:
+        identify(launch.id, launch.plan.run_id)
+        return move(launch, options._replace(margin=launch.min_margin))
+
+    run_launch(plan_of(settings, settings.mover), opener_of(settings), listener(), lambda: (MOVER, work))
+
+
+def _pinger(settings: Settings) -> Pinger | None:
+    if settings.pings.url is None:
+        return None
+    from pollconsumer.runtime.launch.pinger import Pinger
+
+    return Pinger(settings.pings.url, settings.pings.dialect)
+
+
+def _monitors(settings: Settings, launch: Launch) -> Monitors:
+    from pollconsumer.runtime.consuming.monitors import Monitors
+
+    monitors = Monitors(settings.pings.dialect, launch.clock)
+    before_exit(lambda left: monitors.wait(left, launch.emit))
+    return monitors
+
+
+def _programs(settings: Settings) -> Programs | None:
+    if not settings.commands:
+        return None
+    from pollconsumer.interface.assembly.programs import running_programs
+
+    return running_programs(settings)
+
+
+@contextmanager
+def _ready(
+    handlers: Mapping[str, Handler], settings: Settings, programs: Programs | None, check_lease: Callable[[], bool]
+) -> Iterator[Mapping[str, Handler]]:
+    """``handlers``, isolated ones with their processes. These, and survivors of programs, end with the block."""
+    if programs is not None:
+        programs.clear()
+    try:
+        if any(handler.isolated for handler in handlers.values()):
+            from pollconsumer.interface.isolation.launch_side import isolating
+
+            with isolating(handlers, settings, check_lease) as ready:
+                yield ready
+        else:
+            yield handlers
+    finally:
+        if programs is not None:
+            programs.clear(os.getpid())
+
+
+def plan_of(settings: Settings, chosen: ConsumerSettings | MoverSettings) -> LaunchPlan:
+    ahead = ago = None
+    if chosen.schedule:
+        from pollconsumer.runtime.launch.next_launches import launched_ago, next_launches
+
+        ahead = next_launches(chosen.schedule)
+        ago = launched_ago(chosen.schedule, ahead)
+    found = launcher_of(chosen)
+    return LaunchPlan(
+        chosen.timeout,
+        chosen.grace,
+        chosen.handoff,
+        ahead,
+        launched_ago=ago,
+        launcher=found,
+        observes=found == UNKNOWN and chosen.launcher is LauncherRule.AUTO,
+        min_margin=chosen.min_margin,
+        run_id=run_id(os.environ),
+        config=_place_of(settings),
+    )
+
+
+def _place_of(settings: Settings) -> str:
+    """The path of the configuration, or the directory of a launch without one. Through the link by which the shell came
+    to the current directory, if it did: a project stays at its link when that leads to a new version."""
+    place, written = settings.config or settings.directory, Path(os.environ.get("PWD", ""))
+    with suppress(OSError, ValueError):  # no such directory, or the configuration is elsewhere
+        here = Path.cwd()
+        if written.is_absolute() and written.samefile(here):
+            return str(written / place.relative_to(here))
+    return str(place)
+
+
+def launcher_of(chosen: ConsumerSettings | MoverSettings) -> Found:
+    """What started this process, with the rule of the settings."""
+    return given_launcher(chosen.launcher, find_launcher(os.environ, ancestors()))
+
+
+def mover_options(settings: Settings) -> MoverOptions:
+    from pollconsumer.runtime.mover import MoverOptions
+
+    return MoverOptions(settings.mover.idle_time, settings.mover.batch_size, keeping=_keeping(settings))
+
+
+def _limits(table: QueueSettings) -> Limits:
+    """Its quota and its rate with their periods in milliseconds."""
+    quota = rate = period_ms = rate_period_ms = None
+    if table.quota:
+        from pollconsumer.core.notation.quota import parse_quota  # as few queues have one
+
+        quota, period_ms = parse_quota(table.quota)
+    if table.rate:
+        from pollconsumer.core.rates import parse_rate
+
+        rate, rate_period_ms = parse_rate(table.rate)
+    return Limits(table.max_in_flight, quota, period_ms, rate, rate_period_ms)
+
+
+def _keeping(settings: Settings) -> dict[str, Retention]:
+    """Of the queues of which something is set."""
+    keeping = {}
+    for name, table in settings.queues.items():
+        if table.keep_completed is not None or table.keep_dead is not None:
+            finished = None if table.keep_completed is None else Kept(*parse_keep(table.keep_completed))
+            keeping[name] = Retention(
+                finished, Kept() if table.keep_dead is None else Kept(*parse_keep(table.keep_dead))
+            )
+    return keeping
+
+
+def served_queues(settings: Settings, handlers: Mapping[str, Handler]) -> tuple[str, ...]:
+    """The queues that a launch with these handlers serves, in order: those in the settings, else ``default``, the
+    handlers' and the applications'."""
+    if settings.consumer.queues:
+        return tuple(dict.fromkeys(settings.consumer.queues))
+    from pollconsumer.interface.api.registry import registry  # the mover needs none of it
+
+    return ("default", *sorted(({handler.queue for handler in handlers.values()} | registry.queues()) - {"default"}))
+
+
+def consumer_options(
+    settings: Settings,
+    queues: tuple[str, ...],
+    rule: LauncherRule,
+    *,
+    until_empty: bool,
+    linger: float = 0.0,
+    max_messages: int | None,
+) -> ConsumerOptions:
+    from pollconsumer.runtime.consuming.consumer_options import ConsumerOptions
+
+    chosen = settings.consumer
+    tables = {name: settings.queues[name] for name in queues if name in settings.queues}
+    limits = {name: _limits(table) for name, table in tables.items()}
+    weighted = any(table.weight for table in tables.values())
+    return ConsumerOptions(
+        queues=queues,
+        keeping=_keeping(settings),
+        idle_time=chosen.idle_time,
+        estimated_duration=chosen.estimated_duration,
+        tolerance_factor=chosen.tolerance_factor,
+        min_margin=Punctuality().exit + FLOOR if chosen.min_margin is None else chosen.min_margin,
+        overrun_target=OVERRUN_TARGETS[rule] if chosen.overrun_target is None else chosen.overrun_target,
+        loop=chosen.loop,
+        instances=chosen.instances,
+        until_empty=until_empty,
+        linger=linger,
+        max_messages=max_messages,
+        memory_limit=chosen.memory_limit,
+        limits=limits,
+        weights={name: table.weight or 1 for name, table in tables.items()} if weighted else {},
+    )

@@ -1,0 +1,80 @@
+"""What ``run`` and ``move`` do, whichever way their command line was read."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+from pollconsumer.core.errors import UsageError
+from pollconsumer.interface import logs
+from pollconsumer.interface.cli.flags import Given
+from pollconsumer.interface.log_direction import direct_log
+from pollconsumer.interface.settings.load import load_settings, with_flags
+from pollconsumer.interface.settings.model import Settings
+
+
+def start(given: Given) -> None:
+    """Launch what a command line gives."""
+    set_verbosity(given.verbosity, quiet=given.quiet)
+    LAUNCHES[given.command](settings_of(**given.common), **given.own)
+
+
+def run(
+    settings: Settings, *, until_empty: bool | None, max_messages: int | None, linger: float | None, **flags: Any
+) -> None:
+    from pollconsumer.interface.assembly.launch_roles import launch_consumer
+
+    if linger is not None and not until_empty:
+        raise UsageError("--linger needs --until-empty", fix="see 'pollconsumer run --help'")
+    settings, attended = _settings_of_launch(settings, "consumer", flags)
+    launch_consumer(
+        settings, until_empty=bool(until_empty), linger=linger or 0.0, max_messages=max_messages, attended=attended
+    )
+
+
+def move(settings: Settings, **flags: Any) -> None:
+    from pollconsumer.interface.assembly.launch_roles import launch_mover
+
+    launch_mover(_settings_of_launch(settings, "mover", flags)[0])
+
+
+LAUNCHES = {"run": run, "move": move}
+
+
+def set_verbosity(verbosity: int, *, quiet: bool) -> None:
+    logs.configure(verbosity, quiet=quiet)
+    if verbosity:
+        logs.damp(None)
+
+
+def settings_of(config: str | None, store: str | None, namespace: str | None) -> Settings:
+    """Settings of a command with these flags, before its own. Errors as in ``load_settings``."""
+    settings = load_settings(None if config is None else Path(config), store=store, namespace=namespace)
+    if (streaks := logs.damped_by()) is not None:
+        streaks.files = settings.state_files()
+    return settings
+
+
+def _settings_of_launch(
+    settings: Settings, section: Literal["consumer", "mover"], flags: Mapping[str, object]
+) -> tuple[Settings, bool]:
+    """``settings`` with the flags of ``run`` or ``move``, and whether a person watches, who is told what happens.
+
+    The configured schedule is the platform's: it does not bound a person at a terminal, unless the flag gives it.
+    """
+    settings, attended = with_flags(settings, section, flags), _at_terminal()
+    if attended and logs.log.isEnabledFor(logging.WARNING):
+        logs.speak()
+    direct_log(settings)
+    if attended and flags["schedule"] is None:
+        role = getattr(settings, section)
+        settings = replace(settings, **{section: replace(role, schedule=None)})
+    return settings, attended
+
+
+def _at_terminal() -> bool:
+    return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr))

@@ -1,0 +1,122 @@
+"""Launches without a process: no signals, heartbeat or watchdog, and a lease that does not lapse."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable
+from mmap import mmap
+
+from pollconsumer.core.events import Event, LaunchEnded
+from pollconsumer.core.retry import Fatal, RetryIn, Yield
+from pollconsumer.core.window import StopReason, Window
+from pollconsumer.interface.testing.clock import VirtualClock
+from pollconsumer.interface.testing.memory import MemoryOpener
+from pollconsumer.runtime.handling.argument_errors import BadArguments
+from pollconsumer.runtime.handling.executors.executor import Handled
+from pollconsumer.runtime.handling.executors.inline import InlineExecutor
+from pollconsumer.runtime.launch.held import Attendance, LaunchPlan
+from pollconsumer.runtime.launch.launch_run import Work
+from pollconsumer.runtime.launch.shared_memory.launch_progress import Identity, LaunchProgress
+from pollconsumer.runtime.launch.shared_memory.stops import Stops
+from pollconsumer.store.leases import Acquired, Group, Leases
+from pollconsumer.store.redis_store import RedisStore
+from pollconsumer.store.reservations import Reservation
+
+FORESEEN = (Fatal, RetryIn, Yield)
+ENDS_A_HANDLER = (Exception, SystemExit, GeneratorExit, asyncio.CancelledError)
+"""Other exceptions of a handler (Ctrl-C, pytest's outcomes) are raised in the test."""
+
+
+class SandboxLaunch:
+    """Begins now, in virtual time, and is interrupted when ``stopped`` is set."""
+
+    def __init__(
+        self, opener: MemoryOpener, group: Group, plan: LaunchPlan, clock: VirtualClock, emit: Callable[[Event], None]
+    ) -> None:
+        self.plan, self.clock, self.emit, self.bare_wire = plan, clock, emit, opener.wire
+        self.window = Window(clock(), clock() + plan.timeout)
+        self.min_margin, self.waited = 0.0, False
+        self.progress = LaunchProgress()
+        self.store = opener.store()
+        self.progress.stops = SandboxStops(self.store)
+        self.leases = Leases(self.store.wire, opener.namespace)
+        self.stopped = False
+        self._identity = Identity(secrets.token_hex(8), group.role, group.queues, "testing", 0)
+        self.id = self._identity.launch
+        acquired = self.leases.acquire(group, self._identity.launch, self._identity.description(), self._entry())
+        assert isinstance(acquired, Acquired), "one launch at a time"
+        self.holder, self.attendance = acquired.holder, Attendance(acquired.at, clock())
+
+    def chance(self) -> float:
+        return 0.0
+
+    def interrupted(self) -> bool:
+        return self.stopped
+
+    def check_lease(self) -> bool:
+        """It cannot be lost."""
+        return False
+
+    def lease_is_trusted(self) -> bool:
+        return True
+
+    def work(self, work: Work) -> StopReason:
+        """Do the work, and finally release the lease."""
+        reason = StopReason.DIED
+        try:
+            reason = work(self)
+        finally:
+            role, launch = self._identity.role, self._identity.launch
+            self.leases.release(self.holder, role, launch, self._entry())
+            self.emit(
+                LaunchEnded(role, reason, self.clock() - self.window.start, *self.progress.counts().of_messages())
+            )
+            self.store.wire.close()
+        return reason
+
+    def _entry(self) -> str:
+        return self._identity.entry(None, 0.0, 0.0, self.progress)
+
+
+class SandboxStops(Stops):
+    """Asks the store, which is in memory, instead of a heartbeat."""
+
+    def __init__(self, store: RedisStore) -> None:
+        super().__init__(mmap(-1, self.SIZE), 0)
+        self._store = store
+
+    def any(self) -> bool:
+        return bool(self.standing())
+
+    def asked(self, reservation: Reservation) -> bool:
+        key = self._store.keys.queue(reservation.queue, "stops")
+        return bool(self._store.wire.command("HEXISTS", key, reservation.id))
+
+    def standing(self) -> set[tuple[str, bytes]]:
+        keys = {queue: self._store.keys.queue(queue, "stops") for queue in self._store.queues()}
+        return {(queue, each) for queue, key in keys.items() for each in self._store.wire.command("HGETALL", key)[::2]}
+
+
+class WatchedExecutor(InlineExecutor):
+    """Ends its launch when a handler raises an exception for the test, which is then in ``raised``."""
+
+    def __init__(self, launch: SandboxLaunch, *, raising: bool) -> None:
+        super().__init__(launch.clock)
+        self.raised: BaseException | None = None
+        self._launch, self._raising = launch, raising
+
+    def finished(self) -> list[Handled]:
+        finished = super().finished()
+        for handled in finished:
+            if self._is_meant_for_the_test(handled):
+                self.raised = handled.outcome.error
+                self._launch.stopped = True
+        return finished
+
+    def _is_meant_for_the_test(self, handled: Handled) -> bool:
+        error, handler = handled.outcome.error, handled.attempt.handler
+        if error is None or not isinstance(error, ENDS_A_HANDLER):
+            return error is not None
+        foreseen = isinstance(error, (*FORESEEN, *handler.fatal)) and not isinstance(error, BadArguments)
+        return self._raising and not foreseen

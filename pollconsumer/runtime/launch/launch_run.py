@@ -1,0 +1,254 @@
+"""One launch, from its start to its exit code, for the consumer and the mover.
+
+The order matters: signal handlers; the heartbeat's fork, before there is a connection or a thread; the user's modules,
+imported while an earlier launch still holds the lease, so that the hand-off does not wait for them; then the lease,
+since only its holder touches messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING
+
+from pollconsumer.core.errors import LeaseLost, PollConsumerError, StoreRefused, StoreUnreachable
+from pollconsumer.core.events import Event, LaunchBegan, LaunchEnded, LaunchWaits, NamespaceShared, PingFailed
+from pollconsumer.core.launcher.observed import Began, observed
+from pollconsumer.core.launcher.past import past_launches
+from pollconsumer.core.launcher.punctuality import learned
+from pollconsumer.core.window import StopReason
+from pollconsumer.runtime.launch.frame import Frame
+from pollconsumer.runtime.launch.heartbeat import GONE, Heartbeat
+from pollconsumer.runtime.launch.held import Attendance, Launch, LaunchPlan
+from pollconsumer.runtime.launch.holders import is_gone, place_of, projects_beside
+from pollconsumer.runtime.launch.host import Host, ThisProcess
+from pollconsumer.runtime.launch.shared_memory.launch_progress import EMPTIED, ROLLED_BACK
+from pollconsumer.runtime.launch.tenure import Tenure
+from pollconsumer.runtime.store_opener import StoreOpener
+from pollconsumer.store.connecting.patience import Budget
+from pollconsumer.store.connecting.replies import RESTORE
+from pollconsumer.store.connecting.wire import Wire
+from pollconsumer.store.leases import TTL, Acquired, Group, Leases, TurnedAway
+from pollconsumer.store.redis_store import RedisStore
+
+if TYPE_CHECKING:
+    from pollconsumer.runtime.launch.pinger import Pinger
+
+Work = Callable[[Launch], StopReason]
+
+HEARTBEAT_BUDGET = 2.0
+REFRESH = 0.5
+"""Seconds after which a waiting successor renews its claim, and looks whether the holder and its heartbeat are gone:
+orphans are offered again within a second."""
+THOUGHT_DEAD_AFTER = 1.5 * TTL
+"""Seconds without a renewal, by the successor's clock, after which a holder counts as dead: a server's clock that is
+set back by an hour keeps a lease alive for an hour."""
+
+
+def run_launch(
+    plan: LaunchPlan,
+    opener: StoreOpener,
+    emit: Callable[[Event], None],
+    prepare: Callable[[], tuple[Group, Work]],
+    on_launch_death: Callable[[int], None] | None = None,
+    host: Host | None = None,
+    pinger: Pinger | None = None,
+) -> None:
+    """Run one launch. ``prepare`` imports the user's modules, and returns the group of the lease, and the work to do
+    with it. ``on_launch_death`` is called in the heartbeat's process, with this one's pid, if this one dies. ``pinger``
+    tells a monitor, if the launch takes the lease.
+
+    Raises the error that ended the launch, after releasing the lease: LeaseLost, StoreUnreachable, ConfigurationError.
+    """
+    host = host or ThisProcess()
+    frame = Frame(plan, opener, emit, host, pinger)
+    open_store = partial(opener.for_heartbeat, partial(Budget, HEARTBEAT_BUDGET, host))
+    heartbeat = host.start_heartbeat(frame.progress, open_store, on_launch_death)
+    first_window = frame.window
+    try:
+        go_on = host.end_in(frame.window.left(host.monotonic()) + plan.grace, frame.outlived)
+    except RuntimeError:  # the system refuses another thread
+        heartbeat.stop()
+        raise
+    held = None
+    try:
+        group, work = prepare()
+        held = _take_lease(frame, group, heartbeat)
+        if frame.window != first_window:
+            go_on()
+            go_on = host.end_in(frame.window.left(host.monotonic()) + plan.grace, frame.outlived)
+        if held is None:
+            running = host.monotonic() - frame.window.start
+            emit(LaunchEnded(group.role, StopReason.LEASE_HELD, running, run_id=plan.run_id))
+        else:
+            held.work(work)
+    finally:
+        go_on()
+        if held is None or held.released:
+            heartbeat.stop()
+        # Otherwise the store did not answer: the heartbeat retries the release.
+
+
+def _take_lease(frame: Frame, group: Group, heartbeat: Heartbeat) -> HeldLaunch | None:
+    """None if another successor waits already, or after the window's end or a signal."""
+    host = frame.host
+    store = RedisStore(frame.opener.launch_wire(frame.patience), frame.opener.namespace)
+    leases = Leases(store.wire, frame.opener.namespace)
+    identity = host.identity(frame.id, group.role, group.queues, heartbeat)
+    launcher = frame.plan.launcher
+    identity = identity._replace(
+        platform=launcher.platform,
+        launcher=launcher.rule,
+        run_id=frame.plan.run_id,
+        launch_offset=frame.launch_offset,
+        next_tick=frame.next_tick,
+        config=frame.plan.config,
+        handlers=group.handlers,
+    )
+    entry = identity.entry(None, 0.0, 0.0, frame.progress)
+    first_seen: dict[str, float] = {}
+    gone: list[str] = []
+    waited, called = False, 0
+    while True:
+        asked, asked_at = host.boot_time(), host.monotonic()
+        dead = [sign for sign, at in first_seen.items() if asked - at > THOUGHT_DEAD_AFTER]
+        dead += gone
+        answer = leases.acquire(group, frame.id, identity.description(), entry, dead=dead)
+        if isinstance(answer, Acquired):
+            break
+        came, waited = not waited, True
+        for config in projects_beside(identity, answer.holders) if came else ():
+            frame.emit(NamespaceShared(config))
+        if isinstance(answer, TurnedAway):
+            return None
+        first_seen = {sign: first_seen.get(sign, asked) for sign in answer.signs}
+        left = frame.window.left(host.monotonic())
+        if frame.interrupted() or left <= 0:
+            leases.withdraw(group, frame.id)
+            return None
+        if gone := [sign for sign, holder in zip(answer.signs, answer.holders, strict=True) if is_gone(holder, host)]:
+            continue
+        if came:
+            frame.emit(LaunchWaits(group.role, tuple(map(place_of, answer.holders)), left))
+        if frame.plan.handoff.on_call and called != (newest := answer.newest_fence()):
+            leases.call_for_hand_over(group, newest, left)
+            called = newest
+        leases.wait(group, min(REFRESH, left, max(0.01, answer.lapses_in)))
+    now, since = host.monotonic(), host.boot_time()
+    past = past_launches(answer.recent, group.name, own=frame.id)
+    # A launch of another slot, maybe elsewhere, tells nothing about a tick.
+    if frame.plan.observes and group.slots == 1:
+        began = Began(answer.at / 1000 - (now - frame.window.start), frame.launch_offset)
+        seen = observed(past[0] if past else None, began, learned(past, launcher.rule).offset)
+        launcher = launcher._replace(rule=seen.decides)
+        identity = identity._replace(launcher=launcher.rule, observed=seen)
+    frame.learn(learned(past, launcher.rule, frame.launch_offset), launcher.rule)
+    hard_end = now + frame.window.left(now) + frame.plan.grace
+    tenure = Tenure(identity, answer, now - frame.window.start, asked, since, hard_end)
+    return HeldLaunch(frame, store, leases, tenure, heartbeat, Attendance(answer.at, asked_at), waited=waited)
+
+
+class HeldLaunch:
+    """A launch in a process, which holds the lease."""
+
+    def __init__(
+        self,
+        frame: Frame,
+        store: RedisStore,
+        leases: Leases,
+        tenure: Tenure,
+        heartbeat: Heartbeat,
+        attendance: Attendance,
+        *,
+        waited: bool,
+    ) -> None:
+        self.plan, self.window, self.progress, self.emit = frame.plan, frame.window, frame.progress, frame.emit
+        self.store, self.leases, self.holder = store, leases, tenure.acquired.holder
+        self.attendance, self.id = attendance, tenure.identity.launch
+        self.clock, self.chance = frame.host.monotonic, frame.host.chance
+        self.interrupted = frame.interruption.__bool__  # asked before each message: without a call between
+        self.min_margin, self.waited = frame.min_margin, waited
+        self.released = False
+        self._boot_time, self._trusted = frame.host.boot_time, frame.progress.trusted
+        self._frame, self._tenure, self._heartbeat, self._clocks = frame, tenure, heartbeat, frame.host
+        self._pinger = frame.pinger
+
+    def lease_is_trusted(self) -> bool:
+        return self._boot_time() < self._trusted[0]
+
+    def check_lease(self) -> bool:
+        """Return at once if the lease can be trusted, without a round trip; else wait until it can be again. Returns
+        whether it waited.
+
+        LeaseLost if another holds it, or the heartbeat is dead; StoreRefused if the store was emptied; StoreUnreachable
+        when patience is over, a little after the window's end: a launch that was suspended beyond its window resumes
+        before its heartbeat has asked the store.
+        """
+        waited = False
+        while self._clocks.boot_time() >= (until := self.progress.trusted_until()):
+            if until == EMPTIED:
+                raise StoreRefused("store emptied while it was used", None, RESTORE)
+            if until == ROLLED_BACK:
+                self._frame.opener.refuse_what_went_back()
+            if until < 0:
+                raise LeaseLost("lease lost", None, "a newer launch took it, or it was broken; nothing written since")
+            if not self._heartbeat.is_alive():
+                raise LeaseLost("lease not renewed", None, GONE)
+            if self.interrupted() or self._frame.patience().left() <= 0:
+                raise StoreUnreachable("lease not renewed", None, "the store did not answer its heartbeat")
+            self._clocks.sleep(0.05)
+            waited = True
+        return waited
+
+    def bare_wire(self) -> Wire:
+        return self._frame.opener.bare_wire(self._frame.patience)
+
+    def work(self, work: Work) -> None:
+        """Do the work, and finally release the lease."""
+        reason, code = StopReason.DIED, 1
+        try:
+            self._heartbeat.hold(self._tenure)
+            identity = self._tenure.identity
+            self.emit(LaunchBegan(identity.role, identity.queues, self.window.left(self.clock())))
+            if self._pinger is not None:
+                self._pinger.begin()
+            reason, code = work(self), 0
+        except PollConsumerError as error:
+            reason, code = _REASONS.get(type(error), StopReason.DIED), error.exit_code
+            raise
+        finally:
+            self._end(reason, code)
+
+    def _end(self, reason: StopReason, code: int) -> None:
+        identity, acquired, waited = self._tenure[:3]
+        ended = self._clocks.boot_time()
+        held = ended - self._tenure.since
+        self.progress.end(reason, code)
+        entry = identity.entry(acquired, waited, held, self.progress)
+        with suppress(StoreUnreachable):  # the lease then lapses by itself
+            self.leases.release(self.holder, identity.role, identity.launch, entry)
+            self.released = True
+            self._frame.opener.note(self.store.wire)
+            self._clocks.at_exit(partial(self._note_exit, held, ended))
+        self._clocks.leave_by(self._frame.exit_by(self._tenure.hard_end))
+        end = LaunchEnded(
+            identity.role, reason, waited + held, *self.progress.counts().of_messages(), run_id=identity.run_id
+        )
+        if self._pinger is not None:
+            self._pinger.end(end, code)
+            self._clocks.before_exit(partial(self._await_answer, self._pinger))
+        self.emit(end)
+
+    def _await_answer(self, pinger: Pinger, left: Callable[[], float]) -> None:
+        if problem := pinger.wait(left()):
+            self.emit(PingFailed(pinger.host, problem))
+
+    def _note_exit(self, held: float, ended: float) -> None:
+        """Add to the ledger how long it took from the end to the exit, which is now."""
+        identity, acquired, waited = self._tenure[:3]
+        entry = identity.entry(acquired, waited, held, self.progress, self._clocks.boot_time() - ended)
+        self.leases.release(self.holder, identity.role, identity.launch, entry)  # released already: writes the ledger
+
+
+_REASONS = {LeaseLost: StopReason.LEASE_LOST, StoreUnreachable: StopReason.STORE_UNREACHABLE}

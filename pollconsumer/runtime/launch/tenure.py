@@ -1,0 +1,152 @@
+"""A heartbeat's work: renews the lease of a launch, and releases it if the launch dies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import NamedTuple, Protocol
+
+from pollconsumer.core.errors import LeaseLost, PollConsumerError, StoreRefused, StoreUnreachable, shown
+from pollconsumer.core.notation.text import printable
+from pollconsumer.core.window import StopReason
+from pollconsumer.runtime.launch.shared_memory.entries import MessageInHand
+from pollconsumer.runtime.launch.shared_memory.launch_progress import (
+    EMPTIED,
+    LOST,
+    ROLLED_BACK,
+    Identity,
+    LaunchProgress,
+)
+from pollconsumer.runtime.launch.sightings import LOOK_EVERY, Sightings
+from pollconsumer.store.connecting.patience import Clocks
+from pollconsumer.store.leases import RENEW_EVERY, TRUSTED_FOR, Acquired, Leases
+from pollconsumer.store.redis_store import RedisStore
+from pollconsumer.store.reservations import DeadLetter
+from pollconsumer.store.rollback import went_back
+
+Tell = Callable[[str], None]
+
+RETRY_EVERY = 1.0
+"""Seconds between retries while the server does not answer."""
+
+RELEASE_BUDGET = 2.0
+"""Seconds for releasing the lease of a launch that died at its hard end."""
+
+MOST_NAMED = 3
+
+
+class Watched(Protocol):
+    """A launch, seen by its heartbeat."""
+
+    def ends_within(self, seconds: float) -> bool:
+        """Wait for its end, at most so long. Returns whether it has ended."""
+
+    def is_suspended(self) -> bool: ...
+
+
+class Tenure(NamedTuple):
+    """A lease and its holder. ``waited``: seconds from the launch's start until it had it. On the boot clock: when it
+    was ``asked`` for, and ``since`` when it is held. On the monotonic clock, like the timer of the watchdog: the
+    ``hard_end`` at which that ends the launch."""
+
+    identity: Identity
+    acquired: Acquired
+    waited: float
+    asked: float
+    since: float
+    hard_end: float
+
+
+def keep(launch: Watched, progress: LaunchProgress, leases: Leases, tenure: Tenure, clocks: Clocks, tell: Tell) -> None:
+    """Renew until the launch has ended, which may be a while after it has lost its lease."""
+    identity, acquired, pause, lost = tenure.identity, tenure.acquired, 0.0, False
+    sightings = Sightings(progress.flight)
+    while not _ends_within(launch, pause, sightings, clocks):
+        asked, pause = clocks.boot_time(), RETRY_EVERY
+        # A suspended launch must lose its lease as a frozen machine would. A process that exists beyond the hard end is
+        # another program, by which a handler has replaced the launch (exec).
+        if lost or launch.is_suspended() or clocks.monotonic() > tenure.hard_end + RELEASE_BUDGET:
+            continue
+        in_hand = [
+            (queue, name, acquired.at + int((since - tenure.since) * 1000))
+            for queue, name, since in sightings.standing()
+        ]
+        entry = identity.entry(acquired, tenure.waited, asked - tenure.since, progress, in_hand=in_hand)
+        with suppress(PollConsumerError):
+            held = leases.renew(acquired.holder, identity.role, identity.launch, identity.description(), entry)
+            if leases.rollback is not None and held is not None:
+                tell(f"warning: {went_back(*leases.rollback)}")
+                lost = leases.refuse_rollback
+            if lost:
+                progress.trust_until(ROLLED_BACK)
+            elif held:
+                progress.trust_until(asked + TRUSTED_FOR)
+                pause = RENEW_EVERY
+            else:
+                progress.trust_until(EMPTIED if held is None else LOST)
+                lost = True
+
+
+def _ends_within(launch: Watched, seconds: float, sightings: Sightings, clocks: Clocks) -> bool:
+    """As `Watched.ends_within`, but for a message that has been in hand for a while, which the store is to be told."""
+    until = clocks.monotonic() + seconds
+    while True:
+        if launch.ends_within(max(0.0, min(until - clocks.monotonic(), LOOK_EVERY))):
+            return True
+        if sightings.look(clocks.boot_time()) or clocks.monotonic() >= until:
+            return False
+
+
+def give_back(
+    progress: LaunchProgress, leases: Leases, store: RedisStore, tenure: Tenure, clocks: Clocks, tell: Tell
+) -> None:
+    """The launch died. Release its reservations and its lease, and close its ledger entry, even if it has lost the
+    lease.
+
+    Messages in hand are charged an attempt and a death; those that had ended but were not settled, an attempt; those
+    that were merely reserved, neither.
+    """
+    identity, acquired, held = tenure.identity, tenure.acquired, clocks.boot_time() - tenure.since
+
+    def print_death(dead_letter: DeadLetter) -> None:
+        message, problem = dead_letter
+        what = f"{shown(message.name)} ({message.handler}), attempt {message.attempt}: {problem}"
+        tell(f"warning: dead letter: {printable(what)}")
+
+    left_behind = progress.flight.left_behind()
+    if progress.ended()[0] is None:
+        tell(f"error: launch died: {while_what(left_behind)}; the next launch goes on")
+        # The C watchdog cannot record that it struck; the time shows it.
+        struck = clocks.monotonic() >= tenure.hard_end
+        progress.end(*((StopReason.WATCHDOG, 1) if struck else (StopReason.DIED, -1)))
+    entry = identity.entry(acquired, tenure.waited, held, progress)
+    until = max(tenure.hard_end, clocks.monotonic() + RELEASE_BUDGET)
+    while clocks.monotonic() < until:
+        try:
+            lost = store.lost(identity.queues)  # the next launch recovers these
+            for queue in [each for each in identity.queues if each not in lost]:
+                here = [message for message in left_behind if message.queue == queue]
+                in_hand = [message.id for message in here if not message.ended and not message.last]
+                ended = [message.id for message in here if message.ended and not message.last]
+                spent = [message.id for message in here if message.last]
+                uncalled = [message.id for message in progress.flight.uncalled() if message.queue == queue]
+                # Another launch recovers the queue, or this one had skipped it or not announced itself there yet.
+                with suppress(LeaseLost, StoreRefused):
+                    store.give_up(acquired.holder, queue, in_hand, ended, spent, uncalled, on_dead_letter=print_death)
+            leases.release(acquired.holder, identity.role, identity.launch, entry)
+            return
+        except StoreUnreachable:
+            clocks.sleep(RETRY_EVERY)
+        except PollConsumerError:  # no retry can help: the lease lapses by itself
+            return
+
+
+def while_what(left_behind: list[MessageInHand]) -> str:
+    """What a launch that is ending by force has in hand, for a line about it."""
+    in_hand = [message for message in left_behind if not message.ended]
+    shown_ids = [
+        f"{shown(message.id.decode('utf-8', 'replace'))} ({message.handler})" for message in in_hand[:MOST_NAMED]
+    ]
+    if len(in_hand) > MOST_NAMED:
+        shown_ids.append(f"{len(in_hand) - MOST_NAMED} more")
+    return printable(f"while handling {', '.join(shown_ids)}") if in_hand else "with nothing in hand"

@@ -1,0 +1,85 @@
+"""What a launch does for queues besides handling: its announcement, recurrences at their instants, and repairs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pollconsumer.core.events import ConflictDropped, MessagesFound, NewerMessagesFound, OrphansRecovered
+from pollconsumer.runtime.launch.held import Launch, LaunchPlan
+from pollconsumer.store import outbox
+from pollconsumer.store.leases import set_back_by
+from pollconsumer.store.reservations import DeadLetter
+
+EVERY = 1.0
+"""Seconds between repairs."""
+LAUNCHED_EVERY = 600.0
+"""Seconds; the assumed maximum time between launches of a consumer, unless its settings say otherwise."""
+
+
+def served_for(plan: LaunchPlan) -> float:
+    """Seconds from a launch's start within which another of its group can be expected: twice its timeout, or the time
+    between launches by its schedule, and twenty minutes at least."""
+    between = 0.0
+    if plan.next_launches is not None:
+        next_launch, the_one_after = plan.next_launches
+        between = max(next_launch, the_one_after - next_launch)
+    return 2 * max(LAUNCHED_EVERY, plan.timeout, between)
+
+
+def announce(launch: Launch, queue: str, on_dead_letter: Callable[[DeadLetter], object]) -> None:
+    """Take ``queue`` from earlier launches, before a message of it is handled: recover orphans, and repair it."""
+    recovered = launch.store.announce(
+        launch.holder, queue, served_for=served_for(launch.plan), on_dead_letter=on_dead_letter
+    )
+    found = launch.store.audit(queue)
+    begin_anew(launch, queue)
+    if recovered:
+        launch.emit(OrphansRecovered(queue, recovered))
+    if found:
+        launch.emit(MessagesFound(queue, found))
+
+
+def begin_anew(launch: Launch, queue: str) -> None:
+    """Have recurrences and rates of a queue go on at once, if the server's clock was set back."""
+    reached_ms = int(launch.holder.fence)  # which is not below what the clock has shown
+    if set_back_by(reached_ms, launch.attendance.seen_ms):
+        # Imported lazily: hardly any clock ever is.
+        from pollconsumer.store.launch_recurrences import LaunchRecurrences
+
+        LaunchRecurrences(launch.store.wire, launch.store.keys.namespace).begin_anew(launch.holder, queue)
+        launch.store.book_anew(queue, reached_ms)
+
+
+def tick(launch: Launch, queue: str) -> int:
+    """Enqueue the due occurrences of a queue's recurrences. Returns how many."""
+    # Imported lazily: most queues have none.
+    from pollconsumer.store.launch_recurrences import LaunchRecurrences
+
+    recurring, asked = LaunchRecurrences(launch.store.wire, launch.store.keys.namespace), launch.clock()
+
+    def attended_since(now_ms: int) -> int:
+        return launch.attendance.since(now_ms, asked, launch.clock())
+
+    return recurring.tick(launch.holder, queue, attended_since, launch.emit)
+
+
+def send_on(launch: Launch, queue: str) -> int:
+    """Send what the outbox of ``queue`` has. Returns how many messages."""
+
+    def tell_conflict(message_id: str, receiver: str) -> None:
+        launch.emit(ConflictDropped(message_id, receiver))
+
+    return outbox.send(launch.store, queue, tell_conflict, lambda: launch.emit(NewerMessagesFound(queue)))
+
+
+def repair(launch: Launch, queue: str, live_fences: list[bytes], on_dead_letter: Callable[[DeadLetter], object]) -> int:
+    """Recover orphans, offer places of concurrency keys, and send what dead launches left in the outbox.
+
+    Returns how many messages that made ready.
+    """
+    recovered = launch.store.recover(queue, live_fences, on_dead_letter=on_dead_letter)
+    if recovered:
+        launch.emit(OrphansRecovered(queue, recovered))
+    offered = launch.store.offer_places(queue)
+    sent = send_on(launch, queue)
+    return recovered + offered + sent

@@ -1,0 +1,232 @@
+"""Makes messages from producers' arguments, and validates them before anything is sent."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict, Unpack
+
+from pollconsumer.core.errors import BadData, unknown_options
+from pollconsumer.core.message import (
+    SCOPED_BY,
+    NewMessage,
+    check_concurrency,
+    check_handler,
+    check_key,
+    checked,
+    digest_of,
+    encode_payload,
+    scoped_key,
+)
+from pollconsumer.core.notation.instants import ceil_ms, exact_epoch_ms
+from pollconsumer.core.notation.timespan import YEAR, parse_duration
+
+if TYPE_CHECKING:
+    from pollconsumer.core.recurrence import Recurrence
+
+LONGEST_DELAY = 1000 * YEAR
+
+
+class _Identifiers:
+    """Ids that sort by time: 48 bits of milliseconds, 64 random bits, incremented within a millisecond."""
+
+    def __init__(self) -> None:
+        self._millisecond = self._number = 0
+        self._pid = 0
+
+    def next(self) -> str:
+        millisecond = time.time_ns() // 1_000_000
+        if millisecond == self._millisecond and self._pid == os.getpid():
+            self._number += 1
+        else:
+            self._millisecond, self._pid = millisecond, os.getpid()
+            self._number = int.from_bytes(os.urandom(8), "big") >> 1
+        return f"{millisecond:012x}{self._number:016x}"
+
+    def run(self, count: int) -> list[str]:
+        """So many, of one millisecond."""
+        if count == 0:
+            return []
+        millisecond, first = self.next()[:12], self._number
+        self._number += count - 1
+        return [f"{millisecond}{number:016x}" for number in range(first, first + count)]
+
+
+_identifiers = _Identifiers()
+new_id, new_ids = _identifiers.next, _identifiers.run
+
+
+class SendOptions(TypedDict, total=False):
+    """Options of a message, in addition to handler and payload.
+
+    ``queue``: by default the handler's, else ``default``. ``in_``: delay in seconds or text such as ``5m``. ``at``: due
+    time, an aware datetime; one in the past is due now. ``priority``: smaller is sooner.
+
+    ``key``: while the queue has an unfinished message of the handler with the same key, at most for ``key_lifetime``,
+    its id is returned instead, marked ``duplicate``; with ``key_scope="queue"``, one of any handler, likewise.
+    ``concurrency_key``: at most ``concurrency_limit`` (1) messages with the same key in the queue are in flight.
+    ``rate_key``: at most ``rate`` messages with the same key in the queue are handed out, as ``60/1h``; without
+    ``rate`` that of the queue. ``id``: instead of a generated one; used twice, it makes one message; Conflict if it has
+    another handler or payload.
+
+    ``headers``: names and text, 4 KiB at most, that travel with the message apart from its payload. ``timeout``,
+    ``max_attempts`` and ``retry``, the name of a policy that ``PollConsumer.retry_policy`` registered, take the place
+    of its handler's. ``expires``: if it was not begun so long after it was enqueued or, if that is later, due, it is
+    not handled, and ends as expired.
+    """
+
+    queue: str | None
+    in_: str | float | None
+    at: datetime | None
+    priority: int
+    key: str | None
+    key_lifetime: str | float | None
+    key_scope: Literal["handler", "queue"] | None
+    concurrency_key: str | None
+    concurrency_limit: int
+    rate_key: str | None
+    rate: str | None
+    id: str | None
+    expires: str | float | None
+    headers: Mapping[str, str] | None
+    timeout: str | float | None
+    max_attempts: int | None
+    retry: str | None
+
+
+class Defaults(NamedTuple):
+    """What a handler's messages have unless their producer says otherwise.
+
+    ``rate_key`` is the argument of which each value counts by itself at the ``rate``; without it all messages of the
+    handler count together.
+    """
+
+    queue: str = "default"
+    rate: str | None = None
+    rate_key: str | None = None
+
+    def rated(self, message: NewMessage) -> NewMessage:
+        """``message`` with the rate and the rate key that its producer did not give. BadData if the key is none."""
+        if self.rate is None and self.rate_key is None:
+            return message
+        from pollconsumer.core.rates import check_rate, key_of
+
+        key = message.rate_key or key_of(message.handler, message.payload, self.rate_key)
+        check_rate("", key)
+        return message._replace(rate_key=key, rate=message.rate or self.rate or "")
+
+    def rated_recurrence(self, recurrence: Recurrence) -> Recurrence:
+        """``recurrence``, its occurrences with the rate and the rate key of the handler's messages."""
+        if self.rate is None and self.rate_key is None:
+            return recurrence
+        from dataclasses import replace
+
+        payload = encode_payload(recurrence.payload)
+        message = self.rated(NewMessage(recurrence.name, recurrence.queue, recurrence.handler, payload))
+        return replace(recurrence, rate_key=message.rate_key, rate=message.rate)
+
+
+_OPTIONS = SendOptions.__annotations__.keys()
+_TRAVELLING = {"expires", "headers", "timeout", "max_attempts", "retry"}
+
+
+def refuse_unknown(options: SendOptions) -> None:
+    """TypeError for options that no message has."""
+    if unknown := options.keys() - _OPTIONS:
+        raise unknown_options(unknown, _OPTIONS)
+
+
+def new_message(handler: str, payload: Mapping[str, Any], **options: Unpack[SendOptions]) -> NewMessage:
+    """A validated message. TypeError for a naive ``at`` or an unknown option, BadData (a ValueError) for other invalid
+    values."""
+    refuse_unknown(options)
+    given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+    if "in_" in given and "at" in given:
+        raise BadData("due time", None, "give in_ or at, not both")
+    if "key_lifetime" in given and "key" not in given:
+        raise BadData("key_lifetime", given["key_lifetime"], "give the key, too")
+    if "key_scope" in given and "key" not in given:
+        raise BadData("key_scope", given["key_scope"], "give the key, too")
+    if "concurrency_limit" in given and "concurrency_key" not in given:
+        raise BadData("concurrency_limit", given["concurrency_limit"], "give the concurrency_key, too")
+    if "rate" in given and "rate_key" not in given:
+        raise BadData("rate", given["rate"], "give the rate_key, too")
+    if "rate_key" in given:
+        from pollconsumer.core.rates import check_rate  # few messages have one
+
+        check_rate(given.get("rate", ""), given["rate_key"])
+    concurrency_key, limit = given.get("concurrency_key"), given.get("concurrency_limit", 1)
+    if concurrency_key is not None:
+        check_concurrency(concurrency_key, limit)
+    lifetime = given.get("key_lifetime")
+    encoded = encode_payload(payload)
+    message = NewMessage(
+        id=given["id"] if "id" in given else new_id(),
+        queue=given.get("queue", "default"),
+        handler=handler,
+        payload=encoded,
+        priority=given.get("priority", 0),
+        due=_due(given["at"]) if "at" in given else None,
+        delay=milliseconds("in_", given["in_"]) if "in_" in given else None,
+        key=_key(handler, given["key"], given.get("key_scope", "handler")) if "key" in given else "",
+        key_lifetime=0 if lifetime is None else max(1, milliseconds("key_lifetime", lifetime)),
+        concurrency_key=concurrency_key or "",
+        concurrency_limit=limit,
+        digest=digest_of(handler, encoded) if "id" in given else "",
+        rate_key=given.get("rate_key", ""),
+        rate=given.get("rate", ""),
+    )
+    if given and (travelling := given.keys() & _TRAVELLING):
+        message = _travelling(message, {name: given[name] for name in travelling})
+    return checked(message)
+
+
+def _key(handler: str, given: object, scope: object) -> str:
+    key = check_key(given)
+    if scope not in ("handler", "queue"):
+        raise BadData("key_scope", repr(scope), "handler or queue")
+    if SCOPED_BY in key:
+        raise BadData("unique key", repr(key), "text without a zero character")
+    return scoped_key(check_handler(handler), key) if key and scope == "handler" else key
+
+
+def _travelling(message: NewMessage, options: dict[str, Any]) -> NewMessage:
+    """``message`` with checked ``options``."""
+    from pollconsumer.core.message_options import check_new_headers, options_of
+
+    if "expires" in options:
+        message = message._replace(lifetime=max(1, milliseconds("expires", options.pop("expires"))))
+    if "timeout" in options:
+        options["timeout"] = milliseconds("timeout", options["timeout"]) / 1000
+    checked_options = options_of(message._replace(**options))
+    return message._replace(**options | {"headers": check_new_headers(checked_options.headers) or None})
+
+
+def due_ms(at: datetime) -> int:
+    """``at`` in epoch milliseconds, rounded up, so that no message is early."""
+    return math.ceil(_due(at))
+
+
+def _due(at: datetime) -> float:
+    """``at`` in epoch milliseconds, to the microsecond."""
+    if not isinstance(at, datetime):
+        raise TypeError(f"at must be a datetime with a zone, not {type(at).__name__}")
+    if at.utcoffset() is None:
+        raise TypeError("at needs a zone: a naive time means another instant on every host")
+    return max(1, exact_epoch_ms(at))
+
+
+def milliseconds(name: str, span: str | float) -> int:
+    """``span`` in milliseconds, rounded up; ``name`` is that of the option."""
+    if isinstance(span, bool) or not isinstance(span, str | int | float):
+        raise TypeError(f"{name} must be seconds or text such as 5m, not {type(span).__name__}")
+    try:
+        seconds = parse_duration(span)
+    except ValueError as error:
+        raise BadData(name, span, str(error)) from None
+    if seconds > LONGEST_DELAY:
+        raise BadData(name, span, "at most 1000 years")
+    return ceil_ms(seconds)

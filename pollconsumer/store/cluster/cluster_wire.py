@@ -1,0 +1,264 @@
+"""A cluster as one connection: each command goes to the node that has its keys' slot."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
+from typing import Any
+
+from pollconsumer.core.errors import NodeLost
+from pollconsumer.store.cluster.cluster_address import Node
+from pollconsumer.store.cluster.liveness import Liveness
+from pollconsumer.store.cluster.nodes import NodeWire, WatchingWire
+from pollconsumer.store.cluster.slots import key_of, slot_of
+from pollconsumer.store.cluster.topology import COMMAND, Topology
+from pollconsumer.store.cluster.watch import Watch
+from pollconsumer.store.connecting.connection import Command
+from pollconsumer.store.connecting.patience import Patience
+from pollconsumer.store.connecting.replies import ErrorReply, OutOfTime, Unanswered
+from pollconsumer.store.connecting.strict import WAITING, Strict, least
+from pollconsumer.store.connecting.wire import Wire
+from pollconsumer.store.keyspace import Keys
+
+RIGHTS = ("ASKING", "CLUSTER|SLOTS")
+MOST_REDIRECTIONS = 8
+"""Of one call: a slot that moves has two nodes, and each may be replaced by its replica."""
+Part = tuple[Node, list[int]]
+"""A node, and the places of the commands that go to it."""
+
+
+class ClusterWire(Wire):
+    """One connection to each node that it needs; sends to all of them before it receives.
+
+    A command that a node redirects has not been carried out, and is sent again at once; a node that is lost, or that
+    serves no slots for now, makes the whole call Unanswered, as the loss of a single server does.
+    """
+
+    of_cluster = True
+
+    def __init__(
+        self,
+        url: str,
+        topology: Topology,
+        home: str,
+        patience: Callable[[], Patience],
+        *,
+        greet: Callable[[Wire], object] | None = None,
+        strict: Strict | None = None,
+    ) -> None:
+        """``greet`` checks each new connection to a node; the node with the key ``home`` tells the time."""
+        super().__init__(url, patience, greet=greet, strict=strict)
+        self.rights = (*RIGHTS, *self.rights)
+        self._topology, self._home = topology, home
+        self._liveness = Liveness(topology, self._bearing)
+        self._nodes: dict[Node, NodeWire] = {}
+        self._watch = Watch(topology, lambda node: WatchingWire(topology.address.url_of(node), self._bearing))
+        self._commands: list[Command] = []
+        self._sent: list[Part] = []
+        """Whose answers have not been received."""
+        self._watching = False
+        """Whether `receive` is to wait for markers before it sends the commands."""
+
+    def send(self, commands: Sequence[Command]) -> None:
+        first: Command = commands[0] if commands else ("",)
+        try:
+            if self._topology.doubtful:
+                self._topology.refresh(self._ask)
+            self._watching = first[0] == "BLPOP" and len({slot_of(marker) for marker in first[1:-1]}) > 1
+            if self._watching:
+                self._commands = list(commands[1:])
+                self._watch.begin(first[1:-1], float(first[-1]))
+            else:
+                self._send(list(commands))
+        except BaseException as error:
+            self._give_up(error)
+            raise
+
+    def receive(self, commands: Sequence[Command], *, blocking: float = 0.0) -> list[Any]:  # noqa: ARG002  as of one server
+        """Answers to what `send` sent."""
+        try:
+            if not self._watching:
+                return self._receive(blocking)
+            self._watching = False
+            self._watch.readable(blocking)
+            markers = self._watch.written()
+            takes = [("LPOP", marker) for marker in markers]
+            if not takes and not self._commands:
+                return [None]
+            self._send([*takes, *self._commands])
+            answers = self._receive(0.0)
+            taken = [[marker, one] for marker, one in zip(markers, answers, strict=False) if one is not None]
+            return [next(iter(taken), None), *answers[len(takes) :]]
+        except BaseException as error:
+            self._give_up(error)
+            raise
+
+    def at_rest(self) -> bool:
+        return not self._sent and not self._watching and all(node.at_rest() for node in self._nodes.values())
+
+    def readable(self, timeout: float) -> bool:
+        if self._watching:
+            return self._watch.readable(timeout)
+        return all(self._nodes[node].readable(timeout) for node, _ in self._sent)
+
+    def fileno(self) -> int | None:
+        if self._watching:
+            return self._watch.fileno()
+        return next((self._nodes[node].fileno() for node, _ in self._sent), None)
+
+    def connected_replicas(self) -> int:
+        if not self._nodes:
+            self.command("TIME")
+        return self.replicas
+
+    def servers(self) -> list[Wire]:
+        """Connections to all nodes with a slot, first to that which tells the time."""
+        self.command("TIME")  # after that the nodes are known
+        home = self._topology.owner(slot_of(self._home))
+        return [self._node(node) for node in sorted(self._topology.primaries(), key=lambda node: node != home)]
+
+    def lost_servers(self) -> list[Wire]:
+        return [self._node(node) for node in self._liveness.silent_nodes()]
+
+    def lost(self, keys: Collection[str]) -> set[str]:
+        silent = self._liveness.silent_keys({*keys, self._home})
+        return set() if self._home in silent else silent
+
+    def part(self, commands: Sequence[Command]) -> None:
+        if not self.apart:
+            return
+        needed = {key for command in commands if isinstance(key := key_of(command, self._home), str)}
+        lost = self.lost({*self.apart, *needed})
+        if lost & needed and not lost.issuperset(self.apart):
+            raise NodeLost("store unreachable", self.address, "a node of it is lost")
+
+    def close(self) -> None:
+        for node in self._nodes.values():
+            node.close()
+        self._watch.close()
+        self._sent, self._watching = [], False
+
+    def _give_up(self, error: BaseException) -> None:
+        self._topology.doubtful |= isinstance(error, Unanswered)
+        self._abandon()
+
+    def _abandon(self) -> None:
+        for node, _ in self._sent:
+            self._nodes[node]._abandon()  # noqa: SLF001  a wire of ours
+        self._sent, self._watching = [], False
+        self._watch.close()
+
+    def _send(self, commands: list[Command]) -> None:
+        self._commands = commands
+        self._send_to(self._owners(range(len(commands))))
+
+    def _owners(self, places: Sequence[int]) -> list[Part]:
+        """A WAIT at the end goes to every node that is written to."""
+        last = len(self._commands) - 1
+        waits = bool(self._commands) and self._commands[last][0] in WAITING
+        parts: dict[Node, list[int]] = {}
+        for at in places:
+            if not waits or at != last:
+                owner = self._topology.owner(slot_of(key_of(self._commands[at], self._home)))
+                parts.setdefault(owner, []).append(at)
+        if waits:
+            for of_node in parts.values():
+                of_node.append(last)
+        return [*parts.items()]
+
+    def _send_to(self, parts: list[Part]) -> None:
+        for node, places in parts:
+            try:
+                self._node(node).send([self._commands[at] for at in places])
+            except OutOfTime:
+                raise
+            except Unanswered as unanswered:
+                raise Unanswered(str(unanswered), sent=unanswered.sent or bool(self._sent)) from None
+            self._sent.append((node, places))
+        self.replicas = min((node.replicas for node in self._nodes.values()), default=0)
+        self.greatest = max((node.greatest for node in self._nodes.values()), default=self.greatest)
+
+    def _receive(self, blocking: float) -> list[Any]:
+        answers: list[Any] = [None] * len(self._commands)
+        for _ in range(MOST_REDIRECTIONS):
+            redirected = self._receive_into(answers, blocking)
+            if not redirected:
+                break
+            self._send_to(self._owners(redirected))
+        else:
+            raise Unanswered("redirected from node to node", sent=len(answers) > 1)
+        for answer in answers:
+            if isinstance(answer, ErrorReply):
+                self._raise(answer, among=len(answers))
+        return answers
+
+    def _receive_into(self, answers: list[Any], blocking: float) -> list[int]:
+        """Returns the places of commands that are to be sent again, by what has been learned."""
+        moved: list[int] = []
+        elsewhere: list[tuple[int, Node]] = []
+        while self._sent:
+            node, places = self._sent[0]
+            commands = [self._commands[at] for at in places]
+            of_node = self._nodes[node].receive(commands, blocking=blocking)
+            del self._sent[0]
+            served = False
+            for at, answer in zip(places, of_node, strict=True):
+                redirection = self._topology.redirection(answer, node) if isinstance(answer, ErrorReply) else None
+                if redirection is None:
+                    is_wait = self._commands[at][0] in WAITING
+                    if served or not is_wait:  # one that has become a replica refuses to wait
+                        self._note(answers, at, answer)
+                    served = True
+                    continue
+                kind, slot, owner = redirection
+                if kind == "MOVED":
+                    self._topology.learn(slot, owner)
+                if self._commands[at][0] == "BLPOP":  # its caller waits again
+                    continue
+                if kind == "MOVED":
+                    moved.append(at)
+                else:
+                    elsewhere.append((at, owner))
+        waits = [each for each in self._commands[-1:] if each[0] in WAITING]
+        for at, owner in elsewhere:
+            asking = [("ASKING",), self._commands[at], *waits]
+            self._node(owner).send(asking)
+            _, answers[at], *waited = self._node(owner).receive(asking, blocking=blocking)
+            for answer in waited:
+                self._note(answers, -1, answer)
+        return moved
+
+    def _note(self, answers: list[Any], at: int, answer: Any) -> None:
+        """Of the answers of several nodes to a WAIT, the least, or an error."""
+        before = answers[at]
+        if before is None or isinstance(answer, ErrorReply):
+            answers[at] = answer
+        elif not isinstance(before, ErrorReply):
+            answers[at] = least(answer, before)
+
+    def _raise(self, error: ErrorReply, among: int) -> None:
+        try:
+            self._refuse(error)
+        except Unanswered as unanswered:
+            raise Unanswered(str(unanswered), sent=among > 1) from None
+
+    def _node(self, node: Node) -> NodeWire:
+        wire = self._nodes.get(node)
+        if wire is None:
+            url = self._topology.address.url_of(node)
+            wire = NodeWire(url, self._bearing, greet=self._greet, scripts=self.scripts)
+            self._nodes[node] = wire
+        return wire
+
+    def _ask(self, node: Node) -> Any:
+        wire = NodeWire(self._topology.address.url_of(node), self._bearing)
+        try:
+            wire.send([COMMAND])
+            return wire.receive([COMMAND])[0]
+        finally:
+            wire.close()
+
+
+def connecting(url: str, namespace: str) -> Callable[..., ClusterWire]:
+    """What makes connections to a cluster, given a patience. ConfigurationError if ``url`` is invalid."""
+    return partial(ClusterWire, url, Topology(url), Keys(namespace).control("fences"))

@@ -1,0 +1,128 @@
+"""Messages selected by what they have in common."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from pollconsumer.core.lifecycle import State
+from pollconsumer.core.message import DIGESTED_BYTES, SCOPED_BY, digested_key, scoped_key
+from pollconsumer.store.connecting.wire import Wire
+from pollconsumer.store.keyspace import Keys
+from pollconsumer.store.reading.inspector import Inspector
+from pollconsumer.store.reading.messages import Message
+from pollconsumer.store.server import now_ms, readable_queues
+
+EVERY = 10**9
+"""More messages than a store has."""
+SCANNED = 1000
+Chosen = Sequence[tuple[str, str]]
+"""Queue and id of messages."""
+
+
+class Selection(NamedTuple):
+    """Messages of which all holds that is given. ``key``: they hold this unique key, their handler's or their queue's.
+    ``recurrence``: they are its
+    occurrences. ``older_than``: the least seconds since they entered their state, by the server's clock."""
+
+    state: State | None = None
+    queue: str | None = None
+    handler: str | None = None
+    recurrence: str | None = None
+    key: str | None = None
+    older_than: float | None = None
+
+
+class MessageSelector:
+    def __init__(self, wire: Wire, namespace: str) -> None:
+        self._wire, self._keys, self._inspector = wire, Keys(namespace), Inspector(wire, namespace)
+
+    def messages(self, selection: Selection) -> Iterator[Message]:
+        """Those selected, queue by queue and state by state, the oldest in it first, read a page at a time.
+
+        A message that enters another state meanwhile may be missed, or be repeated. NotFound for the queue.
+        """
+        entered_by = None
+        if selection.older_than is not None:
+            entered_by = now_ms(self._wire) - selection.older_than * 1000
+        if selection.key is None:
+            found = self._inspector.messages(selection.state, selection.queue, EVERY)
+        else:
+            found = self._holders(selection.key, selection.handler, selection.queue)
+        for message in found:
+            if (
+                selection.state in (None, message.state)
+                and selection.handler in (None, message.handler)
+                and selection.recurrence in (None, recurrence_of(message.id))
+                and (entered_by is None or (entered_at(message) or 0) <= entered_by)
+            ):
+                yield message
+
+    def _holders(self, key: str, handler: str | None, queue: str | None) -> Iterator[Message]:
+        """The messages that hold a unique key: at most one of each handler in a queue, and one that shares it with
+        all."""
+        queues = readable_queues(self._wire, self._keys) if queue is None else [queue]
+        for name in queues:
+            unique_keys = self._keys.queue(name, "unique_keys")
+            fields = [key.encode()]
+            if handler is None:
+                patterns = {f"*{SCOPED_BY}{_literal(each)}" for each in (key, digested_key(key, DIGESTED_BYTES))}
+                for pattern in patterns:
+                    fields += _fields_like(self._wire, unique_keys, pattern)
+            else:
+                fields.append(scoped_key(handler, key).encode())
+            holders = self._wire.command("HMGET", unique_keys, *fields)
+            ids = [holder.partition(b"\n")[0] for holder in holders if holder is not None]
+            found = self._inspector.those(name, list(dict.fromkeys(ids)))
+            yield from (message for message in found if not message.state.has_ended)
+
+
+def _fields_like(wire: Wire, key: str, pattern: str) -> Iterator[bytes]:
+    cursor = b"0"
+    while True:
+        cursor, found = wire.command("HSCAN", key, cursor, "MATCH", pattern, "COUNT", SCANNED)
+        yield from found[::2]
+        if int(cursor) == 0:
+            return
+
+
+def _literal(text: str) -> str:
+    """``text`` as the server's patterns write it."""
+    return re.sub(r"([*?\[\]^\\-])", r"\\\1", text)
+
+
+def unreserved(selecting: MessageSelector, selection: Selection) -> Chosen:
+    """Those selected that are scheduled or ready: scheduled ones first, since these become ready."""
+    return _chosen(selecting, selection, (State.SCHEDULED, State.READY))
+
+
+def dead_letters(selecting: MessageSelector, selection: Selection) -> Chosen:
+    return _chosen(selecting, selection, (State.DEAD,))
+
+
+def _chosen(selecting: MessageSelector, selection: Selection, states: Sequence[State]) -> Chosen:
+    """Each once, and all of them before anything changes, since that would move the others from page to page."""
+    states = [state for state in states if selection.state in (None, state)]
+    found = (each for state in states for each in selecting.messages(selection._replace(state=state)))
+    return list(dict.fromkeys((message.queue, message.id) for message in found))
+
+
+def by_queue(chosen: Chosen) -> dict[str, list[str]]:
+    """Their ids, by queue."""
+    ids: dict[str, list[str]] = {}
+    for queue, message_id in chosen:
+        ids.setdefault(queue, []).append(message_id)
+    return ids
+
+
+def recurrence_of(message_id: str) -> str | None:
+    """The name of the recurrence of which it is an occurrence: the part of the id before the instant."""
+    name, _, instant = message_id.rpartition("@")
+    return name if name and instant.endswith("Z") else None
+
+
+def entered_at(message: Message) -> int | None:
+    """When it entered its state, in epoch ms; None if its row does not say."""
+    times = message.timestamps
+    return times.ended_at or times.reserved_at or times.enqueued_at or times.failed_at or times.scheduled_at
